@@ -1,6 +1,9 @@
-"""The local conductor beside what a developer writes first: `bench_conductor.py FILE.gguf`; README.md says how.
+"""The local conductor beside what a developer writes first: `bench_conductor.py FILE.gguf`.
 
-It ends with 1 when a bound does not hold, and writes results-conductor.md if the model has about 7B.
+README.md says how.
+
+It ends with 1 when a bound does not hold, and writes results-conductor.md if the model has about
+7B.
 """
 
 from __future__ import annotations
@@ -25,9 +28,11 @@ from conductor_cli.models.llama.gguf import part_files
 HERE: Final = Path(__file__).parent
 RESULTS: Final = HERE / "results-conductor.md"
 LIBRARIES: Final = ("llama-cpp-python", "numpy", "gguf")
-LARGE: Final = 4e9  # bytes of the models that the ratios are for: with a smaller one loading and Python weigh more
+# Bytes of the models that the ratios are for: with a smaller one loading and Python weigh more
+LARGE: Final = 4e9
 ROUNDS: Final = 3
-MEMORY: Final = 12e9  # bytes that have to be available for 7B: the naive script holds its weights twice
+# Bytes that have to be available for 7B: the naive script holds its weights twice
+MEMORY: Final = 12e9
 QUESTIONS: Final = 20
 SETTLED: Final = 5  # the question after which a process should not grow any more
 
@@ -35,11 +40,18 @@ Found = dict[str, Any]
 
 
 class Runs:
-    """Runs the scripts beside this one, each time in a new process, over one model and one directory of states."""
+    """Runs the scripts beside this one, each time in a new process, over one model and one
+    directory of states.
+    """
 
     def __init__(self, model: Path, place: Path) -> None:
         self._job = place / "job.json"
-        given = {"model": str(model), "cache": str(place / "cache"), "context": CONTEXT, **naive_job()}
+        given = {
+            "model": str(model),
+            "cache": str(place / "cache"),
+            "context": CONTEXT,
+            **naive_job(),
+        }
         self._job.write_text(json.dumps(given), encoding="utf-8")
 
     def ours(self, what: str, number: int = -1) -> Found:
@@ -49,7 +61,10 @@ class Runs:
         return found
 
     def naive(self) -> Found:
-        """What the naive script took; where llama.cpp's defaults crash, with weights that are not rearranged."""
+        """What the naive script took.
+
+        Where llama.cpp's defaults crash, with weights that are not rearranged.
+        """
         found, code = self._run("naive_conductor.py")
         if code < 0:
             crash = code
@@ -62,7 +77,9 @@ class Runs:
     def _run(self, script: str, *more: str) -> tuple[Found, int]:
         print(f"measuring {script} {' '.join(more)} …", file=sys.stderr, flush=True)
         command = [sys.executable, str(HERE / script), str(self._job), str(time.monotonic()), *more]
-        done = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True, check=False)
+        done = subprocess.run(
+            command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True, check=False
+        )
         return (json.loads(done.stdout) if done.returncode == 0 else {}), done.returncode
 
 
@@ -71,7 +88,9 @@ def measure(path: Path) -> Table:
     size = weight(path)
     bounded = size > LARGE
     if bounded and (free := psutil.virtual_memory().available) < MEMORY:
-        raise SystemExit(f"{MEMORY / 1e9:.0f} GB of memory are needed, {free / 1e9:.1f} GB are available")
+        raise SystemExit(
+            f"{MEMORY / 1e9:.0f} GB of memory are needed, {free / 1e9:.1f} GB are available"
+        )
     for part in part_files(path):  # so that they are in the page cache for everybody
         with part.open("rb") as file:
             while file.read(16 * MEGABYTE):
@@ -84,14 +103,23 @@ def measure(path: Path) -> Table:
         restored = runs.ours("restore")
         runs.ours("mini")
         minis = [runs.ours("mini") for _ in range(ROUNDS)]
-        decoded, lived = runs.ours("decode", ROUNDS), runs.ours("live", QUESTIONS)
-    return Table(f"conductor, {path.stem}", about(size, naive, plans), (
-        *against_naive(naive, plans, minis, bounded=bounded),
-        *decoding(restored, decoded, [first, *plans], bounded=bounded),
-        *memory(size, [first, *plans, *minis], naive, lived),
-        Figure("the first process ever, to the plan", first["took"]["plan"], "s",
-               also=f"it computes the prefix; first step after {first['took']['step']:.1f} s"),
-    ))  # fmt: skip
+        decoded = runs.ours("decode", ROUNDS)
+        lived = runs.ours("live", QUESTIONS)
+    return Table(
+        f"conductor, {path.stem}",
+        about(size, naive, plans),
+        (
+            *against_naive(naive, plans, minis, bounded=bounded),
+            *decoding(restored, decoded, [first, *plans], bounded=bounded),
+            *memory(size, [first, *plans, *minis], naive, lived),
+            Figure(
+                "the first process ever, to the plan",
+                first["took"]["plan"],
+                "s",
+                also=f"it computes the prefix; first step after {first['took']['step']:.1f} s",
+            ),
+        ),
+    )
 
 
 def weight(path: Path) -> int:
@@ -101,19 +129,27 @@ def weight(path: Path) -> int:
 
 def about(size: int, naive: Found, plans: list[Found]) -> str:
     """How it was measured, under the heading."""
-    written, theirs = len(plans[0]["draws"]) - 1, naive["usage"]["completion_tokens"]
-    crash = f" With llama.cpp's defaults the naive script ended with signal {-naive.get('crash', 0)} here: it was"
+    written = len(plans[0]["draws"]) - 1
+    theirs = naive["usage"]["completion_tokens"]
+    crash = (
+        " With llama.cpp's defaults the naive script ended with signal "
+        f"{-naive.get('crash', 0)} here: it was"
+    )
     crash += " measured with weights that are not rearranged."
     return (
         f"A model of {size / 1e9:.2f} GB, in the page cache, context {CONTEXT}. The same plan "
-        f"of {len(PLAN.steps)} steps is forced on both: {written} tokens as lines, {theirs} in JSON; prompts of "
-        f"{plans[0]['read']} tokens, {plans[0]['cached']} of them cached, and {naive['usage']['prompt_tokens']}. New "
+        f"of {len(PLAN.steps)} steps is forced on both: {written} tokens as lines, {theirs} in "
+        "JSON; prompts of "
+        f"{plans[0]['read']} tokens, {plans[0]['cached']} of them cached, and "
+        f"{naive['usage']['prompt_tokens']}. New "
         f"processes, from their start on; the naive script once, ours the median of {ROUNDS}."
         + (crash if "crash" in naive else "")
     )
 
 
-def against_naive(naive: Found, plans: list[Found], minis: list[Found], *, bounded: bool) -> Iterator[Figure]:
+def against_naive(
+    naive: Found, plans: list[Found], minis: list[Found], *, bounded: bool
+) -> Iterator[Figure]:
     """How long a new process takes, as a share of the naive script's whole plan."""
     whole = naive["took"]["plan"]
     for what, found, name, bound in (
@@ -121,39 +157,66 @@ def against_naive(naive: Found, plans: list[Found], minis: list[Found], *, bound
         ("to the first step at its worker, against naive's plan", plans, "step", 0.06),
         ("mini mode, to the worker's call, against naive's plan", minis, "step", 0.03),
     ):
-        took, loaded = (statistics.median(each["took"][key] for each in found) for key in (name, "load"))
+        took, loaded = (
+            statistics.median(each["took"][key] for each in found) for key in (name, "load")
+        )
         also = f"{took:.2f} s; loaded after {loaded:.2f} s"
         yield Figure(what, took / whole, "ratio", bound if bounded else None, also)
-    also = f"loaded after {naive['took']['load']:.1f} s, first token after {naive['took']['first token']:.1f} s"
+    also = (
+        f"loaded after {naive['took']['load']:.1f} s, first token after "
+        f"{naive['took']['first token']:.1f} s"
+    )
     yield Figure("naive's plan itself", whole, "s", also=also)
 
 
-def decoding(restored: Found, decoded: Found, plans: list[Found], *, bounded: bool) -> Iterator[Figure]:
-    """The prefix from disk, without what comes behind it; tokens a second beside the raw loop; constrained sampling."""
-    took, computed = statistics.median(restored["restored"]), restored["computed"]
+def decoding(
+    restored: Found, decoded: Found, plans: list[Found], *, bounded: bool
+) -> Iterator[Figure]:
+    """The prefix from disk, without what comes behind it; tokens a second beside the raw loop.
+
+    Constrained sampling.
+    """
+    took = statistics.median(restored["restored"])
+    computed = restored["computed"]
     also = f"{restored['tokens']} tokens: {took * 1e3:.0f} ms, computed {computed:.1f} s"
-    yield Figure("prefix from disk, against computing it", took / computed, "ratio", 0.005 if bounded else None, also)
+    yield Figure(
+        "prefix from disk, against computing it",
+        took / computed,
+        "ratio",
+        0.005 if bounded else None,
+        also,
+    )
     ours, raw = (1 / statistics.median(decoded[name]) for name in ("ours", "theirs"))
     also = f"{ours:.2f} and {raw:.2f} tokens/s, in {len(decoded['ours'])} rounds"
     speed = ratio(decoded["theirs"], decoded["ours"])
     yield Figure("decode, against the raw llama.cpp loop", speed, "ratio", 0.97, also, least=True)
-    draws, refused = [draw for plan in plans for draw in plan["draws"]], sum(plan["refusals"] for plan in plans)
+    draws = [draw for plan in plans for draw in plan["draws"]]
+    refused = sum(plan["refusals"] for plan in plans)
     also = f"{refused} of {len(draws)} refused first, {refused / len(draws):.1%}; median "
     also += f"{statistics.median(draws) * 1e6:.0f} µs, most {max(draws) * 1e3:.1f} ms"
     yield Figure("constrained sampling, a token", statistics.fmean(draws), "us", 500e-6, also)
 
 
 def memory(size: int, found: list[Found], naive: Found, lived: Found) -> Iterator[Figure]:
-    """The most that any of our processes held, written and mapped; then one process and many questions."""
+    """The most that any of our processes held, written and mapped.
+
+    Then one process and many questions.
+    """
     most = max(each["peak"] for each in found)
-    also = f"{(most - size) / MEGABYTE:.0f} MB over the file; naive {naive['peak'] / MEGABYTE:.0f} MB"
+    also = (
+        f"{(most - size) / MEGABYTE:.0f} MB over the file; naive {naive['peak'] / MEGABYTE:.0f} MB"
+    )
     yield Figure("resident memory, peak", most, "MB", size + 600 * MEGABYTE, also)
-    held, seconds = lived["resident"], lived["seconds"]
+    held = lived["resident"]
+    seconds = lived["seconds"]
     what = f"one process, question {SETTLED} to {QUESTIONS}: growth"
     also = f"{held[-1] / MEGABYTE:.0f} MB after the last"
     yield Figure(what, held[-1] - held[SETTLED - 1], "MB", 20 * MEGABYTE, also)
     beyond = max(read - own for read, own in zip(lived["read"][1:], lived["own"][1:], strict=True))
-    also = f"reads {statistics.median(lived['read'][1:]):.0f}; {statistics.median(seconds[1:]):.2f} s a question"
+    also = (
+        f"reads {statistics.median(lived['read'][1:]):.0f}; "
+        f"{statistics.median(seconds[1:]):.2f} s a question"
+    )
     also += f" with a plan of two steps, the first {seconds[0]:.2f} s"
     yield Figure("prompt tokens that a question reads beyond its own", beyond, "tokens", 0, also)
 
@@ -163,7 +226,9 @@ def main(arguments: list[str]) -> int:
     if len(arguments) != 1 or not Path(arguments[0]).is_file():
         print("name a model: make bench-conductor MODEL=FILE.gguf", file=sys.stderr)
         return 2
-    path, load, began = Path(arguments[0]).absolute(), load_before(), time.monotonic()
+    path = Path(arguments[0]).absolute()
+    load = load_before()
+    began = time.monotonic()
     table = measure(path)
     print(table.markdown(), flush=True)
     title = HEAD.format(title="Results of the local conductor", target="bench-conductor")

@@ -1,7 +1,10 @@
-"""Learning from ratings, over SIMULATED workers: scripted models that are right with a probability that is known.
+"""Learning from ratings, over SIMULATED workers.
 
-The planner is scripted, too; everything else is real. Regret is what the best worker would have answered right more, in
-expectation. 100 questions with healthy workers come first, so that the past speaks for the worker that gets worse.
+Scripted models that are right with a probability that is known.
+
+The planner is scripted, too; everything else is real. Regret is what the best worker would have
+answered right more, in expectation. 100 questions with healthy workers come first, so that the past
+speaks for the worker that gets worse.
 """
 
 from __future__ import annotations
@@ -35,7 +38,8 @@ CARDS: Final[Mapping[str, float]] = {"ada": 0.85, "ben": 0.75, "cem": 0.70, "dua
 
 WORSE: Final[Mapping[str, float]] = {**CARDS, "ada": 0.35}
 BETTER: Final[Mapping[str, float]] = {**CARDS, "cem": 0.95}
-RISE: Final = (BETTER["cem"] - BETTER["ada"]) * QUESTIONS  # the regret of fixed cards where a worker gets better
+# The regret of fixed cards where a worker gets better
+RISE: Final = (BETTER["cem"] - BETTER["ada"]) * QUESTIONS
 HOUR: Final = 3600.0  # seconds of simulated time between two questions
 _LINE: Final = re.compile(r"^([A-Z])  (\w+)\b.*\(math (\d\.\d+)\)$", re.MULTILINE)
 
@@ -46,29 +50,53 @@ def measure() -> Table:
     seldom = [regret(seed, rated=0.3) for seed in range(SEEDS)]
     rising = [regret(seed, after=BETTER) for seed in range(SEEDS)]
     healthy = [regret(seed, after=CARDS) for seed in range(SEEDS)]
-    fixed, learned = [one for one, _ in pairs], [two for _, two in pairs]
+    fixed = [one for one, _ in pairs]
+    learned = [two for _, two in pairs]
     base = statistics.mean(fixed)
     about = (
-        f"SIMULATED workers, real runs: {SEEDS} seeds; {BEFORE} questions, then one of four workers falls from "
-        f"0.85 to 0.35, then the {QUESTIONS} questions that count. Regret in right answers; intervals of 95 %."
+        f"SIMULATED workers, real runs: {SEEDS} seeds; {BEFORE} questions, then one of four "
+        "workers falls from "
+        f"0.85 to 0.35, then the {QUESTIONS} questions that count. Regret in right answers; "
+        "intervals of 95 %."
     )
-    return Table("learning", about, (
-        Figure("regret with learning, as a share of that with fixed cards",
-               statistics.mean(learned) / base, "ratio", bound=0.5,
-               also=f"fixed {interval(fixed)}; learning {interval(learned)}"),
-        Figure("the same, the worst seed", max(two / one for one, two in pairs), "ratio"),
-        Figure("the same, 3 of 10 answers rated", statistics.mean(seldom) / base, "ratio",
-               also=interval(seldom)),
-        Figure("another worker rises from 0.70 to 0.95 instead",
-               statistics.mean(rising) / RISE, "ratio", also=f"fixed {RISE:.1f}; {interval(rising)}"),
-        Figure("right answers lost where no worker gets worse", statistics.mean(healthy) / QUESTIONS,
-               "percent", also=f"of {QUESTIONS}: {interval(healthy)}; fixed cards, which are true, lose none"),
-    ))  # fmt: skip
+    return Table(
+        "learning",
+        about,
+        (
+            Figure(
+                "regret with learning, as a share of that with fixed cards",
+                statistics.mean(learned) / base,
+                "ratio",
+                bound=0.5,
+                also=f"fixed {interval(fixed)}; learning {interval(learned)}",
+            ),
+            Figure("the same, the worst seed", max(two / one for one, two in pairs), "ratio"),
+            Figure(
+                "the same, 3 of 10 answers rated",
+                statistics.mean(seldom) / base,
+                "ratio",
+                also=interval(seldom),
+            ),
+            Figure(
+                "another worker rises from 0.70 to 0.95 instead",
+                statistics.mean(rising) / RISE,
+                "ratio",
+                also=f"fixed {RISE:.1f}; {interval(rising)}",
+            ),
+            Figure(
+                "right answers lost where no worker gets worse",
+                statistics.mean(healthy) / QUESTIONS,
+                "percent",
+                also=f"of {QUESTIONS}: {interval(healthy)}; fixed cards, which are true, lose none",
+            ),
+        ),
+    )
 
 
 def interval(values: Sequence[float]) -> str:
     """Mean and 95 % interval over the seeds."""
-    mean, half = statistics.mean(values), 1.96 * statistics.stdev(values) / math.sqrt(len(values))
+    mean = statistics.mean(values)
+    half = 1.96 * statistics.stdev(values) / math.sqrt(len(values))
     return f"{mean:.1f} ({mean - half:.1f} to {mean + half:.1f})"
 
 
@@ -95,7 +123,13 @@ class World:
         self.models = {name: ScriptedModel(reply=partial(self._answer, name)) for name in CARDS}
         self.pool = Pool(
             workers=tuple(
-                Worker(name=name, kind="scripted", model=name, card=Card(strengths={"math": share}), price=FREE)
+                Worker(
+                    name=name,
+                    kind="scripted",
+                    model=name,
+                    card=Card(strengths={"math": share}),
+                    price=FREE,
+                )
                 for name, share in CARDS.items()
             )
         )
@@ -107,7 +141,8 @@ class World:
         """One question, planned with the cards of now, and perhaps rated; returns who answered."""
         self.now += HOUR
         learned = learn(self.ratings if self.learns else (), self.now)
-        pool, planner = with_learned_cards(self.pool, learned), ScriptedModel(reply=plan)
+        pool = with_learned_cards(self.pool, learned)
+        planner = ScriptedModel(reply=plan)
         conductor = Conductor(model=planner, pool=pool, workers=self.models, random=self.draw)
         run = start_run(conductor, Question(text="What is it?"))
         async for _ in run:
@@ -115,14 +150,26 @@ class World:
         trace = run.trace
         if self.draw.random() < self.rated:
             verdict = "good" if trace.answer == "right" else "bad"
-            shares = [replace(share, key=learning_key(self.pool[share.worker])) for share in shares_of(trace, verdict)]
+            shares = [
+                replace(share, key=learning_key(self.pool[share.worker]))
+                for share in shares_of(trace, verdict)
+            ]
             self.ratings.append(
-                Rating(run=trace.run, step=0, verdict=verdict, by="check", time=self.now, shares=tuple(shares))
+                Rating(
+                    run=trace.run,
+                    step=0,
+                    verdict=verdict,
+                    by="check",
+                    time=self.now,
+                    shares=tuple(shares),
+                )
             )
         return trace.steps[0].worker
 
 
-def regret(seed: int, *, learns: bool = True, rated: float = 1.0, after: Mapping[str, float] = WORSE) -> float:
+def regret(
+    seed: int, *, learns: bool = True, rated: float = 1.0, after: Mapping[str, float] = WORSE
+) -> float:
     """Right answers lost in the questions that count, in expectation."""
     return asyncio.run(_regret(World(seed, learns, rated), after))
 

@@ -1,6 +1,7 @@
 """What it saves to start steps while the plan is still being written: README.md says how.
 
-A step may start when its own line is complete, so the ideal is the time of the last line and one step more.
+A step may start when its own line is complete, so the ideal is the time of the last line and one
+step more.
 """
 
 from __future__ import annotations
@@ -32,7 +33,8 @@ PAIRS: Final = 3
 QUESTION: Final = Question(text="Is the retry loop of this client safe?")
 PLAN: Final = Plan(steps=(
     Step(worker="ada", subtask="List every way in which the retry loop can send a request twice."),
-    Step(worker="ben", subtask="Check the timeouts and the backoff against the client's documentation."),
+    Step(worker="ben", subtask=("Check the timeouts and the backoff against the client's "
+                               "documentation.")),
     Step(worker="cem", subtask="Say whether the retry loop is safe, and name its largest risk."),
 ))  # fmt: skip
 POOL: Final = Pool(workers=tuple(Worker(name=step.worker, kind="scripted") for step in PLAN.steps))
@@ -47,16 +49,34 @@ def measure() -> Table:
     ideal = planning + STEP
     first = statistics.median(start for _, start in overlapped)
     about = (
-        f"A plan of three independent steps, {len(pieces)} tokens at {PACE:g} tokens/s; steps of {STEP:g} s. "
-        f"Ideal: {planning:.2f} s until the last line is complete, and {STEP:g} s. Median of {PAIRS} pairs."
+        f"A plan of three independent steps, {len(pieces)} tokens at {PACE:g} tokens/s; steps of "
+        f"{STEP:g} s. "
+        f"Ideal: {planning:.2f} s until the last line is complete, and {STEP:g} s. Median of "
+        f"{PAIRS} pairs."
     )
-    return Table("overlap", about, (
-        Figure("wall time over the ideal", statistics.median(walls) / ideal - 1, "percent", 0.05,
-               f"{statistics.median(walls):.2f} s, ideal {ideal:.2f} s"),
-        Figure("as a share of plan, then run in sequence", ratio(walls, sequence), "ratio", 0.70,
-               f"{statistics.median(sequence):.2f} s in sequence"),
-        Figure("first step starts", first, "s", also=f"the plan is whole after {planning:.2f} s"),
-    ))  # fmt: skip
+    return Table(
+        "overlap",
+        about,
+        (
+            Figure(
+                "wall time over the ideal",
+                statistics.median(walls) / ideal - 1,
+                "percent",
+                0.05,
+                f"{statistics.median(walls):.2f} s, ideal {ideal:.2f} s",
+            ),
+            Figure(
+                "as a share of plan, then run in sequence",
+                ratio(walls, sequence),
+                "ratio",
+                0.70,
+                f"{statistics.median(sequence):.2f} s in sequence",
+            ),
+            Figure(
+                "first step starts", first, "s", also=f"the plan is whole after {planning:.2f} s"
+            ),
+        ),
+    )
 
 
 def text() -> str:
@@ -67,7 +87,10 @@ def text() -> str:
 
 
 def tokens(text: str) -> list[str]:
-    """`text` in pieces as byte-pair vocabularies cut English: words with the space before them, marks, line ends."""
+    """`text` in pieces as byte-pair vocabularies cut English.
+
+    Words with the space before them, marks, line ends.
+    """
     return re.findall(r" ?\w+| ?[^\w\s]+|\s", text)
 
 
@@ -95,7 +118,9 @@ async def _in_sequence(pieces: list[str]) -> tuple[float, float]:
     async for _ in planning:
         pass
     if planning.trace.plan != PLAN:
-        raise SystemExit(f"the plan that was read is not the one that was written: {planning.trace.plan}")
+        raise SystemExit(
+            f"the plan that was read is not the one that was written: {planning.trace.plan}"
+        )
     run = start_run(conductor, QUESTION, plan=PLAN)
     async for _ in run:
         pass
@@ -104,6 +129,9 @@ async def _in_sequence(pieces: list[str]) -> tuple[float, float]:
 
 def _conductor(pieces: list[str], limits: Limits) -> Conductor:
     return Conductor(
-        model=ScriptedModel(reply=lambda _: paced(iter(pieces), PACE)), pool=POOL, limits=limits, constrained=True,
+        model=ScriptedModel(reply=lambda _: paced(iter(pieces), PACE)),
+        pool=POOL,
+        limits=limits,
+        constrained=True,
         workers={name: ScriptedModel(scripts=[[STEP, "Done."]]) for name in POOL.names},
-    )  # fmt: skip
+    )

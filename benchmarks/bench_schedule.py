@@ -1,7 +1,9 @@
-"""How close the wall time of a workflow comes to its critical path, the longest chain of steps that the answer needs.
+"""How close the wall time of a workflow comes to its critical path, the longest chain of steps that
+the answer needs.
 
-The path is taken from the time that each step took as its worker saw it, since how late the system wakes a process is
-not ours. Beside it stand the same plan as bare tasks of asyncio, run right after ours, and each step as 50 ms flat.
+The path is taken from the time that each step took as its worker saw it, since how late the system
+wakes a process is not ours. Beside it stand the same plan as bare tasks of asyncio, run right after
+ours, and each step as 50 ms flat.
 """
 
 from __future__ import annotations
@@ -32,7 +34,10 @@ POOL: Final = Pool(workers=tuple(Worker(name=name, kind="scripted") for name in 
 
 @dataclass
 class Took:
-    """One workflow: its wall time, that of its steps as bare tasks, and what each step took, by number."""
+    """One workflow.
+
+    Its wall time, that of its steps as bare tasks, and what each step took, by number.
+    """
 
     plan: Plan
     wall: float = 0.0
@@ -40,7 +45,9 @@ class Took:
     steps: dict[int, float] = field(default_factory=dict)
 
     def over(self, steps: Mapping[int, float]) -> float:
-        """The part of its critical path by which the wall time exceeds it, where its steps took so long."""
+        """The part of its critical path by which the wall time exceeds it, where its steps took so
+        long.
+        """
         return self.wall / critical_path(self.plan, steps) - 1
 
 
@@ -48,27 +55,57 @@ def measure() -> Table:
     """One plan after the other, in one process."""
     draw = random.Random(SEED)
     runs = asyncio.run(_run_all([drawn(draw) for _ in range(PLANS + 5)]))[5:]
-    over, flat = sorted(run.over(run.steps) for run in runs), [run.over({}) for run in runs]
+    over = sorted(run.over(run.steps) for run in runs)
+    flat = [run.over({}) for run in runs]
     bare = [run.bare for run in runs]
-    walls, paths = sum(run.wall for run in runs), sum(critical_path(run.plan, run.steps) for run in runs)
-    also = f"nine of ten within {shown(over[int(len(over) * 0.9)], 'percent')}, worst {shown(over[-1], 'percent')}"
-    about = f"Wall time over the critical path of {PLANS} random plans, steps of {shown(STEP, 'ms')}."
-    return Table("schedule", about, (
-        Figure("median plan", statistics.median(over), "percent", bound=0.02, also=also),
-        Figure("all plans together", walls / paths - 1, "percent", bound=0.02, also=f"{walls:.2f} s of workflows"),
-        Figure("median, over bare tasks of asyncio", ratio([run.wall for run in runs], bare) - 1, "percent",
-               also=f"the bare tasks: {sum(bare):.2f} s"),
-        Figure("median, steps counted as 50 ms flat", statistics.median(flat), "percent",
-               also="includes how late the system wakes the process"),
-    ))  # fmt: skip
+    walls = sum(run.wall for run in runs)
+    paths = sum(critical_path(run.plan, run.steps) for run in runs)
+    also = (
+        f"nine of ten within {shown(over[int(len(over) * 0.9)], 'percent')}, worst "
+        f"{shown(over[-1], 'percent')}"
+    )
+    about = (
+        f"Wall time over the critical path of {PLANS} random plans, steps of {shown(STEP, 'ms')}."
+    )
+    return Table(
+        "schedule",
+        about,
+        (
+            Figure("median plan", statistics.median(over), "percent", bound=0.02, also=also),
+            Figure(
+                "all plans together",
+                walls / paths - 1,
+                "percent",
+                bound=0.02,
+                also=f"{walls:.2f} s of workflows",
+            ),
+            Figure(
+                "median, over bare tasks of asyncio",
+                ratio([run.wall for run in runs], bare) - 1,
+                "percent",
+                also=f"the bare tasks: {sum(bare):.2f} s",
+            ),
+            Figure(
+                "median, steps counted as 50 ms flat",
+                statistics.median(flat),
+                "percent",
+                also="includes how late the system wakes the process",
+            ),
+        ),
+    )
 
 
 def drawn(draw: random.Random) -> Plan:
     """A random plan: each earlier step is seen with a chance of one half. Step n is worker n's."""
     count = draw.randint(1, MAX_STEPS)
-    seen = [tuple(earlier for earlier in range(1, number) if draw.random() < 0.5) for number in range(1, count + 1)]
+    seen = [
+        tuple(earlier for earlier in range(1, number) if draw.random() < 0.5)
+        for number in range(1, count + 1)
+    ]
     steps = zip(NAMES, seen, strict=False)
-    return Plan(steps=tuple(Step(worker=name, subtask="Wait.", access=access) for name, access in steps))
+    return Plan(
+        steps=tuple(Step(worker=name, subtask="Wait.", access=access) for name, access in steps)
+    )
 
 
 def critical_path(plan: Plan, took: Mapping[int, float]) -> float:
@@ -105,10 +142,14 @@ async def _after(earlier: list[asyncio.Task[None]]) -> None:
 
 async def _run(number: int, plan: Plan) -> Took:
     took = Took(plan=plan)
-    workers = {name: ScriptedModel(reply=_waiting(step, took)) for step, name in enumerate(NAMES, start=1)}
+    workers = {
+        name: ScriptedModel(reply=_waiting(step, took)) for step, name in enumerate(NAMES, start=1)
+    }
     conductor = Conductor(model=None, pool=POOL, workers=workers)
     began = time.perf_counter()
-    run = start_run(conductor, Question(text=f"How long does waiting take in plan {number}?"), plan=plan)
+    run = start_run(
+        conductor, Question(text=f"How long does waiting take in plan {number}?"), plan=plan
+    )
     async for _ in run:
         pass
     took.wall = time.perf_counter() - began
@@ -119,7 +160,10 @@ async def _run(number: int, plan: Plan) -> Took:
 
 
 def _waiting(step: int, took: Took) -> Callable[[Request], Iterator[str | float]]:
-    """No two texts are equal, as in life: what was worked out for one of them is of no use for another."""
+    """No two texts are equal, as in life.
+
+    What was worked out for one of them is of no use for another.
+    """
 
     def script(_: Request) -> Iterator[str | float]:
         began = time.perf_counter()

@@ -1,9 +1,12 @@
-"""What `conductor serve` adds to a worker in mode mini: to each token, to the first one, and in memory.
+"""What `conductor serve` adds to a worker in mode mini.
 
-The upstream is a process of its own that plans at once and writes 50 tokens a second to each stream. Each token holds
-its number and the moment at which it was sent, by the clock that all processes of a machine share. The client reads all
-streams at once and checks that every token came, in order. In the same run it reads the upstream without the server
-between them, and that time to the first token is subtracted.
+To each token, to the first one, and in memory.
+
+The upstream is a process of its own that plans at once and writes 50 tokens a second to each
+stream. Each token holds its number and the moment at which it was sent, by the clock that all
+processes of a machine share. The client reads all streams at once and checks that every token came,
+in order. In the same run it reads the upstream without the server between them, and that time to
+the first token is subtracted.
 """
 
 from __future__ import annotations
@@ -26,13 +29,18 @@ from figures import Figure, Table, newcomer
 from loopback import Asked, choice, ending, listen, server, spelled
 
 RATE: Final = 50  # tokens a second of each stream
-FEW, MANY = 100, 500  # streams at once
+# streams at once
+FEW = 100
+MANY = 500
 SECONDS: Final = 6  # how long a stream takes
 
 
 @dataclass
 class Stream:
-    """What one stream gave: the seconds to its first token, and those of each token from the upstream to here."""
+    """What one stream gave.
+
+    The seconds to its first token, and those of each token from the upstream to here.
+    """
 
     first: float = 0.0
     tokens: list[float] = field(default_factory=list)
@@ -47,7 +55,9 @@ def measure() -> Table:
             alone = asyncio.run(read_all(url, 20, over=10.0))
             few = asyncio.run(read_all(url, FEW, over=SECONDS - 1.0))
             burst = asyncio.run(read_all(url, FEW, over=0.0))
-            direct = asyncio.run(read_all(worker.removesuffix("/v1"), FEW, over=SECONDS - 1.0, model="alpha"))
+            direct = asyncio.run(
+                read_all(worker.removesuffix("/v1"), FEW, over=SECONDS - 1.0, model="alpha")
+            )
         with served(worker) as (url, process):
             many = asyncio.run(read_all(url, MANY, over=10.0, seconds=20))
             memory = process.memory_full_info().uss
@@ -56,24 +66,48 @@ def measure() -> Table:
     machine = psutil.getloadavg()[0] / (os.cpu_count() or 1)
     lost = [sum(not stream.is_whole for stream in streams) for streams in (few, burst, many)]
     about = (
-        f"conductor serve, conductor-mini, an instant planner and a worker of {RATE} tokens a second, each in a "
-        "process of its own. The first token counts from the request, the others from when the worker sent them."
+        f"conductor serve, conductor-mini, an instant planner and a worker of {RATE} tokens a "
+        "second, each in a "
+        "process of its own. The first token counts from the request, the others from when the "
+        "worker sent them."
     )
-    return Table("serve", about, (
-        Figure("first token, one stream at a time, median", percentile(firsts(alone), 50), "ms"),
-        Figure(f"added to the first token, {FEW} streams, median", percentile(firsts(few), 50) - own[50], "ms", 0.01,
-               f"{own[50] * 1000:.1f} ms without the server; {machine:.1f} tasks for each core"),
-        Figure(f"added to the first token, {FEW} streams, 99th", percentile(firsts(few), 99) - own[99], "ms", 0.03,
-               f"{own[99] * 1000:.1f} ms without the server"),
-        Figure(f"first token, {FEW} requests in one moment, 99th", percentile(firsts(burst), 99), "ms",
-               also="they wait for each other"),
-        Figure(f"a token, {FEW} streams, median", percentile(rests(few), 50), "us", bound=0.005),
-        Figure(f"a token, {FEW} streams, 99th", percentile(rests(few), 99), "us"),
-        Figure(f"a token, {MANY} streams, median", percentile(rests(many), 50), "ms"),
-        Figure("processor time of the server for a token", cpu / len(rests(many)), "us"),
-        Figure(f"memory of the server, {MANY} streams", memory, "MB", bound=400 * 2**20),
-        Figure("streams with tokens lost or out of order", sum(lost), "tokens", bound=0),
-    ))  # fmt: skip
+    return Table(
+        "serve",
+        about,
+        (
+            Figure(
+                "first token, one stream at a time, median", percentile(firsts(alone), 50), "ms"
+            ),
+            Figure(
+                f"added to the first token, {FEW} streams, median",
+                percentile(firsts(few), 50) - own[50],
+                "ms",
+                0.01,
+                f"{own[50] * 1000:.1f} ms without the server; {machine:.1f} tasks for each core",
+            ),
+            Figure(
+                f"added to the first token, {FEW} streams, 99th",
+                percentile(firsts(few), 99) - own[99],
+                "ms",
+                0.03,
+                f"{own[99] * 1000:.1f} ms without the server",
+            ),
+            Figure(
+                f"first token, {FEW} requests in one moment, 99th",
+                percentile(firsts(burst), 99),
+                "ms",
+                also="they wait for each other",
+            ),
+            Figure(
+                f"a token, {FEW} streams, median", percentile(rests(few), 50), "us", bound=0.005
+            ),
+            Figure(f"a token, {FEW} streams, 99th", percentile(rests(few), 99), "us"),
+            Figure(f"a token, {MANY} streams, median", percentile(rests(many), 50), "ms"),
+            Figure("processor time of the server for a token", cpu / len(rests(many)), "us"),
+            Figure(f"memory of the server, {MANY} streams", memory, "MB", bound=400 * 2**20),
+            Figure("streams with tokens lost or out of order", sum(lost), "tokens", bound=0),
+        ),
+    )
 
 
 def firsts(streams: list[Stream]) -> list[float]:
@@ -108,16 +142,24 @@ async def read_all(
 
 
 async def read(url: str, question: str, tokens: int, model: str = "conductor-mini") -> Stream:
-    """One stream. A client that is slow itself would make the server look slow, so this one only cuts bytes."""
+    """One stream.
+
+    A client that is slow itself would make the server look slow, so this one only cuts bytes.
+    """
     host, port = url.removeprefix("http://").split(":")
     reader, writer = await asyncio.open_connection(host, int(port), limit=1 << 20)
     text = f"Say {tokens} tokens. {question}"
-    body = json.dumps({"model": model, "stream": True, "messages": [{"role": "user", "content": text}]}).encode()
-    head = f"POST /v1/chat/completions HTTP/1.1\r\nhost: {host}\r\ncontent-length: {len(body)}\r\n\r\n"
+    body = json.dumps(
+        {"model": model, "stream": True, "messages": [{"role": "user", "content": text}]}
+    ).encode()
+    head = (
+        f"POST /v1/chat/completions HTTP/1.1\r\nhost: {host}\r\ncontent-length: {len(body)}\r\n\r\n"
+    )
     stream = Stream()
     began = time.monotonic()
     writer.write(head.encode() + body)
-    expected, rest = 0, b""
+    expected = 0
+    rest = b""
     marker = b'"content":"<'
     while b"data: [DONE]" not in rest:
         data = await reader.read(1 << 16)
@@ -151,14 +193,25 @@ def served(worker: str) -> Iterator[tuple[str, psutil.Process]]:
     with tempfile.TemporaryDirectory() as home:
         config = Path(home) / "config.toml"
         tables = "".join(
-            f'[workers.{name}]\nkind = "openai-compatible"\nbase_url = "{worker}"\nmodel = "{name}"\n'
+            f'[workers.{name}]\nkind = "openai-compatible"\nbase_url = "{worker}"\nmodel = '
+            f'"{name}"\n'
             f"parallel = {MANY}\n"
             for name in ("alpha", "beta")
         )
         config.write_text(
-            f'[conductor]\nmodel = "{worker}#planner"\n[serve]\nparallel = {MANY}\n{tables}', encoding="utf-8"
+            f'[conductor]\nmodel = "{worker}#planner"\n[serve]\nparallel = {MANY}\n{tables}',
+            encoding="utf-8",
         )
-        command = [sys.executable, "-m", "conductor_cli", "serve", "--port", "0", "--config", str(config)]
+        command = [
+            sys.executable,
+            "-m",
+            "conductor_cli",
+            "serve",
+            "--port",
+            "0",
+            "--config",
+            str(config),
+        ]
         process = subprocess.Popen(command, env=newcomer(home), stdout=subprocess.PIPE, text=True)
         try:
             assert process.stdout is not None
@@ -169,7 +222,9 @@ def served(worker: str) -> Iterator[tuple[str, psutil.Process]]:
 
 
 async def tokens(asked: Asked) -> AsyncIterator[bytes]:
-    """A plan of one step, or as many tokens as the last message asks for, 50 a second, the first at once."""
+    """A plan of one step, or as many tokens as the last message asks for, 50 a second, the first at
+    once.
+    """
     if asked["model"] == "planner":
         yield spelled("m", choices=[choice({"content": "A"}, None)])
     else:

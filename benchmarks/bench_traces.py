@@ -1,6 +1,9 @@
-"""What it takes to look at many stored runs: list, search, names for a shell; and to replay a long one.
+"""What it takes to look at many stored runs: list, search, names for a shell.
 
-The runs are made up here, of plans of three steps with answers of some hundred words each, and written by the store.
+And to replay a long one.
+
+The runs are made up here, of plans of three steps with answers of some hundred words each, and
+written by the store.
 """
 
 from __future__ import annotations
@@ -37,7 +40,10 @@ USED: Final = Usage(tokens_in=400, tokens_out=200, cost=Decimal("0.0012"), secon
 
 
 def measure() -> Table:
-    """Every command in turn, `ROUNDS` times, after one round that is not counted: it makes the index."""
+    """Every command in turn, `ROUNDS` times, after one round that is not counted.
+
+    It makes the index.
+    """
     with tempfile.TemporaryDirectory() as place:
         environ = newcomer(place)
         filled = fill(Path(environ["XDG_STATE_HOME"]) / "conductor-llm" / "traces")
@@ -46,10 +52,16 @@ def measure() -> Table:
         commands = {
             "conductor --version": ([*conductor(), "--version"], environ),
             f"trace list, {RUNS:,} runs": ([*conductor(), "trace", "list"], environ),
-            f"trace search, one run in {RUNS // 10:,}": ([*conductor(), "trace", "list", RARE], environ),
+            f"trace search, one run in {RUNS // 10:,}": (
+                [*conductor(), "trace", "list", RARE],
+                environ,
+            ),
             "trace search, in every run": ([*conductor(), "trace", "list", "the answer"], environ),
             "names for a shell": ([*conductor(), "complete", ":", "trace", "show"], environ),
-            f"trace replay, {EVENTS:,} events": ([*conductor(), "trace", "replay", "--speed", "0"], long),
+            f"trace replay, {EVENTS:,} events": (
+                [*conductor(), "trace", "replay", "--speed", "0"],
+                long,
+            ),
         }
         first = spent(*commands[f"trace list, {RUNS:,} runs"], remarks=False)
         seen = in_turn(commands, ROUNDS, remarks=False)
@@ -61,39 +73,55 @@ def measure() -> Table:
         for name, bound in zip(commands, bounds, strict=True)
     ]
     about = (
-        f"Wall time as a multiple of `conductor --version` in the same round; median of {ROUNDS} rounds. "
+        f"Wall time as a multiple of `conductor --version` in the same round; median of {ROUNDS} "
+        "rounds. "
         f"{RUNS:,} runs of three steps, {filled / 1e6:.0f} MB."
     )
-    return Table("traces", about, (
-        *figures[1:],
-        Figure("the first list after a run", after, "ratio", also="it reads that run"),
-        Figure("the first list, which makes the index", first.wall, "s", bound=5.0),
-        Figure("the index", size, "MB", also=f"{size / filled:.2f} of the traces"),
-    ))  # fmt: skip
+    return Table(
+        "traces",
+        about,
+        (
+            *figures[1:],
+            Figure("the first list after a run", after, "ratio", also="it reads that run"),
+            Figure("the first list, which makes the index", first.wall, "s", bound=5.0),
+            Figure("the index", size, "MB", also=f"{size / filled:.2f} of the traces"),
+        ),
+    )
 
 
 def _after_a_run(environ: dict[str, str], number: int) -> float:
-    """The time of a list that finds a run which it does not know, over that of `conductor --version`."""
-    traces, run = Path(environ["XDG_STATE_HOME"]) / "conductor-llm" / "traces", f"20300101-00000{number}-000000"
+    """The time of a list that finds a run which it does not know, over that of `conductor
+    --version`.
+    """
+    traces = Path(environ["XDG_STATE_HOME"]) / "conductor-llm" / "traces"
+    run = f"20300101-00000{number}-000000"
     write(TraceStore(traces), run, events_of(run, BEGAN, "And now?", ["so"] * 3, 1))
     listed, version = (
-        spent([*conductor(), *words], environ, remarks=False).wall for words in (["trace", "list"], ["--version"])
+        spent([*conductor(), *words], environ, remarks=False).wall
+        for words in (["trace", "list"], ["--version"])
     )
     return listed / version
 
 
 def fill(directory: Path, count: int = RUNS) -> int:
-    """Write `count` runs, one an hour; returns their bytes. They were written some time ago, as runs are."""
+    """Write `count` runs, one an hour; returns their bytes.
+
+    They were written some time ago, as runs are.
+    """
     drawn = random.Random(7)
-    vocabulary = ["".join(drawn.choices(ascii_lowercase, k=drawn.randint(2, 9))) for _ in range(VOCABULARY)]
-    store, size = TraceStore(directory), 0
+    vocabulary = [
+        "".join(drawn.choices(ascii_lowercase, k=drawn.randint(2, 9))) for _ in range(VOCABULARY)
+    ]
+    store = TraceStore(directory)
+    size = 0
     for number in range(count):
         began = BEGAN + timedelta(hours=number)
         run = f"{began:%Y%m%d-%H%M%S}-{number:06x}"
         texts = [" ".join([*drawn.choices(vocabulary, k=WORDS), "the answer"]) for _ in range(4)]
         texts[2] += f" {RARE}" if number % 1000 == 0 else ""
         size += write(store, run, events_of(run, began, texts[0][:200], texts[1:], PIECES))
-    time.sleep(4)  # what has just changed may change again within the same tick of the file system's clock
+    # What has just changed may change again within the same tick of the file system's clock
+    time.sleep(4)
     return size
 
 
@@ -113,28 +141,49 @@ def write(store: TraceStore, run: str, events: Iterator[ev.Event]) -> int:
     return writer.path.stat().st_size
 
 
-def events_of(run: str, began: datetime, question: str, answers: Sequence[str], pieces: int) -> Iterator[ev.Event]:
+def events_of(
+    run: str, began: datetime, question: str, answers: Sequence[str], pieces: int
+) -> Iterator[ev.Event]:
     """A run of one step for each answer, the last one seeing the others."""
     workers = ("alpha", "beta", "gamma")
     last = len(answers)
     steps = [
-        Step(worker=workers[number % 3], subtask=f"Work on part {number}: {question[:60]}", access=access)
+        Step(
+            worker=workers[number % 3],
+            subtask=f"Work on part {number}: {question[:60]}",
+            access=access,
+        )
         for number in range(1, last + 1)
         for access in [tuple(range(1, last)) if number == last else ()]
     ]
-    pool = Pool(workers=tuple(Worker(name=name, kind="openai-compatible", model=name) for name in workers))
+    pool = Pool(
+        workers=tuple(Worker(name=name, kind="openai-compatible", model=name) for name in workers)
+    )
     yield ev.RunStarted(
-        at=0.0, run=run, time=began.isoformat(timespec="milliseconds"), question=Question(text=question), pool=pool,
-        limits=Limits(), mode="auto", conductor="made up", profile="prompted",
-    )  # fmt: skip
+        at=0.0,
+        run=run,
+        time=began.isoformat(timespec="milliseconds"),
+        question=Question(text=question),
+        pool=pool,
+        limits=Limits(),
+        mode="auto",
+        conductor="made up",
+        profile="prompted",
+    )
     for number, step in enumerate(steps, start=1):
         planned = {"worker": step.worker, "subtask": step.subtask, "access": step.access}
         yield ev.StepPlanned(at=0.1 * number, step=number, last=number == last, **planned)
     yield ev.PlanReady(at=1.0, plan=Plan(steps=tuple(steps)), usage=USED)
     for number, (step, answer) in enumerate(zip(steps, answers, strict=True), start=1):
-        yield ev.StepStarted(at=float(number), step=number, worker=step.worker, attempt=1, prompt=())
+        yield ev.StepStarted(
+            at=float(number), step=number, worker=step.worker, attempt=1, prompt=()
+        )
         for piece in range(pieces):
             start, end = (len(answer) * at // pieces for at in (piece, piece + 1))
-            yield ev.StepDelta(at=round(number + piece / pieces, 3), step=number, attempt=1, text=answer[start:end])
-        yield ev.StepFinished(at=number + 1.0, step=number, attempt=1, text=answer, usage=USED, finish="stop")
+            yield ev.StepDelta(
+                at=round(number + piece / pieces, 3), step=number, attempt=1, text=answer[start:end]
+            )
+        yield ev.StepFinished(
+            at=number + 1.0, step=number, attempt=1, text=answer, usage=USED, finish="stop"
+        )
     yield ev.RunFinished(at=last + 1.0, answer=answers[-1], usage=USED)

@@ -1,4 +1,7 @@
-"""What every benchmark here shares: figures beside their bounds, tables of them, and the cost of a finished process."""
+"""What every benchmark here shares.
+
+Figures beside their bounds, tables of them, and the cost of a finished process.
+"""
 
 from __future__ import annotations
 
@@ -18,17 +21,26 @@ from typing import Final, NamedTuple, TextIO
 MEGABYTE: Final = 1024 * 1024
 
 UNITS: Final[dict[str, tuple[float, str]]] = {
-    "ratio": (1, "{:.3f}"), "percent": (100, "{:.1f} %"), "s": (1, "{:.2f} s"), "ms": (1e3, "{:.0f} ms"),
-    "us": (1e6, "{:.0f} µs"), "MB": (1 / MEGABYTE, "{:.0f} MB"), "tokens": (1, "{:.0f}"),
-}  # fmt: skip
-"""How a figure is written, by its unit: a factor, and the form. Figures are kept in 1, seconds and bytes."""
+    "ratio": (1, "{:.3f}"),
+    "percent": (100, "{:.1f} %"),
+    "s": (1, "{:.2f} s"),
+    "ms": (1e3, "{:.0f} ms"),
+    "us": (1e6, "{:.0f} µs"),
+    "MB": (1 / MEGABYTE, "{:.0f} MB"),
+    "tokens": (1, "{:.0f}"),
+}
+"""How a figure is written, by its unit: a factor, and the form. Figures are kept in 1, seconds and
+bytes.
+"""
 
 HEADS: Final = ("", "measured", "at most", "", "also")
 
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """One measured value. Without a `bound` it stands there for the reader to judge. `also` says what else was seen.
+    """One measured value. Without a `bound` it stands there for the reader to judge.
+
+    `also` says what else was seen.
 
     `least`: the bound is the smallest value that passes, not the largest.
     """
@@ -42,7 +54,9 @@ class Figure:
 
     @property
     def holds(self) -> bool:
-        return self.bound is None or (self.value >= self.bound if self.least else self.value <= self.bound)
+        return self.bound is None or (
+            self.value >= self.bound if self.least else self.value <= self.bound
+        )
 
     def cells(self) -> tuple[str, str, str, str, str]:
         """The figure as a row: what, measured, at most, whether it holds, remarks."""
@@ -54,7 +68,10 @@ class Figure:
 
 
 class Table(NamedTuple):
-    """The result of one benchmark. `about` says how it was measured, `error` why it did not finish."""
+    """The result of one benchmark.
+
+    `about` says how it was measured, `error` why it did not finish.
+    """
 
     title: str
     about: str
@@ -68,11 +85,16 @@ class Table(NamedTuple):
         rows = [HEADS, *(figure.cells() for figure in self.figures)]
         widths = [max(2, *(len(row[column]) for row in rows)) for column in range(len(HEADS))]
         right = [name in {"measured", "at most"} for name in HEADS]
-        rule = tuple("-" * (width - 1) + (":" if to else "-") for width, to in zip(widths, right, strict=True))
+        rule = tuple(
+            "-" * (width - 1) + (":" if to else "-")
+            for width, to in zip(widths, right, strict=True)
+        )
         lines = []
         for row in (rows[0], rule, *rows[1:]):
             cells = zip(row, widths, right, strict=True)
-            lines.append(f"| {' | '.join(cell.rjust(w) if to else cell.ljust(w) for cell, w, to in cells)} |")
+            lines.append(
+                f"| {' | '.join(cell.rjust(w) if to else cell.ljust(w) for cell, w, to in cells)} |"
+            )
         return "\n".join([f"## {self.title}", "", self.about, "", *lines, ""])
 
 
@@ -95,9 +117,15 @@ class Spent(NamedTuple):
 
 
 def spent(command: Sequence[str], environ: Mapping[str, str], *, remarks: bool = True) -> Spent:
-    """Run a command that must succeed; what it says goes nowhere, without `remarks` also what it says beside that."""
-    began, none = time.perf_counter(), subprocess.DEVNULL
-    process = subprocess.Popen(command, env=dict(environ), stdin=none, stdout=none, stderr=None if remarks else none)
+    """Run a command that must succeed.
+
+    What it says goes nowhere, without `remarks` also what it says beside that.
+    """
+    began = time.perf_counter()
+    none = subprocess.DEVNULL
+    process = subprocess.Popen(
+        command, env=dict(environ), stdin=none, stdout=none, stderr=None if remarks else none
+    )
     _, status, usage = os.wait4(process.pid, 0)
     wall = time.perf_counter() - began
     process.returncode = os.waitstatus_to_exitcode(status)
@@ -111,12 +139,20 @@ Commands = Mapping[str, tuple[Sequence[str], Mapping[str, str]]]
 
 
 def in_turn(commands: Commands, rounds: int, *, remarks: bool = True) -> dict[str, list[Spent]]:
-    """What each command took, all of them in turn, after one round that is not counted: it fills the caches."""
-    found = [{name: spent(*what, remarks=remarks) for name, what in commands.items()} for _ in range(rounds + 1)]
+    """What each command took, all of them in turn, after one round that is not counted.
+
+    It fills the caches.
+    """
+    found = [
+        {name: spent(*what, remarks=remarks) for name, what in commands.items()}
+        for _ in range(rounds + 1)
+    ]
     return {name: [each[name] for each in found[1:]] for name in commands}
 
 
-def share(what: str, ours: Sequence[Spent], theirs: Sequence[Spent], bound: float | None = None) -> Figure:
+def share(
+    what: str, ours: Sequence[Spent], theirs: Sequence[Spent], bound: float | None = None
+) -> Figure:
     """The wall time of a command over that of another in the same round."""
     wall, cpu = (statistics.median(values) * 1e3 for values in zip(*ours, strict=True))
     value = ratio([one.wall for one in ours], [one.wall for one in theirs])
@@ -131,11 +167,15 @@ def cpu() -> float:
 
 @contextmanager
 def terminal() -> Iterator[tuple[TextIO, list[int]]]:
-    """A terminal that another process reads, and, once it is closed, how many bytes were written to it."""
+    """A terminal that another process reads, and, once it is closed, how many bytes were written to
+    it.
+    """
     ours, theirs = pty.openpty()
     written: list[int] = []
     nothing = subprocess.DEVNULL
-    reader = subprocess.Popen(["wc", "-c"], stdin=ours, stdout=subprocess.PIPE, stderr=nothing, text=True)
+    reader = subprocess.Popen(
+        ["wc", "-c"], stdin=ours, stdout=subprocess.PIPE, stderr=nothing, text=True
+    )
     os.close(ours)
     with os.fdopen(theirs, "w", encoding="utf-8") as stream:
         yield stream, written
@@ -159,5 +199,8 @@ def newcomer(place: str) -> dict[str, str]:
         for name, value in os.environ.items()
         if not name.startswith(dropped) and not name.endswith(("_API_KEY", "_PROXY", "_proxy"))
     }
-    xdg = {f"XDG_{name}_HOME": f"{place}/{name.lower()}" for name in ("CONFIG", "DATA", "STATE", "CACHE")}
+    xdg = {
+        f"XDG_{name}_HOME": f"{place}/{name.lower()}"
+        for name in ("CONFIG", "DATA", "STATE", "CACHE")
+    }
     return kept | xdg | {"HOME": place, "USERPROFILE": place, "LLM_USER_PATH": f"{place}/llm"}

@@ -1,12 +1,16 @@
-"""One process of the benchmark of the local conductor: `live_conductor.py JOB BEGAN WHAT [NUMBER]` prints JSON.
+"""One process of the benchmark of the local conductor.
 
-JOB is a JSON file with the model and the directory for what is remembered, BEGAN the monotonic time at which this
-process was started; times are in seconds from there. WHAT: `plan` and `mini` put one question to a `Conductor`, with
-NUMBER as the token that the grammar refuses first; `restore` takes the prefix from disk; `decode` writes the plan in
-turns with the raw loop of llama.cpp, NUMBER rounds; `live` puts NUMBER questions, one after the other.
+`live_conductor.py JOB BEGAN WHAT [NUMBER]` prints JSON.
 
-The model is made to answer by force: before each draw the logit of the next token of the wanted plan is lifted above
-all others. All else is as it would be: the logits are computed, the grammar is asked, the token is drawn.
+JOB is a JSON file with the model and the directory for what is remembered, BEGAN the monotonic time
+at which this process was started; times are in seconds from there. WHAT: `plan` and `mini` put one
+question to a `Conductor`, with NUMBER as the token that the grammar refuses first; `restore` takes
+the prefix from disk; `decode` writes the plan in turns with the raw loop of llama.cpp, NUMBER
+rounds; `live` puts NUMBER questions, one after the other.
+
+The model is made to answer by force: before each draw the logit of the next token of the wanted
+plan is lifted above all others. All else is as it would be: the logits are computed, the grammar is
+asked, the token is drawn.
 """
 
 from __future__ import annotations
@@ -45,22 +49,38 @@ CONTEXT: Final = 4096  # tokens; for everybody
 LIFT: Final = 1e4  # the logit of a forced token; of one that is forced to be refused, twice that
 REFUSED: Final = "\t"  # the grammar of a plan allows it nowhere
 
-JOB: Final[Mapping[str, Any]] = tomllib.loads(Path(__file__).with_name("conductor_job.toml").read_text("utf-8"))
+JOB: Final[Mapping[str, Any]] = tomllib.loads(
+    Path(__file__).with_name("conductor_job.toml").read_text("utf-8")
+)
 
 POOL: Final = Pool(
     workers=tuple(
         Worker(
-            name=name, kind="scripted", about=about,
-            card=Card(strengths={first: 0.94 - at / 100, second: 0.81 - at / 100, "following": 0.75, "general": 0.7}),
+            name=name,
+            kind="scripted",
+            about=about,
+            card=Card(
+                strengths={
+                    first: 0.94 - at / 100,
+                    second: 0.81 - at / 100,
+                    "following": 0.75,
+                    "general": 0.7,
+                }
+            ),
         )
         for at, (name, about, first, second) in enumerate(JOB["workers"])
     )
-)  # fmt: skip
+)
 QUESTION: Final = Question(text=JOB["question"])
 PLAN: Final = Plan(
-    steps=tuple(Step(worker=worker, subtask=subtask, access=tuple(access)) for worker, subtask, access in JOB["steps"])
+    steps=tuple(
+        Step(worker=worker, subtask=subtask, access=tuple(access))
+        for worker, subtask, access in JOB["steps"]
+    )
 )
-SHORT: Final = Plan(steps=(PLAN.steps[0], Step(worker="ember", subtask="Answer the question.", access=(1,))))
+SHORT: Final = Plan(
+    steps=(PLAN.steps[0], Step(worker="ember", subtask="Answer the question.", access=(1,)))
+)
 """For where it matters how many questions were asked, not how long a plan is."""
 
 
@@ -82,19 +102,27 @@ def _terms(profile: Profile, mode: Mode) -> Any:
 def naive_job() -> dict[str, str]:
     """What the naive script is given: the prompt as one text, the grammar, the plan to force."""
     asked = request(PROMPTED_JSON)
-    turns = "".join(f"<|im_start|>{turn.role}\n{turn.content}<|im_end|>\n" for turn in asked.messages)
-    return {"prompt": f"{turns}<|im_start|>assistant\n", "grammar": asked.grammar, "plan": spelled(PLAN, PROMPTED_JSON)}
+    turns = "".join(
+        f"<|im_start|>{turn.role}\n{turn.content}<|im_end|>\n" for turn in asked.messages
+    )
+    return {
+        "prompt": f"{turns}<|im_start|>assistant\n",
+        "grammar": asked.grammar,
+        "plan": spelled(PLAN, PROMPTED_JSON),
+    }
 
 
 class Forced:
     """Makes every reply under a grammar be `text`.
 
-    `draws` has the processor time of each draw, `times` when each ended, in seconds and by reply. `refused` says at
-    which token, counted from 0 in each reply, the grammar has to refuse one first; below 0 nowhere.
+    `draws` has the processor time of each draw, `times` when each ended, in seconds and by reply.
+    `refused` says at which token, counted from 0 in each reply, the grammar has to refuse one
+    first; below 0 nowhere.
     """
 
     def __init__(self, text: str, refused: int = -1) -> None:
-        self.text, self.refused = text, refused
+        self.text = text
+        self.refused = refused
         self.draws: list[list[float]] = []
         self.times: list[list[float]] = []
         self.refusals = 0
@@ -115,7 +143,8 @@ class Forced:
         import llama_cpp
 
         if sampler is not self._reply:
-            self._reply, self.context = sampler, context
+            self._reply = sampler
+            self.context = context
             self._tokens = tokens(llama_cpp, context, self.text)
             self.draws.append([])
             self.times.append([])
@@ -127,7 +156,8 @@ class Forced:
             self.refusals += 1
         began = time.thread_time()
         token = self._draw(sampler, context)
-        spent, ended = time.thread_time() - began, time.perf_counter()
+        spent = time.thread_time() - began
+        ended = time.perf_counter()
         if token != self._tokens[at]:
             raise SystemExit(f"token {at} of the plan was to be {self._tokens[at]} and is {token}")
         self.draws[-1].append(spent)
@@ -136,7 +166,10 @@ class Forced:
 
 
 def tokens(lib: Any, context: Any, text: str, *, special: bool = False) -> list[int]:
-    """The tokens of a text, and the one that ends a reply. `special` reads those that are spelled in it."""
+    """The tokens of a text, and the one that ends a reply.
+
+    `special` reads those that are spelled in it.
+    """
     vocabulary = lib.llama_model_get_vocab(lib.llama_get_model(context))
     data = text.encode()
     found = (ctypes.c_int32 * len(data))()
@@ -145,12 +178,15 @@ def tokens(lib: Any, context: Any, text: str, *, special: bool = False) -> list[
 
 
 class Raw:
-    """A second context on the model of a first one, with its settings and the first `depth` tokens that it has read."""
+    """A second context on the model of a first one, with its settings and the first `depth` tokens
+    that it has read.
+    """
 
     def __init__(self, context: Any, depth: int) -> None:
         import llama_cpp as lib
 
-        self._lib, self._depth = lib, depth
+        self._lib = lib
+        self._depth = depth
         model = lib.llama_get_model(context)
         params = lib.llama_context_default_params()
         for name in ("n_ctx", "n_batch", "n_ubatch"):
@@ -168,24 +204,32 @@ class Raw:
         """Write `count` tokens behind the prompt; seconds for each."""
         import numpy as np
 
-        lib, token = self._lib, (ctypes.c_int32 * 1)(0)
+        lib = self._lib
+        token = (ctypes.c_int32 * 1)(0)
         lib.llama_memory_seq_rm(lib.llama_get_memory(self._context), 0, self._depth, -1)
         batch = lib.llama_batch_get_one(token, 1)
         began = time.perf_counter()
         for _ in range(count):
             if lib.llama_decode(self._context, batch) != 0:
                 raise SystemExit("llama.cpp could not go on")
-            logits = np.ctypeslib.as_array(lib.llama_get_logits_ith(self._context, -1), (self._tokens,))
+            logits = np.ctypeslib.as_array(
+                lib.llama_get_logits_ith(self._context, -1), (self._tokens,)
+            )
             token[0] = int(np.argmax(logits))
         return (time.perf_counter() - began) / count
 
 
 def peak() -> int:
-    """The most bytes held so far. Linux counts for `getrusage` also what a process held before it was this one."""
+    """The most bytes held so far.
+
+    Linux counts for `getrusage` also what a process held before it was this one.
+    """
     status = Path("/proc/self/status")
     if status.exists():
         return int(status.read_text(encoding="utf-8").partition("VmHWM:")[2].split()[0]) * 1024
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (
+        1 if sys.platform == "darwin" else 1024
+    )
 
 
 Found = dict[str, Any]
@@ -233,7 +277,10 @@ def conductor(model: Llama, mode: Mode = "auto") -> Conductor:
 async def asked(
     conductor: Conductor, question: Question, note: Callable[[str], None] = lambda _: None
 ) -> tuple[Plan, Usage]:
-    """The plan that a question gets, and what it cost. Notes when a step was handed to its worker, and the plan."""
+    """The plan that a question gets, and what it cost.
+
+    Notes when a step was handed to its worker, and the plan.
+    """
     ready: PlanReady | None = None
     async for event, _ in start_run(conductor, question):
         if isinstance(event, StepStarted):
@@ -253,23 +300,31 @@ async def one(model: Llama, mode: Mode, refused: int, note: Callable[[str], None
     if mode == "auto" and plan != PLAN:
         raise SystemExit(f"the plan is another one: {plan}")
     return {
-        "peak": peak(), "draws": [draw for reply in forced.draws for draw in reply],
-        "refusals": forced.refusals, "read": usage.tokens_in, "cached": usage.tokens_cached,
-    }  # fmt: skip
+        "peak": peak(),
+        "draws": [draw for reply in forced.draws for draw in reply],
+        "refusals": forced.refusals,
+        "read": usage.tokens_in,
+        "cached": usage.tokens_cached,
+    }
 
 
 async def restore(path: Path, cache: Path, context: int) -> Found:
-    """Seconds that a prefix costs: computed, and taken from disk. What comes behind it is taken off by a live prefix.
+    """Seconds that a prefix costs: computed, and taken from disk.
+
+    What comes behind it is taken off by a live prefix.
 
     Each request has a word of its own right behind the prefix, so that nothing else is shared.
     """
     async with loaded(path, cache / "empty", context) as model:
-        first, again = await seconds(model, " one"), await seconds(model, " two")
-    computed, prefix = first[0] - again[0], again[1].tokens_cached
+        first = await seconds(model, " one")
+        again = await seconds(model, " two")
+    computed = first[0] - again[0]
+    prefix = again[1].tokens_cached
     pairs: list[float] = []
     for _ in range(PAIRS):
         async with loaded(path, cache, context) as model:
-            from_disk, live = await seconds(model, " one"), await seconds(model, " two")
+            from_disk = await seconds(model, " one")
+            live = await seconds(model, " two")
         if {from_disk[1].tokens_cached, live[1].tokens_cached} != {prefix}:
             raise SystemExit(f"the prefix did not come from disk: {from_disk[1]}")
         pairs.append(from_disk[0] - live[0])
@@ -282,7 +337,9 @@ async def seconds(model: Llama, word: str) -> tuple[float, Usage]:
     """How long it takes until one token is there, behind the prefix and `word`."""
     prompt = request()
     system = replace(prompt.messages[0], content=prompt.messages[0].content + word)
-    asked = Request(messages=(system, Message(role="user", content="1")), max_tokens=1, cuts=prompt.cuts)
+    asked = Request(
+        messages=(system, Message(role="user", content="1")), max_tokens=1, cuts=prompt.cuts
+    )
     began = time.perf_counter()
     usage = await usage_of(model, asked)
     return time.perf_counter() - began, usage
@@ -312,13 +369,19 @@ async def decode(model: Llama, rounds: int) -> Found:
 
 
 async def live(model: Llama, count: int) -> Found:
-    """Many questions to one process: what it holds after each, what each reads, and what it has to read."""
+    """Many questions to one process.
+
+    What it holds after each, what each reads, and what it has to read.
+    """
     found: Found = {"resident": [], "read": [], "own": [], "seconds": []}
     team = conductor(model)
     with Forced(spelled(SHORT)) as forced:
         for number in range(count):
             question = Question(
-                text=f"Question {number} of its kind: what is {number * 37} times {number + 2}, and why?"
+                text=(
+                    f"Question {number} of its kind: what is {number * 37} times {number + 2}, "
+                    "and why?"
+                )
             )
             began = time.perf_counter()
             _, usage = await asked(team, question)
@@ -330,7 +393,10 @@ async def live(model: Llama, count: int) -> Found:
 
 
 def own(forced: Forced, question: Question) -> int:
-    """The tokens of a prompt behind its prefix: those of the question and of the template around it."""
+    """The tokens of a prompt behind its prefix.
+
+    Those of the question and of the template around it.
+    """
     import llama_cpp
 
     turn = request(question=question).messages[1].content

@@ -1,7 +1,10 @@
-"""A server on 127.0.0.1 that speaks OpenAI's chat completions and says words. It runs as a process of its own.
+"""A server on 127.0.0.1 that speaks OpenAI's chat completions and says words.
 
-What it says is part of the model's name: `400` is an answer of 400 words as fast as they are taken, `400@200` one at
-200 words a second, `plan` a plan of three steps. It prints its port and ends when its standard input does.
+It runs as a process of its own.
+
+What it says is part of the model's name: `400` is an answer of 400 words as fast as they are taken,
+`400@200` one at 200 words a second, `plan` a plan of three steps. It prints its port and ends when
+its standard input does.
 """
 
 from __future__ import annotations
@@ -18,12 +21,16 @@ from itertools import cycle, islice
 from typing import Any, Final
 
 PROSE: Final = (
-    "The queue between the two threads is bounded, so the writer waits as soon as the reader falls behind; that is "
-    "where the second lock is taken, and the order of the locks is not the same on both sides of it.\n"
+    "The queue between the two threads is bounded, so the writer waits as soon as the reader falls "
+    "behind; that is "
+    "where the second lock is taken, and the order of the locks is not the same on both sides of "
+    "it.\n"
 )
 PLAN: Final = (
-    "A | - | List what can go wrong.\n", "B | 1 | Check the list against the code.\n", "C | 1 2 | Answer the question.",
-)  # fmt: skip
+    "A | - | List what can go wrong.\n",
+    "B | 1 | Check the list against the code.\n",
+    "C | 1 2 | Answer the question.",
+)
 
 
 def words() -> Iterator[str]:
@@ -32,7 +39,9 @@ def words() -> Iterator[str]:
 
 
 def paced(pieces: Iterator[str], rate: float) -> Iterator[str | float]:
-    """Pieces, and the seconds to wait before one: piece n comes n / `rate` s after the first was asked for, or later.
+    """Pieces, and the seconds to wait before one.
+
+    Piece n comes n / `rate` s after the first was asked for, or later.
 
     What is done between two pieces does not add up. At rate 0 nothing waits.
     """
@@ -64,9 +73,14 @@ async def serve(reply: Reply, reader: asyncio.StreamReader, writer: asyncio.Stre
             if not head.startswith(b"POST "):  # a client that asks which models there are
                 writer.write(b"HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\n\r\n")
                 continue
-            length = next(line for line in head.lower().split(b"\r\n") if line.startswith(b"content-length:"))
+            length = next(
+                line for line in head.lower().split(b"\r\n") if line.startswith(b"content-length:")
+            )
             body = json.loads(await reader.readexactly(int(length.partition(b":")[2])))
-            writer.write(b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n")
+            writer.write(
+                b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: "
+                b"chunked\r\n\r\n"
+            )
             async for event in reply(body):
                 writer.write(b"%x\r\n%s\r\n" % (len(event), event))
                 await writer.drain()
@@ -103,14 +117,24 @@ def choice(delta: dict[str, str], finish: str | None) -> dict[str, object]:
 
 def spelled(model: str, **content: object) -> bytes:
     """One server-sent event."""
-    head = {"id": "chatcmpl-0123456789abcdef", "object": "chat.completion.chunk", "created": 1764806400, "model": model}
+    head = {
+        "id": "chatcmpl-0123456789abcdef",
+        "object": "chat.completion.chunk",
+        "created": 1764806400,
+        "model": model,
+    }
     return b"data: %s\n\n" % json.dumps(head | content, separators=(",", ":")).encode()
 
 
 @contextmanager
 def server(file: str = __file__) -> Iterator[str]:
-    """The address of a server that runs as long as the context: this one, or that of another file."""
-    process = subprocess.Popen([sys.executable, file], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    """The address of a server that runs as long as the context.
+
+    This one, or that of another file.
+    """
+    process = subprocess.Popen(
+        [sys.executable, file], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
     try:
         assert process.stdout is not None
         yield f"http://127.0.0.1:{int(process.stdout.readline())}/v1"

@@ -1,9 +1,11 @@
-"""What a developer writes first: the whole prompt, `create_completion`, a grammar for JSON, everything else by default.
+"""What a developer writes first.
 
-`naive_conductor.py JOB BEGAN [plain]`: JOB is a JSON file with model, context, prompt, grammar and the plan to force,
-BEGAN the monotonic time at which this process was started. Prints how long everything took, in seconds from there, and
-the most memory that was held. `plain` leaves weights as they are in the file, for machines on which llama.cpp's default
-(to rearrange them) crashes.
+The whole prompt, `create_completion`, a grammar for JSON, everything else by default.
+
+`naive_conductor.py JOB BEGAN [plain]`: JOB is a JSON file with model, context, prompt, grammar and
+the plan to force, BEGAN the monotonic time at which this process was started. Prints how long
+everything took, in seconds from there, and the most memory that was held. `plain` leaves weights as
+they are in the file, for machines on which llama.cpp's default (to rearrange them) crashes.
 """
 
 from __future__ import annotations
@@ -35,7 +37,8 @@ if "plain" in sys.argv:
 llm = llama_cpp.Llama(model_path=job["model"], n_ctx=job["context"], verbose=False)
 note("load")
 
-# Random weights write nonsense, so the next token of the plan is lifted above all others before each draw.
+# Random weights write nonsense, so the next token of the plan is lifted above all others before
+# each draw.
 wanted = [*llm.tokenize(job["plan"].encode(), add_bos=False), llm.token_eos()]
 written = 0
 
@@ -50,13 +53,17 @@ def lift(_: Any, logits: Any) -> Any:
 
 
 answer = llm.create_completion(
-    job["prompt"], max_tokens=1200, temperature=0.0,
+    job["prompt"],
+    max_tokens=1200,
+    temperature=0.0,
     grammar=llama_cpp.LlamaGrammar.from_string(job["grammar"], verbose=False),
     logits_processor=llama_cpp.LogitsProcessorList([lift]),
-)  # fmt: skip
+)
 plan = json.loads(answer["choices"][0]["text"])
 note("plan")
 assert answer["choices"][0]["text"] == job["plan"], answer
 unit = 1 if sys.platform == "darwin" else 1024
 peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
-print(json.dumps({"took": took, "peak": peak, "usage": answer["usage"], "steps": len(plan["steps"])}))
+print(
+    json.dumps({"took": took, "peak": peak, "usage": answer["usage"], "steps": len(plan["steps"])})
+)

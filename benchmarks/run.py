@@ -1,7 +1,9 @@
-"""Run the benchmarks, print their tables and write them to results.md. Ends with 1 when a bound does not hold.
+"""Run the benchmarks, print their tables and write them to results.md.
 
-`python benchmarks/run.py` runs all of them, some minutes; with names (`start`, `overlap`, …)
-only those, and writes nothing.
+Ends with 1 when a bound does not hold.
+
+`python benchmarks/run.py` runs all of them, some minutes; with names (`start`, `overlap`, …) only
+those, and writes nothing.
 """
 
 from __future__ import annotations
@@ -25,8 +27,17 @@ from small import TABLES
 import conductor_cli
 
 NAMES: Final = (
-    "start", "chat", "tools", "overlap", "schedule", "stream", "memory", "traces", "learning", "serve",
-)  # fmt: skip
+    "start",
+    "chat",
+    "tools",
+    "overlap",
+    "schedule",
+    "stream",
+    "memory",
+    "traces",
+    "learning",
+    "serve",
+)
 LIBRARIES: Final = ("llm", "typer", "rich", "httpx", "httpcore", "h11", "anyio", "litellm")
 RESULTS: Final = Path(__file__).with_name("results.md")
 
@@ -37,16 +48,21 @@ def main(names: list[str]) -> int:
     if unknown:
         print(f"there is no benchmark {unknown[0]!r}; known: {', '.join(NAMES)}", file=sys.stderr)
         return 2
-    load, began = load_before(), time.monotonic()
+    load = load_before()
+    began = time.monotonic()
     tables = [measured(name) for name in names or NAMES]
-    head = [HEAD.format(title="Results", target="bench"), setting(load, time.monotonic() - began, LIBRARIES)]
+    head = [
+        HEAD.format(title="Results", target="bench"),
+        setting(load, time.monotonic() - began, LIBRARIES),
+    ]
     return judged(tables, head, None if names else RESULTS)
 
 
 HEAD: Final = """\
 # {title}
 
-Written by `make {target}`; what each figure means stands in [README.md](README.md). Ratios are of things
+Written by `make {target}`; what each figure means stands in [README.md](README.md). Ratios are of \
+things
 measured in the same run; no figure is compared with one from elsewhere.
 """
 
@@ -71,7 +87,10 @@ def summary(tables: Sequence[Table], failures: int) -> str:
 
 
 def failures_of(table: Table) -> Iterator[str]:
-    """A line for each bound that does not hold, with both values; or one for what did not finish."""
+    """A line for each bound that does not hold, with both values.
+
+    Or one for what did not finish.
+    """
     if table.error:
         yield f"**FAIL** {table.title}: {table.error}"
     for figure in table.figures:
@@ -82,7 +101,10 @@ def failures_of(table: Table) -> Iterator[str]:
 
 
 def measured(name: str) -> Table:
-    """One benchmark, printed as soon as it is done. One that fails does not keep the others from being run."""
+    """One benchmark, printed as soon as it is done.
+
+    One that fails does not keep the others from being run.
+    """
     print(f"measuring {name} …", file=sys.stderr)
     measure = TABLES[name] if name in TABLES else importlib.import_module(f"bench_{name}").measure
     try:
@@ -100,11 +122,16 @@ def setting(load: str, seconds: float, libraries: Sequence[str]) -> str:
     versions = ", ".join(f"{name} {_version(name)}" for name in libraries)
     rows = {
         "date": f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC, {seconds:.0f} s in all",
-        "machine": f"{os.cpu_count()} cores, {_processor()}, {psutil.virtual_memory().total / 2**30:.0f} GiB; {load}",
+        "machine": (
+            f"{os.cpu_count()} cores, {_processor()}, "
+            f"{psutil.virtual_memory().total / 2**30:.0f} GiB; {load}"
+        ),
         "system": f"{platform.system()} {platform.machine()}, Python {platform.python_version()}",
         "versions": f"conductor {conductor_cli.__version__}, {versions}",
     }
-    return "\n".join(["| | |", "|---|---|", *(f"| {name} | {value} |" for name, value in rows.items()), ""])
+    return "\n".join(
+        ["| | |", "|---|---|", *(f"| {name} | {value} |" for name, value in rows.items()), ""]
+    )
 
 
 def _version(name: str) -> str:

@@ -15,7 +15,18 @@ from http.client import HTTPConnection
 from pathlib import Path
 from typing import Final, TextIO
 
-from figures import MEGABYTE, Figure, Table, conductor, in_turn, newcomer, ratio, share, spent, terminal
+from figures import (
+    MEGABYTE,
+    Figure,
+    Table,
+    conductor,
+    in_turn,
+    newcomer,
+    ratio,
+    share,
+    spent,
+    terminal,
+)
 from loopback import server
 
 from conductor_cli.tools.servers import ToolServer
@@ -28,36 +39,59 @@ VERSION: Final = [*conductor(), "--version"]
 
 
 def start() -> Table:
-    """How long the command line takes to say its version and its help, beside `llm`, of the same kind; and a tab."""
-    beside, rounds = Path(sys.executable).with_name("llm"), 11
+    """How long the command line takes to say its version and its help, beside `llm`, of the same
+    kind; and a tab.
+    """
+    beside = Path(sys.executable).with_name("llm")
+    rounds = 11
     llm = str(beside) if beside.exists() else shutil.which("llm")
     if llm is None:
-        raise SystemExit("start is measured against llm, which is not installed: pip install llm, or make setup")
+        raise SystemExit(
+            "start is measured against llm, which is not installed: pip install llm, or make setup"
+        )
     demo = "one question of the rehearsal, process start to exit"
     tab = "names of 20 workers for a shell, as a multiple of `conductor --version`"
     worker = '[workers.worker{0}]\nkind = "openai"\nmodel = "model-{0}"\nabout = "One of many."\n'
     with tempfile.TemporaryDirectory() as place:
-        Path(place, "settings.toml").write_text("\n".join(worker.format(number) for number in range(20)))
+        Path(place, "settings.toml").write_text(
+            "\n".join(worker.format(number) for number in range(20))
+        )
         environ = newcomer(place) | {"CONDUCTOR_LLM_CONFIG_DIR": place}
         commands = {
-            "llm --help": [llm, "--help"], "conductor --version": VERSION, "conductor --help": [*conductor(), "--help"],
-            "python -c pass": [sys.executable, "-c", "pass"], tab: [*conductor(), "complete", ":", "workers", "test"],
-        demo: [*conductor(), "--quiet", "ask", "--rehearsal", "Find the capital of Japan, then spell it backwards."],
-        }  # fmt: skip
+            "llm --help": [llm, "--help"],
+            "conductor --version": VERSION,
+            "conductor --help": [*conductor(), "--help"],
+            "python -c pass": [sys.executable, "-c", "pass"],
+            tab: [*conductor(), "complete", ":", "workers", "test"],
+            demo: [
+                *conductor(),
+                "--quiet",
+                "ask",
+                "--rehearsal",
+                "Find the capital of Japan, then spell it backwards.",
+            ],
+        }
         seen = in_turn({name: (command, environ) for name, command in commands.items()}, rounds)
-    peer, version = seen["llm --help"], seen["conductor --version"]
-    return Table("start", f"Wall time over that of `llm --help`, taken in the same round; median of {rounds} rounds.", (
-        share("conductor --version", version, peer, 0.25),
-        share("conductor --help", seen["conductor --help"], peer, 0.30),
-        share("python -c pass", seen["python -c pass"], peer),
-        share(tab, seen[tab], version, 2.0),
-        share(demo, seen[demo], peer, 1.0),
-        Figure("llm --help itself", statistics.median(one.wall for one in peer), "ms"),
-    ))  # fmt: skip
+    peer = seen["llm --help"]
+    version = seen["conductor --version"]
+    return Table(
+        "start",
+        f"Wall time over that of `llm --help`, taken in the same round; median of {rounds} rounds.",
+        (
+            share("conductor --version", version, peer, 0.25),
+            share("conductor --help", seen["conductor --help"], peer, 0.30),
+            share("python -c pass", seen["python -c pass"], peer),
+            share(tab, seen[tab], version, 2.0),
+            share(demo, seen[demo], peer, 1.0),
+            Figure("llm --help itself", statistics.median(one.wall for one in peer), "ms"),
+        ),
+    )
 
 
 def chat() -> Table:
-    """How long a chat takes until its prompt takes keys, and a server until it answers, beside `--version`."""
+    """How long a chat takes until its prompt takes keys, and a server until it answers, beside
+    `--version`.
+    """
     import pexpect
 
     def measured(environ: Mapping[str, str]) -> tuple[float, float, float, float]:
@@ -65,11 +99,16 @@ def chat() -> Table:
         command, *arguments = [*conductor(), "chat", "--rehearsal"]
         began = time.perf_counter()
         screen = pexpect.spawn(
-            command, arguments, env={**environ, "TERM": "xterm-256color"}, encoding="utf-8", timeout=60
-        )  # fmt: skip
+            command,
+            arguments,
+            env={**environ, "TERM": "xterm-256color"},
+            encoding="utf-8",
+            timeout=60,
+        )
         screen.expect("\u203a")
         mark = time.perf_counter() - began
-        screen.expect("\x1b\\[\\?2004h")  # how prompt_toolkit asks a terminal to tell pastes: the prompt is there
+        # How prompt_toolkit asks a terminal to tell pastes: the prompt is there
+        screen.expect("\x1b\\[\\?2004h")
         prompt = time.perf_counter() - began
         screen.send("\x04")
         screen.expect(pexpect.EOF)
@@ -79,16 +118,42 @@ def chat() -> Table:
     with tempfile.TemporaryDirectory() as place:
         rounds = [measured(newcomer(place)) for _ in range(8)][1:]
     version, mark, prompt, serve = (list(values) for values in zip(*rounds, strict=True))
-    times = {name: f"{statistics.median(taken) * 1e3:.0f} ms" for name, taken in (("mark", mark), ("prompt", prompt))}
-    return Table("chat", "`conductor chat --rehearsal` in a pseudo-terminal; median of 7 rounds.", (
-        Figure("the mark before what is typed, as a multiple of `conductor --version`", ratio(mark, version), "ratio",
-               5.0, times["mark"]),
-        Figure("the prompt with its keys, as a multiple of `conductor --version`", ratio(prompt, version), "ratio",
-               None, times["prompt"]),
-        # It was 1.5 of the prompt, which took 18 times as long as `--version` then, and takes 6 times as long now.
-        Figure("`conductor serve` until it answers `/health`, as a multiple of `conductor --version`",
-               ratio(serve, version), "ratio", 27.0, f"{statistics.median(serve) * 1e3:.0f} ms"),
-    ))  # fmt: skip
+    times = {
+        name: f"{statistics.median(taken) * 1e3:.0f} ms"
+        for name, taken in (("mark", mark), ("prompt", prompt))
+    }
+    return Table(
+        "chat",
+        "`conductor chat --rehearsal` in a pseudo-terminal; median of 7 rounds.",
+        (
+            Figure(
+                "the mark before what is typed, as a multiple of `conductor --version`",
+                ratio(mark, version),
+                "ratio",
+                5.0,
+                times["mark"],
+            ),
+            Figure(
+                "the prompt with its keys, as a multiple of `conductor --version`",
+                ratio(prompt, version),
+                "ratio",
+                None,
+                times["prompt"],
+            ),
+            # It was 1.5 of the prompt, which took 18 times as long as `--version` then, and takes 6
+            # times as long now.
+            Figure(
+                (
+                    "`conductor serve` until it answers `/health`, as a multiple of `conductor "
+                    "--version`"
+                ),
+                ratio(serve, version),
+                "ratio",
+                27.0,
+                f"{statistics.median(serve) * 1e3:.0f} ms",
+            ),
+        ),
+    )
 
 
 def _until_it_serves(environ: Mapping[str, str]) -> float:
@@ -110,7 +175,9 @@ def tools() -> Table:
 
     async def calls() -> list[float]:
         command = (sys.executable, str(ROOT / "tests/tools/raw_server.py"))
-        box = McpToolBox({"t": ToolServer(name="t", command=command, only=("add",))}, lambda text: text)
+        box = McpToolBox(
+            {"t": ToolServer(name="t", command=command, only=("add",))}, lambda text: text
+        )
         try:
             [tool] = await box.offered(["t"])
             taken = []
@@ -124,24 +191,38 @@ def tools() -> Table:
         return sorted(taken[1:])
 
     taken = asyncio.run(calls())
-    return Table("tools", "A server of tools over stdio, 300 calls, after one that is not counted.", (
-        Figure("one call of a tool that takes no time, median", statistics.median(taken), "ms", 0.005,
-               f"9 of 10 calls within {taken[270] * 1e3:.1f} ms"),
-    ))  # fmt: skip
+    return Table(
+        "tools",
+        "A server of tools over stdio, 300 calls, after one that is not counted.",
+        (
+            Figure(
+                "one call of a tool that takes no time, median",
+                statistics.median(taken),
+                "ms",
+                0.005,
+                f"9 of 10 calls within {taken[270] * 1e3:.1f} ms",
+            ),
+        ),
+    )
 
 
 LAUNCHER: Final = """
 import json, os, sys
 nothing = os.open(os.devnull, os.O_RDWR)
-child = os.posix_spawn(sys.argv[1], sys.argv[1:], os.environ, file_actions=[(os.POSIX_SPAWN_DUP2, nothing, 1)])
+child = os.posix_spawn(sys.argv[1], sys.argv[1:], os.environ, file_actions=[(os.POSIX_SPAWN_DUP2, \
+nothing, 1)])
 _, status, usage = os.wait4(child, 0)
 print(json.dumps([os.waitstatus_to_exitcode(status), usage.ru_maxrss]))
 """
-"""Starts the command from a small process: Linux counts what a process weighed before it became another program."""
+"""Starts the command from a small process: Linux counts what a process weighed before it became
+another program.
+"""
 
 
 def memory() -> Table:
-    """The most memory that `conductor ask` holds, with workers behind the openai adapter and no local model."""
+    """The most memory that `conductor ask` holds, with workers behind the openai adapter and no
+    local model.
+    """
 
     def peak(command: list[str], stderr: TextIO | int = subprocess.DEVNULL) -> int:
         """The bytes that a command had resident."""
@@ -152,11 +233,25 @@ def memory() -> Table:
             raise SystemExit(f"{' '.join(command)} ended with {code}")
         return most * (1 if sys.platform == "darwin" else 1024)
 
-    def asked(what: str, model: str, *, drawn: bool = False, kind: str = "openai-compatible") -> Figure:
-        table = f'kind = "{kind}"\nbase_url = "{url}"\nmodel = "{model}"\nkey_env = "BENCHMARK_KEY"\n'
+    def asked(
+        what: str, model: str, *, drawn: bool = False, kind: str = "openai-compatible"
+    ) -> Figure:
+        table = (
+            f'kind = "{kind}"\nbase_url = "{url}"\nmodel = "{model}"\nkey_env = "BENCHMARK_KEY"\n'
+        )
         file = Path(place) / "benchmark.toml"
-        file.write_text("\n".join(f"[workers.{name}]\n{table}" for name in ("ada", "ben", "cem")), encoding="utf-8")
-        ask = ["--config", str(file), "ask", "Which lock is taken first?", "--conductor", f"{url}#plan"]
+        file.write_text(
+            "\n".join(f"[workers.{name}]\n{table}" for name in ("ada", "ben", "cem")),
+            encoding="utf-8",
+        )
+        ask = [
+            "--config",
+            str(file),
+            "ask",
+            "Which lock is taken first?",
+            "--conductor",
+            f"{url}#plan",
+        ]
         with terminal() as (stderr, written):
             most = peak([*conductor(), *ask], stderr if drawn else subprocess.DEVNULL)
         bound = None if kind == "litellm" else 120 * MEGABYTE
@@ -164,14 +259,26 @@ def memory() -> Table:
 
     with server() as url, tempfile.TemporaryDirectory() as place:
         environ = newcomer(place) | {"TERM": "xterm-256color", "BENCHMARK_KEY": "no-secret"}
-        about = "Peak resident memory of `conductor ask`: a plan and three steps, all by the openai adapter."
-        return Table("memory", about, (
-            asked("answers of 500 words, no terminal", "500"),
-            asked("the same at 300 words/s, drawn on a terminal", "500@300", drawn=True),
-            asked("answers of 4,000 words, drawn on a terminal", "4000", drawn=True),
-            asked("500 words through litellm, to compare", "openai/500", kind="litellm"),
-            Figure("python -c pass, to compare", peak([sys.executable, "-c", "pass"]), "MB"),
-        ))  # fmt: skip
+        about = (
+            "Peak resident memory of `conductor ask`: a plan and three steps, all by the "
+            "openai adapter."
+        )
+        return Table(
+            "memory",
+            about,
+            (
+                asked("answers of 500 words, no terminal", "500"),
+                asked("the same at 300 words/s, drawn on a terminal", "500@300", drawn=True),
+                asked("answers of 4,000 words, drawn on a terminal", "4000", drawn=True),
+                asked("500 words through litellm, to compare", "openai/500", kind="litellm"),
+                Figure("python -c pass, to compare", peak([sys.executable, "-c", "pass"]), "MB"),
+            ),
+        )
 
 
-TABLES: Final[dict[str, Callable[[], Table]]] = {"start": start, "chat": chat, "tools": tools, "memory": memory}
+TABLES: Final[dict[str, Callable[[], Table]]] = {
+    "start": start,
+    "chat": chat,
+    "tools": tools,
+    "memory": memory,
+}

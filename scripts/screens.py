@@ -1,4 +1,7 @@
-"""`make screens`: pictures of the screen, dark and light, from a real run with the models that ship with it."""
+"""`make screens`.
+
+Pictures of the screen, dark and light, from a real run with the models that ship with it.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +33,17 @@ _FONTS: Final = re.compile(r"@font-face \{.*?\}\s*", re.DOTALL)
 
 def events() -> Iterator[ev.Event]:
     """What happens in a run of the question, from the command itself."""
-    command = [sys.executable, "-m", "conductor_cli", "ask", "--rehearsal", "--no-trace", "--format", "jsonl", QUESTION]
+    command = [
+        sys.executable,
+        "-m",
+        "conductor_cli",
+        "ask",
+        "--rehearsal",
+        "--no-trace",
+        "--format",
+        "jsonl",
+        QUESTION,
+    ]
     ended = subprocess.run(command, check=True, capture_output=True, encoding="utf-8")
     yield from map(ev.from_line, ended.stdout.splitlines())
 
@@ -41,7 +54,8 @@ def pictures(run: list[ev.Event]) -> dict[str, list[Line]]:
     trace = Trace()
     for event in run:
         trace = apply_event(trace, event)
-        root, layout = run_tree(trace), TreeLayout(SCREEN)
+        root = run_tree(trace)
+        layout = TreeLayout(SCREEN)
         if isinstance(event, ev.StepPlanned) and event.step == 1:
             found["planning"] = live_lines(root, trace, trace.at, layout)
         elif isinstance(event, ev.StepDelta) and event.step == 2:
@@ -55,11 +69,19 @@ def pictures(run: list[ev.Event]) -> dict[str, list[Line]]:
 
 def svg(lines: list[Line], theme: str) -> str:
     """A picture that loads nothing from elsewhere."""
-    console = Console(record=True, width=SCREEN.width, file=io.StringIO(), force_terminal=True, color_system="standard")
+    console = Console(
+        record=True,
+        width=SCREEN.width,
+        file=io.StringIO(),
+        force_terminal=True,
+        color_system="standard",
+    )
     prompt: Line = ((f'$ conductor ask --rehearsal "{QUESTION.partition(",")[0]}, …"', "plain"),)
     console.print(StyledLines(lambda: [prompt, *lines]), end="")
     title = "conductor"
-    return _FONTS.sub("", console.export_svg(title=title, theme=THEMES[theme], unique_id=f"conductor-{theme}"))
+    return _FONTS.sub(
+        "", console.export_svg(title=title, theme=THEMES[theme], unique_id=f"conductor-{theme}")
+    )
 
 
 def main() -> None:

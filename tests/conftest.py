@@ -1,7 +1,10 @@
-"""What holds for every test: a home of its own, no keys, no keyring, no network but this machine's own.
+"""What holds for every test.
 
-With CI_NO_SKIPS=1 a skipped test fails. With CI_SKIPPED=FILE the id of each skipped test or module is appended to the
-file, so that `pytest @FILE` runs these again. CI_EXAMPLES is how many examples a property test tries.
+A home of its own, no keys, no keyring, no network but this machine's own.
+
+With CI_NO_SKIPS=1 a skipped test fails. With CI_SKIPPED=FILE the id of each skipped test or module
+is appended to the file, so that `pytest @FILE` runs these again. CI_EXAMPLES is how many examples a
+property test tries.
 """
 
 from __future__ import annotations
@@ -22,35 +25,79 @@ HOMES: Final = ("HOME", "USERPROFILE", "APPDATA", "LOCALAPPDATA")
 XDG: Final = ("CONFIG", "DATA", "STATE", "CACHE", "RUNTIME", "BIN")
 OURS: Final = ("CONDUCTOR_", "_CONDUCTOR_")
 PROVIDERS: Final = (
-    "ANTHROPIC_", "AWS_", "AZURE_", "DEEPSEEK_", "GEMINI_", "GOOGLE_", "GROQ_", "HF_", "HUGGING_FACE_", "LITELLM_",
-    "MISTRAL_", "OLLAMA_", "OPENAI_", "OPENROUTER_", "VERTEX",
-)  # fmt: skip
+    "ANTHROPIC_",
+    "AWS_",
+    "AZURE_",
+    "DEEPSEEK_",
+    "GEMINI_",
+    "GOOGLE_",
+    "GROQ_",
+    "HF_",
+    "HUGGING_FACE_",
+    "LITELLM_",
+    "MISTRAL_",
+    "OLLAMA_",
+    "OPENAI_",
+    "OPENROUTER_",
+    "VERTEX",
+)
 SECRETS: Final = ("_API_KEY", "_API_BASE", "_SECRET", "_TOKEN")
-TERMINAL: Final = ("CLICOLOR", "CLICOLOR_FORCE", "COLUMNS", "FORCE_COLOR", "LINES", "NO_COLOR", "PAGER", "PY_COLORS")
+TERMINAL: Final = (
+    "CLICOLOR",
+    "CLICOLOR_FORCE",
+    "COLUMNS",
+    "FORCE_COLOR",
+    "LINES",
+    "NO_COLOR",
+    "PAGER",
+    "PY_COLORS",
+)
 RUNNERS: Final = ("CI", "GITHUB_ACTIONS")
 PROXIES: Final = ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY")
 LONGEST: Final = (
-    "cli/test_chat_terminal.py", "cli/test_pull.py", "server/test_bad_input.py", "cli/test_signals.py",
-    "cli/test_streams.py", "cli/test_setup.py", "train/test_session.py", "tools/test_tool_servers.py",
-    "server/test_run_registry.py", "cli/test_unwritable.py", "cli/test_tools.py", "cli/test_terminal.py",
-    "server/mcp/test_process.py", "models/test_contract.py", "cli/test_approve.py", "models/test_weights_download.py",
-    "programs/test_schema_check.py", "cli/test_hygiene.py", "server/test_http.py",
-)  # fmt: skip
+    "cli/test_chat_terminal.py",
+    "cli/test_pull.py",
+    "server/test_bad_input.py",
+    "cli/test_signals.py",
+    "cli/test_streams.py",
+    "cli/test_setup.py",
+    "train/test_session.py",
+    "tools/test_tool_servers.py",
+    "server/test_run_registry.py",
+    "cli/test_unwritable.py",
+    "cli/test_tools.py",
+    "cli/test_terminal.py",
+    "server/mcp/test_process.py",
+    "models/test_contract.py",
+    "cli/test_approve.py",
+    "models/test_weights_download.py",
+    "programs/test_schema_check.py",
+    "cli/test_hygiene.py",
+    "server/test_http.py",
+)
 """Files of tests that take seven seconds and more, the longest first."""
 
 
 def pytest_configure() -> None:
-    """Clean the environment before anything of ours is imported: some libraries read it only then."""
+    """Clean the environment before anything of ours is imported.
+
+    Some libraries read it only then.
+    """
     dropped = {*TERMINAL, *RUNNERS, *PROXIES}
     for name in list(os.environ):
-        known = name.upper() in dropped or name.startswith((*OURS, *PROVIDERS)) or name.endswith(SECRETS)
+        known = (
+            name.upper() in dropped
+            or name.startswith((*OURS, *PROVIDERS))
+            or name.endswith(SECRETS)
+        )
         if known:
             del os.environ[name]
-    # The matrices of tests are small: threads would only wait for each other, for long on a busy machine.
+    # The matrices of tests are small: threads would only wait for each other, for long on a busy
+    # machine.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     os.environ["PYTHON_KEYRING_BACKEND"] = "keyring.backends.null.Keyring"
-    # What started the tests may ignore these (`nohup`, `&` in a script). A program inherits that, and a test of Ctrl-C
-    # would then wait for an end that never comes.
+    # What started the tests may ignore these (`nohup`, `&` in a script). A program inherits that,
+    # and a test of Ctrl-C would then wait for an end that never comes.
     if hasattr(signal, "SIGHUP"):
         signal.signal(signal.SIGHUP, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -61,16 +108,22 @@ def pytest_configure() -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Begin with the longest files: with several processes, the last ones to begin should be short."""
+    """Begin with the longest files.
+
+    With several processes, the last ones to begin should be short.
+    """
     places = {Path(__file__).parent / name: place for place, name in enumerate(LONGEST)}
     items.sort(key=lambda item: places.get(item.path, len(places)))
 
 
 @pytest.fixture(autouse=True)
 def _no_offline_mode() -> Iterator[None]:
-    """`conductor train` puts its process into the hub's offline mode; the next test in this process has not.
+    """`conductor train` puts its process into the hub's offline mode.
 
-    Other variables stay: litellm sets some when it is imported, and needs them for as long as the process lives.
+    The next test in this process has not.
+
+    Other variables stay: litellm sets some when it is imported, and needs them for as long as the
+    process lives.
     """
     yield
     for name in ("HF_HUB_OFFLINE", "HF_HUB_DISABLE_TELEMETRY"):
@@ -79,14 +132,21 @@ def _no_offline_mode() -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def home(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty home directory: whatever a test writes for a user ends here, also from a child process."""
+    """An empty home directory.
+
+    Whatever a test writes for a user ends here, also from a child process.
+    """
     homes = tmp_path_factory.getbasetemp() / "homes"
     homes.mkdir(exist_ok=True)
-    place = Path(tempfile.mkdtemp(prefix="", dir=homes))  # pytest's `mktemp` reads the names of all earlier ones
+    # pytest's `mktemp` reads the names of all earlier ones
+    place = Path(tempfile.mkdtemp(prefix="", dir=homes))
     for name in HOMES:
         monkeypatch.setenv(name, str(place))
     for name in XDG:
-        monkeypatch.setenv(f"XDG_{name}_HOME" if name != "RUNTIME" else "XDG_RUNTIME_DIR", str(place / name.lower()))
+        monkeypatch.setenv(
+            f"XDG_{name}_HOME" if name != "RUNTIME" else "XDG_RUNTIME_DIR",
+            str(place / name.lower()),
+        )
     if (constants := sys.modules.get("huggingface_hub.constants")) is not None:
         importlib.reload(constants)  # the hub's library has read the environment of an earlier test
     return place
@@ -107,7 +167,10 @@ class NetworkRefused(OSError):
 
 
 class Fence:
-    """Sees each connection and name look-up of the process; while it is up, refuses those that leave the machine."""
+    """Sees each connection and name look-up of the process.
+
+    While it is up, refuses those that leave the machine.
+    """
 
     def __init__(self) -> None:
         self.up = False
@@ -115,7 +178,11 @@ class Fence:
         sys.addaudithook(self._see)
 
     def _see(self, event: str, arguments: tuple[Any, ...]) -> None:
-        if self.up and event in {"socket.connect", "socket.sendto"} and isinstance(arguments[1], tuple):
+        if (
+            self.up
+            and event in {"socket.connect", "socket.sendto"}
+            and isinstance(arguments[1], tuple)
+        ):
             self._hold(arguments[1][0])
         elif self.up and event in {"socket.getaddrinfo", "socket.gethostbyname"}:
             self._hold(arguments[0])
@@ -124,7 +191,9 @@ class Fence:
         name = host.decode() if isinstance(host, bytes) else host or "localhost"
         if name not in {"localhost", "::1"} and not name.startswith("127."):
             self.tried.append(name)
-            raise NetworkRefused(f"a test tried to reach {name}; mark it `network` or use a server on 127.0.0.1")
+            raise NetworkRefused(
+                f"a test tried to reach {name}; mark it `network` or use a server on 127.0.0.1"
+            )
 
 
 FENCE: Final = Fence()
@@ -136,7 +205,8 @@ def _stay_on_this_machine(request: pytest.FixtureRequest) -> Iterator[None]:
     FENCE.up = request.node.get_closest_marker("network") is None
     yield
     FENCE.up = False
-    tried, FENCE.tried = FENCE.tried, []
+    tried = FENCE.tried
+    FENCE.tried = []
     if tried:
         pytest.fail(f"tried to reach {', '.join(tried)}")
 

@@ -1,9 +1,12 @@
-"""A model hub on loopback, as `huggingface_hub` 1.x finds it: metadata on one host, bytes on another, and faults.
+"""A model hub on loopback, as `huggingface_hub` 1.x finds it.
 
-The hub lists the files of a commit with SHA-256 and size in `GET /api/models/REPO/revision/REVISION`. It answers `HEAD`
-and `GET /REPO/resolve/REVISION/FILE`: for large files with commit, SHA-256 and size in headers
-and a signed redirect to the host that has the bytes (`localhost` instead of `127.0.0.1`, so that it is another one to
-every client); for small files with a relative redirect and git's hash. The other host knows ranges (206, 416).
+Metadata on one host, bytes on another, and faults.
+
+The hub lists the files of a commit with SHA-256 and size in `GET
+/api/models/REPO/revision/REVISION`. It answers `HEAD` and `GET /REPO/resolve/REVISION/FILE`: for
+large files with commit, SHA-256 and size in headers and a signed redirect to the host that has the
+bytes (`localhost` instead of `127.0.0.1`, so that it is another one to every client); for small
+files with a relative redirect and git's hash. The other host knows ranges (206, 416).
 """
 
 from __future__ import annotations
@@ -24,7 +27,9 @@ from urllib.parse import parse_qs, unquote, urlsplit
 from tests.servers import SeenRequest, Wire, loopback
 
 SMALL = 1024
-"""Files below this many bytes are kept in git, as the hub does with what is not in large file storage."""
+"""Files below this many bytes are kept in git, as the hub does with what is not in large file
+storage.
+"""
 
 
 def sha256(data: bytes) -> str:
@@ -46,9 +51,14 @@ class Refusal:
 
 @dataclass(frozen=True, kw_only=True)
 class Fault:
-    """What goes wrong with the body of one answer once `after` bytes of it were sent. A drip makes pauses (seconds)."""
+    """What goes wrong with the body of one answer once `after` bytes of it were sent.
 
-    kind: Literal["stall", "cut", "drip", "wrong", "more", "surplus", "no range", "changed", "mute", "hold"]
+    A drip makes pauses (seconds).
+    """
+
+    kind: Literal[
+        "stall", "cut", "drip", "wrong", "more", "surplus", "no range", "changed", "mute", "hold"
+    ]
     after: int = 0
     pause: float = 0.05
 
@@ -62,12 +72,14 @@ class Repo:
 
 
 class Hub:
-    """The hub while it runs. `refusals` answer the next requests to it, `cdn_refusals` and `faults` those for bytes.
+    """The hub while it runs.
+
+    `refusals` answer the next requests to it, `cdn_refusals` and `faults` those for bytes.
 
     `gated` are repositories whose files are for those who accepted a licence.
-    An answer that is held goes on with `go_on`. With a `token` set the hub refuses all others. `logins` has the new
-    token for each that renews a login. `listing` replaces keys of the list of files, which has no SHA-256 without
-    `hashes`.
+    An answer that is held goes on with `go_on`. With a `token` set the hub refuses all others.
+    `logins` has the new token for each that renews a login. `listing` replaces keys of the list of
+    files, which has no SHA-256 without `hashes`.
     """
 
     def __init__(self) -> None:
@@ -106,7 +118,9 @@ class Hub:
         """A new commit with these files beside those that were there, and the revision set to it."""
         place = self.repos.setdefault(repo, Repo())
         whole = place.commits.get(place.revisions.get(revision, ""), {}) | files
-        name = hashlib.sha1(repr(sorted((k, sha256(v)) for k, v in whole.items())).encode()).hexdigest()
+        name = hashlib.sha1(
+            repr(sorted((k, sha256(v)) for k, v in whole.items())).encode()
+        ).hexdigest()
         place.commits[name] = whole
         place.revisions[revision] = name
         return name
@@ -114,20 +128,33 @@ class Hub:
     async def _front(self, seen: SeenRequest, wire: Wire) -> None:
         if self.refusals:
             refusal = self.refusals.pop(0)
-            await self._say(wire, refusal.status, refusal.headers, refusal.body if seen.method != "HEAD" else b"")
+            await self._say(
+                wire,
+                refusal.status,
+                refusal.headers,
+                refusal.body if seen.method != "HEAD" else b"",
+            )
             return
         path = unquote(urlsplit(seen.path).path)
         if path == "/oauth/token":
-            new = {"access_token": self.logins[parse_qs(seen.body.decode())["refresh_token"][0]], "expires_in": 3600}
-            await self._say(wire, 200, {"Content-Type": "application/json"}, json.dumps(new).encode())
+            new = {
+                "access_token": self.logins[parse_qs(seen.body.decode())["refresh_token"][0]],
+                "expires_in": 3600,
+            }
+            await self._say(
+                wire, 200, {"Content-Type": "application/json"}, json.dumps(new).encode()
+            )
             return
         if self.token and seen.headers.get("authorization") != f"Bearer {self.token}":
-            await self._say(wire, 401, {"X-Error-Message": "Invalid credentials in Authorization header"})
+            await self._say(
+                wire, 401, {"X-Error-Message": "Invalid credentials in Authorization header"}
+            )
             return
         if found := re.fullmatch(r"/api/(?:models|datasets)/([^/]+/[^/]+)/revision/([^/]+)", path):
             await self._list(wire, *found.groups())
         elif found := re.fullmatch(
-            r"/(?:api/resolve-cache/models/|datasets/)?([^/]+/[^/]+)/(?:resolve/)?([^/]+)/(.+)", path
+            r"/(?:api/resolve-cache/models/|datasets/)?([^/]+/[^/]+)/(?:resolve/)?([^/]+)/(.+)",
+            path,
         ):
             await self._resolve(seen, wire, *found.groups())
         else:
@@ -135,12 +162,21 @@ class Hub:
 
     async def _list(self, wire: Wire, repo: str, revision: str) -> None:
         place = self.repos.get(repo)
-        if place is None:  # the real hub says 401 to strangers, so that nobody learns which private ones there are
-            await self._say(wire, 401, {"X-Error-Code": "RepoNotFound", "X-Error-Message": "Repository not found"})
+        # The real hub says 401 to strangers, so that nobody learns which private ones there are
+        if place is None:
+            await self._say(
+                wire,
+                401,
+                {"X-Error-Code": "RepoNotFound", "X-Error-Message": "Repository not found"},
+            )
             return
         commit = place.revisions.get(revision, revision)
         if commit not in place.commits:
-            await self._say(wire, 404, {"X-Error-Code": "RevisionNotFound", "X-Error-Message": "RevisionNotFound"})
+            await self._say(
+                wire,
+                404,
+                {"X-Error-Code": "RevisionNotFound", "X-Error-Message": "RevisionNotFound"},
+            )
             return
         siblings = [self._sibling(file, data) for file, data in place.commits[commit].items()]
         answer = json.dumps({"id": repo, "sha": commit, "siblings": siblings} | self.listing)
@@ -151,9 +187,13 @@ class Hub:
         found = {"rfilename": file, "blobId": self.etag or git_hash(data), "size": size}
         if len(data) < SMALL or not self.hashes:
             return found
-        return found | {"lfs": {"sha256": self.etag or sha256(data), "size": size, "pointerSize": 134}}
+        return found | {
+            "lfs": {"sha256": self.etag or sha256(data), "size": size, "pointerSize": 134}
+        }
 
-    async def _resolve(self, seen: SeenRequest, wire: Wire, repo: str, revision: str, file: str) -> None:
+    async def _resolve(
+        self, seen: SeenRequest, wire: Wire, repo: str, revision: str, file: str
+    ) -> None:
         place = self.repos[repo]
         commit = place.revisions.get(revision, revision)
         files = place.commits.get(commit)
@@ -167,7 +207,9 @@ class Hub:
         else:
             await self._large(wire, repo, commit, file)
 
-    async def _small(self, seen: SeenRequest, wire: Wire, repo: str, commit: str, file: str) -> None:
+    async def _small(
+        self, seen: SeenRequest, wire: Wire, repo: str, commit: str, file: str
+    ) -> None:
         data = self.repos[repo].commits[commit][file]
         headers = {"X-Repo-Commit": commit, "ETag": f'"{self.etag or git_hash(data)}"'}
         if "/resolve/" in seen.path:
@@ -175,7 +217,9 @@ class Hub:
             await self._say(wire, 307, headers)
         else:
             head = seen.method == "HEAD"
-            await self._say(wire, 200, headers | {"Content-Length": str(len(data))}, b"" if head else data)
+            await self._say(
+                wire, 200, headers | {"Content-Length": str(len(data))}, b"" if head else data
+            )
 
     async def _large(self, wire: Wire, repo: str, commit: str, file: str) -> None:
         data = self.repos[repo].commits[commit][file]
@@ -184,7 +228,8 @@ class Hub:
             "X-Repo-Commit": commit,
             "X-Linked-ETag": f'"{etag}"',
             "X-Linked-Size": str(len(data) if self.size is None else self.size),
-            "Location": self.location or f"http://localhost:{self.back.port}/{sha256(data)}?signature=s3cret",
+            "Location": self.location
+            or f"http://localhost:{self.back.port}/{sha256(data)}?signature=s3cret",
         }
         await self._say(wire, 302, headers)
 
@@ -195,7 +240,11 @@ class Hub:
             return
         key = urlsplit(seen.path).path[1:]
         data = next(
-            d for r in self.repos.values() for fs in r.commits.values() for d in fs.values() if sha256(d) == key
+            d
+            for r in self.repos.values()
+            for fs in r.commits.values()
+            for d in fs.values()
+            if sha256(d) == key
         )
         await self._body(seen, wire, data, self.faults.pop(0) if self.faults else None)
 
@@ -208,12 +257,18 @@ class Hub:
         headers = {"Accept-Ranges": "bytes"}
         if self.cdn_etag:
             headers["ETag"] = f'"{hashlib.md5(data).hexdigest()}"'
-        if "if-range" in seen.headers and (kind == "changed" or seen.headers["if-range"] != headers.get("ETag")):
+        if "if-range" in seen.headers and (
+            kind == "changed" or seen.headers["if-range"] != headers.get("ETag")
+        ):
             start = 0
         if start >= len(data) and asked:
             await self._say(wire, 416, headers | {"Content-Range": f"bytes */{len(data)}"})
             return
-        end = min(int(asked[2]) + 1, len(data)) if asked and asked[2] and kind != "no range" else len(data)
+        end = (
+            min(int(asked[2]) + 1, len(data))
+            if asked and asked[2] and kind != "no range"
+            else len(data)
+        )
         body = data[start:end]
         if kind == "wrong":
             body = bytes(byte ^ 1 for byte in body)
@@ -246,7 +301,9 @@ class Hub:
                 await asyncio.sleep(fault.pause)
                 await wire.raw(body[place : place + 64 * 1024])
 
-    async def _say(self, wire: Wire, status: int, headers: dict[str, str] | None = None, body: bytes = b"") -> None:
+    async def _say(
+        self, wire: Wire, status: int, headers: dict[str, str] | None = None, body: bytes = b""
+    ) -> None:
         await self._head(wire, status, {"Content-Length": str(len(body))} | (headers or {}))
         await wire.raw(body)
 
@@ -277,4 +334,7 @@ def read_environment() -> None:
 
 def gated(**more: Any) -> Refusal:
     """What the hub says of a repository whose licence was not accepted."""
-    return Refusal(status=403, headers={"X-Error-Code": "GatedRepo", "X-Error-Message": "Access is restricted"} | more)
+    return Refusal(
+        status=403,
+        headers={"X-Error-Code": "GatedRepo", "X-Error-Message": "Access is restricted"} | more,
+    )

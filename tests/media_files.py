@@ -1,4 +1,7 @@
-"""Images and documents for tests, made from scratch: small, valid, and as large or as broken as a test wants them."""
+"""Images and documents for tests, made from scratch.
+
+Small, valid, and as large or as broken as a test wants them.
+"""
 
 from __future__ import annotations
 
@@ -11,16 +14,27 @@ def png(width: int = 8, height: int = 6, padding: int = 0) -> bytes:
     """A PNG image, grey; `padding` bytes of a private chunk make it larger."""
 
     def chunk(kind: bytes, data: bytes) -> bytes:
-        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+        return (
+            struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+        )
 
     pixels = zlib.compress((b"\x00" + b"\x7f" * width) * height)
     head = struct.pack(">IIBBBBB", width, height, 8, 0, 0, 0, 0)
     more = chunk(b"teSt", b"\x01" * padding) if padding else b""
-    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", head) + more + chunk(b"IDAT", pixels) + chunk(b"IEND", b"")
+    return (
+        b"\x89PNG\r\n\x1a\n"
+        + chunk(b"IHDR", head)
+        + more
+        + chunk(b"IDAT", pixels)
+        + chunk(b"IEND", b"")
+    )
 
 
 def jpeg(width: int = 8, height: int = 6) -> bytes:
-    """The segments of a JPEG image that a reader of its size looks at; its scan is not a picture."""
+    """The segments of a JPEG image that a reader of its size looks at.
+
+    Its scan is not a picture.
+    """
     app = b"\xff\xe0" + struct.pack(">H", 16) + b"JFIF\x00\x01\x01\x00\x00\x01\x00\x01\x00\x00"
     frame = b"\xff\xc0" + struct.pack(">HBHHB", 11, 8, height, width, 1) + b"\x01\x11\x00"
     scan = b"\xff\xda" + struct.pack(">H", 8) + b"\x01\x01\x00\x00\x3f\x00" + b"\x00\x10\x20"
@@ -29,7 +43,13 @@ def jpeg(width: int = 8, height: int = 6) -> bytes:
 
 def gif(width: int = 8, height: int = 6) -> bytes:
     """A GIF image without a colour table."""
-    return b"GIF89a" + struct.pack("<HHBBB", width, height, 0, 0, 0) + b"\x2c" + bytes(9) + b"\x02\x00;"
+    return (
+        b"GIF89a"
+        + struct.pack("<HHBBB", width, height, 0, 0, 0)
+        + b"\x2c"
+        + bytes(9)
+        + b"\x02\x00;"
+    )
 
 
 def webp(width: int = 8, height: int = 6) -> bytes:
@@ -66,7 +86,8 @@ def pdf_of(contents: Sequence[bytes]) -> bytes:
             f"/Resources << /Font << /F1 3 0 R >> >> /Contents {5 + 2 * index} 0 R >>"
         )
         objects += [page.encode(), content]
-    written, places = b"%PDF-1.4\n", []
+    written = b"%PDF-1.4\n"
+    places = []
     for number, content in enumerate(objects, start=1):
         places.append(len(written))
         written += f"{number} 0 obj\n".encode() + content + b"\nendobj\n"
@@ -76,5 +97,10 @@ def pdf_of(contents: Sequence[bytes]) -> bytes:
         written
         + head
         + table
-        + (f"trailer\n<< /Size {len(objects) + 1} /Root 1 0 R >>\nstartxref\n{len(written)}\n%%EOF\n".encode())
+        + (
+            (
+                f"trailer\n<< /Size {len(objects) + 1} /Root 1 0 R >>\nstartxref\n{len(written)}\n"
+                "%%EOF\n"
+            ).encode()
+        )
     )

@@ -34,7 +34,8 @@ def checking(pid: int | None = None) -> list[psutil.Process]:
 
 async def with_ticks(work: Coroutine[Any, Any, T]) -> tuple[T, int]:
     """The result of `work`, and how often another task was run while a process made a check for it."""
-    task, ticks = asyncio.ensure_future(work), 0
+    task = asyncio.ensure_future(work)
+    ticks = 0
     while not task.done():
         ticks += bool(checking())
         await asyncio.sleep(0)

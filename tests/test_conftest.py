@@ -62,30 +62,58 @@ def ignore_interrupts() -> None:
 
 
 def run(place: Path, *words: str, **environment: str) -> tuple[int, str]:
-    """Run two files of tests under the same conftest, by a parent that ignores Ctrl-C; returns exit code and output."""
-    for name, text in (("conftest", CONFTEST.read_text()), ("test_suite", SUITE), ("test_module", MISSING)):
+    """Run two files of tests under the same conftest, by a parent that ignores Ctrl-C.
+
+    Returns exit code and output.
+    """
+    for name, text in (
+        ("conftest", CONFTEST.read_text()),
+        ("test_suite", SUITE),
+        ("test_module", MISSING),
+    ):
         place.joinpath(f"{name}.py").write_text(text)
-    options = ("-rA", "-p", "xdist", "-p", "no:cacheprovider", "-p", "no:warnings", "--rootdir", str(place))
+    options = (
+        "-rA",
+        "-p",
+        "xdist",
+        "-p",
+        "no:cacheprovider",
+        "-p",
+        "no:warnings",
+        "--rootdir",
+        str(place),
+    )
     command = [sys.executable, "-m", "pytest", *options, *words]
     inherited = {name: value for name, value in os.environ.items() if not name.startswith("CI_")}
-    environment["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"  # other plugins take longer to import than the tests to run
+    # Other plugins take longer to import than the tests to run
+    environment["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"
     done = subprocess.run(
-        command, env={**inherited, **environment}, cwd=place, capture_output=True, text=True, check=False,
+        command,
+        env={**inherited, **environment},
+        cwd=place,
+        capture_output=True,
+        text=True,
+        check=False,
         preexec_fn=None if sys.platform == "win32" else ignore_interrupts,
-    )  # fmt: skip
+    )
     return done.returncode, done.stdout
 
 
 def test_what_leaves_the_machine_fails_and_what_is_skipped_is_written_down(tmp_path: Path) -> None:
-    """Each connection that leaves is refused, and its test fails even if it swallows that, unless it has the mark.
+    """Each connection that leaves is refused, and its test fails even if it swallows that, unless
+    it has the mark.
 
-    A program that a test starts can be interrupted. The skipped tests and modules, of two processes here, are in a file
-    that `pytest @FILE` takes; a known failure is not. With CI_NO_SKIPS they fail, and name what is not installed.
+    A program that a test starts can be interrupted. The skipped tests and modules, of two processes
+    here, are in a file that `pytest @FILE` takes; a known failure is not. With CI_NO_SKIPS they
+    fail, and name what is not installed.
     """
     skipped = tmp_path / "skipped"
     code, shown = run(tmp_path, "-n", "2", CI_SKIPPED=str(skipped))
     assert (code, "7 passed, 2 skipped, 1 xfailed, 4 errors" in shown) == (1, True), shown
-    assert (shown.count("Failed: tried to reach ") >= 4, shown.count("refused: NetworkRefused") >= 4) == (True, True)
+    assert (
+        shown.count("Failed: tried to reach ") >= 4,
+        shown.count("refused: NetworkRefused") >= 4,
+    ) == (True, True)
     assert set(skipped.read_text().splitlines()) == {"test_module.py", "test_suite.py::test_skips"}
     code, shown = run(tmp_path, f"@{skipped}", "--continue-on-collection-errors", CI_NO_SKIPS="1")
     assert (code, " 1 failed, 1 error in " in shown) == (1, True), shown
@@ -98,7 +126,14 @@ def test_a_test_has_directories_and_a_keyring_of_its_own_and_no_key(home: Path) 
     import platformdirs
 
     places = platformdirs.PlatformDirs("conductor-llm")
-    assert all(home in Path(p).parents for p in (places.user_config_dir, places.user_data_dir, places.user_state_dir))
-    assert not [name for name in os.environ if name.endswith("_API_KEY") or name.startswith(("OPENAI_", "CONDUCTOR_"))]
+    assert all(
+        home in Path(p).parents
+        for p in (places.user_config_dir, places.user_data_dir, places.user_state_dir)
+    )
+    assert not [
+        name
+        for name in os.environ
+        if name.endswith("_API_KEY") or name.startswith(("OPENAI_", "CONDUCTOR_"))
+    ]
     keyring.set_password("conductor-llm", "tests", "x")
     assert keyring.get_password("conductor-llm", "tests") is None

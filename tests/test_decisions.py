@@ -164,7 +164,8 @@ def is_command(words: list[str]) -> bool:
     """Whether the longest command that these words begin with takes what follows."""
     tree = command_tree()
     length = max(n for n in range(len(words) + 1) if tuple(words[:n]) in tree)
-    command, rest = tree[tuple(words[:length])], words[length:]
+    command = tree[tuple(words[:length])]
+    rest = words[length:]
     if not words or (command.commands and rest and not rest[0].startswith("-")):
         return False
     allowed = {choice for argument in command.arguments for choice in argument.choices}

@@ -39,7 +39,10 @@ def test_haproxy_takes_its_settings(tmp_path: Path) -> None:
 
 def test_each_path_that_is_asked_needs_no_key() -> None:
     container = manifests()["Deployment"]["spec"]["template"]["spec"]["containers"][0]
-    probes = {container[f"{name}Probe"]["httpGet"]["path"] for name in ("startup", "liveness", "readiness")}
+    probes = {
+        container[f"{name}Probe"]["httpGet"]["path"]
+        for name in ("startup", "liveness", "readiness")
+    }
     asked = {
         *probes,
         *re.findall(r"GET uri (\S+)", read("haproxy.cfg")),
@@ -59,7 +62,10 @@ def test_a_replica_has_the_time_that_its_end_takes() -> None:
 
 def test_no_container_of_conductor_may_write_or_is_root() -> None:
     pod = manifests()["Deployment"]["spec"]["template"]["spec"]
-    assert (pod["securityContext"]["runAsNonRoot"], pod["securityContext"]["runAsUser"]) == (True, 10001)
+    assert (pod["securityContext"]["runAsNonRoot"], pod["securityContext"]["runAsUser"]) == (
+        True,
+        10001,
+    )
     assert pod["containers"][0]["securityContext"]["readOnlyRootFilesystem"]
     services = yaml.safe_load(read("compose.yaml"))["services"]
     assert all(services[f"serve-{number}"]["read_only"] for number in (1, 2, 3))
@@ -73,7 +79,9 @@ def test_the_board_shows_figures_that_there_are() -> None:
     named = set(
         re.findall(
             r"conductor_\w+",
-            json.dumps([each["targets"] for each in json.loads(read("grafana/conductor.json"))["panels"]]),
+            json.dumps(
+                [each["targets"] for each in json.loads(read("grafana/conductor.json"))["panels"]]
+            ),
         )
     )
     text = Metrics().render(0)[0].decode()
@@ -91,4 +99,7 @@ def test_the_balancer_the_figures_and_the_budget_are_about_the_same_replicas() -
     labels = found["Deployment"]["spec"]["template"]["metadata"]["labels"]
     assert found["Service"]["spec"]["selector"] == labels
     assert found["PodDisruptionBudget"]["spec"]["selector"]["matchLabels"] == labels
-    assert found["PodDisruptionBudget"]["spec"]["minAvailable"] < found["Deployment"]["spec"]["replicas"]
+    assert (
+        found["PodDisruptionBudget"]["spec"]["minAvailable"]
+        < found["Deployment"]["spec"]["replicas"]
+    )

@@ -1,4 +1,7 @@
-"""The examples of the documents: each block of Python runs in a process of its own, each command is understood."""
+"""The examples of the documents.
+
+Each block of Python runs in a process of its own, each command is understood.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +24,9 @@ from tests.cli import conftest
 from tests.cli.stage import Stage
 from tests.test_links import ROOT
 
-EXAMPLE: Final = re.compile(r"^## ([^\n]+)\n(?:(?!^## ).)*?^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+EXAMPLE: Final = re.compile(
+    r"^## ([^\n]+)\n(?:(?!^## ).)*?^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL
+)
 EXAMPLES: Final = EXAMPLE.findall((ROOT / "docs/python.md").read_text("utf-8"))
 
 PRINTED: Final = {
@@ -56,15 +61,21 @@ def test_the_page_has_these_examples() -> None:
 
 @pytest.mark.parametrize(("title", "code"), EXAMPLES, ids=[title for title, _ in EXAMPLES])
 def test_an_example_runs_in_a_new_process(title: str, code: str, home: Path) -> None:
-    """An example runs without a key or a download, whatever was imported before, and prints what it should."""
+    """An example runs without a key or a download, whatever was imported before, and prints what it
+    should.
+    """
     command = [sys.executable, "-c", code]
-    done = subprocess.run(command, capture_output=True, text=True, env=dict(os.environ), cwd=home, check=False)
+    done = subprocess.run(
+        command, capture_output=True, text=True, env=dict(os.environ), cwd=home, check=False
+    )
     assert (done.returncode, done.stderr) == (0, "")
     assert PRINTED[title] in done.stdout
 
 
 def commands_of(page: Path) -> Iterator[list[str]]:
-    """The words of each command in a page, in blocks of code and inside text, without what a shell does with them."""
+    """The words of each command in a page, in blocks of code and inside text, without what a shell
+    does with them.
+    """
     fenced = False
     for line in page.read_text("utf-8").splitlines():
         fenced ^= line.startswith("```")
@@ -75,7 +86,11 @@ def commands_of(page: Path) -> Iterator[list[str]]:
                 words = list(lexer)
             except ValueError:  # an apostrophe in a sentence
                 continue
-            ends = [-1, *(n for n, word in enumerate(words) if set(word) <= set("|<>&;()") and word), len(words)]
+            ends = [
+                -1,
+                *(n for n, word in enumerate(words) if set(word) <= set("|<>&;()") and word),
+                len(words),
+            ]
             for start, end in pairwise(ends):
                 part = words[start + 1 : end]
                 if part[1:] and part[0] == "conductor" and part[1] not in NO_COMMANDS:
@@ -89,14 +104,17 @@ def test_each_command_of_a_page_is_understood(
     """Its command and options exist, and their values can be read; nothing is run."""
     monkeypatch.chdir(tmp_path)
     # What a command and a group do by themselves; the commands below a group are still read.
-    (base,) = {kind for kind in TyperCommand.__mro__ if "invoke" in vars(kind)} & {*TyperGroup.__mro__}
+    (base,) = {kind for kind in TyperCommand.__mro__ if "invoke" in vars(kind)} & {
+        *TyperGroup.__mro__
+    }
     monkeypatch.setattr(base, "invoke", lambda *_: None)
     wrong = []
     for words in commands_of(page):
         for word in words:
             if re.fullmatch(r"\w[\w-]*\.[a-z]{2,5}", word):
                 (tmp_path / word).touch()
-        code, said = entry.run_command_line(words), capsys.readouterr().err
+        code = entry.run_command_line(words)
+        said = capsys.readouterr().err
         # A sentence names a command without what it takes, or with a placeholder.
         if code and "missing argument" not in said and not any(word.isupper() for word in words):
             wrong.append((" ".join(words), said.splitlines()))
@@ -127,39 +145,59 @@ workers = ["alpha"]
 """
 
 
-_SHELL: Final = re.compile(r"^ *```\n(.*?)^ *```$|^ {4,}(conductor [^\n]*)|`([^`\n]+)`", re.MULTILINE | re.DOTALL)
+_SHELL: Final = re.compile(
+    r"^ *```\n(.*?)^ *```$|^ {4,}(conductor [^\n]*)|`([^`\n]+)`", re.MULTILINE | re.DOTALL
+)
 
 
 def shell_of(page: Path) -> Iterator[str]:
-    """The commands of a page that can be run as they stand: in blocks, in tables, and those of `conductor` in text."""
+    """The commands of a page that can be run as they stand.
+
+    In blocks, in tables, and those of `conductor` in text.
+    """
     for fenced, line, quoted in _SHELL.findall(page.read_text("utf-8")):
         name = next((word for word in quoted.split() if not re.match(r"[A-Z_]+=", word)), "")
-        is_whole = quoted.startswith(("conductor launch ", "conductor config set ")) and not re.search(
-            "[A-Z]{3}", quoted
-        )
-        if line or fenced.strip()[:1] not in {"", "{"} or is_whole or (name in DOUBLES and " " in quoted):
+        is_whole = quoted.startswith(
+            ("conductor launch ", "conductor config set ")
+        ) and not re.search("[A-Z]{3}", quoted)
+        if (
+            line
+            or fenced.strip()[:1] not in {"", "{"}
+            or is_whole
+            or (name in DOUBLES and " " in quoted)
+        ):
             yield (fenced or line or quoted).strip()
 
 
 @pytest.mark.parametrize("name", ["clients", "serve"])
 def test_the_commands_of_a_page_about_serving_run(stage: Stage, tmp_path: Path, name: str) -> None:
-    """Each as a user would type it, with doubles for workers and clients, over the server that the page has at 8080."""
+    """Each as a user would type it, with doubles for workers and clients, over the server that the
+    page has at 8080.
+    """
     stage.configure(SERVING)
-    log, programs = tmp_path / "log", tmp_path / "bin"
+    log = tmp_path / "log"
+    programs = tmp_path / "bin"
     programs.mkdir()
     for double in DOUBLES:
-        (programs / double).write_text(CLIENT.replace("PYTHON", sys.executable).replace("LOG", str(log)))
+        (programs / double).write_text(
+            CLIENT.replace("PYTHON", sys.executable).replace("LOG", str(log))
+        )
         (programs / double).chmod(0o755)
     path = {"PATH": f"{programs}:/usr/bin:/bin"}
     commands = sorted(shell_of(ROOT / f"docs/{name}.md"), key=lambda command: " rm " in command)
     ran = {"launch": 0, "serve": 0, "other": 0, "client": 0}
-    with served_by(stage, "serve", *(["--rehearsal"] * (name == "serve")), "--port", "0") as address:
+    with served_by(
+        stage, "serve", *(["--rehearsal"] * (name == "serve")), "--port", "0"
+    ) as address:
         for command in commands:
             words = shlex.split(command, comments=True)
             if words[0] != "conductor":
-                kind, shown = "client", command.replace("http://127.0.0.1:8080", address)
+                kind = "client"
+                shown = command.replace("http://127.0.0.1:8080", address)
                 environ = stage.environ(path)
-                done = subprocess.run(["sh", "-c", shown], env=environ, cwd=tmp_path, capture_output=True, check=False)
+                done = subprocess.run(
+                    ["sh", "-c", shown], env=environ, cwd=tmp_path, capture_output=True, check=False
+                )
                 assert done.returncode == 0, (command, done.stderr)
                 assert words[0] != "curl" or b"SIRAP" in done.stdout
             elif words[1] == "serve" and (not words[2:] or words[2].startswith("--")):
@@ -171,8 +209,13 @@ def test_the_commands_of_a_page_about_serving_run(stage: Stage, tmp_path: Path, 
                 assert (ended := stage.inside(*words[1:], env=path)).code == 0, (command, ended.err)
             ran[kind] += 1
     answers = log.read_text().splitlines()
-    assert len(answers) == ran["launch"] + ran["client"] - sum(command.startswith("curl") for command in commands)
-    assert {answer.partition(": ")[2][:20] for answer in answers} <= {"alpha answers", "[simulated answer: c"}
+    assert len(answers) == ran["launch"] + ran["client"] - sum(
+        command.startswith("curl") for command in commands
+    )
+    assert {answer.partition(": ")[2][:20] for answer in answers} <= {
+        "alpha answers",
+        "[simulated answer: c",
+    }
     assert (
         ran
         == {

@@ -54,12 +54,16 @@ def imports(path: Path) -> tuple[tuple[str, bool], ...]:
         if isinstance(node, ast.ImportFrom) and node.module and node.level == 0:
             yield node.module.partition(".")[0], inside
         for child in ast.iter_child_nodes(node):
-            yield from walk(child, inside or isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef))
+            yield from walk(
+                child, inside or isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+            )
 
     return tuple(walk(ast.parse(path.read_text(encoding="utf-8")), inside=False))
 
 
-@pytest.mark.parametrize("arguments", [[], ["--version"], ["--help"]], ids=["import", "--version", "--help"])
+@pytest.mark.parametrize(
+    "arguments", [[], ["--version"], ["--help"]], ids=["import", "--version", "--help"]
+)
 def test_a_start_imports_nothing_heavy(arguments: list[str]) -> None:
     """Neither the import of the command line, nor its version, nor its help loads a heavy library."""
     command = [sys.executable, "-c", START, *arguments]
@@ -73,12 +77,19 @@ def test_a_heavy_library_is_imported_in_one_file_inside_a_function(library: str)
     """Each heavy library is imported in one file, when it is needed."""
     doors = (path for path in MODULES if path != BEHIND_THE_DOOR and path.parent != PLUGINS)
     naming = (path for path in doors if library in path.read_text(encoding="utf-8"))
-    places = {(path, inside) for path in naming for name, inside in imports(path) if name == library}
+    places = {
+        (path, inside) for path in naming for name, inside in imports(path) if name == library
+    }
     assert len({path for path, _ in places}) <= 1
     assert all(inside for _, inside in places)
 
 
-@pytest.mark.parametrize("path", sorted(CORE.rglob("*.py")), ids=lambda path: path.relative_to(CORE).as_posix())
+@pytest.mark.parametrize(
+    "path", sorted(CORE.rglob("*.py")), ids=lambda path: path.relative_to(CORE).as_posix()
+)
 def test_core_imports_the_standard_library_only(path: Path) -> None:
     """A module of the core imports the core and the standard library."""
-    assert {name for name, _ in imports(path)} - {*sys.stdlib_module_names, "conductor_cli"} == set()
+    assert {name for name, _ in imports(path)} - {
+        *sys.stdlib_module_names,
+        "conductor_cli",
+    } == set()

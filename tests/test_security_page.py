@@ -12,13 +12,16 @@ import pytest
 
 ROOT: Final = Path(__file__).resolve().parent.parent
 _ROW: Final = re.compile(
-    r"^\| (?!---|\w+ tr(?:y|ies) to \||what others send \|)(.*?) \| (.*?) \| (.*?) \|$", re.MULTILINE
+    r"^\| (?!---|\w+ tr(?:y|ies) to \||what others send \|)(.*?) \| (.*?) \| (.*?) \|$",
+    re.MULTILINE,
 )
 _TEST: Final = re.compile(r"`([^`]+)::([^`]+)`")
 SECTIONS: Final = {
     heading: _ROW.findall(text)
     for heading, text in re.findall(
-        r"^## (.*?)\n(.*?)(?=^## |\Z)", (ROOT / "SECURITY.md").read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL
+        r"^## (.*?)\n(.*?)(?=^## |\Z)",
+        (ROOT / "SECURITY.md").read_text(encoding="utf-8"),
+        re.MULTILINE | re.DOTALL,
     )
 }
 THREATS: Final = [row for rows in SECTIONS.values() for row in rows]
@@ -28,7 +31,9 @@ THREATS: Final = [row for rows in SECTIONS.values() for row in rows]
 def names_in(path: Path) -> frozenset[str]:
     """The functions at the top of a module."""
     tree = ast.parse(path.read_text(encoding="utf-8"))
-    return frozenset(node.name for node in tree.body if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef))
+    return frozenset(
+        node.name for node in tree.body if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+    )
 
 
 @pytest.mark.parametrize(("threat", "answer", "tests"), THREATS, ids=[row[0] for row in THREATS])
@@ -43,7 +48,14 @@ def test_every_threat_names_tests_that_exist(threat: str, answer: str, tests: st
 
 def test_every_attacker_has_threats() -> None:
     """Each section about one has a table."""
-    about = ("worker", "project directory", "plan, trace or model file", "tool", "client", "user on the machine")
+    about = (
+        "worker",
+        "project directory",
+        "plan, trace or model file",
+        "tool",
+        "client",
+        "user on the machine",
+    )
     sections = [heading for heading, rows in SECTIONS.items() if rows]
     assert [who for who in about if not any(who in heading for heading in sections)] == []
     assert len(THREATS) > 30

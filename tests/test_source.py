@@ -1,4 +1,7 @@
-"""What holds for all source files: no import cycle, and a sentence or a telling name in every test."""
+"""What holds for all source files.
+
+No import cycle, and a sentence or a telling name in every test.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +31,9 @@ def test_no_two_modules_import_each_other() -> None:
     ],
     ids=["module", "name", "inside a function", "for the type checker"],
 )
-def test_an_import_cycle_is_found(tmp_path: Path, text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_import_cycle_is_found(
+    tmp_path: Path, text: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Two modules that import each other are reported, however the import is written."""
     monkeypatch.syspath_prepend(tmp_path)
     place = tmp_path / "circle"
@@ -45,7 +50,8 @@ def test_every_test_says_what_holds() -> None:
     silent = [
         f"{path.relative_to(TESTS)}:{node.lineno} {node.name}"
         for path in sorted(TESTS.rglob("test_*.py"))
-        if "node_modules" not in path.parts and SHORT_NAME.search(text := path.read_text(encoding="utf-8"))
+        if "node_modules" not in path.parts
+        and SHORT_NAME.search(text := path.read_text(encoding="utf-8"))
         for node in ast.walk(ast.parse(text))
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
         and SHORT_NAME.fullmatch(f"def {node.name}(")

@@ -1,8 +1,9 @@
 """Makes a real GGUF of the Qwen2 architecture with random weights, a few hundred kilobytes.
 
-It has all that llama.cpp wants of a model: a byte-level BPE tokenizer that was trained on the text below, special
-tokens, a chat template, a context of 8192 tokens. What it writes has no meaning: every token is about equally likely,
-unless `bias` makes some likelier. Needs `gguf` and `numpy` only.
+It has all that llama.cpp wants of a model: a byte-level BPE tokenizer that was trained on the text
+below, special tokens, a chat template, a context of 8192 tokens. What it writes has no meaning:
+every token is about equally likely, unless `bias` makes some likelier. Needs `gguf` and `numpy`
+only.
 """
 
 from __future__ import annotations
@@ -26,32 +27,46 @@ CHATML = """{%- if messages[0]['role'] != 'system' %}
 """
 
 TRUSTED = (
-    "{% for message in messages %}<|im_start|>{{ message.role }}\n{{ message.content }}<|im_end|>\n{% endfor %}"
+    "{% for message in messages %}<|im_start|>{{ message.role }}\n{{ message.content }}<|im_end|>\n"
+    "{% endfor %}"
     "<|im_start|>assistant\n"
 )
-"""ChatML as `models/llama/prompt.py` has it: it is rendered without a child process, so tests start faster."""
+"""ChatML as `models/llama/prompt.py` has it: it is rendered without a child process, so tests start
+faster.
+"""
 
 SPECIAL = ("<|endoftext|>", "<|im_start|>", "<|im_end|>")
 END = "<|im_end|>"
 
 INSTRUCT = (
-    "{{ bos_token }}{% for message in messages %}{% if message.role == 'user' %}[INST] {{ message.content }} [/INST]"
+    "{{ bos_token }}{% for message in messages %}{% if message.role == 'user' %}[INST] {{ "
+    "message.content }} [/INST]"
     "{% elif message.role == 'assistant' %} {{ message.content }}{{ eos_token }}"
     "{% else %}{{ raise_exception('there are only user and assistant') }}{% endif %}{% endfor %}"
 )
-"""A template in the manner of the first Mistral models, which have no system turn. It goes with `sentence`."""
+"""A template in the manner of the first Mistral models, which have no system turn. It goes with
+`sentence`.
+"""
 
-TEXT = """Check the sum of the numbers and write the answer. Find a proof, then test each step of the proof with a
-short program. List what is known, what is asked, and which of the earlier answers may be wrong. Solve the problem again
-in another way and compare the two results. Write the code that the question asks for, with the tests for it. Read the
-code that was written before, look for mistakes, and correct them. Explain the result to the user in one short text.
-A | | Work out the number of apples. B | 1 | Check the answer to step one. C | 1 2 | Write the last answer for the user.
+TEXT = """Check the sum of the numbers and write the answer. Find a proof, then test each step of \
+the proof with a
+short program. List what is known, what is asked, and which of the earlier answers may be wrong. \
+Solve the problem again
+in another way and compare the two results. Write the code that the question asks for, with the \
+tests for it. Read the
+code that was written before, look for mistakes, and correct them. Explain the result to the user \
+in one short text.
+A | | Work out the number of apples. B | 1 | Check the answer to step one. C | 1 2 | Write the \
+last answer for the user.
 You are a helpful assistant. system user assistant"""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Shape:
-    """The model's size. `merges` is how many tokens the tokenizer has beside the 256 bytes and the special ones."""
+    """The model's size.
+
+    `merges` is how many tokens the tokenizer has beside the 256 bytes and the special ones.
+    """
 
     width: int = 64
     layers: int = 2
@@ -69,9 +84,10 @@ TINY = Shape()
 class Extra:
     """What a test may want changed.
 
-    `bias` adds to the logit of a token, named by its text. `template` None leaves the chat template out. `metadata`
-    adds keys, whole numbers without a sign. `pre` is how text is split before the BPE. `sentence` makes a vocabulary of
-    SentencePiece instead. `tensors` false makes a vocabulary only.
+    `bias` adds to the logit of a token, named by its text. `template` None leaves the chat template
+    out. `metadata` adds keys, whole numbers without a sign. `pre` is how text is split before the
+    BPE. `sentence` makes a vocabulary of SentencePiece instead. `tensors` false makes a vocabulary
+    only.
     """
 
     bias: Mapping[str, float] = field(default_factory=dict)
@@ -121,18 +137,33 @@ def finish(writer: Any) -> None:
     writer.close()
 
 
-def lora(path: Path, *, seed: int = 1, width: int = 64, rank: int = 4, strength: float = 1.0, **more: Any) -> Path:
-    """A LoRA on one matrix of the tiny model, as llama.cpp's converter writes it. `more` replaces its keys."""
+def lora(
+    path: Path, *, seed: int = 1, width: int = 64, rank: int = 4, strength: float = 1.0, **more: Any
+) -> Path:
+    """A LoRA on one matrix of the tiny model, as llama.cpp's converter writes it.
+
+    `more` replaces its keys.
+    """
     import gguf
     import numpy as np
 
-    keys = {"architecture": "qwen2", "type": "adapter", "kind": "lora", "alpha": 8.0, "second": "lora_b", **more}
-    writer, draw = gguf.GGUFWriter(path, keys["architecture"]), np.random.default_rng(seed)
+    keys = {
+        "architecture": "qwen2",
+        "type": "adapter",
+        "kind": "lora",
+        "alpha": 8.0,
+        "second": "lora_b",
+        **more,
+    }
+    writer = gguf.GGUFWriter(path, keys["architecture"])
+    draw = np.random.default_rng(seed)
     writer.add_type(keys["type"])
     writer.add_string("adapter.type", keys["kind"])
     writer.add_float32("adapter.lora.alpha", keys["alpha"])
     target = keys.get("target", "blk.0.attn_q.weight")
-    writer.add_tensor(f"{target}.lora_a", (strength * draw.standard_normal((rank, width))).astype(np.float32))
+    writer.add_tensor(
+        f"{target}.lora_a", (strength * draw.standard_normal((rank, width))).astype(np.float32)
+    )
     second = draw.standard_normal((keys.get("rows", 64), rank)).astype(np.float32)
     writer.add_tensor(f"{target}.{keys['second']}", second)
     finish(writer)
@@ -154,7 +185,8 @@ def _add_shape(writer: Any, shape: Shape, tokens: int) -> None:
 
 
 def _add_tokenizer(writer: Any, tokens: list[str], merges: list[str], extra: Extra) -> None:
-    normal, control = 1, 3
+    normal = 1
+    control = 3
     writer.add_tokenizer_model("gpt2")
     writer.add_tokenizer_pre(extra.pre)
     writer.add_token_list(tokens)
@@ -166,11 +198,16 @@ def _add_tokenizer(writer: Any, tokens: list[str], merges: list[str], extra: Ext
 
 
 def _add_sentence_tokenizer(writer: Any, tokens: list[str]) -> None:
-    normal, unknown, control, byte = 1, 2, 3, 6
+    normal = 1
+    unknown = 2
+    control = 3
+    byte = 6
     kinds = [unknown, control, control, *[byte] * 256]
     writer.add_tokenizer_model("llama")
     writer.add_token_list(tokens)
-    writer.add_token_scores([0.0] * len(kinds) + [-float(at) for at in range(len(tokens) - len(kinds))])
+    writer.add_token_scores(
+        [0.0] * len(kinds) + [-float(at) for at in range(len(tokens) - len(kinds))]
+    )
     writer.add_token_types(kinds + [normal] * (len(tokens) - len(kinds)))
     writer.add_bos_token_id(1)
     writer.add_eos_token_id(2)
@@ -195,11 +232,19 @@ def vocabulary(merges: int) -> tuple[list[str], list[str]]:
 
 
 def sentence_pieces() -> list[str]:
-    """Tokens in the manner of SentencePiece: all bytes, all letters of `TEXT`, the beginnings of its words."""
+    """Tokens in the manner of SentencePiece.
+
+    All bytes, all letters of `TEXT`, the beginnings of its words.
+    """
     words = [f"▁{word}" for word in TEXT.split()]
     beginnings = [word[:length] for length in range(2, 8) for word in words]
-    return ["<unk>", "<s>", "</s>", *(f"<0x{byte:02X}>" for byte in range(256)),
-            *dict.fromkeys([*beginnings, "▁", *sorted(set(TEXT) - set(" \n"))])]  # fmt: skip
+    return [
+        "<unk>",
+        "<s>",
+        "</s>",
+        *(f"<0x{byte:02X}>" for byte in range(256)),
+        *dict.fromkeys([*beginnings, "▁", *sorted(set(TEXT) - set(" \n"))]),
+    ]
 
 
 def byte_letters() -> dict[int, str]:
@@ -213,7 +258,11 @@ def byte_letters() -> dict[int, str]:
 
 
 def _words(text: str) -> list[str]:
-    return [word if at == 0 else f" {word}" for line in text.splitlines() for at, word in enumerate(line.split())]
+    return [
+        word if at == 0 else f" {word}"
+        for line in text.splitlines()
+        for at, word in enumerate(line.split())
+    ]
 
 
 def _merged(word: tuple[str, ...], pair: tuple[str, str]) -> tuple[str, ...]:
@@ -226,7 +275,9 @@ def _merged(word: tuple[str, ...], pair: tuple[str, str]) -> tuple[str, ...]:
     return tuple(merged)
 
 
-def _tensors(seed: int, shape: Shape, tokens: list[str], bias: Mapping[str, float]) -> list[tuple[str, Any]]:
+def _tensors(
+    seed: int, shape: Shape, tokens: list[str], bias: Mapping[str, float]
+) -> list[tuple[str, Any]]:
     import numpy as np
 
     draw = np.random.default_rng(seed)
@@ -257,8 +308,12 @@ def _tensors(seed: int, shape: Shape, tokens: list[str], bias: Mapping[str, floa
     lean = np.zeros(len(tokens), np.float32)
     for text, value in bias.items():
         lean[tokens.index(spelled(text))] = value
-    return [*tensors, ("output_norm.weight", ones(shape.width)), ("output.weight", matrix(len(tokens), shape.width)),
-            ("output.bias", lean)]  # fmt: skip
+    return [
+        *tensors,
+        ("output_norm.weight", ones(shape.width)),
+        ("output.weight", matrix(len(tokens), shape.width)),
+        ("output.bias", lean),
+    ]
 
 
 def spelled(text: str) -> str:

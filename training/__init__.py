@@ -1,1 +1,4 @@
-"""Training of what ships (`rehearsal`), and what rewards teach a small planner (`rewards`); `stages` runs both."""
+"""Training of what ships (`rehearsal`), and what rewards teach a small planner (`rewards`).
+
+`stages` runs both.
+"""

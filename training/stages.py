@@ -1,8 +1,10 @@
-"""Runs the stages of a training in a directory: what is missing, several side by side; it can be killed and run again.
+"""Runs the stages of a training in a directory: what is missing, several side by side.
 
-A call of a stage stores its state and exits with 3 if there is more to do; it is called again then. `made.json` records
-the input files of a stage: if they change, it starts over. Each call is a line of `stages.jsonl`, with its seconds by
-the clock and of the processor.
+It can be killed and run again.
+
+A call of a stage stores its state and exits with 3 if there is more to do; it is called again then.
+`made.json` records the input files of a stage: if they change, it starts over. Each call is a line
+of `stages.jsonl`, with its seconds by the clock and of the processor.
 """
 
 from __future__ import annotations
@@ -30,8 +32,12 @@ from typing import Final, NoReturn
 
 from conductor_cli.models.disk import write_atomically
 
-DONE, MISSED, UNFINISHED = 0, 1, 3
-"""Exit codes of a stage: it is done; its table misses a bound; its minutes are over before it is done."""
+DONE = 0
+MISSED = 1
+UNFINISHED = 3
+"""Exit codes of a stage: it is done; its table misses a bound; its minutes are over before it is
+done.
+"""
 
 PRINT_LOCK: Final = threading.Lock()
 
@@ -44,8 +50,8 @@ class Stopped(Exception):
 class Stage:
     """One step of a training. `makes` and `needs` are patterns of files below the directory.
 
-    A word of `command` that begins with `@` is such a pattern. `prints`: its output is its file. `work_folder`
-    holds its unfinished work.
+    A word of `command` that begins with `@` is such a pattern. `prints`: its output is its file.
+    `work_folder` holds its unfinished work.
     """
 
     name: str
@@ -60,8 +66,10 @@ class Workspace:
     """The `stages` whose files are in the directory `out`."""
 
     def __init__(self, out: Path, stages: Sequence[Stage]) -> None:
-        self.out, self.stages = out, stages
-        self._inputs_file, self._log = out / "made.json", out / "stages.jsonl"
+        self.out = out
+        self.stages = stages
+        self._inputs_file = out / "made.json"
+        self._log = out / "stages.jsonl"
         self._lock_fds: tuple[int, ...] = ()
         self._pids: set[int] = set()
         self._running: set[str] = set()
@@ -74,7 +82,8 @@ class Workspace:
     def is_done(self, stage: Stage) -> bool:
         """Whether its file exists and was made from the input files as they are now.
 
-        The file of a stage that still runs may be half written, so the stage is not done until its call has ended.
+        The file of a stage that still runs may be half written, so the stage is not done until its
+        call has ended.
         """
         if stage.name in self._running:
             return False
@@ -89,14 +98,17 @@ class Workspace:
 
     def _hash_inputs(self, stage: Stage) -> str:
         files = map(self.found, stage.needs)
-        return "-".join(hashlib.sha256(file.read_bytes()).hexdigest()[:16] if file else "" for file in files)
+        return "-".join(
+            hashlib.sha256(file.read_bytes()).hexdigest()[:16] if file else "" for file in files
+        )
 
     def _read_inputs(self) -> dict[str, str]:
         return dict(json.loads(self._inputs_file.read_text())) if self._inputs_file.exists() else {}
 
     def prepare(self, stage: Stage) -> None:
         """Record its input files before `call`. What it made from other input files is removed."""
-        now, recorded = self._hash_inputs(stage), self._read_inputs()
+        now = self._hash_inputs(stage)
+        recorded = self._read_inputs()
         if recorded.get(stage.name, now) != now:
             print_line(f"{stage.name}: its input files have changed, so it starts over")
             if stage.work_folder:
@@ -107,23 +119,36 @@ class Workspace:
         self._running.add(stage.name)
 
     def call(self, stage: Stage) -> bool:
-        """Call a prepared stage once, print its lines and how it ended. Returns whether it failed. Runs in a thread."""
+        """Call a prepared stage once, print its lines and how it ended. Returns whether it failed.
+
+        Runs in a thread.
+        """
         try:
             return self._call(stage)
         finally:
             self._running.discard(stage.name)
 
     def _call(self, stage: Stage) -> bool:
-        at, started = datetime.now(UTC), time.monotonic()
-        command = [str(self.found(word[1:])) if word.startswith("@") else word for word in stage.command]
+        at = datetime.now(UTC)
+        started = time.monotonic()
+        command = [
+            str(self.found(word[1:])) if word.startswith("@") else word for word in stage.command
+        ]
         print_line(f"{stage.name}: python {shlex.join(command[1:])}")
         with self._lock:
             if self._stopped:
                 return True
             process = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-                text=True, errors="replace", env=environment(self.out), start_new_session=True, pass_fds=self._lock_fds,
-            )  # fmt: skip
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+                errors="replace",
+                env=environment(self.out),
+                start_new_session=True,
+                pass_fds=self._lock_fds,
+            )
             self._pids.add(process.pid)
         assert process.stdout is not None
         lines: deque[str] = deque(maxlen=10_000)
@@ -132,30 +157,41 @@ class Workspace:
                 lines.append(line)
                 print_line(line if line.startswith(f"{stage.name}: ") else f"{stage.name}: {line}")
         _, status, used = os.wait4(process.pid, 0)
-        code = process.returncode = os.waitstatus_to_exitcode(status)
-        wall, processor = time.monotonic() - started, used.ru_utime + used.ru_stime
-        # A program that crashed has the exit code of a missed bound, and one with a wrong setting that of an unfinished
-        # stage, so what they print decides.
+        code = os.waitstatus_to_exitcode(status)
+        process.returncode = code
+        wall = time.monotonic() - started
+        processor = used.ru_utime + used.ru_stime
+        # A program that crashed has the exit code of a missed bound, and one with a wrong setting
+        # that of an unfinished stage, so what they print decides.
         missed = code == MISSED and any("MISSED" in line for line in lines)
         done = code == DONE or (missed and stage.prints)
         unfinished = code == UNFINISHED and not any(line.startswith("error: ") for line in lines)
         if stage.prints and done:
             write_atomically(self.out / stage.makes, "\n".join(lines) + "\n")
         entry = {
-            "stage": stage.name, "at": at.isoformat(timespec="milliseconds"), "wall": round(wall, 2),
-            "processor": round(processor, 2), "exit": code,
-        }  # fmt: skip
+            "stage": stage.name,
+            "at": at.isoformat(timespec="milliseconds"),
+            "wall": round(wall, 2),
+            "processor": round(processor, 2),
+            "exit": code,
+        }
         with self._lock, self._log.open("a", encoding="utf-8") as file:
             self._pids.discard(process.pid)
             file.write(json.dumps(entry) + "\n")
         minutes = f"{wall / 60:.1f} min, {processor / 60:.1f} of processor time"
         made = done and self.found(stage.makes) is not None
         if made:
-            print_line(f"{stage.name}: done ({minutes}){', and a bound is MISSED' if missed else ''}")
+            print_line(
+                f"{stage.name}: done ({minutes}){', and a bound is MISSED' if missed else ''}"
+            )
         elif unfinished:
             print_line(f"{stage.name}: more to do ({minutes})")
         else:
-            print_line(f"{stage.name}: FAILED, exit code {code} ({minutes}); run the same command again to resume")
+            print_line(
+                f"{stage.name}: FAILED, exit code {code} ({minutes}); run the same command "
+                "again "
+                "to resume"
+            )
         return not (made or unfinished)
 
     def stop(self) -> None:
@@ -169,28 +205,38 @@ class Workspace:
     def locked(self) -> Iterator[None]:
         """Wait until no stage of an earlier call is running, because it writes the same files.
 
-        Each stage inherits the lock, so it is held while a stage runs, even if this process is killed.
+        Each stage inherits the lock, so it is held while a stage runs, even if this process is
+        killed.
         """
         self.out.mkdir(parents=True, exist_ok=True)
         with (self.out / ".lock").open("w") as file:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
-                print_line(f"waiting for another training, or a stage of an earlier one, in {self.out}")
+                print_line(
+                    f"waiting for another training, or a stage of an earlier one, in {self.out}"
+                )
                 fcntl.flock(file, fcntl.LOCK_EX)
             self._lock_fds = (file.fileno(),)
             yield
 
 
 def run_stages(work: Workspace, jobs: int) -> int:
-    """Call the stages that are missing, at most `jobs` in parallel. Returns 0 if all are done, 1 if one failed."""
+    """Call the stages that are missing, at most `jobs` in parallel.
+
+    Returns 0 if all are done, 1 if one failed.
+    """
     running: dict[Future[bool], Stage] = {}
     failed = False
     with ThreadPoolExecutor(max_workers=jobs) as threads:
         try:
             while True:
                 for stage in [] if failed else work.stages:
-                    if len(running) < jobs and stage not in running.values() and work.is_ready(stage):
+                    if (
+                        len(running) < jobs
+                        and stage not in running.values()
+                        and work.is_ready(stage)
+                    ):
                         work.prepare(stage)
                         running[threads.submit(work.call, stage)] = stage
                 if not running:
@@ -206,13 +252,21 @@ def run_stages(work: Workspace, jobs: int) -> int:
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the options that every training has."""
-    parser.add_argument("--out", type=Path, help="the directory of all files; remove it to start from nothing")
-    parser.add_argument("--minutes", type=float, default=20.0, help="the longest that a call of a stage may take")
-    parser.add_argument("--jobs", type=int, default=2, help="stages in parallel, each with one thread")
+    parser.add_argument(
+        "--out", type=Path, help="the directory of all files; remove it to start from nothing"
+    )
+    parser.add_argument(
+        "--minutes", type=float, default=20.0, help="the longest that a call of a stage may take"
+    )
+    parser.add_argument(
+        "--jobs", type=int, default=2, help="stages in parallel, each with one thread"
+    )
 
 
 def run_training(work: Workspace, given: argparse.Namespace, finish: Callable[[], int]) -> int:
-    """Continue a training by the options of `add_options`; `finish` is called once all stages are done.
+    """Continue a training by the options of `add_options`.
+
+    `finish` is called once all stages are done.
 
     Returns its exit code, 1 if a stage failed, 128 and more after a signal.
     """
@@ -233,7 +287,9 @@ def _stop(number: int, _frame: FrameType | None) -> NoReturn:
 
 def environment(out: Path) -> dict[str, str]:
     """The environment of a stage: it neither reads nor changes the settings of the user."""
-    inherited = {name: value for name, value in os.environ.items() if not name.startswith("CONDUCTOR_LLM_")}
+    inherited = {
+        name: value for name, value in os.environ.items() if not name.startswith("CONDUCTOR_LLM_")
+    }
     kinds = ("config", "state", "data", "cache")
     homes = {f"CONDUCTOR_LLM_{kind.upper()}_DIR": str(out / "home" / kind) for kind in kinds}
     return {**inherited, **homes, "CONDUCTOR_LLM_REHEARSAL_DIR": str(out), "PYTHONUNBUFFERED": "1"}

@@ -1,8 +1,11 @@
-"""`make clients`: what real coding clients and SDKs make of `serve`, over a planner and workers that follow a script.
+"""`make clients`.
 
-Their pinned versions are installed into `~/.cache/conductor-llm/clients`, from npm and PyPI. After that nothing but
-loopback is reached: all other addresses lead to a proxy that does not exist. Prints a table, client by check. The exit
-code is 0 if nothing failed; where npm is missing, nothing is tried.
+What real coding clients and SDKs make of `serve`, over a planner and workers that follow a script.
+
+Their pinned versions are installed into `~/.cache/conductor-llm/clients`, from npm and PyPI. After
+that nothing but loopback is reached: all other addresses lead to a proxy that does not exist.
+Prints a table, client by check. The exit code is 0 if nothing failed; where npm is missing, nothing
+is tried.
 """
 
 from __future__ import annotations
@@ -27,7 +30,9 @@ from scripts.faults.desk import homes, serving
 from tests.cli.stage import COMMAND, SOURCE, Stage
 from tests.servers import Loopback, SeenRequest, Wire, delta, usage
 
-CACHE: Final = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "conductor-llm/clients"
+CACHE: Final = (
+    Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "conductor-llm/clients"
+)
 HERE: Final = Path(__file__).parent
 TABLE: Final[dict[str, Any]] = tomllib.loads((HERE / "clients.toml").read_text("utf-8"))
 CLIENTS: Final[dict[str, Any]] = TABLE["clients"]
@@ -37,7 +42,10 @@ ANSWER: Final = "All is well at the harbour."
 
 @dataclass
 class Script:
-    """What the worker does. `status` is an error for all but the check that it answers; `seen` are its requests."""
+    """What the worker does.
+
+    `status` is an error for all but the check that it answers; `seen` are its requests.
+    """
 
     status: int = 200
     seen: list[dict[str, Any]] = field(default_factory=list)
@@ -48,7 +56,9 @@ class Script:
         if "the one word: ready" not in str(body["messages"]):
             self.seen.append(body)
             if self.status != 200:
-                await wire.json({"error": {"message": "this key was revoked", "type": "x"}}, self.status)
+                await wire.json(
+                    {"error": {"message": "this key was revoked", "type": "x"}}, self.status
+                )
                 return
         names = [tool["function"]["name"] for tool in body.get("tools") or ()]
         name = next((each for each in TABLE["tools"] if each in names), "")
@@ -57,42 +67,85 @@ class Script:
         call = {"index": 0, "id": "w1", "type": "function"}
         call |= {"function": {"name": name, "arguments": json.dumps(TABLE["tools"].get(name))}}
         await wire.head()
-        said, finish = (delta(tool_calls=[call]), "tool_calls") if wants else (delta(ANSWER), "stop")
+        said, finish = (
+            (delta(tool_calls=[call]), "tool_calls") if wants else (delta(ANSWER), "stop")
+        )
         await wire.frames(said, delta(finish=finish), usage(), "[DONE]")
 
 
 @dataclass
 class Desk:
-    """A home of its own, a provider whose worker follows `script`, and a trap: the server that nothing may reach."""
+    """A home of its own, a provider whose worker follows `script`, and a trap.
+
+    The server that nothing may reach.
+    """
 
     home: Path
     stage: Stage
     trap: Loopback
     script: Script
 
-    def launch(self, name: str, question: str, *more: str, environ: Mapping[str, str] | None = None) -> str:
-        """What `conductor launch` and the client print. Raises `AssertionError` for a bad end, and for a late one."""
-        return self.run(*COMMAND, "launch", name, *more, "--", *CLIENTS[name]["words"], question, environ=environ)
+    def launch(
+        self, name: str, question: str, *more: str, environ: Mapping[str, str] | None = None
+    ) -> str:
+        """What `conductor launch` and the client print.
 
-    def run(self, *words: str, environ: Mapping[str, str] | None = None, code: int | None = 0) -> str:
+        Raises `AssertionError` for a bad end, and for a late one.
+        """
+        return self.run(
+            *COMMAND,
+            "launch",
+            name,
+            *more,
+            "--",
+            *CLIENTS[name]["words"],
+            question,
+            environ=environ,
+        )
+
+    def run(
+        self, *words: str, environ: Mapping[str, str] | None = None, code: int | None = 0
+    ) -> str:
         """What a command prints; `code` is how it must end, None for any."""
         done = subprocess.run(
-            words, env={**self.environ, **(environ or {})}, cwd=self.home / "work", capture_output=True, text=True,
-            stdin=subprocess.DEVNULL, timeout=SECONDS, check=False,
-        )  # fmt: skip
-        assert code in (None, done.returncode), f"ended with {done.returncode}: {(done.stderr or done.stdout)[-300:]}"
+            words,
+            env={**self.environ, **(environ or {})},
+            cwd=self.home / "work",
+            capture_output=True,
+            text=True,
+            stdin=subprocess.DEVNULL,
+            timeout=SECONDS,
+            check=False,
+        )
+        assert code in (None, done.returncode), (
+            f"ended with {done.returncode}: {(done.stderr or done.stdout)[-300:]}"
+        )
         return done.stdout + done.stderr
 
     @property
     def environ(self) -> dict[str, str]:
         """Nothing of this user, and no way to other machines."""
-        places = [CACHE / "node_modules/.bin", CACHE / "aider/bin", "/usr/local/bin", "/usr/bin", "/bin"]
-        nowhere = dict.fromkeys(("HTTP_PROXY", "HTTPS_PROXY", "http_proxy", "https_proxy"), "http://127.0.0.1:9")
+        places = [
+            CACHE / "node_modules/.bin",
+            CACHE / "aider/bin",
+            "/usr/local/bin",
+            "/usr/bin",
+            "/bin",
+        ]
+        nowhere = dict.fromkeys(
+            ("HTTP_PROXY", "HTTPS_PROXY", "http_proxy", "https_proxy"), "http://127.0.0.1:9"
+        )
         nowhere |= dict.fromkeys(("NO_PROXY", "no_proxy"), "127.0.0.1,localhost")
         return {
-            **nowhere, **homes(self.home), "PATH": ":".join(map(str, places)), "PYTHONPATH": str(SOURCE),
-            "LANG": "C.UTF-8", "TERM": "dumb", "IS_SANDBOX": "1", "OPENCODE_DISABLE_AUTOUPDATE": "1",
-        }  # fmt: skip
+            **nowhere,
+            **homes(self.home),
+            "PATH": ":".join(map(str, places)),
+            "PYTHONPATH": str(SOURCE),
+            "LANG": "C.UTF-8",
+            "TERM": "dumb",
+            "IS_SANDBOX": "1",
+            "OPENCODE_DISABLE_AUTOUPDATE": "1",
+        }
 
 
 def _answers(desk: Desk, name: str) -> str:
@@ -106,16 +159,22 @@ def _calls_tool(desk: Desk, name: str) -> str:
         return "-"  # it has no tools
     assert ANSWER in desk.launch(name, "Please use a tool")
     assert (desk.home / "work/hello.txt").read_text() == "made\n"
-    assert any(message["role"] == "tool" for message in desk.script.seen[-1]["messages"]), "no result came back"
+    assert any(message["role"] == "tool" for message in desk.script.seen[-1]["messages"]), (
+        "no result came back"
+    )
     return "ok"
 
 
 def _stays_here(desk: Desk, name: str) -> str:
     """B2, B16: settings and variables of the user name another server."""
-    client, settings = CLIENTS[name], desk.home / CLIENTS[name]["settings"]
+    client = CLIENTS[name]
+    settings = desk.home / CLIENTS[name]["settings"]
     settings.parent.mkdir(parents=True, exist_ok=True)
     settings.write_text(text := client["text"].replace("URL", desk.trap.url))
-    environ = {variable: value.replace("URL", desk.trap.url) for variable, value in client["environ"].items()}
+    environ = {
+        variable: value.replace("URL", desk.trap.url)
+        for variable, value in client["environ"].items()
+    }
     assert ANSWER in desk.launch(name, "Is all well?", environ=environ)
     assert not desk.trap.requests, f"the other server got {desk.trap.requests[0].path}"
     assert settings.read_text() == text, "its settings were changed"
@@ -156,13 +215,19 @@ def _keeps_mcp(desk: Desk, name: str) -> str:
     table = f"mcp_servers.echo={{command={json.dumps(sys.executable)},args={server},required=true}}"
     desk.run(*COMMAND, "launch", name, "--", "-c", table, *CLIENTS[name]["words"], "Is all well?")
     names = [tool["function"]["name"] for tool in desk.script.seen[-1].get("tools", ())]
-    assert any("echo" in each for each in names), f"the worker has {', '.join(sorted(names, reverse=True))}"
+    assert any("echo" in each for each in names), (
+        f"the worker has {', '.join(sorted(names, reverse=True))}"
+    )
     return "ok"
 
 
 def _gives_up(desk: Desk, name: str) -> str:
-    """B8: the worker's provider refuses the key. How often it is asked, and how long the client takes."""
-    desk.script.status, began = 401, time.monotonic()
+    """B8: the worker's provider refuses the key.
+
+    How often it is asked, and how long the client takes.
+    """
+    desk.script.status = 401
+    began = time.monotonic()
     desk.run(*COMMAND, "launch", name, "--", *CLIENTS[name]["words"], "Is all well?", code=None)
     calls = len(desk.script.seen)
     assert calls <= 4, f"{calls} calls"
@@ -170,9 +235,15 @@ def _gives_up(desk: Desk, name: str) -> str:
 
 
 CHECKS: Final[Mapping[str, Callable[[Desk, str], str]]] = {
-    "answers": _answers, "calls a tool": _calls_tool, "stays here": _stays_here, "not set up": _is_refused,
-    "demo": _knows_demo, "models": _has_models, "MCP": _keeps_mcp, "bad worker": _gives_up,
-}  # fmt: skip
+    "answers": _answers,
+    "calls a tool": _calls_tool,
+    "stays here": _stays_here,
+    "not set up": _is_refused,
+    "demo": _knows_demo,
+    "models": _has_models,
+    "MCP": _keeps_mcp,
+    "bad worker": _gives_up,
+}
 
 
 @contextmanager
@@ -181,7 +252,8 @@ def _desk() -> Iterator[Desk]:
         await wire.json({"error": {"message": "this is another server"}}, 400)
 
     with tempfile.TemporaryDirectory(prefix="conductor-clients-") as place, ExitStack() as stack:
-        home, script = Path(place), Script()
+        home = Path(place)
+        script = Script()
         stage = Stage(home, models={"alpha": script, "beta": script})
         for server in (stage.server, trap := Loopback(answer)):
             stack.enter_context(server)
@@ -209,21 +281,27 @@ def _try_sdks(only: Sequence[str]) -> dict[str, dict[str, str]]:
         words = (*COMMAND, "serve", "--port", "0")
         with serving(subprocess.Popen(words, env=desk.environ, stdout=subprocess.PIPE)) as url:
             for place in ("sdks", "litellm"):
-                told = desk.run(str(CACHE / place / "bin/python"), str(HERE / "sdks.py"), url, key, place)
-                rows |= json.loads(next(line for line in told.splitlines() if line.startswith('{"')))
+                told = desk.run(
+                    str(CACHE / place / "bin/python"), str(HERE / "sdks.py"), url, key, place
+                )
+                rows |= json.loads(
+                    next(line for line in told.splitlines() if line.startswith('{"'))
+                )
     return {name: row for name, row in rows.items() if not only or name in only}
 
 
 def _install() -> None:
     """Install what is missing. Raises `CalledProcessError`."""
-    wanted, stamp = json.dumps([TABLE["npm"], TABLE["pypi"]]), CACHE / "installed.json"
+    wanted = json.dumps([TABLE["npm"], TABLE["pypi"]])
+    stamp = CACHE / "installed.json"
     if stamp.exists() and stamp.read_text() == wanted:
         return
     CACHE.mkdir(parents=True, exist_ok=True)
     print(f"installing into {CACHE}: 2 GB, minutes", flush=True)
     options = ("--no-audit", "--no-fund", "--loglevel", "error", "--prefix", str(CACHE))
     _call("npm", "install", *options, *TABLE["npm"])
-    # Newer versions of npm run no scripts of packages; these two put the program of this system in its place.
+    # Newer versions of npm run no scripts of packages; these two put the program of this system in
+    # its place.
     for script in ("@anthropic-ai/claude-code/install.cjs", "opencode-ai/postinstall.mjs"):
         _call("node", str(CACHE / "node_modules" / script))
     for place, packages in TABLE["pypi"].items():
@@ -239,7 +317,9 @@ def _call(*words: str) -> None:
 def main() -> int:
     """Try every client, or those named, and print the table."""
     parser = argparse.ArgumentParser(prog="make clients", description=__doc__)
-    parser.add_argument("names", nargs="*", metavar="CLIENT", help=f"{', '.join(CLIENTS)} or an SDK; all without")
+    parser.add_argument(
+        "names", nargs="*", metavar="CLIENT", help=f"{', '.join(CLIENTS)} or an SDK; all without"
+    )
     names = parser.parse_args().names
     if shutil.which("npm") is None:
         print("skipped: npm is not installed, which installs the clients")

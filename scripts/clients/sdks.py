@@ -1,5 +1,7 @@
 # mypy: ignore-errors
-"""What SDKs make of a server, in the virtual environment that has them: `sdks.py URL KEY PLACE` prints JSON, in a line.
+"""What SDKs make of a server, in the virtual environment that has them.
+
+`sdks.py URL KEY PLACE` prints JSON, in a line.
 
 It imports nothing of ours, and is run by `scripts.clients` alone.
 """
@@ -20,14 +22,23 @@ ASKED: Final[Any] = [{"role": "user", "content": "Is all well?"}]
 def _openai() -> dict[str, Callable[[], object]]:
     from openai import AuthenticationError, OpenAI
 
-    client, wrong = OpenAI(base_url=f"{URL}/v1", api_key=KEY), OpenAI(base_url=f"{URL}/v1", api_key="wrong")
+    client = OpenAI(base_url=f"{URL}/v1", api_key=KEY)
+    wrong = OpenAI(base_url=f"{URL}/v1", api_key="wrong")
 
     def chat() -> object:
-        return client.chat.completions.create(model="conductor", messages=ASKED).choices[0].message.content == ANSWER
+        return (
+            client.chat.completions.create(model="conductor", messages=ASKED)
+            .choices[0]
+            .message.content
+            == ANSWER
+        )
 
     def chat_stream() -> object:
         pieces = client.chat.completions.create(model="conductor", messages=ASKED, stream=True)
-        return "".join(piece.choices[0].delta.content or "" for piece in pieces if piece.choices) == ANSWER
+        return (
+            "".join(piece.choices[0].delta.content or "" for piece in pieces if piece.choices)
+            == ANSWER
+        )
 
     def responses_stream() -> object:
         with client.responses.stream(model="conductor", input="Is all well?") as stream:
@@ -36,17 +47,22 @@ def _openai() -> dict[str, Callable[[], object]]:
     return {
         "chat": chat,
         "chat stream": chat_stream,
-        "responses": lambda: client.responses.create(model="conductor", input="Is all well?").output_text == ANSWER,
+        "responses": lambda: (
+            client.responses.create(model="conductor", input="Is all well?").output_text == ANSWER
+        ),
         "resp. stream": responses_stream,
         "model (B13)": lambda: client.models.retrieve("conductor").id == "conductor",
-        "wrong key": lambda: _raises(AuthenticationError, lambda: wrong.responses.create(model="conductor", input="x")),
+        "wrong key": lambda: _raises(
+            AuthenticationError, lambda: wrong.responses.create(model="conductor", input="x")
+        ),
     }
 
 
 def _anthropic() -> dict[str, Callable[[], object]]:
     from anthropic import Anthropic, AuthenticationError, BadRequestError
 
-    client, wrong = Anthropic(base_url=URL, api_key=KEY), Anthropic(base_url=URL, api_key="wrong")
+    client = Anthropic(base_url=URL, api_key=KEY)
+    wrong = Anthropic(base_url=URL, api_key="wrong")
 
     def ask(**more: Any) -> Any:
         return client.messages.create(model="conductor", messages=ASKED, max_tokens=1000, **more)
@@ -60,10 +76,15 @@ def _anthropic() -> dict[str, Callable[[], object]]:
     return {
         "messages": lambda: ask().content[-1].text == ANSWER,
         "stream": stream,
-        "count": lambda: client.messages.count_tokens(model="conductor", messages=ASKED).input_tokens > 0,
-        "search (B5)": lambda: _raises(BadRequestError, lambda: ask(tools=search, tool_choice=choice)),
+        "count": lambda: (
+            client.messages.count_tokens(model="conductor", messages=ASKED).input_tokens > 0
+        ),
+        "search (B5)": lambda: _raises(
+            BadRequestError, lambda: ask(tools=search, tool_choice=choice)
+        ),
         "wrong key (B7)": lambda: _raises(
-            AuthenticationError, lambda: wrong.messages.create(model="conductor", messages=ASKED, max_tokens=9)
+            AuthenticationError,
+            lambda: wrong.messages.create(model="conductor", messages=ASKED, max_tokens=9),
         ),
     }
 
@@ -73,7 +94,9 @@ def _pydantic_ai() -> dict[str, Callable[[], object]]:
     from pydantic_ai.models.openai import OpenAIChatModel
     from pydantic_ai.providers.openai import OpenAIProvider
 
-    agent = Agent(OpenAIChatModel("conductor", provider=OpenAIProvider(base_url=f"{URL}/v1", api_key=KEY)))
+    agent = Agent(
+        OpenAIChatModel("conductor", provider=OpenAIProvider(base_url=f"{URL}/v1", api_key=KEY))
+    )
     return {"answers": lambda: agent.run_sync("Is all well?").output == ANSWER}
 
 
@@ -83,7 +106,9 @@ def _langchain() -> dict[str, Callable[[], object]]:
     model = ChatOpenAI(model="conductor", base_url=f"{URL}/v1", api_key=KEY, stream_usage=True)
     return {
         "answers": lambda: model.invoke("Is all well?").content == ANSWER,
-        "stream": lambda: "".join(str(piece.content) for piece in model.stream("Is all well?")) == ANSWER,
+        "stream": lambda: (
+            "".join(str(piece.content) for piece in model.stream("Is all well?")) == ANSWER
+        ),
     }
 
 
@@ -91,7 +116,9 @@ def _litellm() -> dict[str, Callable[[], object]]:
     import litellm
 
     def ask() -> object:
-        found = litellm.completion("openai/conductor", messages=ASKED, base_url=f"{URL}/v1", api_key=KEY)
+        found = litellm.completion(
+            "openai/conductor", messages=ASKED, base_url=f"{URL}/v1", api_key=KEY
+        )
         return found.choices[0].message.content == ANSWER
 
     return {"answers": ask}
@@ -108,7 +135,12 @@ def _raises(kind: type[Exception], act: Callable[[], object]) -> str:
 
 
 SDKS: Final[Mapping[str, Mapping[str, Callable[[], dict[str, Callable[[], object]]]]]] = {
-    "sdks": {"openai": _openai, "anthropic": _anthropic, "pydantic-ai": _pydantic_ai, "langchain": _langchain},
+    "sdks": {
+        "openai": _openai,
+        "anthropic": _anthropic,
+        "pydantic-ai": _pydantic_ai,
+        "langchain": _langchain,
+    },
     "litellm": {"litellm": _litellm},
 }
 
@@ -121,4 +153,11 @@ def _check(act: Callable[[], object]) -> str:
     return found if isinstance(found, str) else "ok" if found else "FAILED: another answer"
 
 
-print(json.dumps({name: {check: _check(act) for check, act in make().items()} for name, make in SDKS[PLACE].items()}))
+print(
+    json.dumps(
+        {
+            name: {check: _check(act) for check, act in make().items()}
+            for name, make in SDKS[PLACE].items()
+        }
+    )
+)

@@ -1,7 +1,9 @@
-"""`make faults`: run the fault campaigns, all or those named. A call continues what an earlier one left.
+"""`make faults`: run the fault campaigns, all or those named.
 
-Each campaign is a process of its own. What was tried is kept in `build/faults`; `--fresh` begins again. The exit code
-is 0 if nothing failed.
+A call continues what an earlier one left.
+
+Each campaign is a process of its own. What was tried is kept in `build/faults`; `--fresh` begins
+again. The exit code is 0 if nothing failed.
 """
 
 from __future__ import annotations
@@ -32,15 +34,35 @@ class Campaign(NamedTuple):
 
 CAMPAIGNS: Final[dict[str, Campaign]] = {
     "syscalls": Campaign("every Nth system call of each command fails", 30),
-    "wire": Campaign("every fault of the network and of servers, at every position of three shapes of plans", 16),
+    "wire": Campaign(
+        "every fault of the network and of servers, at every position of three shapes of plans", 16
+    ),
     "fuzz": Campaign("random and damaged inputs for everything that reads what others wrote", 10),
-    "kills": Campaign("SIGKILL at every write of a run and at random moments, then the run is resumed", 9),
-    "hostile": Campaign("requests that would take for ever, all memory or every thread of `serve`", 6),
-    "soak": Campaign("2,000 questions twice to one server, 32 at a time, the second time by clients that break off", 5),
+    "kills": Campaign(
+        "SIGKILL at every write of a run and at random moments, then the run is resumed", 9
+    ),
+    "hostile": Campaign(
+        "requests that would take for ever, all memory or every thread of `serve`", 6
+    ),
+    "soak": Campaign(
+        (
+            "2,000 questions twice to one server, 32 at a time, the second time by clients that "
+            "break "
+            "off"
+        ),
+        5,
+    ),
     "crashes": Campaign("random lives of processes over one store, each ended by a crash", 3),
-    "tools": Campaign("the faults of wire, between the adapter for MCP servers over HTTP and a double", 4),
-    "books": Campaign("several keys and records in one server, commands beside it, a kill: the book is the bill", 3),
-    "clocks": Campaign("the clock goes back, forward, over midnight and through daylight saving", 3),
+    "tools": Campaign(
+        "the faults of wire, between the adapter for MCP servers over HTTP and a double", 4
+    ),
+    "books": Campaign(
+        "several keys and records in one server, commands beside it, a kill: the book is the bill",
+        3,
+    ),
+    "clocks": Campaign(
+        "the clock goes back, forward, over midnight and through daylight saving", 3
+    ),
 }
 """In the order in which they begin: the longest first, so that two at a time end together."""
 
@@ -75,11 +97,17 @@ def _run(name: str, options: argparse.Namespace) -> None:
     try:
         importlib.import_module(f"scripts.faults.{name}").run(_tries(name, options))
     except OutOfTime:
-        print(f"{name}: its {options.minutes:.1f} minutes are over; the same command continues it", flush=True)
+        print(
+            f"{name}: its {options.minutes:.1f} minutes are over; the same command continues it",
+            flush=True,
+        )
 
 
 def _run_apart(name: str, *, names: Sequence[str], options: argparse.Namespace) -> bool:
-    """Run one of several campaigns in a process of its own, for its part of the time. Returns whether it ran."""
+    """Run one of several campaigns in a process of its own, for its part of the time.
+
+    Returns whether it ran.
+    """
     part = CAMPAIGNS[name].minutes / sum(CAMPAIGNS[each].minutes for each in names)
     minutes = options.minutes * min(options.jobs, len(names)) * part
     words = [name, "--minutes", str(minutes), "--seed", str(options.seed), "--only", options.only]
@@ -90,14 +118,26 @@ def _run_apart(name: str, *, names: Sequence[str], options: argparse.Namespace) 
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m scripts.faults", description="Run fault campaigns.")
+    parser = argparse.ArgumentParser(
+        prog="python -m scripts.faults", description="Run fault campaigns."
+    )
     known = ", ".join(CAMPAIGNS)
     at_once = min(2, os.cpu_count() or 1)
-    parser.add_argument("names", nargs="*", choices=(*CAMPAIGNS, []), metavar="NAME", help=f"a campaign: {known}")
-    parser.add_argument("--minutes", type=float, default=45.0, help="time for all of them together (default: 45)")
-    parser.add_argument("--jobs", type=int, default=at_once, help=f"campaigns at the same time (default: {at_once})")
-    parser.add_argument("--seed", type=int, default=1, help="where random choices begin (default: 1)")
-    parser.add_argument("--only", default="", metavar="TEXT", help="only what has this in its name: a reproduction")
+    parser.add_argument(
+        "names", nargs="*", choices=(*CAMPAIGNS, []), metavar="NAME", help=f"a campaign: {known}"
+    )
+    parser.add_argument(
+        "--minutes", type=float, default=45.0, help="time for all of them together (default: 45)"
+    )
+    parser.add_argument(
+        "--jobs", type=int, default=at_once, help=f"campaigns at the same time (default: {at_once})"
+    )
+    parser.add_argument(
+        "--seed", type=int, default=1, help="where random choices begin (default: 1)"
+    )
+    parser.add_argument(
+        "--only", default="", metavar="TEXT", help="only what has this in its name: a reproduction"
+    )
     parser.add_argument("--fresh", action="store_true", help="forget what was tried before")
     return parser
 

@@ -1,7 +1,10 @@
-"""The record of spending, written by a server for several keys at once while other commands use it; then a kill.
+"""The record of spending, written by a server for several keys at once while other commands use it.
 
-Each key and each change of the settings is another record in the server's process. Commands that open and close the
-file beside it must take nothing away: where nothing is under way, what is recorded is what the provider billed.
+Then a kill.
+
+Each key and each change of the settings is another record in the server's process. Commands that
+open and close the file beside it must take nothing away: where nothing is under way, what is
+recorded is what the provider billed.
 """
 
 from __future__ import annotations
@@ -24,8 +27,12 @@ from tests.cli.stage import PLANNER
 ROUNDS: Final = 300
 CLIENTS: Final = ("phone", "laptop", "desk")
 BESIDE: Final = (
-    ("cost",), ("cost", "--by", "key"), ("ask", "hi"), ("trace", "list"), ("config", "set", "limits.calls_day"),
-)  # fmt: skip
+    ("cost",),
+    ("cost", "--by", "key"),
+    ("ask", "hi"),
+    ("trace", "list"),
+    ("config", "set", "limits.calls_day"),
+)
 """What is done beside the server; a setting is given another value each time."""
 
 _KEY: Final = re.compile(r"ck-[\w-]{20,}")
@@ -42,7 +49,8 @@ def run(tries: Tries) -> None:
 
 def prepare(at: Desk) -> tuple[str, ...]:
     """Have the desk ready, with a key for each client. Returns the keys."""
-    at.configure(SETTINGS.replace("calls_day = 1000\n", ""))  # a setting in that file could not be changed by a command
+    # A setting in that file could not be changed by a command
+    at.configure(SETTINGS.replace("calls_day = 1000\n", ""))
     keys = []
     for name in CLIENTS:
         found = _KEY.search(at.prefork.run(("serve", "keys", "add", name)).out)
@@ -55,7 +63,9 @@ def prepare(at: Desk) -> tuple[str, ...]:
 
 
 def write_book(at: Desk, keys: Sequence[str], chance: random.Random) -> Outcome:
-    """Have a server and commands spend in a random order, kill the server, and compare the book with the bill."""
+    """Have a server and commands spend in a random order, kill the server, and compare the book
+    with the bill.
+    """
     at.reset()
     server = at.stage.start("serve", "--port", "0", stderr=subprocess.DEVNULL)
     with serving(server) as url:
@@ -76,7 +86,9 @@ def write_book(at: Desk, keys: Sequence[str], chance: random.Random) -> Outcome:
             at.prefork.run(("config", "set", "limits.calls_day", str(limit or 1)))
             _ask_together(url, [*keys, *keys])
             if _worker_calls(at) > max(limit, 1):
-                return Outcome(problem=f"{_worker_calls(at)} calls of workers within a limit of {limit}")
+                return Outcome(
+                    problem=f"{_worker_calls(at)} calls of workers within a limit of {limit}"
+                )
         under_way = chance.random() < 0.5
         if under_way:
             with ThreadPoolExecutor(len(keys)) as clients:
@@ -97,7 +109,12 @@ def _ask(url: str, key: str) -> None:
     """One request, however it ends: the server may be killed, or refuse it because of a limit."""
     body = {"model": "conductor", "messages": [{"role": "user", "content": "hi"}]}
     try:
-        httpx.post(f"{url}/v1/chat/completions", json=body, headers={"Authorization": f"Bearer {key}"}, timeout=30)
+        httpx.post(
+            f"{url}/v1/chat/completions",
+            json=body,
+            headers={"Authorization": f"Bearer {key}"},
+            timeout=30,
+        )
     except httpx.HTTPError:
         return
 
@@ -107,7 +124,11 @@ def _worker_calls(at: Desk) -> int:
 
 
 def _difference(at: Desk, *, under_way: bool) -> str:
-    """How the book differs from the bill; a call that was under way at a kill may be recorded and never made."""
-    billed, recorded = len(at.billed), at.recorded
+    """How the book differs from the bill.
+
+    A call that was under way at a kill may be recorded and never made.
+    """
+    billed = len(at.billed)
+    recorded = at.recorded
     fits = recorded >= billed if under_way else recorded == billed
     return "" if fits else f"{billed} calls billed, {recorded} recorded"

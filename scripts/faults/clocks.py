@@ -1,7 +1,8 @@
 """The limits of a day while the clock goes back, forward and through daylight saving.
 
-What holds: no day has more than its limit, going back by up to a day opens no new day, what was spent is what is
-recorded, and a limit is used up. The sums are read from the file by SQL of our own.
+What holds: no day has more than its limit, going back by up to a day opens no new day, what was
+spent is what is recorded, and a limit is used up. The sums are read from the file by SQL of our
+own.
 """
 
 from __future__ import annotations
@@ -36,12 +37,17 @@ CALL: Final = Decimal("0.0031")  # what a call of 100 tokens in and 300 out cost
 BEGIN: Final = datetime(2026, 11, 21, 23, 50, tzinfo=UTC).timestamp()
 
 ZONES: Final = {
-    "New York": "EST5EDT,M3.2.0,M11.1.0", "half an hour, in the south": "SST-10:30SDT-11,M11.1.0,M3.2.0",
-    "back over midnight": "XST5XDT,M3.2.0/0,M11.1.0/0:30", "forward over midnight": "YST5YDT,M3.2.0/23:30,M11.1.0",
-}  # fmt: skip
+    "New York": "EST5EDT,M3.2.0,M11.1.0",
+    "half an hour, in the south": "SST-10:30SDT-11,M11.1.0,M3.2.0",
+    "back over midnight": "XST5XDT,M3.2.0/0,M11.1.0/0:30",
+    "forward over midnight": "YST5YDT,M3.2.0/23:30,M11.1.0",
+}
 """Rules of daylight saving as POSIX writes them, which need no files of time zones."""
 
-NIGHTS: Final = {"spring": datetime(2026, 3, 6, 12, tzinfo=UTC), "autumn": datetime(2026, 10, 30, 12, tzinfo=UTC)}
+NIGHTS: Final = {
+    "spring": datetime(2026, 3, 6, 12, tzinfo=UTC),
+    "autumn": datetime(2026, 10, 30, 12, tzinfo=UTC),
+}
 
 
 def run(tries: Tries) -> None:
@@ -50,7 +56,9 @@ def run(tries: Tries) -> None:
         tries.attempt(f"walk {number}", partial(walk, tries.seed * WALKS + number))
     for zone in ZONES:
         for night in NIGHTS:
-            tries.attempt(f"daylight saving in {night}, {zone}", partial(through_a_night, zone, night))
+            tries.attempt(
+                f"daylight saving in {night}, {zone}", partial(through_a_night, zone, night)
+            )
 
 
 class Spending:
@@ -68,7 +76,10 @@ class Spending:
         """A reservation for one call; None where the limit of the day leaves no room."""
         try:
             return asyncio.run(
-                self.spend.reserve(lambda today: self.ledger.reserve(100, 300, PRICE, today=today), self.ledger.release)
+                self.spend.reserve(
+                    lambda today: self.ledger.reserve(100, 300, PRICE, today=today),
+                    self.ledger.release,
+                )
             )
         except LimitReached:
             return None
@@ -97,7 +108,9 @@ def walk(seed: int) -> Outcome:
     chance = random.Random(seed)
     jumps = (60.0, HOUR, 24 * HOUR, -60.0, -HOUR, -24 * HOUR, -30 * 24 * HOUR, 400 * 24 * HOUR)
     with tempfile.TemporaryDirectory() as name:
-        place, clock, settled = Path(name), [BEGIN], 0
+        place = Path(name)
+        clock = [BEGIN]
+        settled = 0
         processes = [Spending(place, clock) for _ in range(3)]
         under_way: list[tuple[Spending, Reservation]] = []
         counted: list[tuple[float, str]] = []
@@ -112,7 +125,9 @@ def walk(seed: int) -> Outcome:
                 today = str(process.now().date())
                 later = [then for at, then in counted if 0 <= at - clock[0] <= 24 * HOUR]
                 if day < max(later, default=""):
-                    return Outcome(problem=f"the clock went back by less than a day: {max(later)}, then {day}")
+                    return Outcome(
+                        problem=f"the clock went back by less than a day: {max(later)}, then {day}"
+                    )
                 if day == today:  # else it counts for tomorrow, where the clock was already
                     counted.append((clock[0], day))
             if under_way and chance.random() < 0.8:
@@ -125,7 +140,9 @@ def walk(seed: int) -> Outcome:
             owner.settle(ended)
         settled += len(under_way)
         total = sum(days(place).values())
-        return Outcome(problem="" if total == settled * CALL else f"{settled} calls, {total} dollars recorded")
+        return Outcome(
+            problem="" if total == settled * CALL else f"{settled} calls, {total} dollars recorded"
+        )
 
 
 def _too_much(spent: dict[str, Decimal]) -> str:
@@ -143,10 +160,15 @@ def time_zone(rule: str) -> Iterator[None]:
 
 
 def through_a_night(zone: str, night: str) -> Outcome:
-    """Spend all that may be spent every ten minutes of four days with a change of the clock in them."""
+    """Spend all that may be spent every ten minutes of four days with a change of the clock in
+    them.
+    """
     with tempfile.TemporaryDirectory() as name, time_zone(ZONES[zone]):
-        place, begin = Path(name), NIGHTS[night].timestamp()
-        clock, wanted, offsets = [begin], set[str](), set[object]()
+        place = Path(name)
+        begin = NIGHTS[night].timestamp()
+        clock = [begin]
+        wanted = set[str]()
+        offsets = set[object]()
         process = Spending(place, clock)
         for _ in range(4 * 24 * 6):
             wanted.add(str(process.now().date()))
@@ -160,4 +182,8 @@ def through_a_night(zone: str, night: str) -> Outcome:
         unused = [day for day, cost in spent.items() if cost <= LIMIT - CALL]
         if problem := _too_much(spent):
             return Outcome(problem=problem)
-        return Outcome(problem="" if set(spent) == wanted and not unused else f"days {sorted(spent)}, unused {unused}")
+        return Outcome(
+            problem=""
+            if set(spent) == wanted and not unused
+            else f"days {sorted(spent)}, unused {unused}"
+        )

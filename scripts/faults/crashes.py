@@ -1,8 +1,11 @@
-"""Random lives of processes over one store, each ended by a crash; then what was acknowledged must still be there.
+"""Random lives of processes over one store, each ended by a crash.
 
-A life is a process of its own that writes traces, spends, rates, lists, changes settings. It ends without closing
-anything: between two operations, or in one of them after some of its writes, the last of which may be half done. The
-system takes its locks away, as it does after a kill. Hypothesis draws the lives and makes a failure short.
+Then what was acknowledged must still be there.
+
+A life is a process of its own that writes traces, spends, rates, lists, changes settings. It ends
+without closing anything: between two operations, or in one of them after some of its writes, the
+last of which may be half done. The system takes its locks away, as it does after a kill. Hypothesis
+draws the lives and makes a failure short.
 """
 
 from __future__ import annotations
@@ -44,10 +47,22 @@ from scripts.faults.tries import Outcome, Tries
 ROUNDS: Final = 100
 
 EXAMPLES: Final = 25  # sequences of lives in one try
-OPERATIONS: Final = ("begin", "event", "finish", "remove", "spend", "reserve", "rate", "list", "set")
+OPERATIONS: Final = (
+    "begin",
+    "event",
+    "finish",
+    "remove",
+    "spend",
+    "reserve",
+    "rate",
+    "list",
+    "set",
+)
 
-NOW: Final = datetime(2026, 11, 22, 20, 15, tzinfo=UTC)  # the time of all lives, so that none of them sees midnight
-RESERVED: Final = 10  # tokens of a reservation. One whose process died counts as spent: the call may have been made.
+# The time of all lives, so that none of them sees midnight
+NOW: Final = datetime(2026, 11, 22, 20, 15, tzinfo=UTC)
+# Tokens of a reservation. One whose process died counts as spent: the call may have been made.
+RESERVED: Final = 10
 Operation = tuple[str, int]  # what is done, and with which run or amount
 
 
@@ -60,15 +75,23 @@ def run(tries: Tries) -> None:
 def try_lives(number: int, examples: int) -> Outcome:
     """Some sequences of lives, drawn from `number`."""
     options = settings(
-        max_examples=examples, stateful_step_count=8, deadline=None, database=None, verbosity=Verbosity.quiet,
-        report_multiple_bugs=False, suppress_health_check=list(HealthCheck), phases=(Phase.generate, Phase.shrink),
-    )  # fmt: skip
+        max_examples=examples,
+        stateful_step_count=8,
+        deadline=None,
+        database=None,
+        verbosity=Verbosity.quiet,
+        report_multiple_bugs=False,
+        suppress_health_check=list(HealthCheck),
+        phases=(Phase.generate, Phase.shrink),
+    )
     before = Lives.lived
     try:
         run_state_machine_as_test(seed(number)(Lives), settings=options)
     except Exception as error:  # noqa: BLE001 - whatever breaks is what is looked for
         notes = " ".join(" ".join(getattr(error, "__notes__", ())).split())
-        return Outcome(problem=f"{type(error).__name__}: {error} {notes}"[:1500], weight=Lives.lived - before)
+        return Outcome(
+            problem=f"{type(error).__name__}: {error} {notes}"[:1500], weight=Lives.lived - before
+        )
     return Outcome(weight=Lives.lived - before)
 
 
@@ -95,17 +118,24 @@ class Lives(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         memory = Path("/dev/shm")  # noqa: S108 - a directory of our own is made in it
-        self.home = Path(tempfile.mkdtemp(prefix="conductor-lives-", dir=memory if memory.is_dir() else None))
+        self.home = Path(
+            tempfile.mkdtemp(prefix="conductor-lives-", dir=memory if memory.is_dir() else None)
+        )
         self.known = Known()
         self.number = 0
 
     @rule(
-        operations=st.lists(st.tuples(st.sampled_from(OPERATIONS), st.integers(0, 2)), min_size=1, max_size=8),
+        operations=st.lists(
+            st.tuples(st.sampled_from(OPERATIONS), st.integers(0, 2)), min_size=1, max_size=8
+        ),
         last=st.tuples(st.sampled_from(OPERATIONS), st.integers(0, 2)),
         writes=st.integers(0, 25),
     )
     def live(self, operations: list[Operation], last: Operation, writes: int) -> None:
-        """A process does `operations`, then begins `last` and dies after so many writes of it; 0: it never begins."""
+        """A process does `operations`, then begins `last` and dies after so many writes of it; 0.
+
+        It never begins.
+        """
         type(self).lived += 1
         self.number += 1
         for done in live(self.home, self.number, [*operations, last], writes):
@@ -117,7 +147,10 @@ class Lives(RuleBasedStateMachine):
 
 
 def live(home: Path, number: int, operations: Sequence[Operation], writes: int) -> list[Any]:
-    """Run a life in a process of its own; what it said it would do and had done, in order. Raises what broke in it."""
+    """Run a life in a process of its own; what it said it would do and had done, in order.
+
+    Raises what broke in it.
+    """
     reading, writing = os.pipe()
     child = os.fork()
     if child == 0:
@@ -132,7 +165,9 @@ def live(home: Path, number: int, operations: Sequence[Operation], writes: int) 
     return said
 
 
-def _live(home: Path, number: int, operations: Sequence[Operation], writes: int, pipe: int) -> NoReturn:
+def _live(
+    home: Path, number: int, operations: Sequence[Operation], writes: int, pipe: int
+) -> NoReturn:
     write = os.write
 
     def say(**what: object) -> None:
@@ -157,7 +192,10 @@ def _live(home: Path, number: int, operations: Sequence[Operation], writes: int,
 
 
 def crash_after(writes: int) -> None:
-    """End this process at its write number `writes`: a file's, whose bytes are half written, or a statement's."""
+    """End this process at its write number `writes`.
+
+    A file's, whose bytes are half written, or a statement's.
+    """
     left = writes
 
     def count() -> bool:
@@ -175,7 +213,8 @@ def crash_after(writes: int) -> None:
 
         return act
 
-    write, connect = os.write, sqlite3.connect
+    write = os.write
+    connect = sqlite3.connect
 
     def traced(*arguments: Any, **named: Any) -> sqlite3.Connection:
         database: sqlite3.Connection = connect(*arguments, **named)
@@ -210,7 +249,11 @@ class Life:
         if name in {"event", "finish"}:
             return (name, run, identity) if run in self._writers else None
         if name == "remove":
-            ended = [each for each in TraceStore(self._home / "traces").runs() if each not in self._writers]
+            ended = [
+                each
+                for each in TraceStore(self._home / "traces").runs()
+                if each not in self._writers
+            ]
             return (name, ended[value], identity) if value < len(ended) else None
         return name, run, identity
 
@@ -219,11 +262,22 @@ class Life:
         _, run, identity = begun
         if name == "begin":
             self._writers[run] = TraceStore(self._home / "traces").open(run)
-            question, pool = Question(text=f"question {identity}"), Pool(workers=(Worker(name="a", kind="openai"),))
-            self._write(run, ev.RunStarted(
-                at=0.0, run=run, time="2026-11-22T20:15:00Z", question=question, pool=pool, limits=Limits(),
-                mode="auto", conductor="c", profile="p",
-            ))  # fmt: skip
+            question = Question(text=f"question {identity}")
+            pool = Pool(workers=(Worker(name="a", kind="openai"),))
+            self._write(
+                run,
+                ev.RunStarted(
+                    at=0.0,
+                    run=run,
+                    time="2026-11-22T20:15:00Z",
+                    question=question,
+                    pool=pool,
+                    limits=Limits(),
+                    mode="auto",
+                    conductor="c",
+                    profile="p",
+                ),
+            )
         elif name == "event":
             self._write(run, ev.Notice(at=1.0, text=f"notice {identity}"))
         elif name == "finish":
@@ -239,7 +293,9 @@ class Life:
                 self._spend.settle(held, Usage(tokens_in=identity, calls=1, cost=Decimal("0.001")))
                 assert not self._spend.take_problem(), "what was spent was not recorded"
         elif name == "rate":
-            rating = Rating(run=f"{identity}", step=0, verdict="good", by="user", time=1.0, shares=())
+            rating = Rating(
+                run=f"{identity}", step=0, verdict="good", by="user", time=1.0, shares=()
+            )
             RatingsFile(self._home / "ratings.jsonl").add(rating)
         elif name == "list":
             RunIndex(str(self._home / "traces")).newest(count=-1)
@@ -260,12 +316,15 @@ def learn(known: Known, said: dict[str, Any]) -> None:
     name, run, identity = said["done"]
     known.begun = ("", "", 0)
     if name in {"begin", "event", "finish"}:
-        known.events.setdefault(run, []).append("finish" if name == "finish" else f"{name} {identity}")
+        known.events.setdefault(run, []).append(
+            "finish" if name == "finish" else f"{name} {identity}"
+        )
         known.finished |= {run} if name == "finish" else set()
     elif name == "remove":
         known.removed.add(run)
     elif name in {"spend", "reserve"}:
-        known.tokens, known.calls = known.tokens + (identity if name == "spend" else RESERVED), known.calls + 1
+        known.tokens = known.tokens + (identity if name == "spend" else RESERVED)
+        known.calls = known.calls + 1
     elif name == "rate":
         known.ratings.append(f"{identity}")
     elif name == "set":
@@ -277,30 +336,51 @@ def check(home: Path, known: Known) -> None:
     begun, run, identity = known.begun
     known.begun = ("", "", 0)
     _check_traces(home, known, run if begun in {"begin", "event", "finish", "remove"} else "")
-    _check_spending(home / "spending", known, {"reserve": {RESERVED}, "spend": {RESERVED, identity}}.get(begun, set()))
+    _check_spending(
+        home / "spending",
+        known,
+        {"reserve": {RESERVED}, "spend": {RESERVED, identity}}.get(begun, set()),
+    )
     rated = [rating.run for rating in RatingsFile(home / "ratings.jsonl").read().ratings]
     extra = [f"{identity}"] if begun == "rate" else []
-    assert rated in (known.ratings, known.ratings + extra), f"rated {rated}, acknowledged {known.ratings}"
+    assert rated in (known.ratings, known.ratings + extra), (
+        f"rated {rated}, acknowledged {known.ratings}"
+    )
     known.ratings = rated
     stored = read_toml(home / "settings.toml").values.get("conductor", {}).get("model", "")
-    assert stored in {known.setting, f"{identity}" if begun == "set" else known.setting}, f"{stored} is set"
+    assert stored in {known.setting, f"{identity}" if begun == "set" else known.setting}, (
+        f"{stored} is set"
+    )
     known.setting = stored
 
 
 def _check_spending(directory: Path, known: Known, begun: set[int]) -> None:
-    """All that was spent is recorded once; of a call that had `begun`, its reservation or what it used may be."""
+    """All that was spent is recorded once.
+
+    Of a call that had `begun`, its reservation or what it used may be.
+    """
     with closing(DailySpend(directory, DayLimits(calls=100_000), now=lambda: NOW)) as spend:
         today = spend.today().calls
     spent = read_spent(directory, date(2000, 1, 1))
-    tokens, calls = sum(row.usage.tokens_in for row in spent), sum(row.calls for row in spent)
-    possible = {(known.tokens, known.calls), *((known.tokens + each, known.calls + 1) for each in begun)}
-    assert (tokens, calls) in possible, f"{tokens} tokens of {calls} calls are recorded, not one of {possible}"
+    tokens = sum(row.usage.tokens_in for row in spent)
+    calls = sum(row.calls for row in spent)
+    possible = {
+        (known.tokens, known.calls),
+        *((known.tokens + each, known.calls + 1) for each in begun),
+    }
+    assert (tokens, calls) in possible, (
+        f"{tokens} tokens of {calls} calls are recorded, not one of {possible}"
+    )
     assert today == calls, f"{today} calls count today, {calls} are recorded"
-    known.tokens, known.calls = tokens, calls
+    known.tokens = tokens
+    known.calls = calls
 
 
 def _check_traces(home: Path, known: Known, begun: str) -> None:
-    """Each trace begins with what was acknowledged; the list shows each once, ended or interrupted."""
+    """Each trace begins with what was acknowledged.
+
+    The list shows each once, ended or interrupted.
+    """
     store = TraceStore(home / "traces")
     if begun not in known.events and store.path(begun or "-").exists():
         try:
@@ -313,13 +393,17 @@ def _check_traces(home: Path, known: Known, begun: str) -> None:
             known.removed.add(run)
             continue
         found = [
-            f"begin {event.question.text.removeprefix('question ')}" if isinstance(event, ev.RunStarted)
-            else f"event {event.text.removeprefix('notice ')}" if isinstance(event, ev.Notice)
+            f"begin {event.question.text.removeprefix('question ')}"
+            if isinstance(event, ev.RunStarted)
+            else f"event {event.text.removeprefix('notice ')}"
+            if isinstance(event, ev.Notice)
             else "finish"
             for event in store.events(run)
-        ]  # fmt: skip
+        ]
         assert found[: len(events)] == events, f"{run} has {found}, acknowledged were {events}"
-        assert len(found) - len(events) <= (run == begun), f"{run} has {found}, acknowledged were {events}"
+        assert len(found) - len(events) <= (run == begun), (
+            f"{run} has {found}, acknowledged were {events}"
+        )
         known.events[run] = found
         known.finished |= {run} if found[-1].startswith("finish") else set()
     listed = {row.run: row.state for row in RunIndex(str(home / "traces")).newest(count=-1)[0]}

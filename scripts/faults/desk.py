@@ -1,4 +1,7 @@
-"""A user's desk for campaigns: a home that is put back before each try, workers that count, what must always hold."""
+"""A user's desk for campaigns.
+
+A home that is put back before each try, workers that count, what must always hold.
+"""
 
 from __future__ import annotations
 
@@ -32,8 +35,11 @@ SETTINGS: Final = '[limits]\nattempts = 2\ncalls_day = 1000\n[traces]\nkeep = "a
 """Spending and traces must be stored, or the command must say that it failed."""
 
 UNRECORDED: Final = (
-    "what was spent is not recorded", "no daily total", "limits per day cannot", "today's limit cannot",
-)  # fmt: skip
+    "what was spent is not recorded",
+    "no daily total",
+    "limits per day cannot",
+    "today's limit cannot",
+)
 
 TO_USER: Final = re.compile(r"write\((2|\d+</dev/pts/)")
 """A write to standard error or to a terminal, as strace shows it."""
@@ -43,11 +49,19 @@ class Desk:
     """One home, one provider with two workers, and a server that forks commands."""
 
     def __init__(self, place: Path, more: Mapping[str, str]) -> None:
-        """`place` is a directory of its own. This process gets the environment of the commands, with `more`."""
+        """`place` is a directory of its own.
+
+        This process gets the environment of the commands, with `more`.
+        """
         self.home = place / "home"
         self.stage = Stage(self.home, plan=THREE)
         kept = {name: os.environ[name] for name in ("PATH", "LANG", "TMPDIR") if name in os.environ}
-        own = {"CANARY_KEY": CANARY, "COLUMNS": "80", "HF_HOME": str(self.home / "hf"), "OPENBLAS_NUM_THREADS": "1"}
+        own = {
+            "CANARY_KEY": CANARY,
+            "COLUMNS": "80",
+            "HF_HOME": str(self.home / "hf"),
+            "OPENBLAS_NUM_THREADS": "1",
+        }
         environ = {**kept, **homes(self.home), **own, **more}
         os.environ.update(environ)
         self.prefork = Prefork(place / "fork", environ)
@@ -81,7 +95,11 @@ class Desk:
 
     @property
     def _calls(self) -> list[str]:
-        return [str(seen.json["model"]) for seen in list(self.stage.server.requests) if seen.method == "POST"]
+        return [
+            str(seen.json["model"])
+            for seen in list(self.stage.server.requests)
+            if seen.method == "POST"
+        ]
 
     @property
     def billed(self) -> list[str]:
@@ -100,7 +118,12 @@ class Desk:
 
     def problem(self, ended: Ended) -> str:
         """Which of the things that always hold does not; empty where all do."""
-        found = (ending_problem(ended), self.leak_problem(ended), self._spending(ended), self.traces_problem())
+        found = (
+            ending_problem(ended),
+            self.leak_problem(ended),
+            self._spending(ended),
+            self.traces_problem(),
+        )
         return "; ".join(filter(None, found))
 
     def leak_problem(self, ended: Ended) -> str:
@@ -108,7 +131,11 @@ class Desk:
         if CANARY in ended.out + ended.err:
             return "a key was printed"
         for path in self.home.rglob("*"):
-            if path.is_file() and path != self.may_keep_key and CANARY.encode() in path.read_bytes():
+            if (
+                path.is_file()
+                and path != self.may_keep_key
+                and CANARY.encode() in path.read_bytes()
+            ):
                 return f"a key is in {path.relative_to(self.home)}"
         return ""
 
@@ -119,7 +146,11 @@ class Desk:
             recorded = self.recorded
         except ConductorError as error:
             return f"the record of spending: {error.message}"
-        return f"{len(self.billed)} calls billed, {recorded} recorded" if len(self.billed) > recorded else ""
+        return (
+            f"{len(self.billed)} calls billed, {recorded} recorded"
+            if len(self.billed) > recorded
+            else ""
+        )
 
     def traces_problem(self) -> str:
         for path in sorted((self.state / "traces").glob("*.jsonl")):
@@ -144,7 +175,8 @@ def ending_problem(ended: Ended) -> str:
         return f"it was not explained: {said[-300:]!r}"
     if ended.code < 0:
         return "" if any("SIGKILL" in line for line in ended.hits) else f"signal {-ended.code}"
-    nowhere = any(TO_USER.search(line) for line in ended.hits)  # what would have explained it failed itself
+    # What would have explained it failed itself
+    nowhere = any(TO_USER.search(line) for line in ended.hits)
     # The last error: what is before it is progress, and what begins with `note` is no part of it.
     lines = [line for line in ended.err.splitlines() if not line.startswith("conductor: note: ")]
     begins = [at for at, line in enumerate(lines) if line.startswith("conductor: ")]
@@ -155,13 +187,19 @@ def ending_problem(ended: Ended) -> str:
 
 def homes(home: Path) -> dict[str, str]:
     """The variables of somebody with this home and without a keyring."""
-    places = {f"XDG_{name}_HOME": str(home / name.lower()) for name in ("CONFIG", "STATE", "DATA", "CACHE")}
+    places = {
+        f"XDG_{name}_HOME": str(home / name.lower())
+        for name in ("CONFIG", "STATE", "DATA", "CACHE")
+    }
     return places | {"HOME": str(home), "PYTHON_KEYRING_BACKEND": "keyring.backends.null.Keyring"}
 
 
 @contextmanager
 def desk(more: Mapping[str, str] = MappingProxyType({})) -> Iterator[Desk]:
-    """A desk in a temporary directory, with its server running. `more` are variables of its environment."""
+    """A desk in a temporary directory, with its server running.
+
+    `more` are variables of its environment.
+    """
     with tempfile.TemporaryDirectory(prefix="conductor-faults-") as name, patch.dict(os.environ):
         place = Path(name)
         (place / "home").mkdir()

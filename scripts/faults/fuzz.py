@@ -1,4 +1,6 @@
-"""Random and damaged inputs for everything that reads what others wrote: bounded, and no error but our own.
+"""Random and damaged inputs for everything that reads what others wrote.
+
+Bounded, and no error but our own.
 
 A try is some hundred inputs made from one number, so that its name is its reproduction.
 """
@@ -31,16 +33,21 @@ def run(tries: Tries) -> None:
     """Try each target in turn, so that time that runs out is shared."""
     for number in range(ROUNDS):
         for name in TARGETS:
-            tries.attempt(f"{name} {number}", partial(_try_inputs, name, f"{tries.seed} {name} {number}"))
+            tries.attempt(
+                f"{name} {number}", partial(_try_inputs, name, f"{tries.seed} {name} {number}")
+            )
 
 
 def _try_inputs(name: str, seed: str) -> Outcome:
-    target, chance = TARGETS[name], random.Random(seed)
+    target = TARGETS[name]
+    chance = random.Random(seed)
     for number in range(target.inputs):
         data = mutate(_seeds(name), (*target.words, *MARKS), chance)
         problem = try_input(name, data)
         if problem:
-            return Outcome(problem=f"input {number}, {keep(name, data)}: {problem}", weight=number + 1)
+            return Outcome(
+                problem=f"input {number}, {keep(name, data)}: {problem}", weight=number + 1
+            )
     return Outcome(weight=target.inputs)
 
 
@@ -48,7 +55,8 @@ def try_input(name: str, data: bytes) -> str:
     """What broke with this input; empty where nothing did."""
     with suppress(OSError):  # Linux: an earlier peak would hide this one
         Path("/proc/self/clear_refs").write_text("5")
-    before, began = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, time.process_time()
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    began = time.process_time()
     try:
         with _stopped_after(SECONDS * 2):
             TARGETS[name].check(data)
@@ -65,7 +73,10 @@ def try_input(name: str, data: bytes) -> str:
 
 @contextmanager
 def _stopped_after(seconds: float) -> Iterator[None]:
-    """Raise `TimeoutError` in the block once this process has computed so long. Waiting does not count."""
+    """Raise `TimeoutError` in the block once this process has computed so long.
+
+    Waiting does not count.
+    """
 
     def stop(*_: object) -> None:
         raise TimeoutError
@@ -118,21 +129,35 @@ def mutate(seeds: Sequence[bytes], words: Sequence[bytes], chance: random.Random
             begin = chance.randrange(len(other) + 1)
             data[at:end] = other[begin : begin + chance.choice((4, 30, 300))]
         elif kind == 7:
-            data[at:end] = chance.choice((b"0", b"-1", b"18446744073709551615", b"1e400", b"true", b"[]", b"{}", b'""'))
+            data[at:end] = chance.choice(
+                (b"0", b"-1", b"18446744073709551615", b"1e400", b"true", b"[]", b"{}", b'""')
+            )
         else:
             _swap_value(data, chance)
     return bytes(data[:LARGEST])
 
 
 def _swap_value(data: bytearray, chance: random.Random) -> None:
-    """Put another JSON value after some colon: a value of a wrong type reaches further than a broken text."""
+    """Put another JSON value after some colon.
+
+    A value of a wrong type reaches further than a broken text.
+    """
     places = [at for at, byte in enumerate(data) if byte == ord(":")][:400]
     if not places:
         return
     begin = chance.choice(places) + 1
     ends = [at for at in (data.find(sign, begin) for sign in (b",", b"}")) if at >= 0]
     values = (
-        b"null", b"true", b"-1", b"0.5", b"9e99", b"[]", b"{}", b'"x"', b'[{"a":[1]}]', b'{"type":"x"}',
+        b"null",
+        b"true",
+        b"-1",
+        b"0.5",
+        b"9e99",
+        b"[]",
+        b"{}",
+        b'"x"',
+        b'[{"a":[1]}]',
+        b'{"type":"x"}',
         b"123456789012345678901",
-    )  # fmt: skip
+    )
     data[begin : min(ends, default=len(data))] = chance.choice(values)

@@ -1,7 +1,9 @@
-"""The fuzz targets by name: what each checks, the inputs it begins with, and the words that its format has.
+"""The fuzz targets by name.
 
-A check raises where a promise breaks: of what reads plans, streams of replies, settings, traces, models, attachments,
-and the requests of other programs.
+What each checks, the inputs it begins with, and the words that its format has.
+
+A check raises where a promise breaks: of what reads plans, streams of replies, settings, traces,
+models, attachments, and the requests of other programs.
 """
 
 from __future__ import annotations
@@ -57,7 +59,9 @@ from tests.servers import SeenRequest, Speaker
 
 WORKERS: Final = ("alpha", "beta", "gamma")
 _MEMORY: Final = Path("/dev/shm")  # noqa: S108 - a directory of our own is made in it
-_SCRATCH: Final = tempfile.TemporaryDirectory(prefix="conductor-fuzz-", dir=_MEMORY if _MEMORY.is_dir() else None)
+_SCRATCH: Final = tempfile.TemporaryDirectory(
+    prefix="conductor-fuzz-", dir=_MEMORY if _MEMORY.is_dir() else None
+)
 """Where a target writes its input if it reads a file: in memory where there is such a directory."""
 
 FILE: Final = Path(_SCRATCH.name) / "20261122-201500-abcd.jsonl"
@@ -74,15 +78,20 @@ def pieces(data: AnyStr, seed: int) -> Iterator[AnyStr]:
 
 
 def check_plan_format(name: str, data: bytes) -> None:
-    """A plan is read the same way whole and in pieces, obeys its rules, and reads again as it was written."""
+    """A plan is read the same way whole and in pieces, obeys its rules, and reads again as it was
+    written.
+    """
     context = _context(name, data[:1])
     text = data[1:].decode("utf-8", "replace")
     whole, fault, _ = read(name, [text], context)
     cut, other_fault, _ = read(name, list(pieces(text, len(data))), context)
     steps = [item.step for item in whole if isinstance(item, ParsedStep)]
     if fault:
-        # In pieces a step may be released before the fault is seen, and whole as well: both have the same beginning.
-        assert all(one == other for one, other in zip(whole, cut, strict=False)), f"whole {whole}, cut {cut}"
+        # In pieces a step may be released before the fault is seen, and whole as well: both have
+        # the same beginning.
+        assert all(one == other for one, other in zip(whole, cut, strict=False)), (
+            f"whole {whole}, cut {cut}"
+        )
         return
     assert (cut, other_fault) == (whole, None), f"whole {whole}, in pieces {cut}: {other_fault}"
     if not steps:
@@ -102,40 +111,58 @@ def _context(name: str, head: bytes) -> PlanFormatContext:
     rules = PlanRules(workers=WORKERS, steps=1 + (bits & 7) % 5, given=bool(bits & 8))
     labels = labels_of(WORKERS, "numbers" if name == "published" else "letters")
     return PlanFormatContext(
-        rules=rules, labels=labels, constrained=bool(bits & 16), reasoning=bool(bits & 32) and not single,
+        rules=rules,
+        labels=labels,
+        constrained=bool(bits & 16),
+        reasoning=bool(bits & 32) and not single,
         single=single,
-    )  # fmt: skip
+    )
 
 
 def check_plan_file(data: bytes) -> None:
-    """A plan file reads, or is an error with a place; what reads is written and reads as the same."""
+    """A plan file reads, or is an error with a place.
+
+    What reads is written and reads as the same.
+    """
     try:
         found = parse_plan_file(data.decode("utf-8", "replace"), "plan.json")
     except UsageError:
         return
-    again = parse_plan_file(format_plan_file(found.question, found.plan, _limits(found)), "plan.json")
+    again = parse_plan_file(
+        format_plan_file(found.question, found.plan, _limits(found)), "plan.json"
+    )
     assert again.question == found.question, "another question"
     assert again.plan.steps == found.plan.steps, "other steps"
     assert _limits(again) == _limits(found), "other limits"
 
 
 def _limits(file: PlanFile) -> Limits:
-    return replace(Limits(), **{name.partition(".")[2]: value for name, value in file.limits.items()})
+    return replace(
+        Limits(), **{name.partition(".")[2]: value for name, value in file.limits.items()}
+    )
 
 
 def check_reply(api: str, data: bytes) -> None:
-    """A reply of a server is read, or refused with an error of our own; it never says more than was sent."""
+    """A reply of a server is read, or refused with an error of our own.
+
+    It never says more than was sent.
+    """
     request = Request(messages=(Message(role="user", content="Which?"),), max_tokens=100)
     secrets = Secrets()
-    translate, decoder = CHAT_APIS[api].translator(), ChatReplyDecoder(request, secrets, most_tokens=100)
-    parser, said = SseParser(), 0
+    translate = CHAT_APIS[api].translator()
+    decoder = ChatReplyDecoder(request, secrets, most_tokens=100)
+    parser = SseParser()
+    said = 0
     try:
         for part in pieces(data, len(data)):
             for event in parser.feed(part):
                 if event.strip() == DONE:
                     continue
                 frame = parse_frame(event, api, secrets)
-                said += sum(len(chunk.text) + len(chunk.thinking) for chunk in decoder.frame(translate(frame)))
+                said += sum(
+                    len(chunk.text) + len(chunk.thinking)
+                    for chunk in decoder.frame(translate(frame))
+                )
         said += sum(len(chunk.text) + len(chunk.thinking) for chunk in decoder.end())
     except ModelError:
         return
@@ -143,13 +170,20 @@ def check_reply(api: str, data: bytes) -> None:
 
 
 def check_settings(data: bytes) -> None:
-    """A settings file is used or refused with a place; what parses as TOML is written and parses as the same."""
+    """A settings file is used or refused with a place.
+
+    What parses as TOML is written and parses as the same.
+    """
     import tomli_w
 
     file = FILE.with_name("config.toml")
     file.write_bytes(data)
     with suppress(ConfigError):
-        load_settings({"HOME": str(file.parent), "CONDUCTOR_LLM_CONFIG_DIR": str(file.parent)}, None, str(file))
+        load_settings(
+            {"HOME": str(file.parent), "CONDUCTOR_LLM_CONFIG_DIR": str(file.parent)},
+            None,
+            str(file),
+        )
     try:
         values = parse_toml(data)
     except ValueError:
@@ -162,12 +196,17 @@ def _sorted(values: object) -> str:
     return json.dumps(values, default=str, sort_keys=True)
 
 
-LONGEST: Final = 4000  # characters of an error message; what is wrong may be megabytes long, and is never repeated
-PDF_SECONDS: Final = 12.0  # seconds of a processor that reading one document of at most 64 KiB may take
+# Characters of an error message; what is wrong may be megabytes long, and is never repeated
+LONGEST: Final = 4000
+# Seconds of a processor that reading one document of at most 64 KiB may take
+PDF_SECONDS: Final = 12.0
 
 
 def check_trace(data: bytes) -> None:
-    """Any file can be listed; an event that reads is written and reads as the same; what folds can be shown."""
+    """Any file can be listed; an event that reads is written and reads as the same.
+
+    What folds can be shown.
+    """
     FILE.write_bytes(data)
     row = summarize_run(str(FILE.parent), FILE.stem)
     assert " cannot be read: " not in row.problem, row.problem
@@ -192,7 +231,9 @@ def _check_event(line: str) -> None:
 
 
 def check_gguf(data: bytes) -> None:
-    """A model file is accepted or refused with a reason, and its overview agrees with its whole header."""
+    """A model file is accepted or refused with a reason, and its overview agrees with its whole
+    header.
+    """
     file = FILE.with_suffix(".gguf")
     file.write_bytes(data)
     try:
@@ -200,8 +241,14 @@ def check_gguf(data: bytes) -> None:
     except ModelError:
         return
     brief = read_header(file, brief=True)
-    assert brief.architecture == header.architecture, f"{brief.architecture!r} is {header.architecture!r}"
-    assert all(header.values[name] == value or value != value for name, value in brief.values.items()), "other values"  # noqa: PLR0124 - NaN
+    assert brief.architecture == header.architecture, (
+        f"{brief.architecture!r} is {header.architecture!r}"
+    )
+    # A value that is no number equals nothing, not even itself.
+    assert all(
+        header.values[name] == value or value != value  # noqa: PLR0124
+        for name, value in brief.values.items()
+    ), "other values"
 
 
 def check_media(data: bytes) -> None:
@@ -219,13 +266,18 @@ def check_media(data: bytes) -> None:
 
 
 def check_pdf(data: bytes) -> None:
-    """The text of a document, or why it cannot be read. Only time of a processor counts: the machine may be busy."""
+    """The text of a document, or why it cannot be read.
+
+    Only time of a processor counts: the machine may be busy.
+    """
     if media_type_of(data) != PDF:
         return
     before = _children_seconds()
     found = read_pdf(data, PDF_LIMITS._replace(seconds=120))
     assert found.problem != "time", "it was read for two minutes"
-    assert (took := _children_seconds() - before) < PDF_SECONDS, f"it was read for {took:.1f} seconds"
+    assert (took := _children_seconds() - before) < PDF_SECONDS, (
+        f"it was read for {took:.1f} seconds"
+    )
     assert found.read <= max(found.pages, 0), f"{found.read} of {found.pages} pages"
 
 
@@ -241,7 +293,8 @@ def check_body(api: str, data: bytes) -> None:
         request = door.parse(read_json_body(data))
     except RequestError as error:
         json.dumps(error_body(error, path)).encode()
-        status, said = error.status, error.message
+        status = error.status
+        said = error.message
         assert 400 <= status < 500, f"status {status}: {said}"
         assert len(said) < LONGEST, f"a message of {len(said)} characters"
         return
@@ -252,7 +305,10 @@ def check_body(api: str, data: bytes) -> None:
 
 
 def check_mcp(data: bytes) -> None:
-    """A message is JSON-RPC or refused; the arguments of a call are checked before anything reads them."""
+    """A message is JSON-RPC or refused.
+
+    The arguments of a call are checked before anything reads them.
+    """
     from mcp_types import jsonrpc_message_adapter
 
     for line in data.split(b"\n"):
@@ -261,7 +317,8 @@ def check_mcp(data: bytes) -> None:
         except ValueError:
             continue
         params = getattr(message, "params", None) or {}
-        name, arguments = str(params.get("name")), params.get("arguments") or {}
+        name = str(params.get("name"))
+        arguments = params.get("arguments") or {}
         if name in TOOLS and isinstance(arguments, dict):
             _check_call(name, arguments)
 
@@ -283,7 +340,18 @@ def _no_settings() -> Settings:
     return load_settings({"HOME": "/nonexistent", "CONDUCTOR_LLM_CONFIG_DIR": "/nonexistent"})
 
 
-MARKS: Final = (b"\n", b"\r\n", b"\0", b"\\u0000", b"\\ud800", b"\xe2\x80\xa8", b"\x1b[31m", b"1e999", b"-1", b"null")
+MARKS: Final = (
+    b"\n",
+    b"\r\n",
+    b"\0",
+    b"\\u0000",
+    b"\\ud800",
+    b"\xe2\x80\xa8",
+    b"\x1b[31m",
+    b"1e999",
+    b"-1",
+    b"null",
+)
 """What breaks formats of any kind."""
 
 
@@ -298,16 +366,22 @@ class Target(NamedTuple):
 
 SEEDS: Final = {
     name: [text.encode() for text in table["seeds"]]
-    for name, table in tomllib.loads(Path(__file__).with_name("fuzz_seeds.toml").read_text("utf-8")).items()
+    for name, table in tomllib.loads(
+        Path(__file__).with_name("fuzz_seeds.toml").read_text("utf-8")
+    ).items()
 }
 
 
 def _plans(name: str) -> list[bytes]:
-    return [bytes([head]) + body for head in (4, 12, 20, 36, 60, 196) for body in SEEDS[f"plan {name}"]]
+    return [
+        bytes([head]) + body for head in (4, 12, 20, 36, 60, 196) for body in SEEDS[f"plan {name}"]
+    ]
 
 
 async def _spoken(path: str) -> bytes:
-    """A reply with thinking, text and a call of a tool, as a server says it that is asked at this path."""
+    """A reply with thinking, text and a call of a tool, as a server says it that is asked at this
+    path.
+    """
     recorder = Recorder()
     speaker = Speaker(SeenRequest("POST", path, {}, b"", 0.0), recorder)
     await speaker.begin()
@@ -327,7 +401,10 @@ def _replies(api: str) -> list[bytes]:
 
 
 def _traces() -> list[bytes]:
-    return [path.read_bytes()[:20_000] for path in sorted((Path(__file__).parents[2] / "tests/traces").glob("*.jsonl"))]
+    return [
+        path.read_bytes()[:20_000]
+        for path in sorted((Path(__file__).parents[2] / "tests/traces").glob("*.jsonl"))
+    ]
 
 
 def _media() -> list[bytes]:
@@ -336,11 +413,19 @@ def _media() -> list[bytes]:
 
 
 def _bodies(api: str) -> list[bytes]:
-    """Requests as our own adapter for an API writes them, without and with fields that other programs send."""
+    """Requests as our own adapter for an API writes them, without and with fields that other
+    programs send.
+    """
     name, more = {
         "chat_completions": ("chat-completions", {"tool_choice": "auto", "n": 1}),
-        "responses": ("responses", {"reasoning": {"effort": "low"}, "text": {"format": {"type": "text"}}}),
-        "messages": ("anthropic", {"system": [{"type": "text", "text": "s"}], "thinking": {"type": "enabled"}}),
+        "responses": (
+            "responses",
+            {"reasoning": {"effort": "low"}, "text": {"format": {"type": "text"}}},
+        ),
+        "messages": (
+            "anthropic",
+            {"system": [{"type": "text", "text": "s"}], "thinking": {"type": "enabled"}},
+        ),
     }[api]
     picture = media_files.png()
     image = Attachment(name="i", media_type="image/png", sha256="0" * 64, size=len(picture))
@@ -348,23 +433,49 @@ def _bodies(api: str) -> list[bytes]:
     question = Message(role="user", content="Hi", attachments=(image,))
     called = Message(role="assistant", content="Yes", tool_calls=(call,))
     result = Message(role="tool", content="3", tool_call_id="c")
-    tool = Tool(name="f", description="d", parameters={"type": "object", "properties": {"a": {"type": "string"}}})
+    tool = Tool(
+        name="f",
+        description="d",
+        parameters={"type": "object", "properties": {"a": {"type": "string"}}},
+    )
     plain = Request(messages=(question,), max_tokens=5, read_attachment=lambda _: picture)
-    asked = replace(plain, messages=(question, called, result), tools=(tool,), temperature=0.5, stop=("x",))
+    asked = replace(
+        plain, messages=(question, called, result), tools=(tool,), temperature=0.5, stop=("x",)
+    )
     schema = {"type": "json_schema", "json_schema": {"name": "n", "schema": {"type": "object"}}}
     bodies = []
     for request, own in ((plain, {"response_format": schema}), (asked, {})):
         fields = {"model": "conductor"} | request_body(request, {}, "") | own
-        bodies.append(with_texts(CHAT_APIS[name].body({key: each for key, each in fields.items() if each is not None})))
+        bodies.append(
+            with_texts(
+                CHAT_APIS[name].body(
+                    {key: each for key, each in fields.items() if each is not None}
+                )
+            )
+        )
     bodies += [body | more | {"conductor": {"max_cost": "0.1"}} for body in bodies]
     return [json.dumps(body).encode() for body in bodies]
 
 
 def _targets() -> Iterator[tuple[str, Target]]:
-    plans = (b" | ", b"plan:", b"accept", b'"steps":[', b'"access"', b"model_id = [", b'["all"]', b"```")
+    plans = (
+        b" | ",
+        b"plan:",
+        b"accept",
+        b'"steps":[',
+        b'"access"',
+        b"model_id = [",
+        b'["all"]',
+        b"```",
+    )
     for name in ("native", "published", "json"):
         yield f"plan {name}", Target(partial(check_plan_format, name), partial(_plans, name), plans)
-    yield "plan file", Target(check_plan_file, lambda: SEEDS["plan file"], (b'"given"', b'"conversation"', b'"cost"'))
+    yield (
+        "plan file",
+        Target(
+            check_plan_file, lambda: SEEDS["plan file"], (b'"given"', b'"conversation"', b'"cost"')
+        ),
+    )
     marks = (b"<think>", b"data: ", b"event: ")
     for api in ("chat-completions", "responses", "anthropic", "gemini", "gemini-chat"):
         yield f"reply {api}", Target(partial(check_reply, api), partial(_replies, api), marks)
@@ -373,8 +484,19 @@ def _targets() -> Iterator[tuple[str, Target]]:
     yield "trace", Target(check_trace, _traces, (b'"kind":"nested_event"',), 100)
     made = FILE.with_suffix(".seed")
     yield "gguf", Target(check_gguf, lambda: [tiny_gguf.make(made).read_bytes()], inputs=200)
-    yield "media", Target(check_media, _media, (b"IHDR", b"IEND", b"\xff\xd9", b"%PDF-", b"RIFF", b"VP8X"))
-    objects = (b"/Kids", b"/Parent", b"2 0 R", b"/FlateDecode", b"/Length 99999", b"/Encrypt", b"/Prev")
+    yield (
+        "media",
+        Target(check_media, _media, (b"IHDR", b"IEND", b"\xff\xd9", b"%PDF-", b"RIFF", b"VP8X")),
+    )
+    objects = (
+        b"/Kids",
+        b"/Parent",
+        b"2 0 R",
+        b"/FlateDecode",
+        b"/Length 99999",
+        b"/Encrypt",
+        b"/Prev",
+    )
     yield "pdf", Target(check_pdf, lambda: [media_files.pdf("one", "two")], objects, 5)
     for api in ("chat_completions", "responses", "messages"):
         yield f"body {api}", Target(partial(check_body, api), partial(_bodies, api))

@@ -1,6 +1,9 @@
-"""Hostile requests to one server: whatever a body holds, `/health` answers soon, memory is bounded, SIGTERM ends it.
+"""Hostile requests to one server.
 
-Each try sends one kind of request, alone or eight at once, while another client asks `/health` all the time.
+Whatever a body holds, `/health` answers soon, memory is bounded, SIGTERM ends it.
+
+Each try sends one kind of request, alone or eight at once, while another client asks `/health` all
+the time.
 """
 
 from __future__ import annotations
@@ -40,11 +43,15 @@ CHAT: Final = "/v1/chat/completions"
 
 
 def _chat(content: Any = "Why?", **more: Any) -> bytes:
-    return json.dumps({"model": "conductor", "messages": [{"role": "user", "content": content}], **more}).encode()
+    return json.dumps(
+        {"model": "conductor", "messages": [{"role": "user", "content": content}], **more}
+    ).encode()
 
 
 def _filled(unit: bytes, before: bytes = b"", after: bytes = b"", *, size: int = ROOM) -> bytes:
-    """A body that repeats `unit` up to `size` bytes, in a field that nobody reads if nothing is said."""
+    """A body that repeats `unit` up to `size` bytes, in a field that nobody reads if nothing is
+    said.
+    """
     before = before or b'{"model":"conductor","messages":[{"role":"user","content":"Why?"}],"x":['
     after = after or b"{}]}"
     return before + unit * ((size - len(before) - len(after)) // len(unit)) + after
@@ -52,11 +59,15 @@ def _filled(unit: bytes, before: bytes = b"", after: bytes = b"", *, size: int =
 
 def _text(unit: bytes, *, size: int = ROOM) -> bytes:
     """A question that repeats `unit`, which is written as in JSON."""
-    return _filled(unit, b'{"model":"conductor","messages":[{"role":"user","content":"', b'"}]}', size=size)
+    return _filled(
+        unit, b'{"model":"conductor","messages":[{"role":"user","content":"', b'"}]}', size=size
+    )
 
 
 def _messages(text: str, count: int) -> bytes:
-    return json.dumps({"model": "conductor", "messages": [{"role": "user", "content": text}] * count}).encode()
+    return json.dumps(
+        {"model": "conductor", "messages": [{"role": "user", "content": text}] * count}
+    ).encode()
 
 
 def _image() -> bytes:
@@ -70,7 +81,9 @@ def _image() -> bytes:
 
 
 def _form(schema: dict[str, Any]) -> bytes:
-    return _chat(response_format={"type": "json_schema", "json_schema": {"name": "x", "schema": schema}})
+    return _chat(
+        response_format={"type": "json_schema", "json_schema": {"name": "x", "schema": schema}}
+    )
 
 
 def _tool(schema: dict[str, Any]) -> bytes:
@@ -94,7 +107,9 @@ REQUESTS: Final[dict[str, Callable[[], bytes]]] = {
     "spaces": lambda: _text(b" "),
     "lines": lambda: _text(rb" \n"),
     "openings": lambda: _text(rb"<system-reminder>\n"),
-    "tags": lambda: _text(b"".join(rb"<system-%08x>\n" % n for n in range(3_900_000 // 19)), size=3_990_000),
+    "tags": lambda: _text(
+        b"".join(rb"<system-%08x>\n" % n for n in range(3_900_000 // 19)), size=3_990_000
+    ),
     "letters 4 MB": lambda: _text(b"a", size=3_990_000),
     "words 4 MB": lambda: _text(b"sk-abcdef0123456789abcdef ", size=3_990_000),
     "openings 4 MB": lambda: _text(rb"<system-reminder>\n", size=3_990_000),
@@ -104,22 +119,41 @@ REQUESTS: Final[dict[str, Callable[[], bytes]]] = {
     "messages": lambda: _messages("x" * (ROOM // 10_000 - 40), 10_000),
     "parts": lambda: _filled(PART + b",", _chat([]).removesuffix(b"]}]}"), PART + b"]}]}"),
     "image": _image,
-    "json text": lambda: _text(rb'{\"a\":[1]},'),
+    "json text": lambda: _text(rb"{\"a\":[1]},"),
     "schema bomb": lambda: _form(BOMB),
     "schema 240 KB": lambda: _form(_wide(240_000)),
     "schema 3 MB": lambda: _form(_wide(3_000_000)),
     "schema pattern": lambda: _form({"pattern": "(?i)" + "[\0-\U0010ffff]" * 3000}),
     "tool 3 MB": lambda: _tool(_wide(3_000_000)),
     "tools": lambda: _chat(
-        tools=[{"type": "function", "function": {"name": f"t{n}", "parameters": {}}} for n in range(1_000)]),
+        tools=[
+            {"type": "function", "function": {"name": f"t{n}", "parameters": {}}}
+            for n in range(1_000)
+        ]
+    ),
     "stops": lambda: _chat(stop=["x" * 1_000_000] * 16),
-    "calls": lambda: json.dumps({"model": "conductor", "messages": [
-        {"role": "user", "content": "x"},
-        {"role": "assistant", "content": "", "tool_calls": [
-            {"id": f"c{n}", "type": "function", "function": {"name": "f", "arguments": "{}"}} for n in range(15_000)]},
-        *({"role": "tool", "tool_call_id": f"c{n}", "content": "x"} for n in range(9_900)),
-    ]}).encode(),
-}  # fmt: skip
+    "calls": lambda: json.dumps(
+        {
+            "model": "conductor",
+            "messages": [
+                {"role": "user", "content": "x"},
+                {
+                    "role": "assistant",
+                    "content": "",
+                    "tool_calls": [
+                        {
+                            "id": f"c{n}",
+                            "type": "function",
+                            "function": {"name": "f", "arguments": "{}"},
+                        }
+                        for n in range(15_000)
+                    ],
+                },
+                *({"role": "tool", "tool_call_id": f"c{n}", "content": "x"} for n in range(9_900)),
+            ],
+        }
+    ).encode(),
+}
 """What is sent, by a name."""
 
 ASKING: Final = """
@@ -134,12 +168,14 @@ while not end.wait(0.02):
     longest = max(longest, time.monotonic() - began)
 print(longest)
 """
-"""Asks `/health` all the time, and prints the seconds of the longest answer: a process of its own, which does not wait
-for what this one sends."""
+"""Asks `/health` all the time, and prints the seconds of the longest answer: a process of its own,
+which does not wait for what this one sends.
+"""
 
 
 def _memory(pid: int) -> int:
-    used, process = 0, psutil.Process(pid)
+    used = 0
+    process = psutil.Process(pid)
     with suppress(psutil.Error):  # a child has ended meanwhile
         for each in (process, *process.children()):
             used += each.memory_info().rss
@@ -147,8 +183,13 @@ def _memory(pid: int) -> int:
 
 
 def run(tries: Tries) -> None:
-    """Every request alone and eight times at once, then the end of the server while they are worked on."""
-    with tempfile.TemporaryDirectory(prefix="conductor-hostile-") as place, private_home(Path(place)):
+    """Every request alone and eight times at once, then the end of the server while they are worked
+    on.
+    """
+    with (
+        tempfile.TemporaryDirectory(prefix="conductor-hostile-") as place,
+        private_home(Path(place)),
+    ):
         stage = Stage(Path(place))
         with stage.server:
             stage.configure(workers=())
@@ -157,11 +198,16 @@ def run(tries: Tries) -> None:
             stage.models["alpha"] = stage.models["beta"] = says("{}")
             for name, make in REQUESTS.items():
                 for count in (1, 8):
-                    tries.attempt(f"{name} x{count}", partial(_attack_again, stage, name, make, count))
+                    tries.attempt(
+                        f"{name} x{count}", partial(_attack_again, stage, name, make, count)
+                    )
 
 
 def _attack_again(stage: Stage, name: str, make: Callable[[], bytes], count: int) -> Outcome:
-    """Attack up to three times while only `/health` is late: once may be the fault of other processes."""
+    """Attack up to three times while only `/health` is late.
+
+    Once may be the fault of other processes.
+    """
     for _ in range(3):
         outcome = _attack(stage, name, make, count)
         if not outcome.problem.startswith("health"):
@@ -181,10 +227,13 @@ def _attack(stage: Stage, name: str, make: Callable[[], bytes], count: int) -> O
             return 0
 
         asking = subprocess.Popen(
-            [sys.executable, "-c", ASKING, url.rpartition(":")[2]], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+            [sys.executable, "-c", ASKING, url.rpartition(":")[2]],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
         )
         began = time.monotonic()
-        answers, memory = [pool.submit(ask) for _ in range(count)], 0
+        answers = [pool.submit(ask) for _ in range(count)]
+        memory = 0
         while wait(answers, timeout=0.02).not_done:
             memory = max(memory, _memory(served.pid))
         statuses = [answer.result() for answer in answers]
@@ -197,11 +246,15 @@ def _attack(stage: Stage, name: str, make: Callable[[], bytes], count: int) -> O
         with suppress(subprocess.TimeoutExpired):
             served.wait(DRAIN_SECONDS + 3 * CLOSING_SECONDS)
         ended = time.monotonic() - began
-    said = f"{sorted(set(statuses))} in {took:.1f} s, health {health * 1000:.0f} ms, {memory / 1e6:.0f} MB"
+    said = (
+        f"{sorted(set(statuses))} in {took:.1f} s, health {health * 1000:.0f} ms, "
+        f"{memory / 1e6:.0f} MB"
+    )
     print(f"{name} x{count}, {len(body) / 1e6:.1f} MB: {said}, end {ended:.1f} s", flush=True)
     problems = [
-        "no answer" if 0 in statuses else "", f"health {health:.2f} s" if health > HEALTH_SECONDS else "",
+        "no answer" if 0 in statuses else "",
+        f"health {health:.2f} s" if health > HEALTH_SECONDS else "",
         f"{memory / 1e6:.0f} MB" if memory > MEMORY else "",
         f"ended after {ended:.0f} s" if ended > DRAIN_SECONDS + CLOSING_SECONDS else "",
-    ]  # fmt: skip
+    ]
     return Outcome(problem=", ".join(filter(None, problems)))

@@ -1,7 +1,7 @@
 """SIGKILL at every write of one run, and at random moments; then the run is resumed.
 
-Every trace can be read, no stored step and no stored plan is paid again, the answer is right, and the record of the day
-is never below what the provider billed.
+Every trace can be read, no stored step and no stored plan is paid again, the answer is right, and
+the record of the day is never below what the provider billed.
 """
 
 from __future__ import annotations
@@ -39,12 +39,16 @@ def run(tries: Tries) -> None:
         for calls in ("write", "pwrite64", "fsync,fdatasync", "openat", "sendto"):
             number = 1
             fault = f"{calls}:signal=SIGKILL:when="
-            while tries.attempt(f"at {calls} {number}", partial(kill, at, fault=f"{fault}{number}")).hit:
+            while tries.attempt(
+                f"at {calls} {number}", partial(kill, at, fault=f"{fault}{number}")
+            ).hit:
                 number += 1
         moments = random.Random(tries.seed)
         for number in range(RANDOM):
             part = moments.random()
-            tries.attempt(f"random {number}: at {part:.3f} of a run", partial(kill, at, moment=part * seconds))
+            tries.attempt(
+                f"random {number}: at {part:.3f} of a run", partial(kill, at, moment=part * seconds)
+            )
 
 
 def prepare(at: Desk) -> float:
@@ -68,7 +72,9 @@ def _slowly(text: str) -> Script:
 
 
 def kill(at: Desk, *, fault: str = "", moment: float = -1.0) -> Outcome:
-    """Start a run, kill it by `fault` or after `moment` seconds, look at what is left, and resume it."""
+    """Start a run, kill it by `fault` or after `moment` seconds, look at what is left, and resume
+    it.
+    """
     at.reset()
     command = at.prefork.start(WORDS, fault=fault)
     if moment >= 0:
@@ -104,7 +110,9 @@ def _spent_problem(at: Desk, billed: Counter[str]) -> str:
 def _resume(at: Desk, events: list[ev.Event], before: int) -> str:
     """Resume the run; only what was not stored may be asked for."""
     finished = {each.step for each in events if isinstance(each, ev.StepFinished)}
-    done = Counter(each.worker for each in events if isinstance(each, ev.StepPlanned) and each.step in finished)
+    done = Counter(
+        each.worker for each in events if isinstance(each, ev.StepPlanned) and each.step in finished
+    )
     planned = any(isinstance(each, ev.PlanReady) for each in events)
     ended = at.prefork.run(["ask", "--resume", "last"])
     asked = Counter(at.billed[before:])

@@ -1,8 +1,9 @@
-"""Runs commands of conductor in forks of a process that has imported everything, under strace if a fault is wanted.
+"""Runs commands of conductor in forks of a process that has imported everything, under strace if a
+fault is wanted.
 
-A fresh process spends most of its time, and most of its system calls, on importing. Here a server process imports what
-the first command needed; each later command is a fork of it, which waits until strace is attached. So the Nth system
-call is one of the command's own.
+A fresh process spends most of its time, and most of its system calls, on importing. Here a server
+process imports what the first command needed; each later command is a fork of it, which waits until
+strace is attached. So the Nth system call is one of the command's own.
 """
 
 from __future__ import annotations
@@ -31,14 +32,19 @@ from typing import Any, Final, Self
 ROOT: Final = Path(__file__).resolve().parents[2]
 
 COLUMNS: Final = 200  # the width of a terminal, which wraps no explanation with a long path
-_CONTROL: Final = re.compile(r"\x1b(\[[0-9;?=>]*[ -/]*[@-~]|\][^\x07]*\x07|.)")  # a control sequence of a terminal
+# A control sequence of a terminal
+_CONTROL: Final = re.compile(r"\x1b(\[[0-9;?=>]*[ -/]*[@-~]|\][^\x07]*\x07|.)")
 _ANY_TRACER: Final = (0x59616D61, ctypes.c_ulong(-1))
-"""Arguments of `prctl` that let any process of this user trace this one, where the system restricts that."""
+"""Arguments of `prctl` that let any process of this user trace this one, where the system restricts
+that.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ended:
-    """How a command ended. `code` is negative for a signal, None where it was still running when its time was over.
+    """How a command ended.
+
+    `code` is negative for a signal, None where it was still running when its time was over.
 
     `hits` are the lines of strace about the calls that were made to fail.
     """
@@ -50,7 +56,10 @@ class Ended:
 
 
 class Screen:
-    """A pseudo-terminal: what a command writes there is read at once, so that it never has to wait."""
+    """A pseudo-terminal.
+
+    What a command writes there is read at once, so that it never has to wait.
+    """
 
     def __init__(self) -> None:
         self._ours, self._theirs = os.openpty()
@@ -119,7 +128,9 @@ class Command:
         if self.tracer is not None:
             self.tracer.communicate(timeout=10)
             lines = (self.place / "strace").read_text("utf-8", "replace").splitlines()
-            hits = tuple(line for line in lines if "(INJECTED)" in line or "+++ killed by SIGKILL" in line)
+            hits = tuple(
+                line for line in lines if "(INJECTED)" in line or "+++ killed by SIGKILL" in line
+            )
         out, err = map(_read_all, self.streams)
         if self.screen is not None:
             out = self.screen.close()
@@ -144,10 +155,16 @@ class Prefork:
         self._socket, theirs = socket.socketpair()
         self._process = subprocess.Popen(
             [sys.executable, str(Path(__file__)), str(theirs.fileno())],
-            env={**environ, "PYTHONPATH": f"{ROOT / 'src'}:{ROOT}"}, cwd=place, pass_fds=[theirs.fileno()],
-            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True,
-        )  # fmt: skip
-        # Python looks once whether its streams are files: theirs are pipes, as those of the commands will be.
+            env={**environ, "PYTHONPATH": f"{ROOT / 'src'}:{ROOT}"},
+            cwd=place,
+            pass_fds=[theirs.fileno()],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            start_new_session=True,
+        )
+        # Python looks once whether its streams are files: theirs are pipes, as those of the
+        # commands will be.
         theirs.close()
         self._replies = self._socket.makefile("r")
 
@@ -161,16 +178,29 @@ class Prefork:
         self._socket.close()
 
     def start(
-        self, words: Sequence[str], *, given: str = "", fault: str = "", limit: int = -1, on_terminal: bool = False
+        self,
+        words: Sequence[str],
+        *,
+        given: str = "",
+        fault: str = "",
+        limit: int = -1,
+        on_terminal: bool = False,
     ) -> Command:
-        """Fork a command. `fault` is strace's `-e inject=`, `limit` the bytes to which a file may grow."""
+        """Fork a command.
+
+        `fault` is strace's `-e inject=`, `limit` the bytes to which a file may grow.
+        """
         (self._place / "in").write_text(given)
         screen = Screen() if on_terminal else None
         # Pipes, because a limit on the size of files must not hold for the streams.
-        streams = [os.open(self._place / name, os.O_RDONLY | os.O_NONBLOCK) for name in ("out", "err")]
+        streams = [
+            os.open(self._place / name, os.O_RDONLY | os.O_NONBLOCK) for name in ("out", "err")
+        ]
         for stream in streams:
             fcntl.fcntl(stream, fcntl.F_SETPIPE_SZ, 1 << 20)
-        pid = self._ask({"words": list(words), "limit": limit, "terminal": screen.name if screen else ""})
+        pid = self._ask(
+            {"words": list(words), "limit": limit, "terminal": screen.name if screen else ""}
+        )
         tracer = _attach(pid, fault, self._place / "strace") if fault else None
         os.kill(pid, signal.SIGUSR1)
         return Command(pid, self._place, streams, tracer, self, screen)
@@ -180,7 +210,9 @@ class Prefork:
 
     @contextmanager
     def warming(self) -> Iterator[None]:
-        """Have the command that runs meanwhile write down what it imports, and then import that in the server."""
+        """Have the command that runs meanwhile write down what it imports, and then import that in
+        the server.
+        """
         (self._place / "modules").unlink(missing_ok=True)
         yield
         self._ask({"import": True})
@@ -200,8 +232,10 @@ def _attach(pid: int, fault: str, log: Path) -> subprocess.Popen[str]:
     options = ["-e", f"trace={fault.partition(':')[0]}", "-e", f"inject={fault}", "-p", str(pid)]
     tracer = subprocess.Popen(
         ["strace", "-f", "-y", "-s", "60", "-o", str(log), *options],
-        stderr=subprocess.PIPE, stdin=subprocess.DEVNULL, text=True,
-    )  # fmt: skip
+        stderr=subprocess.PIPE,
+        stdin=subprocess.DEVNULL,
+        text=True,
+    )
     assert tracer.stderr is not None
     line = tracer.stderr.readline()
     if "attached" not in line:
@@ -211,9 +245,13 @@ def _attach(pid: int, fault: str, log: Path) -> subprocess.Popen[str]:
 
 
 def _serve(control: socket.socket) -> None:
-    """Answer requests until the other side closes; returns in each fork, which is to run its command."""
+    """Answer requests until the other side closes.
+
+    Returns in each fork, which is to run its command.
+    """
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR1})
-    requests, answer = control.makefile("r"), None
+    requests = control.makefile("r")
+    answer = None
     while line := requests.readline():
         request = json.loads(line)
         if "words" in request:
@@ -230,7 +268,8 @@ def _serve(control: socket.socket) -> None:
             os.close(reading)
             answer = pid
         elif "wait" in request:
-            answer, end = None, time.monotonic() + request["seconds"]
+            answer = None
+            end = time.monotonic() + request["seconds"]
             while answer is None and time.monotonic() < end:
                 found, status = os.waitpid(request["wait"], os.WNOHANG)
                 answer = os.waitstatus_to_exitcode(status) if found else None
@@ -247,22 +286,30 @@ def _become(request: Mapping[str, Any], ready: int) -> None:
 
     os.setsid()  # so that a terminal which is opened next is the one of this process
     terminal = request["terminal"]
-    for number, (name, flags) in enumerate((("in", os.O_RDONLY), ("out", os.O_WRONLY), ("err", os.O_WRONLY))):
+    for number, (name, flags) in enumerate(
+        (("in", os.O_RDONLY), ("out", os.O_WRONLY), ("err", os.O_WRONLY))
+    ):
         opened = os.open(terminal or name, os.O_RDWR if terminal else flags)
         os.dup2(opened, number)
         os.close(opened)
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored where a shell runs a campaign in the background
+    # Ignored where a shell runs a campaign in the background
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     ctypes.CDLL(None).prctl(*_ANY_TRACER, 0, 0, 0)
     sys.argv = ["conductor", *request["words"]]
     if request["limit"] >= 0:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (request["limit"], resource.getrlimit(resource.RLIMIT_FSIZE)[1]))
+        resource.setrlimit(
+            resource.RLIMIT_FSIZE, (request["limit"], resource.getrlimit(resource.RLIMIT_FSIZE)[1])
+        )
     os.close(ready)
     signal.sigwait({signal.SIGUSR1})
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGUSR1})
 
 
 def _import_all(listed: Path) -> int:
-    """Import the modules whose names the last command left; returns how many threads that started."""
+    """Import the modules whose names the last command left.
+
+    Returns how many threads that started.
+    """
     for name in listed.read_text().split() if listed.exists() else ():
         if name.startswith("_"):
             continue  # a part in C of another module, which has to be imported first

@@ -1,7 +1,10 @@
-"""The soak: rehearsal questions to one server, 32 at a time, from clients that break off in every way.
+"""The soak.
 
-The same questions are asked twice: first by clients that behave, then at random by clients that do not, which get the
-same answers. Nothing may hang or grow. Where the time is too short for all of them, as many are asked as it allows.
+Rehearsal questions to one server, 32 at a time, from clients that break off in every way.
+
+The same questions are asked twice: first by clients that behave, then at random by clients that do
+not, which get the same answers. Nothing may hang or grow. Where the time is too short for all of
+them, as many are asked as it allows.
 """
 
 from __future__ import annotations
@@ -33,11 +36,15 @@ from tests.servers import reset
 QUESTIONS: Final = 2000
 AT_ONCE: Final = 32
 FAULTY: Final = 0.5  # the part of the clients that break their connection
-SECONDS: Final = 300.0  # how long an answer may take, of a server that answers 32 at a time on a part of one core
-FIRST: Final = 0.4  # the part of the time for the first round; the second has as much, and the rest is for comparing
+# How long an answer may take, of a server that answers 32 at a time on a part of one core
+SECONDS: Final = 300.0
+# The part of the time for the first round; the second has as much, and the rest is for comparing
+FIRST: Final = 0.4
 WARM: Final = 300  # questions after which the server is as large as it will be
 GROWTH_KB: Final = 30_000
-"""How much larger a server may be afterwards: allocators do not give back all that was used at once."""
+"""How much larger a server may be afterwards: allocators do not give back all that was used at
+once.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,9 +57,16 @@ class Client:
     chance: random.Random
 
     def request(self, *, stream: bool = False) -> bytes:
-        body = {"model": "conductor", "messages": [{"role": "user", "content": self.question}], "stream": stream}
+        body = {
+            "model": "conductor",
+            "messages": [{"role": "user", "content": self.question}],
+            "stream": stream,
+        }
         data = json.dumps(body).encode()
-        head = f"POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\ncontent-length: {len(data)}\r\n"
+        head = (
+            "POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\ncontent-length: "
+            f"{len(data)}\r\n"
+        )
         return f"{head}content-type: application/json\r\n\r\n".encode() + data
 
     async def answer(self) -> str:
@@ -77,7 +91,10 @@ class Client:
         return rest
 
     async def streamed(self, size: int = 1 << 16, pause: float = 0.0) -> str:
-        """The text of a streamed answer, read in pieces of at most `size` bytes. Raises `ValueError` as `_head`."""
+        """The text of a streamed answer, read in pieces of at most `size` bytes.
+
+        Raises `ValueError` as `_head`.
+        """
         await self._head()
         data = b""
         while b"data: [DONE]" not in data:
@@ -106,9 +123,13 @@ async def _ask_for_a_stream(client: Client) -> str:
 
 
 async def _leave(client: Client) -> None:
-    """Break off before the head, inside it, inside the body, while the run goes on, or inside the answer."""
+    """Break off before the head, inside it, inside the body, while the run goes on, or inside the
+    answer.
+    """
     kind = client.chance.choice(("at once", "head", "body", "run", "answer"))
-    data = client.request(stream=kind == "answer" or (kind == "run" and client.chance.random() < 0.5))
+    data = client.request(
+        stream=kind == "answer" or (kind == "run" and client.chance.random() < 0.5)
+    )
     client.writer.write({"at once": b"", "head": data[:40], "body": data[:-20]}.get(kind, data))
     if kind == "answer":
         await client.reader.read(200)
@@ -132,7 +153,8 @@ async def _write_slowly(client: Client) -> str:
 
 async def _ask_twice_at_once(client: Client) -> str:
     client.writer.write(client.request() * 2)
-    first, second = await client.answer(), await client.answer()
+    first = await client.answer()
+    second = await client.answer()
     if first != second:
         raise ValueError(f"two answers to one question: {first!r}, {second!r}")
     return first
@@ -155,19 +177,37 @@ async def _send_more_than_said(client: Client) -> str | None:
 
 SOUND: Final[tuple[Behaviour, ...]] = (_ask, _ask_for_a_stream)
 BROKEN: Final[tuple[Behaviour, ...]] = (
-    *(_leave,) * 5, _read_slowly, _write_slowly, _ask_twice_at_once, _send_garbage, _send_more_than_said,
-)  # fmt: skip
+    *(_leave,) * 5,
+    _read_slowly,
+    _write_slowly,
+    _ask_twice_at_once,
+    _send_garbage,
+    _send_more_than_said,
+)
 
 
 def run(tries: Tries) -> None:
     """One soak."""
 
     def soak() -> Outcome:
-        command = [sys.executable, "-m", "conductor_cli", "serve", "--rehearsal", "--seed", "1", "--port", "0"]
+        command = [
+            sys.executable,
+            "-m",
+            "conductor_cli",
+            "serve",
+            "--rehearsal",
+            "--seed",
+            "1",
+            "--port",
+            "0",
+        ]
         server = subprocess.Popen(command, stdout=subprocess.PIPE)
         with serving(server) as url:
-            port, cases = int(url.rpartition(":")[2]), held_out_cases(QUESTIONS, 0)
-            outcome = asyncio.run(_soak(server.pid, port, cases, random.Random(tries.seed), tries.seconds_left))
+            port = int(url.rpartition(":")[2])
+            cases = held_out_cases(QUESTIONS, 0)
+            outcome = asyncio.run(
+                _soak(server.pid, port, cases, random.Random(tries.seed), tries.seconds_left)
+            )
             server.terminate()
             server.wait(timeout=60)  # it must end when it is told to
             return outcome
@@ -176,7 +216,9 @@ def run(tries: Tries) -> None:
         tries.attempt(f"{QUESTIONS} questions", soak)
 
 
-async def _soak(pid: int, port: int, cases: tuple[Case, ...], chance: random.Random, seconds: float) -> Outcome:
+async def _soak(
+    pid: int, port: int, cases: tuple[Case, ...], chance: random.Random, seconds: float
+) -> Outcome:
     began = time.monotonic()
     first = Round(port, chance, faulty=0.0)
     await first.ask_all(cases[:WARM], began + FIRST * seconds)
@@ -190,7 +232,10 @@ async def _soak(pid: int, port: int, cases: tuple[Case, ...], chance: random.Ran
     both = [case for case in cases if case.id in first.answers and case.id in second.answers]
     for each in (first, second):
         right = sum(is_correct(each.answers[case.id], case) for case in both)
-        print(f"  {len(each.answers)} answered in {each.seconds:.0f} s; of {len(both)} in both rounds {right} right")
+        print(
+            f"  {len(each.answers)} answered in {each.seconds:.0f} s; of {len(both)} in both "
+            f"rounds {right} right"
+        )
     print(f"  {before}, then {after}; {dict(second.clients.most_common())}", flush=True)
     changed = [case for case in both if first.answers[case.id] != second.answers[case.id]]
     compared = list[str]()  # one by one, each with dozens of questions, until the time is over
@@ -200,7 +245,12 @@ async def _soak(pid: int, port: int, cases: tuple[Case, ...], chance: random.Ran
     alike = f"{len(compared) - len(differences)} of {len(compared)} that were asked again"
     print(f"  {len(changed)} answered otherwise, {alike} also without faults")
     missing = [f"{len(cases) - len(first.answers)} questions of clients that behave have no answer"]
-    problems = [*first.problems, *second.problems, *missing[: len(cases) - len(first.answers)], *differences]
+    problems = [
+        *first.problems,
+        *second.problems,
+        *missing[: len(cases) - len(first.answers)],
+        *differences,
+    ]
     is_warm = len(cases) > WARM
     if is_warm and after.kilobytes > before.kilobytes + GROWTH_KB:
         problems.append(f"the server grew from {before.kilobytes:,} to {after.kilobytes:,} KB")
@@ -210,13 +260,20 @@ async def _soak(pid: int, port: int, cases: tuple[Case, ...], chance: random.Ran
 
 
 async def _difference(first: Round, second: Round, case: Case) -> str:
-    """What the second round answered that no client gets without faults; empty where both answers are among those.
+    """What the second round answered that no client gets without faults.
 
-    The planner computes the plans of several questions together, and rounds a little differently with each number of
-    them. Where two plans are equally probable, that decides.
+    Empty where both answers are among those.
+
+    The planner computes the plans of several questions together, and rounds a little differently
+    with each number of them. Where two plans are equally probable, that decides.
     """
-    was, now = first.answers[case.id], second.answers[case.id]
-    found = {answer for count in (1, 2, AT_ONCE // 2, AT_ONCE) for answer in await first.ask_at_once(case, count)}
+    was = first.answers[case.id]
+    now = second.answers[case.id]
+    found = {
+        answer
+        for count in (1, 2, AT_ONCE // 2, AT_ONCE)
+        for answer in await first.ask_at_once(case, count)
+    }
     return "" if {was, now} <= found else f"{case.question!r} was answered {was!r}, then {now!r}"
 
 
@@ -272,7 +329,9 @@ class Round:
                 self.answers[case.id] = answer
         except (ValueError, KeyError, OSError, EOFError, TimeoutError) as error:
             if behave is not _send_garbage:
-                self.problems.append(f"{name}: {case.question!r}: {type(error).__name__}: {error}"[:300])
+                self.problems.append(
+                    f"{name}: {case.question!r}: {type(error).__name__}: {error}"[:300]
+                )
 
 
 class Size(NamedTuple):

@@ -1,8 +1,11 @@
-"""Every Nth system call of a command fails, as SQLite tests itself: N rises until the command passes without a hit.
+"""Every Nth system call of a command fails, as SQLite tests itself.
 
-strace makes the call fail. It counts for each thread, so the Nth call of every thread fails. A short write is one that
-wrote nothing; a full disk is a limit on the size of files, at which the system cuts a write short and refuses the next.
-Of each command it says what has to be there before, and what exit code 0 promises.
+N rises until the command passes without a hit.
+
+strace makes the call fail. It counts for each thread, so the Nth call of every thread fails. A
+short write is one that wrote nothing; a full disk is a limit on the size of files, at which the
+system cuts a write short and refuses the next. Of each command it says what has to be there before,
+and what exit code 0 promises.
 """
 
 from __future__ import annotations
@@ -41,8 +44,9 @@ ANSWER: Final = "alpha answers\n"
 class Scene:
     """One command. `holds` says what is missing of what was promised, given how the command ended.
 
-    `prepare` and the commands `ready` come before it. `environ` are variables of its environment, and opens what they
-    name. `act` is what is done while the command runs, with a text that is added to its output.
+    `prepare` and the commands `ready` come before it. `environ` are variables of its environment,
+    and opens what they name. `act` is what is done while the command runs, with a text that is
+    added to its output.
     """
 
     words: tuple[str, ...]
@@ -55,7 +59,9 @@ class Scene:
     on_terminal: bool = False
 
     def run(self, at: Desk, words: Sequence[str], *, fault: str = "", limit: int = -1) -> Ended:
-        command = at.prefork.start(words, given=self.given, fault=fault, limit=limit, on_terminal=self.on_terminal)
+        command = at.prefork.start(
+            words, given=self.given, fault=fault, limit=limit, on_terminal=self.on_terminal
+        )
         said = self.act(command)
         ended = command.ended()
         # The signal of `act` may come when the command is already ending by itself.
@@ -76,7 +82,10 @@ def _whole_traces(at: Desk) -> int:
 
 
 def _asked(at: Desk, ended: Ended) -> str:
-    """The answer was printed, and trace and spending are whole; without limits per day, a lost trace is only told."""
+    """The answer was printed, and trace and spending are whole.
+
+    Without limits per day, a lost trace is only told.
+    """
     if ended.code or (not at.must_store and "trace" in ended.err):
         return ""
     if ended.out != ANSWER:
@@ -101,12 +110,18 @@ def _ask_in_vain(at: Desk) -> None:
 
 def _resumed(at: Desk, ended: Ended) -> str:
     """Nobody was called for the plan or the first step; a substitute may do the second."""
-    resumed = [each for each in _traces(at) if each and isinstance(each[0], RunStarted) and each[0].resumed]
-    ends = [event for each in resumed for event in each if isinstance(event, StepFinished | StepFailed)]
+    resumed = [
+        each for each in _traces(at) if each and isinstance(each[0], RunStarted) and each[0].resumed
+    ]
+    ends = [
+        event for each in resumed for event in each if isinstance(event, StepFinished | StepFailed)
+    ]
     if "planner" in at.billed or any(event.step == 1 and event.usage.calls for event in ends):
         return f"what was stored was paid again: {at.billed}"
     right = ("beta answers\n", "alpha answers\n")
-    return _fails(ended.code or ended.out in right, f"exit code 0 with the answer {ended.out[:80]!r}")
+    return _fails(
+        ended.code or ended.out in right, f"exit code 0 with the answer {ended.out[:80]!r}"
+    )
 
 
 def _cases(at: Desk) -> None:
@@ -117,7 +132,11 @@ def _cases(at: Desk) -> None:
 
 def _evaluated(_: Desk, ended: Ended) -> str:
     """A run that failed is counted and told; the same command does it again."""
-    counts = [] if ended.code else [each["n"] + each["failed"] for each in json.loads(ended.out)["systems"]]
+    counts = (
+        []
+        if ended.code
+        else [each["n"] + each["failed"] for each in json.loads(ended.out)["systems"]]
+    )
     return _fails(ended.code or counts == [2, 2], f"exit code 0 with {ended.out[:200]!r}")
 
 
@@ -132,7 +151,9 @@ def _configured(at: Desk, ended: Ended) -> str:
 
 
 def _old_key(at: Desk) -> None:
-    at.prefork.run(["keys", "set", "anthropic", "--insecure-storage"], given="sk-old-0123456789abcdef\n")
+    at.prefork.run(
+        ["keys", "set", "anthropic", "--insecure-storage"], given="sk-old-0123456789abcdef\n"
+    )
     at.may_keep_key = at.home / "data/conductor-llm/keys.json"
 
 
@@ -146,7 +167,10 @@ def _key_stored(at: Desk, ended: Ended) -> str:
 
 
 def _imported(at: Desk, ended: Ended) -> str:
-    """The model is listed, and its file whole, linked or where it lies; or nothing is left of it."""
+    """The model is listed, and its file whole, linked or where it lies.
+
+    Or nothing is left of it.
+    """
     got = at.prefork.run(["model", "list", "--json"])
     if got.code:
         return f"the models cannot be listed: {got.err}"
@@ -171,7 +195,8 @@ def _exported(_: Desk, ended: Ended) -> str:
 
 def _rated(at: Desk, ended: Ended) -> str:
     """The rating is there; one that is given later is not lost."""
-    later, path = at.prefork.run(["trace", "rate", "last", "bad"]), at.state / "ratings.jsonl"
+    later = at.prefork.run(["trace", "rate", "last", "bad"])
+    path = at.state / "ratings.jsonl"
     stored = path.read_text() if path.exists() else ""
     if later.code or '"verdict":"bad"' not in stored:
         return f"a later rating is lost: {later.err}"
@@ -182,7 +207,8 @@ def _rated(at: Desk, ended: Ended) -> str:
 def _hub(stack: ExitStack) -> Mapping[str, str]:
     """A hub on loopback with one model, and a registry that knows its hash."""
     place = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-    server, tiny = stack.enter_context(hub()), make(place / "tiny.gguf")
+    server = stack.enter_context(hub())
+    tiny = make(place / "tiny.gguf")
     server.commit("acme/small", {tiny.name: tiny.read_bytes()})
     (place / "registry.toml").write_text(entry("small", tiny) + "\n")
     return {"HF_ENDPOINT": server.url, "CONDUCTOR_LLM_REGISTRY": str(place / "registry.toml")}
@@ -190,20 +216,29 @@ def _hub(stack: ExitStack) -> Mapping[str, str]:
 
 def _pulled(at: Desk, ended: Ended) -> str:
     """The model is whole and verified, or the next pull brings it."""
-    later = at.prefork.run(["model", "verify", "small"] if ended.code == 0 else ["model", "pull", "small"])
+    later = at.prefork.run(
+        ["model", "verify", "small"] if ended.code == 0 else ["model", "pull", "small"]
+    )
     return _fails(later.code == 0, f"exit code {ended.code}, and afterwards: {later.err}")
 
 
 def _one_request(command: Command) -> str:
     """Wait for the server, ask it once, and end it. Returns the status and the answer."""
-    said, end = "", time.monotonic() + 8
+    said = ""
+    end = time.monotonic() + 8
     while not said and time.monotonic() < end and command.is_running:
         try:
             body = {"model": "conductor", "messages": [{"role": "user", "content": "hi"}]}
-            reply = httpx.post(f"http://127.0.0.1:{PORT}/v1/chat/completions", json=body, timeout=15)
+            reply = httpx.post(
+                f"http://127.0.0.1:{PORT}/v1/chat/completions", json=body, timeout=15
+            )
             said = json.dumps({"status": reply.status_code, "body": reply.json()})
         except (httpx.HTTPError, ValueError) as error:
-            said = "" if isinstance(error, httpx.ConnectError) else json.dumps({"status": 0, "body": str(error)})
+            said = (
+                ""
+                if isinstance(error, httpx.ConnectError)
+                else json.dumps({"status": 0, "body": str(error)})
+            )
             time.sleep(0.02)
     command.signal(signal.SIGINT)
     return f"\n{said}"
@@ -253,19 +288,32 @@ def _talked(at: Desk, ended: Ended) -> str:
 with socket.create_server(("127.0.0.1", 0)) as _server:
     PORT: Final[int] = _server.getsockname()[1]
 
-WIDE: Final = {"TERM": "xterm-256color", "COLUMNS": str(COLUMNS)}  # a terminal that wraps no explanation
-ASKED, HALF = (("ask", "hi"),), ("config", "set", "limits.cost", "0.5")
+# A terminal that wraps no explanation
+WIDE: Final = {"TERM": "xterm-256color", "COLUMNS": str(COLUMNS)}
+ASKED = (("ask", "hi"),)
+HALF = ("config", "set", "limits.cost", "0.5")
 
 SCENES: Final = {
     "config": Scene(("config", "set", "limits.cost", "1"), _configured, ready=(HALF,)),
-    "keys": Scene(("keys", "set", "openai", "--insecure-storage"), _key_stored, prepare=_old_key, given=f"{CANARY}\n"),
+    "keys": Scene(
+        ("keys", "set", "openai", "--insecure-storage"),
+        _key_stored,
+        prepare=_old_key,
+        given=f"{CANARY}\n",
+    ),
     "rate": Scene(("trace", "rate", "last", "good"), _rated, ready=ASKED),
     "prune": Scene(("trace", "rm", "--keep", "1", "--yes"), _pruned, ready=ASKED * 3),
     "export": Scene(("trace", "export", "last"), _exported, ready=ASKED),
     "ask": Scene(("ask", "hi"), _asked),
-    "ask-plain": Scene(("ask", "hi"), _asked, prepare=lambda at: at.configure("[limits]\nattempts = 2")),
+    "ask-plain": Scene(
+        ("ask", "hi"), _asked, prepare=lambda at: at.configure("[limits]\nattempts = 2")
+    ),
     "resume": Scene(("ask", "--resume", "last"), _resumed, prepare=_ask_in_vain),
-    "eval": Scene(("eval", "HOME/cases.jsonl", "--systems", "alone", "--yes", "--json"), _evaluated, prepare=_cases),
+    "eval": Scene(
+        ("eval", "HOME/cases.jsonl", "--systems", "alone", "--yes", "--json"),
+        _evaluated,
+        prepare=_cases,
+    ),
     "import": Scene(
         ("model", "import", "HOME/tiny.gguf", "--name", "new"),
         _imported,
@@ -274,13 +322,16 @@ SCENES: Final = {
     "pull": Scene(("model", "pull", "small"), _pulled, environ=_hub),
     "serve": Scene(("serve", "--port", str(PORT)), _served, act=_one_request),
     "chat": Scene(("chat",), _talked, act=_talk, on_terminal=True, environ=lambda _: WIDE),
-}  # fmt: skip
+}
 """The commands by name. HOME in a word is the home of the desk."""
 
 
 @contextmanager
 def opened(scene: Scene) -> Iterator[tuple[Desk, list[str]]]:
-    """A desk on which everything is ready for the command, and its words. Raises where it fails without faults."""
+    """A desk on which everything is ready for the command, and its words.
+
+    Raises where it fails without faults.
+    """
     with ExitStack() as stack:
         at = stack.enter_context(desk(scene.environ(stack)))
         words = [word.replace("HOME", str(at.home)) for word in scene.words]
@@ -298,19 +349,42 @@ def opened(scene: Scene) -> Iterator[tuple[Desk, list[str]]]:
 
 
 FAULTS: Final = {
-    "write": ("error=ENOSPC", "error=EIO", "retval=0"), "pwrite64": ("error=ENOSPC", "error=EIO"),
-    "fsync,fdatasync": ("error=EIO", "error=ENOSPC"), "rename,renameat,renameat2": ("error=ENOSPC", "error=EIO"),
-    "openat": ("error=EMFILE", "error=EIO", "error=ENOSPC", "error=EACCES"), "clone,clone3,vfork": ("error=EAGAIN",),
-    "connect": ("error=EIO", "error=EAGAIN"), "mkdir,mkdirat": ("error=ENOSPC", "error=EACCES"),
+    "write": ("error=ENOSPC", "error=EIO", "retval=0"),
+    "pwrite64": ("error=ENOSPC", "error=EIO"),
+    "fsync,fdatasync": ("error=EIO", "error=ENOSPC"),
+    "rename,renameat,renameat2": ("error=ENOSPC", "error=EIO"),
+    "openat": ("error=EMFILE", "error=EIO", "error=ENOSPC", "error=EACCES"),
+    "clone,clone3,vfork": ("error=EAGAIN",),
+    "connect": ("error=EIO", "error=EAGAIN"),
+    "mkdir,mkdirat": ("error=ENOSPC", "error=EACCES"),
     "unlink,unlinkat": ("error=EIO",),
-}  # fmt: skip
+}
 """The system calls, and what becomes of them."""
 
 OWN_PIPE: Final = re.compile(r"write\((?![12]<)\d+<(pipe|anon_inode|socket):")
-"""A write that wakes another thread. The system never refuses it for want of space, so such a try does not count."""
+"""A write that wakes another thread. The system never refuses it for want of space, so such a try
+does not count.
+"""
 
 MOST: Final = 400  # no command that is tried makes so many of these calls in one thread
-SIZES: Final = (0, 1, 200, 511, 1024, 1500, 2048, 4095, 4096, 6000, 8192, 12_288, 20_000, 32_768, 50_000, 300_000)
+SIZES: Final = (
+    0,
+    1,
+    200,
+    511,
+    1024,
+    1500,
+    2048,
+    4095,
+    4096,
+    6000,
+    8192,
+    12_288,
+    20_000,
+    32_768,
+    50_000,
+    300_000,
+)
 """Bytes at which files cannot grow any more."""
 
 
@@ -331,7 +405,9 @@ class Disturbed:
     words: Sequence[str]
 
     def __call__(self, *, fault: str = "", limit: int = -1) -> Outcome:
-        """Run it once with `fault`, as strace reads it, or where files cannot grow beyond `limit` bytes."""
+        """Run it once with `fault`, as strace reads it, or where files cannot grow beyond `limit`
+        bytes.
+        """
         self.at.reset()
         ended = self.scene.run(self.at, self.words, fault=fault, limit=limit)
         if fault and not ended.hits:

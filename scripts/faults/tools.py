@@ -1,7 +1,9 @@
-"""Tools over HTTP: the faults of `wire` between the adapter for MCP servers and a double, at each of its requests.
+"""Tools over HTTP.
 
-What holds: no exception comes out, a tool's text is whole or an error is said in a few lines, nothing takes longer than
-its timeouts, and a fault that is over leaves the next run nothing.
+The faults of `wire` between the adapter for MCP servers and a double, at each of its requests.
+
+What holds: no exception comes out, a tool's text is whole or an error is said in a few lines,
+nothing takes longer than its timeouts, and a fault that is over leaves the next run nothing.
 """
 
 from __future__ import annotations
@@ -25,7 +27,8 @@ REQUESTS: Final = {"initialize": 1, "tools/list": 3, "tools/call": 4}
 SPANS: Final = {"once": 0, "always": 1 << 30}  # how many requests more a fault strikes
 LANES: Final = 10  # cases at the same time: most of their time is timeouts
 CALL_SECONDS: Final = 2.0
-MAX_SECONDS: Final = 60.0  # how long a run may take in all: three starts of a server, each with its timeout, and a call
+# How long a run may take in all: three starts of a server, each with its timeout, and a call
+MAX_SECONDS: Final = 60.0
 
 
 class Case(NamedTuple):
@@ -40,9 +43,14 @@ class Case(NamedTuple):
 
 
 def run(tries: Tries) -> None:
-    """Every fault at every request. Events that are lost or exchanged are left out: there is one in each answer."""
+    """Every fault at every request.
+
+    Events that are lost or exchanged are left out: there is one in each answer.
+    """
     faults = [fault for fault in FAULTS if fault.promise != "as sent"]
-    cases = [case for parts in product(faults, REQUESTS, SPANS) if tries.wants(str(case := Case(*parts)))]
+    cases = [
+        case for parts in product(faults, REQUESTS, SPANS) if tries.wants(str(case := Case(*parts)))
+    ]
     asyncio.run(tries.in_lanes(cases, LANES, _try))
 
 
@@ -64,7 +72,9 @@ async def _use(server: FaultServer, *, must_be_right: bool) -> list[str]:
     """One run that calls the tool. Returns what was wrong about it."""
     tool_server = ToolServer(name="t", url=f"{server.url}/mcp", seconds=CALL_SECONDS)
     box = McpToolBox({"t": tool_server}, redact=str)
-    began, said, is_right = time.monotonic(), "", False
+    began = time.monotonic()
+    said = ""
+    is_right = False
     try:
         async with asyncio.timeout(MAX_SECONDS):
             offered = await box.offered(["t"])
@@ -81,7 +91,11 @@ async def _use(server: FaultServer, *, must_be_right: bool) -> list[str]:
         await box.close()
     if must_be_right and not is_right:
         return [f"it should have answered: {said}"]
-    return [] if is_right or 1 <= len(said.strip().splitlines()) <= 3 else [f"not explained: {said!r:.300}"]
+    return (
+        []
+        if is_right or 1 <= len(said.strip().splitlines()) <= 3
+        else [f"not explained: {said!r:.300}"]
+    )
 
 
 async def _answer(seen: SeenRequest) -> list[bytes]:
@@ -98,6 +112,9 @@ def _result(asked: dict[str, Any]) -> dict[str, Any]:
         version = asked["params"]["protocolVersion"]
         return {"protocolVersion": version, "capabilities": {"tools": {}}, "serverInfo": about}
     if asked.get("method") == "tools/list":
-        numbers = {"type": "object", "properties": {"a": {"type": "integer"}, "b": {"type": "integer"}}}
+        numbers = {
+            "type": "object",
+            "properties": {"a": {"type": "integer"}, "b": {"type": "integer"}},
+        }
         return {"tools": [{"name": "add", "description": "Adds.", "inputSchema": numbers}]}
     return {"content": [{"type": "text", "text": TEXT}], "isError": False}

@@ -1,4 +1,7 @@
-"""What a campaign tries, and what came of it: one line for each try in a file, so that a campaign can be continued."""
+"""What a campaign tries, and what came of it.
+
+One line for each try in a file, so that a campaign can be continued.
+"""
 
 from __future__ import annotations
 
@@ -20,10 +23,12 @@ class OutOfTime(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """What came of one try. `problem` is empty where everything promised held; else it says what did not, in a line.
+    """What came of one try.
 
-    `hit` is false where the fault had no place to strike, so that nothing was tried. `weight` is how many things one
-    try stands for, such as the runs of a soak.
+    `problem` is empty where everything promised held; else it says what did not, in a line.
+
+    `hit` is false where the fault had no place to strike, so that nothing was tried. `weight` is
+    how many things one try stands for, such as the runs of a soak.
     """
 
     problem: str = ""
@@ -32,7 +37,10 @@ class Outcome:
 
 
 class Report(NamedTuple):
-    """One campaign in numbers. `first` is the name of the first failed try, which reproduces it, and its problem."""
+    """One campaign in numbers.
+
+    `first` is the name of the first failed try, which reproduces it, and its problem.
+    """
 
     campaign: str
     tried: int
@@ -42,18 +50,27 @@ class Report(NamedTuple):
 
     @property
     def line(self) -> str:
-        return f"{self.campaign:<12} {self.tried:>7,} {self.failed:>7,} {self.seconds:>8.0f}  {self.first or '-'}"
+        return (
+            f"{self.campaign:<12} {self.tried:>7,} {self.failed:>7,} {self.seconds:>8.0f}  "
+            f"{self.first or '-'}"
+        )
 
 
 class Tries:
-    """The tries of one campaign. `seed` is where its random choices begin; `only` limits it to some names."""
+    """The tries of one campaign.
 
-    def __init__(self, campaign: str, directory: Path, *, seed: int, minutes: float, only: str = "") -> None:
+    `seed` is where its random choices begin; `only` limits it to some names.
+    """
+
+    def __init__(
+        self, campaign: str, directory: Path, *, seed: int, minutes: float, only: str = ""
+    ) -> None:
         self.campaign = campaign
         self.seed = seed
         self._only = only
         self._end = time.monotonic() + 60 * minutes
-        self._file = (directory / f"{campaign}-{seed}.jsonl").absolute()  # a campaign may change the directory
+        # A campaign may change the directory
+        self._file = (directory / f"{campaign}-{seed}.jsonl").absolute()
         self._done: dict[str, Outcome] = {}
         self._seconds = 0.0
         self._read()
@@ -64,7 +81,8 @@ class Tries:
     def attempt(self, name: str, check: Callable[[], Outcome]) -> Outcome:
         """Try one thing, unless that was done before. `name` is unique and says how to do it again.
 
-        What `check` raises is a failed try too. Raises `OutOfTime` before a try for which no time is left.
+        What `check` raises is a failed try too. Raises `OutOfTime` before a try for which no time
+        is left.
         """
         if name in self._done:
             return self._done[name]
@@ -75,7 +93,8 @@ class Tries:
         begun = time.monotonic()
         try:
             outcome = check()
-        except Exception as error:  # noqa: BLE001 - a fault in what is tried or in the campaign: somebody has to look
+        except Exception as error:  # noqa: BLE001
+            # A fault in what is tried or in the campaign: somebody has to look
             outcome = Outcome(problem=f"{type(error).__name__}: {error}")
         self.add(name, outcome, time.monotonic() - begun)
         return outcome
@@ -83,7 +102,10 @@ class Tries:
     async def in_lanes(
         self, queue: Iterable[Case], lanes: int, check: Callable[[Case], Awaitable[Outcome | None]]
     ) -> None:
-        """Try cases that are named by `str`, so many at the same time; an outcome of None does not count."""
+        """Try cases that are named by `str`, so many at the same time.
+
+        An outcome of None does not count.
+        """
         cases = iter(queue)
 
         async def lane() -> None:
@@ -93,7 +115,8 @@ class Tries:
                 began = time.monotonic()
                 try:
                     outcome = await check(case)
-                except Exception as error:  # noqa: BLE001 - a fault in what is tried or in the campaign
+                except Exception as error:  # noqa: BLE001
+                    # A fault in what is tried or in the campaign
                     outcome = Outcome(problem=f"{type(error).__name__}: {error}")
                 if outcome is not None:
                     self.add(str(case), outcome, time.monotonic() - began)
@@ -115,7 +138,13 @@ class Tries:
         failed = [(name, outcome) for name, outcome in self._done.items() if outcome.problem]
         first = f"{failed[0][0]}: {failed[0][1].problem}" if failed else ""
         tried = sum(outcome.weight for outcome in hits)
-        return Report(campaign=self.campaign, tried=tried, failed=len(failed), seconds=self._seconds, first=first)
+        return Report(
+            campaign=self.campaign,
+            tried=tried,
+            failed=len(failed),
+            seconds=self._seconds,
+            first=first,
+        )
 
     def _read(self) -> None:
         lines = self._file.read_text().splitlines() if self._file.exists() else []
@@ -134,4 +163,6 @@ class Tries:
         self._seconds += seconds
         self._file.parent.mkdir(parents=True, exist_ok=True)
         with self._file.open("a") as file:
-            file.write(json.dumps({"name": name, "seconds": round(seconds, 3), **asdict(outcome)}) + "\n")
+            file.write(
+                json.dumps({"name": name, "seconds": round(seconds, 3), **asdict(outcome)}) + "\n"
+            )

@@ -1,8 +1,9 @@
 """The wire: a server with faults behind every adapter, at every position of three shapes of plans.
 
-A run must end in time with what is right, or say why not; then the same conductor must answer a question without fault.
-A question has a tag, such as `c1a2b3c4d`, whose first letter is the shape of its plan. The answer to a subtask is made
-of the tag, the number of the part, and a hash of the answers in the prompt, so that no answer can pass for another.
+A run must end in time with what is right, or say why not; then the same conductor must answer a
+question without fault. A question has a tag, such as `c1a2b3c4d`, whose first letter is the shape
+of its plan. The answer to a subtask is made of the tag, the number of the part, and a hash of the
+answers in the prompt, so that no answer can pass for another.
 """
 
 from __future__ import annotations
@@ -51,14 +52,17 @@ WORKERS: Final = ("planner", "one", "two", "three")
 
 SPANS: Final = {"once": 1, "always": 1 << 30}  # how many calls of its worker a fault strikes
 LANES: Final = 5  # runs at the same time for each API
-RUN_SECONDS: Final = 40.0  # how long a run may take: some ten attempts that time out, on a busy machine
+# How long a run may take: some ten attempts that time out, on a busy machine
+RUN_SECONDS: Final = 40.0
 OPTIONS: Final[dict[str, object]] = {"limits.attempts": 2, "conductor.profile": "prompted"}
 TIMEOUTS: Final = {"first_token": 1.5, "idle": 1.5, "total": 4.0}
-MAX_DELAY: Final = 0.2  # seconds that this process may wait for its turn before a timeout says nothing
+# Seconds that this process may wait for its turn before a timeout says nothing
+MAX_DELAY: Final = 0.2
 LATE: Final = ("token within", "did not end within", "no answer in time")
 """What a run says that ended by a timeout, as it does in vain on a busy machine."""
 
-KEY: Final = "sk-canary-4f1bd0c97ae2"  # how the keys of all workers begin, which must never be seen again
+# How the keys of all workers begin, which must never be seen again
+KEY: Final = "sk-canary-4f1bd0c97ae2"
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,14 +96,20 @@ def run(tries: Tries) -> None:
 
 def private_home(home: Path) -> AbstractContextManager[object]:
     """An environment with a home directory of its own, and with the keys of the workers."""
-    return patch.dict(os.environ, homes(home) | {f"WIRE_{name.upper()}": f"{KEY}-{name}" for name in WORKERS})
+    return patch.dict(
+        os.environ, homes(home) | {f"WIRE_{name.upper()}": f"{KEY}-{name}" for name in WORKERS}
+    )
 
 
 async def _run_cases(tries: Tries, chosen: list[Case], home: Path) -> None:
-    double, delays = Double(), Delays()
+    double = Double()
+    delays = Delays()
     measuring = asyncio.create_task(delays.measure())
     queues = {api: iter([case for case in chosen if case.api == api]) for api in APIS}
-    lanes = [Lane(api, double, delays, home / f"{api}-{number}.toml") for api, number in product(APIS, range(LANES))]
+    lanes = [
+        Lane(api, double, delays, home / f"{api}-{number}.toml")
+        for api, number in product(APIS, range(LANES))
+    ]
     try:
         for lane in lanes:
             await lane.open()
@@ -116,7 +126,8 @@ class Delays:
     """How late this process gets its turn: a timeout on a busy machine says nothing."""
 
     def __init__(self) -> None:
-        self._seen: deque[tuple[float, float]] = deque(maxlen=2000)  # when a delay ended, and its seconds
+        # When a delay ended, and its seconds
+        self._seen: deque[tuple[float, float]] = deque(maxlen=2000)
 
     async def measure(self) -> None:
         while True:
@@ -134,7 +145,9 @@ class Lane:
 
     def __init__(self, api: str, double: Double, delays: Delays, config: Path) -> None:
         self.api = api
-        self._delays, self._double, self._config = delays, double, config
+        self._delays = delays
+        self._double = double
+        self._config = config
         models = {"object": "list", "data": [{"id": name, "object": "model"} for name in WORKERS]}
         self._servers = {name: FaultServer(double.reply, models) for name in WORKERS}
         self._asked = 0
@@ -152,16 +165,25 @@ class Lane:
             server.close()
 
     async def attempt(self, case: Case) -> Outcome | None:
-        """One question with the fault, and one after it without; None where the machine was too busy to tell."""
+        """One question with the fault, and one after it without.
+
+        None where the machine was too busy to tell.
+        """
         began = time.monotonic()
         timeouts = {f"timeouts.{name}": seconds for name, seconds in TIMEOUTS.items()}
-        options = OPTIONS | timeouts | ({"limits.recursion": 1} if case.shape == "recursive" else {})
+        options = (
+            OPTIONS | timeouts | ({"limits.recursion": 1} if case.shape == "recursive" else {})
+        )
         server = self._servers[case.worker]
-        async with conductor_cli.open_async(config=self._config, settings=options, seed=1) as conductor:
+        async with conductor_cli.open_async(
+            config=self._config, settings=options, seed=1
+        ) as conductor:
             if case.fault is REFUSE:
                 server.close()
                 if case.span == "once":
-                    asyncio.get_running_loop().call_later(0.1, lambda: asyncio.ensure_future(server.open()))
+                    asyncio.get_running_loop().call_later(
+                        0.1, lambda: asyncio.ensure_future(server.open())
+                    )
             else:
                 server.set(case.fault.strike, last=SPANS[case.span])
             problems = await self._ask(conductor, case)
@@ -179,7 +201,8 @@ class Lane:
         """Ask a question that asks for the case's shape. Returns what was wrong about the run."""
         self._asked += 1
         tag = f"{SHAPES[case.shape]}{hash((str(case), self._asked)) & 0xFFFFFFFF:08x}"
-        run, said = conductor.ask(f"What is {tag}?"), ""
+        run = conductor.ask(f"What is {tag}?")
+        said = ""
         try:
             async with asyncio.timeout(RUN_SECONDS):
                 async for event in run:
@@ -188,7 +211,9 @@ class Lane:
             return [f"the run did not end within {RUN_SECONDS:.0f} s"]
         cut = case.fault.promise == "as sent"
         altered = cut and case.api != "responses"  # which says the whole text at the end
-        found = list(problems_of(run.trace, tag, billed=self._double.billed[tag], altered=altered, cut=cut))
+        found = list(
+            problems_of(run.trace, tag, billed=self._double.billed[tag], altered=altered, cut=cut)
+        )
         found += ["a key was shown"] if KEY in said else []
         # After three failures in a row nobody is asked for a while.
         is_skipped = run.error is not None and "skipped for" in run.error.message
@@ -203,8 +228,16 @@ class Lane:
 
 
 PLANS: Final = {
-    "c": ("one | - | Do part 1 of {tag}.", "two | 1 | Do part 2 of {tag}.", "three | 2 | Do part 3 of {tag}."),
-    "t": ("one | - | Do part 1 of {tag}.", "two | - | Do part 2 of {tag}.", "three | 1 2 | Do part 3 of {tag}."),
+    "c": (
+        "one | - | Do part 1 of {tag}.",
+        "two | 1 | Do part 2 of {tag}.",
+        "three | 2 | Do part 3 of {tag}.",
+    ),
+    "t": (
+        "one | - | Do part 1 of {tag}.",
+        "two | - | Do part 2 of {tag}.",
+        "three | 1 2 | Do part 3 of {tag}.",
+    ),
     "r": ("one | - | Do part 1 of {tag}.", "two | 1 | Do part 2 of {tag}."),
 }
 """The plans by shape: a chain, a tree, and a chain that a nested run reviews."""
@@ -216,7 +249,10 @@ PIECE: Final = 7  # characters of an answer in one frame
 
 
 class Double:
-    """Answers in four APIs. `billed` counts the calls that it has answered, by the tag of the question."""
+    """Answers in four APIs.
+
+    `billed` counts the calls that it has answered, by the tag of the question.
+    """
 
     def __init__(self) -> None:
         self.billed: Counter[str] = Counter()
@@ -263,12 +299,16 @@ def pieces(text: str) -> list[str]:
 
 
 def _said(tag: str, prompt: str) -> str:
-    """What the model that gets this prompt says: a worker an answer, the planner what is missing of a plan."""
+    """What the model that gets this prompt says.
+
+    A worker an answer, the planner what is missing of a plan.
+    """
     _, worker, task = prompt.rpartition("Your subtask: ")
     if worker:
         return answer(tag, task, prompt)
     plan = NESTED if "an answer at hand" in prompt else PLANS.get(tag[:1], PLANS["c"])
-    repaired, revised = re.search(r"Steps 1 to (\d) stand", prompt), re.search(r"from step (\d) on", prompt)
+    repaired = re.search(r"Steps 1 to (\d) stand", prompt)
+    revised = re.search(r"from step (\d) on", prompt)
     first = int(repaired[1]) if repaired else int(revised[1]) - 1 if revised else 0
     return "\n".join(plan[first:] or plan[-1:]).format(tag=tag)
 
@@ -276,7 +316,9 @@ def _said(tag: str, prompt: str) -> str:
 def _texts(value: object) -> Iterator[str]:
     if isinstance(value, str):
         yield value
-    for item in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
+    for item in (
+        value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    ):
         yield from _texts(item)
 
 
@@ -286,8 +328,9 @@ def _texts(value: object) -> Iterator[str]:
 def problems_of(trace: Trace, tag: str, *, billed: int, altered: bool, cut: bool) -> Iterator[str]:
     """Every promise that a run has broken.
 
-    `billed` are the calls for which a provider would want money. With `altered`, a text may be as a server sent it that
-    repeated, exchanged or left out a piece; with `cut`, the text of a step that failed.
+    `billed` are the calls for which a provider would want money. With `altered`, a text may be as a
+    server sent it that repeated, exchanged or left out a piece; with `cut`, the text of a step that
+    failed.
     """
     if billed > trace.usage.calls:
         yield f"{billed} calls were billed and {trace.usage.calls} recorded"
@@ -319,7 +362,10 @@ def _wrong_texts(trace: Trace, tag: str, *, altered: bool, cut: bool) -> Iterato
         if is_done and record.text not in allowed:
             yield f"the text of step {record.number} is {record.text!r} instead of {right!r}"
         if not is_done and not any(text.startswith(record.text) for text in allowed):
-            yield f"step {record.number} was cut off after {record.text!r}, which does not begin {right!r}"
+            yield (
+                f"step {record.number} was cut off after {record.text!r}, which does not begin "
+                f"{right!r}"
+            )
 
 
 def _seen(trace: Trace, record: StepRecord) -> Iterator[str]:

@@ -1,4 +1,7 @@
-"""What can go wrong on the wire between an adapter and its server: a row in `FAULTS` for each, and the server."""
+"""What can go wrong on the wire between an adapter and its server.
+
+A row in `FAULTS` for each, and the server.
+"""
 
 from __future__ import annotations
 
@@ -14,11 +17,13 @@ from typing import Any, Final, Literal
 from tests.servers import SeenRequest, Server, Wire
 
 Promise = Literal["explained", "right", "as sent"]
-"""What must come of a fault: what is right, or explained; only what is right; what the server sent, where nothing in
-the API numbers its events, so that no reader can tell it from what is right."""
+"""What must come of a fault: what is right, or explained; only what is right; what the server sent,
+where nothing in the API numbers its events, so that no reader can tell it from what is right.
+"""
 
 EVENTS: Final = "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n"
-ECHO: Final = "you sent HEAD"  # what a server says with the request's headers in place of HEAD, the key among them
+# What a server says with the request's headers in place of HEAD, the key among them
+ECHO: Final = "you sent HEAD"
 DRIP_SECONDS: Final = 0.05  # between the bytes of an answer that would take longer than any timeout
 
 Reply = Callable[
@@ -56,9 +61,15 @@ class Exchange:
         size = len(body) if length is None else length
         await self.send(f"{EVENTS}{more}content-length: {size}\r\n\r\n".encode() + body)
 
-    async def status(self, status: int, body: bytes | str, kind: str = "application/json", **headers: str) -> None:
+    async def status(
+        self, status: int, body: bytes | str, kind: str = "application/json", **headers: str
+    ) -> None:
         data = body.encode() if isinstance(body, str) else body
-        lines = [f"HTTP/1.1 {status} Made Up", f"content-type: {kind}", f"content-length: {len(data)}"]
+        lines = [
+            f"HTTP/1.1 {status} Made Up",
+            f"content-type: {kind}",
+            f"content-length: {len(data)}",
+        ]
         lines += [f"{name.replace('_', '-')}: {value}" for name, value in headers.items()]
         await self.send("\r\n".join([*lines, "", ""]).encode() + data)
 
@@ -67,18 +78,27 @@ Strike = Callable[[Exchange], Awaitable[None]]  # what a fault does to an exchan
 
 
 class FaultServer(Server):
-    """Answers for one worker as a double does. `fault` strikes its calls from the `first` to the `last`, from 1."""
+    """Answers for one worker as a double does.
+
+    `fault` strikes its calls from the `first` to the `last`, from 1.
+    """
 
     def __init__(self, double: Reply, models: object = None) -> None:
         """`models` is the answer to a request without a body."""
         super().__init__(self._reply)
         self.fault: Strike | None = None
-        self._double, self._models = double, models
-        self._calls, self._first, self._last = 0, 1, 1
+        self._double = double
+        self._models = models
+        self._calls = 0
+        self._first = 1
+        self._last = 1
 
     def set(self, fault: Strike | None, *, first: int = 1, last: int = 1) -> None:
         """Have `fault` strike from now on; calls are counted anew."""
-        self.fault, self._first, self._last, self._calls = fault, first, last, 0
+        self.fault = fault
+        self._first = first
+        self._last = last
+        self._calls = 0
 
     async def _reply(self, seen: SeenRequest, wire: Wire) -> None:
         x = Exchange(seen, wire, self._double)
@@ -94,7 +114,10 @@ class FaultServer(Server):
 
 
 def piece_at(events: list[bytes], number: int) -> int:
-    """The index of the event that has the piece `number` of the text, from 0. Without a text the connection ends."""
+    """The index of the event that has the piece `number` of the text, from 0.
+
+    Without a text the connection ends.
+    """
     texts = [at for at, event in enumerate(events) if _has_text(event)]
     if not texts:
         raise ConnectionAbortedError  # as an answer to a notification of MCP
@@ -106,7 +129,8 @@ def _has_text(event: bytes) -> bool:
     if data.startswith(b"[DONE]"):
         return False
     frame = json.loads(data)
-    choices, kind = frame.get("choices"), frame.get("type")
+    choices = frame.get("choices")
+    kind = frame.get("type")
     has_delta = bool(choices and choices[0]["delta"].get("content"))
     is_text = kind in ("content_block_delta", "response.output_text.delta")
     return has_delta or is_text or any(name in frame for name in ("candidates", "result"))
@@ -128,7 +152,9 @@ Part = Literal["nothing", "head", "three", "all but one", "all"]
 Ending = Literal["reset", "close", "stall", "end"]
 
 
-async def _cut(x: Exchange, part: Part, ending: Ending, then: Callable[[bytes], bytes] = lambda _: b"") -> None:
+async def _cut(
+    x: Exchange, part: Part, ending: Ending, then: Callable[[bytes], bytes] = lambda _: b""
+) -> None:
     """Send a part of the answer, and what `then` makes of the event after it."""
     events = await x.reply()
     if part != "nothing":
@@ -185,9 +211,13 @@ def _error(message: str, kind: str) -> str:
     return json.dumps({"error": {"message": message, "type": kind, "code": kind}})
 
 
-def _status(name: str, status: int, body: str, kind: str = "application/json", **headers: str) -> Fault:
+def _status(
+    name: str, status: int, body: str, kind: str = "application/json", **headers: str
+) -> Fault:
     async def refuse(x: Exchange) -> None:
-        await x.status(status, body.replace("HEAD", str(x.seen.headers).replace('"', "'")), kind, **headers)
+        await x.status(
+            status, body.replace("HEAD", str(x.seen.headers).replace('"', "'")), kind, **headers
+        )
 
     return Fault(name, refuse)
 
@@ -210,7 +240,10 @@ async def _edit(x: Exchange, edited: Callable[[list[bytes]], list[bytes]]) -> No
 async def _error_event(x: Exchange) -> None:
     events = await x.reply()
     said = ECHO.replace("HEAD", str(x.seen.headers))
-    error = {"type": "error", "error": {"type": "server_error", "message": said, "code": "server_error"}}
+    error = {
+        "type": "error",
+        "error": {"type": "server_error", "message": said, "code": "server_error"},
+    }
     await x.stream(*events[: piece_at(events, 3)], b"data: " + json.dumps(error).encode() + b"\n\n")
 
 
@@ -222,9 +255,15 @@ def _with_wrong_types(event: bytes) -> bytes:
 
 
 def _wrong(value: Any) -> Any:
-    """What is below the first level as another type: a list as an object, a text or a number as a list."""
+    """What is below the first level as another type.
+
+    A list as an object, a text or a number as a list.
+    """
     if isinstance(value, dict):
-        inner = {name: _wrong(item) if isinstance(item, (dict, list)) else item for name, item in value.items()}
+        inner = {
+            name: _wrong(item) if isinstance(item, (dict, list)) else item
+            for name, item in value.items()
+        }
         return inner | ({"delta": 7} if isinstance(value.get("delta"), str) else {})
     return {str(at): item for at, item in enumerate(value)} if isinstance(value, list) else [value]
 
@@ -273,7 +312,9 @@ async def _two_answers(x: Exchange) -> None:
 async def _late_second_answer(x: Exchange) -> None:
     await x.stream(*await x.reply())
     await asyncio.sleep(0.01)
-    await x.whole(b'data: {"choices": [{"delta": {"content": "[[not yours]]"}, "finish_reason": "stop"}]}\n\n')
+    await x.whole(
+        b'data: {"choices": [{"delta": {"content": "[[not yours]]"}, "finish_reason": "stop"}]}\n\n'
+    )
 
 
 GZIP: Final = "content-encoding: gzip\r\n"
@@ -284,7 +325,12 @@ FAULTS: Final[tuple[Fault, ...]] = (
     Fault("reset-inside-head", _reset_inside_head),
     Fault(
         "reset-inside-event",
-        partial(_cut, part="three", ending="reset", then=lambda event: b"%x\r\n%s" % (len(event), _half(event))),
+        partial(
+            _cut,
+            part="three",
+            ending="reset",
+            then=lambda event: b"%x\r\n%s" % (len(event), _half(event)),
+        ),
     ),
     Fault("reset-after-events", partial(_cut, part="three", ending="reset")),
     Fault("reset-at-end", partial(_cut, part="all", ending="reset")),
@@ -305,42 +351,76 @@ FAULTS: Final[tuple[Fault, ...]] = (
     _status("500-echo", 500, _error(ECHO, "server_error")),
     _status("502-page", 502, "<html><body><h1>502 Bad Gateway</h1></body></html>", "text/html"),
     _status("503-date", 503, "", retry_after="Wed, 21 Oct 2026 07:28:00 GMT"),
-    _status("529", 529, '{"type": "error", "error": {"type": "overloaded_error", "message": "Overloaded"}}'),
+    _status(
+        "529",
+        529,
+        '{"type": "error", "error": {"type": "overloaded_error", "message": "Overloaded"}}',
+    ),
     _status("401-echo", 401, _error(ECHO, "invalid_api_key")),
     _status("redirect", 307, "", location="http://127.0.0.1:9/elsewhere"),
     Fault("204", lambda x: x.send("HTTP/1.1 204 No Content\r\n\r\n")),
     Fault("error-event", _error_event),
-    _status("web-page", 200, "<!DOCTYPE html><html><body>Log in to this network</body></html>", "text/html"),
+    _status(
+        "web-page",
+        200,
+        "<!DOCTYPE html><html><body>Log in to this network</body></html>",
+        "text/html",
+    ),
     Fault("empty-answer", partial(_edit, edited=lambda _: [])),
     Fault("not-http", partial(_other, data=b"\x16\x03\x01\x02\x00SSH-2.0-OpenSSH_9.9\r\n\x00\xff")),
-    Fault("endless-head", partial(_other, data=b"HTTP/1.1 200 OK\r\n" + b"x-more: nothing at all\r\n" * 20_000)),
-    Fault("wrong-types", partial(_edit, edited=lambda events: list(map(_with_wrong_types, events)))),
+    Fault(
+        "endless-head",
+        partial(_other, data=b"HTTP/1.1 200 OK\r\n" + b"x-more: nothing at all\r\n" * 20_000),
+    ),
+    Fault(
+        "wrong-types", partial(_edit, edited=lambda events: list(map(_with_wrong_types, events)))
+    ),
     Fault("broken-json", partial(_edit, edited=_broken_json)),
     Fault(
         "nulls-and-bad-utf8",
-        partial(_edit, edited=lambda events: [b": \x00\xff\xfe\n\n", *events, b": \xc3\x28\n\n"]), "right",
+        partial(_edit, edited=lambda events: [b": \x00\xff\xfe\n\n", *events, b": \xc3\x28\n\n"]),
+        "right",
     ),
     Fault(
         "byte-order-mark",  # a notification of MCP has no event
-        partial(_edit, edited=lambda events: [*(b"\xef\xbb\xbf" + each for each in events[:1]), *events[1:]]), "right",
+        partial(
+            _edit,
+            edited=lambda events: [*(b"\xef\xbb\xbf" + each for each in events[:1]), *events[1:]],
+        ),
+        "right",
     ),
     Fault("length-too-long", partial(_length, length=lambda size: size + 500, ending="close")),
     Fault("length-too-short", partial(_length, length=lambda size: size // 2, ending="stall")),
     Fault(
         "chunk-size-wrong",
-        partial(_cut, part="three", ending="stall", then=lambda event: b"%x\r\n%s\r\n" % (len(event) - 9, event)),
+        partial(
+            _cut,
+            part="three",
+            ending="stall",
+            then=lambda event: b"%x\r\n%s\r\n" % (len(event) - 9, event),
+        ),
     ),
     Fault("two-answers", _two_answers, "right"),
     Fault("late-second-answer", _late_second_answer, "right"),
     Fault("gzip", partial(_body, more=GZIP, encode=gzip.compress), "right"),
-    Fault("gzip-truncated", partial(_body, more=GZIP, encode=lambda body: _half(gzip.compress(body)))),
+    Fault(
+        "gzip-truncated", partial(_body, more=GZIP, encode=lambda body: _half(gzip.compress(body)))
+    ),
     Fault("gzip-damaged", partial(_body, more=GZIP, encode=_damaged)),
     Fault("gzip-pretended", partial(_body, more=GZIP, encode=bytes)),
-    Fault("duplicate-event", partial(_edit, edited=lambda events: _moved(events, 0, 0, 1)), "as sent"),
-    Fault("reordered-events", partial(_edit, edited=lambda events: _moved(events, 1, 0)), "as sent"),
+    Fault(
+        "duplicate-event", partial(_edit, edited=lambda events: _moved(events, 0, 0, 1)), "as sent"
+    ),
+    Fault(
+        "reordered-events", partial(_edit, edited=lambda events: _moved(events, 1, 0)), "as sent"
+    ),
     Fault("lost-event", partial(_edit, edited=lambda events: _moved(events, 1)), "as sent"),
-    Fault("duplicate-last-event", partial(_edit, edited=lambda events: [*events, *events[-1:]]), "as sent"),
-)  # fmt: skip
+    Fault(
+        "duplicate-last-event",
+        partial(_edit, edited=lambda events: [*events, *events[-1:]]),
+        "as sent",
+    ),
+)
 """All faults of an exchange, by family."""
 
 REFUSE: Final = Fault("refuse", _reset_at_once)  # nobody listens: the server is closed instead

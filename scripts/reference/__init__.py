@@ -1,1 +1,4 @@
-"""The generated documents: completions, man pages, docs/cli.md, config.md and events.md; all from the code."""
+"""The generated documents: completions, man pages, docs/cli.md, config.md and events.md.
+
+All from the code.
+"""

@@ -1,4 +1,7 @@
-"""Write the generated documents, or with --check say which of them are stale: `python -m scripts.reference`."""
+"""Write the generated documents, or with --check say which of them are stale.
+
+`python -m scripts.reference`.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,9 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 def documents(root: commands.Command, version: str) -> dict[str, str]:
     """The text of every generated document by its path in the checkout."""
     listed = topics.topics()
-    pages = {f"man/man{name[-1]}/{name}": text for name, text in man.pages(root, listed, version).items()}
+    pages = {
+        f"man/man{name[-1]}/{name}": text for name, text in man.pages(root, listed, version).items()
+    }
     return {
         "completions/words.json": completion.words_table(root),
         "docs/cli.md": markdown.page(root),
@@ -27,7 +32,11 @@ def documents(root: commands.Command, version: str) -> dict[str, str]:
 def stale(wanted: dict[str, str], place: Path) -> list[str]:
     """The documents that are missing, differ, or describe a command that is gone."""
     there = {name: place / name for name in wanted if (place / name).exists()}
-    differ = [name for name in wanted if name not in there or there[name].read_text("utf-8") != wanted[name]]
+    differ = [
+        name
+        for name in wanted
+        if name not in there or there[name].read_text("utf-8") != wanted[name]
+    ]
     gone = [path.relative_to(place).as_posix() for path in sorted(place.glob("man/*/*.[0-9]"))]
     return differ + [name for name in gone if name not in wanted]
 
@@ -54,7 +63,10 @@ def main() -> int:
     """0, or 1 with --check when a document is stale."""
     if "--check" in sys.argv[1:]:
         names = stale(wanted(), ROOT)
-        print("\n".join(f"{name} is stale: make docs" for name in names) or "generated documents: up to date")
+        print(
+            "\n".join(f"{name} is stale: make docs" for name in names)
+            or "generated documents: up to date"
+        )
         return 1 if names else 0
     names = write(wanted(), ROOT)
     print("\n".join(f"wrote {name}" for name in names) or "generated documents: up to date")

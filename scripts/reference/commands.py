@@ -1,4 +1,7 @@
-"""The tree of commands as plain values, read from the Typer application: what every generator writes from."""
+"""The tree of commands as plain values, read from the Typer application.
+
+What every generator writes from.
+"""
 
 from __future__ import annotations
 
@@ -23,16 +26,24 @@ Kind = Literal["flag", "choice", "file", "directory", "text"]
 """What may stand as a value: nothing, one of some words, a path, a directory, anything."""
 
 PATHS: Final[dict[str, Kind]] = {
-    "FILE": "file", "PATH": "file", "json": "file", "jsonl": "file", "DIR": "directory",
-}  # fmt: skip
+    "FILE": "file",
+    "PATH": "file",
+    "json": "file",
+    "jsonl": "file",
+    "DIR": "directory",
+}
 """Words in the name of a value that say it is a path, also where the program reads it as text."""
 
-TEXTS: Final[dict[str, Any]] = tomllib.loads(Path(__file__).with_name("texts.toml").read_text("utf-8"))
+TEXTS: Final[dict[str, Any]] = tomllib.loads(
+    Path(__file__).with_name("texts.toml").read_text("utf-8")
+)
 """What no code says, by what it is about."""
 
 EXITS: Final = {int(code): meaning for code, meaning in TEXTS["exits"].items()}
 if missing := set(EXIT_CODES.values()) ^ (EXITS.keys() - {0}):
-    raise ValueError(f"exit codes without a sentence here, or sentences without an exit code: {sorted(missing)}")
+    raise ValueError(
+        f"exit codes without a sentence here, or sentences without an exit code: {sorted(missing)}"
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,10 +74,12 @@ class Parameter:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Command:
-    """One command: its words (`("trace", "list")`; none for the program itself), its text and what it takes.
+    """One command: its words (`("trace", "list")`.
 
-    An example is what a command line does, and the line. `everywhere` are the options of the program that may stand
-    after the command, too; only completion offers them there.
+    None for the program itself), its text and what it takes.
+
+    An example is what a command line does, and the line. `everywhere` are the options of the
+    program that may stand after the command, too; only completion offers them there.
     """
 
     words: tuple[str, ...]
@@ -108,28 +121,48 @@ def read(app: typer.Typer, name: str) -> Command:
 
 
 def _command(command: Any, parent: Any, name: str, words: tuple[str, ...]) -> Command:
-    context = command.context_class(command, info_name=name, parent=parent, **command.context_settings)
+    context = command.context_class(
+        command, info_name=name, parent=parent, **command.context_settings
+    )
     known = [(each, getattr(each, "hidden", False)) for each in command.get_params(context)]
     shown = [each for each, hidden in known if not hidden]
     everywhere = getattr(context.find_root().command, "everywhere", ())
-    below = [(name, command.get_command(context, name)) for name in getattr(command, "commands", ())]
+    below = [
+        (name, command.get_command(context, name)) for name in getattr(command, "commands", ())
+    ]
     return Command(
         words=words,
         text=inspect.cleandoc(command.help or command.short_help or "").strip(),
         options=tuple(_parameter(each) for each in shown if each.param_type_name == "option"),
         arguments=tuple(_parameter(each) for each in shown if each.param_type_name == "argument"),
-        commands=tuple(_command(child, context, name, (*words, name)) for name, child in below if not child.hidden),
+        commands=tuple(
+            _command(child, context, name, (*words, name))
+            for name, child in below
+            if not child.hidden
+        ),
         examples=EXAMPLES.get(" ".join(words), ()),
-        everywhere=tuple(_parameter(each) for each, hidden in known if hidden and each.name in everywhere),
+        everywhere=tuple(
+            _parameter(each) for each, hidden in known if hidden and each.name in everywhere
+        ),
     )
 
 
 def _parameter(each: Any) -> Parameter:
     is_option = each.param_type_name == "option"
     kind, choices = _kind(each)
-    default = each.show_default if isinstance(each.show_default, str) else each.default if each.show_default else None
+    default = (
+        each.show_default
+        if isinstance(each.show_default, str)
+        else each.default
+        if each.show_default
+        else None
+    )
     # Typer keeps the names of --help in a set: short before long is an order they always have.
-    names = sorted((*each.opts, *each.secondary_opts), key=lambda name: name.startswith("--")) if is_option else ()
+    names = (
+        sorted((*each.opts, *each.secondary_opts), key=lambda name: name.startswith("--"))
+        if is_option
+        else ()
+    )
     return Parameter(
         names=tuple(names),
         metavar="" if kind == "flag" else _metavar(each, choices),
@@ -138,7 +171,9 @@ def _parameter(each: Any) -> Parameter:
         choices=choices,
         many=bool(getattr(each, "multiple", False)) or each.nargs != 1,
         required=bool(each.required),
-        default="" if kind == "flag" or not is_option or default in (None, (), [], "") else str(default),
+        default=""
+        if kind == "flag" or not is_option or default in (None, (), [], "")
+        else str(default),
         environment=(each.envvar,) if isinstance(each.envvar, str) else tuple(each.envvar or ()),
     )
 
@@ -148,8 +183,12 @@ def _kind(each: Any) -> tuple[Kind, tuple[str, ...]]:
     if getattr(each, "is_flag", False) or getattr(each, "count", False):
         return "flag", ()
     if described.choices is not None:
-        return "choice", tuple(str(c.value if isinstance(c, Enum) else c) for c in described.choices)
-    if said := next((PATHS[word] for word in re.split(r"\W+", each.metavar or "") if word in PATHS), None):
+        return "choice", tuple(
+            str(c.value if isinstance(c, Enum) else c) for c in described.choices
+        )
+    if said := next(
+        (PATHS[word] for word in re.split(r"\W+", each.metavar or "") if word in PATHS), None
+    ):
         return said, ()
     types = {described.annotation, *get_args(described.annotation)}
     return ("file" if described.is_file or described.is_path or Path in types else "text"), ()

@@ -27,15 +27,34 @@ WORDS: Final[dict[str, tuple[str, ...]]] = {
 """Values from the program's own tables, by command and option, or by the name of an argument."""
 
 NAMES: Final = {
-    "RUN": "runs", "--continue-from": "runs", "--resume": "runs",
-    "--workers": "workers", "--worker": "workers", "--allow": "workers", "--deny": "workers", "tools add --allow": "",
-    "workers show NAME": "workers", "workers test NAME": "workers", "workers rm NAME": "workers", "--pool": "pools",
-    "--tools": "tools", "--allow-tools": "tools", "tools test NAME": "tools", "tools rm NAME": "tools",
-    "--conductor": "models --planners", "model use NAME|FILE|URL|PROVIDER/MODEL": "models --planners",
-    "model pull NAME|OWNER/REPO[:QUANT]": "models --known", "setup --model": "models --known",
-    "model verify NAME": "models", "model rm NAME": "models", "--base": "models", "train --base": "",
-}  # fmt: skip
-"""Names to look up, by command and option or argument; or by these alone, for every other command that has them."""
+    "RUN": "runs",
+    "--continue-from": "runs",
+    "--resume": "runs",
+    "--workers": "workers",
+    "--worker": "workers",
+    "--allow": "workers",
+    "--deny": "workers",
+    "tools add --allow": "",
+    "workers show NAME": "workers",
+    "workers test NAME": "workers",
+    "workers rm NAME": "workers",
+    "--pool": "pools",
+    "--tools": "tools",
+    "--allow-tools": "tools",
+    "tools test NAME": "tools",
+    "tools rm NAME": "tools",
+    "--conductor": "models --planners",
+    "model use NAME|FILE|URL|PROVIDER/MODEL": "models --planners",
+    "model pull NAME|OWNER/REPO[:QUANT]": "models --known",
+    "setup --model": "models --known",
+    "model verify NAME": "models",
+    "model rm NAME": "models",
+    "--base": "models",
+    "train --base": "",
+}
+"""Names to look up, by command and option or argument; or by these alone, for every other command
+that has them.
+"""
 
 
 def words_table(root: Command) -> str:
@@ -49,14 +68,19 @@ def words_table(root: Command) -> str:
             "options": _options(words, command.options),
             "arguments": [_value(words, argument) for argument in command.arguments],
         }
-    return "{\n" + ",\n".join(f"{json.dumps(key)}: {json.dumps(entry)}" for key, entry in table.items()) + "\n}\n"
+    return (
+        "{\n"
+        + ",\n".join(f"{json.dumps(key)}: {json.dumps(entry)}" for key, entry in table.items())
+        + "\n}\n"
+    )
 
 
 def _options(words: str, options: tuple[Parameter, ...]) -> dict[str, Any]:
     return {
         name: (option.help, None if option.kind == "flag" else _value(words, option))
-        for option in options for name in option.names
-    }  # fmt: skip
+        for option in options
+        for name in option.names
+    }
 
 
 def _value(words: str, parameter: Parameter) -> dict[str, Any]:
@@ -64,7 +88,9 @@ def _value(words: str, parameter: Parameter) -> dict[str, Any]:
     name = max(parameter.names, key=len, default=parameter.metavar)
     place = f"{words} {name}".strip()
     # The name of a value has some words in small letters: `ID|last`.
-    said = tuple(word for word in parameter.metavar.split("|") if re.fullmatch(r"[a-z][a-z0-9-]*", word))
+    said = tuple(
+        word for word in parameter.metavar.split("|") if re.fullmatch(r"[a-z][a-z0-9-]*", word)
+    )
     value = {
         "words": WORDS.get(place) or parameter.choices or said,
         "names": NAMES.get(place, NAMES.get(name, "")),

@@ -1,4 +1,7 @@
-"""Man pages: one for the program, one for each command on it (a group's with its commands), one for each topic."""
+"""Man pages.
+
+One for the program, one for each command on it (a group's with its commands), one for each topic.
+"""
 
 from __future__ import annotations
 
@@ -15,11 +18,20 @@ DATES: Final = {"0.1.0": "2026-11-22", "1.0.0": "2026-11-26"}
 
 
 def pages(root: Command, topics: Sequence[Topic], version: str) -> dict[str, str]:
-    """The text of each page by the name of its file. Raises `KeyError` for a version without a date."""
+    """The text of each page by the name of its file.
+
+    Raises `KeyError` for a version without a date.
+    """
     below = [f"{_page(command)}(1)" for command in root.commands]
-    found = {"conductor.1": _text(root, version, [*below, *(f"conductor-{t.name}({t.section})" for t in topics)])}
+    found = {
+        "conductor.1": _text(
+            root, version, [*below, *(f"conductor-{t.name}({t.section})" for t in topics)]
+        )
+    }
     for command in root.commands:
-        found[f"{_page(command)}.1"] = _text(command, version, ["conductor(1)", "conductor-config(5)"])
+        found[f"{_page(command)}.1"] = _text(
+            command, version, ["conductor(1)", "conductor-config(5)"]
+        )
     for topic in topics:
         found[f"conductor-{topic.name}.{topic.section}"] = "\n".join(_topic(topic, version)) + "\n"
     return found
@@ -36,7 +48,10 @@ def _text(command: Command, version: str, see: list[str]) -> str:
 
 def _head(page: str, section: int, version: str, summary: str) -> Iterator[str]:
     yield '.\\" Generated: see CONTRIBUTING.md.'
-    yield f'.TH "{page.upper()}" "{section}" "{DATES[version]}" "conductor {version}" "Conductor Manual"'
+    yield (
+        f'.TH "{page.upper()}" "{section}" "{DATES[version]}" "conductor {version}" "Conductor '
+        'Manual"'
+    )
     yield ".SH NAME"
     yield from _lines(f"{page} - {summary}")
 
@@ -62,10 +77,15 @@ def _part(part: Part) -> Iterator[str]:
 
 
 def _told(columns: Sequence[str], row: Sequence[str]) -> str:
-    """A row without its name: the last cell, and what stands before it by the names of its columns."""
+    """A row without its name.
+
+    The last cell, and what stands before it by the names of its columns.
+    """
     if len(row) == 2:
         return row[1]
-    between = " ".join(f"{column}: {cell}." for column, cell in zip(columns[1:-1], row[1:-1], strict=True))
+    between = " ".join(
+        f"{column}: {cell}." for column, cell in zip(columns[1:-1], row[1:-1], strict=True)
+    )
     return f"{row[-1][:1].upper()}{row[-1][1:]}. {between}"
 
 
@@ -84,7 +104,11 @@ def _body(command: Command) -> Iterator[str]:
 
 
 def _synopsis(command: Command) -> Iterator[str]:
-    shown = [c for c in command.walk() if len(c.options) > 1 or not c.commands] if command.words else [command]
+    shown = (
+        [c for c in command.walk() if len(c.options) > 1 or not c.commands]
+        if command.words
+        else [command]
+    )
     for place, each in enumerate(shown):
         yield from [".br"] if place else []
         yield f"\\fBconductor{_plain(each.path)}\\fR {_plain(each.usage)}".rstrip()
@@ -95,7 +119,9 @@ def _inner(command: Command) -> Iterator[str]:
     for each in command.walk():
         yield f'.SH "{_plain(" ".join(each.words).upper())}"'
         yield from _paragraphs(each.text)
-        yield from _list((child.label, child.explained()) for child in (*each.arguments, *each.options))
+        yield from _list(
+            (child.label, child.explained()) for child in (*each.arguments, *each.options)
+        )
 
 
 def _section(title: str, parameters: tuple[Parameter, ...]) -> Iterator[str]:
@@ -132,7 +158,9 @@ def _examples(examples: Sequence[tuple[str, str]]) -> Iterator[str]:
 
 def _see(pages: Sequence[str]) -> Iterator[str]:
     yield ".SH SEE ALSO"
-    yield " ,\n".join(f".BR \\%{_plain(page.partition('(')[0])} ({page.partition('(')[2]}" for page in pages)
+    yield " ,\n".join(
+        f".BR \\%{_plain(page.partition('(')[0])} ({page.partition('(')[2]}" for page in pages
+    )
 
 
 def _paragraphs(text: str) -> Iterator[str]:
@@ -154,10 +182,14 @@ def _marked(text: str) -> str:
 
 
 def _plain(text: str) -> str:
-    r"""Text in which nothing is an escape; characters beyond ASCII by their number, for every reader of roff.
+    r"""Text in which nothing is an escape.
+
+    Characters beyond ASCII by their number, for every reader of roff.
 
     `\%` keeps a name from being hyphenated.
     """
-    escaped = text.replace("\\", "\\e").replace("-", "\\-").replace("'", "\\(aq").replace("`", "\\(ga")
+    escaped = (
+        text.replace("\\", "\\e").replace("-", "\\-").replace("'", "\\(aq").replace("`", "\\(ga")
+    )
     escaped = escaped.replace("\x02", "\\fB\\%").replace("\x03", "\\fR")
     return "".join(c if c.isascii() else f"\\[u{ord(c):04X}]" for c in escaped)

@@ -1,4 +1,7 @@
-"""Pages that describe no command: settings and events, as values for the Markdown and the man pages."""
+"""Pages that describe no command.
+
+Settings and events, as values for the Markdown and the man pages.
+"""
 
 from __future__ import annotations
 
@@ -70,20 +73,29 @@ def settings() -> Topic:
     for item in SETTINGS:
         sections.setdefault(item.name.partition(".")[0], []).append(_setting(item))
     columns = ("Setting", "Default", "Variable", "Meaning")
-    parts = tuple(Part(title=f"[{name}]", columns=columns, rows=tuple(rows)) for name, rows in sections.items())
+    parts = tuple(
+        Part(title=f"[{name}]", columns=columns, rows=tuple(rows))
+        for name, rows in sections.items()
+    )
     keys = {"every": WORKER_FIELDS, "remote": REMOTE_OPTIONS, "local": LOCAL_OPTIONS}
     workers = TEXTS["config"]["workers"].format(
         **{name: ", ".join(f"`{key}`" for key in each) for name, each in keys.items()}
     )
-    variables = tuple((f"{PREFIX}{name}", text) for name, text in TEXTS["config"]["variables"].items())
-    return _topic("config", (
-        Chapter(title="Sections", parts=parts),
-        Chapter(title="Workers and pools", text=workers),
-        Chapter(
-            title="Environment", text="In addition to the variable of each setting:",
-            parts=(Part(title="", columns=("Variable", "Meaning"), rows=variables),),
+    variables = tuple(
+        (f"{PREFIX}{name}", text) for name, text in TEXTS["config"]["variables"].items()
+    )
+    return _topic(
+        "config",
+        (
+            Chapter(title="Sections", parts=parts),
+            Chapter(title="Workers and pools", text=workers),
+            Chapter(
+                title="Environment",
+                text="In addition to the variable of each setting:",
+                parts=(Part(title="", columns=("Variable", "Meaning"), rows=variables),),
+            ),
         ),
-    ))  # fmt: skip
+    )
 
 
 def _setting(item: Setting) -> tuple[str, ...]:
@@ -95,8 +107,14 @@ def _setting(item: Setting) -> tuple[str, ...]:
 def events() -> Topic:
     """The events, and the values in them."""
     kinds = tuple(_object(name, kind) for name, kind in KINDS.items())
-    values = tuple(_object(kind.__name__, kind) for kind in sorted(_inside(KINDS.values()), key=lambda k: k.__name__))
-    chapters = Chapter(title="Kinds", parts=kinds), Chapter(title="Values", text="Objects inside events.", parts=values)
+    values = tuple(
+        _object(kind.__name__, kind)
+        for kind in sorted(_inside(KINDS.values()), key=lambda k: k.__name__)
+    )
+    chapters = (
+        Chapter(title="Kinds", parts=kinds),
+        Chapter(title="Values", text="Objects inside events.", parts=values),
+    )
     return _topic("events", chapters, format=FORMAT)
 
 
@@ -104,7 +122,9 @@ def _object(name: str, kind: Any) -> Part:
     hints = get_type_hints(kind)
     keys = [field for field in fields(kind) if field.name != "at"]
     rows = tuple((key.name, _called(hints[key.name]) + _optional(key)) for key in keys)
-    return Part(title=name, text=" ".join((kind.__doc__ or "").split()), columns=("Key", "Value"), rows=rows)
+    return Part(
+        title=name, text=" ".join((kind.__doc__ or "").split()), columns=("Key", "Value"), rows=rows
+    )
 
 
 def _optional(field: Any) -> str:
@@ -112,23 +132,32 @@ def _optional(field: Any) -> str:
 
 
 _CALLED: Final[dict[Any, str]] = {
-    str: "text", int: "a whole number", float: "a number", bool: "true or false", Decimal: "an amount, as text",
-    NoneType: "null", Any: "any value", Event: "an event of any kind",
-}  # fmt: skip
+    str: "text",
+    int: "a whole number",
+    float: "a number",
+    bool: "true or false",
+    Decimal: "an amount, as text",
+    NoneType: "null",
+    Any: "any value",
+    Event: "an event of any kind",
+}
 
 
 def _called(hint: Any) -> str:
     """What the value of a field is in JSON."""
     if hint in _CALLED:
         return _CALLED[hint]
-    origin, inner = get_origin(hint), get_args(hint)
+    origin = get_origin(hint)
+    inner = get_args(hint)
     if origin is Literal:
         return "one of " + ", ".join(f"`{word}`" for word in inner)
     if origin in (Union, UnionType):
         return " or ".join(_called(each) for each in inner)
     if origin is tuple:
         return f"a list, each {_called(inner[0])}"
-    return f"an object, each value {_called(inner[1])}" if origin is Mapping else f"`{hint.__name__}`"
+    return (
+        f"an object, each value {_called(inner[1])}" if origin is Mapping else f"`{hint.__name__}`"
+    )
 
 
 def _inside(kinds: Any, known: frozenset[Any] = frozenset()) -> frozenset[Any]:

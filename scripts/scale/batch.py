@@ -17,16 +17,33 @@ from tests.state.cluster import cluster
 PARALLEL: Final = 64
 FAIL_EVERY: Final = 100
 COMMAND: Final = (
-    *CONDUCTOR, "batch", "questions.jsonl", "-o", "answers.jsonl", "--yes", "--no-trace", "--progress", "none",
-    "--parallel", PARALLEL,
-)  # fmt: skip
+    *CONDUCTOR,
+    "batch",
+    "questions.jsonl",
+    "-o",
+    "answers.jsonl",
+    "--yes",
+    "--no-trace",
+    "--progress",
+    "none",
+    "--parallel",
+    PARALLEL,
+)
 
 
 def run(*, questions: int, kills: int, postgres: bool = False) -> Iterator[Figure]:
-    """Ask, kill, go on; then every answer is there once, and is what an undisturbed batch writes."""
+    """Ask, kill, go on.
+
+    Then every answer is there once, and is what an undisturbed batch writes.
+    """
     with place(fail_every=FAIL_EVERY) as at, ExitStack() as stack:
-        prepare(at, questions, f'state = "{stack.enter_context(cluster()).new_database()}"' if postgres else "")
-        spent, resumed = list[Spent](), list[float]()
+        prepare(
+            at,
+            questions,
+            f'state = "{stack.enter_context(cluster()).new_database()}"' if postgres else "",
+        )
+        spent = list[Spent]()
+        resumed = list[float]()
         for round_ in range(kills + 1):
             begun = _size(at)
             started = time.monotonic()
@@ -39,17 +56,26 @@ def run(*, questions: int, kills: int, postgres: bool = False) -> Iterator[Figur
             while round_ < kills and at.is_running(process) and _size(at) < goal:
                 time.sleep(0.1)
             if round_ < kills:
-                os.kill(process.pid, signal.SIGKILL)  # `Popen.kill` would take its end away from `ended`
+                # `Popen.kill` would take its end away from `ended`
+                os.kill(process.pid, signal.SIGKILL)
             spent.append(at.ended(process))
         again = at.ended(at.start(*COMMAND))
         yield from figures(at, questions, [spent[-1], again], f"{kills} kills", kills * PARALLEL)
         resumed = resumed[1:] or [0.0]
-        yield at_most("seconds from the command to its first new answer", max(resumed), 10, timed=True)
+        yield at_most(
+            "seconds from the command to its first new answer", max(resumed), 10, timed=True
+        )
         yield at_most("memory", max(each.memory for each in spent), 300, "{:.0f} MB")
-        own, kind = 1000 * sum(each.cpu for each in spent) / questions, "PostgreSQL" if postgres else "SQLite"
+        own = 1000 * sum(each.cpu for each in spent) / questions
+        kind = "PostgreSQL" if postgres else "SQLite"
         yield at_most(f"processor time a question, with {kind}", own, 1.5, "{:.2f} ms", timed=True)
-        yield Figure("time to find all of it done", f"{again.cpu:.1f} s of a processor, {again.memory:.0f} MB",
-                     "<= 10 s", again.cpu <= 10, timed=True)  # fmt: skip
+        yield Figure(
+            "time to find all of it done",
+            f"{again.cpu:.1f} s of a processor, {again.memory:.0f} MB",
+            "<= 10 s",
+            again.cpu <= 10,
+            timed=True,
+        )
 
 
 def prepare(at: Place, questions: int, before: str = "") -> None:
@@ -75,9 +101,12 @@ def _expected(number: int) -> bytes:
     return json.dumps(line, separators=(",", ":")).encode() + b"\n"
 
 
-def figures(at: Place, questions: int, ended: list[Spent], disturbed: str, most: int) -> Iterator[Figure]:
+def figures(
+    at: Place, questions: int, ended: list[Spent], disturbed: str, most: int
+) -> Iterator[Figure]:
     """What came of a batch that was disturbed, after which at most so many calls may be made again."""
-    seen, wrong = bytearray(questions), 0
+    seen = bytearray(questions)
+    wrong = 0
     for raw in lines(at.home / "answers.jsonl"):
         number = int(json.loads(raw)["id"][1:])
         seen[number] += 1
@@ -88,7 +117,12 @@ def figures(at: Place, questions: int, ended: list[Spent], disturbed: str, most:
         wrong += data["error"].get("reason") != "refused"
     exact = all(times == 1 for times in seen)
     said = "" if exact else (at.home / "log").read_text()[-500:]
-    yield Figure("ids, each once", f"{sum(map(bool, seen)):,} of {questions:,} {said}", "all, none twice", exact)
+    yield Figure(
+        "ids, each once",
+        f"{sum(map(bool, seen)):,} of {questions:,} {said}",
+        "all, none twice",
+        exact,
+    )
     yield at_most("lines that differ from an undisturbed batch", wrong, 0, "{:,}")
     codes = ", ".join(str(each.code) for each in ended)
     yield Figure("codes at the end, and of the same command again", codes, "7, 7", codes == "7, 7")

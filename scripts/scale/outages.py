@@ -1,4 +1,7 @@
-"""T3: PostgreSQL is stopped again and again, and once for minutes, while clients ask two replicas."""
+"""T3.
+
+PostgreSQL is stopped again and again, and once for minutes, while clients ask two replicas.
+"""
 
 from __future__ import annotations
 
@@ -33,40 +36,72 @@ class Seen:
 
 
 def run(*, stops: int, outage: int) -> Iterator[Figure]:
-    """Stop the database at once `stops` times, and once for `outage` seconds, in which another replica starts."""
+    """Stop the database at once `stops` times, and once for `outage` seconds, in which another
+    replica starts.
+    """
     with cluster() as postgres, place() as at:
         url = postgres.new_database()
         at.configure(f'state = "{url}"', SETTINGS)
         words = [*CONDUCTOR, "serve", "keys", "add", "app"]
         added = subprocess.run(words, env=at.environ, capture_output=True, text=True, check=True)
-        replicas, seen = Replicas(at, [free_port() for _ in range(3)], options=()), Seen()
+        replicas = Replicas(at, [free_port() for _ in range(3)], options=())
+        seen = Seen()
         asyncio.run(_run(replicas, postgres, seen, stops, outage, added.stdout.split()[-1]))
         counts = at.counts()
         with psycopg.connect(url) as connection:
             rows = connection.execute("SELECT count(*) FROM conductor_calls").fetchone() or (0,)
             settled = connection.execute(
-                "SELECT count(*) FROM conductor_calls WHERE owner IS NULL AND worker = 'alpha' AND worker_call = 1"
+                "SELECT count(*) FROM conductor_calls WHERE owner IS NULL AND worker = 'alpha' "
+                "AND "
+                "worker_call = 1"
             ).fetchone() or (0,)
-            whole = {run for (run,) in connection.execute("SELECT run FROM conductor_runs WHERE state = 'finished'")}
+            whole = {
+                run
+                for (run,) in connection.execute(
+                    "SELECT run FROM conductor_runs WHERE state = 'finished'"
+                )
+            }
     calls = counts["calls"] + counts["planned"]
-    statuses = ", ".join(f"{status}: {number:,}" for status, number in sorted(seen.statuses.items()))
+    statuses = ", ".join(
+        f"{status}: {number:,}" for status, number in sorted(seen.statuses.items())
+    )
     yield Figure("requests by status", statuses, "no 401", "401" not in seen.statuses)
     yield none_of("what was neither an answer nor 503 with Retry-After", seen.wrong)
-    yield Figure("calls that models got, and rows of calls", f"{calls:,}, {rows[0]:,}", "no call without a row",
-                 calls <= rows[0])  # fmt: skip
-    yield Figure("answers, and calls of workers that are settled", f"{len(seen.answered):,}, {settled[0]:,}",
-                 "no answer without one", len(seen.answered) <= settled[0])  # fmt: skip
+    yield Figure(
+        "calls that models got, and rows of calls",
+        f"{calls:,}, {rows[0]:,}",
+        "no call without a row",
+        calls <= rows[0],
+    )
+    yield Figure(
+        "answers, and calls of workers that are settled",
+        f"{len(seen.answered):,}, {settled[0]:,}",
+        "no answer without one",
+        len(seen.answered) <= settled[0],
+    )
     yield none_of("answers whose run is not stored whole", sorted(set(seen.answered) - whole))
-    yield at_most(f"most seconds until ready after {len(seen.returns)} returns", max(seen.returns), RETURN, timed=True)
+    yield at_most(
+        f"most seconds until ready after {len(seen.returns)} returns",
+        max(seen.returns),
+        RETURN,
+        timed=True,
+    )
 
 
-async def _run(replicas: Replicas, postgres: Cluster, seen: Seen, stops: int, outage: int, key: str) -> None:
+async def _run(
+    replicas: Replicas, postgres: Cluster, seen: Seen, stops: int, outage: int, key: str
+) -> None:
     *first, late = replicas.ports
     await asyncio.gather(*map(replicas.start, first))
     over = asyncio.Event()
     limits = aiohttp.ClientTimeout(total=120)
-    async with aiohttp.ClientSession(timeout=limits, headers={"authorization": f"Bearer {key}"}) as client:
-        clients = [asyncio.create_task(_ask(client, first, seen, over, number)) for number in range(CLIENTS)]
+    async with aiohttp.ClientSession(
+        timeout=limits, headers={"authorization": f"Bearer {key}"}
+    ) as client:
+        clients = [
+            asyncio.create_task(_ask(client, first, seen, over, number))
+            for number in range(CLIENTS)
+        ]
         for seconds in [random.uniform(0.2, 1.0) for _ in range(stops)] + [float(outage)]:
             await asyncio.sleep(random.uniform(0.3, 1.0))
             await asyncio.to_thread(postgres.control, "stop", "--mode", "immediate")
@@ -88,7 +123,9 @@ async def _run(replicas: Replicas, postgres: Cluster, seen: Seen, stops: int, ou
     await asyncio.gather(*map(replicas.end, replicas.ports))
 
 
-async def _ask(client: aiohttp.ClientSession, ports: list[int], seen: Seen, over: asyncio.Event, number: int) -> None:
+async def _ask(
+    client: aiohttp.ClientSession, ports: list[int], seen: Seen, over: asyncio.Event, number: int
+) -> None:
     while not over.is_set():
         url = f"http://127.0.0.1:{ports[number % len(ports)]}/v1/chat/completions"
         try:

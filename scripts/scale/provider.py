@@ -1,11 +1,13 @@
-"""A model server that costs little, as a process of its own: a planner, and a worker that repeats a number.
+"""A model server that costs little, as a process of its own.
+
+A planner, and a worker that repeats a number.
 
     python -m scripts.scale.provider '{"fail_every": 100, "seconds": 0}'
 
-It prints its port. Of every `fail_every` questions it refuses one. An answer takes `seconds`, with a piece in each of
-them. `GET /counts` says how many calls of the worker there were, how many of them were for a number that had been
-asked for before, and how many plans. With `steps`, plans have so many, and the calls of the planner count as calls too,
-each known by what it asks.
+It prints its port. Of every `fail_every` questions it refuses one. An answer takes `seconds`, with
+a piece in each of them. `GET /counts` says how many calls of the worker there were, how many of
+them were for a number that had been asked for before, and how many plans. With `steps`, plans have
+so many, and the calls of the planner count as calls too, each known by what it asks.
 """
 
 from __future__ import annotations
@@ -32,11 +34,19 @@ def _frame(**fields: Any) -> bytes:
 
 
 def _piece(text: str, finish: str | None = None) -> bytes:
-    return _frame(choices=[{"index": 0, "delta": {"content": text} if text else {}, "finish_reason": finish}])
+    return _frame(
+        choices=[{"index": 0, "delta": {"content": text} if text else {}, "finish_reason": finish}]
+    )
 
 
 _USAGE: Final = {"prompt_tokens": 11, "completion_tokens": 7, "total_tokens": 18}
-_WHOLE: Final = {"id": "c", "object": "chat.completion", "created": 1, "model": "m", "usage": _USAGE}
+_WHOLE: Final = {
+    "id": "c",
+    "object": "chat.completion",
+    "created": 1,
+    "model": "m",
+    "usage": _USAGE,
+}
 _END: Final = _piece("", "stop") + _frame(usage=_USAGE) + b"data: [DONE]\n\n"
 
 
@@ -74,8 +84,11 @@ class Provider(asyncio.Protocol):
 
     def _answer(self, head: bytes, body: bytes) -> None:
         if head.startswith(b"GET /counts"):
-            calls, asked = sum(self.asked.values()), len(self.asked)
-            self._send_json({"calls": calls, "repeated": calls - asked, "planned": Provider.planned})
+            calls = sum(self.asked.values())
+            asked = len(self.asked)
+            self._send_json(
+                {"calls": calls, "repeated": calls - asked, "planned": Provider.planned}
+            )
         elif head.startswith(b"GET"):
             self._send_json({"object": "list", "data": [{"id": "alpha"}, {"id": "planner"}]})
         elif _PLANNER.search(body):
@@ -89,7 +102,10 @@ class Provider(asyncio.Protocol):
             number = found[1] if found else b"0"
             self.asked[sha256(body).digest() if self.steps else number] += 1
             if self.fail_every and int(number) % self.fail_every == self.fail_every - 1:
-                self._send_json({"error": {"message": "not this number", "type": "invalid_request_error"}}, b"400 No")
+                self._send_json(
+                    {"error": {"message": "not this number", "type": "invalid_request_error"}},
+                    b"400 No",
+                )
             elif not _STREAMS.search(body):
                 self._send_json(_WHOLE | {"choices": [_choice(number.decode())]})
             elif self.seconds:
@@ -104,7 +120,7 @@ class Provider(asyncio.Protocol):
     def _stream(self, text: str) -> None:
         self._transport.write(
             _HEAD % (b"200 OK", b"text/event-stream") + _chunk(_piece(text) + _END) + _chunk(b"")
-        )  # fmt: skip
+        )
 
     async def _stream_slowly(self, text: str) -> None:
         self._transport.write(_HEAD % (b"200 OK", b"text/event-stream"))

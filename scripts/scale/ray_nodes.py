@@ -13,22 +13,31 @@ from unittest.mock import patch
 from scripts.scale.batch import COMMAND, FAIL_EVERY, PARALLEL, figures, lines, prepare
 from scripts.scale.stage import ROOT, Figure, Place, place
 
-TRIES: Final = 5  # Ray gives a node 30 seconds to start, which a busy machine may need more than once
+# Ray gives a node 30 seconds to start, which a busy machine may need more than once
+TRIES: Final = 5
 
 
 @contextmanager
 def two_nodes(at: Place) -> Iterator[tuple[str, Any]]:
-    """Start two nodes of a CPU each on loopback; yields the address, and what kills the second one."""
-    # Ray imports jsonschema in each of its processes, which takes seconds where this library is there too.
+    """Start two nodes of a CPU each on loopback.
+
+    Yields the address, and what kills the second one.
+    """
+    # Ray imports jsonschema in each of its processes, which takes seconds where this library is
+    # there too.
     quick = at.home / "quick"
     quick.mkdir()
     (quick / "rfc3987_syntax.py").write_text("raise ImportError\n")
     # The nodes read the settings of this home.
-    environ = at.environ | {"PYTHONPATH": f"{quick}{os.pathsep}{ROOT}", "RAY_USAGE_STATS_ENABLED": "0"}
+    environ = at.environ | {
+        "PYTHONPATH": f"{quick}{os.pathsep}{ROOT}",
+        "RAY_USAGE_STATS_ENABLED": "0",
+    }
     with patch.dict(os.environ, environ), patch.object(sys, "path", [str(quick), *sys.path]):
         from ray.cluster_utils import Cluster
 
-        # Ray reads 127.0.0.1 in an address as the machine's name in its network, where these nodes do not listen.
+        # Ray reads 127.0.0.1 in an address as the machine's name in its network, where these nodes
+        # do not listen.
         node = {"node_ip_address": "127.0.0.2", "num_cpus": 1, "object_store_memory": 100 << 20}
         cluster = Cluster()
         try:
@@ -56,7 +65,9 @@ def run(*, questions: int) -> Iterator[Figure]:
         prepare(at, questions)
         with two_nodes(at) as (address, kill):
             command = (*COMMAND, "--ray", address)
-            started, first, killed = time.monotonic(), 0.0, False
+            started = time.monotonic()
+            first = 0.0
+            killed = False
             process = at.start(*command)
             while at.is_running(process):
                 done = len(lines(at.home / "answers.jsonl"))
@@ -65,10 +76,13 @@ def run(*, questions: int) -> Iterator[Figure]:
                     kill()
                     killed = True
                 time.sleep(0.2)
-            spent, ended = at.ended(process), time.monotonic()
+            spent = at.ended(process)
+            ended = time.monotonic()
             again = at.ended(at.start(*command))
         yield Figure("a node was killed at half", str(killed), "True", killed)
         yield from figures(at, questions, [spent, again], "it", PARALLEL)
-        yield Figure("seconds to the first answer, and rows a second then",
-                     f"{first - started:.0f}; {questions / (ended - first):.0f}/s")  # fmt: skip
+        yield Figure(
+            "seconds to the first answer, and rows a second then",
+            f"{first - started:.0f}; {questions / (ended - first):.0f}/s",
+        )
         yield Figure("memory of the command", f"{spent.memory:.0f} MB")

@@ -25,9 +25,14 @@ SETTINGS: Final = "[limits]\ncalls_day = 100000000\n[serve]\nparallel = 128"
 
 
 def free_port() -> int:
-    """Return a port that nobody listens at, and that no outgoing connection is given while its server restarts."""
+    """Return a port that nobody listens at, and that no outgoing connection is given while its
+    server restarts.
+    """
     while True:
-        with suppress(OSError), socket.create_server(("127.0.0.1", random.randrange(20_000, 32_000))) as free:
+        with (
+            suppress(OSError),
+            socket.create_server(("127.0.0.1", random.randrange(20_000, 32_000))) as free,
+        ):
             return int(free.getsockname()[1])
 
 
@@ -42,7 +47,9 @@ class Replicas:
     options: Sequence[str] = ("--no-trace",)
 
     def launch(self, port: int) -> subprocess.Popen[bytes]:
-        self.running[port] = self.at.start(*CONDUCTOR, "serve", "--port", port, "--quiet", *self.options)
+        self.running[port] = self.at.start(
+            *CONDUCTOR, "serve", "--port", port, "--quiet", *self.options
+        )
         return self.running[port]
 
     async def start(self, port: int) -> None:
@@ -53,7 +60,10 @@ class Replicas:
         await asyncio.gather(*map(self.start, self.ports))
 
     async def wait_until_ready(self, port: int, path: str = "/readyz") -> None:
-        """Return when the replica says that it is ready, or alive. Raises `RuntimeError` where it never does."""
+        """Return when the replica says that it is ready, or alive.
+
+        Raises `RuntimeError` where it never does.
+        """
         async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=30)) as client:
             for _ in range(2400):
                 with suppress(aiohttp.ClientError, TimeoutError):
@@ -63,7 +73,9 @@ class Replicas:
                 if self.running[port].poll() is not None:
                     break
                 await asyncio.sleep(0.05)
-        raise RuntimeError(f"replica {port} is not ready: {(self.at.home / 'log').read_text()[-2000:]}")
+        raise RuntimeError(
+            f"replica {port} is not ready: {(self.at.home / 'log').read_text()[-2000:]}"
+        )
 
     async def end(self, port: int) -> float:
         """End a replica as an orchestrator does; returns the seconds that it took."""
@@ -90,13 +102,19 @@ class Replicas:
 
 def request_body(number: int, **more: Any) -> dict[str, Any]:
     """Return the body of a request that is answered with its number."""
-    return {"model": "conductor", "messages": [{"role": "user", "content": f"number {number}"}], **more}
+    return {
+        "model": "conductor",
+        "messages": [{"role": "user", "content": f"number {number}"}],
+        **more,
+    }
 
 
 def restart(*, streams: int, seconds: int, restarts: int = 3) -> Iterator[Figure]:
-    """Hold so many streams open at once while three replicas are restarted in turn, and then one is killed.
+    """Hold so many streams open at once while three replicas are restarted in turn, and then one is
+    killed.
 
-    Every fourth stream is a background response then, which its client reads on from `Last-Event-ID`.
+    Every fourth stream is a background response then, which its client reads on from
+    `Last-Event-ID`.
     """
     with cluster() as postgres, place(seconds=seconds) as at:
         at.configure(f'state = "{postgres.new_database()}"', SETTINGS)
@@ -104,15 +122,24 @@ def restart(*, streams: int, seconds: int, restarts: int = 3) -> Iterator[Figure
         took = asyncio.run(held.run(streams, restarts))
     yield Figure(f"streams of {seconds} s that were whole", f"{held.whole:,}")
     yield none_of("streams that were cut or refused by the restarts", held.before_the_kill)
-    yield Figure("seconds that the end of a replica took", ", ".join(f"{each:.0f}" for each in took))
+    yield Figure(
+        "seconds that the end of a replica took", ", ".join(f"{each:.0f}" for each in took)
+    )
     most = streams * 2 // 3
-    yield Figure("streams that SIGKILL of a replica cut", str(len(held.cut)), f"its own, 1 to {most}",
-                 0 < len(held.cut) <= most)  # fmt: skip
+    yield Figure(
+        "streams that SIGKILL of a replica cut",
+        str(len(held.cut)),
+        f"its own, 1 to {most}",
+        0 < len(held.cut) <= most,
+    )
     yield none_of("streams that began after it and were cut or refused", held.later)
     broken = [each for each in held.followed if each]
-    yield Figure("responses read on by Last-Event-ID; with a gap or a repeat",
-                 f"{held.resumed} of {len(held.followed)}; {len(broken)} {broken[:1]}", "some; 0",
-                 held.resumed > 0 and not broken)  # fmt: skip
+    yield Figure(
+        "responses read on by Last-Event-ID; with a gap or a repeat",
+        f"{held.resumed} of {len(held.followed)}; {len(broken)} {broken[:1]}",
+        "some; 0",
+        held.resumed > 0 and not broken,
+    )
 
 
 @dataclass
@@ -137,14 +164,18 @@ class Streams:
         self.replicas.balance()
         over = asyncio.Event()
         limits = aiohttp.ClientTimeout(total=None, sock_read=120)
-        async with aiohttp.ClientSession(timeout=limits, connector=aiohttp.TCPConnector(limit=0)) as client:
+        async with aiohttp.ClientSession(
+            timeout=limits, connector=aiohttp.TCPConnector(limit=0)
+        ) as client:
 
             async def keep_on(number: int) -> None:
                 while not over.is_set():
                     began = time.monotonic()
                     if wrong := await self._read(client, number):
                         late = self.later if began > self.killed else self.cut
-                        (late if time.monotonic() > self.killed else self.before_the_kill).append(wrong)
+                        (late if time.monotonic() > self.killed else self.before_the_kill).append(
+                            wrong
+                        )
                         await asyncio.sleep(0.5)
                     else:
                         self.whole += 1
@@ -183,13 +214,29 @@ class Streams:
             return f"{answer.status} {text[-200:]!r}"
         choices = [choice for frame in frames[:-1] for choice in json.loads(frame)["choices"]]
         said = "".join(choice["delta"].get("content") or "" for choice in choices)
-        return "" if said.split() == [f"{number}:{second}" for second in range(self.seconds)] else f"gap: {said!r}"
+        return (
+            ""
+            if said.split() == [f"{number}:{second}" for second in range(self.seconds)]
+            else f"gap: {said!r}"
+        )
 
-    async def _follow(self, client: aiohttp.ClientSession, number: int, begun: asyncio.Barrier) -> None:
-        """Ask one of the replicas for a background response, and read it on through the balancer where it is cut."""
-        first, front = self.replicas.ports[number % len(self.replicas.ports)], self.replicas.front
-        ids, events, cuts = list[str](), list[Any](), 0
-        body = {"model": "conductor", "input": f"number {number}", "background": True, "stream": True}
+    async def _follow(
+        self, client: aiohttp.ClientSession, number: int, begun: asyncio.Barrier
+    ) -> None:
+        """Ask one of the replicas for a background response, and read it on through the balancer
+        where it is cut.
+        """
+        first = self.replicas.ports[number % len(self.replicas.ports)]
+        front = self.replicas.front
+        ids = list[str]()
+        events = list[Any]()
+        cuts = 0
+        body = {
+            "model": "conductor",
+            "input": f"number {number}",
+            "background": True,
+            "stream": True,
+        }
         async with asyncio.timeout(self.seconds * 4 + 60):
             while not events or events[-1]["type"] != "response.completed":
                 cuts += bool(events)
@@ -210,8 +257,16 @@ class Streams:
                 await asyncio.sleep(0.5)
         self.resumed += cuts > 0
         # A heartbeat has the number of the event before it.
-        numbers = [each["sequence_number"] for each in events if each["type"] != "response.in_progress"]
-        told = "".join(each["delta"] for each in events if each["type"] == "response.output_text.delta")
+        numbers = [
+            each["sequence_number"] for each in events if each["type"] != "response.in_progress"
+        ]
+        told = "".join(
+            each["delta"] for each in events if each["type"] == "response.output_text.delta"
+        )
         texts = [each["text"] for each in events if each["type"] == "response.output_text.done"]
-        is_whole = numbers == sorted(set(numbers)) and texts == [told] and f"{number}:{self.seconds - 1}" in told
+        is_whole = (
+            numbers == sorted(set(numbers))
+            and texts == [told]
+            and f"{number}:{self.seconds - 1}" in told
+        )
         self.followed.append("" if is_whole else f"cut {cuts} times: {numbers}, {told!r}, {texts}")

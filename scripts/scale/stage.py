@@ -1,4 +1,7 @@
-"""What all campaigns use: a provider, a home with one worker, and processes of which each is ended at the end."""
+"""What all campaigns use.
+
+A provider, a home with one worker, and processes of which each is ended at the end.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +24,10 @@ CONDUCTOR: Final = (sys.executable, "-m", "conductor_cli")
 
 
 class Figure(NamedTuple):
-    """What was measured, beside its bound; `holds` is None where it has none, `timed` where the bound is of a time."""
+    """What was measured, beside its bound.
+
+    `holds` is None where it has none, `timed` where the bound is of a time.
+    """
 
     what: str
     measured: str
@@ -30,7 +36,9 @@ class Figure(NamedTuple):
     timed: bool = False
 
 
-def at_most(what: str, value: float, most: float, form: str = "{:.1f}", *, timed: bool = False) -> Figure:
+def at_most(
+    what: str, value: float, most: float, form: str = "{:.1f}", *, timed: bool = False
+) -> Figure:
     """A value beside the most that it may be, both written in the same form."""
     return Figure(what, form.format(value), f"<= {form.format(most)}", value <= most, timed)
 
@@ -68,16 +76,21 @@ class Place:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(
             f'{before}\n[conductor]\nmodel = "{url}#planner"\n[learning]\nexplore = 0\n{after}\n'
-            f'[workers.alpha]\nkind = "openai-compatible"\nbase_url = "{url}"\nmodel = "alpha"\nparallel = 256\n'
+            f'[workers.alpha]\nkind = "openai-compatible"\nbase_url = "{url}"\nmodel = "alpha"\n'
+            "parallel = 256\n"
         )
 
     def start(self, *command: object, log: str = "log") -> subprocess.Popen[bytes]:
         """Start a process; what it says is added to a file of the home."""
         with (self.home / log).open("ab") as file:
             process = subprocess.Popen(
-                list(map(str, command)), env=self.environ, cwd=self.home, stdout=file, stderr=file,
+                list(map(str, command)),
+                env=self.environ,
+                cwd=self.home,
+                stdout=file,
+                stderr=file,
                 stdin=subprocess.DEVNULL,
-            )  # fmt: skip
+            )
         self.running.append(process)
         return process
 

@@ -1,4 +1,7 @@
-"""T1 and T4: eight processes on an empty database take the limit of a day, directly and through PgBouncer."""
+"""T1 and T4.
+
+Eight processes on an empty database take the limit of a day, directly and through PgBouncer.
+"""
 
 from __future__ import annotations
 
@@ -34,9 +37,12 @@ CENT: Final = Usage(tokens_out=1, calls=1, cost=Decimal("0.01"))
 def run(*, rounds: int) -> Iterator[Figure]:
     """Have a new database in each round, which one of the processes makes tables in."""
     with cluster() as postgres, ExitStack() as stack:
-        words, pipe = [sys.executable, "-m", "scripts.scale.state"], subprocess.PIPE
+        words = [sys.executable, "-m", "scripts.scale.state"]
+        pipe = subprocess.PIPE
         processes = [
-            stack.enter_context(subprocess.Popen(words, stdin=pipe, stdout=pipe, text=True, cwd=ROOT))
+            stack.enter_context(
+                subprocess.Popen(words, stdin=pipe, stdout=pipe, text=True, cwd=ROOT)
+            )
             for _ in range(PROCESSES)
         ]
         yield from _rounds("directly", postgres, postgres.port, rounds, processes)
@@ -47,7 +53,12 @@ def run(*, rounds: int) -> Iterator[Figure]:
 def _rounds(
     how: str, postgres: Cluster, port: int, rounds: int, processes: list[subprocess.Popen[str]]
 ) -> Iterator[Figure]:
-    wrong, failed, migrated, highest, connections, holds = 0, list[str](), 0, 0, 0, list[float]()
+    wrong = 0
+    failed = list[str]()
+    migrated = 0
+    highest = 0
+    connections = 0
+    holds = list[float]()
     for _ in range(rounds):
         url = postgres.new_database()
         with psycopg.connect(url, autocommit=True) as connection:
@@ -55,7 +66,9 @@ def _rounds(
                 time.sleep(0.05)
             for process in processes:
                 assert process.stdin is not None
-                print(url.replace(f":{postgres.port}/", f":{port}/"), file=process.stdin, flush=True)
+                print(
+                    url.replace(f":{postgres.port}/", f":{port}/"), file=process.stdin, flush=True
+                )
             done = list[dict[str, Any]]()
             while len(done) < PROCESSES:
                 for process in processes[len(done) :]:
@@ -65,8 +78,12 @@ def _rounds(
                     if not (line := process.stdout.readline()):
                         raise RuntimeError("a process has ended")
                     done.append(json.loads(line))
-                if connection.execute("SELECT to_regclass('conductor_totals')").fetchone() != (None,):
-                    row = connection.execute("SELECT sum(cost + held_cost) FROM conductor_totals").fetchone()
+                if connection.execute("SELECT to_regclass('conductor_totals')").fetchone() != (
+                    None,
+                ):
+                    row = connection.execute(
+                        "SELECT sum(cost + held_cost) FROM conductor_totals"
+                    ).fetchone()
                     highest = max(highest, int((row and row[0]) or 0))
                 connections = max(connections, _connections(connection))
                 time.sleep(0.01)
@@ -74,29 +91,45 @@ def _rounds(
         migrated += sum(each["migrated"] for each in done) == 1
         failed += [each["failed"] for each in done if each["failed"]]
         holds += [each["held"] for each in done]
-    yield Figure(f"{how}: exactly {ADMITTED} of 200 calls admitted", f"{rounds - wrong} of {rounds} rounds", "all",
-                 not wrong)  # fmt: skip
-    yield Figure(f"{how}: rounds in which one migrated", f"{migrated} of {rounds}", "all", migrated == rounds)
+    yield Figure(
+        f"{how}: exactly {ADMITTED} of 200 calls admitted",
+        f"{rounds - wrong} of {rounds} rounds",
+        "all",
+        not wrong,
+    )
+    yield Figure(
+        f"{how}: rounds in which one migrated", f"{migrated} of {rounds}", "all", migrated == rounds
+    )
     yield none_of(f"{how}: failures", failed)
     yield at_most(f"{how}: the most that was spent and held at once", highest / LIMIT, 1, "${:.2f}")
     yield at_most(f"{how}: connections to PostgreSQL at once", connections, 99, "{}")
-    yield Figure(f"{how}: a hold, of 200 at once, at the median", f"{1000 * percentile(holds, 0.5):.0f} ms")
+    yield Figure(
+        f"{how}: a hold, of 200 at once, at the median", f"{1000 * percentile(holds, 0.5):.0f} ms"
+    )
 
 
 def _connections(connection: psycopg.Connection[Any]) -> int:
-    row = connection.execute("SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'client backend'").fetchone()
+    row = connection.execute(
+        "SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'client backend'"
+    ).fetchone()
     return int(row[0]) if row else 0
 
 
 async def _take_all(url: str) -> dict[str, Any]:
     """Make the calls of one process; returns how many were admitted, and what went wrong."""
-    database, price = Database(url), Price(input=Decimal(0), output=Decimal(10_000))
-    spend, held, failed = SharedSpend(database, DayLimits(cost=Decimal(1))), list[float](), list[str]()
+    database = Database(url)
+    price = Price(input=Decimal(0), output=Decimal(10_000))
+    spend = SharedSpend(database, DayLimits(cost=Decimal(1)))
+    held = list[float]()
+    failed = list[str]()
 
     async def call() -> bool:
-        ledger, began = Ledger(Limits()), time.monotonic()
+        ledger = Ledger(Limits())
+        began = time.monotonic()
         try:
-            room = await spend.reserve(lambda today: ledger.reserve(0, 1, price, today=today), ledger.release)
+            room = await spend.reserve(
+                lambda today: ledger.reserve(0, 1, price, today=today), ledger.release
+            )
         except StateUnavailable as error:
             failed.append(error.message)
             return False
@@ -110,7 +143,8 @@ async def _take_all(url: str) -> dict[str, Any]:
 
     migrated = await asyncio.to_thread(database.migrate) == 0
     admitted = sum(await asyncio.gather(*(call() for _ in range(CALLS))))
-    await asyncio.to_thread(database._threads.shutdown)  # noqa: SLF001 - else one of its threads opens another connection
+    # Else one of its threads opens another connection
+    await asyncio.to_thread(database._threads.shutdown)  # noqa: SLF001
     spend.close()
     database.close()
     middle = percentile(held, 0.5) if held else 0.0

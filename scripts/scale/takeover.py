@@ -1,4 +1,8 @@
-"""T2: runs in the background, of a plan and five steps, while one of four replicas is killed again and again."""
+"""T2.
+
+Runs in the background, of a plan and five steps, while one of four replicas is killed again and
+again.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +25,9 @@ STEPS: Final = 5
 EVERY: Final = 2.0  # seconds between two kills
 LEASE: Final = 15.0
 TOKENS: Final = 18  # what the provider bills for a call
-OWNERS: Final = "SELECT run, split_part(owner, '-', 1)::int FROM conductor_leases WHERE job IS NOT NULL"
+OWNERS: Final = (
+    "SELECT run, split_part(owner, '-', 1)::int FROM conductor_leases WHERE job IS NOT NULL"
+)
 CALLS: Final = (
     "SELECT count(*) FILTER (WHERE owner IS NULL), count(owner),"
     " array_agg(tokens_in + tokens_out) FILTER (WHERE owner IS NULL AND worker = 'alpha'"
@@ -31,7 +37,9 @@ CALLS: Final = (
 
 @dataclass
 class Campaign:
-    """What was asked, who was killed when, and after how many seconds another process had each of its runs."""
+    """What was asked, who was killed when, and after how many seconds another process had each of
+    its runs.
+    """
 
     replicas: Replicas
     url: str
@@ -42,11 +50,16 @@ class Campaign:
 
     def ready(self) -> list[int]:
         """The ports of the replicas that were ready when somebody looked last."""
-        return [port for port, process in self.replicas.running.items() if process.pid not in self.killed]
+        return [
+            port
+            for port, process in self.replicas.running.items()
+            if process.pid not in self.killed
+        ]
 
     async def kill_on(self) -> None:
         """Kill one replica after the other, and start each again."""
-        number, starting = 0, set[asyncio.Task[None]]()
+        number = 0
+        starting = set[asyncio.Task[None]]()
         while True:
             await asyncio.sleep(EVERY)
             if len(self.ready()) < 2:  # how fast others start says nothing here
@@ -72,7 +85,8 @@ class Campaign:
         async with await psycopg.AsyncConnection.connect(self.url, autocommit=True) as connection:
             while True:
                 rows = await (await connection.execute(OWNERS)).fetchall()
-                now, owners = time.monotonic(), {str(run): int(owner) for run, owner in rows}
+                now = time.monotonic()
+                owners = {str(run): int(owner) for run, owner in rows}
                 for run, owner in owners.items():
                     if owner != before.get(run, owner) and before[run] in self.killed:
                         self.taken.append(now - self.killed[before[run]])
@@ -80,7 +94,9 @@ class Campaign:
                 await asyncio.sleep(0.1)
 
     async def ask_on(self, client: aiohttp.ClientSession, first: int, end: float) -> None:
-        """Ask one question after the other in the background, and wait for each answer at any replica."""
+        """Ask one question after the other in the background, and wait for each answer at any
+        replica.
+        """
         number = first
         while time.monotonic() < end:
             body = {"model": "conductor", "input": f"number {number}", "background": True}
@@ -91,12 +107,18 @@ class Campaign:
                 while made is None or made["status"] in ("queued", "in_progress"):
                     await asyncio.sleep(1.0)
                     made = await self._request(client, "GET", f"/v1/responses/{run}")
-                    made = made if made is None or "status" in made else {"status": "gone", "error": made}
+                    made = (
+                        made
+                        if made is None or "status" in made
+                        else {"status": "gone", "error": made}
+                    )
                 if made["status"] != "completed":
                     self.wrong.append(f"{made['status']}: {made['error']}")
             number += 1000
 
-    async def _request(self, client: aiohttp.ClientSession, method: str, path: str, **more: Any) -> Any:
+    async def _request(
+        self, client: aiohttp.ClientSession, method: str, path: str, **more: Any
+    ) -> Any:
         with suppress(aiohttp.ClientError, TimeoutError, IndexError):
             port = self.ready()[hash(path + str(time.monotonic())) % len(self.ready())]
             async with client.request(method, f"http://127.0.0.1:{port}{path}", **more) as answer:
@@ -106,7 +128,9 @@ class Campaign:
 
 
 def run(*, seconds: int, clients: int) -> Iterator[Figure]:
-    """Ask for so many seconds, wait for the rest, and compare what the provider saw with the ledger."""
+    """Ask for so many seconds, wait for the rest, and compare what the provider saw with the
+    ledger.
+    """
     with cluster() as postgres, place(seconds=1, steps=STEPS) as at:
         url = postgres.new_database()
         at.configure(f'state = "{url}"', SETTINGS.replace("[limits]", f"[limits]\nsteps = {STEPS}"))
@@ -120,11 +144,24 @@ def run(*, seconds: int, clients: int) -> Iterator[Figure]:
     yield Figure("runs that were finished", f"{whole} of {asked}{wrong}", "all", whole == asked > 0)
     yield Figure("replicas that were killed", str(len(campaign.killed)))
     taken = campaign.taken or [0.0]
-    measured = f"{len(campaign.taken)} runs, p50 {percentile(taken, 0.5):.1f} s, at most {max(taken):.1f} s"
-    yield Figure("taken over after the kill", measured, f"<= {LEASE + 2:.0f} s", max(taken) <= LEASE + 2)
+    measured = (
+        f"{len(campaign.taken)} runs, p50 {percentile(taken, 0.5):.1f} s, at most "
+        f"{max(taken):.1f} s"
+    )
+    yield Figure(
+        "taken over after the kill", measured, f"<= {LEASE + 2:.0f} s", max(taken) <= LEASE + 2
+    )
     repeated = f"{counts['repeated']} of {counts['calls']}, {held} in flight at kills"
-    yield Figure("calls of the provider that were repeated", repeated, "<= in flight", counts["repeated"] <= held)
-    ledger = f"{settled} settled and {held} held, {counts['calls']} made; other tokens than billed: {others}"
+    yield Figure(
+        "calls of the provider that were repeated",
+        repeated,
+        "<= in flight",
+        counts["repeated"] <= held,
+    )
+    ledger = (
+        f"{settled} settled and {held} held, {counts['calls']} made; other tokens than "
+        f"billed: {others}"
+    )
     exact = settled <= counts["calls"] <= settled + held and not others
     yield Figure("calls in the ledger", ledger, "settled <= made <= all, tokens as billed", exact)
 
@@ -133,10 +170,15 @@ async def _run(campaign: Campaign, seconds: int, clients: int) -> dict[str, int]
     replicas = campaign.replicas
     await replicas.start_all()
     limits = aiohttp.ClientTimeout(total=20)
-    async with aiohttp.ClientSession(timeout=limits, connector=aiohttp.TCPConnector(limit=0)) as client:
+    async with aiohttp.ClientSession(
+        timeout=limits, connector=aiohttp.TCPConnector(limit=0)
+    ) as client:
         end = time.monotonic() + seconds
-        watching, killing = asyncio.create_task(campaign.watch()), asyncio.create_task(campaign.kill_on())
-        asking = [asyncio.create_task(campaign.ask_on(client, number, end)) for number in range(clients)]
+        watching = asyncio.create_task(campaign.watch())
+        killing = asyncio.create_task(campaign.kill_on())
+        asking = [
+            asyncio.create_task(campaign.ask_on(client, number, end)) for number in range(clients)
+        ]
         await asyncio.sleep(seconds)
         killing.cancel()
         await asyncio.wait_for(asyncio.gather(*asking), 300)

@@ -1,13 +1,15 @@
-"""Requests a second of 1, 2 and 4 replicas with limits on, and of other gateways, on the same cores.
+"""Requests a second of 1, 2 and 4 replicas with limits on, and of other gateways, on the same
+cores.
 
 The others are found below `build/rivals`, and are left out where they are not installed:
 
     python -m venv build/rivals/litellm && build/rivals/litellm/bin/pip install 'litellm[proxy]'
     npm install --prefix build/rivals @portkey-ai/gateway
 
-Each is asked for whole answers of a model that answers at once. A replica makes two calls for one, of the planner and
-of a worker, under the limits of a day in PostgreSQL. litellm's proxy has two processes, a key, and the budget of a
-provider in memory: its database needs a program of Prisma that is no package.
+Each is asked for whole answers of a model that answers at once. A replica makes two calls for one,
+of the planner and of a worker, under the limits of a day in PostgreSQL. litellm's proxy has two
+processes, a key, and the budget of a provider in memory: its database needs a program of Prisma
+that is no package.
 """
 
 from __future__ import annotations
@@ -29,7 +31,8 @@ from tests.state.cluster import cluster
 RIVALS: Final = ROOT / "build/rivals"
 BUDGET: Final = """\
 model_list:
-  - {{model_name: conductor, litellm_params: {{model: openai/alpha, api_base: "{url}", api_key: none}}}}
+  - {{model_name: conductor, litellm_params: {{model: openai/alpha, api_base: "{url}", api_key: \
+none}}}}
 general_settings: {{master_key: sk-scale}}
 litellm_settings: {{telemetry: false}}
 router_settings:
@@ -63,7 +66,9 @@ def run(*, seconds: int, clients: int) -> Iterator[Figure]:
             if count < 4:
                 times = asyncio.run(_ask(target, seconds, clients, rates[name] / 2))
                 added = 1000 * (percentile(times, 0.99) - direct)
-                yield at_most(f"{name}: p99 added at half of that", added, 20, "{:.0f} ms", timed=True)
+                yield at_most(
+                    f"{name}: p99 added at half of that", added, 20, "{:.0f} ms", timed=True
+                )
     ours = rates["2 replicas, limits on"]
     for name, start in (("litellm", _litellm), ("Portkey", _portkey)):
         with place() as at, start(at) as rival:
@@ -73,22 +78,39 @@ def run(*, seconds: int, clients: int) -> Iterator[Figure]:
             yield from _measure(f"{name}'s gateway", rival, seconds, clients, rates)
         if name == "litellm":
             times_faster = ours / rates[f"{name}'s gateway"]
-            yield Figure("2 replicas beside 2 processes of litellm", f"{times_faster:.1f} times", ">= 4",
-                         times_faster >= 4, timed=True)  # fmt: skip
+            yield Figure(
+                "2 replicas beside 2 processes of litellm",
+                f"{times_faster:.1f} times",
+                ">= 4",
+                times_faster >= 4,
+                timed=True,
+            )
 
 
-def _measure(name: str, target: Target, seconds: float, clients: int, rates: dict[str, float]) -> Iterator[Figure]:
+def _measure(
+    name: str, target: Target, seconds: float, clients: int, rates: dict[str, float]
+) -> Iterator[Figure]:
     asyncio.run(_ask(target, 1, clients))  # what is loaded at the first request
     times = asyncio.run(_ask(target, seconds, clients))
     rates[name] = len(times) / seconds
     p50, p99 = (1000 * percentile(times, part) for part in (0.5, 0.99))
-    yield Figure(f"{name}, {clients} clients", f"{rates[name]:,.0f}/s, p50 {p50:.0f} ms, p99 {p99:.0f} ms")
+    yield Figure(
+        f"{name}, {clients} clients", f"{rates[name]:,.0f}/s, p50 {p50:.0f} ms, p99 {p99:.0f} ms"
+    )
 
 
 async def _ask(target: Target, seconds: float, clients: int, rate: float = 0.0) -> list[float]:
-    """Return how long each answer took; with a `rate`, so many requests a second begin, however long others take."""
-    times, refused, began_at, begun = list[float](), list[str](), time.monotonic(), 0
-    async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0), headers=target.headers) as client:
+    """Return how long each answer took.
+
+    With a `rate`, so many requests a second begin, however long others take.
+    """
+    times = list[float]()
+    refused = list[str]()
+    began_at = time.monotonic()
+    begun = 0
+    async with aiohttp.ClientSession(
+        connector=aiohttp.TCPConnector(limit=0), headers=target.headers
+    ) as client:
 
         async def keep_on(number: int) -> None:
             nonlocal begun
@@ -100,7 +122,9 @@ async def _ask(target: Target, seconds: float, clients: int, rate: float = 0.0) 
                     if began > began_at + seconds:
                         return
                     await asyncio.sleep(max(0.0, began - time.monotonic()))
-                async with client.post(url, json=request_body(number) | {"model": target.model}) as answer:
+                async with client.post(
+                    url, json=request_body(number) | {"model": target.model}
+                ) as answer:
                     text = await answer.text()
                 if answer.status == 200:
                     times.append(time.monotonic() - began)
@@ -115,13 +139,25 @@ async def _ask(target: Target, seconds: float, clients: int, rate: float = 0.0) 
 
 @contextmanager
 def _litellm(at: Place) -> Iterator[Target | None]:
-    program, port = RIVALS / "litellm/bin/litellm", free_port()
+    program = RIVALS / "litellm/bin/litellm"
+    port = free_port()
     if not program.exists():
         yield None
         return
     file = at.home / "litellm.yaml"
     file.write_text(BUDGET.format(url=f"http://127.0.0.1:{at.port}/v1"))
-    at.start(program, "--config", file, "--host", "127.0.0.1", "--port", port, "--num_workers", 2, log="litellm")
+    at.start(
+        program,
+        "--config",
+        file,
+        "--host",
+        "127.0.0.1",
+        "--port",
+        port,
+        "--num_workers",
+        2,
+        log="litellm",
+    )
     headers = {"authorization": "Bearer sk-scale"}
     asyncio.run(_wait_for(f"http://127.0.0.1:{port}/health/liveliness", at.home / "litellm"))
     yield Target([f"http://127.0.0.1:{port}"], headers)
@@ -129,16 +165,18 @@ def _litellm(at: Place) -> Iterator[Target | None]:
 
 @contextmanager
 def _portkey(at: Place) -> Iterator[Target | None]:
-    program, port = RIVALS / "node_modules/@portkey-ai/gateway/build/start-server.js", free_port()
+    program = RIVALS / "node_modules/@portkey-ai/gateway/build/start-server.js"
+    port = free_port()
     if not program.exists():
         yield None
         return
     at.start("node", program, "--headless", f"--port={port}", log="portkey")
     asyncio.run(_wait_for(f"http://127.0.0.1:{port}/", at.home / "portkey"))
     headers = {
-        "authorization": "Bearer none", "x-portkey-provider": "openai",
+        "authorization": "Bearer none",
+        "x-portkey-provider": "openai",
         "x-portkey-custom-host": f"http://127.0.0.1:{at.port}/v1",
-    }  # fmt: skip
+    }
     yield Target([f"http://127.0.0.1:{port}"], headers, model="alpha")
 
 

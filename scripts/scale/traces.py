@@ -26,10 +26,16 @@ LINES: Final = 10  # rows of a run, beside its own
 WRITES: Final = 400
 FIRST: Final = datetime(2026, 11, 1, tzinfo=UTC)
 STARTED: Final = ev.RunStarted(
-    at=0.0, run="", time="2026-11-01T00:00:00.000+00:00", question=Question(text="How many pears? " * 20),
-    pool=Pool(workers=(Worker(name="ann", kind="openai", model="m"),)), limits=Limits(), mode="auto",
-    conductor="tiny", profile="prompted",
-)  # fmt: skip
+    at=0.0,
+    run="",
+    time="2026-11-01T00:00:00.000+00:00",
+    question=Question(text="How many pears? " * 20),
+    pool=Pool(workers=(Worker(name="ann", kind="openai", model="m"),)),
+    limits=Limits(),
+    mode="auto",
+    conductor="tiny",
+    profile="prompted",
+)
 
 
 def run(*, rows: int) -> Iterator[Figure]:
@@ -42,11 +48,19 @@ def run(*, rows: int) -> Iterator[Figure]:
         yield Figure(f"rows of traces, {runs:,} runs a day", f"{rows:,} in {filled:.0f} s")
         times = asyncio.run(_write_in_turn([empty, full]))
         before, after = (1000 * percentile(each, 0.95) for each in times)
-        yield Figure("p95 of appending a line, without and with them", f"{before:.2f} and {after:.2f} ms", "<= 1.1",
-                     after <= 1.1 * before, timed=True)  # fmt: skip
+        yield Figure(
+            "p95 of appending a line, without and with them",
+            f"{before:.2f} and {after:.2f} ms",
+            "<= 1.1",
+            after <= 1.1 * before,
+            timed=True,
+        )
         day, next_day = (f"{FIRST + timedelta(days=number):%Y%m%d}" for number in (5, 6))
         inside = RunQuery(since=day, before=f"{next_day}-000000-000001")
-        for what, terms in (("list 100 runs of a day", ()), ("search it for one run in a thousand", ("zeppelin",))):
+        for what, terms in (
+            ("list 100 runs of a day", ()),
+            ("search it for one run in a thousand", ("zeppelin",)),
+        ):
             query = inside._replace(terms=terms)
             taken, found = _median(lambda query=query: full.traces.newest(query, 100)[0])  # type: ignore[misc]
             assert found, "nothing was found"
@@ -62,18 +76,25 @@ def run(*, rows: int) -> Iterator[Figure]:
 
 
 def _open(postgres: Cluster, place: Path) -> SharedState:
-    paths = AppPaths(config=place, state=place, data=place, cache=place, database=postgres.new_database())
+    paths = AppPaths(
+        config=place, state=place, data=place, cache=place, database=postgres.new_database()
+    )
     state = open_state(paths)
     assert isinstance(state, SharedState)
     return state
 
 
 def _fill(state: SharedState, runs: int) -> int:
-    """Copy one run so often for each day; every thousandth has a rare word. Returns how many a day has."""
+    """Copy one run so often for each day; every thousandth has a rare word.
+
+    Returns how many a day has.
+    """
     first = f"{FIRST:%Y%m%d}-000000-000000"
     writer = state.traces.open(first)
     writer.write(STARTED)
-    writer.write(ev.RunFinished(at=1.0, answer="4 pears and a zeppelin " * 30, usage=Usage(calls=2)))
+    writer.write(
+        ev.RunFinished(at=1.0, answer="4 pears and a zeppelin " * 30, usage=Usage(calls=2))
+    )
     writer.close()
     call = state.database.call
     for number in range(DAYS):
@@ -81,24 +102,35 @@ def _fill(state: SharedState, runs: int) -> int:
         call("SELECT conductor_add_day(%s)", day)
         call(
             "INSERT INTO conductor_runs SELECT %s, to_char(%s::date, 'YYYYMMDD') || '-'"
-            " || lpad((n / 100)::text, 6, '0') || '-' || lpad(n::text, 6, '0'), written + n, size, state, time,"
-            " workers, cost, unpriced, tokens, seconds, resumed, conductor, problem, recovered, question, subtasks,"
+            " || lpad((n / 100)::text, 6, '0') || '-' || lpad(n::text, 6, '0'), written + n, size, "
+            "state, time,"
+            " workers, cost, unpriced, tokens, seconds, resumed, conductor, problem, recovered, "
+            "question, subtasks,"
             " answers, origin,"
             " CASE mod(n, 1000) WHEN 0 THEN words ELSE replace(words, 'zeppelin', 'pears') END"
             " FROM conductor_runs, generate_series(1, %s) n WHERE run = %s",
-            day, day, runs, first,
-        )  # fmt: skip
+            day,
+            day,
+            runs,
+            first,
+        )
         call(
             "INSERT INTO conductor_lines SELECT r.day, r.run, n, l.lines FROM conductor_runs r,"
-            " generate_series(1, %s) n, (SELECT lines FROM conductor_lines LIMIT 1) l WHERE r.day = %s AND r.run <> %s",
-            LINES, day, first,
-        )  # fmt: skip
+            " generate_series(1, %s) n, (SELECT lines FROM conductor_lines LIMIT 1) l WHERE r.day "
+            "= %s AND r.run <> %s",
+            LINES,
+            day,
+            first,
+        )
     call("VACUUM ANALYZE")
     return runs
 
 
 async def _write_in_turn(states: list[SharedState]) -> list[list[float]]:
-    """Append lines to a run of today in each state, one after the other; returns how long each line took."""
+    """Append lines to a run of today in each state, one after the other.
+
+    Returns how long each line took.
+    """
     today = f"{datetime.now(UTC):%Y%m%d-%H%M%S}-abcdef"
     writers = [state.traces.open(today) for state in states]
     times: list[list[float]] = [[] for _ in states]
@@ -116,7 +148,8 @@ async def _write_in_turn(states: list[SharedState]) -> list[list[float]]:
 
 def _median(work: Callable[[], Sized]) -> tuple[float, int]:
     """Return how long it takes, and how much it finds."""
-    taken, found = list[float](), 0
+    taken = list[float]()
+    found = 0
     for _ in range(11):
         began = time.perf_counter()
         found = len(work())

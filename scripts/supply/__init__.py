@@ -1,1 +1,4 @@
-"""What this project is made of: `audit` looks for known vulnerabilities in it, `sbom` writes its bill of materials."""
+"""What this project is made of.
+
+`audit` looks for known vulnerabilities in it, `sbom` writes its bill of materials.
+"""

@@ -1,9 +1,12 @@
-"""`make audit`: are there known vulnerabilities in what the lock files pin? pip-audit asks PyPI about each package.
+"""`make audit`: look for known vulnerabilities in what the lock files pin.
 
-Exit code 1: at least one, and `.ci/audit.toml` does not allow it. A mirror of PyPI may not serve what pip-audit asks
-for (`/pypi/NAME/VERSION/json`); pip-audit then skips the package and reports no vulnerability. Here such a package is
-*not audited*, which is said, with the count. That is no failure, because otherwise nothing could be built where the
-registry does not answer; with `--require`, as once a week, it is one (exit code 2), so it does not go unseen for good.
+pip-audit asks PyPI about each package.
+
+Exit code 1: at least one, and `.ci/audit.toml` does not allow it. A mirror of PyPI may not serve
+what pip-audit asks for (`/pypi/NAME/VERSION/json`); pip-audit then skips the package and reports no
+vulnerability. Here such a package is *not audited*, which is said, with the count. That is no
+failure, because otherwise nothing could be built where the registry does not answer; with
+`--require`, as once a week, it is one (exit code 2), so it does not go unseen for good.
 
 Words after `--` go to pip-audit: `python -m scripts.supply.audit -- --vulnerability-service osv`.
 """
@@ -26,7 +29,8 @@ from scripts.setup import ROOT
 
 ALLOWED: Final = ROOT / ".ci/audit.toml"
 LOCKS: Final = ("requirements.lock", "requirements-train.lock")
-SECONDS: Final = 300  # how long pip-audit may take for all packages; about a quarter of a second is usual for each
+# How long pip-audit may take for all packages; about a quarter of a second is usual for each
+SECONDS: Final = 300
 _PIN: Final = re.compile(r"^([A-Za-z0-9][\w.-]*)(?:\[[^\]]*\])?==([^\s;]+)", re.MULTILINE)
 Pin = tuple[str, str]
 
@@ -57,30 +61,44 @@ class Finding(NamedTuple):
         return f"{self.package} {self.version}: {', '.join(self.names)}; {mended}"
 
 
-def main(words: Sequence[str], *, allowed_file: Path = ALLOWED, packages: Sequence[Pin] | None = None) -> int:
+def main(
+    words: Sequence[str], *, allowed_file: Path = ALLOWED, packages: Sequence[Pin] | None = None
+) -> int:
     """Audit, print the result on stderr, and return the exit code."""
     cut = words.index("--") if "--" in words else len(words)
-    required, more = "--require" in words[:cut], words[cut + 1 :]
+    required = "--require" in words[:cut]
+    more = words[cut + 1 :]
     wanted = all_pins() if packages is None else packages
     today = datetime.now(UTC).date()
     allowed = read_allowances(allowed_file)
     try:
         findings, skipped = ask(wanted, more)
     except NoAnswerError as problem:
-        findings, skipped = [], list(wanted)
+        findings = []
+        skipped = list(wanted)
         say(f"nobody could be asked: {problem}")
     passing = {(entry.package, entry.id) for entry in allowed if today <= entry.until}
-    refused = [each for each in findings if not passing & {(each.package, name) for name in each.names}]
+    refused = [
+        each for each in findings if not passing & {(each.package, name) for name in each.names}
+    ]
     for finding in refused:
         say(f"known vulnerability: {finding}")
     for note in notes(allowed, findings, today, complete=not skipped):
         say(note)
     if skipped:
         names = ", ".join(name for name, _ in skipped[:5]) + (", …" if len(skipped) > 5 else "")
-        say(f"NOT AUDITED: {len(skipped)} of {len(wanted)} packages, because the registry did not answer: {names}")
+        say(
+            f"NOT AUDITED: {len(skipped)} of {len(wanted)} packages, because the registry did "
+            "not "
+            f"answer: {names}"
+        )
     audited = len(wanted) - len(skipped)
     passed = len(findings) - len(refused)
-    say(f"{audited} packages audited, {len(refused)} known vulnerabilities, {passed} allowed by {allowed_file.name}")
+    say(
+        f"{audited} packages audited, {len(refused)} known vulnerabilities, {passed} allowed "
+        "by "
+        f"{allowed_file.name}"
+    )
     return 1 if refused else 2 if skipped and required else 0
 
 
@@ -90,7 +108,8 @@ def say(text: str) -> None:
 
 
 def pins(text: str) -> list[tuple[str, str]]:
-    """Name and version of each package in a lock file, whatever system it is for, in the order of the file.
+    """Name and version of each package in a lock file, whatever system it is for, in the order of
+    the file.
 
     A package has several versions where its version depends on that of Python.
     """
@@ -106,29 +125,56 @@ def all_pins(root: Path = ROOT) -> list[tuple[str, str]]:
 
 
 def read_allowances(path: Path) -> list[Allowance]:
-    """The entries of the file. Raises `TypeError` where one lacks its reason or its day, or has something else."""
-    return [Allowance(**entry) for entry in tomllib.loads(path.read_text(encoding="utf-8")).get("allow", ())]
+    """The entries of the file.
+
+    Raises `TypeError` where one lacks its reason or its day, or has something else.
+    """
+    return [
+        Allowance(**entry)
+        for entry in tomllib.loads(path.read_text(encoding="utf-8")).get("allow", ())
+    ]
 
 
-def notes(allowed: Sequence[Allowance], findings: Sequence[Finding], today: date, *, complete: bool) -> list[str]:
-    """What is to be done about entries: those that have run out, and, after a `complete` audit, those without a use."""
+def notes(
+    allowed: Sequence[Allowance], findings: Sequence[Finding], today: date, *, complete: bool
+) -> list[str]:
+    """What is to be done about entries.
+
+    Those that have run out, and, after a `complete` audit, those without a use.
+    """
     found = {(finding.package, name) for finding in findings for name in finding.names}
-    old = [f"{a.id} of {a.package} was allowed until {a.until}: {a.reason}" for a in allowed if a.until < today]
+    old = [
+        f"{a.id} of {a.package} was allowed until {a.until}: {a.reason}"
+        for a in allowed
+        if a.until < today
+    ]
     unused = [a for a in allowed if complete and (a.package, a.id) not in found]
-    return old + [f"{a.id} of {a.package} is not found any more: remove it from audit.toml" for a in unused]
+    return old + [
+        f"{a.id} of {a.package} is not found any more: remove it from audit.toml" for a in unused
+    ]
 
 
 def ask(packages: Sequence[Pin], more: Sequence[str]) -> tuple[list[Finding], list[Pin]]:
-    """What is known of the packages, and those about which there was no answer. Raises `NoAnswerError`."""
+    """What is known of the packages, and those about which there was no answer.
+
+    Raises `NoAnswerError`.
+    """
     versions: Counter[str] = Counter()
     rounds: defaultdict[int, list[Pin]] = defaultdict(list)
     for name, version in packages:
-        rounds[versions[name]].append((name, version))  # pip-audit takes one version of a package at a time
+        # pip-audit takes one version of a package at a time
+        rounds[versions[name]].append((name, version))
         versions[name] += 1
     reported = [each for some in rounds.values() for each in report(some, more)]
-    audited = {(each["name"], each["version"]): each["vulns"] for each in reported if "vulns" in each}
+    audited = {
+        (each["name"], each["version"]): each["vulns"] for each in reported if "vulns" in each
+    }
     findings = [
-        Finding(*pin, tuple(dict.fromkeys((each["id"], *each.get("aliases", ())))), tuple(each["fix_versions"]))
+        Finding(
+            *pin,
+            tuple(dict.fromkeys((each["id"], *each.get("aliases", ())))),
+            tuple(each["fix_versions"]),
+        )
         for pin, known in audited.items()
         for each in known
     ]
@@ -136,21 +182,34 @@ def ask(packages: Sequence[Pin], more: Sequence[str]) -> tuple[list[Finding], li
 
 
 def report(packages: Sequence[Pin], more: Sequence[str]) -> list[dict[str, Any]]:
-    """What pip-audit reports of each package, whether or not it has found something. Raises `NoAnswerError`."""
+    """What pip-audit reports of each package, whether or not it has found something.
+
+    Raises `NoAnswerError`.
+    """
     with tempfile.TemporaryDirectory() as place:
-        # Not the lock file itself: of that, pip-audit leaves out what is not for the system that it runs on.
+        # Not the lock file itself: of that, pip-audit leaves out what is not for the system that it
+        # runs on.
         file = Path(place) / "requirements.txt"
-        file.write_text("".join(f"{name}=={version}\n" for name, version in packages), encoding="utf-8")
-        options = "--format json --progress-spinner off --aliases on --disable-pip --no-deps --requirement"
+        file.write_text(
+            "".join(f"{name}=={version}\n" for name, version in packages), encoding="utf-8"
+        )
+        options = (
+            "--format json --progress-spinner off --aliases on --disable-pip --no-deps "
+            "--requirement"
+        )
         command = [sys.executable, "-m", "pip_audit", *options.split(), str(file), *more]
         try:
-            done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=SECONDS)
+            done = subprocess.run(
+                command, capture_output=True, text=True, check=False, timeout=SECONDS
+            )
         except subprocess.TimeoutExpired:
             raise NoAnswerError(f"pip-audit took more than {SECONDS} s") from None
     try:
         dependencies: list[dict[str, Any]] = json.loads(done.stdout)["dependencies"]
     except ValueError:
-        raise NoAnswerError((done.stderr.strip().splitlines() or ["pip-audit said nothing"])[-1][:200]) from None
+        raise NoAnswerError(
+            (done.stderr.strip().splitlines() or ["pip-audit said nothing"])[-1][:200]
+        ) from None
     return dependencies
 
 

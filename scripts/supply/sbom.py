@@ -1,9 +1,12 @@
-"""`make sbom`: a bill of materials (CycloneDX, JSON) of what the package needs where it is used, from the lock file.
+"""`make sbom`.
 
-It holds the packages that the project's dependencies and its extras lead to, with the versions and hashes of
-`requirements.lock`, for every system; tools of development are not in it. The extras `train` and `ray` are in
-`requirements-train.lock` and in no bill: torch comes in a build of the user's choice.
-The same lock gives the same bytes, so two bills can be compared.
+A bill of materials (CycloneDX, JSON) of what the package needs where it is used, from the lock
+file.
+
+It holds the packages that the project's dependencies and its extras lead to, with the versions and
+hashes of `requirements.lock`, for every system; tools of development are not in it. The extras
+`train` and `ray` are in `requirements-train.lock` and in no bill: torch comes in a build of the
+user's choice. The same lock gives the same bytes, so two bills can be compared.
 """
 
 from __future__ import annotations
@@ -36,16 +39,28 @@ def main(out: Path, *options: str) -> int:
         lock.write_text("".join(blocks[name] for name in used), encoding="utf-8")
         out.parent.mkdir(parents=True, exist_ok=True)
         command = [sys.executable, "-W", "ignore", "-m", "cyclonedx_py", "requirements", str(lock)]
-        command += ["--pyproject", str(ROOT / "pyproject.toml"), "--output-reproducible", "--of", "JSON", *options]
+        command += [
+            "--pyproject",
+            str(ROOT / "pyproject.toml"),
+            "--output-reproducible",
+            "--of",
+            "JSON",
+            *options,
+        ]
         command += ["--output-file", str(out)]
         subprocess.run(command, check=True)
-    print(f"sbom: {len(used)} of {len(blocks)} packages of requirements.lock are in {out}", file=sys.stderr)
+    print(
+        f"sbom: {len(used)} of {len(blocks)} packages of requirements.lock are in {out}",
+        file=sys.stderr,
+    )
     return 0
 
 
 def project() -> dict[str, Any]:
     """Return what `pyproject.toml` says of the package."""
-    found: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    found: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))[
+        "project"
+    ]
     return found
 
 
@@ -66,13 +81,16 @@ def needed(blocks: Mapping[str, str]) -> list[str]:
 def leads_to(name: str, extras: Iterable[str]) -> Iterable[tuple[str, frozenset[str]]]:
     """What a package needs with these extras, each with the extras that are asked of it.
 
-    Conditions on the system and on Python are left out. What is not installed here, as it is for another system, says
-    nothing of what it needs.
+    Conditions on the system and on Python are left out. What is not installed here, as it is for
+    another system, says nothing of what it needs.
     """
     lines: list[str] = []
     if name == NAME:  # not what is installed: that may be older
         optional = project()["optional-dependencies"]
-        lines = [*project()["dependencies"], *(each for extra in extras for each in optional[extra])]
+        lines = [
+            *project()["dependencies"],
+            *(each for extra in extras for each in optional[extra]),
+        ]
     else:
         with suppress(PackageNotFoundError):
             lines = requires(name) or []

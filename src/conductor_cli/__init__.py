@@ -1,7 +1,9 @@
-"""conductor: a small local model plans how a team of models answers a question; this runs and shows it.
+"""conductor: a small local model plans how a team of models answers a question.
 
-The Python API is `open`, `open_async`, `replay` and `load_trace`; docs/python.md explains it. The layers, each
-importing only those below it (checked by import-linter):
+This runs and shows it.
+
+The Python API is `open`, `open_async`, `replay` and `load_trace`; docs/python.md explains it. The
+layers, each importing only those below it (checked by import-linter):
 
     cli | plugins              declares options, calls app or server, and prints; a model of other harnesses
     server                     the orchestra for other programs

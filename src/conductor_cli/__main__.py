@@ -6,7 +6,10 @@ import sys
 
 
 def main() -> None:
-    """Run the command line. Ctrl-C ends it in silence, also while its modules are being imported."""
+    """Run the command line.
+
+    Ctrl-C ends it in silence, also while its modules are being imported.
+    """
     try:
         _answer_or_start()
     except KeyboardInterrupt:
@@ -14,7 +17,10 @@ def main() -> None:
 
 
 def _answer_or_start() -> None:
-    """Answer what a shell waits for, the version and a completion, before Typer is loaded; start any other command."""
+    """Answer what a shell waits for, the version and a completion, before Typer is loaded.
+
+    Start any other command.
+    """
     words = sys.argv[1:]
     if words == ["--version"] and sys.stdout is not None:
         from conductor_cli import __version__

@@ -27,7 +27,10 @@ def test_a_run_is_iterated_answered_stored_and_replayed(stage: Stage) -> None:
 
 
 def test_the_answer_alone_runs_the_question(stage: Stage) -> None:
-    """Who reads only the answer need not iterate; several questions may be asked of one conductor."""
+    """Who reads only the answer need not iterate.
+
+    Several questions may be asked of one conductor.
+    """
     with conductor_cli.open(workers=["alpha"], store=False) as conductor:
         assert [conductor.ask(text).answer for text in ("One?", "Two?")] == ["alpha answers"] * 2
     with pytest.raises(UsageError):
@@ -35,7 +38,10 @@ def test_the_answer_alone_runs_the_question(stage: Stage) -> None:
 
 
 def test_a_failed_run_has_an_error_value(stage: Stage) -> None:
-    """A run that fails raises nothing by itself; the error is a value, and an exception where one is wanted."""
+    """A run that fails raises nothing by itself.
+
+    The error is a value, and an exception where one is wanted.
+    """
     stage.models["alpha"] = refuses(401)
     with conductor_cli.open(workers=["alpha"]) as conductor:
         run = conductor.ask("How many?")
@@ -106,13 +112,17 @@ def test_files_system_text_and_schema_go_with_a_question(stage: Stage, tmp_path:
     note.write_text("the text of the note")
     stage.models["alpha"] = says('{"n": 1}')
     with conductor_cli.open() as conductor:
-        run = conductor.ask("How many?", files=[note], system="Be brief.", schema={"type": "object"})
+        run = conductor.ask(
+            "How many?", files=[note], system="Be brief.", schema={"type": "object"}
+        )
         assert run.answer == '{"n": 1}'
     assert run.trace.question.system == "Be brief."
     assert "the text of the note" in str([seen.json for seen in stage.asked("alpha")])
 
 
-def test_a_directory_in_files_follows_no_link_and_sends_no_secret(stage: Stage, tmp_path: Path) -> None:
+def test_a_directory_in_files_follows_no_link_and_sends_no_secret(
+    stage: Stage, tmp_path: Path
+) -> None:
     (tmp_path / "key.txt").write_text("OUTSIDE")
     place = tmp_path / "place"
     place.mkdir()

@@ -1,4 +1,7 @@
-"""The text of a PDF: page by page, by a child process; bombs, damage and passwords end in a word, soon."""
+"""The text of a PDF: page by page, by a child process.
+
+Bombs, damage and passwords end in a word, soon.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,12 @@ from tests.media_files import pdf, pdf_of, stream
 
 def test_each_page_has_a_line_before_it() -> None:
     found = read_pdf(pdf("One", "Two"))
-    assert (found.text, found.pages, found.read, found.problem) == ("[page 1]\nOne\n[page 2]\nTwo", 2, 2, "")
+    assert (found.text, found.pages, found.read, found.problem) == (
+        "[page 1]\nOne\n[page 2]\nTwo",
+        2,
+        2,
+        "",
+    )
 
 
 def test_a_document_without_text_has_none() -> None:
@@ -24,7 +32,9 @@ def test_a_document_without_text_has_none() -> None:
 
 def _zeros(megabytes: int) -> bytes:
     compressor = zlib.compressobj(1)
-    return b"".join(compressor.compress(bytes(10**6)) for _ in range(megabytes)) + compressor.flush()
+    return (
+        b"".join(compressor.compress(bytes(10**6)) for _ in range(megabytes)) + compressor.flush()
+    )
 
 
 @pytest.mark.parametrize("twice", [False, True])
@@ -38,10 +48,14 @@ def test_a_stream_that_unpacks_to_hundreds_of_megabytes_is_not_unpacked(twice: b
     assert (found.problem, found.text) == ("memory", "")
 
 
-@pytest.mark.parametrize(("part", "instead"), [
-    (b"/Type /Catalog", b"/Type /Catalog /X " + b"<< /A " * 50_000 + b"1" + b" >>" * 50_000),
-    (b"/Kids [4 0 R]", b"/Kids [2 0 R]"),
-], ids=["nested deeply", "pages in a loop"])  # fmt: skip
+@pytest.mark.parametrize(
+    ("part", "instead"),
+    [
+        (b"/Type /Catalog", b"/Type /Catalog /X " + b"<< /A " * 50_000 + b"1" + b" >>" * 50_000),
+        (b"/Kids [4 0 R]", b"/Kids [2 0 R]"),
+    ],
+    ids=["nested deeply", "pages in a loop"],
+)
 def test_a_structure_that_never_ends_is_damage(part: bytes, instead: bytes) -> None:
     assert read_pdf(pdf("x").replace(part, instead)).problem == "damaged"
 
@@ -51,7 +65,9 @@ def test_a_document_that_takes_too_long_is_given_up() -> None:
 
 
 @pytest.mark.parametrize(("password", "problem"), [("secret", "encrypted"), ("", "")])
-def test_an_empty_password_opens_a_document_and_another_does_not(password: str, problem: str) -> None:
+def test_an_empty_password_opens_a_document_and_another_does_not(
+    password: str, problem: str
+) -> None:
     """Most encrypted documents only ask readers not to print."""
     from pypdf import PdfWriter
 

@@ -1,4 +1,6 @@
-"""Which model plans, how it is described, adapters without a model file, and the questions that the demo is asked."""
+"""Which model plans, how it is described, adapters without a model file, and the questions that the
+demo is asked.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,9 @@ from tests.tiny_gguf import lora
 
 
 @pytest.mark.parametrize("conductor", ["http://127.0.0.1:9/v1#m", "openai/gpt-9", "alpha"])
-def test_an_adapter_for_a_model_that_is_not_a_file_is_refused(stage: Stage, tmp_path: Path, conductor: str) -> None:
+def test_an_adapter_for_a_model_that_is_not_a_file_is_refused(
+    stage: Stage, tmp_path: Path, conductor: str
+) -> None:
     """The adapter is not silently ignored: no model is called, and the hint says what to do."""
     adapter = lora(tmp_path / "lora.gguf")
     told = (f"the planner is {conductor}", "conductor config set conductor.adapter default")
@@ -24,9 +28,15 @@ def test_an_adapter_for_a_model_that_is_not_a_file_is_refused(stage: Stage, tmp_
 
 @pytest.mark.parametrize(
     ("damage", "said"),
-    [("gone", "there is no file"), ("text", "is not a GGUF file"), ("model", "is not a LoRA adapter")],
+    [
+        ("gone", "there is no file"),
+        ("text", "is not a GGUF file"),
+        ("model", "is not a LoRA adapter"),
+    ],
 )
-def test_the_error_names_the_bad_adapter(stage: Stage, tiny: Path, tmp_path: Path, damage: str, said: str) -> None:
+def test_the_error_names_the_bad_adapter(
+    stage: Stage, tiny: Path, tmp_path: Path, damage: str, said: str
+) -> None:
     adapter = tmp_path / "lora.gguf"
     if damage != "gone":
         adapter.write_bytes(tiny.read_bytes() if damage == "model" else b"Dear sir or madam,\n")
@@ -39,8 +49,12 @@ def test_the_error_names_the_bad_adapter(stage: Stage, tiny: Path, tmp_path: Pat
 
 
 def test_a_trace_names_the_conductor_as_the_model_store_does(stage: Stage, tiny: Path) -> None:
-    """The trace has the name of the stored model and the hash of its file, whatever the file is called."""
-    stage.config.write_text(stage.config.read_text().replace("[conductor]\nmodel", "[conductor]\n#"))
+    """The trace has the name of the stored model and the hash of its file, whatever the file is
+    called.
+    """
+    stage.config.write_text(
+        stage.config.read_text().replace("[conductor]\nmodel", "[conductor]\n#")
+    )
     stage.ok("model", "import", tiny, "--name", "mine", "--use")
     done = stage.inside("ask", "Why?", "--seed", "3", "--format", "json")
     assert done.json["conductor"].startswith("mine sha256-ends:")
@@ -48,7 +62,9 @@ def test_a_trace_names_the_conductor_as_the_model_store_does(stage: Stage, tiny:
 
 
 @pytest.mark.parametrize("name", ["conductor.model", "conductor.adapter"])
-def test_a_file_is_stored_in_a_setting_by_its_whole_path(stage: Stage, tiny: Path, name: str) -> None:
+def test_a_file_is_stored_in_a_setting_by_its_whole_path(
+    stage: Stage, tiny: Path, name: str
+) -> None:
     """A setting applies in every directory; a value that names no file is stored unchanged."""
     (stage.home / "my.gguf").symlink_to(tiny)
     stage.ok("config", "set", name, "my.gguf", cwd=stage.home)
@@ -59,10 +75,16 @@ def test_a_file_is_stored_in_a_setting_by_its_whole_path(stage: Stage, tiny: Pat
 
 
 def test_a_url_without_a_model_says_which_model_plans(stage: Stage) -> None:
-    """In a pipe, in JSON, in the trace and in the list: the first chat model, and how to choose another."""
+    """In a pipe, in JSON, in the trace and in the list.
+
+    The first chat model, and how to choose another.
+    """
     stage.configure(workers=("beta",), conductor=stage.url)
     stage.models["alpha"] = says("beta | - | Answer it.")
-    said = f"alpha plans: it is the first chat model that {stage.url} lists; to choose another: --conductor URL#MODEL"
+    said = (
+        f"alpha plans: it is the first chat model that {stage.url} lists; to choose another: "
+        "--conductor URL#MODEL"
+    )
     done = stage.inside("ask", "How many?")
     assert (done.code, done.out, done.err) == (0, "beta answers\n", f"conductor: note: {said}\n")
     data = stage.inside("ask", "How many?", "--format", "json").json
@@ -76,7 +98,10 @@ def test_a_url_without_a_model_says_which_model_plans(stage: Stage) -> None:
 
 
 def test_a_url_with_a_model_needs_no_word(stage: Stage) -> None:
-    """The user chose it, on the command line or in the settings; the server is not asked which models it has."""
+    """The user chose it, on the command line or in the settings.
+
+    The server is not asked which models it has.
+    """
     stage.configure(workers=("beta",), conductor=f"{stage.url}#planner")
     stage.plan = "beta | - | Answer it."
     for more in ((), ("--conductor", f"{stage.url}#planner")):
@@ -86,19 +111,32 @@ def test_a_url_with_a_model_needs_no_word(stage: Stage) -> None:
 
 @pytest.mark.parametrize("named", ["alpha", "url", "url#alpha"])
 def test_a_planner_that_is_also_a_worker_is_called_so(stage: Stage, named: str) -> None:
-    """By its name, or by the same address and model; and nobody is called so who only has the same address."""
+    """By its name, or by the same address and model.
+
+    And nobody is called so who only has the same address.
+    """
     stage.models["alpha"] = says("beta | - | Answer it.")
     conductor = named.replace("url", stage.url)
     done = stage.inside("ask", "How many?", "--conductor", conductor, "--progress", "plain")
     assert "openai-compatible/alpha (also the worker alpha) plans, auto, 2 workers" in done.err
-    assert ("alpha plans, and is also the worker alpha: it is the first" in done.err) == (named == "url")
-    assert "openai-compatible/alpha (also the worker alpha), profile" in stage.inside("trace", "show").out
-    other = stage.inside("ask", "How many?", "--format", "json", "--conductor", f"{stage.url}#planner")
+    assert ("alpha plans, and is also the worker alpha: it is the first" in done.err) == (
+        named == "url"
+    )
+    assert (
+        "openai-compatible/alpha (also the worker alpha), profile"
+        in stage.inside("trace", "show").out
+    )
+    other = stage.inside(
+        "ask", "How many?", "--format", "json", "--conductor", f"{stage.url}#planner"
+    )
     assert other.json["planner_worker"] is None
 
 
 def test_a_server_that_does_not_answer_has_no_model_to_name(stage: Stage) -> None:
-    assert "plans:" not in stage.ends(5, "ask", "How many?", "--conductor", "http://127.0.0.1:9/v1").err
+    assert (
+        "plans:"
+        not in stage.ends(5, "ask", "How many?", "--conductor", "http://127.0.0.1:9/v1").err
+    )
 
 
 def test_a_worker_without_a_model_of_its_own_is_named_by_its_preset(stage: Stage) -> None:
@@ -109,24 +147,34 @@ def test_a_worker_without_a_model_of_its_own_is_named_by_its_preset(stage: Stage
     done = stage.inside("ask", "How many?", "--format", "jsonl")
     asked = stage.asked("planner")[0].json["messages"][0]["content"]
     assert "big: gpt-6.1-sol (general purpose, reasoning, very long texts)" in asked
-    assert {item["name"]: item["model"] for item in done.events[0]["pool"]["workers"]}["big"] == "gpt-6.1-sol"
+    assert {item["name"]: item["model"] for item in done.events[0]["pool"]["workers"]}[
+        "big"
+    ] == "gpt-6.1-sol"
 
 
-@pytest.mark.parametrize(("conductor", "hint"), [
-    ("127.0.0.1:8080/v1", "did you mean http://127.0.0.1:8080/v1?"),
-    ("qwen2.5-7b-q4km", "did you mean qwen2.5-7b-q4_k_m?"),
-    ("alhpa", "did you mean alpha?"),
-    ("zzz", "conductor model list, "),
-    ("openai", "did you mean openai/gpt-"),
-])  # fmt: skip
-def test_an_unknown_model_is_answered_with_what_was_probably_meant(stage: Stage, conductor: str, hint: str) -> None:
+@pytest.mark.parametrize(
+    ("conductor", "hint"),
+    [
+        ("127.0.0.1:8080/v1", "did you mean http://127.0.0.1:8080/v1?"),
+        ("qwen2.5-7b-q4km", "did you mean qwen2.5-7b-q4_k_m?"),
+        ("alhpa", "did you mean alpha?"),
+        ("zzz", "conductor model list, "),
+        ("openai", "did you mean openai/gpt-"),
+    ],
+)
+def test_an_unknown_model_is_answered_with_what_was_probably_meant(
+    stage: Stage, conductor: str, hint: str
+) -> None:
     """A URL without its scheme, a stored or known model, a worker; else where to look."""
     done = stage.fails(5, "ask", "Why?", "--conductor", conductor)
     assert done.err.splitlines()[1].strip().startswith(hint)
 
 
 def test_each_seed_asks_questions_of_its_own() -> None:
-    """Twenty sets of 500 share no question. A set is always complete and has none twice; more are refused."""
+    """Twenty sets of 500 share no question.
+
+    A set is always complete and has none twice; more are refused.
+    """
     sets = [held_out_cases(500, seed) for seed in range(20)]
     assert [case.id for case in sets[0][:2]] == ["test-0-0001", "test-0-0002"]
     assert len({case.question for cases in sets for case in cases}) == 10_000

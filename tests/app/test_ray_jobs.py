@@ -70,7 +70,9 @@ def test_all_nodes_together_spend_no_cent_too_much(tmp_path: Path) -> None:
     async def asked() -> list[Any]:
         nodes = [_Node(opener, actor) for _ in range(3)]
         rows = [pickle.dumps(number) for number in range(8)]
-        batches = await asyncio.gather(*(node({"number": list(range(8)), "row": rows}) for node in nodes))
+        batches = await asyncio.gather(
+            *(node({"number": list(range(8)), "row": rows}) for node in nodes)
+        )
         for node in nodes:
             assert node._beating is not None
             node._beating.cancel()
@@ -81,7 +83,10 @@ def test_all_nodes_together_spend_no_cent_too_much(tmp_path: Path) -> None:
     assert Decimal("6.5") < read_spent(record)[0] <= Decimal("7.5")
     whole = [result for result in results if isinstance(result, Result)]
     assert whole
-    assert all(result is None or isinstance(result, Result) or result.reason == "limit_cost_all" for result in results)
+    assert all(
+        result is None or isinstance(result, Result) or result.reason == "limit_cost_all"
+        for result in results
+    )
 
 
 def test_what_a_dead_node_has_reserved_counts_as_spent() -> None:

@@ -1,4 +1,7 @@
-"""A batch that several machines work on: each question is asked once, and each machine has every answer."""
+"""A batch that several machines work on.
+
+Each question is asked once, and each machine has every answer.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +29,8 @@ from tests.state.conftest import postgres
 
 __all__ = ["postgres"]
 
-COUNT, EACH = 53, 5
+COUNT = 53
+EACH = 5
 Ask = Callable[[BatchItem], Awaitable[Asked]]
 
 
@@ -38,13 +42,19 @@ def small_shards(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class Machine:
-    """A machine with its own files and its own connection. `asked` are the ids that it has asked."""
+    """A machine with its own files and its own connection.
+
+    `asked` are the ids that it has asked.
+    """
 
     def __init__(self, place: Path, url: str) -> None:
         place.mkdir()
-        self.answers, self.database = place / "a.jsonl", Database(url)
+        self.answers = place / "a.jsonl"
+        self.database = Database(url)
         self.source = place / "q.jsonl"
-        self.source.write_text("".join(f'{{"id": "q{n}", "question": "{n}?"}}\n' for n in range(COUNT)))
+        self.source.write_text(
+            "".join(f'{{"id": "q{n}", "question": "{n}?"}}\n' for n in range(COUNT))
+        )
         self.asked = list[str]()
         self.limit: Decimal | None = None
         self.locks = place / "locks"
@@ -65,14 +75,21 @@ class Machine:
             shards = SharedBatch(self.database, key, -(-COUNT // EACH))
             async with SharedItems(batch, shards, budget, lambda _: None).kept() as shared:
                 return await run_batch(
-                    batch, answer, shared=shared, parallel=parallel, budget=budget, tell=lambda _: None
+                    batch,
+                    answer,
+                    shared=shared,
+                    parallel=parallel,
+                    budget=budget,
+                    tell=lambda _: None,
                 )
 
     @property
     def ids(self) -> Counter[str]:
         """The ids in its files."""
         paths = [path for path in (self.answers, failed_path(self.answers)) if path.exists()]
-        return Counter(json.loads(line)["id"] for path in paths for line in path.read_text().splitlines())
+        return Counter(
+            json.loads(line)["id"] for path in paths for line in path.read_text().splitlines()
+        )
 
 
 def said(item: BatchItem) -> Asked:
@@ -95,7 +112,9 @@ def machines(tmp_path: Path, postgres: Cluster) -> Iterator[list[Machine]]:
         each.database.close()
 
 
-def test_each_question_is_asked_once_and_every_machine_has_all_answers(machines: list[Machine]) -> None:
+def test_each_question_is_asked_once_and_every_machine_has_all_answers(
+    machines: list[Machine],
+) -> None:
 
     async def all_at_once() -> None:
         assert await asyncio.gather(*(each.work() for each in machines)) == [None] * 3
@@ -105,13 +124,18 @@ def test_each_question_is_asked_once_and_every_machine_has_all_answers(machines:
     assert all(each.asked for each in machines)
     for each in machines:
         assert each.ids == ALL
-        assert [json.loads(line)["id"] for line in failed_path(each.answers).read_text().splitlines()] == ["q13"]
+        assert [
+            json.loads(line)["id"] for line in failed_path(each.answers).read_text().splitlines()
+        ] == ["q13"]
 
 
 def test_what_a_killed_machine_had_is_asked_by_another_and_it_asks_nothing_when_it_is_back(
     machines: list[Machine],
 ) -> None:
-    """Its lease has to run out first; lines that it has written are sent by it, and not asked again there."""
+    """Its lease has to run out first.
+
+    Lines that it has written are sent by it, and not asked again there.
+    """
     one, two, _ = machines
 
     async def killed() -> None:
@@ -132,9 +156,13 @@ def test_what_a_killed_machine_had_is_asked_by_another_and_it_asks_nothing_when_
                 await task
 
     asyncio.run(killed())
-    two.database.call("UPDATE conductor_shards SET until = now() - interval '1 s' WHERE answers IS NULL")
+    two.database.call(
+        "UPDATE conductor_shards SET until = now() - interval '1 s' WHERE answers IS NULL"
+    )
     assert asyncio.run(two.work()) is None
-    assert Counter(two.asked) == ALL - Counter(f"q{n}" for n in range(EACH)), "the first shard had been sent"
+    assert Counter(two.asked) == ALL - Counter(f"q{n}" for n in range(EACH)), (
+        "the first shard had been sent"
+    )
     assert two.ids == ALL
     asked = len(one.asked)
     assert asyncio.run(one.work()) is None
@@ -156,12 +184,16 @@ def test_lines_of_an_earlier_process_are_sent_without_asking_again(machines: lis
 def test_a_machine_that_is_late_counts_its_own_answers_once(
     machines: list[Machine], monkeypatch: pytest.MonkeyPatch, renews: bool
 ) -> None:
-    """Another one has taken its shard meanwhile: it asks no more of it once it knows, and has no question twice."""
+    """Another one has taken its shard meanwhile.
+
+    It asks no more of it once it knows, and has no question twice.
+    """
     monkeypatch.setattr(shared_batch, "RENEW_SECONDS", 0.05 if renews else 60)
     one, two, _ = machines
 
     async def late() -> None:
-        begun, goes_on = asyncio.Event(), asyncio.Event()
+        begun = asyncio.Event()
+        goes_on = asyncio.Event()
 
         async def slow(item: BatchItem) -> Asked:
             if len(one.asked) == 3:
@@ -203,9 +235,13 @@ def test_a_machine_that_slept_for_longer_than_it_had_a_shard_asks_nothing_twice(
     assert (two.ids, two.asked) == (ALL, [])
 
 
-def test_a_shard_that_looks_free_is_asked_once(machines: list[Machine], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_shard_that_looks_free_is_asked_once(
+    machines: list[Machine], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """While its last question is asked, its questions are read again, or it is sent."""
-    one, finish, read = machines[0], SharedBatch.finish, SharedItems._read
+    one = machines[0]
+    finish = SharedBatch.finish
+    read = SharedItems._read
 
     def late(work: Callable[[], object]) -> object:
         one.database.call("UPDATE conductor_shards SET until = '-infinity' WHERE answers IS NULL")
@@ -239,7 +275,11 @@ def test_what_others_have_spent_counts_before_anything_is_asked(machines: list[M
 
 
 @pytest.mark.parametrize(
-    "failure", [Failure(kind="key", message="refused"), Failure(kind="unreachable", message="away", reason="state")]
+    "failure",
+    [
+        Failure(kind="key", message="refused"),
+        Failure(kind="unreachable", message="away", reason="state"),
+    ],
 )
 def test_a_failure_that_says_nothing_about_questions_frees_them_for_others(
     machines: list[Machine], failure: Failure
@@ -261,7 +301,9 @@ def test_a_database_that_is_away_stops_the_batch_and_loses_nothing(machines: lis
 
     async def cut_off(item: BatchItem) -> Asked:
         if item.id == "q6":
-            await asyncio.to_thread(one.database.call, "ALTER TABLE conductor_shards RENAME TO elsewhere")
+            await asyncio.to_thread(
+                one.database.call, "ALTER TABLE conductor_shards RENAME TO elsewhere"
+            )
         return said(item)
 
     stopped = asyncio.run(one.work(cut_off, parallel=1))
@@ -269,6 +311,8 @@ def test_a_database_that_is_away_stops_the_batch_and_loses_nothing(machines: lis
     assert stopped.reason == "state"
     assert one.ids == Counter(f"q{n}" for n in range(10)), "the shard that it had is done"
     one.database.call("ALTER TABLE elsewhere RENAME TO conductor_shards")
-    one.database.call("UPDATE conductor_shards SET until = now() - interval '1 s' WHERE answers IS NULL")
+    one.database.call(
+        "UPDATE conductor_shards SET until = now() - interval '1 s' WHERE answers IS NULL"
+    )
     assert asyncio.run(one.work()) is None
     assert (one.ids, Counter(one.asked)) == (ALL, ALL)

@@ -1,4 +1,7 @@
-"""Telemetry over real runs: the SDK's in-memory exporter, and a receiver of OTLP over HTTP on this machine."""
+"""Telemetry over real runs.
+
+The SDK's in-memory exporter, and a receiver of OTLP over HTTP on this machine.
+"""
 
 from __future__ import annotations
 
@@ -32,16 +35,21 @@ def _forget(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     telemetry._provider_for.cache_clear()
 
 
-@pytest.mark.parametrize(("environ", "traces"), [
-    ({}, ()),
-    ({"OTEL_EXPORTER_OTLP_ENDPOINT": "http://a"}, ("otlp",)),
-    ({"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": "http://a"}, ("otlp",)),
-    ({"OTEL_EXPORTER_OTLP_METRICS_ENDPOINT": "http://a", "OTEL_METRICS_EXPORTER": "otlp"}, ()),
-    ({"OTEL_TRACES_EXPORTER": "console, otlp"}, ("console", "otlp")),
-    ({"OTEL_TRACES_EXPORTER": "none", "OTEL_EXPORTER_OTLP_ENDPOINT": "http://a"}, ()),
-    ({"OTEL_SDK_DISABLED": "true", "OTEL_EXPORTER_OTLP_ENDPOINT": "http://a"}, ()),
-])  # fmt: skip
-def test_only_a_named_exporter_switches_it_on(environ: dict[str, str], traces: tuple[str, ...]) -> None:
+@pytest.mark.parametrize(
+    ("environ", "traces"),
+    [
+        ({}, ()),
+        ({"OTEL_EXPORTER_OTLP_ENDPOINT": "http://a"}, ("otlp",)),
+        ({"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": "http://a"}, ("otlp",)),
+        ({"OTEL_EXPORTER_OTLP_METRICS_ENDPOINT": "http://a", "OTEL_METRICS_EXPORTER": "otlp"}, ()),
+        ({"OTEL_TRACES_EXPORTER": "console, otlp"}, ("console", "otlp")),
+        ({"OTEL_TRACES_EXPORTER": "none", "OTEL_EXPORTER_OTLP_ENDPOINT": "http://a"}, ()),
+        ({"OTEL_SDK_DISABLED": "true", "OTEL_EXPORTER_OTLP_ENDPOINT": "http://a"}, ()),
+    ],
+)
+def test_only_a_named_exporter_switches_it_on(
+    environ: dict[str, str], traces: tuple[str, ...]
+) -> None:
     assert exporter_names(environ) == traces
     assert watch_run() is None
 
@@ -52,7 +60,8 @@ def sdk() -> tuple[Any, Any]:
     from opentelemetry.sdk.trace.export import SimpleSpanProcessor
     from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-    spans, provider = InMemorySpanExporter(), trace.TracerProvider()
+    spans = InMemorySpanExporter()
+    provider = trace.TracerProvider()
     provider.add_span_processor(SimpleSpanProcessor(spans))
     return provider, spans
 
@@ -79,8 +88,16 @@ def sent(path: Path, *, texts: bool = False) -> list[Any]:
 
 def tokens_of(spans: list[Any]) -> int:
     """The tokens of all calls; a call that is a nested run stands for those inside it."""
-    outer = {span.parent.span_id for span in spans if span.parent and span.name.startswith("invoke_workflow")}
-    calls = [span for span in spans if span.name.startswith("chat ") and span.context.span_id not in outer]
+    outer = {
+        span.parent.span_id
+        for span in spans
+        if span.parent and span.name.startswith("invoke_workflow")
+    }
+    calls = [
+        span
+        for span in spans
+        if span.name.startswith("chat ") and span.context.span_id not in outer
+    ]
     kinds = ("gen_ai.usage.input_tokens", "gen_ai.usage.output_tokens")
     return sum(span.attributes.get(kind, 0) for span in calls for kind in kinds)
 
@@ -92,12 +109,18 @@ def used(run: list[ev.Event]) -> int:
         if isinstance(event, ev.NestedEvent):
             nested.setdefault(event.step, []).append(event.event)
     calls = (ev.PlanRejected, ev.PlanReady, ev.StepFailed, ev.StepStopped, ev.StepFinished)
-    own = [event for event in run if isinstance(event, calls) and getattr(event, "step", 0) not in nested]
+    own = [
+        event
+        for event in run
+        if isinstance(event, calls) and getattr(event, "step", 0) not in nested
+    ]
     return sum(event.usage.tokens for event in own) + sum(map(used, nested.values()))
 
 
 @pytest.mark.parametrize("path", TRACES, ids=lambda path: path.stem)
-def test_each_span_is_inside_its_parent_and_no_token_is_lost(path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_each_span_is_inside_its_parent_and_no_token_is_lost(
+    path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     """Nested runs too, whose events are timed from their own beginning. No text is among it all."""
     spans = sent(path)
     found = {span.context.span_id: span for span in spans}
@@ -108,20 +131,26 @@ def test_each_span_is_inside_its_parent_and_no_token_is_lost(path: Path, caplog:
             assert parent.start_time <= span.start_time <= span.end_time <= parent.end_time
     assert tokens_of(spans) == used(events(path))
     names = {name for span in spans for name in span.attributes}
-    assert not [name for name in names if "messages" in name or name.endswith(("arguments", "result"))]
+    assert not [
+        name for name in names if "messages" in name or name.endswith(("arguments", "result"))
+    ]
     assert any("gen_ai.input.messages" in span.attributes for span in sent(path, texts=True))
     assert not caplog.records
 
 
 def test_a_failed_attempt_says_why_and_its_step_goes_on() -> None:
     spans = sent(FOLDER / "retry.jsonl")
-    failed = next(span for span in spans if span.name.startswith("chat") and "error.type" in span.attributes)
+    failed = next(
+        span for span in spans if span.name.startswith("chat") and "error.type" in span.attributes
+    )
     step = next(span for span in spans if span.context.span_id == failed.parent.span_id)
     assert step.name.startswith("invoke_agent")
     assert "error.type" not in step.attributes
 
 
-def test_a_run_is_a_tree_of_spans_with_tokens(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_is_a_tree_of_spans_with_tokens(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A program's own provider gets run, plan, steps and attempts, each below the right one."""
     spans = in_memory(monkeypatch)
     stage.plan = TWO
@@ -135,12 +164,22 @@ def test_a_run_is_a_tree_of_spans_with_tokens(stage: Stage, monkeypatch: pytest.
         return f"{path(above)} / {span.name}" if above is not None else span.name
 
     root = "invoke_workflow conductor"
-    planner = next(span.name for span in found.values() if span.attributes.get("gen_ai.provider.name") == "conductor")
-    assert sorted(map(path, found.values())) == sorted([
-        root, f"{root} / plan", f"{root} / plan / {planner}",
-        f"{root} / invoke_agent alpha", f"{root} / invoke_agent alpha / chat alpha",
-        f"{root} / invoke_agent beta", f"{root} / invoke_agent beta / chat beta",
-    ])  # fmt: skip
+    planner = next(
+        span.name
+        for span in found.values()
+        if span.attributes.get("gen_ai.provider.name") == "conductor"
+    )
+    assert sorted(map(path, found.values())) == sorted(
+        [
+            root,
+            f"{root} / plan",
+            f"{root} / plan / {planner}",
+            f"{root} / invoke_agent alpha",
+            f"{root} / invoke_agent alpha / chat alpha",
+            f"{root} / invoke_agent beta",
+            f"{root} / invoke_agent beta / chat beta",
+        ]
+    )
     top = next(span for span in found.values() if span.name == root)
     assert top.attributes["conductor.run.id"] == run.id
     assert top.attributes["gen_ai.usage.input_tokens"] == run.usage.tokens_in
@@ -170,14 +209,22 @@ def test_a_collector_is_sent_spans_and_texts_where_they_are_asked_for(
         provider.shutdown()
     assert {seen.path for seen in collector.requests} == {"/v1/traces"}
     data = collector.requests[-1].body
-    request = service.ExportTraceServiceRequest.FromString(gzip.decompress(data) if data[:2] == b"\x1f\x8b" else data)
+    request = service.ExportTraceServiceRequest.FromString(
+        gzip.decompress(data) if data[:2] == b"\x1f\x8b" else data
+    )
     (resource,) = request.resource_spans
-    assert {each.key: each.value.string_value for each in resource.resource.attributes}["service.name"] == "conductor"
-    found = [said in str(request) for said in ("How many?", "the key is ", "sk-a-key-that-was-read")]
+    assert {each.key: each.value.string_value for each in resource.resource.attributes}[
+        "service.name"
+    ] == "conductor"
+    found = [
+        said in str(request) for said in ("How many?", "the key is ", "sk-a-key-that-was-read")
+    ]
     assert found == [True, True, False]
 
 
-def test_a_fault_of_telemetry_does_not_stop_a_run(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_fault_of_telemetry_does_not_stop_a_run(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
     in_memory(monkeypatch)
     monkeypatch.setattr(telemetry.RunTelemetry, "_plans", lambda *_: 1 / 0)
     with conductor_cli.open() as conductor:

@@ -1,4 +1,7 @@
-"""What is learned from cases: a router where one is proved, else the best worker; and a file that is checked."""
+"""What is learned from cases: a router where one is proved, else the best worker.
+
+And a file that is checked.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +38,8 @@ WORKERS = ("adder", "coder", "prover")
 @pytest.fixture(scope="module", autouse=True)
 def quick() -> Iterator[None]:
     """Few generations; and the model reads little of a question, and each question once."""
-    read, states = engine.Encoder.encode, dict[str, Any]()
+    read = engine.Encoder.encode
+    states = dict[str, Any]()
 
     def encode(encoder: engine.Encoder, text: str) -> Any:
         if text not in states:
@@ -57,12 +61,18 @@ def encoder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def questions(count: int) -> list[Case]:
     draw = random.Random(3)
     return [
-        Case(id=f"c{number}", question=f"{KINDS[number % 3]} of {draw.randint(10, 99)}, and check it.", answer="x")
+        Case(
+            id=f"c{number}",
+            question=f"{KINDS[number % 3]} of {draw.randint(10, 99)}, and check it.",
+            answer="x",
+        )
         for number in range(count)
     ]
 
 
-def answered(cases: list[Case], right: Callable[[str, int], bool], planned: float = 0.0) -> Iterator[CaseOutcome]:
+def answered(
+    cases: list[Case], right: Callable[[str, int], bool], planned: float = 0.0
+) -> Iterator[CaseOutcome]:
     draw = random.Random(5)
     for number, case in enumerate(cases):
         for worker in WORKERS:
@@ -74,8 +84,13 @@ def answered(cases: list[Case], right: Callable[[str, int], bool], planned: floa
 
 
 def by_kind(worker: str, number: int) -> bool:
-    """Each worker can do most of one kind, and the first some of the others, too: it is the best alone."""
-    return (WORKERS.index(worker) == number % 3 and number % 10 > 0) or (worker == "adder" and number % 3 == 1)
+    """Each worker can do most of one kind, and the first some of the others, too.
+
+    It is the best alone.
+    """
+    return (WORKERS.index(worker) == number % 3 and number % 10 > 0) or (
+        worker == "adder" and number % 3 == 1
+    )
 
 
 def tuned(encoder: Path, planned: float = 0.0) -> Tuned:
@@ -99,11 +114,16 @@ def test_planning_is_taken_where_it_is_better_still(encoder: Path) -> None:
 
 
 def test_chance_is_no_gain(encoder: Path) -> None:
-    """Where nobody is better at anything, the best worker is to be asked alone, for ten draws of luck."""
-    cases, ways = questions(80), []
+    """Where nobody is better at anything, the best worker is to be asked alone, for ten draws of
+    luck.
+    """
+    cases = questions(80)
+    ways = []
     for seed in range(10):
         draw = random.Random(seed)
-        ways.append(learn_ways([*answered(cases, lambda *_: draw.random() < 0.5)], cases, encoder, seed).way)  # noqa: B023
+        ways.append(
+            learn_ways([*answered(cases, lambda *_: draw.random() < 0.5)], cases, encoder, seed).way  # noqa: B023
+        )
     assert sum(way == ROUTER for way in ways) <= 1, ways
 
 
@@ -111,7 +131,9 @@ def test_too_few_cases_and_a_single_worker_are_refused(encoder: Path) -> None:
     cases = questions(30)
     with pytest.raises(UsageError, match="30 cases were judged"):
         learn_ways([*answered(cases, by_kind)], cases, encoder, 0)
-    alone = [outcome for outcome in answered(questions(60), by_kind) if outcome.system == "alone:adder"]
+    alone = [
+        outcome for outcome in answered(questions(60), by_kind) if outcome.system == "alone:adder"
+    ]
     with pytest.raises(UsageError, match="each of 1 workers"):
         learn_ways(alone, questions(60), encoder, 0)
 
@@ -120,8 +142,10 @@ def test_the_same_cases_and_seed_give_the_same_head() -> None:
     import numpy as np
 
     draw = np.random.default_rng(1)
-    states, scores = draw.normal(size=(60, 12)), draw.integers(0, 2, size=(60, 3)).astype(float)
-    one, other = fit_head(states, scores, 4), fit_head(states, scores, 4)
+    states = draw.normal(size=(60, 12))
+    scores = draw.integers(0, 2, size=(60, 3)).astype(float)
+    one = fit_head(states, scores, 4)
+    other = fit_head(states, scores, 4)
     assert np.array_equal(one, other)
 
 
@@ -149,17 +173,35 @@ def test_a_router_is_learned_written_and_used(stage: Stage, encoder: Path, tmp_p
     ]
     priced(stage)
     stage.models |= {"alpha": says("from alpha"), "beta": says("from beta")}
-    file, known = written(tmp_path / "cases.jsonl", cases), tmp_path / f"mine{SUFFIX}"
-    command: tuple[str | Path, ...] = ("tune", file, "--encoder", encoder, "-o", known, "--plans", "0", "--yes")
+    file = written(tmp_path / "cases.jsonl", cases)
+    known = tmp_path / f"mine{SUFFIX}"
+    command: tuple[str | Path, ...] = (
+        "tune",
+        file,
+        "--encoder",
+        encoder,
+        "-o",
+        known,
+        "--plans",
+        "0",
+        "--yes",
+    )
     done = stage.ok(*command, "--json").json
     assert (done["way"], done["planner"]) == ("router", str(known))
     assert done["setting"] == f"conductor model use {known}"
     assert "Let the router choose one worker" in stage.ok(*command).out
-    assert len(stage.asked("alpha")) <= 2 * len(cases), "what was answered before is not asked again"
+    assert len(stage.asked("alpha")) <= 2 * len(cases), (
+        "what was answered before is not asked again"
+    )
 
     for kind, answer in kinds.items():
-        assert stage.ok("ask", "--conductor", known, f"{kind} of 55, and check it.").out == f"{answer}\n"
-    assert len(stage.asked("planner")) == len(cases), "the router plans, and no other planner is asked"
+        assert (
+            stage.ok("ask", "--conductor", known, f"{kind} of 55, and check it.").out
+            == f"{answer}\n"
+        )
+    assert len(stage.asked("planner")) == len(cases), (
+        "the router plans, and no other planner is asked"
+    )
     chosen = {"CONDUCTOR_LLM_CONDUCTOR_MODEL": str(known)}
     assert "a router over alpha, beta" in stage.ok("doctor", "--offline", env=chosen).out
 
@@ -168,13 +210,17 @@ LESSON = "Give code to beta."
 
 
 def planner_that_learns(stage: Stage) -> None:
-    """The planner gives everything to alpha, until its prompt has a lesson, which it writes itself when it reflects."""
+    """The planner gives everything to alpha, until its prompt has a lesson, which it writes itself
+    when it reflects.
+    """
 
     async def plan(seen: SeenRequest, wire: Wire) -> None:
         texts = [str(message["content"]) for message in seen.json["messages"]]
         question = texts[-1].rpartition("Question:")[2]
         if "Write better advice" in texts[-1]:
-            assert "The answer is wrong. Expected: from beta" in texts[-1] or "is right" in texts[-1]
+            assert (
+                "The answer is wrong. Expected: from beta" in texts[-1] or "is right" in texts[-1]
+            )
             text = f"It should be:\n```\n{LESSON}\n```"
         elif "Correct what it reads" in texts[-1]:
             text = "```\nalpha: sums\nbeta: code\nnobody: all else\n```"
@@ -187,7 +233,10 @@ def planner_that_learns(stage: Stage) -> None:
 
 
 def alike(count: int) -> list[Case]:
-    """Questions that the small model cannot tell apart: what makes the difference is beyond what it reads."""
+    """Questions that the small model cannot tell apart.
+
+    What makes the difference is beyond what it reads.
+    """
     return [
         Case(id=f"c{number}", question=f"{'same ' * 500}{what} {number}", answer=answer)
         for number in range(count)
@@ -195,12 +244,17 @@ def alike(count: int) -> list[Case]:
     ]
 
 
-def test_a_planner_learns_from_a_scripted_reflection_and_is_used(stage: Stage, encoder: Path, tmp_path: Path) -> None:
+def test_a_planner_learns_from_a_scripted_reflection_and_is_used(
+    stage: Stage, encoder: Path, tmp_path: Path
+) -> None:
     pytest.importorskip("gepa")
     priced(stage)
     planner_that_learns(stage)
-    file, known = written(tmp_path / "cases.jsonl", alike(48)), tmp_path / f"mine{SUFFIX}"
-    done = stage.ok("tune", file, "--encoder", encoder, "-o", known, "--plans", "60", "--yes", "--json").json
+    file = written(tmp_path / "cases.jsonl", alike(48))
+    known = tmp_path / f"mine{SUFFIX}"
+    done = stage.ok(
+        "tune", file, "--encoder", encoder, "-o", known, "--plans", "60", "--yes", "--json"
+    ).json
     assert done["way"] == "conductor-guided", done
     ways = {system["name"]: system["accuracy"]["accuracy"] for system in done["systems"]}
     assert ways["conductor-guided"] == 1.0
@@ -218,13 +272,25 @@ def test_a_planner_learns_from_a_scripted_reflection_and_is_used(stage: Stage, e
     assert f"mine{SUFFIX}" in stage.ok("model", "use", known).out
 
 
-def test_one_limit_holds_for_all_that_tuning_runs(stage: Stage, encoder: Path, tmp_path: Path) -> None:
+def test_one_limit_holds_for_all_that_tuning_runs(
+    stage: Stage, encoder: Path, tmp_path: Path
+) -> None:
     pytest.importorskip("gepa")
     priced(stage)
     planner_that_learns(stage)
     file = written(tmp_path / "cases.jsonl", alike(40))
-    command = ("tune", file, "--encoder", encoder, "-o", tmp_path / f"mine{SUFFIX}", "--yes", "--json")
-    # A run of a worker costs 18 millionths of a dollar, a plan twice that: 160 of them are the evaluation.
+    command = (
+        "tune",
+        file,
+        "--encoder",
+        encoder,
+        "-o",
+        tmp_path / f"mine{SUFFIX}",
+        "--yes",
+        "--json",
+    )
+    # A run of a worker costs 18 millionths of a dollar, a plan twice that: 160 of them are the
+    # evaluation.
     stage.ok(*command, "--max-cost", "0.0050")
     asked = sum(seen.method == "POST" for seen in stage.server.requests)
     assert asked * 18e-6 <= 0.0050
@@ -241,18 +307,23 @@ def test_tuning_spends_no_cent_too_much(stage: Stage, encoder: Path, tmp_path: P
     assert Decimal("4.5") < provider.billed <= Decimal("5.5")
 
 
-BY_HAND = RouterFile(encoder="tiny.gguf", identity="none", workers=WORKERS, weights=((0.0, 1.0),) * len(WORKERS))
+BY_HAND = RouterFile(
+    encoder="tiny.gguf", identity="none", workers=WORKERS, weights=((0.0, 1.0),) * len(WORKERS)
+)
 
 
 @pytest.mark.parametrize(
     ("change", "told"),
     [
-        ({"format": 2}, "format 2"), ({"weights": [[1.0]]}, "do not fit"), ({"workers": []}, "do not fit"),
-        ({"encoder": 7}, "expected"), ({"workers": {}, "planner": ""}, "names no planner"),
+        ({"format": 2}, "format 2"),
+        ({"weights": [[1.0]]}, "do not fit"),
+        ({"workers": []}, "do not fit"),
+        ({"encoder": 7}, "expected"),
+        ({"workers": {}, "planner": ""}, "names no planner"),
         ({"workers": {}, "planner": "other.planner"}, "names no planner"),
         ({"workers": {}, "planner": "p", "advice": "x" * 99_999}, "more text"),
     ],
-)  # fmt: skip
+)
 def test_a_damaged_file_is_refused(change: dict[str, object], told: str, tmp_path: Path) -> None:
     file = tmp_path / "bad.router"
     file.write_text(json.dumps(json.loads(write_planner(BY_HAND)) | change))
@@ -262,8 +333,13 @@ def test_a_damaged_file_is_refused(change: dict[str, object], told: str, tmp_pat
 
 def test_another_encoder_is_refused(encoder: Path, tmp_path: Path) -> None:
     """The weights mean nothing for the hidden states of another model."""
-    other, file = make(tmp_path / "own.gguf", seed=9), tmp_path / "t.router"
-    file.write_text(write_planner(replace(BY_HAND, encoder=str(other), identity=read_model_info(encoder).identity)))
+    other = make(tmp_path / "own.gguf", seed=9)
+    file = tmp_path / "t.router"
+    file.write_text(
+        write_planner(
+            replace(BY_HAND, encoder=str(other), identity=read_model_info(encoder).identity)
+        )
+    )
     with pytest.raises(ModelError, match="missing or has changed"):
         Router(file)._score("What?")
 

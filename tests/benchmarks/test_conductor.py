@@ -35,7 +35,9 @@ def run(script: str, job: Path, *more: str) -> Any:
     """What a script of the benchmark found in a process of its own."""
     command = [sys.executable, str(BENCHMARKS / script), str(job), str(time.monotonic()), *more]
     environ = os.environ | {"PYTHONPATH": str(BENCHMARKS.parent / "src"), "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(command, env=environ, capture_output=True, text=True, timeout=100, check=False)
+    done = subprocess.run(
+        command, env=environ, capture_output=True, text=True, timeout=100, check=False
+    )
     assert (done.returncode, done.stderr) == (0, "")
     return json.loads(done.stdout)
 
@@ -46,7 +48,12 @@ def job(tmp_path_factory: pytest.TempPathFactory, load: Any) -> Path:
     place = tmp_path_factory.mktemp("job")
     forced = load("live_conductor")
     model = str(make(place / "tiny.gguf", shape=LONG))
-    given = {"model": model, "cache": str(place / "cache"), "context": 2 * forced.CONTEXT, **forced.naive_job()}
+    given = {
+        "model": model,
+        "cache": str(place / "cache"),
+        "context": 2 * forced.CONTEXT,
+        **forced.naive_job(),
+    }
     path = place / "job.json"
     path.write_text(json.dumps(given))
     return path
@@ -55,7 +62,8 @@ def job(tmp_path_factory: pytest.TempPathFactory, load: Any) -> Path:
 @pytest.fixture
 def find(load: Any, job: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str, int], Any]:
     """As `run` of live_conductor.py, in this process."""
-    live, given = load("live_conductor"), json.loads(job.read_text())
+    live = load("live_conductor")
+    given = json.loads(job.read_text())
     monkeypatch.setattr(live, "LlamaOptions", partial(live.LlamaOptions, threads=1))
     monkeypatch.setattr(live, "PAIRS", 2)
     return lambda what, number: asyncio.run(live.main(given, time.monotonic(), what, number))
@@ -64,23 +72,37 @@ def find(load: Any, job: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str
 def test_a_second_process_takes_the_prefix_from_disk_and_writes_the_forced_plan(
     job: Path, find: Callable[[str, int], Any]
 ) -> None:
-    """The whole prefix is remembered, the plan is the forced one, and the token that was to be refused was refused."""
-    first, second = find("plan", 40), run("live_conductor.py", job, "plan", "40")
+    """The whole prefix is remembered, the plan is the forced one, and the token that was to be
+    refused was refused.
+    """
+    first = find("plan", 40)
+    second = run("live_conductor.py", job, "plan", "40")
     assert first["cached"] == 0
     assert 0 < second["read"] - second["cached"] < 200 < second["cached"]
     assert (second["refusals"], first["draws"][40] > 0) == (1, True)
-    assert 0 < second["took"]["import"] < second["took"]["load"] < second["took"]["step"] < second["took"]["plan"]
+    assert (
+        0
+        < second["took"]["import"]
+        < second["took"]["load"]
+        < second["took"]["step"]
+        < second["took"]["plan"]
+    )
 
 
 def test_many_questions_read_only_what_is_their_own(find: Callable[[str, int], Any]) -> None:
     found = find("live", 4)
     assert len(found["resident"]) == 4
-    assert all(0 < read <= own for read, own in zip(found["read"][1:], found["own"][1:], strict=True))
+    assert all(
+        0 < read <= own for read, own in zip(found["read"][1:], found["own"][1:], strict=True)
+    )
 
 
-def test_decoding_is_measured_in_turns_and_a_prefix_both_ways(find: Callable[[str, int], Any]) -> None:
+def test_decoding_is_measured_in_turns_and_a_prefix_both_ways(
+    find: Callable[[str, int], Any],
+) -> None:
     """Every round has both; the whole prefix is computed once and taken from disk several times."""
-    decoded, restored = find("decode", 1), find("restore", -1)
+    decoded = find("decode", 1)
+    restored = find("restore", -1)
     assert [len(decoded[name]) for name in ("ours", "theirs")] == [1, 1]
     assert restored["tokens"] > 200
     assert (type(restored["computed"]), len(restored["restored"])) == (float, 2)
@@ -90,7 +112,13 @@ def test_the_naive_script_writes_the_plan_in_json(job: Path) -> None:
     """It forces the same five steps through its grammar, and says how long each part took."""
     found = run("naive_conductor.py", job)
     assert found["steps"] == 5
-    assert 0 < found["took"]["import"] < found["took"]["load"] < found["took"]["first token"] < found["took"]["plan"]
+    assert (
+        0
+        < found["took"]["import"]
+        < found["took"]["load"]
+        < found["took"]["first token"]
+        < found["took"]["plan"]
+    )
 
 
 def test_a_naive_script_that_crashes_is_run_on_weights_as_they_are(

@@ -1,4 +1,7 @@
-"""The summary of the benchmarks: it names every bound that does not hold, last and with its values."""
+"""The summary of the benchmarks.
+
+It names every bound that does not hold, last and with its values.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,10 @@ BENCHMARKS = Path(__file__).resolve().parents[2] / "benchmarks"
 
 @pytest.fixture(scope="module")
 def run() -> Iterator[Any]:
-    """The module that runs all benchmarks; the files of the benchmarks import each other by name."""
+    """The module that runs all benchmarks.
+
+    The files of the benchmarks import each other by name.
+    """
     sys.path.insert(0, str(BENCHMARKS))
     yield importlib.import_module("run")
     sys.path.remove(str(BENCHMARKS))

@@ -11,7 +11,8 @@ from tests.cli.stage import ONE, Stage, says
 from tests.servers import SeenStep, Wire
 
 MOST = 1000  # Tokens of the longest answer
-WRITTEN = 1000  # US dollars for a million tokens that a worker writes: the longest answer costs a dollar
+# US dollars for a million tokens that a worker writes: the longest answer costs a dollar
+WRITTEN = 1000
 PLANNED = 1
 
 
@@ -19,10 +20,14 @@ class Provider:
     """Bills what it says that it has used: with honesty just as many tokens as it may write."""
 
     def __init__(self, stage: Stage, overstates: int = 1, written: int = WRITTEN) -> None:
-        """`overstates`: so many times what it may write is what it bills; `written` is its price."""
+        """`overstates`: so many times what it may write is what it bills.
+
+        `written` is its price.
+        """
         self.price = written
         self.billed = Decimal(0)
-        self.running = self.most_running = 0
+        self.running = 0
+        self.most_running = 0
         self.answer = "fine"
         self.overstates = overstates
         worker = f"price = {{ input = 0.0, output = {written}.0 }}\nmax_tokens = {MOST}\n"

@@ -1,4 +1,7 @@
-"""A user's desk for tests: settings, a provider server whose models do what they are told, and the real command."""
+"""A user's desk for tests.
+
+Settings, a provider server whose models do what they are told, and the real command.
+"""
 
 from __future__ import annotations
 
@@ -25,13 +28,17 @@ from tests.servers import Loopback, Script, SeenRequest, Wire, delta, loopback, 
 SOURCE = Path(__file__).resolve().parents[2] / "src"
 COMMAND = (sys.executable, "-m", "conductor_cli")
 
-# Typer makes the commands anew at each call, which took a quarter of a command that runs in this process.
+# Typer makes the commands anew at each call, which took a quarter of a command that runs in this
+# process.
 typer.main.get_command = cache(typer.main.get_command)
 PLANNER = "planner"
 
 ONE = "alpha | - | Answer it."
 TWO = "alpha | - | Find it out.\nbeta | 1 | Check it and answer."
-THREE = "alpha | - | Find it out.\nbeta | - | Find it out in another way.\nalpha | 1 2 | Compare and answer."
+THREE = (
+    "alpha | - | Find it out.\nbeta | - | Find it out in another way.\nalpha | 1 2 | Compare "
+    "and answer."
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,7 +104,9 @@ def refuses(status: int, message: str = "no") -> Script:
     return script
 
 
-def replies(data: bytes | str, kind: str = "text/event-stream", status: int = 200, **headers: str) -> Script:
+def replies(
+    data: bytes | str, kind: str = "text/event-stream", status: int = 200, **headers: str
+) -> Script:
     """A model whose whole body is `data`."""
 
     async def script(seen: SeenRequest, wire: Wire) -> None:
@@ -110,7 +119,10 @@ def replies(data: bytes | str, kind: str = "text/event-stream", status: int = 20
 
 @dataclass
 class Stage:
-    """`plan` is what the planner writes; `models` says what a worker's model does, else it says its name."""
+    """`plan` is what the planner writes.
+
+    `models` says what a worker's model does, else it says its name.
+    """
 
     home: Path
     plan: str = ONE
@@ -159,12 +171,17 @@ class Stage:
         return tomllib.loads(self.own.read_text()) if self.own.exists() else {}
 
     def configure(
-        self, more: str = "", workers: Sequence[str] | Mapping[str, str] = ("alpha", "beta"),
+        self,
+        more: str = "",
+        workers: Sequence[str] | Mapping[str, str] = ("alpha", "beta"),
         conductor: str | None = "",
-    ) -> None:  # fmt: skip
-        """Write config.toml: the conductor, one attempt, `more`, and one worker of this server for each name.
+    ) -> None:
+        """Write config.toml.
 
-        `workers` may say what else stands in the table of each. Without a `conductor` (None) no model plans.
+        The conductor, one attempt, `more`, and one worker of this server for each name.
+
+        `workers` may say what else stands in the table of each. Without a `conductor` (None) no
+        model plans.
         """
         lines = ["[conductor]", more or "[limits]\nattempts = 1"]
         if conductor is not None:
@@ -176,7 +193,10 @@ class Stage:
 
     def worker(self, name: str, more: str = "") -> str:
         """A worker's table."""
-        return f'[workers.{name}]\nkind = "openai-compatible"\nbase_url = "{self.url}"\nmodel = "{name}"\n{more}'
+        return (
+            f'[workers.{name}]\nkind = "openai-compatible"\nbase_url = "{self.url}"\nmodel = '
+            f'"{name}"\n{more}'
+        )
 
     def pool(self, name: str, *workers: str) -> None:
         """Add a pool to config.toml."""
@@ -184,10 +204,21 @@ class Stage:
             file.write(f"[pools.{name}]\nworkers = {[*workers]}\n")
 
     def start(
-        self, *arguments: str | Path, env: dict[str, str] | None = None, under: Sequence[str] = (), **streams: Any
+        self,
+        *arguments: str | Path,
+        env: dict[str, str] | None = None,
+        under: Sequence[str] = (),
+        **streams: Any,
     ) -> subprocess.Popen[bytes]:
-        """The command in a process group of its own, as under a shell with job control; `under` starts it."""
-        streams = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE} | streams
+        """The command in a process group of its own, as under a shell with job control.
+
+        `under` starts it.
+        """
+        streams = {
+            "stdin": subprocess.DEVNULL,
+            "stdout": subprocess.PIPE,
+            "stderr": subprocess.PIPE,
+        } | streams
         process: subprocess.Popen[bytes] = subprocess.Popen(  # type: ignore[assignment]
             [*under, *COMMAND, *map(str, arguments)],
             env=self.environ(env),
@@ -201,9 +232,13 @@ class Stage:
         return {**os.environ, "PYTHONPATH": str(SOURCE), "COLUMNS": "80", **(more or {})}
 
     def run(
-        self, *arguments: str | Path, given: bytes | str | None = None, env: dict[str, str] | None = None,
-        under: Sequence[str] = (), **streams: Any,
-    ) -> Done:  # fmt: skip
+        self,
+        *arguments: str | Path,
+        given: bytes | str | None = None,
+        env: dict[str, str] | None = None,
+        under: Sequence[str] = (),
+        **streams: Any,
+    ) -> Done:
         """Run the command to its end; `given` comes on stdin."""
         if given is not None:
             streams["stdin"] = subprocess.PIPE
@@ -211,9 +246,12 @@ class Stage:
             return finished(process, given)
 
     def inside(
-        self, *arguments: str | Path, given: bytes | str = b"", env: dict[str, str] | None = None,
+        self,
+        *arguments: str | Path,
+        given: bytes | str = b"",
+        env: dict[str, str] | None = None,
         cwd: Path | None = None,
-    ) -> Done:  # fmt: skip
+    ) -> Done:
         """Run the command in this process: as `run`, but much faster."""
         data = given.encode() if isinstance(given, str) else given
         with pytest.MonkeyPatch.context() as patch:
@@ -222,15 +260,29 @@ class Stage:
             if cwd is not None:
                 patch.chdir(cwd)
             for name, content in (("stdin", data), ("stdout", b""), ("stderr", b"")):
-                patch.setattr(sys, name, io.TextIOWrapper(io.BytesIO(content), encoding="utf-8", newline="\n"))
+                patch.setattr(
+                    sys, name, io.TextIOWrapper(io.BytesIO(content), encoding="utf-8", newline="\n")
+                )
             code = entry.run_command_line([*map(str, arguments)])
-            texts = [stream.buffer.getvalue().decode() for stream in (sys.stdout, sys.stderr) if not stream.flush()]  # type: ignore[union-attr]
+            texts = [
+                stream.buffer.getvalue().decode()
+                for stream in (sys.stdout, sys.stderr)
+                if not stream.flush()
+            ]  # type: ignore[union-attr]
         return Done(code=code, out=texts[0], err=texts[1])
 
     def ends(
-        self, code: int, *arguments: str | Path, told: str | tuple[str, ...] = (), out: str | None = None, **how: Any
-    ) -> Done:  # fmt: skip
-        """Run the command in this process; assert its exit code, stdout if `out` is given, and `told` in stderr."""
+        self,
+        code: int,
+        *arguments: str | Path,
+        told: str | tuple[str, ...] = (),
+        out: str | None = None,
+        **how: Any,
+    ) -> Done:
+        """Run the command in this process.
+
+        Assert its exit code, stdout if `out` is given, and `told` in stderr.
+        """
         done = self.inside(*arguments, **how)
         assert done.code == code, done
         assert out in (None, done.out), done
@@ -243,13 +295,19 @@ class Stage:
         return self.ends(0, *arguments, **how)
 
     def fails(self, code: int, *arguments: str | Path, **how: Any) -> Done:
-        """Run the command in this process; assert that it fails with this exit code, and an error as it should be."""
+        """Run the command in this process.
+
+        Assert that it fails with this exit code, and an error as it should be.
+        """
         done = self.ends(code, *arguments, **how)
         explained(done)
         return done
 
     def costs_nothing(self, code: int, *arguments: str | Path, **how: Any) -> Done:
-        """Run the command in this process; assert that it fails as `fails` says, and before anybody is asked."""
+        """Run the command in this process.
+
+        Assert that it fails as `fails` says, and before anybody is asked.
+        """
         before = len(self.server.requests)
         done = self.fails(code, *arguments, **how)
         assert len(self.server.requests) == before, done
@@ -257,7 +315,9 @@ class Stage:
 
 
 def limit_file_size(blocks: int) -> tuple[str, ...]:
-    """A command prefix: files cannot grow beyond so many KiB, as on a full disk, until the limit is lifted.
+    """A command prefix.
+
+    Files cannot grow beyond so many KiB, as on a full disk, until the limit is lifted.
 
     The record of what was spent needs 32 KiB.
     """
@@ -280,7 +340,9 @@ def output_of(place: Path, *command: str) -> str:
 
 
 def stopped(process: subprocess.Popen[bytes], number: int = signal.SIGINT) -> Done:
-    """Send a signal to a command and all that it has started, as a terminal does, and wait for its end."""
+    """Send a signal to a command and all that it has started, as a terminal does, and wait for its
+    end.
+    """
     os.killpg(process.pid, number)
     return finished(process)
 
@@ -294,7 +356,11 @@ def finished(process: subprocess.Popen[bytes], given: bytes | str | None = None)
         process.kill()
         raise
     code = process.returncode if process.returncode >= 0 else 128 - process.returncode
-    return Done(code=code, out=(out or b"").decode("utf-8", "replace"), err=(err or b"").decode("utf-8", "replace"))
+    return Done(
+        code=code,
+        out=(out or b"").decode("utf-8", "replace"),
+        err=(err or b"").decode("utf-8", "replace"),
+    )
 
 
 def until(stream: IO[bytes] | None, kind: str, step: int = 0) -> list[dict[str, Any]]:
@@ -303,13 +369,18 @@ def until(stream: IO[bytes] | None, kind: str, step: int = 0) -> list[dict[str, 
     events = []
     for line in stream:
         events.append(json.loads(line))
-        if events[-1]["kind"] == kind and events[-1].get("step", 0) == (step or events[-1].get("step", 0)):
+        if events[-1]["kind"] == kind and events[-1].get("step", 0) == (
+            step or events[-1].get("step", 0)
+        ):
             return events
     raise AssertionError(f"no {kind} came, only {[event['kind'] for event in events]}")
 
 
 def explained(done: Done) -> None:
-    """Assert that stderr is an error as it should be: one to three lines, ours, no traceback, nothing raw."""
+    """Assert that stderr is an error as it should be.
+
+    One to three lines, ours, no traceback, nothing raw.
+    """
     lines = done.err.splitlines()
     assert 1 <= len(lines) <= 3, done.err
     assert lines[0].startswith("conductor: "), done.err

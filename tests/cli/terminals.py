@@ -1,4 +1,6 @@
-"""Commands in a pseudo-terminal whose screen pyte interprets, in this process or in one of their own."""
+"""Commands in a pseudo-terminal whose screen pyte interprets, in this process or in one of their
+own.
+"""
 
 from __future__ import annotations
 
@@ -47,7 +49,10 @@ class Terminal:
     @property
     def scrolled(self) -> str:
         """The text on the screen and in its scrollback."""
-        top = ["".join(row[column].data for column in range(self._screen.columns)) for row in self._screen.history.top]
+        top = [
+            "".join(row[column].data for column in range(self._screen.columns))
+            for row in self._screen.history.top
+        ]
         return "\n".join(line.rstrip() for line in (*top, *self._screen.display)).rstrip()
 
     @property
@@ -60,11 +65,16 @@ class Terminal:
         self.program.setwinsize(lines, columns)
 
     def until(self, seen: Callable[[str], bool] | str) -> str:
-        """Read output until the screen contains a text, or until `seen` accepts the screen; returns the screen."""
+        """Read output until the screen contains a text, or until `seen` accepts the screen.
+
+        Returns the screen.
+        """
         wanted = (lambda screen: seen in screen) if isinstance(seen, str) else seen
         end = time.monotonic() + PATIENCE
         while not wanted(self.screen):
-            assert time.monotonic() < end, f"the screen never came to be as expected:\n{self.screen}"
+            assert time.monotonic() < end, (
+                f"the screen never came to be as expected:\n{self.screen}"
+            )
             self._read()
         return self.screen
 
@@ -87,11 +97,16 @@ class Terminal:
 
 
 class Inside(pexpect.fdpexpect.fdspawn):  # type: ignore[misc]  # pexpect has no types
-    """The command on a thread of this process, which has a pseudo-terminal for its streams. It gets no signals."""
+    """The command on a thread of this process, which has a pseudo-terminal for its streams.
+
+    It gets no signals.
+    """
 
     signalstatus = None
 
-    def __init__(self, arguments: Sequence[str], size: tuple[int, int], environ: dict[str, str]) -> None:
+    def __init__(
+        self, arguments: Sequence[str], size: tuple[int, int], environ: dict[str, str]
+    ) -> None:
         user, self._own = pty.openpty()
         super().__init__(user, encoding="utf-8", timeout=PATIENCE)
         termios.tcsetwinsize(user, size[::-1])
@@ -101,7 +116,9 @@ class Inside(pexpect.fdpexpect.fdspawn):  # type: ignore[misc]  # pexpect has no
             self._patch.setenv(name, value)
         self._patch.delenv("COLUMNS", raising=False)
         # Rich asks the streams that Python started with.
-        self._patch.setattr(os, "get_terminal_size", lambda _=1: os.terminal_size(termios.tcgetwinsize(user)[::-1]))
+        self._patch.setattr(
+            os, "get_terminal_size", lambda _=1: os.terminal_size(termios.tcgetwinsize(user)[::-1])
+        )
         self._patch.setattr(keypress, "TERMINAL", os.ttyname(self._own))
         for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
             self._patch.setattr(sys, name, open(self._own, mode, encoding="utf-8", closefd=False))  # noqa: SIM115
@@ -145,7 +162,11 @@ class Inside(pexpect.fdpexpect.fdspawn):  # type: ignore[misc]  # pexpect has no
 
 
 def start_in_terminal(
-    stage: Stage, *arguments: str, size: tuple[int, int] = (80, 24), command: tuple[str, ...] = (), **env: str
+    stage: Stage,
+    *arguments: str,
+    size: tuple[int, int] = (80, 24),
+    command: tuple[str, ...] = (),
+    **env: str,
 ) -> Any:
     """Start a command in a terminal and return it as pexpect has it.
 
@@ -157,12 +178,19 @@ def start_in_terminal(
     environ = stage.environ(environ)
     environ.pop("COLUMNS")
     return pexpect.spawn(
-        command[0], [*command[1:], *arguments], dimensions=size[::-1], env=environ, encoding="utf-8", timeout=PATIENCE
+        command[0],
+        [*command[1:], *arguments],
+        dimensions=size[::-1],
+        env=environ,
+        encoding="utf-8",
+        timeout=PATIENCE,
     )
 
 
 @contextmanager
-def terminal(stage: Stage, *arguments: str, size: tuple[int, int] = (80, 24), **how: Any) -> Iterator[Terminal]:
+def terminal(
+    stage: Stage, *arguments: str, size: tuple[int, int] = (80, 24), **how: Any
+) -> Iterator[Terminal]:
     """Start a command in a terminal with a screen; it is ended at the end of the block."""
     opened = Terminal(size)
     opened.program = start_in_terminal(stage, *arguments, size=size, **how)

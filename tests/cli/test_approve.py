@@ -1,4 +1,7 @@
-"""`--approve`: a person at a terminal takes, edits, refuses or drops a plan before any worker is called."""
+"""`--approve`.
+
+A person at a terminal takes, edits, refuses or drops a plan before any worker is called.
+"""
 
 from __future__ import annotations
 
@@ -25,21 +28,31 @@ BASH = ("bash", "-c")
 @pytest.fixture
 def three(stage: Stage) -> Stage:
     """A plan of three steps over workers with and without a price, and one that is not used."""
-    stage.configure(workers={"alpha": "price = { input = 1.0, output = 10.0 }", "beta": "", "gamma": ""})
+    stage.configure(
+        workers={"alpha": "price = { input = 1.0, output = 10.0 }", "beta": "", "gamma": ""}
+    )
     stage.plan = THREE
     return stage
 
 
 def editor(stage: Stage, *steps: str) -> str:
-    """An editor that runs Python on the file's text: the first time the first of `steps`, then the next."""
+    """An editor that runs Python on the file's text.
+
+    The first time the first of `steps`, then the next.
+    """
     path = stage.home / "editor"
     done = stage.home / "edited"
     lines = [
-        f"#!{sys.executable}", "import pathlib, sys", f"count = pathlib.Path({str(done)!r})",
-        "turn = len(count.read_text()) if count.exists() else 0", "count.write_text('x' * (turn + 1))",
-        "file = pathlib.Path(sys.argv[1])", "text = file.read_text()", f"exec({list(steps)!r}[turn])",
+        f"#!{sys.executable}",
+        "import pathlib, sys",
+        f"count = pathlib.Path({str(done)!r})",
+        "turn = len(count.read_text()) if count.exists() else 0",
+        "count.write_text('x' * (turn + 1))",
+        "file = pathlib.Path(sys.argv[1])",
+        "text = file.read_text()",
+        f"exec({list(steps)!r}[turn])",
         "file.write_text(text)",
-    ]  # fmt: skip
+    ]
     path.write_text("\n".join(lines))
     path.chmod(path.stat().st_mode | stat.S_IXUSR)
     return str(path)
@@ -63,7 +76,14 @@ def test_a_plan_is_shown_and_taken(three: Stage, columns: int, key: str) -> None
     with terminal(three, "ask", "--approve", "How many?", size=(columns, 40)) as shown:
         shown.until(CHOICES)
         text = " ".join(shown.screen.split())
-        for said in ("PLAN 3 steps", "alpha", "reads 1 and 2", "no price known", "estimate: 3 calls", "limits"):
+        for said in (
+            "PLAN 3 steps",
+            "alpha",
+            "reads 1 and 2",
+            "no price known",
+            "estimate: 3 calls",
+            "limits",
+        ):
             assert said in text, shown.screen
         assert "$0.0" in text
         assert three.asked("alpha") == three.asked("beta") == []
@@ -135,18 +155,29 @@ def test_a_plan_is_edited(three: Stage) -> None:
         press(shown, "r", asked=2)
         assert shown.end() == 0
     assert "Look it up." in three.asked("beta")[0].json["messages"][-1]["content"]
-    assert [event["verdict"] for event in trace_of(three) if event["kind"] == "plan_decided"] == ["edited", "approved"]
+    assert [event["verdict"] for event in trace_of(three) if event["kind"] == "plan_decided"] == [
+        "edited",
+        "approved",
+    ]
 
 
 @pytest.mark.parametrize(
     ("wrong", "said"),
     [
-        ("text = text.replace('\"beta\"', '\"nobody\"')", "step 2 names a worker that is not in the pool"),
-        ("text = text.replace('\"question\": \"hi', '\"question\": \"ho')", "only the steps can be changed here"),
+        (
+            "text = text.replace('\"beta\"', '\"nobody\"')",
+            "step 2 names a worker that is not in the pool",
+        ),
+        (
+            'text = text.replace(\'"question": "hi\', \'"question": "ho\')',
+            "only the steps can be changed here",
+        ),
         ("text = ' '", "plan.json is empty"),
     ],
-)  # fmt: skip
-def test_a_plan_that_was_edited_wrongly_is_edited_on_or_left(three: Stage, wrong: str, said: str) -> None:
+)
+def test_a_plan_that_was_edited_wrongly_is_edited_on_or_left(
+    three: Stage, wrong: str, said: str
+) -> None:
     edit = editor(three, wrong, "text = text + ' '", "sys.exit(3)")
     with terminal(three, "ask", "--approve", "hi", size=(250, 60), EDITOR=edit) as shown:
         press(shown, "e", said)
@@ -160,7 +191,9 @@ def test_a_plan_that_was_edited_wrongly_is_edited_on_or_left(three: Stage, wrong
 
 
 def test_without_an_editor_the_rest_can_still_be_chosen(three: Stage) -> None:
-    with terminal(three, "ask", "--approve", "hi", size=(80, 60), EDITOR="no-such-editor", VISUAL="") as shown:
+    with terminal(
+        three, "ask", "--approve", "hi", size=(80, 60), EDITOR="no-such-editor", VISUAL=""
+    ) as shown:
         press(shown, "e", "the editor 'no-such-editor' cannot be used")
         press(shown, "r", asked=2)
         assert shown.end() == 0
@@ -213,7 +246,9 @@ def test_without_a_terminal_it_is_refused(three: Stage, how: str) -> None:
     env = {"CONDUCTOR_LLM_POLICY_APPROVE": "yes"} if how == "variable" else {}
     if how == "setting":
         three.config.write_text(three.config.read_text() + "\n[policy]\napprove = true\n")
-    three.costs_nothing(2, "ask", "hi", *flags, env=env, told="conductor run plan.json --no-approve")
+    three.costs_nothing(
+        2, "ask", "hi", *flags, env=env, told="conductor run plan.json --no-approve"
+    )
     assert three.inside("ask", "hi", "--no-approve", env=env).out == "alpha answers\n"
 
 

@@ -1,4 +1,7 @@
-"""`conductor ask` in its normal use, with models on a loopback server; also `plan`, `run`, and several files."""
+"""`conductor ask` in its normal use, with models on a loopback server.
+
+Also `plan`, `run`, and several files.
+"""
 
 from __future__ import annotations
 
@@ -32,21 +35,34 @@ def question_of(stage: Stage, model: str = "alpha") -> str:
         (("-c", "2026", "was what?"), "", "2026 was what?"),
         (("--", "-c", "--mode", "is", "what?"), "", "-c --mode is what?"),
     ],
-    ids=["a dash reads it from stdin", "a number after -c is part of it", "two dashes end the flags"],
+    ids=[
+        "a dash reads it from stdin",
+        "a number after -c is part of it",
+        "two dashes end the flags",
+    ],
 )
-def test_what_a_question_is(stage: Stage, words: tuple[str, ...], given: str, question: str) -> None:
+def test_what_a_question_is(
+    stage: Stage, words: tuple[str, ...], given: str, question: str
+) -> None:
     stage.inside("ask", "first")
     stage.ok("ask", *words, given=given)
     assert question in question_of(stage)
 
 
 def test_question_stdin_and_files_come_in_this_order(stage: Stage, tmp_path: Path) -> None:
-    one, two = tmp_path / "one.txt", tmp_path / "two.txt"
+    one = tmp_path / "one.txt"
+    two = tmp_path / "two.txt"
     one.write_text("content of one")
     two.write_text("content of two")
-    assert stage.inside("ask", "Compare", "these", "-f", one, "--file", two, given="piped text").code == 0
+    assert (
+        stage.inside("ask", "Compare", "these", "-f", one, "--file", two, given="piped text").code
+        == 0
+    )
     sent = question_of(stage)
-    places = [sent.index(text) for text in ("Compare these", "piped text", "content of one", "content of two")]
+    places = [
+        sent.index(text)
+        for text in ("Compare these", "piped text", "content of one", "content of two")
+    ]
     assert places == sorted(places)
     assert all(name in sent for name in ("stdin", "one.txt", "two.txt"))
 
@@ -54,7 +70,9 @@ def test_question_stdin_and_files_come_in_this_order(stage: Stage, tmp_path: Pat
 def test_jsonl_is_the_trace(stage: Stage) -> None:
     done = stage.inside("ask", "How many?", "--format", "jsonl")
     run = done.events[0]["run"]
-    assert list(read_events(stage.traces / f"{run}.jsonl")) == [from_line(line) for line in done.out.splitlines()]
+    assert list(read_events(stage.traces / f"{run}.jsonl")) == [
+        from_line(line) for line in done.out.splitlines()
+    ]
     assert (done.events[0]["kind"], done.events[-1]["kind"]) == ("run_started", "run_finished")
 
 
@@ -84,20 +102,28 @@ def test_continue_from_takes_a_run_by_the_beginning_of_its_id(stage: Stage) -> N
     ("words", "said"),
     [
         (("--continue-from", "nope", "go on"), "there is no run 'nope'"),
-        (("-c", "20261120-101112-abcdef", "go on"), "conductor ask --continue-from 20261120-101112-abcdef"),
+        (
+            ("-c", "20261120-101112-abcdef", "go on"),
+            "conductor ask --continue-from 20261120-101112-abcdef",
+        ),
         (("-c", "last~2", "go on"), "conductor ask --continue-from last~2"),
         (("-c", "--continue-from", "last", "go on"), "give one of them"),
         (("--continue=nope", "go on"), "option '--continue' does not take a value"),
     ],
 )
-def test_what_cannot_be_continued_is_never_a_question(stage: Stage, words: tuple[str, ...], said: str) -> None:
+def test_what_cannot_be_continued_is_never_a_question(
+    stage: Stage, words: tuple[str, ...], said: str
+) -> None:
     stage.inside("ask", "first")
     stage.server.requests.clear()
     stage.costs_nothing(2, "ask", *words, told=said)
 
 
 def test_no_trace_stores_nothing(stage: Stage) -> None:
-    """`--no-trace` stores no trace; what was spent is recorded, without the question and the answer."""
+    """`--no-trace` stores no trace.
+
+    What was spent is recorded, without the question and the answer.
+    """
     assert "trace" not in stage.inside("ask", "hi there", "--no-trace", "--progress", "plain").err
     assert list(stage.home.rglob("*.jsonl")) == []
     files = [path for path in (stage.home / "state").rglob("*") if path.is_file()]
@@ -139,7 +165,10 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     ("given", "meant"),
     [
         ("Compare -f a.txt b.txt", "Compare -f a.txt -f b.txt"),
-        ("-f a.txt 'my notes.md' 'Which is better?'", "-f a.txt -f 'my notes.md' 'Which is better?'"),
+        (
+            "-f a.txt 'my notes.md' 'Which is better?'",
+            "-f a.txt -f 'my notes.md' 'Which is better?'",
+        ),
         ("--file a.txt b.txt --mode mini", "--file a.txt --file b.txt --mode mini"),
         ("-f a.txt make it shorter", "-f a.txt -f make it shorter"),
         ("-f a.txt -- make it shorter", "-f a.txt -- make it shorter"),
@@ -172,11 +201,16 @@ def test_what_looks_like_a_file_and_is_none_is_refused(folder: Path, given: str,
 
 def test_words_that_name_files_are_told(stage: Stage, folder: Path) -> None:
     told = stage.inside("ask", "Compare", "a.txt", "b.txt", "make", "docs", "c.txt").err
-    assert told.startswith("a.txt, b.txt are read as a part of the question; to attach a file: -f a.txt\n")
+    assert told.startswith(
+        "a.txt, b.txt are read as a part of the question; to attach a file: -f a.txt\n"
+    )
     assert stage.inside("ask", "what is make?").err == ""
     assert stage.inside("ask", "Compare", "-f", "a.txt", "b.txt", "-q").err == ""
     many = [str(shutil.copy("a.txt", f"{number}.txt")) for number in range(6)]
-    assert "6 files are attached: 0.txt, 1.txt, 2.txt, 3.txt and 2 more\n" in stage.inside("ask", "?", "-f", *many).err
+    assert (
+        "6 files are attached: 0.txt, 1.txt, 2.txt, 3.txt and 2 more\n"
+        in stage.inside("ask", "?", "-f", *many).err
+    )
 
 
 def test_a_missing_file_asks_nobody(stage: Stage, folder: Path) -> None:
@@ -191,7 +225,11 @@ def test_plan_writes_a_plan_file_and_calls_no_worker(stage: Stage) -> None:
     stage.plan = THREE
     done = stage.ok("plan", "How many?")
     assert done.json["question"] == "How many?"
-    assert [(s["worker"], s["access"]) for s in done.json["steps"]] == [("alpha", []), ("beta", []), ("alpha", [1, 2])]
+    assert [(s["worker"], s["access"]) for s in done.json["steps"]] == [
+        ("alpha", []),
+        ("beta", []),
+        ("alpha", [1, 2]),
+    ]
     assert done.err.startswith("PLAN  3 steps\n")
     assert "estimate: 3 calls, " in done.err
     assert stage.asked("alpha") == stage.asked("beta") == []
@@ -221,7 +259,11 @@ def test_a_plan_goes_through_a_pipe(stage: Stage) -> None:
 
 def test_a_plan_runs_for_another_question_and_other_files(stage: Stage, tmp_path: Path) -> None:
     plan = {
-        "question": {"text": "How many?", "system": "Be brief.", "files": [{"name": "old.txt", "text": "old text"}]},
+        "question": {
+            "text": "How many?",
+            "system": "Be brief.",
+            "files": [{"name": "old.txt", "text": "old text"}],
+        },
         "steps": [{"worker": "beta", "subtask": "Answer."}],
     }
     file = written(tmp_path, **plan)
@@ -253,7 +295,8 @@ def test_a_plan_with_a_step_on_the_conductor_needs_one(stage: Stage, tmp_path: P
 
 
 THREE_STEPS = [
-    {"worker": "alpha", "subtask": f"part {number}", "access": list(range(1, number))} for number in (1, 2, 3)
+    {"worker": "alpha", "subtask": f"part {number}", "access": list(range(1, number))}
+    for number in (1, 2, 3)
 ]
 
 
@@ -285,13 +328,20 @@ def test_how_to_allow_what_a_plan_asks_for(stage: Stage, tmp_path: Path) -> None
     stage.configure("[limits]\ncalls = 2\nattempts = 1")
     file = written(tmp_path, steps=THREE_STEPS, limits={"calls": 9, "attempts": 5})
     done = stage.inside("run", file)
-    assert f"{file} asks for limits.calls = 9; yours is 2 and stays. To allow it: --max-calls 9\n" in done.err
+    assert (
+        f"{file} asks for limits.calls = 9; yours is 2 and stays. To allow it: --max-calls 9\n"
+        in done.err
+    )
     assert "To allow it: conductor config set limits.attempts 5\n" in done.err
     assert stage.ok("-q", "run", file, "--max-calls", "9").err == ""
 
 
 def written(folder: Path, **more: Any) -> Path:
-    plan = {"format": 1, "question": "How many?", "steps": [{"worker": "alpha", "subtask": "Answer.", "access": []}]}
+    plan = {
+        "format": 1,
+        "question": "How many?",
+        "steps": [{"worker": "alpha", "subtask": "Answer.", "access": []}],
+    }
     file = folder / "plan.json"
     file.write_text(json.dumps(plan | more))
     return file
@@ -299,7 +349,10 @@ def written(folder: Path, **more: Any) -> Path:
 
 WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "an unknown worker": ({"steps": [{"worker": "zeta", "subtask": "x"}]}, "zeta"),
-    "a later step": ({"steps": [{"worker": "alpha", "subtask": "x", "access": [1]}]}, "itself or a later step"),
+    "a later step": (
+        {"steps": [{"worker": "alpha", "subtask": "x", "access": [1]}]},
+        "itself or a later step",
+    ),
     "no steps": ({"steps": []}, "at least one step"),
     "an empty question": ({"question": " "}, "its question is empty"),
     "an unknown limit": ({"limits": {"weight": 1}}, "weight"),
@@ -316,7 +369,9 @@ def test_a_wrong_plan_is_refused_with_the_place(stage: Stage, tmp_path: Path, wh
 
 @pytest.mark.parametrize("text", ["", "no json", "[" * 100_000])
 def test_a_file_that_is_not_a_plan_is_refused(stage: Stage, text: str) -> None:
-    assert ("stdin is not a plan" if text else "stdin is empty") in stage.fails(2, "run", "-", given=text).err
+    assert ("stdin is not a plan" if text else "stdin is empty") in stage.fails(
+        2, "run", "-", given=text
+    ).err
 
 
 @pytest.mark.parametrize("name", ["missing.json", "."])

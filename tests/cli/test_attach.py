@@ -1,4 +1,7 @@
-"""`-f` with images and PDFs: who is sent them, what the others read, what is stored, and what is refused."""
+"""`-f` with images and PDFs.
+
+Who is sent them, what the others read, what is stored, and what is refused.
+"""
 
 from __future__ import annotations
 
@@ -49,10 +52,14 @@ def text_of(parts: list[dict[str, Any]]) -> str:
 
 
 def stored(stage: Stage) -> list[Path]:
-    return sorted(path for path in (stage.traces.parent / "attachments").glob("??/*") if len(path.name) == 64)
+    return sorted(
+        path for path in (stage.traces.parent / "attachments").glob("??/*") if len(path.name) == 64
+    )
 
 
-def test_a_worker_that_accepts_images_is_sent_it_and_another_is_told_of_it(seeing: Stage, tmp_path: Path) -> None:
+def test_a_worker_that_accepts_images_is_sent_it_and_another_is_told_of_it(
+    seeing: Stage, tmp_path: Path
+) -> None:
     (tmp_path / "chart.png").write_bytes(png(640, 480))
     seeing.plan = TWO
     seeing.ok("ask", "What does it show?", "-f", tmp_path / "chart.png")
@@ -65,7 +72,9 @@ def test_a_worker_that_accepts_images_is_sent_it_and_another_is_told_of_it(seein
     assert "Only A can see it" in text_of(sent_to(seeing, "planner"))
 
 
-def test_a_pdf_is_sent_as_a_file_to_those_who_accept_it_and_as_text_to_others(seeing: Stage, tmp_path: Path) -> None:
+def test_a_pdf_is_sent_as_a_file_to_those_who_accept_it_and_as_text_to_others(
+    seeing: Stage, tmp_path: Path
+) -> None:
     (tmp_path / "paper.pdf").write_bytes(pdf("First words", "Last words"))
     seeing.plan = TWO
     seeing.ok("ask", "Sum it up", "-f", tmp_path / "paper.pdf")
@@ -74,8 +83,17 @@ def test_a_pdf_is_sent_as_a_file_to_those_who_accept_it_and_as_text_to_others(se
     assert "[page 1]\nFirst words\n[page 2]\nLast words" in text_of(sent_to(seeing, "beta"))
 
 
-def test_nobody_who_can_see_is_a_usage_error_before_anything_is_called(stage: Stage, chart: Path) -> None:
-    stage.fails(2, "ask", "What is it?", "-f", chart, told=("nobody could see chart.png", "--set accepts=image"))
+def test_nobody_who_can_see_is_a_usage_error_before_anything_is_called(
+    stage: Stage, chart: Path
+) -> None:
+    stage.fails(
+        2,
+        "ask",
+        "What is it?",
+        "-f",
+        chart,
+        told=("nobody could see chart.png", "--set accepts=image"),
+    )
     assert stage.posts == []
 
 
@@ -93,7 +111,10 @@ def test_the_bytes_are_stored_once_for_their_owner_and_deleted_with_the_last_tra
     assert stored(seeing) == [file]
     trace = seeing.inside("trace", "show", "last", "--json").json["trace"]
     size = format_size(Path(trace).stat().st_size + len(png()))
-    assert f"would delete 1 run, {size}" in seeing.inside("trace", "rm", "--keep", "0", "--dry-run").out
+    assert (
+        f"would delete 1 run, {size}"
+        in seeing.inside("trace", "rm", "--keep", "0", "--dry-run").out
+    )
     assert seeing.inside("trace", "rm", "--keep", "0", "--yes").code == 0
     assert stored(seeing) == []
 
@@ -104,7 +125,9 @@ def test_a_run_without_a_trace_stores_no_bytes(seeing: Stage, chart: Path) -> No
     assert stored(seeing) == []
 
 
-def test_continue_and_rerun_find_the_bytes_and_say_when_they_are_gone(seeing: Stage, chart: Path) -> None:
+def test_continue_and_rerun_find_the_bytes_and_say_when_they_are_gone(
+    seeing: Stage, chart: Path
+) -> None:
     seeing.inside("ask", "What?", "-f", chart)
     chart.unlink()
     for again in (("ask", "-c", "And now?"), ("trace", "rerun", "last")):
@@ -131,7 +154,9 @@ def test_an_image_comes_on_stdin(seeing: Stage) -> None:
         assert "image_url" in [part["type"] for part in sent_to(seeing, "alpha")]
 
 
-def test_a_false_suffix_is_told_and_the_file_taken_for_what_it_is(seeing: Stage, tmp_path: Path) -> None:
+def test_a_false_suffix_is_told_and_the_file_taken_for_what_it_is(
+    seeing: Stage, tmp_path: Path
+) -> None:
     (tmp_path / "chart.png").write_bytes(pdf("Words"))
     done = seeing.ok("ask", "What?", "-f", tmp_path / "chart.png")
     assert "chart.png is a PDF document, not a PNG image, and is attached as such" in done.err
@@ -152,10 +177,16 @@ def test_a_false_suffix_is_told_and_the_file_taken_for_what_it_is(seeing: Stage,
         ("utf16", b"\xfe\xff\x00h", "utf16 is not UTF-8 text"),
         ("latin", b"caf\xe9", "iconv"),
         ("noise", b"\xfc\x10\x01h", "noise is not text"),
-        ("big.png", png(padding=2_100_000), "big.png is larger than 2 MB, the limit for a PNG image"),
+        (
+            "big.png",
+            png(padding=2_100_000),
+            "big.png is larger than 2 MB, the limit for a PNG image",
+        ),
     ],
 )
-def test_what_cannot_be_attached_is_refused(seeing: Stage, tmp_path: Path, name: str, data: bytes, said: str) -> None:
+def test_what_cannot_be_attached_is_refused(
+    seeing: Stage, tmp_path: Path, name: str, data: bytes, said: str
+) -> None:
     (tmp_path / name).write_bytes(data)
     env = {"CONDUCTOR_LLM_ATTACHMENTS_IMAGE_MB": "2"}
     seeing.costs_nothing(2, "ask", "What?", "-f", tmp_path / name, env=env, told=said)
@@ -164,22 +195,36 @@ def test_what_cannot_be_attached_is_refused(seeing: Stage, tmp_path: Path, name:
 @pytest.mark.parametrize(
     "words",
     [
-        ("ask", "What?", "-f"), ("ask", "What?", "--schema"), ("run",), ("eval", "--yes", "--systems", "best"),
+        ("ask", "What?", "-f"),
+        ("ask", "What?", "--schema"),
+        ("run",),
+        ("eval", "--yes", "--systems", "best"),
         ("config", "show", "--config"),
     ],
-)  # fmt: skip
+)
 @pytest.mark.parametrize("path", ["/proc/kmsg", "/dev/zero"])
-@pytest.mark.skipif(not os.path.exists("/proc/kmsg"), reason="only Linux has it")  # noqa: PTH110 - it cannot be read
-def test_a_file_that_never_ends_is_refused(seeing: Stage, words: tuple[str, ...], path: str) -> None:
-    """The log of the kernel looks like an empty file, and a reader of it waits for the next message."""
+# It cannot be read
+@pytest.mark.skipif(not os.path.exists("/proc/kmsg"), reason="only Linux has it")  # noqa: PTH110
+def test_a_file_that_never_ends_is_refused(
+    seeing: Stage, words: tuple[str, ...], path: str
+) -> None:
+    """The log of the kernel looks like an empty file, and a reader of it waits for the next
+    message.
+    """
     done = seeing.inside(*words, path)
     assert done.code in {2, 3}, done
     explained(done)
 
 
-def test_empty_directories_and_devices_are_refused_and_a_pipe_is_read(seeing: Stage, tmp_path: Path) -> None:
+def test_empty_directories_and_devices_are_refused_and_a_pipe_is_read(
+    seeing: Stage, tmp_path: Path
+) -> None:
     url = "https://example.org/a?b=1"
-    for path, what in ((tmp_path, "there are no files"), (Path("/dev/zero"), "a device"), (url, "reads no URL")):
+    for path, what in (
+        (tmp_path, "there are no files"),
+        (Path("/dev/zero"), "a device"),
+        (url, "reads no URL"),
+    ):
         seeing.ends(2, "ask", "What?", "-f", path, told=what)
     read, write = os.pipe()
     os.write(write, png())
@@ -193,7 +238,11 @@ def test_empty_directories_and_devices_are_refused_and_a_pipe_is_read(seeing: St
 NOTEBOOK = {
     "cells": [
         {"cell_type": "markdown", "source": ["# Sums\n", "of two"]},
-        {"cell_type": "code", "source": "1 + 1", "outputs": [{"data": {"text/plain": ["2"], "image/png": "iVBOR"}}]},
+        {
+            "cell_type": "code",
+            "source": "1 + 1",
+            "outputs": [{"data": {"text/plain": ["2"], "image/png": "iVBOR"}}],
+        },
     ]
 }
 
@@ -202,11 +251,19 @@ NOTEBOOK = {
 def tree(tmp_path: Path) -> Path:
     """A repository with hidden, ignored and binary files, and a link to all of it."""
     files = {
-        ".gitignore": "*.log\n/out/\n", "a.py": "print(1)", "b.log": "noise", "out/c.py": "made", ".env": "SECRET=1",
-        "src/d.py": "print(2)", "src/.gitignore": "!keep.log\nlocal.py\n", "src/keep.log": "kept",
+        ".gitignore": "*.log\n/out/\n",
+        "a.py": "print(1)",
+        "b.log": "noise",
+        "out/c.py": "made",
+        ".env": "SECRET=1",
+        "src/d.py": "print(2)",
+        "src/.gitignore": "!keep.log\nlocal.py\n",
+        "src/keep.log": "kept",
         "src/local.py": "mine",
-        "src/e.ipynb": json.dumps(NOTEBOOK), "src/deep/f.txt": "deep", ".git/config": "[core]",
-    }  # fmt: skip
+        "src/e.ipynb": json.dumps(NOTEBOOK),
+        "src/deep/f.txt": "deep",
+        ".git/config": "[core]",
+    }
     for name, text in files.items():
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(text)
@@ -222,32 +279,49 @@ def tree(tmp_path: Path) -> Path:
         (
             ".",
             ["a.py", "src/d.py", "src/e.ipynb", "src/keep.log", "src/deep/f.txt"],
-            "left out: 3 ignored, 2 not text, 1 link (src/again); to attach one of these, name it: -f src/again",
+            (
+                "left out: 3 ignored, 2 not text, 1 link (src/again); to attach one of these, name "
+                "it: "
+                "-f src/again"
+            ),
         ),
-        ("src/", ["src/d.py", "src/e.ipynb", "src/keep.log", "src/deep/f.txt"], "src/: 4 files, about "),
+        (
+            "src/",
+            ["src/d.py", "src/e.ipynb", "src/keep.log", "src/deep/f.txt"],
+            "src/: 4 files, about ",
+        ),
         ("**/*.py", ["a.py", "src/d.py"], "left out: 2 ignored"),
         ("src/*.txt", [], "there are no files"),
         ("src/*.bin", [], "there are no files to attach; left out: 1 not text"),
     ],
 )
-def test_texts_of_a_directory_are_attached(seeing: Stage, tree: Path, named: str, sent: list[str], told: str) -> None:
+def test_texts_of_a_directory_are_attached(
+    seeing: Stage, tree: Path, named: str, sent: list[str], told: str
+) -> None:
     done = seeing.ends(0 if sent else 2, "ask", "What?", "-f", named, cwd=tree, told=told)
     if sent:
         (path,) = seeing.traces.glob("*.jsonl")
         files = json.loads(trace_bytes(path).splitlines()[0])["question"]["files"]
         assert [file["name"] for file in files] == sent
         notebooks = [file["text"] for file in files if file["name"].endswith("ipynb")]
-        assert notebooks == ["# Sums\nof two\n\n```\n1 + 1\n```\n\nresult:\n2"] * ("src/e.ipynb" in sent)
+        assert notebooks == ["# Sums\nof two\n\n```\n1 + 1\n```\n\nresult:\n2"] * (
+            "src/e.ipynb" in sent
+        )
     assert "SECRET" not in str(seeing.server.requests)
     assert done.out == "" if not sent else done.out
 
 
-KEY = "-----BEGIN OPENSSH PRIVATE KEY-----\nb3BlbnNzaC1rZXktdjEAAAAA\n-----END OPENSSH PRIVATE KEY-----\n"
+KEY = (
+    "-----BEGIN OPENSSH PRIVATE KEY-----\nb3BlbnNzaC1rZXktdjEAAAAA\n-----END OPENSSH PRIVATE "
+    "KEY-----\n"
+)
 
 
 @pytest.fixture
 def cloned(tmp_path: Path) -> Path:
-    """A stranger's repository beside the user's keys, with links in it that lead to these in many ways."""
+    """A stranger's repository beside the user's keys, with links in it that lead to these in many
+    ways.
+    """
     keys = tmp_path / ".ssh"
     keys.mkdir()
     (keys / "id_rsa").write_text(KEY)
@@ -259,19 +333,32 @@ def cloned(tmp_path: Path) -> Path:
     (repo / "a.py").write_text("print('INSIDE')")
     (repo / ".env").write_text("TOKEN=OUTSIDE")
     links = {
-        "CONTRIBUTING.md": "../.ssh/id_rsa", "absolute.md": str(keys / "notes.txt"), "second.md": "absolute.md",
-        "up.md": "docs/../../.ssh/notes.txt", "hidden.md": ".env", "back.md": "../.ssh/../repo/.env",
-        "process.md": "/proc/self/status", "keys": "../.ssh", "docs/all": "../..", ".gitignore": "../.ssh/rules",
-        "broken.md": "nowhere", "round": "round",
-    }  # fmt: skip
+        "CONTRIBUTING.md": "../.ssh/id_rsa",
+        "absolute.md": str(keys / "notes.txt"),
+        "second.md": "absolute.md",
+        "up.md": "docs/../../.ssh/notes.txt",
+        "hidden.md": ".env",
+        "back.md": "../.ssh/../repo/.env",
+        "process.md": "/proc/self/status",
+        "keys": "../.ssh",
+        "docs/all": "../..",
+        ".gitignore": "../.ssh/rules",
+        "broken.md": "nowhere",
+        "round": "round",
+    }
     for name, target in links.items():
         (repo / name).symlink_to(target)
     return repo
 
 
 @pytest.mark.parametrize("name", [".", "*.md", "**/*", "docs", "{}", "../repo", "../entry"])
-def test_no_link_of_a_directory_sends_what_is_outside(stage: Stage, cloned: Path, name: str) -> None:
-    """Links to files, directories, links, hidden files and those of the kernel: none is followed, all are told."""
+def test_no_link_of_a_directory_sends_what_is_outside(
+    stage: Stage, cloned: Path, name: str
+) -> None:
+    """Links to files, directories, links, hidden files and those of the kernel.
+
+    None is followed, all are told.
+    """
     (cloned.parent / "entry").symlink_to(cloned)
     done = stage.inside("ask", "What?", "-f", name.format(cloned), cwd=cloned)
     assert done.code == (2 if name in {"docs", "*.md"} else 0), done.err
@@ -285,7 +372,9 @@ def test_no_link_of_a_directory_sends_what_is_outside(stage: Stage, cloned: Path
         assert "1 linked .gitignore" in done.err
 
 
-def test_a_linked_directory_that_is_named_is_read_and_its_target_told(stage: Stage, cloned: Path) -> None:
+def test_a_linked_directory_that_is_named_is_read_and_its_target_told(
+    stage: Stage, cloned: Path
+) -> None:
     done = stage.ok("ask", "What?", "-f", "keys", cwd=cloned)
     assert f"keys is a link to {cloned.parent / '.ssh'}" in done.err
     assert "1 likely secret (keys/id_rsa)" in done.err
@@ -297,9 +386,18 @@ def test_a_linked_directory_that_is_named_is_read_and_its_target_told(stage: Sta
 def test_a_named_link_says_where_it_leads_and_sends_no_secret(stage: Stage, cloned: Path) -> None:
     target = cloned.parent / ".ssh/id_rsa"
     stage.costs_nothing(
-        2, "ask", "What?", "-f", "a.py", "CONTRIBUTING.md", cwd=cloned,
-        told=(f"CONTRIBUTING.md is a link to {target}, which looks like a secret", f"name it: -f {target}"),
-    )  # fmt: skip
+        2,
+        "ask",
+        "What?",
+        "-f",
+        "a.py",
+        "CONTRIBUTING.md",
+        cwd=cloned,
+        told=(
+            f"CONTRIBUTING.md is a link to {target}, which looks like a secret",
+            f"name it: -f {target}",
+        ),
+    )
     (target.parent / "plain.txt").write_text(KEY)
     (cloned / "plain.md").symlink_to("../.ssh/plain.txt")
     stage.costs_nothing(2, "ask", "What?", "-f", "plain.md", cwd=cloned, told="looks like a secret")
@@ -308,9 +406,12 @@ def test_a_named_link_says_where_it_leads_and_sends_no_secret(stage: Stage, clon
 
 
 SECRETS = """
-    id_rsa id_ed25519 id_rsa_work server.pem server.key key.p12 key.pfx store.jks my.keystore putty.ppk pass.kdbx
-    signing.asc credentials.json credentials-prod.json service-account.json service-account-prod.json secrets.yaml
-    Secrets.yml secrets.json terraform.tfstate terraform.tfstate.backup prod.tfvars prod.env local.env htpasswd
+    id_rsa id_ed25519 id_rsa_work server.pem server.key key.p12 key.pfx store.jks my.keystore \
+putty.ppk pass.kdbx
+    signing.asc credentials.json credentials-prod.json service-account.json \
+service-account-prod.json secrets.yaml
+    Secrets.yml secrets.json terraform.tfstate terraform.tfstate.backup prod.tfvars prod.env \
+local.env htpasswd
     kubeconfig kubeconfig.yaml client_secret_1.json auth.json notes.txt config.json
 """
 
@@ -325,19 +426,34 @@ def workplace(tmp_path: Path) -> Path:
     (place / "signing.asc").write_text("-----BEGIN PGP PRIVATE KEY BLOCK-----\n\nSECRET")
     (place / "notes.txt").write_text(f"My key for SECRET is:\n{KEY}")
     (place / "config.json").write_text(json.dumps({"key": KEY, "for": "SECRET"}))
-    for name in (".env", ".env.local", ".npmrc", ".netrc", ".pypirc", ".git-credentials", ".htpasswd"):
+    for name in (
+        ".env",
+        ".env.local",
+        ".npmrc",
+        ".netrc",
+        ".pypirc",
+        ".git-credentials",
+        ".htpasswd",
+    ):
         (place / name).write_text("SECRET")
     public = "-----BEGIN CERTIFICATE-----\nMIIB\n-----END CERTIFICATE-----\n"
     texts = {
-        "ca.pem": public, "id_rsa.pub": "ssh-rsa AAAA", "secrets.py": "read()", "credentials.md": "How to get them",
-        ".env.example": "TOKEN=", "sample.env": "TOKEN=", "find.py": 'if "-----BEGIN PRIVATE KEY-----" in text:',
-    }  # fmt: skip
+        "ca.pem": public,
+        "id_rsa.pub": "ssh-rsa AAAA",
+        "secrets.py": "read()",
+        "credentials.md": "How to get them",
+        ".env.example": "TOKEN=",
+        "sample.env": "TOKEN=",
+        "find.py": 'if "-----BEGIN PRIVATE KEY-----" in text:',
+    }
     for name, text in texts.items():
         (place / name).write_text(text)
     return place
 
 
-@pytest.mark.parametrize("names", [(".",), ("*",), (".*", "*.*"), ("[a-z]*", ".env*"), ("../workplace/",)])
+@pytest.mark.parametrize(
+    "names", [(".",), ("*",), (".*", "*.*"), ("[a-z]*", ".env*"), ("../workplace/",)]
+)
 def test_of_a_directory_or_a_pattern_nothing_that_looks_like_a_secret_is_sent(
     stage: Stage, workplace: Path, names: tuple[str, ...]
 ) -> None:
@@ -352,13 +468,20 @@ def test_of_a_directory_or_a_pattern_nothing_that_looks_like_a_secret_is_sent(
         files = {"ca.pem", "credentials.md", "find.py", "id_rsa.pub", "sample.env", "secrets.py"}
         assert f".: {len(files)} files, " in done.err
         assert f"{secrets} likely secrets (Secrets.yml, auth.json" in done.err
-        assert f"and {secrets - 4} more); to attach one of these, name it: -f Secrets.yml" in done.err
+        assert (
+            f"and {secrets - 4} more); to attach one of these, name it: -f Secrets.yml" in done.err
+        )
     if len(names) == 2:
         assert "TOKEN=" in sent  # of .env.example, which is made to be published
 
 
-def test_a_directory_of_secrets_alone_sends_nothing_and_says_why(stage: Stage, workplace: Path) -> None:
-    told = ("there are no files to attach; left out: 3 likely secrets (id_ed25519, id_rsa, id_rsa_work)", "-f PATH")
+def test_a_directory_of_secrets_alone_sends_nothing_and_says_why(
+    stage: Stage, workplace: Path
+) -> None:
+    told = (
+        "there are no files to attach; left out: 3 likely secrets (id_ed25519, id_rsa, id_rsa_work)",
+        "-f PATH",
+    )
     stage.costs_nothing(2, "ask", "What?", "-f", "id_*[!b]", cwd=workplace, told=told)
 
 
@@ -373,7 +496,10 @@ def test_too_many_and_too_much_together_are_refused(seeing: Stage, tmp_path: Pat
     paths = [tmp_path / f"{index}.png" for index in range(3)]
     for index, path in enumerate(paths):
         path.write_bytes(png(width=index + 1, padding=400_000))
-    for name, most, said in (("MAX_FILES", 1, "the limit is 1"), ("MAX_TOTAL", 1_000_000, "the limit is 1")):
+    for name, most, said in (
+        ("MAX_FILES", 1, "the limit is 1"),
+        ("MAX_TOTAL", 1_000_000, "the limit is 1"),
+    ):
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(attach, name, most)
             seeing.ends(2, "ask", "What?", "-f", *paths, told=said)
@@ -398,7 +524,9 @@ def test_a_file_that_changes_while_it_is_read_is_refused(
     seeing.fails(2, "ask", "What?", "-f", file, told="changed while it was read")
 
 
-def test_finished_work_on_an_image_is_resumed_without_those_who_saw_it(seeing: Stage, chart: Path) -> None:
+def test_finished_work_on_an_image_is_resumed_without_those_who_saw_it(
+    seeing: Stage, chart: Path
+) -> None:
     seeing.plan = TWO
     assert seeing.inside("ask", "What?", "-f", chart, "--max-calls", "1").code == 6
     looked = len(seeing.asked("alpha"))
@@ -407,17 +535,22 @@ def test_finished_work_on_an_image_is_resumed_without_those_who_saw_it(seeing: S
 
 
 @pytest.mark.parametrize(("keep", "code"), [("auto", 0), ("always", 3)])
-def test_bytes_that_cannot_be_stored_are_told_or_refused(seeing: Stage, chart: Path, keep: str, code: int) -> None:
+def test_bytes_that_cannot_be_stored_are_told_or_refused(
+    seeing: Stage, chart: Path, keep: str, code: int
+) -> None:
     env = {"CONDUCTOR_LLM_TRACES_KEEP": keep}
     seeing.traces.parent.mkdir(parents=True)
     (seeing.traces.parent / "attachments").write_text("in the way")
-    seeing.ends(code, "ask", "What?", "-f", chart, env=env, told="the attached files cannot be stored")
+    seeing.ends(
+        code, "ask", "What?", "-f", chart, env=env, told="the attached files cannot be stored"
+    )
     assert len(seeing.asked("alpha")) == (code == 0)
     assert len(list(seeing.traces.glob("*.jsonl"))) == (code == 0)
 
 
 PAGE = """<!DOCTYPE html><html><head><title>T</title><style>p {}</style></head><body>
-<h1>Terms</h1><script>steal()</script><p>Notice: <b>3 months</b>.</p><img src="a.png"><img src="b.png">
+<h1>Terms</h1><script>steal()</script><p>Notice: <b>3 months</b>.</p><img src="a.png"><img \
+src="b.png">
 <table><tr><th>City</th><th>Fee</th></tr><tr><td>Rome</td><td>7</td></tr></table></body></html>"""
 
 
@@ -427,9 +560,11 @@ def word_document(path: Path, body: str) -> Path:
     parts = {
         "[Content_Types].xml": '<Types xmlns="http://schemas.openxmlformats.org/package/2006/content-types"/>',
         "_rels/.rels": f'<Relationships xmlns="http://schemas.openxmlformats.org/package/2006/relationships">'
-        f'<Relationship Id="r1" Type="{link}/officeDocument" Target="word/document.xml"/></Relationships>',
+        f'<Relationship Id="r1" Type="{link}/officeDocument" '
+        'Target="word/document.xml"/></Relationships>',
         "word/_rels/document.xml.rels": "<Relationships xmlns="
-        f'"http://schemas.openxmlformats.org/package/2006/relationships"><Relationship Id="r2" Type="{link}/image" '
+        '"http://schemas.openxmlformats.org/package/2006/relationships"><Relationship Id="r2" '
+        f'Type="{link}/image" '
         'Target="file:///etc/passwd" TargetMode="External"/></Relationships>',
         "word/document.xml": "<w:document xmlns:w="
         f'"http://schemas.openxmlformats.org/wordprocessingml/2006/main"><w:body>{body}</w:body></w:document>',
@@ -441,9 +576,11 @@ def word_document(path: Path, body: str) -> Path:
 
 
 PICTURE = (
-    '<w:p><w:r><w:drawing><wp:inline xmlns:wp="http://schemas.openxmlformats.org/drawingml/2006/wordprocessingDrawing">'
+    "<w:p><w:r><w:drawing><wp:inline "
+    'xmlns:wp="http://schemas.openxmlformats.org/drawingml/2006/wordprocessingDrawing">'
     '<a:graphic xmlns:a="http://schemas.openxmlformats.org/drawingml/2006/main"><a:graphicData><pic:pic '
-    'xmlns:pic="http://schemas.openxmlformats.org/drawingml/2006/picture"><pic:blipFill><a:blip r:link="r2" '
+    'xmlns:pic="http://schemas.openxmlformats.org/drawingml/2006/picture"><pic:blipFill><a:blip '
+    'r:link="r2" '
     'xmlns:r="http://schemas.openxmlformats.org/officeDocument/2006/relationships"/></pic:blipFill></pic:pic>'
     "</a:graphicData></a:graphic></wp:inline></w:drawing></w:r></w:p>"
 )
@@ -465,9 +602,13 @@ def test_a_page_is_read_as_its_text_and_in_a_tree_as_source(stage: Stage, tmp_pa
     assert "steal()" in text_of(sent_to(stage, "alpha"))
 
 
-def test_a_word_document_is_read_as_its_text_and_opens_no_file(stage: Stage, tmp_path: Path) -> None:
+def test_a_word_document_is_read_as_its_text_and_opens_no_file(
+    stage: Stage, tmp_path: Path
+) -> None:
     pytest.importorskip("mammoth")
-    path = word_document(tmp_path / "contract.docx", f"<w:p><w:r><w:t>Notice: 3 months.</w:t></w:r></w:p>{PICTURE}")
+    path = word_document(
+        tmp_path / "contract.docx", f"<w:p><w:r><w:t>Notice: 3 months.</w:t></w:r></w:p>{PICTURE}"
+    )
     done = stage.ok("ask", "How long?", "-f", path)
     sent = text_of(sent_to(stage, "alpha"))
     assert "Notice: 3 months." in sent
@@ -475,7 +616,9 @@ def test_a_word_document_is_read_as_its_text_and_opens_no_file(stage: Stage, tmp
     assert "contract.docx is read as text" in done.err
 
 
-@pytest.mark.parametrize("body", ["<w:p>" * 3000, "", "<w:p/>" * 2_000_000], ids=["broken", "empty", "bomb"])
+@pytest.mark.parametrize(
+    "body", ["<w:p>" * 3000, "", "<w:p/>" * 2_000_000], ids=["broken", "empty", "bomb"]
+)
 def test_a_word_document_that_cannot_be_read_is_an_error(
     stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, body: str
 ) -> None:
@@ -484,5 +627,10 @@ def test_a_word_document_that_cannot_be_read_is_an_error(
     brief = partial(attach._read_in_child, limits=attach.PDF_LIMITS._replace(seconds=3))
     monkeypatch.setattr(attach, "_read_in_child", brief)
     stage.costs_nothing(
-        2, "ask", "How long?", "-f", word_document(tmp_path / "contract.docx", body), told="cannot be read"
+        2,
+        "ask",
+        "How long?",
+        "-f",
+        word_document(tmp_path / "contract.docx", body),
+        told="cannot be read",
     )

@@ -1,4 +1,7 @@
-"""`conductor batch`, also on Ray: every question once, whatever stops it, with the reasons of those that failed."""
+"""`conductor batch`, also on Ray.
+
+Every question once, whatever stops it, with the reasons of those that failed.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +23,8 @@ from conductor_cli.app import evaluation, ray_jobs
 from tests.cli.stage import Stage, finished, refuses, says, stalls
 from tests.servers import SeenRequest, Wire
 
-PRICE = "price = { input = 0.0, output = 1000.0 }\n"  # US dollars for a million tokens: an answer costs 0.007
+# US dollars for a million tokens: an answer costs 0.007
+PRICE = "price = { input = 0.0, output = 1000.0 }\n"
 
 
 @pytest.fixture
@@ -42,7 +46,9 @@ def asked_number(seen: SeenRequest) -> str:
 
 
 def write(path: Path, lines: list[Any]) -> Path:
-    path.write_text("".join(f"{line if isinstance(line, str) else json.dumps(line)}\n" for line in lines))
+    path.write_text(
+        "".join(f"{line if isinstance(line, str) else json.dumps(line)}\n" for line in lines)
+    )
     return path
 
 
@@ -59,7 +65,12 @@ def chat(text: str, **body: Any) -> dict[str, Any]:
         {"role": "system", "content": "Be brief."},
         {"role": "user", "content": [{"type": "text", "text": text}]},
     ]
-    return {"custom_id": "a", "method": "POST", "url": "/v1/chat/completions", "body": {"messages": messages, **body}}
+    return {
+        "custom_id": "a",
+        "method": "POST",
+        "url": "/v1/chat/completions",
+        "body": {"messages": messages, **body},
+    }
 
 
 @pytest.mark.parametrize(
@@ -71,22 +82,34 @@ def chat(text: str, **body: Any) -> dict[str, Any]:
         (chat("number 7"), {"custom_id": "a", "error": None}),
     ],
 )
-def test_each_form_of_question_is_answered(one: Stage, tmp_path: Path, line: Any, found: dict[str, Any]) -> None:
-    source, out = write(tmp_path / "questions", [line, ""]), tmp_path / "answers.jsonl"
+def test_each_form_of_question_is_answered(
+    one: Stage, tmp_path: Path, line: Any, found: dict[str, Any]
+) -> None:
+    source = write(tmp_path / "questions", [line, ""])
+    out = tmp_path / "answers.jsonl"
     one.ok("batch", source, "-o", out, "--yes", out="", told="1 answer in")
     (answer,) = read(out)
     assert found.items() <= answer.items()
     if "custom_id" in answer:
-        assert answer["response"]["body"]["choices"][0]["message"] == {"role": "assistant", "content": "7"}
+        assert answer["response"]["body"]["choices"][0]["message"] == {
+            "role": "assistant",
+            "content": "7",
+        }
     if "Be brief." in str(line):
         assert "Be brief." in str(one.asked("alpha")[0].json["messages"])
     assert not (tmp_path / "answers.failed.jsonl").exists()
 
 
 @pytest.mark.parametrize("order", ["done", "input"])
-def test_a_killed_batch_is_finished_by_the_same_command(one: Stage, tmp_path: Path, order: str) -> None:
-    """No question is asked again but those that were on their way; a line that was cut off does not count."""
-    source, out = numbers(tmp_path / "questions.jsonl", 30), tmp_path / "answers.jsonl"
+def test_a_killed_batch_is_finished_by_the_same_command(
+    one: Stage, tmp_path: Path, order: str
+) -> None:
+    """No question is asked again but those that were on their way.
+
+    A line that was cut off does not count.
+    """
+    source = numbers(tmp_path / "questions.jsonl", 30)
+    out = tmp_path / "answers.jsonl"
     asked = 0
 
     async def held(seen: SeenRequest, wire: Wire) -> None:
@@ -97,15 +120,30 @@ def test_a_killed_batch_is_finished_by_the_same_command(one: Stage, tmp_path: Pa
         await (echo if asked < 20 else stalls())(seen, wire)
 
     one.models["alpha"] = held
-    command = ("batch", source, "-o", out, "--parallel", "4", "--yes", "--no-trace", "--order", order)
+    command = (
+        "batch",
+        source,
+        "-o",
+        out,
+        "--parallel",
+        "4",
+        "--yes",
+        "--no-trace",
+        "--order",
+        order,
+    )
     with one.start(*command) as process:
         finished(process)
     with out.open("a") as file:
         file.write('{"id": "q29", "ans')
     one.models["alpha"] = echo
-    one.ends(7, *command, told=("continuing", "29 answers", "1 question failed", "answers.failed.jsonl"))
+    one.ends(
+        7, *command, told=("continuing", "29 answers", "1 question failed", "answers.failed.jsonl")
+    )
     answers = read(out)
-    assert sorted(answer["id"] for answer in answers) == sorted(f"q{n}" for n in range(30) if n != 13)
+    assert sorted(answer["id"] for answer in answers) == sorted(
+        f"q{n}" for n in range(30) if n != 13
+    )
     assert {answer["id"]: answer["answer"] for answer in answers}["q29"] == "29"
     asked_of = Counter(map(asked_number, one.asked("alpha")))
     del asked_of["13"]  # a refused call is tried without what the server may not know
@@ -118,10 +156,16 @@ def test_a_killed_batch_is_finished_by_the_same_command(one: Stage, tmp_path: Pa
 
 
 def test_failed_questions_are_asked_again_from_their_file(one: Stage, tmp_path: Path) -> None:
-    source, out, failed = numbers(tmp_path / "q.jsonl", 15), tmp_path / "a.jsonl", tmp_path / "a.failed.jsonl"
+    source = numbers(tmp_path / "q.jsonl", 15)
+    out = tmp_path / "a.jsonl"
+    failed = tmp_path / "a.failed.jsonl"
     one.ends(7, "batch", source, "-o", out, "--yes", told=("14 answers", "1 question failed"))
     (line,) = read(failed)
-    assert (line["id"], line["question"], line["error"]["reason"]) == ("q13", "number 13", "refused")
+    assert (line["id"], line["question"], line["error"]["reason"]) == (
+        "q13",
+        "number 13",
+        "refused",
+    )
     assert "no thirteens" in line["error"]["message"]
     one.ends(7, "batch", failed, "-o", out, "--yes", told="1 question failed")
     assert len(read(failed)) == 1
@@ -142,7 +186,10 @@ def test_failed_questions_are_asked_again_from_their_file(one: Stage, tmp_path: 
     ("lines", "told"),
     [
         (["", " "], "has no questions"),
-        ([{"id": "a", "question": "x"}, {"id": "a", "question": "y"}], "two questions have the id 'a'"),
+        (
+            [{"id": "a", "question": "x"}, {"id": "a", "question": "y"}],
+            "two questions have the id 'a'",
+        ),
         ([{"id": "a", "question": "x"}, "{"], "line 2: it is not JSON"),
         ([{"id": "a", "question": "x"}, "[]"], "line 2: it is not a JSON object"),
         ([{"id": "a", "question": ""}], "line 1: it has no question"),
@@ -150,12 +197,20 @@ def test_failed_questions_are_asked_again_from_their_file(one: Stage, tmp_path: 
         ([{"id": "a", "question": "x", "schema": 1}], "its schema is not a JSON object"),
         ([chat("x", tools=[{"type": "function"}])], "tools cannot be called in a batch"),
         ([chat("x") | {"url": "/v1/embeddings"}], "it is not a request for /v1/chat/completions"),
-        ([chat("x", messages=[{"role": "user", "content": [{"type": "image_url"}]}])], "only texts"),
-        ([{"id": "q1", "question": "another one"}], "the id 'q1' has an answer already, to another question"),
+        (
+            [chat("x", messages=[{"role": "user", "content": [{"type": "image_url"}]}])],
+            "only texts",
+        ),
+        (
+            [{"id": "q1", "question": "another one"}],
+            "the id 'q1' has an answer already, to another question",
+        ),
         (["x" * (16 << 20) + "x"], "line 1: it is longer than 16.8 MB"),
     ],
-)  # fmt: skip
-def test_input_that_cannot_be_asked_costs_nothing(one: Stage, tmp_path: Path, lines: list[Any], told: str) -> None:
+)
+def test_input_that_cannot_be_asked_costs_nothing(
+    one: Stage, tmp_path: Path, lines: list[Any], told: str
+) -> None:
     out = write(tmp_path / "a.jsonl", [{"id": "q1", "question": "number 1", "answer": "1"}])
     before = out.read_bytes()
     one.fails(2, "batch", write(tmp_path / "q.jsonl", lines), "-o", out, "--yes", told=told)
@@ -164,25 +219,40 @@ def test_input_that_cannot_be_asked_costs_nothing(one: Stage, tmp_path: Path, li
 
 
 @pytest.mark.parametrize("name", ["notes.txt", "notes.failed.txt"])
-@pytest.mark.parametrize("text", ["my notes", '{"id": "x", "name": "A"}\n', '{"name": "A"}', '{"name": "A', "{"])
-def test_a_file_that_no_batch_has_written_is_not_touched(one: Stage, tmp_path: Path, name: str, text: str) -> None:
+@pytest.mark.parametrize(
+    "text", ["my notes", '{"id": "x", "name": "A"}\n', '{"name": "A"}', '{"name": "A', "{"]
+)
+def test_a_file_that_no_batch_has_written_is_not_touched(
+    one: Stage, tmp_path: Path, name: str, text: str
+) -> None:
     """Not even its last line, where that has no end as if a kill had cut it off."""
-    source, own = numbers(tmp_path / "q.jsonl", 2), tmp_path / name
+    source = numbers(tmp_path / "q.jsonl", 2)
+    own = tmp_path / name
     own.write_text(text)
-    one.costs_nothing(2, "batch", source, "-o", tmp_path / "notes.txt", "--yes", told="no batch has written this")
+    one.costs_nothing(
+        2, "batch", source, "-o", tmp_path / "notes.txt", "--yes", told="no batch has written this"
+    )
     assert own.read_text() == text
     one.costs_nothing(2, "batch", source, "-o", source, "--yes", told="is the input")
 
 
-@pytest.mark.parametrize(("questions", "out"), [("-", "a.jsonl"), ("q.jsonl", "/dev/null"), ("q.jsonl", ".")])
-def test_a_batch_needs_files_that_can_be_read_again(one: Stage, tmp_path: Path, questions: str, out: str) -> None:
+@pytest.mark.parametrize(
+    ("questions", "out"), [("-", "a.jsonl"), ("q.jsonl", "/dev/null"), ("q.jsonl", ".")]
+)
+def test_a_batch_needs_files_that_can_be_read_again(
+    one: Stage, tmp_path: Path, questions: str, out: str
+) -> None:
     numbers(tmp_path / "q.jsonl", 2)
     one.fails(2, "batch", questions, "-o", out, "--yes", cwd=tmp_path, told="is not a file")
 
 
 def test_sorting_loses_no_answer(one: Stage, tmp_path: Path) -> None:
-    """Neither those of questions that are not in the input any more, nor all others where failed ones are asked."""
-    source, out, failed = numbers(tmp_path / "q.jsonl", 15), tmp_path / "a.jsonl", tmp_path / "a.failed.jsonl"
+    """Neither those of questions that are not in the input any more, nor all others where failed
+    ones are asked.
+    """
+    source = numbers(tmp_path / "q.jsonl", 15)
+    out = tmp_path / "a.jsonl"
+    failed = tmp_path / "a.failed.jsonl"
     command = ("-o", out, "--yes", "--order", "input")
     one.ends(7, "batch", source, *command, told=("to ask them again: conductor batch", str(failed)))
     one.models["alpha"] = says("at last")
@@ -197,16 +267,42 @@ def test_sorting_loses_no_answer(one: Stage, tmp_path: Path) -> None:
 def test_a_batch_that_ends_at_its_limit_is_finished(one: Stage, tmp_path: Path) -> None:
     one.config.write_text(one.config.read_text() + PRICE)
     one.models["alpha"] = says("fine")
-    command = ("--conductor", "alpha", "--mode", "mini", "--max-cost", "0.27")  # 256 tokens, and little more
-    one.ok("batch", numbers(tmp_path / "q.jsonl", 1), "-o", tmp_path / "a.jsonl", *command, told="1 answer in")
+    # 256 tokens, and little more
+    command = ("--conductor", "alpha", "--mode", "mini", "--max-cost", "0.27")
+    one.ok(
+        "batch",
+        numbers(tmp_path / "q.jsonl", 1),
+        "-o",
+        tmp_path / "a.jsonl",
+        *command,
+        told="1 answer in",
+    )
 
 
 def test_a_batch_stops_at_its_cost_and_goes_on_with_more(one: Stage, tmp_path: Path) -> None:
     one.config.write_text(one.config.read_text() + PRICE)
-    source, out = numbers(tmp_path / "q.jsonl", 12), tmp_path / "a.jsonl"
-    command = ("batch", source, "-o", out, "--parallel", "2", "--conductor", "alpha", "--mode", "mini", "--max-cost")
+    source = numbers(tmp_path / "q.jsonl", 12)
+    out = tmp_path / "a.jsonl"
+    command = (
+        "batch",
+        source,
+        "-o",
+        out,
+        "--parallel",
+        "2",
+        "--conductor",
+        "alpha",
+        "--mode",
+        "mini",
+        "--max-cost",
+    )
     one.models["alpha"] = says("fine")
-    one.ends(6, *command, "0.29", told=("the limit of the batch is reached", "the same command continues"))
+    one.ends(
+        6,
+        *command,
+        "0.29",
+        told=("the limit of the batch is reached", "the same command continues"),
+    )
     some = len(read(out))
     assert 0 < some < 12
     one.ok(*command, "5", told=(f"continuing {out}: {some} of 12", "12 answers"))
@@ -215,35 +311,47 @@ def test_a_batch_stops_at_its_cost_and_goes_on_with_more(one: Stage, tmp_path: P
 
 def test_a_refused_key_stops_the_batch_and_fails_no_question(one: Stage, tmp_path: Path) -> None:
     one.models["alpha"] = refuses(401, "bad key")
-    source, out = numbers(tmp_path / "q.jsonl", 40), tmp_path / "a.jsonl"
-    one.ends(4, "batch", source, "-o", out, "--parallel", "2", "--yes", told="0 of 40 questions are done")
+    source = numbers(tmp_path / "q.jsonl", 40)
+    out = tmp_path / "a.jsonl"
+    one.ends(
+        4, "batch", source, "-o", out, "--parallel", "2", "--yes", told="0 of 40 questions are done"
+    )
     assert len(one.asked("alpha")) <= 4
     assert not (tmp_path / "a.failed.jsonl").exists()
 
 
 def test_a_batch_asks_before_it_costs_something(one: Stage, tmp_path: Path) -> None:
-    source, out = numbers(tmp_path / "q.jsonl", 2), tmp_path / "a.jsonl"
+    source = numbers(tmp_path / "q.jsonl", 2)
+    out = tmp_path / "a.jsonl"
     one.fails(2, "batch", source, "-o", out, "-q", told="needs a confirmation")
     one.fails(3, "batch", source, "-o", out, "--max-cost", "1", told="no price is known for alpha")
     assert not one.asked("alpha")
 
 
-needs_ray = pytest.mark.skipif(find_spec("ray") is None, reason="ray is not installed: make train-setup")
+needs_ray = pytest.mark.skipif(
+    find_spec("ray") is None, reason="ray is not installed: make train-setup"
+)
 
 
 @needs_ray
 @pytest.mark.timeout(600)
-def test_a_batch_on_ray_asks_each_question_once_and_goes_on_without_it(one: Stage, tmp_path: Path) -> None:
+def test_a_batch_on_ray_asks_each_question_once_and_goes_on_without_it(
+    one: Stage, tmp_path: Path
+) -> None:
     """One that fails costs only itself; the same command, here without Ray, asks nothing again."""
-    # Ray imports jsonschema in each of its processes, which takes seconds where this library is there too.
+    # Ray imports jsonschema in each of its processes, which takes seconds where this library is
+    # there too.
     (tmp_path / "rfc3987_syntax.py").write_text("raise ImportError\n")
     path = f"{tmp_path}{os.pathsep}{one.environ()['PYTHONPATH']}"
-    questions, out = numbers(tmp_path / "q.jsonl", 40), tmp_path / "a.jsonl"
+    questions = numbers(tmp_path / "q.jsonl", 40)
+    out = tmp_path / "a.jsonl"
     words = ("batch", questions, "-o", out, "--yes", "--no-trace")
     with one.start(*words, "--ray", "auto", env={"PYTHONPATH": path}) as process:
         _, err = process.communicate(timeout=500)
     assert process.returncode == 7, err.decode()
-    assert Counter(line["id"] for line in read(out)) == Counter({f"q{n}": 1 for n in range(40) if n != 13})
+    assert Counter(line["id"] for line in read(out)) == Counter(
+        {f"q{n}": 1 for n in range(40) if n != 13}
+    )
     assert [line["id"] for line in read(tmp_path / "a.failed.jsonl")] == ["q13"]
     asked = len(one.asked("alpha"))
     assert one.inside(*words).code == 7
@@ -251,13 +359,19 @@ def test_a_batch_on_ray_asks_each_question_once_and_goes_on_without_it(one: Stag
 
 
 @needs_ray
-def test_an_evaluation_on_nodes_runs_cases_once(one: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One that no worker answers is counted as failed; the same command, here without Ray, runs only that again.
+def test_an_evaluation_on_nodes_runs_cases_once(
+    one: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that no worker answers is counted as failed.
+
+    The same command, here without Ray, runs only that again.
 
     The node is one of this process, to which everything goes as bytes, as to an actor of Ray.
     """
 
-    async def on_a_node(rows: Iterable[Any], *, opener: Any, **_: object) -> AsyncIterator[tuple[Any, Any]]:
+    async def on_a_node(
+        rows: Iterable[Any], *, opener: Any, **_: object
+    ) -> AsyncIterator[tuple[Any, Any]]:
         node = ray_jobs._Node(pickle.loads(pickle.dumps(opener)), None)
         for row in rows:
             batch = await node({"number": [0], "row": [pickle.dumps(row)]})
@@ -267,7 +381,9 @@ def test_an_evaluation_on_nodes_runs_cases_once(one: Stage, tmp_path: Path, monk
 
     monkeypatch.setattr(evaluation, "ask_over_nodes", on_a_node)
     monkeypatch.setattr("conductor_cli.cli.eval.ray_cluster", lambda _: nullcontext("this one"))
-    rows = [{"id": f"c{n}", "question": f"What is number {n}?", "answer": str(n)} for n in range(10, 16)]
+    rows = [
+        {"id": f"c{n}", "question": f"What is number {n}?", "answer": str(n)} for n in range(10, 16)
+    ]
     cases = tmp_path / "cases.jsonl"
     cases.write_text("".join(json.dumps(row) + "\n" for row in rows))
     words = ("eval", cases, "--systems", "alone", "--yes", "--json")

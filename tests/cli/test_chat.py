@@ -1,4 +1,7 @@
-"""`conductor chat` in process, without a terminal: messages, slash commands, open models and the conversation."""
+"""`conductor chat` in process, without a terminal.
+
+Messages, slash commands, open models and the conversation.
+"""
 
 from __future__ import annotations
 
@@ -76,15 +79,22 @@ def test_a_slash_and_a_name_is_a_command_and_anything_else_a_question() -> None:
         assert find_command(line) is None
 
 
-@pytest.mark.parametrize(("line", "hint"), [("/hepl", "did you mean /help?"), ("/zzz", "put a space first")])
+@pytest.mark.parametrize(
+    ("line", "hint"), [("/hepl", "did you mean /help?"), ("/zzz", "put a space first")]
+)
 def test_unknown_command_suggests_a_similar_one(line: str, hint: str) -> None:
     with pytest.raises(UsageError) as caught:
         find_command(line)
     assert hint in caught.value.hint
 
 
-def test_undo_removes_an_unanswered_question_first(stage: Stage, capsys: pytest.CaptureFixture[str]) -> None:
-    """What was stopped before its answer is the last question: /undo removes it, and /redo cannot run it any more."""
+def test_undo_removes_an_unanswered_question_first(
+    stage: Stage, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What was stopped before its answer is the last question.
+
+    /undo removes it, and /redo cannot run it any more.
+    """
 
     async def work(chat: ChatSession) -> None:
         await chat.ask("Why is the sky blue?")
@@ -113,8 +123,13 @@ def test_long_conversation_drops_its_first_turns_with_a_notice(stage: Stage) -> 
     assert any("its first 1 turn are no longer sent" in notice.text for notice in last.notices)
 
 
-def test_a_file_goes_along_until_detached(stage: Stage, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Also a file whose name has a space, and with a question that gets no answer; `/detach` ends it."""
+def test_a_file_goes_along_until_detached(
+    stage: Stage, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Also a file whose name has a space, and with a question that gets no answer.
+
+    `/detach` ends it.
+    """
     file = tmp_path / "my notes.txt"
     file.write_text("The key is under the mat.")
     stage.models = dict.fromkeys(("alpha", "beta"), refuses(400))
@@ -149,7 +164,12 @@ def test_a_new_conversation_knows_nothing_of_the_one_before(stage: Stage, tmp_pa
         await chat.ask("Where is the key?")
         await enter(chat, "/name keys")
         await enter(chat, "/new")
-        assert (chat.turns, chat.files, chat.name, chat.system) == ([], [], "", "Answer in one word.")
+        assert (chat.turns, chat.files, chat.name, chat.system) == (
+            [],
+            [],
+            "",
+            "Answer in one word.",
+        )
         await chat.ask("Why?")
         sent = stage.asked("alpha")[-1].body.decode()
         assert "under the mat" not in sent
@@ -162,7 +182,9 @@ def test_a_new_conversation_knows_nothing_of_the_one_before(stage: Stage, tmp_pa
     assert len(run_in_chat(work).runs) == 3
 
 
-def test_a_named_conversation_goes_on_in_another_chat(stage: Stage, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_named_conversation_goes_on_in_another_chat(
+    stage: Stage, capsys: pytest.CaptureFixture[str]
+) -> None:
     began = talk("/name sky", "Why is it blue?", "Sure?", "/undo")
     chat = talk("/name", "/name sky", "And at night?", "/new", "Something else?", "/name sky")
     assert [turn.question for turn in chat.runs[0].question.history] == ["Why is it blue?"]
@@ -170,17 +192,25 @@ def test_a_named_conversation_goes_on_in_another_chat(stage: Stage, capsys: pyte
     printed = capsys.readouterr()
     assert f"sky   {began.turns[0].run}" in printed.out
     assert "there is another conversation sky" in printed.err
-    assert ChatSession(GlobalOptions(), RunOptions()).session.conversations.read() == {"sky": chat.runs[0].run}
+    assert ChatSession(GlobalOptions(), RunOptions()).session.conversations.read() == {
+        "sky": chat.runs[0].run
+    }
 
 
-def test_a_chat_without_traces_has_no_name(stage: Stage, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_chat_without_traces_has_no_name(
+    stage: Stage, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert talk("/name sky", no_trace=True).name == ""
     assert "this chat is not stored" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("program", ["xclip", ""])
 def test_copy_takes_the_desktop_s_program_or_the_terminal(
-    stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], program: str
+    stage: Stage,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    program: str,
 ) -> None:
     """What a terminal would obey is not copied."""
     stage.models["alpha"] = says("ls\x1b[2J -l\r")
@@ -205,7 +235,9 @@ def test_copy_takes_the_desktop_s_program_or_the_terminal(
         assert "\x1b]52;c;bHMgLWwK\x07" in said
 
 
-def test_another_model_plans_from_the_next_question_on(stage: Stage, capsys: pytest.CaptureFixture[str]) -> None:
+def test_another_model_plans_from_the_next_question_on(
+    stage: Stage, capsys: pytest.CaptureFixture[str]
+) -> None:
     stage.models["beta"] = says(ONE)
     talk("/conductor beta", "/tools", "Why?", "/conductor -", "Why not?")
     assert [seen.json["model"] for seen in stage.posts] == ["beta", "alpha", "planner", "alpha"]
@@ -256,7 +288,9 @@ def test_changed_settings_keep_the_models_open(stage: Stage) -> None:
         ("/copy", "there is no answer to copy yet"),
     ],
 )
-def test_wrong_command_changes_nothing(stage: Stage, capsys: pytest.CaptureFixture[str], line: str, said: str) -> None:
+def test_wrong_command_changes_nothing(
+    stage: Stage, capsys: pytest.CaptureFixture[str], line: str, said: str
+) -> None:
 
     async def work(chat: ChatSession) -> None:
         await chat.open()
@@ -270,7 +304,9 @@ def test_wrong_command_changes_nothing(stage: Stage, capsys: pytest.CaptureFixtu
     assert printed.startswith("conductor: ")
 
 
-def test_redo_on_another_worker_replaces_the_answer(stage: Stage, capsys: pytest.CaptureFixture[str]) -> None:
+def test_redo_on_another_worker_replaces_the_answer(
+    stage: Stage, capsys: pytest.CaptureFixture[str]
+) -> None:
     stage.plan = "alpha | - | Find it out.\nalpha | 1 | Check it and answer."
     chat = talk("Why?", "/redo 2 beta", "/redo 2 gamma", "/redo")
     assert [len(stage.asked(model)) for model in ("planner", "alpha", "beta")] == [1, 2, 1]
@@ -281,7 +317,9 @@ def test_redo_on_another_worker_replaces_the_answer(stage: Stage, capsys: pytest
     assert "the last run is complete" in said
 
 
-def test_plan_is_shown_without_running_and_redo_runs_it(stage: Stage, capsys: pytest.CaptureFixture[str]) -> None:
+def test_plan_is_shown_without_running_and_redo_runs_it(
+    stage: Stage, capsys: pytest.CaptureFixture[str]
+) -> None:
     stage.plan = TWO
 
     async def work(chat: ChatSession) -> None:
@@ -301,7 +339,10 @@ def press_keys(keys: str) -> str:
     """The message that the prompt reads from these keys."""
 
     async def read() -> str:
-        with create_pipe_input() as keyboard, create_app_session(input=keyboard, output=DummyOutput()):
+        with (
+            create_pipe_input() as keyboard,
+            create_app_session(input=keyboard, output=DummyOutput()),
+        ):
             prompt = ChatPrompt()
             prompt.connect(list, DummyCompleter(), None)
             keyboard.send_text(keys)
@@ -334,7 +375,9 @@ def test_ctrl_c_never_ends_the_chat(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_tab_completes_commands_and_their_arguments(stage: Stage, tmp_path: Path) -> None:
-    """To /workers it offers those of the settings that are not named yet, to /redo those of this chat."""
+    """To /workers it offers those of the settings that are not named yet, to /redo those of this
+    chat.
+    """
     (tmp_path / "notes.txt").write_text("x")
     off = stage.worker("gamma", "enabled = false")
     stage.configure(f'[policy]\ndeny = ["delta"]\n{off}', workers=("alpha", "beta", "delta"))
@@ -345,18 +388,38 @@ def test_tab_completes_commands_and_their_arguments(stage: Stage, tmp_path: Path
         assert [completion.text for completion in early] == ["alpha"]
         await chat.ask("Why?")
         for text in (
-            "/re", "/mode u", "/workers ", "/workers alpha,", "/workers alpha, b", "/redo ", "/redo 1 ", "/trace ",
-            f"/attach {tmp_path}/no", "/limits co", "Why", "/re\n",
-        ):  # fmt: skip
+            "/re",
+            "/mode u",
+            "/workers ",
+            "/workers alpha,",
+            "/workers alpha, b",
+            "/redo ",
+            "/redo 1 ",
+            "/trace ",
+            f"/attach {tmp_path}/no",
+            "/limits co",
+            "Why",
+            "/re\n",
+        ):
             offered = SlashCompleter(chat).get_completions(Document(text), CompleteEvent())
             found[text] = [completion.text for completion in offered]
 
     chat = run_in_chat(work, only=("alpha",))
     runs = ["1", "last", chat.runs[0].run]
     assert list(found.values()) == [
-        ["/redo "], ["ultra"], ["alpha", "beta", "all"], ["beta"], ["beta"], ["1"], ["alpha"], runs,
-        ["tes.txt"], ["cost"], [], [],
-    ]  # fmt: skip
+        ["/redo "],
+        ["ultra"],
+        ["alpha", "beta", "all"],
+        ["beta"],
+        ["beta"],
+        ["1"],
+        ["alpha"],
+        runs,
+        ["tes.txt"],
+        ["cost"],
+        [],
+        [],
+    ]
 
 
 def test_conductor_that_cannot_be_opened_is_tried_again(stage: Stage) -> None:
@@ -399,7 +462,9 @@ def test_a_history_that_cannot_be_read_costs_no_chat(tmp_path: Path) -> None:
     assert list(history.load_history_strings()) == []
 
 
-def test_unusable_history_file_is_reported_and_ignored(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_unusable_history_file_is_reported_and_ignored(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     (tmp_path / "history").mkdir()
     open_history(tmp_path).append_string("hello")
     assert "the history is not saved" in capsys.readouterr().err
@@ -407,9 +472,15 @@ def test_unusable_history_file_is_reported_and_ignored(tmp_path: Path, capsys: p
 
 
 def test_banner_is_printed_before_anything_is_loaded() -> None:
-    code = "import sys, conductor_cli.cli.chat_banner, conductor_cli.cli.keypress\nprint(*sys.modules)"
-    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
-    assert {"typer", "pydantic", "rich", "asyncio", "prompt_toolkit", "conductor_cli.config"} & {*loaded} == set()
+    code = (
+        "import sys, conductor_cli.cli.chat_banner, conductor_cli.cli.keypress\nprint(*sys.modules)"
+    )
+    loaded = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    ).stdout.split()
+    assert {"typer", "pydantic", "rich", "asyncio", "prompt_toolkit", "conductor_cli.config"} & {
+        *loaded
+    } == set()
 
 
 def test_chat_without_a_terminal_is_a_usage_error(stage: Stage) -> None:

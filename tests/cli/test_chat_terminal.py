@@ -28,15 +28,20 @@ from tests.cli.terminals import Gate, Terminal, terminal
 from tests.traces.stored import trace_bytes
 
 MARK = "\u203a"
-PASTE, PASTED = "\x1b[200~", "\x1b[201~"
+PASTE = "\x1b[200~"
+PASTED = "\x1b[201~"
 RAW = "\x1b[?2004h"
 """How prompt_toolkit asks a terminal to tell pastes: the prompt takes keys."""
-CTRL_C, CTRL_D = "\x03", "\x04"
+CTRL_C = "\x03"
+CTRL_D = "\x04"
 
 
 @contextmanager
 def chat(stage: Stage, *arguments: str, **how: Any) -> Iterator[Terminal]:
-    """Start a chat and wait until its prompt is shown and its conductor is open. Only a process gets signals."""
+    """Start a chat and wait until its prompt is shown and its conductor is open.
+
+    Only a process gets signals.
+    """
     with terminal(stage, "chat", *arguments, **how) as opened:
         opened.until("$0.00")
         yield opened
@@ -48,7 +53,9 @@ def ask_and_wait(screen: Terminal, text: str, answer: str) -> str:
     screen.program.send(f"{text}\r")
     # A command is echoed after a mark too; only the prompt has the status at its right edge.
     prompt = re.compile(rf"{MARK}.* \u00b7 .*\Z")
-    return screen.until(lambda shown: screen.raw.count(answer) > before and prompt.search(shown) is not None)
+    return screen.until(
+        lambda shown: screen.raw.count(answer) > before and prompt.search(shown) is not None
+    )
 
 
 def test_conversation_from_its_first_question_to_ctrl_d(stage: Stage) -> None:
@@ -63,13 +70,19 @@ def test_conversation_from_its_first_question_to_ctrl_d(stage: Stage) -> None:
         screen.program.send(CTRL_D)
         assert screen.end() == 0
     newest = max(stage.traces.glob("*.jsonl")).stem
-    assert screen.screen.splitlines()[-1] == f"to go on with this chat: conductor chat --continue-from {newest}"
+    assert (
+        screen.screen.splitlines()[-1]
+        == f"to go on with this chat: conductor chat --continue-from {newest}"
+    )
     assert [len(stage.asked(model)) for model in ("planner", "alpha", "beta")] == [2, 3, 2]
     history = stage.traces.with_name("history")
     assert history.stat().st_mode & 0o777 == 0o600
     assert [line for line in history.read_text().splitlines() if line.startswith("+")] == [
-        "+Why is the sky blue?", "+And at night?", "+/redo 2 alpha", "+/trace",
-    ]  # fmt: skip
+        "+Why is the sky blue?",
+        "+And at night?",
+        "+/redo 2 alpha",
+        "+/trace",
+    ]
 
 
 def test_ctrl_c_stops_the_run_and_not_the_chat(stage: Stage) -> None:
@@ -95,7 +108,8 @@ def test_ctrl_c_stops_the_run_and_not_the_chat(stage: Stage) -> None:
 
 
 def test_ctrl_d_during_a_run_leaves_after_the_run(stage: Stage) -> None:
-    gate = stage.models["alpha"] = Gate("so ", "far")
+    gate = Gate("so ", "far")
+    stage.models["alpha"] = gate
     with chat(stage) as screen:
         screen.program.send("Why?\r")
         gate.let()
@@ -109,7 +123,9 @@ def test_ctrl_d_during_a_run_leaves_after_the_run(stage: Stage) -> None:
 def test_five_thousand_pasted_lines_are_one_message(stage: Stage) -> None:
     lines = [f"line {number}" for number in range(5000)]
     with chat(stage) as screen:
-        writer = threading.Thread(target=screen.program.send, args=(PASTE + "\n".join(lines) + PASTED,))
+        writer = threading.Thread(
+            target=screen.program.send, args=(PASTE + "\n".join(lines) + PASTED,)
+        )
         writer.start()
         screen.until("line 4999")
         writer.join()
@@ -121,7 +137,9 @@ def test_five_thousand_pasted_lines_are_one_message(stage: Stage) -> None:
 
 
 @pytest.mark.parametrize("flags", [("--deny", "btea"), ("--workers", "btea")])
-def test_a_chat_does_not_begin_with_a_worker_that_does_not_exist(stage: Stage, flags: tuple[str, ...]) -> None:
+def test_a_chat_does_not_begin_with_a_worker_that_does_not_exist(
+    stage: Stage, flags: tuple[str, ...]
+) -> None:
     with terminal(stage, "chat", *flags) as screen:
         assert screen.end() == 2
         assert "did you mean beta?" in screen.scrolled
@@ -129,13 +147,17 @@ def test_a_chat_does_not_begin_with_a_worker_that_does_not_exist(stage: Stage, f
 
 
 def test_rehearsal_chat_answers(stage: Stage) -> None:
-    """The demo models answer without a key or download, and refuse other questions and attached files."""
+    """The demo models answer without a key or download, and refuse other questions and attached
+    files.
+    """
     with chat(stage, "--rehearsal") as screen:
         ask_and_wait(screen, "Find the capital of France, then spell it backwards.", "2 steps,")
         ask_and_wait(screen, "/redo 2 generalist", "reusing")
         ask_and_wait(screen, "What is love?", "conductor: ")
         ask_and_wait(screen, f"/attach {__file__}", "goes with each question")
-        ask_and_wait(screen, "Find the capital of France, then spell it backwards.", "read only the question")
+        ask_and_wait(
+            screen, "Find the capital of France, then spell it backwards.", "read only the question"
+        )
         screen.program.send(CTRL_D)
         assert screen.end() == 0
 
@@ -148,7 +170,9 @@ def test_sigterm_at_the_prompt_restores_the_terminal(stage: Stage) -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
-def test_signal_during_a_run_stops_it_and_ends_the_chat(stage: Stage, number: signal.Signals) -> None:
+def test_signal_during_a_run_stops_it_and_ends_the_chat(
+    stage: Stage, number: signal.Signals
+) -> None:
     stage.models["alpha"] = stalls("so ", "far")
     with chat(stage, command=COMMAND) as screen:
         screen.program.send("Why?\r")
@@ -201,7 +225,9 @@ def test_keys_at_the_prompt_list_continue_and_search(stage: Stage) -> None:
         screen.program.send("\x12sky")
         screen.until("I-search backward")
         screen.program.send("\r")
-        screen.until(lambda shown: "I-search" not in shown and f"{MARK} Why is the sky blue?" in shown)
+        screen.until(
+            lambda shown: "I-search" not in shown and f"{MARK} Why is the sky blue?" in shown
+        )
         ask_and_wait(screen, "", "alpha answers")
     assert len(stage.asked("planner")) == 3
 
@@ -255,11 +281,16 @@ def test_chat_works_on_a_plain_terminal(stage: Stage, env: dict[str, Any]) -> No
 def screen() -> Iterator[tuple[int, TextIOWrapper]]:
     """The end of a terminal on which a person types, and the other one; a test closes the first."""
     ours, theirs = os.openpty()
-    with os.fdopen(theirs, "r+b", buffering=0) as raw, TextIOWrapper(raw, write_through=True) as text:
+    with (
+        os.fdopen(theirs, "r+b", buffering=0) as raw,
+        TextIOWrapper(raw, write_through=True) as text,
+    ):
         yield ours, text
 
 
-def test_a_terminal_is_lost_once_nobody_holds_its_other_end(screen: tuple[int, TextIOWrapper]) -> None:
+def test_a_terminal_is_lost_once_nobody_holds_its_other_end(
+    screen: tuple[int, TextIOWrapper],
+) -> None:
     ours, theirs = screen
     assert not is_lost(theirs.fileno())
     os.close(ours)
@@ -295,7 +326,9 @@ def test_a_prompt_on_a_lost_terminal_ends(
 
 
 def test_a_write_that_a_terminal_refuses_does_not_end_the_prompt(
-    screen: tuple[int, TextIOWrapper], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    screen: tuple[int, TextIOWrapper],
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     ours, theirs = screen
 

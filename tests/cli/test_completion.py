@@ -43,7 +43,12 @@ LINES = [
     ("eval --workers mine,b|", ["mine,beta"]),
     (
         "eval --workers=mine,|",
-        ["--workers=mine,tired", "--workers=mine,alpha", "--workers=mine,beta", "--workers=mine,off"],
+        [
+            "--workers=mine,tired",
+            "--workers=mine,alpha",
+            "--workers=mine,beta",
+            "--workers=mine,off",
+        ],
     ),
     ("workers rm |", ["mine", "tired", "alpha", "beta", "off"]),
     ("tools test |", ["git"]),
@@ -66,11 +71,15 @@ command = ["git"]
 
 @pytest.fixture
 def filled(home: Path) -> None:
-    """Workers, pools, tools, models and a run in conductor's own files, and workers in the user's file."""
+    """Workers, pools, tools, models and a run in conductor's own files, and workers in the user's
+    file.
+    """
     config = home / "config/conductor-llm"
     config.mkdir(parents=True)
     config.joinpath("settings.toml").write_text(OWN)
-    config.joinpath("config.toml").write_text("[workers.alpha]\n[workers.beta]\n[workers.off]\nenabled = false\n")
+    config.joinpath("config.toml").write_text(
+        "[workers.alpha]\n[workers.beta]\n[workers.off]\nenabled = false\n"
+    )
     for name in ("here", "broken"):
         manifest = home / f"data/conductor-llm/models/{name}/manifest.toml"
         manifest.parent.mkdir(parents=True)
@@ -87,8 +96,12 @@ def test_what_may_stand_next_is_offered(line: str, offered: list[str]) -> None:
     assert [word for word, _ in offers(current, before, TABLE, os.environ)] == offered
 
 
-@pytest.mark.parametrize("environ", [{}, {"CONDUCTOR_LLM_CONFIG_DIR": "/a", "CONDUCTOR_LLM_STATE_DIR": "/b"}])
-def test_files_are_where_the_settings_say(environ: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    "environ", [{}, {"CONDUCTOR_LLM_CONFIG_DIR": "/a", "CONDUCTOR_LLM_STATE_DIR": "/b"}]
+)
+def test_files_are_where_the_settings_say(
+    environ: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     for kind in ("CONFIG", "DATA", "STATE"):
         monkeypatch.delenv(f"XDG_{kind}_HOME")
     for name, value in environ.items():
@@ -110,14 +123,18 @@ def test_files_are_where_the_settings_say(environ: dict[str, str], monkeypatch: 
 )
 def test_a_file_offers_only_plain_names(tmp_path: Path, text: str, offered: list[str]) -> None:
     tmp_path.joinpath("one.toml").write_text(text, encoding="latin-1")
-    environ = {"CONDUCTOR_LLM_CONFIG": str(tmp_path / "one.toml"), "CONDUCTOR_LLM_CONFIG_DIR": str(tmp_path)}
+    environ = {
+        "CONDUCTOR_LLM_CONFIG": str(tmp_path / "one.toml"),
+        "CONDUCTOR_LLM_CONFIG_DIR": str(tmp_path),
+    }
     assert [word for word, _ in offers("", ["workers", "show"], TABLE, environ)] == offered
 
 
 def test_nothing_heavy_is_loaded(filled: None) -> None:
     """A tab costs little more than the start of Python."""
     code = (
-        "import json, sys; from conductor_cli.__main__ import main; sys.argv = ['conductor', *sys.argv[1:]]; main(); "
+        "import json, sys; from conductor_cli.__main__ import main; sys.argv = ['conductor', "
+        "*sys.argv[1:]]; main(); "
         "print(json.dumps(sorted(sys.modules)), file=sys.stderr)"
     )
     command = [sys.executable, "-c", code, "complete", ":m", "workers", "test"]
@@ -161,7 +178,9 @@ zle -C offer complete-word offer
 bindkey '^I' offer
 print "set ""up"
 """
-"""Makes a tab write what would be offered into a file, as the completion system hands it to the line editor."""
+"""Makes a tab write what would be offered into a file, as the completion system hands it to the
+line editor.
+"""
 
 
 @pytest.fixture
@@ -173,7 +192,9 @@ def place(filled: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path
         shutil.copy(Path(PLACES[1], f"conductor.{name}"), tmp_path / target)
     program = tmp_path / "programs/conductor"
     program.parent.mkdir()
-    program.write_text(f'#!/bin/sh\nPYTHONPATH={SOURCE} exec {sys.executable} -m conductor_cli "$@"\n')
+    program.write_text(
+        f'#!/bin/sh\nPYTHONPATH={SOURCE} exec {sys.executable} -m conductor_cli "$@"\n'
+    )
     program.chmod(0o755)
     monkeypatch.setenv("PATH", str(program.parent), prepend=os.pathsep)
     return tmp_path
@@ -194,7 +215,9 @@ def test_bash_offers_what_fits_each_line(place: Path) -> None:
 
 
 def test_fish_offers_what_fits_each_line(place: Path) -> None:
-    script = "source c.fish;" + "".join(f"complete -C {shlex.quote(line)}; echo @@;" for line, _ in SHELL_LINES)
+    script = "source c.fish;" + "".join(
+        f"complete -C {shlex.quote(line)}; echo @@;" for line, _ in SHELL_LINES
+    )
     *parts, _ = output_of(place, need("fish"), "--no-config", "-c", script).split("@@\n")
     for (line, offered), shown in zip(SHELL_LINES, parts, strict=True):
         names = {text.split("\t")[0].replace("\\ ", " ") for text in shown.splitlines()}
@@ -211,7 +234,9 @@ def test_zsh_offers_what_fits_each_line(place: Path) -> None:
         shell.send(f"\x15{line}\t")
         shell.expect_exact("offered:")
         shell.expect_exact(":end")
-        names = {text.replace("\\ ", " ") for text in place.joinpath("offered").read_text().splitlines()} - {""}
+        names = {
+            text.replace("\\ ", " ") for text in place.joinpath("offered").read_text().splitlines()
+        } - {""}
         assert names <= offered, line
         assert bool(names) == bool(offered), line
     shell.close(force=True)

@@ -23,14 +23,19 @@ from tests.servers import SeenRequest, Wire, delta, usage
 if TYPE_CHECKING:
     import pytest
 
-PRICES = {"alpha": "price = { input = 1, output = 10 }\n", "beta": "price = { input = 2, output = 20 }\n"}
+PRICES = {
+    "alpha": "price = { input = 1, output = 10 }\n",
+    "beta": "price = { input = 2, output = 20 }\n",
+}
 
 
 def priced(stage: Stage, limits: str = "") -> None:
     """Two priced workers, and a priced model that plans and is no worker."""
     planner = {"planner": "price = { input = 1, output = 1 }\nenabled = false\n"}
     stage.plan = TWO
-    stage.configure(f"[limits]\nattempts = 1\n{limits}", workers=PRICES | planner, conductor="planner")
+    stage.configure(
+        f"[limits]\nattempts = 1\n{limits}", workers=PRICES | planner, conductor="planner"
+    )
 
 
 def test_what_was_spent_is_shown_by_day_and_worker(stage: Stage) -> None:
@@ -38,7 +43,13 @@ def test_what_was_spent_is_shown_by_day_and_worker(stage: Stage) -> None:
     stage.inside("ask", "How are you?")
     done = stage.inside("cost")
     rows = [line.split()[2:] for line in done.out.splitlines()]
-    assert [row[0] if row[0] != "machine" else row[1] for row in rows] == ["WORKER", "alpha", "beta", "planner", "3"]
+    assert [row[0] if row[0] != "machine" else row[1] for row in rows] == [
+        "WORKER",
+        "alpha",
+        "beta",
+        "planner",
+        "3",
+    ]
     found = stage.inside("cost", "--json").json
     assert (found["total"]["cost"], found["total"]["calls"]) == ("0.000261", 3)
     assert [row["worker"] for row in found["rows"]] == ["alpha", "beta", "planner"]
@@ -63,7 +74,9 @@ def test_no_worker_switches_the_limits_of_a_day_off(stage: Stage) -> None:
         await sends(delta("some words"), delta(finish="stop"), count, "[DONE]")(seen, wire)
 
     stage.models["alpha"] = strange
-    stage.configure(f"[limits]\nattempts = 1\ncalls_day = {len(counted)}", workers={"alpha": PRICES["alpha"]})
+    stage.configure(
+        f"[limits]\nattempts = 1\ncalls_day = {len(counted)}", workers={"alpha": PRICES["alpha"]}
+    )
     codes = [stage.inside("ask", "hi").code for _ in range(len(counted) + 2)]
     assert codes == [0] * len(counted) + [6, 6]
     assert len(stage.asked("alpha")) == len(counted)
@@ -87,11 +100,17 @@ def test_what_each_key_spent_is_shown(stage: Stage) -> None:
     spend.close()
     done = stage.inside("cost", "--by", "key")
     assert [line.split()[1:3] for line in done.out.splitlines()] == [
-        ["KEY", "CALLS"], ["(no", "key)"], ["laptop", "1"], ["all", "4"],
-    ]  # fmt: skip
+        ["KEY", "CALLS"],
+        ["(no", "key)"],
+        ["laptop", "1"],
+        ["all", "4"],
+    ]
     assert "today: $0.5000 of $2.00 (key laptop)" in done.err
     found = stage.inside("cost", "--by", "key", "--json").json
-    assert [(row["key"], row["cost"]) for row in found["rows"]] == [(None, "0.000261"), ("laptop", "0.5")]
+    assert [(row["key"], row["cost"]) for row in found["rows"]] == [
+        (None, "0.000261"),
+        ("laptop", "0.5"),
+    ]
     assert found["total"]["cost"] == "0.500261"
     assert len(stage.inside("cost", "--json").json["rows"]) == 4
 
@@ -102,7 +121,9 @@ def test_failed_calls_that_cost_money_are_shown(stage: Stage) -> None:
     assert stage.inside("ask", "How are you?").out == "beta answers\n"
     head, alpha, *_ = stage.inside("cost").out.splitlines()
     assert head.split()[-1] == "FAILED"
-    row = next(row for row in stage.inside("cost", "--json").json["rows"] if row["worker"] == "alpha")
+    row = next(
+        row for row in stage.inside("cost", "--json").json["rows"] if row["worker"] == "alpha"
+    )
     assert row["failed"]["calls"] == row["calls"] == 1
     assert Decimal(row["failed"]["cost"]) == Decimal(row["cost"]) > 0
     assert "  1, $0.0" in alpha
@@ -129,7 +150,9 @@ def test_the_limit_of_a_day_holds_over_commands(stage: Stage) -> None:
     assert stage.inside("ask", "How are you?").code == 0
     done = stage.fails(6, "ask", "How are you now?", out="alpha answers\n")
     first, second, third = done.err.splitlines()
-    assert first == "conductor: partial answer, by step 1, stopped: today's limit of 3 calls (limits.calls_day)"
+    assert first == (
+        "conductor: partial answer, by step 1, stopped: today's limit of 3 calls (limits.calls_day)"
+    )
     assert second == "  wait until midnight, or run: conductor config set limits.calls_day 6"
     assert "worker calls (limits.calls_day)" in stage.inside("cost").err
     priced(stage, "calls_day = 6")
@@ -165,22 +188,35 @@ def test_spending_that_cannot_be_recorded_stops_only_limits(stage: Stage, home: 
     assert stage.inside("cost").code == 3
 
 
-def test_an_unreadable_price_table_stops_nothing(stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unreadable_price_table_stops_nothing(
+    stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     broken = tmp_path / "table.json"
     broken.write_text('{"gpt-4o": ')
     table = load_prices(broken)
     monkeypatch.setattr("conductor_cli.models.prices.load_prices", lambda: table)
     monkeypatch.setenv("OPENAI_API_KEY", "sk-none")
     priced(stage)
-    stage.config.write_text(stage.config.read_text() + '\n[workers.gpt]\nkind = "openai"\nmodel = "gpt-4o"\n')
-    stage.ok("ask", "How are you?", out="beta answers\n", told="no prices are known: litellm's table cannot be read")
+    stage.config.write_text(
+        stage.config.read_text() + '\n[workers.gpt]\nkind = "openai"\nmodel = "gpt-4o"\n'
+    )
+    stage.ok(
+        "ask",
+        "How are you?",
+        out="beta answers\n",
+        told="no prices are known: litellm's table cannot be read",
+    )
     stage.ends(3, "ask", "How are you?", "--max-cost", "1", told="gpt has no price")
     assert " unknown " in stage.inside("workers", "list").out.splitlines()[-1]
 
 
 def test_a_record_that_lacks_calls_of_the_traces_is_named(stage: Stage) -> None:
-    """By doctor, when a server starts, and by ask: the file, and what differs. A run that was resumed counts once."""
-    stage.plan, stage.models = TWO, {"beta": breaks()}
+    """By doctor, when a server starts, and by ask: the file, and what differs.
+
+    A run that was resumed counts once.
+    """
+    stage.plan = TWO
+    stage.models = {"beta": breaks()}
     stage.inside("ask", "How are you?")
     stage.models.clear()
     stage.ok("ask", "--resume", "last")
@@ -201,7 +237,8 @@ def test_a_record_that_lacks_calls_of_the_traces_is_named(stage: Stage) -> None:
         server.terminate()
         assert b"has lost calls: it has 36 tokens" in server.communicate()[1]
     assert "has lost calls: it has 36 tokens" in stage.inside("mcp").err
-    file.unlink()  # a single question looks at the newest run alone, where a limit of the day depends on it
+    # A single question looks at the newest run alone, where a limit of the day depends on it
+    file.unlink()
     assert "has lost calls" not in stage.ok("ask", "How are you?").err
     file.unlink()
     stage.ok("config", "set", "limits.calls_day", "9")
@@ -210,11 +247,15 @@ def test_a_record_that_lacks_calls_of_the_traces_is_named(stage: Stage) -> None:
 
 
 def test_no_command_opens_a_file_of_sqlite_by_itself(stage: Stage) -> None:
-    """Whoever closes a descriptor of an open database drops all locks of his process on it, and its log is lost.
+    """Whoever closes a descriptor of an open database drops all locks of his process on it, and its
+    log is lost.
 
-    To create the file is allowed, since nobody has opened it then. What SQLite opens itself is not seen here.
+    To create the file is allowed, since nobody has opened it then. What SQLite opens itself is not
+    seen here.
     """
-    databases, opened, watching = set[str](), list[str](), True
+    databases = set[str]()
+    opened = list[str]()
+    watching = True
 
     def watch(event: str, arguments: tuple[Any, ...]) -> None:
         if not watching:
@@ -231,10 +272,19 @@ def test_no_command_opens_a_file_of_sqlite_by_itself(stage: Stage) -> None:
     sys.addaudithook(watch)
     try:
         for words in (
-            ("ask", "How are you?"), ("cost",), ("cost", "--by", "key"), ("ask", "And now?"), ("trace", "list"),
-            ("trace", "search", "now"), ("doctor", "--offline", "--json"), ("trace", "rate", "last", "good"),
-            ("trace", "export", "last"), ("trace", "rm", "last", "--yes"), ("trace", "list"), ("cost",),
-        ):  # fmt: skip
+            ("ask", "How are you?"),
+            ("cost",),
+            ("cost", "--by", "key"),
+            ("ask", "And now?"),
+            ("trace", "list"),
+            ("trace", "search", "now"),
+            ("doctor", "--offline", "--json"),
+            ("trace", "rate", "last", "good"),
+            ("trace", "export", "last"),
+            ("trace", "rm", "last", "--yes"),
+            ("trace", "list"),
+            ("cost",),
+        ):
             stage.inside(*words)
     finally:
         watching = False

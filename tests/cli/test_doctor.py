@@ -1,4 +1,7 @@
-"""`conductor doctor`: the build, memory, disk and model file, and by use the planner, workers, keyring and disks."""
+"""`conductor doctor`.
+
+The build, memory, disk and model file, and by use the planner, workers, keyring and disks.
+"""
 
 from __future__ import annotations
 
@@ -28,9 +31,18 @@ def checks(done: Done) -> dict[str, Any]:
 
 
 def finds(
-    stage: Stage, name: str, state: str, *said: str, code: int | None = None, words: Sequence[str] = (), **how: Any
+    stage: Stage,
+    name: str,
+    state: str,
+    *said: str,
+    code: int | None = None,
+    words: Sequence[str] = (),
+    **how: Any,
 ) -> Any:
-    """Assert what doctor finds out about one thing, what it says of it, and with which exit code; the check."""
+    """Assert what doctor finds out about one thing, what it says of it, and with which exit code.
+
+    The check.
+    """
     done = stage.inside("doctor", "--json", *words, **how)
     check = checks(done)[name]
     assert (check["state"], done.code if code is not None else None) == (state, code), done
@@ -45,14 +57,17 @@ def test_doctor_checks_build_memory_disk_and_model(stage: Stage, tiny: Path) -> 
     found = checks(done)
     assert {"llama.cpp", "memory", "downloads", "prefixes", "traces"} <= set(found)
     assert "llama-cpp-python 0." in found["llama.cpp"]["found"]
-    assert "needs 60" in found["memory"]["found"]  # 600 MB and a little: the file is a quarter of a megabyte
+    # 600 MB and a little: the file is a quarter of a megabyte
+    assert "needs 60" in found["memory"]["found"]
     assert "free" in found["prefixes"]["found"]
     assert found["planner"]["state"] == "ok"
     assert "SHA-256 never checked" in found["planner"]["found"]
     assert "the first step after" in found["planning"]["found"]
 
 
-def test_a_model_that_is_too_large_is_a_warning_with_a_smaller_one(stage: Stage, tiny: Path, tmp_path: Path) -> None:
+def test_a_model_that_is_too_large_is_a_warning_with_a_smaller_one(
+    stage: Stage, tiny: Path, tmp_path: Path
+) -> None:
     path = tmp_path / "large.gguf"
     path.write_bytes(tiny.read_bytes())
     with suppress(OSError):
@@ -63,22 +78,35 @@ def test_a_model_that_is_too_large_is_a_warning_with_a_smaller_one(stage: Stage,
     finds(stage, "memory", "warning", "needs 2200 GB", "conductor model pull qwen2.5-")
 
 
-def test_a_damaged_model_is_found_without_loading_it(stage: Stage, tiny: Path, tmp_path: Path) -> None:
+def test_a_damaged_model_is_found_without_loading_it(
+    stage: Stage, tiny: Path, tmp_path: Path
+) -> None:
     path = tmp_path / "cut.gguf"
     path.write_bytes(tiny.read_bytes()[:2000])
     stage.configure(conductor=str(path))
     done = stage.inside("doctor", "--json")
-    failed = {name: check["found"] for name, check in checks(done).items() if check["state"] == "failed"}
+    failed = {
+        name: check["found"] for name, check in checks(done).items() if check["state"] == "failed"
+    }
     assert done.code == 5
     assert list(failed) == ["planner"]
     assert "cut.gguf" in failed["planner"]
 
 
-def test_a_registry_that_cannot_be_read_is_a_failure(stage: Stage, tiny: Path, tmp_path: Path) -> None:
+def test_a_registry_that_cannot_be_read_is_a_failure(
+    stage: Stage, tiny: Path, tmp_path: Path
+) -> None:
     stage.configure(conductor=str(tiny))
     registry = tmp_path / "registry.toml"
     registry.write_text("models = 3\n")
-    finds(stage, "model store", "failed", str(registry), code=3, env={"CONDUCTOR_LLM_REGISTRY": str(registry)})
+    finds(
+        stage,
+        "model store",
+        "failed",
+        str(registry),
+        code=3,
+        env={"CONDUCTOR_LLM_REGISTRY": str(registry)},
+    )
 
 
 def test_a_damaged_model_of_the_store_is_a_warning(stage: Stage, tiny: Path) -> None:
@@ -98,7 +126,9 @@ def test_hints_are_aligned_below_the_check(stage: Stage) -> None:
 
 
 @pytest.mark.parametrize(("offload", "state"), [(True, "ok"), (False, "warning")])
-def test_an_unused_gpu_is_a_warning(stage: Stage, monkeypatch: pytest.MonkeyPatch, offload: bool, state: str) -> None:
+def test_an_unused_gpu_is_a_warning(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch, offload: bool, state: str
+) -> None:
     monkeypatch.setattr(doctor, "find_gpus", lambda _: (Gpu(kind="cuda", name="NVIDIA A100"),))
     monkeypatch.setattr(doctor, "can_use_gpu", lambda _: offload)
     [check] = doctor.llama_build(load_settings(stage.environ()))
@@ -108,7 +138,10 @@ def test_an_unused_gpu_is_a_warning(stage: Stage, monkeypatch: pytest.MonkeyPatc
 
 
 def test_a_missing_llama_cpp_is_a_warning(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A planner at a provider and workers elsewhere need none; what does need it fails in a check of its own."""
+    """A planner at a provider and workers elsewhere need none.
+
+    What does need it fails in a check of its own.
+    """
     monkeypatch.setattr(bindings, "_LOADED", [])
     monkeypatch.setitem(sys.modules, "llama_cpp", None)
     monkeypatch.setattr(doctor, "is_installed", lambda: False)
@@ -120,12 +153,24 @@ def test_a_missing_llama_cpp_is_a_warning(stage: Stage, monkeypatch: pytest.Monk
 def test_no_secret_is_in_the_report(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MY_KEY", "sk-in-variable/0123+456789==")
     monkeypatch.setenv("SOME_TOKEN", "tok-of-somebody-else")
-    monkeypatch.setenv("HTTPS_PROXY", f"http://user:{quote('p4ss:word/0123456789', safe='')}@127.0.0.1:9")
+    monkeypatch.setenv(
+        "HTTPS_PROXY", f"http://user:{quote('p4ss:word/0123456789', safe='')}@127.0.0.1:9"
+    )
     more = 'key_env = "MY_KEY"\nheaders = { X-Auth = "Bearer hdr-secret/0123+4567" }'
-    odd = f'[workers.odd]\nkind = "openai-compatible"\nmodel = "m"\nbase_url = "{stage.url}?sign=not-to-be-shown"'
+    odd = (
+        '[workers.odd]\nkind = "openai-compatible"\nmodel = "m"\nbase_url = '
+        f'"{stage.url}?sign=not-to-be-shown"'
+    )
     stage.configure(f"[limits]\nattempts = 1\n{stage.worker('alpha', more)}\n{odd}", workers=())
-    keys = ("sk-in-variable/0123+456789==", "hdr-secret/0123+4567", "tok-of-somebody-else", "p4ss:word/0123456789")
-    said = " ".join(f"{key} {quote(key, safe='')} {b64encode(key.encode()).decode()}" for key in keys)
+    keys = (
+        "sk-in-variable/0123+456789==",
+        "hdr-secret/0123+4567",
+        "tok-of-somebody-else",
+        "p4ss:word/0123456789",
+    )
+    said = " ".join(
+        f"{key} {quote(key, safe='')} {b64encode(key.encode()).decode()}" for key in keys
+    )
     stage.models = {"alpha": refuses(400, said), PLANNER: refuses(400, said)}
     done = stage.inside("doctor", "--json")
     for key in (*keys, "not-to-be-shown"):
@@ -151,7 +196,10 @@ def test_offline_calls_no_worker(stage: Stage) -> None:
     """No request is sent; workers are listed with the state of their keys."""
     done = stage.ok("doctor", "--offline", "--json")
     assert stage.server.requests == []
-    assert checks(done)["worker alpha"]["found"] == "openai-compatible alpha, key not needed, not called"
+    assert (
+        checks(done)["worker alpha"]["found"]
+        == "openai-compatible alpha, key not needed, not called"
+    )
     assert "planning" not in checks(done)
 
 
@@ -167,7 +215,9 @@ def test_planning_counts_towards_the_daily_limit(stage: Stage) -> None:
     assert stage.inside("doctor", "--json").code == 0
     assert [row["worker"] for row in stage.inside("cost", "--json").json["rows"]] == ["conductor"]
     stage.configure("[limits]\ntokens_day = 1")
-    assert "today's limit of 1 token" in checks(stage.ends(6, "doctor", "--json"))["planning"]["found"]
+    assert (
+        "today's limit of 1 token" in checks(stage.ends(6, "doctor", "--json"))["planning"]["found"]
+    )
     assert len(stage.asked(PLANNER)) == 1
 
 
@@ -182,8 +232,15 @@ def test_lines_begin_with_their_state_and_end_with_a_summary(stage: Stage) -> No
 
 
 def test_every_failure_has_a_hint(stage: Stage, tmp_path: Path) -> None:
-    dead = '[workers.dead]\nkind = "openai-compatible"\nbase_url = "http://127.0.0.1:1/v1"\nmodel = "m"'
-    stage.configure(f'{dead}\n[workers.remote]\nkind = "openai"', workers=(), conductor=str(tmp_path / "gone.gguf"))
+    dead = (
+        '[workers.dead]\nkind = "openai-compatible"\nbase_url = "http://127.0.0.1:1/v1"\nmodel '
+        '= "m"'
+    )
+    stage.configure(
+        f'{dead}\n[workers.remote]\nkind = "openai"',
+        workers=(),
+        conductor=str(tmp_path / "gone.gguf"),
+    )
     done = stage.inside("doctor", "--json")
     failed = {name: check for name, check in checks(done).items() if check["state"] == "failed"}
     assert set(failed) == {"planner", "worker dead", "worker remote"}
@@ -203,13 +260,19 @@ def test_a_refused_key_has_the_same_hint_everywhere(stage: Stage) -> None:
     tests = stage.inside("workers", "test", "--json").json
     assert [test["error"]["hint"] for test in tests] == [hint, hint]
     found = checks(stage.ends(4, "doctor", "--json"))
-    assert found["worker alpha"]["hint"].splitlines()[0] == found["worker beta"]["hint"].splitlines()[0] == hint
+    assert (
+        found["worker alpha"]["hint"].splitlines()[0]
+        == found["worker beta"]["hint"].splitlines()[0]
+        == hint
+    )
     stage.models[PLANNER] = refuses(401, "wrong key")
     assert f"  {hint}\n" in stage.inside("ask", "What?").err
     assert checks(stage.inside("doctor", "--json"))["planning"]["hint"] == hint
 
 
-def test_a_forbidden_worker_is_not_called(stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_forbidden_worker_is_not_called(
+    stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / ".conductor.toml").write_text('[policy]\ndeny = ["alpha"]\n')
     stage.plan = "beta | - | Answer it."
@@ -260,21 +323,37 @@ def test_a_real_keyring_is_written_read_and_cleaned(stage: Stage, keyring: str) 
     assert items(keyring) == []
 
 
-def test_a_hanging_keyring_does_not_block(stage: Stage, address: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_hanging_keyring_does_not_block(
+    stage: Stage, address: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("CONDUCTOR_LLM_KEYRING_SECONDS", "0.5")
     with wedged(address):
-        finds(stage, "keyring", "warning", "did not answer within 0.5 s", code=0, words=("--offline",))
+        finds(
+            stage, "keyring", "warning", "did not answer within 0.5 s", code=0, words=("--offline",)
+        )
 
 
 @pytest.mark.parametrize("name", ["Refusing", "Forgetful", "Dying"])
-def test_a_broken_keyring_is_a_warning_with_a_hint(stage: Stage, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+def test_a_broken_keyring_is_a_warning_with_a_hint(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
     use_backend(monkeypatch, name)
     finds(stage, "keyring", "warning", code=0, words=("--offline",))
-    assert name == "Dying" or not list((stage.home / "backend").glob("*"))  # it dies before it can remove anything
+    # It dies before it can remove anything
+    assert name == "Dying" or not list((stage.home / "backend").glob("*"))
 
 
-def test_a_broken_keyring_with_keys_is_a_failure(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_broken_keyring_with_keys_is_a_failure(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
     use_backend(monkeypatch, "Kept")
     assert stage.inside("keys", "set", "openai", given="sk-stored-0123456789abcdef").code == 0
     monkeypatch.setenv("PYTHON_KEYRING_BACKEND", "keyring.backends.null.Keyring")
-    finds(stage, "keyring", "failed", "the keys of openai are stored in it", code=4, words=("--offline",))
+    finds(
+        stage,
+        "keyring",
+        "failed",
+        "the keys of openai are stored in it",
+        code=4,
+        words=("--offline",),
+    )

@@ -1,4 +1,7 @@
-"""`eval`, `try` and `workers calibrate`: requests to a local server, real files, signals, and suites of a hub."""
+"""`eval`, `try` and `workers calibrate`.
+
+Requests to a local server, real files, signals, and suites of a hub.
+"""
 
 from __future__ import annotations
 
@@ -27,10 +30,15 @@ from tests.hub import Hub, Refusal, gated, hub, read_environment
 from tests.servers import Script, SeenRequest, Wire
 
 SUMS = [
-    {"id": f"s{number}", "question": f"What is {number} + 1?", "answer": f"{number + 1}", "scorer": "number",
-     "tags": ["sums"]}
+    {
+        "id": f"s{number}",
+        "question": f"What is {number} + 1?",
+        "answer": f"{number + 1}",
+        "scorer": "number",
+        "tags": ["sums"],
+    }
     for number in range(1, 7)
-]  # fmt: skip
+]
 
 
 DEAR = dict.fromkeys(("alpha", "beta"), "price = { input = 1000, output = 1000 }")
@@ -70,9 +78,17 @@ def by_name(data: dict[str, Any]) -> dict[str, dict[str, Any]]:
 def test_each_system_runs_on_the_same_cases(two_workers: Stage, cases: Path) -> None:
     done = two_workers.ok("eval", cases, "--systems", "alone,vote", "--yes", "--json")
     found = by_name(done.json)
-    assert {name: system["right"] for name, system in found.items()} == {"alone:alpha": 4, "alone:beta": 2, "vote": 4}
+    assert {name: system["right"] for name, system in found.items()} == {
+        "alone:alpha": 4,
+        "alone:beta": 2,
+        "vote": 4,
+    }
     assert [system["n"] for system in found.values()] == [6, 6, 6]
-    assert (found["alone:alpha"]["calls"], found["vote"]["calls"], found["vote"]["tokens"]) == (1, 5, 120)
+    assert (found["alone:alpha"]["calls"], found["vote"]["calls"], found["vote"]["tokens"]) == (
+        1,
+        5,
+        120,
+    )
     assert (found["alone:alpha"]["cost"], found["alone:alpha"]["unpriced"]) == (None, 6)
     assert done.json["best_worker"] == "alone:alpha"
     assert found["alone:beta"]["versus_best"]["difference"] == pytest.approx(-1 / 3)
@@ -80,7 +96,8 @@ def test_each_system_runs_on_the_same_cases(two_workers: Stage, cases: Path) -> 
     assert (done.json["cases"], done.json["seed"], done.json["source"]) == (6, 0, "sums.jsonl")
     assert "18 of 18 runs" in done.err
     spent = two_workers.ok("cost", "--json").json["rows"]
-    assert {row["worker"] for row in spent} == {"alpha", "beta"}  # not alpha-1 to alpha-5, as the votes are called
+    # Not alpha-1 to alpha-5, as the votes are called
+    assert {row["worker"] for row in spent} == {"alpha", "beta"}
 
 
 def test_by_default_one_system_of_each_idea_is_compared(stage: Stage, cases: Path) -> None:
@@ -93,7 +110,9 @@ def test_by_default_one_system_of_each_idea_is_compared(stage: Stage, cases: Pat
     assert lines[2].startswith("estimated cost: ")
 
 
-def test_by_default_the_conductor_is_left_out_if_no_model_plans(two_workers: Stage, cases: Path) -> None:
+def test_by_default_the_conductor_is_left_out_if_no_model_plans(
+    two_workers: Stage, cases: Path
+) -> None:
     done = two_workers.ok("eval", cases, "--yes", "--json")
     assert list(by_name(done.json)) == ["best-worker", "keyword", "vote", "moa"]
     (line,) = [line for line in done.err.splitlines() if line.startswith("left out")]
@@ -101,24 +120,35 @@ def test_by_default_the_conductor_is_left_out_if_no_model_plans(two_workers: Sta
     assert line in done.json["notes"]
 
 
-def test_an_evaluation_that_may_cost_money_needs_a_confirmation(two_workers: Stage, cases: Path) -> None:
+def test_an_evaluation_that_may_cost_money_needs_a_confirmation(
+    two_workers: Stage, cases: Path
+) -> None:
     told = ("12 runs: about 12 calls", "unknown: no price is known for alpha, beta", "--yes")
     two_workers.ends(2, "eval", cases, "--systems", "alone", out="", told=told)
-    two_workers.fails(3, "eval", cases, "--systems", "alone", "--yes", "--max-cost", "1")  # it cannot be enforced
+    # It cannot be enforced
+    two_workers.fails(3, "eval", cases, "--systems", "alone", "--yes", "--max-cost", "1")
     assert two_workers.posts == []
 
 
 def test_a_free_evaluation_starts_at_once(two_workers: Stage, cases: Path) -> None:
-    two_workers.configure(workers=dict.fromkeys(("alpha", "beta"), "price = { input = 0, output = 0 }"))
+    two_workers.configure(
+        workers=dict.fromkeys(("alpha", "beta"), "price = { input = 0, output = 0 }")
+    )
     done = two_workers.ok("eval", cases, "--systems", "alone", "--json")
     assert by_name(done.json)["alone:alpha"]["cost"] == "0"
     assert "estimated" not in done.err
 
 
-@pytest.mark.parametrize(("answer", "code", "asked"), [("n", 0, False), ("y", 0, True), ("\x03", 130, False)])
-def test_a_terminal_asks_for_confirmation(two_workers: Stage, cases: Path, answer: str, code: int, asked: bool) -> None:
+@pytest.mark.parametrize(
+    ("answer", "code", "asked"), [("n", 0, False), ("y", 0, True), ("\x03", 130, False)]
+)
+def test_a_terminal_asks_for_confirmation(
+    two_workers: Stage, cases: Path, answer: str, code: int, asked: bool
+) -> None:
     command = COMMAND if answer == "\x03" else ()
-    child = start_in_terminal(two_workers, "eval", str(cases), "--systems", "alone", command=command)
+    child = start_in_terminal(
+        two_workers, "eval", str(cases), "--systems", "alone", command=command
+    )
     child.expect("Continue\\? ")
     child.sendline(answer)
     child.expect(pexpect.EOF)
@@ -130,15 +160,37 @@ def test_a_terminal_asks_for_confirmation(two_workers: Stage, cases: Path, answe
     assert "Traceback" not in said
 
 
-def test_only_systems_that_plan_look_for_the_conductor_model(two_workers: Stage, cases: Path) -> None:
+def test_only_systems_that_plan_look_for_the_conductor_model(
+    two_workers: Stage, cases: Path
+) -> None:
     two_workers.configure(conductor="openai/gpt")
-    two_workers.ends(4, "eval", cases, "--yes", "--json", "--n", "2", "--systems", "conductor", told="OPENAI_API_KEY")
-    assert two_workers.ok("eval", cases, "--yes", "--json", "--n", "2", "--systems", "alone").json["conductor"] is None
+    two_workers.ends(
+        4,
+        "eval",
+        cases,
+        "--yes",
+        "--json",
+        "--n",
+        "2",
+        "--systems",
+        "conductor",
+        told="OPENAI_API_KEY",
+    )
+    assert (
+        two_workers.ok("eval", cases, "--yes", "--json", "--n", "2", "--systems", "alone").json[
+            "conductor"
+        ]
+        is None
+    )
 
 
 def cut_off(stage: Stage, *arguments: str | Path, by: signal.Signals) -> Done:
-    """Start an evaluation, end it with a signal while beta stalls after two answers, and let it answer again."""
-    scripts, asked, waits = dict(stage.models), 0, threading.Event()
+    """Start an evaluation, end it with a signal while beta stalls after two answers, and let it
+    answer again.
+    """
+    scripts = dict(stage.models)
+    asked = 0
+    waits = threading.Event()
 
     async def held(seen: SeenRequest, wire: Wire) -> None:
         nonlocal asked
@@ -148,7 +200,9 @@ def cut_off(stage: Stage, *arguments: str | Path, by: signal.Signals) -> Done:
         await (scripts["beta"] if asked <= 2 else stalls())(seen, wire)
 
     stage.models["beta"] = held
-    with stage.start("eval", *arguments, "--systems", "alone", "--parallel", "1", "--yes", "--json") as process:
+    with stage.start(
+        "eval", *arguments, "--systems", "alone", "--parallel", "1", "--yes", "--json"
+    ) as process:
         assert waits.wait(30)
         done = stopped(process, by)
     stage.models = scripts
@@ -156,14 +210,25 @@ def cut_off(stage: Stage, *arguments: str | Path, by: signal.Signals) -> Done:
 
 
 @pytest.mark.parametrize("by", [signal.SIGKILL, signal.SIGINT, signal.SIGTERM])
-def test_an_evaluation_that_was_ended_goes_on(two_workers: Stage, cases: Path, by: signal.Signals) -> None:
+def test_an_evaluation_that_was_ended_goes_on(
+    two_workers: Stage, cases: Path, by: signal.Signals
+) -> None:
     done = cut_off(two_workers, cases, by=by)
     assert (done.code, done.out) == (128 + by, "")
     assert by == signal.SIGKILL or "of 12 runs are stored; the same command continues" in done.err
     before = len(two_workers.posts)
-    assert 0 < sum(system["n"] for system in two_workers.ok("eval", "--show", "last", "--json").json["systems"]) < 12
+    assert (
+        0
+        < sum(
+            system["n"]
+            for system in two_workers.ok("eval", "--show", "last", "--json").json["systems"]
+        )
+        < 12
+    )
     assert len(two_workers.posts) == before
-    done = two_workers.ok("eval", cases, "--systems", "alone", "--yes", "--json", told="continuing 2")
+    done = two_workers.ok(
+        "eval", cases, "--systems", "alone", "--yes", "--json", told="continuing 2"
+    )
     assert len(two_workers.posts) - before < 12 - 4
     found = {name: (system["right"], system["n"]) for name, system in by_name(done.json).items()}
     assert found == {"alone:alpha": (4, 6), "alone:beta": (2, 6)}
@@ -191,7 +256,9 @@ def test_a_stored_evaluation_is_shown_without_its_models(two_workers: Stage, cas
     ],
     ids=["worker", "profile", "timeouts", "seed"],
 )
-def test_a_changed_evaluation_is_not_continued(stage: Stage, cases: Path, old: str, new: str) -> None:
+def test_a_changed_evaluation_is_not_continued(
+    stage: Stage, cases: Path, old: str, new: str
+) -> None:
     stage.models["beta"] = refuses(400, "no")
     words = ("eval", cases, "--systems", "conductor,alone:beta", "--yes", "--n", "2")
     stage.inside(*words)
@@ -202,10 +269,14 @@ def test_a_changed_evaluation_is_not_continued(stage: Stage, cases: Path, old: s
 
 def test_exit_code_8_if_no_case_could_be_judged(two_workers: Stage, cases: Path) -> None:
     two_workers.models = dict.fromkeys(("alpha", "beta"), refuses(500, "down"))
-    two_workers.ends(8, "eval", cases, "--systems", "alone", "--yes", told="no case could be judged")
+    two_workers.ends(
+        8, "eval", cases, "--systems", "alone", "--yes", told="no case could be judged"
+    )
 
 
-def test_continuing_with_an_exhausted_budget_makes_no_calls(two_workers: Stage, cases: Path) -> None:
+def test_continuing_with_an_exhausted_budget_makes_no_calls(
+    two_workers: Stage, cases: Path
+) -> None:
     two_workers.configure(workers=DEAR)
     arguments = ("--yes", "--max-cost", "0.33", "--json")
     first = two_workers.inside("eval", cases, "--systems", "alone", *arguments)
@@ -219,7 +290,9 @@ def test_continuing_with_an_exhausted_budget_makes_no_calls(two_workers: Stage, 
     assert done.json == first.json
 
 
-def test_an_exhausted_limit_of_the_day_stops_every_evaluation(two_workers: Stage, cases: Path) -> None:
+def test_an_exhausted_limit_of_the_day_stops_every_evaluation(
+    two_workers: Stage, cases: Path
+) -> None:
     two_workers.configure("[limits]\nattempts = 1\ncost_day = 0.33", workers=DEAR)
     first = two_workers.inside("eval", cases, "--systems", "alone", "--yes", "--json")
     before = len(two_workers.posts)
@@ -230,7 +303,9 @@ def test_an_exhausted_limit_of_the_day_stops_every_evaluation(two_workers: Stage
     assert "0 of 6 runs cost $0.00" in other.err
 
 
-def test_no_key_is_in_the_report(two_workers: Stage, cases: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_key_is_in_the_report(
+    two_workers: Stage, cases: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     key = "sk-planted/0123456789"
     monkeypatch.setenv("A_KEY", key)
     two_workers.config.write_text(
@@ -238,10 +313,17 @@ def test_no_key_is_in_the_report(two_workers: Stage, cases: Path, monkeypatch: p
             'model = "beta"', 'model = "beta"\nkey_env = "A_KEY"\nheaders = { X-Team = "s3cret" }'
         )
     )
-    cases.write_text(cases.read_text().replace("What is 3", f"With {key}, what is 3").replace('"sums"', f'"{key}"'))
+    cases.write_text(
+        cases.read_text()
+        .replace("What is 3", f"With {key}, what is 3")
+        .replace('"sums"', f'"{key}"')
+    )
     done = two_workers.ok("eval", cases, "--systems", "alone", "--yes", "--json")
     assert key not in done.out + done.err
-    stored = [path.read_text() for path in (two_workers.home / "state/conductor-llm/evals").rglob("*.json*")]
+    stored = [
+        path.read_text()
+        for path in (two_workers.home / "state/conductor-llm/evals").rglob("*.json*")
+    ]
     assert len(stored) == 5
     assert not any("s3cret" in text for text in stored), "no header of a worker is stored"
 
@@ -250,7 +332,9 @@ def test_damaged_evaluations_are_not_listed(two_workers: Stage, cases: Path) -> 
     assert "no evaluations are stored" in two_workers.inside("eval", "--list").out
     for _ in range(2):
         two_workers.inside("eval", cases, "--systems", "alone", "--yes", "--n", "2")
-    whole, damaged = (row["id"] for row in two_workers.inside("eval", "--list", "--json").json["evaluations"])
+    whole, damaged = (
+        row["id"] for row in two_workers.inside("eval", "--list", "--json").json["evaluations"]
+    )
     place = two_workers.home / "state/conductor-llm/evals"
     (place / damaged / "spec.json").write_text("{")
     (place / "a file").touch()
@@ -267,7 +351,9 @@ def test_print_cases_prints_built_in_sets(two_workers: Stage, tmp_path: Path) ->
         assert first.out == two_workers.inside("eval", name, "--n", "30", "--print-cases").out
         assert len({case["question"] for case in first.events}) == 30
         (tmp_path / "again.jsonl").write_text(first.out)
-        assert two_workers.inside("eval", tmp_path / "again.jsonl", "--print-cases").out == first.out
+        assert (
+            two_workers.inside("eval", tmp_path / "again.jsonl", "--print-cases").out == first.out
+        )
 
 
 @pytest.mark.parametrize(
@@ -287,14 +373,23 @@ def test_print_cases_prints_built_in_sets(two_workers: Stage, tmp_path: Path) ->
     ],
     ids=" ".join,
 )
-def test_invalid_command_lines_have_exit_code_2(two_workers: Stage, arguments: tuple[str, ...]) -> None:
+def test_invalid_command_lines_have_exit_code_2(
+    two_workers: Stage, arguments: tuple[str, ...]
+) -> None:
     two_workers.costs_nothing(2, "eval", *arguments, out="")
 
 
-def test_the_rehearsal_runs_the_demo_workers(two_workers: Stage, tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_rehearsal_runs_the_demo_workers(
+    two_workers: Stage, tiny: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(rehearsal_workers, "model_path", lambda _: tiny)
-    done = two_workers.ok("eval", "rehearsal", "--systems", "alone,best-routing", "--n", "3", "--json")
-    assert set(by_name(done.json)) == {*(f"alone:{name}" for name in rehearsal_workers.NAMES), "best-routing"}
+    done = two_workers.ok(
+        "eval", "rehearsal", "--systems", "alone,best-routing", "--n", "3", "--json"
+    )
+    assert set(by_name(done.json)) == {
+        *(f"alone:{name}" for name in rehearsal_workers.NAMES),
+        "best-routing",
+    }
     assert len(two_workers.posts) == 0
     assert (done.json["source"], done.json["cases"]) == ("rehearsal", 3)
     assert all(system["cost"] == "0" for system in done.json["systems"])
@@ -316,16 +411,27 @@ def test_cases_are_run_several_times(two_workers: Stage, cases: Path) -> None:
     assert len(two_workers.posts) == 36
     shown = two_workers.inside("eval", "--show", "last", "--json").json
     alpha = by_name(shown)["alone:alpha"]
-    assert (shown["repeat"], alpha["right"], alpha["n"], alpha["cases"], alpha["between_draws"]) == (3, 12, 18, 6, 0)
+    assert (
+        shown["repeat"],
+        alpha["right"],
+        alpha["n"],
+        alpha["cases"],
+        alpha["between_draws"],
+    ) == (3, 12, 18, 6, 0)
     assert two_workers.inside("eval", cases, "--repeat", "0").code == 2
 
 
-def test_a_trial_compares_the_best_worker_with_a_plan_and_advises(stage: Stage, tmp_path: Path) -> None:
+def test_a_trial_compares_the_best_worker_with_a_plan_and_advises(
+    stage: Stage, tmp_path: Path
+) -> None:
     stage.configure(workers=("a", "b"))
-    stage.plan, stage.models["a"], stage.models["b"] = "b | - | Answer it.", says("5"), says("4")
+    stage.plan = "b | - | Answer it."
+    stage.models["a"] = says("5")
+    stage.models["b"] = says("4")
     cases = tmp_path / "cases.jsonl"
     lines = [
-        {"id": str(n), "question": f"What is 2 + 2, number {n}?", "answer": "4", "scorer": "number"} for n in range(5)
+        {"id": str(n), "question": f"What is 2 + 2, number {n}?", "answer": "4", "scorer": "number"}
+        for n in range(5)
     ]
     cases.write_text("\n".join(map(json.dumps, lines)))
     done = stage.ok("try", cases, "--yes")
@@ -344,7 +450,8 @@ def test_a_simulated_trial_says_that_it_is_one(stage: Stage) -> None:
 
 MATH = "HuggingFaceH4/MATH-500"
 ROWS = "\n".join(
-    json.dumps({"problem": f"What is {n} + 1?", "answer": f"{n + 1}", "unique_id": f"q{n}"}) for n in range(60)
+    json.dumps({"problem": f"What is {n} + 1?", "answer": f"{n + 1}", "unique_id": f"q{n}"})
+    for n in range(60)
 ).encode()
 
 
@@ -362,7 +469,10 @@ def test_a_suite_is_fetched_by_name_once(stage: Stage, suites: Hub) -> None:
     first = stage.inside("eval", "math500", "--n", "3", "--print-cases")
     assert (first.code, len(first.events), len(suites.fetched)) == (0, 3, 1), first.err
     suites.commit(MATH, {"test.jsonl": ROWS.replace(b"What", b"Tell")})
-    assert (stage.inside("eval", "math500", "--n", "3", "--print-cases").out, len(suites.fetched)) == (first.out, 1)
+    assert (
+        stage.inside("eval", "math500", "--n", "3", "--print-cases").out,
+        len(suites.fetched),
+    ) == (first.out, 1)
 
 
 def test_a_suite_that_was_changed_is_refused(stage: Stage, suites: Hub) -> None:
@@ -379,22 +489,34 @@ def test_a_suite_that_was_changed_is_refused(stage: Stage, suites: Hub) -> None:
 
 @pytest.mark.parametrize(
     ("refusal", "says"),
-    [(Refusal(status=404), "math500"), (gated(), "is gated"), (Refusal(status=200, body=b"[]"), "like a model hub")],
+    [
+        (Refusal(status=404), "math500"),
+        (gated(), "is gated"),
+        (Refusal(status=200, body=b"[]"), "like a model hub"),
+    ],
 )
-def test_a_hub_that_refuses_is_told_with_a_way_on(refusal: Refusal, says: str, stage: Stage, suites: Hub) -> None:
+def test_a_hub_that_refuses_is_told_with_a_way_on(
+    refusal: Refusal, says: str, stage: Stage, suites: Hub
+) -> None:
     suites.refusals = [refusal] * 8
-    told = (says, f"/datasets/{MATH}; with a file that you have: conductor eval math500 --from FILE")
+    told = (
+        says,
+        f"/datasets/{MATH}; with a file that you have: conductor eval math500 --from FILE",
+    )
     stage.ends(5, "eval", "math500", "--print-cases", out="", told=told)
 
 
-RIGHT, WRONG, MIXED = "+" * 12, "-" * 12, "+-" * 6
+RIGHT = "+" * 12
+WRONG = "-" * 12
+MIXED = "+-" * 6
 
 
 def summary(one: str, two: str, route: str, plan: str, *, valid: bool = True) -> Summary:
     ways = {"alone:one": one, "alone:two": two, "conductor-mini": route, "conductor": plan}
     found = [each for name, signs in ways.items() for each in outcomes(name, signs)]
     return summarize(
-        [replace(each, planned=each.system.startswith("conductor"), valid=valid) for each in found], [*ways]
+        [replace(each, planned=each.system.startswith("conductor"), valid=valid) for each in found],
+        [*ways],
     )
 
 
@@ -426,9 +548,15 @@ def test_the_questions_that_ship_can_be_scored() -> None:
 
 
 COLOURS = [
-    {"id": f"{tag}{number}", "question": f"Say {tag} {number}.", "answer": f"{tag} {number}", "tags": [tag]}
-    for tag in ("red", "blue") for number in range(4)
-]  # fmt: skip
+    {
+        "id": f"{tag}{number}",
+        "question": f"Say {tag} {number}.",
+        "answer": f"{tag} {number}",
+        "tags": [tag],
+    }
+    for tag in ("red", "blue")
+    for number in range(4)
+]
 
 
 def repeats(*tags: str) -> Script:
@@ -437,7 +565,9 @@ def repeats(*tags: str) -> Script:
     async def script(seen: SeenRequest, wire: Wire) -> None:
         text = seen.json["messages"][-1]["content"]
         said = text.partition("Say ")[2].partition(".")[0]
-        await says(said if said.partition(" ")[0] in tags else "nothing", read=30, written=5)(seen, wire)
+        await says(said if said.partition(" ")[0] in tags else "nothing", read=30, written=5)(
+            seen, wire
+        )
 
     return script
 
@@ -471,7 +601,10 @@ def test_each_worker_gets_a_card(each_one_tag: Stage, colours: Path) -> None:
     assert (red["right"], red["n"]) == (4, 4)
     assert (alpha["tokens_in"], alpha["tokens_out"], alpha["cost"]) == (30, 5, None)
     assert beta["strengths"]["red"]["right"] == 0
-    assert strengths(each_one_tag) == {"alpha": {"red": 1.0, "blue": 0.0}, "beta": {"red": 0.0, "blue": 1.0}}
+    assert strengths(each_one_tag) == {
+        "alpha": {"red": 1.0, "blue": 0.0},
+        "beta": {"red": 0.0, "blue": 1.0},
+    }
     assert len(each_one_tag.posts) == 16, "each worker once for each case, and no conductor"
 
 
@@ -481,7 +614,9 @@ def test_only_workers_without_a_card_are_measured(each_one_tag: Stage, colours: 
     each_one_tag.inside("workers", "calibrate", colours, "--yes")
     assert (len(each_one_tag.posts) - before, len(each_one_tag.asked("alpha"))) == (8, 8)
     each_one_tag.config.write_text(
-        each_one_tag.config.read_text().replace('model = "alpha"', 'model = "alpha"\ntemperature = 0.5')
+        each_one_tag.config.read_text().replace(
+            'model = "alpha"', 'model = "alpha"\ntemperature = 0.5'
+        )
     )
     assert strengths(each_one_tag)["alpha"] == {}, "another temperature has not been measured"
     each_one_tag.inside("workers", "calibrate", colours, "--yes")
@@ -511,6 +646,8 @@ def test_a_damaged_file_of_cards_is_moved_aside(each_one_tag: Stage, colours: Pa
     file.parent.mkdir(parents=True)
     file.write_text("{half a fi")
     assert each_one_tag.inside("workers", "list").code == 0
-    each_one_tag.ok("workers", "calibrate", colours, "--yes", told="was damaged; its content was moved to")
+    each_one_tag.ok(
+        "workers", "calibrate", colours, "--yes", told="was damaged; its content was moved to"
+    )
     assert file.with_name("cards.json.damaged-1").read_text() == "{half a fi"
     assert strengths(each_one_tag)["alpha"] == {"red": 1.0, "blue": 0.0}

@@ -1,4 +1,5 @@
-"""Every exit code but those of signals, and what is said of it, also where users, files and workers are wrong.
+"""Every exit code but those of signals, and what is said of it, also where users, files and workers
+are wrong.
 
 Nothing is recovered in silence, and no bug is made up.
 """
@@ -15,7 +16,18 @@ from pathlib import Path
 import pytest
 
 from conductor_cli.cli.entry import _unexpected
-from tests.cli.stage import PLANNER, THREE, TWO, Stage, breaks, explained, refuses, replies, says, stalls
+from tests.cli.stage import (
+    PLANNER,
+    THREE,
+    TWO,
+    Stage,
+    breaks,
+    explained,
+    refuses,
+    replies,
+    says,
+    stalls,
+)
 from tests.servers import Script
 from tests.tiny_gguf import Extra, make
 from tests.traces.stored import trace_bytes
@@ -42,7 +54,9 @@ def test_4_for_a_missing_key(stage: Stage, kind: str) -> None:
     ],
     ids=["a refused key", "a worker dies in mid-stream", "an answer is cut by its token limit"],
 )
-def test_4_or_7_for_the_end_of_the_last_worker(stage: Stage, model: Script, code: int, out: str, told: str) -> None:
+def test_4_or_7_for_the_end_of_the_last_worker(
+    stage: Stage, model: Script, code: int, out: str, told: str
+) -> None:
     stage.configure(workers=("alpha",))
     stage.models["alpha"] = model
     stage.fails(code, "ask", "hi", out=out, told=told)
@@ -55,7 +69,9 @@ def test_5_without_a_conductor_model(stage: Stage) -> None:
 
 
 @pytest.mark.parametrize("damage", ["truncated", "architecture", "vanished", "folder"])
-def test_5_for_a_model_file_that_cannot_be_used(stage: Stage, tiny: Path, tmp_path: Path, damage: str) -> None:
+def test_5_for_a_model_file_that_cannot_be_used(
+    stage: Stage, tiny: Path, tmp_path: Path, damage: str
+) -> None:
     file = tmp_path / "model.gguf"
     match damage:
         case "truncated":
@@ -67,13 +83,19 @@ def test_5_for_a_model_file_that_cannot_be_used(stage: Stage, tiny: Path, tmp_pa
     stage.fails(5, "ask", "hi", "--conductor", file, told="model.gguf")
 
 
-@pytest.mark.parametrize(("flag", "value"), [("--max-calls", "2"), ("--max-tokens", "2000"), ("--max-cost", "0.002")])
+@pytest.mark.parametrize(
+    ("flag", "value"), [("--max-calls", "2"), ("--max-tokens", "2000"), ("--max-cost", "0.002")]
+)
 def test_6_when_a_limit_is_reached(stage: Stage, flag: str, value: str) -> None:
     price = "price = { input = 1, output = 1 }\n"
-    workers = dict.fromkeys(("alpha", "beta"), f"{price}max_tokens = 1000") | {PLANNER: f"{price}enabled = false"}
+    workers = dict.fromkeys(("alpha", "beta"), f"{price}max_tokens = 1000") | {
+        PLANNER: f"{price}enabled = false"
+    }
     stage.configure("[limits]\nattempts = 1\nparallel = 1", workers=workers, conductor=PLANNER)
     stage.plan = THREE
-    stage.models = {name: says(f"{name} answers", read=300, written=900) for name in ("alpha", "beta")}
+    stage.models = {
+        name: says(f"{name} answers", read=300, written=900) for name in ("alpha", "beta")
+    }
     stage.fails(6, "ask", "hi", flag, value, out="beta answers\n", told="limit")
 
 
@@ -86,8 +108,14 @@ def test_6_when_time_is_up(stage: Stage) -> None:
 
 
 def test_8_when_no_worker_can_be_reached(stage: Stage) -> None:
-    dead = '[workers.{0}]\nkind = "openai-compatible"\nbase_url = "http://127.0.0.1:1/v1"\nmodel = "m"\n'
-    stage.configure("[limits]\nattempts = 1\n" + dead.format("alpha") + dead.format("beta"), workers=())
+    dead = (
+        '[workers.{0}]\nkind = "openai-compatible"\nbase_url = "http://127.0.0.1:1/v1"\n'
+        "model = "
+        '"m"\n'
+    )
+    stage.configure(
+        "[limits]\nattempts = 1\n" + dead.format("alpha") + dead.format("beta"), workers=()
+    )
     stage.fails(8, "ask", "hi")
 
 
@@ -95,16 +123,33 @@ def test_8_when_no_worker_can_be_reached(stage: Stage) -> None:
     ("status", "reason"),
     [
         (500, "alpha failed: {host}: server error (500): no"),
-        (404, "alpha failed: {host}: model or URL not found (404): no; hint: check the worker's model and base_url"),
-        (401, "key missing or rejected (401): no; hint: conductor keys set openai-compatible --base-url {url}"),
+        (
+            404,
+            (
+                "alpha failed: {host}: model or URL not found (404): no; hint: check the worker's "
+                "model and base_url"
+            ),
+        ),
+        (
+            401,
+            (
+                "key missing or rejected (401): no; hint: conductor keys set openai-compatible "
+                "--base-url {url}"
+            ),
+        ),
     ],
 )
-def test_a_script_is_told_who_answered_instead_and_why(stage: Stage, status: int, reason: str) -> None:
+def test_a_script_is_told_who_answered_instead_and_why(
+    stage: Stage, status: int, reason: str
+) -> None:
     stage.models = {"alpha": refuses(status)}
     done = stage.ok("ask", "1+1", out="beta answers\n")
     (line,) = done.err.splitlines()
     assert line.startswith("conductor: step 1: beta answered instead of alpha; ")
-    assert reason.format(host=stage.url.removeprefix("http://").removesuffix("/v1"), url=stage.url) in line
+    assert (
+        reason.format(host=stage.url.removeprefix("http://").removesuffix("/v1"), url=stage.url)
+        in line
+    )
 
 
 @pytest.mark.parametrize("flags", [("-q", "ask", "1+1"), ("ask", "1+1", "--progress", "none")])
@@ -121,7 +166,10 @@ def test_a_worker_without_a_key_is_told(stage: Stage, monkeypatch: pytest.Monkey
     assert done.out == "alpha answers\n"
     (line,) = done.err.splitlines()
     assert line.startswith("conductor: note: remote is left out: ")
-    assert "OPENAI_API_KEY is not set; hint: export OPENAI_API_KEY=…, or conductor keys set openai" in line
+    assert (
+        "OPENAI_API_KEY is not set; hint: export OPENAI_API_KEY=…, or conductor keys set openai"
+        in line
+    )
 
 
 WITHOUT_THREADS = """
@@ -143,9 +191,22 @@ main()
 @pytest.mark.parametrize("left", [0, 1])
 def test_a_system_without_threads_is_named(stage: Stage, left: int) -> None:
     done = subprocess.run(
-        [sys.executable, "-c", WITHOUT_THREADS, str(left), "ask", "--rehearsal", "How many letters has apple"],
-        env=stage.environ(), stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60, check=False,
-    )  # fmt: skip
+        [
+            sys.executable,
+            "-c",
+            WITHOUT_THREADS,
+            str(left),
+            "ask",
+            "--rehearsal",
+            "How many letters has apple",
+        ],
+        env=stage.environ(),
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
     assert done.returncode == 3
     assert "the system allows no further thread or process\n  end other programs" in done.stderr
     assert "Traceback" not in done.stderr
@@ -187,7 +248,9 @@ def test_a_question_of_one_megabyte_is_answered(stage: Stage) -> None:
     ],
     ids=["latin-1", "nul", "huge"],
 )
-def test_bytes_that_are_no_text_are_refused(stage: Stage, tmp_path: Path, data: bytes, said: str) -> None:
+def test_bytes_that_are_no_text_are_refused(
+    stage: Stage, tmp_path: Path, data: bytes, said: str
+) -> None:
     file = tmp_path / "notes.bin"
     file.write_bytes(data)
     for done in (stage.inside("ask", given=data), stage.inside("ask", "hi", "-f", file)):
@@ -230,24 +293,44 @@ def test_json_holds_escapes_as_escapes(stage: Stage, form: str) -> None:
 def test_listing_and_showing_a_run_is_safe(stage: Stage) -> None:
     stage.models["alpha"] = says(ESCAPES)
     stage.inside("ask", f"what {ESCAPES} is this?")
-    for arguments in (["list"], ["list", "--json"], ["show"], ["show", "--json"], ["show", "--step", "1"]):
+    for arguments in (
+        ["list"],
+        ["list", "--json"],
+        ["show"],
+        ["show", "--json"],
+        ["show", "--step", "1"],
+    ):
         out = stage.inside("trace", *arguments).out
         assert all(letter.isprintable() or letter in "\n\t" for letter in out), arguments
 
 
 WRONG = [
-    *(([*words], "there is no question") for words in ((), ("",), ("  \n ",), ("-",))), (["\udce9t\udce9"], ""),
-    (["hi", "-f", "missing.txt"], "missing.txt"), (["hi", "-f", "folder"], "folder"),
-    *((["hi", flag, value], "") for flag, value in (
-        ("--workers", "nobody"), ("--workers", ","), ("--mode", "turbo"), ("--max-steps", "9"), ("--max-steps", "many"),
-        ("--max-cost", "cheap"), ("--max-cost", "0"), ("--max-calls", "-3"), ("--max-time", "nan"),
-        ("--resume", "nobody"),
-    )),
-]  # fmt: skip
+    *(([*words], "there is no question") for words in ((), ("",), ("  \n ",), ("-",))),
+    (["\udce9t\udce9"], ""),
+    (["hi", "-f", "missing.txt"], "missing.txt"),
+    (["hi", "-f", "folder"], "folder"),
+    *(
+        (["hi", flag, value], "")
+        for flag, value in (
+            ("--workers", "nobody"),
+            ("--workers", ","),
+            ("--mode", "turbo"),
+            ("--max-steps", "9"),
+            ("--max-steps", "many"),
+            ("--max-cost", "cheap"),
+            ("--max-cost", "0"),
+            ("--max-calls", "-3"),
+            ("--max-time", "nan"),
+            ("--resume", "nobody"),
+        )
+    ),
+]
 
 
 @pytest.mark.parametrize(("words", "told"), WRONG, ids=repr)
-def test_what_cannot_be_asked_is_a_usage_error(stage: Stage, tmp_path: Path, words: list[str], told: str) -> None:
+def test_what_cannot_be_asked_is_a_usage_error(
+    stage: Stage, tmp_path: Path, words: list[str], told: str
+) -> None:
     (tmp_path / "folder").mkdir()
     stage.costs_nothing(2, "ask", *words, cwd=tmp_path, told=told)
     assert not stage.traces.exists()

@@ -1,4 +1,7 @@
-"""After a command has done its work, nothing of it remains in its process: no thread, socket, file or child."""
+"""After a command has done its work, nothing of it remains in its process.
+
+No thread, socket, file or child.
+"""
 
 from __future__ import annotations
 
@@ -58,13 +61,16 @@ except SystemExit as end:
     code = end.code or 0
 # A thread that was joined is for a moment still one of the system's.
 end = time.monotonic() + 2
-while look()["threads"].count("python") > before["threads"].count("python") and time.monotonic() < end:
+while look()["threads"].count("python") > before["threads"].count("python") and time.monotonic() < \
+end:
     time.sleep(0.01)
 with open(place, "w") as file:
     json.dump({"before": before, "after": look() | {"own": file.fileno()}}, file)
 sys.exit(code)
 """
-"""Runs a command in its process as the installed one does, and looks at the process before it exits."""
+"""Runs a command in its process as the installed one does, and looks at the process before it
+exits.
+"""
 
 
 def watched(place: Path, *arguments: str) -> list[str]:
@@ -73,32 +79,48 @@ def watched(place: Path, *arguments: str) -> list[str]:
 
 def start(stage: Stage, place: Path, *arguments: str, **env: str) -> subprocess.Popen[bytes]:
     return subprocess.Popen(
-        watched(place, *arguments), env=stage.environ(env), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE, start_new_session=True,
-    )  # fmt: skip
+        watched(place, *arguments),
+        env=stage.environ(env),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        start_new_session=True,
+    )
 
 
 def remains(place: Path) -> dict[str, Any]:
     """What was not there before the command."""
     found = json.loads(place.read_text())
-    before, after = found["before"], found["after"]
+    before = found["before"]
+    after = found["after"]
     own = str(after["own"])
     return {
         "threads": sorted((Counter(after["threads"]) - Counter(before["threads"])).elements()),
         "children": after["children"],
-        "files": [name for number, name in after["files"].items() if number not in before["files"] and number != own],
+        "files": [
+            name
+            for number, name in after["files"].items()
+            if number not in before["files"] and number != own
+        ],
     }
 
 
-RUNS, WARM = 15, 5
+RUNS = 15
+WARM = 5
 NOTHING: dict[str, Any] = {"threads": [], "children": [], "files": []}
 
 
 @pytest.mark.parametrize(
     "arguments",
-    [["ask", "How many?"], ["ask", "Which day is it?", "--rehearsal"], ["ask", "Fail?", "--workers", "nobody"]],
+    [
+        ["ask", "How many?"],
+        ["ask", "Which day is it?", "--rehearsal"],
+        ["ask", "Fail?", "--workers", "nobody"],
+    ],
 )
-def test_nothing_remains_after_a_question(stage: Stage, tmp_path: Path, arguments: list[str]) -> None:
+def test_nothing_remains_after_a_question(
+    stage: Stage, tmp_path: Path, arguments: list[str]
+) -> None:
     stage.plan = THREE
     left = tmp_path / "left.json"
     temporary = tmp_path / "tmp"
@@ -129,10 +151,12 @@ def test_nothing_remains_after_serving(stage: Stage, tmp_path: Path) -> None:
     with start(stage, left, "serve", "--port", "0") as process:
         assert process.stdout is not None
         address = process.stdout.readline().decode().split()[-1]
-        body = json.dumps({"model": "conductor", "messages": [{"role": "user", "content": "How many?"}]}).encode()
+        body = json.dumps(
+            {"model": "conductor", "messages": [{"role": "user", "content": "How many?"}]}
+        ).encode()
         request = urllib.request.Request(
             f"{address}/v1/chat/completions", body, {"Content-Type": "application/json"}
-        )  # fmt: skip
+        )
         with urllib.request.urlopen(request, timeout=30) as answer:
             assert "alpha answers" in answer.read().decode()
         process.send_signal(signal.SIGTERM)
@@ -158,7 +182,9 @@ def test_nothing_remains_after_a_chat(stage: Stage, tmp_path: Path) -> None:
 
 
 def test_runs_leave_nothing_in_their_process(stage: Stage) -> None:
-    """What is made once, such as a thread of the pool, may be made in one of two rounds, but not in both."""
+    """What is made once, such as a thread of the pool, may be made in one of two rounds, but not in
+    both.
+    """
     found = []
     with conductor_cli.open() as conductor:
         for count in (WARM, RUNS, RUNS):
@@ -173,15 +199,21 @@ def test_runs_leave_nothing_in_their_process(stage: Stage) -> None:
 
 
 def opened() -> dict[str, list[str]]:
-    """Python's threads, the children, and the open files of this process, but for the connections of the tests' server.
+    """Python's threads, the children, and the open files of this process, but for the connections
+    of the tests' server.
 
-    C libraries keep threads of their own, and those of a database that an earlier test has left end a while after it.
+    C libraries keep threads of their own, and those of a database that an earlier test has left end
+    a while after it.
     """
     gc.collect()
     end = time.monotonic() + 2
-    while any(thread.name.startswith("asyncio_") for thread in threading.enumerate()) and time.monotonic() < end:
+    while (
+        any(thread.name.startswith("asyncio_") for thread in threading.enumerate())
+        and time.monotonic() < end
+    ):
         time.sleep(0.01)
-    links, children = list[str](), list[str]()
+    links = list[str]()
+    children = list[str]()
     for file in Path("/proc/self/fd").iterdir():
         with suppress(OSError):  # the directory itself
             links.append(str(file.readlink()))
@@ -189,7 +221,9 @@ def opened() -> dict[str, list[str]]:
         children += (task / "children").read_text().split()
     return {
         "threads": sorted(
-            thread.name for thread in threading.enumerate() if not thread.name.startswith(("state_", "leases"))
+            thread.name
+            for thread in threading.enumerate()
+            if not thread.name.startswith(("state_", "leases"))
         ),
         "children": children,
         "files": sorted(link for link in links if not link.startswith(("socket:", "/proc/"))),

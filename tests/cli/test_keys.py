@@ -1,4 +1,7 @@
-"""`conductor keys`: storing, listing, removing and testing; what is refused, and what is never shown."""
+"""`conductor keys`: storing, listing, removing and testing.
+
+What is refused, and what is never shown.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +38,9 @@ def test_a_key_is_stored_listed_and_removed(stage: Stage, keyring: str) -> None:
     plain = stage.inside("keys", "list").out.splitlines()
     assert plain[0].split() == ["PROVIDER", "SOURCE", "STORED", "STATE", "WORKERS", "ADDRESS"]
     assert plain[1].split() == ["openai", "keyring", "now", "stored", "-", row["base_url"]]
-    assert stage.inside("keys", "rm", "openai").out == "removed the key of openai from the keyring\n"
+    assert (
+        stage.inside("keys", "rm", "openai").out == "removed the key of openai from the keyring\n"
+    )
     assert rows(stage) == {}
     assert "conductor keys set PROVIDER" in stage.ok("keys", "list").err
 
@@ -49,7 +54,9 @@ def test_a_variable_wins_over_a_stored_key(stage: Stage, monkeypatch: pytest.Mon
     assert "OPENAI_API_KEY is also set" in stage.inside("keys", "rm", "openai").err
 
 
-def test_a_key_of_several_workers_is_listed_and_tested_once(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_key_of_several_workers_is_listed_and_tested_once(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
     own = '[workers.own]\nkind = "openai"\nkey_env = "OPENAI_API_KEY"'
     stage.configure(own, workers=dict.fromkeys(("mine", "second"), 'key_env = "MY_OWN_VARIABLE"'))
     monkeypatch.setenv("MY_OWN_VARIABLE", KEY)
@@ -57,18 +64,28 @@ def test_a_key_of_several_workers_is_listed_and_tested_once(stage: Stage, monkey
     found = [(row["source"], row["workers"]) for row in stage.ok("keys", "list", "--json").json]
     assert found == [("OPENAI_API_KEY", ["own"]), ("MY_OWN_VARIABLE", ["mine", "second"])]
     (row,) = stage.ok("keys", "test", "openai-compatible", "--json").json
-    assert (row["workers"], row["source"], row["base_url"]) == (["mine", "second"], "MY_OWN_VARIABLE", stage.url)
+    assert (row["workers"], row["source"], row["base_url"]) == (
+        ["mine", "second"],
+        "MY_OWN_VARIABLE",
+        stage.url,
+    )
     assert len(stage.server.requests) == 1
 
 
 @pytest.mark.parametrize(
     ("url", "warned"),
     [
-        ("http://llm.example.com/v1", True), ("HTTP://10.0.0.7:8000/v1", True), ("https://llm.example.com/v1", False),
-        ("http://127.0.0.1:8000/v1", False), ("http://localhost:8000/v1", False), ("http://[::1]:8000/v1", False),
+        ("http://llm.example.com/v1", True),
+        ("HTTP://10.0.0.7:8000/v1", True),
+        ("https://llm.example.com/v1", False),
+        ("http://127.0.0.1:8000/v1", False),
+        ("http://localhost:8000/v1", False),
+        ("http://[::1]:8000/v1", False),
     ],
-)  # fmt: skip
-def test_an_address_where_the_key_can_be_read_on_the_way_is_reported(stage: Stage, url: str, warned: bool) -> None:
+)
+def test_an_address_where_the_key_can_be_read_on_the_way_is_reported(
+    stage: Stage, url: str, warned: bool
+) -> None:
     done = stage.ok("keys", "set", "openai-compatible", "--base-url", url, *FILE, given=KEY)
     assert ("is not encrypted" in done.err) is warned
     assert bool(done.err) is warned
@@ -76,17 +93,24 @@ def test_an_address_where_the_key_can_be_read_on_the_way_is_reported(stage: Stag
 
 def test_a_key_too_short_to_be_hidden_is_reported(stage: Stage) -> None:
     done = stage.inside("keys", "set", "openai", *FILE, given="abcdefg")
-    assert (done.code, done.err) == (0, "a key of fewer than 8 characters cannot be hidden in output and traces\n")
+    assert (done.code, done.err) == (
+        0,
+        "a key of fewer than 8 characters cannot be hidden in output and traces\n",
+    )
     assert stage.inside("keys", "set", "openai", *FILE, given="abcdefgh").err == ""
 
 
-@pytest.mark.parametrize("words", [("openai", KEY), (KEY,), ("openai", "--key", KEY), ("openai", f"--key={KEY}")])
+@pytest.mark.parametrize(
+    "words", [("openai", KEY), (KEY,), ("openai", "--key", KEY), ("openai", f"--key={KEY}")]
+)
 def test_a_key_is_never_an_argument(stage: Stage, words: tuple[str, ...]) -> None:
     assert KEY not in stage.fails(2, "keys", "set", *words).err
 
 
 @pytest.mark.parametrize(
-    "key", ["", f"{KEY}\n{OTHER}", b"\xff\xfesk-0123456789"], ids=["nothing", "two lines", "no text"]
+    "key",
+    ["", f"{KEY}\n{OTHER}", b"\xff\xfesk-0123456789"],
+    ids=["nothing", "two lines", "no text"],
 )
 def test_what_is_no_key_is_refused(stage: Stage, key: str | bytes) -> None:
     assert "sk-" not in stage.fails(2, "keys", "set", "openai", *FILE, given=key).err
@@ -113,14 +137,20 @@ def lost(address: str, home: Path) -> Path:
     return listed(home, "openai", "https://api.openai.com/v1")
 
 
-def test_a_key_is_removed_from_the_list_though_its_keyring_is_gone(stage: Stage, lost: Path) -> None:
-    done = stage.ok("keys", "rm", "openai", out="removed the key of openai from the list of stored keys\n")
+def test_a_key_is_removed_from_the_list_though_its_keyring_is_gone(
+    stage: Stage, lost: Path
+) -> None:
+    done = stage.ok(
+        "keys", "rm", "openai", out="removed the key of openai from the list of stored keys\n"
+    )
     assert done.err == "no working keyring found: the key may still be in the keyring\n"
     assert json.loads(lost.read_text()) == {"keys": {}}
     assert stage.inside("keys", "rm", "openai").code == 2
 
 
-def test_a_key_stays_listed_if_its_keyring_refuses(stage: Stage, lost: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_key_stays_listed_if_its_keyring_refuses(
+    stage: Stage, lost: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for backend in ("Locked", "Broken"):
         use_backend(monkeypatch, backend)
         stage.fails(4, "keys", "rm", "openai", told="refused: Failed to")
@@ -128,7 +158,9 @@ def test_a_key_stays_listed_if_its_keyring_refuses(stage: Stage, lost: Path, mon
 
 
 def test_on_a_terminal_the_key_is_asked_for_and_never_shown(stage: Stage, home: Path) -> None:
-    program = start_in_terminal(stage, "keys", "set", "openai", "--insecure-storage", command=COMMAND)
+    program = start_in_terminal(
+        stage, "keys", "set", "openai", "--insecure-storage", command=COMMAND
+    )
     program.expect_exact("(not shown)")
     program.waitnoecho(10)
     program.sendline(KEY)
@@ -169,26 +201,42 @@ def test_a_key_is_in_no_argument_of_any_process(stage: Stage, home: Path) -> Non
 def test_keys_are_tested_with_each_providers_word(stage: Stage) -> None:
     said = {
         "good": (200, {"data": []}),
-        "wrong": (401, {"error": {"message": "Incorrect API key provided", "code": "invalid_api_key"}}),
+        "wrong": (
+            401,
+            {"error": {"message": "Incorrect API key provided", "code": "invalid_api_key"}},
+        ),
         "expired": (400, {"error": {"message": "API key expired. Please renew the API key."}}),
         "rate-limited": (429, {"error": {"message": "slow down", "code": "rate_limit_exceeded"}}),
     }
 
     async def script(seen: SeenRequest, wire: Wire) -> None:
-        key = seen.headers.get("x-goog-api-key") or seen.headers["authorization"]  # Google has a header of its own
+        # Google has a header of its own
+        key = seen.headers.get("x-goog-api-key") or seen.headers["authorization"]
         status, body = said[key.rpartition("sk-key-that-is-")[2]]
         await wire.json(body, status)
 
     with loopback(script) as server:
         for provider, state in zip(("openai", "mistral", "gemini", "xai"), said, strict=True):
-            done = stage.ok("keys", "set", provider, "--base-url", server.url, *FILE, given=f"sk-key-that-is-{state}")
+            done = stage.ok(
+                "keys",
+                "set",
+                provider,
+                "--base-url",
+                server.url,
+                *FILE,
+                given=f"sk-key-that-is-{state}",
+            )
         stage.inside("keys", "set", "groq", "--base-url", "http://127.0.0.1:9", *FILE, given=KEY)
         done = stage.inside("keys", "test", "--json")
         table = stage.inside("keys", "test", "openai")
     assert done.code == 4
     assert {row["provider"]: row["state"] for row in done.json} == {
-        "openai": "good", "mistral": "wrong", "gemini": "wrong", "xai": "failed", "groq": "unreachable",
-    }  # fmt: skip
+        "openai": "good",
+        "mistral": "wrong",
+        "gemini": "wrong",
+        "xai": "failed",
+        "groq": "unreachable",
+    }
     assert all(row["seconds"] > 0 for row in done.json)
     words = {row["provider"]: row["message"] for row in done.json}
     assert words["mistral"].endswith("; replace this key (file)")
@@ -201,7 +249,11 @@ def test_the_same_key_of_two_providers_at_one_address_is_tested_for_both(stage: 
     for provider in ("openai-compatible", "anthropic", "openai"):
         stage.inside("keys", "set", provider, "--base-url", stage.url, *FILE, given=KEY)
     done = stage.inside("keys", "test", "--json")
-    assert sorted(row["provider"] for row in done.json) == ["anthropic", "openai", "openai-compatible"]
+    assert sorted(row["provider"] for row in done.json) == [
+        "anthropic",
+        "openai",
+        "openai-compatible",
+    ]
 
 
 def test_keys_are_tested_at_the_same_time(stage: Stage) -> None:
@@ -213,12 +265,16 @@ def test_keys_are_tested_at_the_same_time(stage: Stage) -> None:
 
     with loopback(script) as server:
         for provider in ("openai", "mistral", "gemini"):
-            stage.inside("keys", "set", provider, "--base-url", server.url, *FILE, given=f"{KEY}-{provider}")
+            stage.inside(
+                "keys", "set", provider, "--base-url", server.url, *FILE, given=f"{KEY}-{provider}"
+            )
         done = stage.inside("keys", "test", "--json")
     assert [row["state"] for row in done.json] == ["good"] * 3
 
 
-def test_a_key_of_a_variable_that_cannot_be_one_is_wrong(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_key_of_a_variable_that_cannot_be_one_is_wrong(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "sk-clé-0123456789")
     done = stage.ends(4, "keys", "test", "--json")
     assert [(row["state"], row["seconds"]) for row in done.json] == [("wrong", 0)]
@@ -267,7 +323,8 @@ def test_a_run_goes_on_when_the_keyring_is_locked_meanwhile(stage: Stage, keyrin
         lock(keyring)
         await says("alpha answers")(seen, wire)
 
-    stage.plan, stage.models["alpha"] = TWO, lock_and_answer
+    stage.plan = TWO
+    stage.models["alpha"] = lock_and_answer
     assert stage.ok("ask", "why?").out == "beta answers\n"
     assert [seen.headers.get("authorization") for seen in stage.asked("beta")] == [f"Bearer {KEY}"]
     stage.fails(4, "ask", "why?", told="unlock it")
@@ -288,4 +345,6 @@ def test_a_wedged_keyring_does_not_block_a_run(stage: Stage, address: str, home:
     env = {"CONDUCTOR_LLM_KEYRING_SECONDS": "1"}
     with wedged(address):
         assert stage.ok("ask", "why?", env=env).out == "alpha answers\n"
-        stage.fails(4, "ask", "why?", "--workers", "gone", env=env, told="did not answer within 1 s")
+        stage.fails(
+            4, "ask", "why?", "--workers", "gone", env=env, told="did not answer within 1 s"
+        )

@@ -1,4 +1,7 @@
-"""`--max-cost` of many runs is a limit: with honest providers nothing exceeds it, whatever runs at once."""
+"""`--max-cost` of many runs is a limit.
+
+With honest providers nothing exceeds it, whatever runs at once.
+"""
 
 from __future__ import annotations
 
@@ -26,11 +29,15 @@ def lines_of(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text().splitlines()]
 
 
-def test_a_batch_of_honest_workers_spends_no_cent_too_much(stage: Stage, provider: Provider, tmp_path: Path) -> None:
+def test_a_batch_of_honest_workers_spends_no_cent_too_much(
+    stage: Stage, provider: Provider, tmp_path: Path
+) -> None:
     """Neither at once, nor when it goes on with more; and it spends what there is."""
     out = tmp_path / "a.jsonl"
     command = ("batch", questions(tmp_path / "q.jsonl"), "-o", out, "--max-cost")
-    stage.ends(6, *command, "5.5", told=("the limit of the batch is reached: $5", "raise --max-cost"))
+    stage.ends(
+        6, *command, "5.5", told=("the limit of the batch is reached: $5", "raise --max-cost")
+    )
     assert Decimal("4.5") < provider.billed <= Decimal("5.5")
     assert len(lines_of(out)) >= 5
     assert provider.most_running > 1, "several calls that fit together are made together"
@@ -41,7 +48,9 @@ def test_a_batch_of_honest_workers_spends_no_cent_too_much(stage: Stage, provide
     assert not (tmp_path / "a.failed.jsonl").exists(), "a question without room is asked later"
 
 
-def test_a_batch_counts_what_failed_questions_have_cost(stage: Stage, provider: Provider, tmp_path: Path) -> None:
+def test_a_batch_counts_what_failed_questions_have_cost(
+    stage: Stage, provider: Provider, tmp_path: Path
+) -> None:
     """Also when they are asked again from their file, and answered at last."""
     out = tmp_path / "a.jsonl"
     failed = tmp_path / "a.failed.jsonl"
@@ -55,8 +64,17 @@ def test_a_batch_counts_what_failed_questions_have_cost(stage: Stage, provider: 
     assert Decimal("19.5") < provider.billed <= Decimal("20.5")
 
 
-def test_a_batch_counts_calls_that_a_kill_has_cut_off(stage: Stage, provider: Provider, tmp_path: Path) -> None:
-    command = ("batch", questions(tmp_path / "q.jsonl"), "-o", tmp_path / "a.jsonl", "--max-cost", "7.5")
+def test_a_batch_counts_calls_that_a_kill_has_cut_off(
+    stage: Stage, provider: Provider, tmp_path: Path
+) -> None:
+    command = (
+        "batch",
+        questions(tmp_path / "q.jsonl"),
+        "-o",
+        tmp_path / "a.jsonl",
+        "--max-cost",
+        "7.5",
+    )
     work = provider.work
 
     async def killed(seen: SeenStep, wire: Wire) -> None:
@@ -76,8 +94,11 @@ def test_a_batch_counts_calls_that_a_kill_has_cut_off(stage: Stage, provider: Pr
 
 @pytest.mark.skipif(find_spec("ray") is None, reason="ray is not installed: make train-setup")
 @pytest.mark.timeout(600)
-def test_a_batch_on_ray_spends_no_cent_too_much(stage: Stage, provider: Provider, tmp_path: Path) -> None:
-    # Ray imports jsonschema in each of its processes, which takes seconds where this library is there too.
+def test_a_batch_on_ray_spends_no_cent_too_much(
+    stage: Stage, provider: Provider, tmp_path: Path
+) -> None:
+    # Ray imports jsonschema in each of its processes, which takes seconds where this library is
+    # there too.
     (tmp_path / "rfc3987_syntax.py").write_text("raise ImportError\n")
     path = {"PYTHONPATH": f"{tmp_path}{os.pathsep}{stage.environ()['PYTHONPATH']}"}
     command = ("batch", questions(tmp_path / "q.jsonl"), "-o", tmp_path / "a.jsonl", "--max-cost")
@@ -89,7 +110,9 @@ def test_a_batch_on_ray_spends_no_cent_too_much(stage: Stage, provider: Provider
     assert Decimal("6.5") < provider.billed <= Decimal("7.5")
 
 
-def test_a_new_batch_under_the_same_name_begins_at_nothing(stage: Stage, provider: Provider, tmp_path: Path) -> None:
+def test_a_new_batch_under_the_same_name_begins_at_nothing(
+    stage: Stage, provider: Provider, tmp_path: Path
+) -> None:
     out = tmp_path / "a.jsonl"
     command = ("batch", questions(tmp_path / "q.jsonl", 2), "-o", out, "--max-cost", "2.5")
     stage.ok(*command)
@@ -98,9 +121,18 @@ def test_a_new_batch_under_the_same_name_begins_at_nothing(stage: Stage, provide
     assert 4 <= provider.billed <= 5
 
 
-def test_a_provider_that_overstates_exceeds_the_limit_by_the_calls_under_way(stage: Stage, tmp_path: Path) -> None:
+def test_a_provider_that_overstates_exceeds_the_limit_by_the_calls_under_way(
+    stage: Stage, tmp_path: Path
+) -> None:
     provider = Provider(stage, overstates=10)
-    command = ("batch", questions(tmp_path / "q.jsonl"), "-o", tmp_path / "a.jsonl", "--max-cost", "4.5")
+    command = (
+        "batch",
+        questions(tmp_path / "q.jsonl"),
+        "-o",
+        tmp_path / "a.jsonl",
+        "--max-cost",
+        "4.5",
+    )
     stage.ends(6, *command)
     assert provider.billed <= Decimal("4.5") + provider.most_running * 10
     assert provider.most_running <= 4
@@ -110,7 +142,9 @@ def test_a_provider_that_overstates_exceeds_the_limit_by_the_calls_under_way(sta
 
 
 @pytest.mark.parametrize("cost", ["-5", "NaN", '"-1"', "true"])
-def test_a_cost_that_is_none_is_refused(stage: Stage, provider: Provider, tmp_path: Path, cost: str) -> None:
+def test_a_cost_that_is_none_is_refused(
+    stage: Stage, provider: Provider, tmp_path: Path, cost: str
+) -> None:
     """A failed file from elsewhere cannot raise the limit."""
     line = '{"id":"q0","question":"Why 0?","error":{"kind":"worker","message":"no","cost":%s}}\n'
     (tmp_path / "a.failed.jsonl").write_text(line % cost)
@@ -120,7 +154,9 @@ def test_a_cost_that_is_none_is_refused(stage: Stage, provider: Provider, tmp_pa
 
 
 @pytest.mark.parametrize("parallel", ["8", "64"])
-def test_an_evaluation_spends_no_cent_too_much(stage: Stage, provider: Provider, tmp_path: Path, parallel: str) -> None:
+def test_an_evaluation_spends_no_cent_too_much(
+    stage: Stage, provider: Provider, tmp_path: Path, parallel: str
+) -> None:
     """Neither at once nor when it goes on; what it could not pay is no failed run."""
     command: tuple[str | Path, ...] = (
         "eval",

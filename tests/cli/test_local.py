@@ -1,4 +1,7 @@
-"""Planners in a file, by llama.cpp with random weights; behind a server, by what that holds replies to; the demo."""
+"""Planners in a file, by llama.cpp with random weights.
+
+Behind a server, by what that holds replies to; the demo.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +38,9 @@ def test_a_local_model_plans_and_answers_alone(stage: Stage, tiny: Path) -> None
 
 
 def test_ctrl_c_stops_a_local_model_while_it_writes(stage: Stage, tiny: Path) -> None:
-    with stage.start("ask", "hi", "--mode", "ultra", "--conductor", tiny, "--format", "jsonl") as process:
+    with stage.start(
+        "ask", "hi", "--mode", "ultra", "--conductor", tiny, "--format", "jsonl"
+    ) as process:
         until(process.stdout, "plan_delta")
         done = stopped(process)
     assert done.code == 130
@@ -45,7 +50,12 @@ def test_ctrl_c_stops_a_local_model_while_it_writes(stage: Stage, tiny: Path) ->
 
 def test_a_local_worker_and_a_remote_conductor(stage: Stage, tiny: Path) -> None:
     stage.configure(
-        f'[limits]\nattempts = 1\n[workers.local]\nkind = "llama"\nmodel = "{tiny}"\nmax_tokens = 20', workers=()
+        (
+            f'[limits]\nattempts = 1\n[workers.local]\nkind = "llama"\nmodel = "{tiny}"\n'
+            "max_tokens "
+            "= 20"
+        ),
+        workers=(),
     )
     stage.plan = "local | - | Answer."
     done = stage.inside("ask", "hi", "--format", "json")
@@ -56,8 +66,13 @@ def test_a_local_worker_and_a_remote_conductor(stage: Stage, tiny: Path) -> None
 
 def test_a_third_party_provider_mock_answers(stage: Stage, tiny: Path) -> None:
     with aimock() as address:
-        worker = f'[workers.double]\nkind = "openai-compatible"\nbase_url = "{address}/v1"\nmodel = "gpt"'
-        stage.configure(f"[limits]\nattempts = 1\nsteps = 1\n{worker}", workers=(), conductor=str(tiny))
+        worker = (
+            f'[workers.double]\nkind = "openai-compatible"\nbase_url = "{address}/v1"\nmodel '
+            '= "gpt"'
+        )
+        stage.configure(
+            f"[limits]\nattempts = 1\nsteps = 1\n{worker}", workers=(), conductor=str(tiny)
+        )
         done = stage.inside("ask", "What is the capital of France?")
     assert (done.code, done.out) == (0, "The capital of France is Paris.\n")
 
@@ -101,7 +116,10 @@ def asked(stage: Stage, owner: str, *more: str) -> Done:
 def sent(stage: Stage) -> list[dict[str, Any]]:
     """The fields by which the conductor's server was told a form, request by request."""
     names = ("grammar", "response_format")
-    return [{name: seen.json[name] for name in names if name in seen.json} for seen in stage.asked(PLANNER)]
+    return [
+        {name: seen.json[name] for name in names if name in seen.json}
+        for seen in stage.asked(PLANNER)
+    ]
 
 
 @pytest.mark.parametrize("owner", ["library", "organization_owner"])
@@ -127,7 +145,9 @@ def test_a_server_that_takes_a_grammar_is_asked_for_lines(stage: Stage) -> None:
     assert '" | "' in form["grammar"]
 
 
-def test_a_worker_of_a_provider_that_keeps_schemas_plans_in_json(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_worker_of_a_provider_that_keeps_schemas_plans_in_json(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
     stage.plan = JSON
     own = f'[workers.boss]\nkind = "ollama"\nbase_url = "{stage.url}"\nmodel = "{PLANNER}"'
     stage.configure(own, conductor="boss")
@@ -143,7 +163,10 @@ def test_the_demo_needs_no_configuration(stage: Stage) -> None:
     done = stage.ok("ask", "--rehearsal", QUESTION, "--format", "json")
     said = json.loads(done.out)
     assert said["answer"] == "OYKOT"
-    assert [(step["worker"], step["access"]) for step in said["steps"]] == [("geography", []), ("spelling", [1])]
+    assert [(step["worker"], step["access"]) for step in said["steps"]] == [
+        ("geography", []),
+        ("spelling", [1]),
+    ]
     assert stage.server.requests == []
 
 
@@ -157,11 +180,14 @@ def test_other_questions_are_refused_with_what_the_demo_can_do(stage: Stage, com
 @pytest.mark.parametrize(
     ("more", "told"),
     [
-        (["-f", "notes.txt"], "read only the question"), (["--system", "Be brief."], "read only the question"),
+        (["-f", "notes.txt"], "read only the question"),
+        (["--system", "Be brief."], "read only the question"),
         (["--mode", "ultra"], "trained to plan"),
     ],
-)  # fmt: skip
-def test_what_the_demo_models_cannot_do_is_refused(stage: Stage, tmp_path: Path, more: list[str], told: str) -> None:
+)
+def test_what_the_demo_models_cannot_do_is_refused(
+    stage: Stage, tmp_path: Path, more: list[str], told: str
+) -> None:
     (tmp_path / "notes.txt").write_text("Tokyo")
     stage.fails(2, "ask", "--rehearsal", QUESTION, *more, cwd=tmp_path, told=told)
 
@@ -183,4 +209,7 @@ def test_a_worker_that_cannot_do_its_step_says_so(stage: Stage) -> None:
 
 def test_another_conductor_can_plan_for_the_demo_workers(stage: Stage) -> None:
     stage.models["alpha"] = says("E | - | capital of Japan\nA | 1 | spell it backwards")
-    assert stage.ok("ask", "--rehearsal", "--conductor", f"{stage.url}", QUESTION).out.strip() == "OYKOT"
+    assert (
+        stage.ok("ask", "--rehearsal", "--conductor", f"{stage.url}", QUESTION).out.strip()
+        == "OYKOT"
+    )

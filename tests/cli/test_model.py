@@ -1,4 +1,7 @@
-"""`conductor model`: what is listed, pulled, imported, chosen, verified and removed, by the real command."""
+"""`conductor model`.
+
+What is listed, pulled, imported, chosen, verified and removed, by the real command.
+"""
 
 from __future__ import annotations
 
@@ -42,9 +45,16 @@ def sha256(file: Path) -> str:
 
 @pytest.fixture
 def desk(stage: Stage, tiny: Path, monkeypatch: pytest.MonkeyPatch) -> Stage:
-    """A desk with two workers and no conductor; the registry knows `small`, which is the tiny model, and `other`."""
+    """A desk with two workers and no conductor.
+
+    The registry knows `small`, which is the tiny model, and `other`.
+    """
     stage.configure(conductor=None)
-    register(stage, entry("small", tiny, profile="published"), entry("other", tiny, hashed=False, sized=False))
+    register(
+        stage,
+        entry("small", tiny, profile="published"),
+        entry("other", tiny, hashed=False, sized=False),
+    )
     monkeypatch.setenv("CONDUCTOR_LLM_REGISTRY", str(stage.home / "registry.toml"))
     return stage
 
@@ -77,10 +87,20 @@ def taken(stage: Stage, file: Path, *more: str, apart: bool = False) -> Done:
 
 def test_list_shows_registry_and_installed_models(desk: Stage, tiny: Path, tmp_path: Path) -> None:
     assert row(desk, "small") == {
-        "name": "small", "state": "not installed", "in_use": False, "default": True, "size": tiny.stat().st_size,
-        "memory": row(desk, "small")["memory"], "partial": None, "licence": "Apache-2.0",
-        "source": "hub:acme/small@main", "path": None, "base": None, "hash_source": None, "about": "a test's",
-    }  # fmt: skip
+        "name": "small",
+        "state": "not installed",
+        "in_use": False,
+        "default": True,
+        "size": tiny.stat().st_size,
+        "memory": row(desk, "small")["memory"],
+        "partial": None,
+        "licence": "Apache-2.0",
+        "source": "hub:acme/small@main",
+        "path": None,
+        "base": None,
+        "hash_source": None,
+        "about": "a test's",
+    }
     taken(desk, make(tmp_path / "mine.gguf", seed=1))
     done = desk.inside("model", "list")
     heads, *lines = (line.split() for line in done.out.splitlines())
@@ -90,7 +110,11 @@ def test_list_shows_registry_and_installed_models(desk: Stage, tiny: Path, tmp_p
     assert lines[2][0] == "mine"
     assert " in use " in done.out.splitlines()[3]
     assert done.err == ""
-    assert [row(desk, "mine")[key] for key in ("in_use", "state", "hash_source")] == [True, "installed", "file"]
+    assert [row(desk, "mine")[key] for key in ("in_use", "state", "hash_source")] == [
+        True,
+        "installed",
+        "file",
+    ]
 
 
 def test_list_shows_a_planner_that_is_not_installed(desk: Stage, tiny: Path) -> None:
@@ -107,7 +131,11 @@ def test_the_first_imported_model_plans(desk: Stage, tmp_path: Path) -> None:
     assert "the planner is now mine" in done.out
     assert done.err == ""
     mine.unlink()
-    assert desk.ok("ask", "How many?", "--seed", "3", "--format", "json").json["conductor"].startswith("mine ")
+    assert (
+        desk.ok("ask", "How many?", "--seed", "3", "--format", "json")
+        .json["conductor"]
+        .startswith("mine ")
+    )
 
 
 def test_a_second_model_does_not_replace_the_first(desk: Stage, tmp_path: Path) -> None:
@@ -135,10 +163,15 @@ def test_import_rejects_what_is_not_a_model(desk: Stage, tmp_path: Path, name: s
     elif name == "text.gguf":
         path.write_text("I am a text.\n" * 100)
     desk.fails(5, "model", "import", path, *(["--base", "small"] if name == "folder" else []))
-    assert [item["state"] for item in desk.inside("model", "list", "--json").json] == ["not installed", "not installed"]
+    assert [item["state"] for item in desk.inside("model", "list", "--json").json] == [
+        "not installed",
+        "not installed",
+    ]
 
 
-def test_a_worker_name_wins_over_a_directory(desk: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_worker_name_wins_over_a_directory(
+    desk: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "alpha").mkdir()
     make(tmp_path / "mine.gguf", seed=1)
     monkeypatch.chdir(tmp_path)
@@ -151,7 +184,9 @@ def test_a_worker_name_wins_over_a_directory(desk: Stage, tmp_path: Path, monkey
 def test_an_installed_model_is_used_by_its_name(desk: Stage, tiny: Path, tmp_path: Path) -> None:
     taken(desk, tiny)
     taken(desk, make(tmp_path / "mine.gguf", seed=1))
-    assert desk.inside("model", "use", "mine").out.startswith("the planner is now mine (mine.gguf sha256-ends:")
+    assert desk.inside("model", "use", "mine").out.startswith(
+        "the planner is now mine (mine.gguf sha256-ends:"
+    )
     assert chosen(desk) == "mine"
     assert resolve_planner(load_settings(os.environ)).model == row(desk, "mine")["path"]
     asked = desk.inside("plan", "How many?", "--conductor", "small", "--mode", "mini")
@@ -169,7 +204,9 @@ def test_a_model_that_is_not_installed_must_be_pulled_first(desk: Stage) -> None
     assert chosen(desk) == ""
 
 
-def test_without_a_choice_the_default_or_only_model_plans(desk: Stage, tiny: Path, tmp_path: Path) -> None:
+def test_without_a_choice_the_default_or_only_model_plans(
+    desk: Stage, tiny: Path, tmp_path: Path
+) -> None:
     taken(desk, make(tmp_path / "one.gguf", seed=1), "--no-use")
     assert resolve_planner(load_settings(os.environ)).model.endswith("one.gguf")
     taken(desk, make(tmp_path / "two.gguf", seed=2), "--no-use")
@@ -196,18 +233,28 @@ def test_a_damaged_manifest_is_reported(desk: Stage, tiny: Path) -> None:
     assert done.out.startswith(f"damaged  {manifest}\n")
     assert "conductor model rm small" in done.out
     desk.fails(5, "ask", "hi", told=(str(manifest), "conductor model rm small"))
-    assert [row(desk, "small")[key] for key in ("state", "in_use", "path")] == ["damaged", True, str(manifest)]
+    assert [row(desk, "small")[key] for key in ("state", "in_use", "path")] == [
+        "damaged",
+        True,
+        str(manifest),
+    ]
     desk.own.unlink()  # nothing is chosen, and there is no other model
     assert str(manifest) in desk.ends(5, "ask", "hi").err
 
 
-def test_a_damaged_manifest_does_not_affect_other_models(desk: Stage, tiny: Path, tmp_path: Path) -> None:
+def test_a_damaged_manifest_does_not_affect_other_models(
+    desk: Stage, tiny: Path, tmp_path: Path
+) -> None:
     taken(desk, make(tmp_path / "broken.gguf", seed=1), "--no-use")
     broken = desk.home / "data/conductor-llm/models/broken/manifest.toml"
     broken.write_text("name = [")
     taken(desk, tiny)
-    for command in (("model", "use", "small"), ("model", "verify", "small"), ("model", "list"),
-                    ("ask", "hi", "--mode", "mini")):  # fmt: skip
+    for command in (
+        ("model", "use", "small"),
+        ("model", "verify", "small"),
+        ("model", "list"),
+        ("ask", "hi", "--mode", "mini"),
+    ):
         desk.ok(*command)
     assert [row(desk, name)["state"] for name in ("small", "broken")] == ["installed", "damaged"]
     assert desk.inside("model", "rm", "broken").code == 2
@@ -227,8 +274,15 @@ def test_a_model_with_a_damaged_manifest_is_pulled_again(desk: Stage, tiny: Path
 
 
 def test_a_file_named_like_a_registry_model_gets_its_profile(desk: Stage, tiny: Path) -> None:
-    for given, expected in ((str(tiny), "published"), ("/x/none.gguf", "prompted"), ("openai/x", "prompted")):
-        assert configured_profile(load_settings(os.environ, {"conductor.model": given})).name == expected
+    for given, expected in (
+        (str(tiny), "published"),
+        ("/x/none.gguf", "prompted"),
+        ("openai/x", "prompted"),
+    ):
+        assert (
+            configured_profile(load_settings(os.environ, {"conductor.model": given})).name
+            == expected
+        )
     flags = {"conductor.model": str(tiny), "conductor.profile": "prompted-json"}
     assert configured_profile(load_settings(os.environ, flags)).name == "prompted-json"
 
@@ -237,11 +291,17 @@ def test_an_adapter_plans_with_its_base(desk: Stage, tmp_path: Path) -> None:
     taken(desk, make(tmp_path / "whole.gguf", seed=1))
     taken(desk, lora(tmp_path / "trained.gguf"), "--base", "whole", "--use")
     planner = resolve_planner(load_settings(os.environ))
-    assert (Path(planner.model).name, Path(planner.options["adapter"]).name) == ("whole.gguf", "trained.gguf")
+    assert (Path(planner.model).name, Path(planner.options["adapter"]).name) == (
+        "whole.gguf",
+        "trained.gguf",
+    )
     asked = desk.ok("ask", "How many?", "--seed", "3", "--format", "json")
     assert "whole sha256-ends:" in asked.json["conductor"]
     assert " + trained sha256-ends:" in asked.json["conductor"]
-    assert [item["name"] for item in desk.inside("model", "verify", "--json").json] == ["trained", "whole"]
+    assert [item["name"] for item in desk.inside("model", "verify", "--json").json] == [
+        "trained",
+        "whole",
+    ]
 
 
 def test_an_adapter_without_its_base_is_reported(desk: Stage, tmp_path: Path) -> None:
@@ -263,7 +323,9 @@ def test_removing_a_base_names_its_adapters(desk: Stage, tmp_path: Path) -> None
 
 @pytest.mark.parametrize("copied", [True, False], ids=["a copy", "a link"])
 @pytest.mark.parametrize("damage", ["flipped", "cut", "gone"])
-def test_what_verify_names_repairs_the_model(desk: Stage, tmp_path: Path, copied: bool, damage: str) -> None:
+def test_what_verify_names_repairs_the_model(
+    desk: Stage, tmp_path: Path, copied: bool, damage: str
+) -> None:
     source = make(tmp_path / "my models.gguf", seed=3)
     data = source.read_bytes()
     taken(desk, source, apart=copied)
@@ -271,11 +333,15 @@ def test_what_verify_names_repairs_the_model(desk: Stage, tmp_path: Path, copied
     if damage == "gone":
         path.unlink()
     else:
-        path.write_bytes(data[:-50] + (b"" if damage == "cut" else bytes(byte ^ 4 for byte in data[-50:])))
+        path.write_bytes(
+            data[:-50] + (b"" if damage == "cut" else bytes(byte ^ 4 for byte in data[-50:]))
+        )
     done = desk.ends(5, "model", "verify")
     if not copied and damage != "gone":  # the same bytes as at the source
         assert f"if {source} is whole: conductor model import" in done.out
-        desk.fails(2 if damage == "flipped" else 5, "model", "import", source, "--name", "my-models")
+        desk.fails(
+            2 if damage == "flipped" else 5, "model", "import", source, "--name", "my-models"
+        )
         source.unlink()
         source.write_bytes(data)
     repair = done.out.splitlines()[-1].partition("conductor ")[2]
@@ -316,7 +382,9 @@ def test_removing_keeps_a_choice_of_another_model(desk: Stage, tiny: Path, tmp_p
     taken(desk, make(tmp_path / "mine.gguf", seed=1))
     assert chosen(desk) == "small"
     env = {"CONDUCTOR_LLM_CONDUCTOR_MODEL": "mine"}
-    desk.ok("model", "rm", "mine", "--yes", env=env, told="CONDUCTOR_LLM_CONDUCTOR_MODEL still names it")
+    desk.ok(
+        "model", "rm", "mine", "--yes", env=env, told="CONDUCTOR_LLM_CONDUCTOR_MODEL still names it"
+    )
     assert chosen(desk) == "small"
 
 
@@ -332,10 +400,14 @@ def test_removing_needs_a_confirmation(desk: Stage, tiny: Path) -> None:
 
 
 def cached(stage: Stage, name: str, file: Path) -> Path:
-    """Put a file into the hub's cache, as another tool would have; return its name in the snapshot."""
+    """Put a file into the hub's cache, as another tool would have.
+
+    Return its name in the snapshot.
+    """
     commit = hashlib.sha1(file.read_bytes()).hexdigest()
     repo = stage.home / f"cache/huggingface/hub/models--acme--{name}"
-    blob, link = repo / "blobs" / sha256(file), repo / "snapshots" / commit / file.name
+    blob = repo / "blobs" / sha256(file)
+    link = repo / "snapshots" / commit / file.name
     for path in (blob, link, repo / "refs/main"):
         path.parent.mkdir(parents=True, exist_ok=True)
     shutil.copy(file, blob)
@@ -362,7 +434,19 @@ def test_a_cached_model_is_not_downloaded_again(desk: Stage, tiny: Path) -> None
 
 
 def test_a_pull_without_disk_space_does_not_begin(desk: Stage, tiny: Path) -> None:
-    huge = entry("small", tiny, sized=False, hashed=False, licence="Research only") + f"\nsize = {1 << 60}"
-    register(desk, huge.replace("context_bytes = 256", f"context_bytes = {1 << 40}"), entry("other", tiny))
-    desk.ends(5, "model", "pull", told=("Research only is not Apache-2.0", "too little", "free some space"))
+    huge = (
+        entry("small", tiny, sized=False, hashed=False, licence="Research only")
+        + f"\nsize = {1 << 60}"
+    )
+    register(
+        desk,
+        huge.replace("context_bytes = 256", f"context_bytes = {1 << 40}"),
+        entry("other", tiny),
+    )
+    desk.ends(
+        5,
+        "model",
+        "pull",
+        told=("Research only is not Apache-2.0", "too little", "free some space"),
+    )
     assert json.loads(desk.inside("model", "list", "--json").out)[0]["state"] == "not installed"

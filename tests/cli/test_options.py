@@ -1,4 +1,7 @@
-"""Options that are given twice: those that name several add up, and no other one drops a value in silence."""
+"""Options that are given twice.
+
+Those that name several add up, and no other one drops a value in silence.
+"""
 
 from __future__ import annotations
 
@@ -108,7 +111,9 @@ ADDS_UP = {
     ],
 )
 @pytest.mark.parametrize("command", ["ask What?", "batch questions.txt -o out.jsonl --yes"])
-def test_repeated_rules_all_hold(stage: Stage, command: str, words: str, left: set[str], tmp_path: Path) -> None:
+def test_repeated_rules_all_hold(
+    stage: Stage, command: str, words: str, left: set[str], tmp_path: Path
+) -> None:
     """A rule that was dropped in silence would send the question to whom the user forbade it."""
     stage.configure(workers={"alpha": 'tags = ["cheap"]', "beta": "", "gamma": ""})
     (tmp_path / "questions.txt").write_text("What?\n")
@@ -124,7 +129,9 @@ def test_rules_that_together_leave_nobody_ask_nobody(stage: Stage) -> None:
 
 def test_a_repeated_workers_option_without_a_name_is_refused(stage: Stage) -> None:
     """A script whose variable is empty means no other workers than those that it names."""
-    stage.costs_nothing(2, "ask", "What?", "--workers", "alpha", "--workers", "", told="names no worker")
+    stage.costs_nothing(
+        2, "ask", "What?", "--workers", "alpha", "--workers", "", told="names no worker"
+    )
 
 
 @pytest.mark.parametrize(
@@ -144,21 +151,34 @@ def test_repeated_files_and_parameters_are_all_read(stage: Stage, tmp_path: Path
     (tmp_path / "a.txt").write_text("first file")
     (tmp_path / "b.txt").write_text("second file")
     (stage.home / "config/conductor-llm/templates").mkdir(parents=True)
-    (stage.home / "config/conductor-llm/templates/pair.toml").write_text('question = "$one and $two"\n')
+    (stage.home / "config/conductor-llm/templates/pair.toml").write_text(
+        'question = "$one and $two"\n'
+    )
     both = ("-f", tmp_path / "a.txt", "--file", tmp_path / "b.txt")
     stage.ok("ask", "-t", "pair", "-p", "one=sun", "--param", "two=moon", *both)
     sent = json.dumps(stage.asked("alpha")[0].json)
     assert all(text in sent for text in ("sun and moon", "first file", "second file"))
     stage.costs_nothing(
-        2, "ask", "-t", "pair", "-p", "one=a", "-p", "two=b", "-p", "one=c",
+        2,
+        "ask",
+        "-t",
+        "pair",
+        "-p",
+        "one=a",
+        "-p",
+        "two=b",
+        "-p",
+        "one=c",
         told="--param one is given twice: 'a' and 'c'",
-    )  # fmt: skip
+    )
 
 
 def test_repeated_settings_add_up_or_are_refused(stage: Stage) -> None:
     base = ("workers", "add", "new", "--kind", "ollama", "--model", "m")
     for words, told in {
-        "--set temperature=0.2 --set temperature=0.9": "--set temperature is given twice: '0.2' and '0.9'",
+        "--set temperature=0.2 --set temperature=0.9": (
+            "--set temperature is given twice: '0.2' and '0.9'"
+        ),
         "--set price=1,2 --set price=": "--set price is given twice: '1,2' and ''",
         "--set model=other": "--model is given twice: 'other' and 'm'",
         "--sandbox --set sandbox=false": "--sandbox is given twice: 'false' and 'true'",
@@ -220,7 +240,9 @@ def test_limits_that_contradict_each_other_cost_nothing(stage: Stage) -> None:
 
 def test_how_a_run_is_shown_is_taken_from_the_last_option(stage: Stage) -> None:
     """So an alias with an option of its own can be overridden."""
-    assert stage.ok("ask", "What?", "--format", "json", "--format", "answer").out == "alpha answers\n"
+    assert (
+        stage.ok("ask", "What?", "--format", "json", "--format", "answer").out == "alpha answers\n"
+    )
 
 
 def test_help_comes_before_a_contradiction(stage: Stage) -> None:
@@ -231,7 +253,8 @@ def test_two_settings_files_are_refused_wherever_they_stand(stage: Stage, tmp_pa
     """A settings file has policies, so the one that is dropped may forbid what the other allows."""
     for name in ("a", "b"):
         (tmp_path / name).write_text(stage.config.read_text())
-    first, second = str(tmp_path / "a"), str(tmp_path / "b")
+    first = str(tmp_path / "a")
+    second = str(tmp_path / "b")
     for words in (
         ("--config", first, "--config", second, "config", "show"),
         ("--config", first, "config", "show", "--config", second),

@@ -1,4 +1,7 @@
-"""Other users of the machine: what they can open and change under any umask, and what a crash leaves for them."""
+"""Other users of the machine.
+
+What they can open and change under any umask, and what a crash leaves for them.
+"""
 
 from __future__ import annotations
 
@@ -26,20 +29,32 @@ def umask(request: pytest.FixtureRequest) -> Iterator[None]:
 
 
 def open_to_others(*places: Path) -> list[str]:
-    """What somebody else could read or change in these places, with its permissions; the places count too."""
+    """What somebody else could read or change in these places, with its permissions.
+
+    The places count too.
+    """
     public = {"cards.json"}  # figures of workers, for whoever they are given to
-    found = [path for place in places for path in (place, *place.rglob("*")) if path.name not in public]
-    return [f"{path.stat().st_mode & 0o777:03o} {path}" for path in found if path.stat().st_mode & 0o077]
+    found = [
+        path for place in places for path in (place, *place.rglob("*")) if path.name not in public
+    ]
+    return [
+        f"{path.stat().st_mode & 0o777:03o} {path}" for path in found if path.stat().st_mode & 0o077
+    ]
 
 
-def test_nothing_is_open_to_others_whatever_the_umask(stage: Stage, umask: None, tmp_path: Path) -> None:
-    """Traces, spending, index, settings, keys, ratings, attachments and evaluations, with the directories above them.
+def test_nothing_is_open_to_others_whatever_the_umask(
+    stage: Stage, umask: None, tmp_path: Path
+) -> None:
+    """Traces, spending, index, settings, keys, ratings, attachments and evaluations, with the
+    directories above them.
 
-    The directories count as much as the files: who can write into one can put another file in the place of ours.
+    The directories count as much as the files: who can write into one can put another file in the
+    place of ours.
     """
     stage.config.parent.chmod(0o700)
     stage.config.chmod(0o600)
-    notes, cases = tmp_path / "notes.txt", tmp_path / "cases.jsonl"
+    notes = tmp_path / "notes.txt"
+    cases = tmp_path / "cases.jsonl"
     notes.write_text("private")
     cases.write_text('{"id": "a", "question": "1 + 1?", "answer": "2"}\n')
     commands: tuple[tuple[str | Path, ...], ...] = (
@@ -58,16 +73,23 @@ def test_nothing_is_open_to_others_whatever_the_umask(stage: Stage, umask: None,
     for words in commands:
         stage.ends(0, *words, given="sk-other-users-0123456789")
     made = [stage.home / name for name in ("config/conductor-llm", "state", "data")]
-    assert {"settings.toml", "serve-keys.json", "keys.json", "spending.sqlite", "traces.index", "evals"} <= {
-        path.name for place in made for path in place.rglob("*")
-    }
+    assert {
+        "settings.toml",
+        "serve-keys.json",
+        "keys.json",
+        "spending.sqlite",
+        "traces.index",
+        "evals",
+    } <= {path.name for place in made for path in place.rglob("*")}
     assert open_to_others(*made) == []
 
 
 def core_limit(process: subprocess.Popen[bytes]) -> str:
     """The most that a crash of this process may write now."""
     text = Path(f"/proc/{process.pid}/limits").read_text()
-    return next(line for line in text.splitlines() if line.startswith("Max core file size")).split()[4]
+    return next(
+        line for line in text.splitlines() if line.startswith("Max core file size")
+    ).split()[4]
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="/proc")
@@ -82,8 +104,12 @@ def test_a_crash_leaves_no_copy_of_the_memory(stage: Stage) -> None:
         process.kill()
 
 
-@pytest.mark.parametrize(("words", "forbidden"), [((), 1), (("--debug",), 0)], ids=["always", "with --debug"])
-def test_debug_keeps_the_core_limit(monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...], forbidden: int) -> None:
+@pytest.mark.parametrize(
+    ("words", "forbidden"), [((), 1), (("--debug",), 0)], ids=["always", "with --debug"]
+)
+def test_debug_keeps_the_core_limit(
+    monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...], forbidden: int
+) -> None:
     done: list[int] = []
     monkeypatch.setattr(entry, "forbid_core_dumps", lambda: done.append(1))
     monkeypatch.setattr(sys, "argv", ["conductor", *words, "config", "show"])

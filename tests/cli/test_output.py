@@ -1,4 +1,7 @@
-"""What is written for a person: broken between words, stacked where a terminal is narrow; and how far a task is."""
+"""What is written for a person: broken between words, stacked where a terminal is narrow.
+
+And how far a task is.
+"""
 
 from __future__ import annotations
 
@@ -42,15 +45,37 @@ def test_what_fits_or_has_no_width_is_left_as_it_is() -> None:
     [
         (0, WIDE),  # a pipe
         (44, WIDE),
-        (40, ["NAME    SIZE  NOTE", "a-name  12    some words, and then some", " " * 14 + "more", "b             few"]),
-        (30, ["NAME    SIZE  NOTE", "a-name  12    some words, and", " " * 14 + "then some more", "b             few"]),
+        (
+            40,
+            [
+                "NAME    SIZE  NOTE",
+                "a-name  12    some words, and then some",
+                " " * 14 + "more",
+                "b             few",
+            ],
+        ),
+        (
+            30,
+            [
+                "NAME    SIZE  NOTE",
+                "a-name  12    some words, and",
+                " " * 14 + "then some more",
+                "b             few",
+            ],
+        ),
     ],
 )
 def test_a_table_is_as_wide_as_the_terminal(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], width: int, lines: list[str]
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    width: int,
+    lines: list[str],
 ) -> None:
     monkeypatch.setattr(output, "terminal_width", lambda _: width)
-    print_table(("NAME", "SIZE", "NOTE"), [("a-name", "12", "some words, and then some more"), ("b", "", "few")])
+    print_table(
+        ("NAME", "SIZE", "NOTE"),
+        [("a-name", "12", "some words, and then some more"), ("b", "", "few")],
+    )
     assert capsys.readouterr().out.splitlines() == lines
 
 
@@ -67,24 +92,38 @@ def test_columns_says_how_wide_a_terminal_is(monkeypatch: pytest.MonkeyPatch) ->
 
 
 @pytest.mark.parametrize("width", [40, 60, 80])
-def test_no_list_is_wider_than_the_terminal(stage: Stage, monkeypatch: pytest.MonkeyPatch, width: int) -> None:
+def test_no_list_is_wider_than_the_terminal(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch, width: int
+) -> None:
     name = "a-worker-with-quite-a-long-name"
     stage.configure(workers=("alpha", name))
-    key = stage.worker("beta", 'key_env = "A_RATHER_LONG_NAME_OF_A_VARIABLE"\ntags = ["cheap", "european"]')
-    stage.config.write_text(f'{stage.config.read_text()}{key}\n[pools.both]\nworkers = ["alpha", "{name}"]\n')
+    key = stage.worker(
+        "beta", 'key_env = "A_RATHER_LONG_NAME_OF_A_VARIABLE"\ntags = ["cheap", "european"]'
+    )
+    stage.config.write_text(
+        f'{stage.config.read_text()}{key}\n[pools.both]\nworkers = ["alpha", "{name}"]\n'
+    )
     monkeypatch.setenv("A_RATHER_LONG_NAME_OF_A_VARIABLE", "sk-" + "a" * 40)
     assert stage.inside("ask", "Which?").code == 0
-    lists = [("workers", "list"), ("keys", "list"), ("trace", "list"), ("cost",), ("config", "show")]
+    lists = [
+        ("workers", "list"),
+        ("keys", "list"),
+        ("trace", "list"),
+        ("cost",),
+        ("config", "show"),
+    ]
     whole = [stage.inside(*command).out for command in lists]
     monkeypatch.setattr(output, "terminal_width", lambda _: width)
     for command, wide in zip(lists, whole, strict=True):
-        lines = stage.inside(*command).out.partition("\n\n")[0].splitlines()  # paths are never broken
+        # Paths are never broken
+        lines = stage.inside(*command).out.partition("\n\n")[0].splitlines()
         assert "\u2026" not in wide
         assert "not shown here" not in wide
         assert len(lines) <= len(wide.partition("\n\n")[0].splitlines()) + 1
         assert max(map(len, lines)) <= width
     shown = stage.inside("workers", "list").out
-    assert "openai-compatible/alpha" in shown or width == 40  # what answers is the last thing to be cropped
+    # What answers is the last thing to be cropped
+    assert "openai-compatible/alpha" in shown or width == 40
     assert "openai-compatible/al" in shown
     assert "not shown here: " in shown
 
@@ -102,13 +141,18 @@ def lines(capsys: pytest.CaptureFixture[str]) -> list[str]:
     return capsys.readouterr().err.splitlines()
 
 
-def test_a_task_is_shown_when_it_begins_and_every_few_seconds(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_task_is_shown_when_it_begins_and_every_few_seconds(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     clock = Clock()
     display = ProgressLines("bytes", clock)
     for seconds, done in ((0, 0), (1, 1_000_000), (5, 5_000_000), (6, 6_000_000), (7, 10_000_000)):
         clock.now = 100 + seconds
         display.update("downloading a.gguf", done, 10_000_000)
-    assert lines(capsys) == ["downloading a.gguf, 0 bytes of 10.0 MB", "downloading a.gguf, 5.00 MB of 10.0 MB"]
+    assert lines(capsys) == [
+        "downloading a.gguf, 0 bytes of 10.0 MB",
+        "downloading a.gguf, 5.00 MB of 10.0 MB",
+    ]
 
 
 def test_runs_are_counted_to_the_last_one(capsys: pytest.CaptureFixture[str]) -> None:
@@ -128,7 +172,11 @@ def test_a_label_is_one_safe_line(capsys: pytest.CaptureFixture[str]) -> None:
 
 @pytest.mark.parametrize(
     ("width", "shown"),
-    [(80, "checking model-00001-of-00002.gguf"), (70, "checking …00001-of-00002.gguf"), (20, "checking …02.gguf")],
+    [
+        (80, "checking model-00001-of-00002.gguf"),
+        (70, "checking …00001-of-00002.gguf"),
+        (20, "checking …02.gguf"),
+    ],
 )
 def test_a_long_file_name_keeps_its_end(width: int, shown: str) -> None:
     assert crop_label("checking model-00001-of-00002.gguf", width) == shown

@@ -1,4 +1,6 @@
-"""`--pool`, `workers` by several names, tags and settings, programs as workers, the policy on the command line."""
+"""`--pool`, `workers` by several names, tags and settings, programs as workers, the policy on the
+command line.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,17 @@ def own(stage: Stage, *names: str) -> None:
     """Workers of this server that the tool itself wrote down, and none else."""
     stage.configure(workers=())
     for name in names:
-        stage.inside("workers", "add", name, "-k", "openai-compatible", "--base-url", stage.url, "--model", name)
+        stage.inside(
+            "workers",
+            "add",
+            name,
+            "-k",
+            "openai-compatible",
+            "--base-url",
+            stage.url,
+            "--model",
+            name,
+        )
 
 
 @pytest.mark.parametrize("command", ["ask", "plan"])
@@ -26,12 +38,16 @@ def test_a_pool_and_names_narrow_together(stage: Stage, command: str) -> None:
     stage.pool("both", "beta", "alpha")
     stage.pool("small", "beta")
     assert stage.inside(command, "hi", "--pool", "both", "--workers", "alpha").code == 0
-    stage.fails(2, command, "hi", "--pool", "small", "--workers", "alpha", told="unknown worker 'alpha'")
+    stage.fails(
+        2, command, "hi", "--pool", "small", "--workers", "alpha", told="unknown worker 'alpha'"
+    )
 
 
 def test_a_pool_in_use_is_that_of_every_run_that_names_none(stage: Stage) -> None:
     stage.pool("small", "beta")
-    assert stage.inside("config", "set", "conductor.pool", "small").out == "conductor.pool = small\n"
+    assert (
+        stage.inside("config", "set", "conductor.pool", "small").out == "conductor.pool = small\n"
+    )
     stage.plan = "beta | - | Answer it."
     assert stage.inside("ask", "hi").out == "beta answers\n"
     planned = stage.asked("planner")[-1].body.decode()
@@ -62,7 +78,10 @@ def test_a_run_is_finished_with_its_own_workers(stage: Stage) -> None:
     [
         (("ask", "hi", "--pool", "nope"), "no pool is named 'nope'"),
         (("workers", "test", "--pool", "nope"), "no pool is named 'nope'"),
-        (("ask", "What is the capital of France?", "--rehearsal", "--pool", "nope"), "--rehearsal has its own workers"),
+        (
+            ("ask", "What is the capital of France?", "--rehearsal", "--pool", "nope"),
+            "--rehearsal has its own workers",
+        ),
     ],
 )
 def test_a_wrong_pool_is_reported(stage: Stage, arguments: tuple[str, ...], told: str) -> None:
@@ -76,7 +95,9 @@ def test_a_pool_without_an_enabled_worker_is_refused(stage: Stage) -> None:
     stage.own.write_text(text.replace("[workers.beta]", "[workers.beta]\nenabled = false"))
     stage.plan = "gamma | - | Answer it."
     assert stage.inside("ask", "hi", "--pool", "two").out == "gamma answers\n"
-    stage.own.write_text(re.sub(r"\[workers\.(beta|gamma)\]", r"[workers.\1]\nenabled = false", text))
+    stage.own.write_text(
+        re.sub(r"\[workers\.(beta|gamma)\]", r"[workers.\1]\nenabled = false", text)
+    )
     stage.ends(3, "ask", "hi", "--pool", "two", told="all workers of pool 'two' are disabled")
     assert stage.inside("workers", "add", "gamma").code == 0
     assert stage.inside("ask", "hi", "--pool", "two").out == "gamma answers\n"
@@ -84,7 +105,8 @@ def test_a_pool_without_an_enabled_worker_is_refused(stage: Stage) -> None:
 
 def test_a_worker_of_a_pool_is_not_removed(stage: Stage) -> None:
     own(stage, "alpha", "beta")
-    stage.own.write_text(stage.own.read_text() + '[pools.old]\nworkers = ["beta"]\n')  # as earlier versions wrote it
+    # As earlier versions wrote it
+    stage.own.write_text(stage.own.read_text() + '[pools.old]\nworkers = ["beta"]\n')
     stage.pool("both", "alpha", "beta")
     for name, pool in (("alpha", "both"), ("beta", "old")):
         stage.fails(2, "workers", "rm", name, told=f"worker '{name}' is in pool '{pool}'")
@@ -92,7 +114,9 @@ def test_a_worker_of_a_pool_is_not_removed(stage: Stage) -> None:
 
 def test_tags_and_settings_are_added_shown_and_taken_out(stage: Stage) -> None:
     add = ("workers", "add", "g", "-k", "gemini", "-m", "gemini-2.5-pro")
-    stage.ok(*add, "--set", "thinking_budget=128", "--set", "tags=eu,cheap", "--set", "temperature=0.9")
+    stage.ok(
+        *add, "--set", "thinking_budget=128", "--set", "tags=eu,cheap", "--set", "temperature=0.9"
+    )
     listed = {row["name"]: row for row in stage.inside("workers", "list", "--json").json}
     assert (listed["g"]["tags"], listed["g"]["options"]) == (
         ["eu", "cheap"],
@@ -106,8 +130,12 @@ def test_tags_and_settings_are_added_shown_and_taken_out(stage: Stage) -> None:
     assert "not measured: arXiv 2512.04388" in shown
     assert stage.inside("workers", "add", "g", "--set", "temperature=").out.startswith("changed g")
     assert "temperature" not in stage.own_settings["workers"]["g"]
-    assert stage.inside("workers", "add", "g", "-m", "gemini-2.5-pro").out.startswith("changed g: nothing, ")
-    assert stage.inside("workers", "add", "g", "--set", "tags=", "-m", "m").out.startswith("changed g: model, tags;")
+    assert stage.inside("workers", "add", "g", "-m", "gemini-2.5-pro").out.startswith(
+        "changed g: nothing, "
+    )
+    assert stage.inside("workers", "add", "g", "--set", "tags=", "-m", "m").out.startswith(
+        "changed g: model, tags;"
+    )
     for wrong in (("--set", "kind="), ("--set", "reasoning_effort=low"), ("--set", "tags=a b")):
         stage.fails(2, "workers", "add", "g", *wrong)
     stage.ends(2, "workers", "add", "g", "--set", "modle=", told="did you mean model?")
@@ -119,8 +147,14 @@ def test_tags_and_settings_are_added_shown_and_taken_out(stage: Stage) -> None:
         (("--model", "m"), "\n  for example: --kind openai\n"),
         (("--kind", "opnai"), "\n  did you mean openai?\n"),
         (("--kind", "openai-compatible"), "\n  for example: --base-url http://127.0.0.1:8080/v1\n"),
-        (("--kind", "openai-compatible", "--base-url", "127.0.0.1:8080/v1"), "did you mean http://127.0.0.1:8080/v1?"),
-        (("--kind", "openai-compatible", "--base-url", "ftp://here"), "a URL that begins with http"),
+        (
+            ("--kind", "openai-compatible", "--base-url", "127.0.0.1:8080/v1"),
+            "did you mean http://127.0.0.1:8080/v1?",
+        ),
+        (
+            ("--kind", "openai-compatible", "--base-url", "ftp://here"),
+            "a URL that begins with http",
+        ),
         (("--kind", "ollama", "--base-url", "http://me:secret@here/v1"), ""),
         (("--kind", "llama"), "\n  for example: --model /models/some.gguf\n"),
         (("--kind", "llama", "--model", "/missing.gguf"), "/missing.gguf"),
@@ -128,13 +162,24 @@ def test_tags_and_settings_are_added_shown_and_taken_out(stage: Stage) -> None:
         (("--kind", "openai", "--set", "key_env=sk-a1b2c3"), "key_env"),
         (("--kind", "openai", "--set", "temperature=nan"), "temperature"),
         (("--kind", "openai", "--", "cat"), "has no option 'args'"),
-        (("--kind", "command"), "names no program\n  for example: conductor workers add NAME --kind command -- tac\n"),
-        (("--kind", "command", "--", "no-such-program"), "the program no-such-program was not found"),
-        (("--kind", "command", "--set", "network=true", "--", "cat"), "network is for a program in a sandbox"),
+        (
+            ("--kind", "command"),
+            "names no program\n  for example: conductor workers add NAME --kind command -- tac\n",
+        ),
+        (
+            ("--kind", "command", "--", "no-such-program"),
+            "the program no-such-program was not found",
+        ),
+        (
+            ("--kind", "command", "--set", "network=true", "--", "cat"),
+            "network is for a program in a sandbox",
+        ),
         (("--kind", "command", "--set", "env=A=b", "--", "cat"), "not the name of a variable"),
     ],
 )
-def test_a_worker_that_could_not_be_used_is_not_added(stage: Stage, words: tuple[str, ...], told: str) -> None:
+def test_a_worker_that_could_not_be_used_is_not_added(
+    stage: Stage, words: tuple[str, ...], told: str
+) -> None:
     """What it lacks is named as an option, and nothing of what may be a key is repeated."""
     done = stage.fails(2, "workers", "add", "new", *words, told=told)
     assert not [word for word in ("base_url", "secret", "sk-") if word in done.err]
@@ -161,12 +206,18 @@ def test_thinking_is_a_token_too(stage: Stage) -> None:
 
     stage.models = {"alpha": thinks, "beta": says(finish="length")}
     done = stage.inside("workers", "test")
-    assert (done.code, "(thinking)" in done.out, "(no text within 16 tokens)" in done.out) == (0, True, True)
+    assert (done.code, "(thinking)" in done.out, "(no text within 16 tokens)" in done.out) == (
+        0,
+        True,
+        True,
+    )
 
 
 def test_a_refused_setting_is_named(stage: Stage) -> None:
     stage.configure(workers={"beta": "temperature = 0.2", "alpha": ""})
-    stage.models["beta"] = refuses(400, "Unsupported value: 'temperature' does not support 0.2 with this model.")
+    stage.models["beta"] = refuses(
+        400, "Unsupported value: 'temperature' does not support 0.2 with this model."
+    )
     done = stage.ends(1, "workers", "test")
     assert "beta does not accept temperature = 0.2" in done.out
     assert "--set temperature=" in done.out
@@ -174,7 +225,8 @@ def test_a_refused_setting_is_named(stage: Stage) -> None:
 
 
 def test_each_result_comes_as_soon_as_it_is_known(stage: Stage) -> None:
-    gate = stage.models["alpha"] = Gate("late")
+    gate = Gate("late")
+    stage.models["alpha"] = gate
     with stage.start("workers", "test") as process:
         assert process.stdout is not None
         assert process.stdout.readline().split()[:2] == [b"ok", b"beta:"]
@@ -185,9 +237,12 @@ def test_each_result_comes_as_soon_as_it_is_known(stage: Stage) -> None:
     assert [row["name"] for row in rows] == ["alpha", "beta"]
 
 
-@pytest.mark.parametrize("command", [("workers", "test"), ("doctor",)], ids=["workers test", "doctor"])
+@pytest.mark.parametrize(
+    "command", [("workers", "test"), ("doctor",)], ids=["workers test", "doctor"]
+)
 def test_a_terminal_shows_what_still_runs(stage: Stage, command: tuple[str, ...]) -> None:
-    gate = stage.models["alpha"] = Gate("late")
+    gate = Gate("late")
+    stage.models["alpha"] = gate
     with terminal(stage, *command) as screen:
         shown = screen.until("alpha 1 s")
         assert shown.splitlines()[-1].startswith("waiting for ")
@@ -209,7 +264,9 @@ FREE = '[workers.free]\nkind = "command"\ncommand = ["sh", "-c", "cat > {}; echo
 
 def test_a_program_is_added_shown_tested_and_used(stage: Stage) -> None:
     stage.configure(workers=())
-    done = stage.inside("workers", "add", "up", "--kind", "command", "--set", "seconds=9", "--", "echo", "$x", "a*")
+    done = stage.inside(
+        "workers", "add", "up", "--kind", "command", "--set", "seconds=9", "--", "echo", "$x", "a*"
+    )
     assert (done.code, done.err) == (0, "")
     table = tomllib.loads(stage.own.read_text())["workers"]["up"]
     assert table == {"kind": "command", "command": ["echo", "$x", "a*"], "seconds": 9.0}
@@ -228,24 +285,36 @@ def test_the_seconds_of_a_program_hold_instead_of_the_timeouts(stage: Stage) -> 
     slow = '[workers.slow]\nkind = "command"\ncommand = ["sh", "-c", "sleep 1; echo done"]\n'
     stage.configure(more=f"{timeouts}{slow}seconds = 20", workers=())
     assert stage.inside("ask", "hi", "--workers", "slow").out == "done\n"
-    stage.configure(more=slow.replace("sleep 1", "sleep 600") + "seconds = 0.5\n[limits]\nattempts = 1", workers=())
+    stage.configure(
+        more=slow.replace("sleep 1", "sleep 600") + "seconds = 0.5\n[limits]\nattempts = 1",
+        workers=(),
+    )
     stage.ends(8, "ask", "hi", "--workers", "slow", told="within 0.5 s")
 
 
 @pytest.mark.parametrize("rule", ["--local-only", "files", "deny"])
-def test_what_must_stay_here_never_reaches_a_program(rule: str, stage: Stage, tmp_path: Path) -> None:
-    heard, notes = tmp_path / "heard", tmp_path / "notes.txt"
+def test_what_must_stay_here_never_reaches_a_program(
+    rule: str, stage: Stage, tmp_path: Path
+) -> None:
+    heard = tmp_path / "heard"
+    notes = tmp_path / "notes.txt"
     notes.write_text("the launch code is 9876")
     more = FREE.format(heard)
-    stage.configure(more=f'[policy]\nfiles_only = ["provider:local"]\n{more}' if rule == "files" else more)
+    stage.configure(
+        more=f'[policy]\nfiles_only = ["provider:local"]\n{more}' if rule == "files" else more
+    )
     stage.plan = "free | - | Read the notes.\nalpha | 1 | Answer."
-    flags = {"--local-only": ("--local-only",), "files": (), "deny": ("--deny", "provider:openai")}[rule]
+    flags = {"--local-only": ("--local-only",), "files": (), "deny": ("--deny", "provider:openai")}[
+        rule
+    ]
     stage.ok("ask", "What do the notes say?", "-f", notes, *flags)
     assert not heard.exists() or "9876" not in heard.read_text()
     assert rule == "files" or not heard.exists()
 
 
-def test_a_limit_of_money_is_refused_for_a_program_without_a_price(stage: Stage, tmp_path: Path) -> None:
+def test_a_limit_of_money_is_refused_for_a_program_without_a_price(
+    stage: Stage, tmp_path: Path
+) -> None:
     heard = tmp_path / "heard"
     stage.configure(more=FREE.format(heard), workers=())
     stage.plan = "free | - | Answer."
@@ -258,58 +327,108 @@ def test_a_limit_of_money_is_refused_for_a_program_without_a_price(stage: Stage,
 
 def test_doctor_names_a_program_that_is_not_installed(stage: Stage) -> None:
     codex = '[workers.codex]\nkind = "codex"\ncommand = ["no-such-codex"]'
-    stage.configure(more=f'{codex}\n[workers.up]\nkind = "command"\ncommand = ["tr", "a", "b"]', workers=())
-    checks = {check["name"]: check for check in stage.inside("doctor", "--offline", "--json").json["checks"]}
+    stage.configure(
+        more=f'{codex}\n[workers.up]\nkind = "command"\ncommand = ["tr", "a", "b"]', workers=()
+    )
+    checks = {
+        check["name"]: check
+        for check in stage.inside("doctor", "--offline", "--json").json["checks"]
+    }
     assert checks["worker codex"]["state"] == "failed"
     assert "npm install -g @openai/codex" in checks["worker codex"]["hint"]
     assert (checks["worker up"]["state"], "tr a b" in checks["worker up"]["found"]) == ("ok", True)
 
 
 def test_a_program_can_plan(stage: Stage) -> None:
-    """Its lines are the plan, each step starts with its line, and it is not taken for another program."""
+    """Its lines are the plan, each step starts with its line, and it is not taken for another
+    program.
+    """
     plans = "echo 'up | - | Shout.'; sleep 0.2; echo 'alpha | 1 | Answer.'"
     up = '[workers.up]\nkind = "command"\ncommand = ["tr", "a-z", "A-Z"]'
-    stage.configure(more=f'[workers.head]\nkind = "command"\ncommand = ["sh", "-c", "{plans}"]\n{up}', conductor="head")
+    stage.configure(
+        more=f'[workers.head]\nkind = "command"\ncommand = ["sh", "-c", "{plans}"]\n{up}',
+        conductor="head",
+    )
     done = stage.inside("ask", "hi", "--workers", "up,alpha", "--format", "json")
-    assert ([step["worker"] for step in done.json["steps"]], done.json["answer"]) == (["up", "alpha"], "alpha answers")
+    assert ([step["worker"] for step in done.json["steps"]], done.json["answer"]) == (
+        ["up", "alpha"],
+        "alpha answers",
+    )
     assert "also the worker" not in stage.inside("trace", "show", "last").out
 
 
-FAR = '[workers.far]\nkind = "openai-compatible"\nbase_url = "http://192.0.2.1/v1"\nmodel = "m"\ntags = ["us"]'
+FAR = (
+    '[workers.far]\nkind = "openai-compatible"\nbase_url = "http://192.0.2.1/v1"\nmodel = "m"\n'
+    'tags = ["us"]'
+)
 """An address that no test may reach."""
 
 
 @pytest.mark.parametrize(
     ("flags", "code", "said"),
     [
-        (("--deny", "alpha,beta"), 3, "the policy allows no worker (alpha: policy.deny names alpha; beta: "),
+        (
+            ("--deny", "alpha,beta"),
+            3,
+            "the policy allows no worker (alpha: policy.deny names alpha; beta: ",
+        ),
         (("--allow", "alhpa"), 2, "no worker matches 'alhpa'\n  did you mean alpha?"),
-        (("--allow", "alpha,qqq"), 2, "no worker matches 'qqq'\n  see names, kinds and tags: conductor workers list"),
-        (("--deny", "provider:opnai"), 2, "no worker matches 'provider:opnai'\n  did you mean provider:openai?"),
+        (
+            ("--allow", "alpha,qqq"),
+            2,
+            "no worker matches 'qqq'\n  see names, kinds and tags: conductor workers list",
+        ),
+        (
+            ("--deny", "provider:opnai"),
+            2,
+            "no worker matches 'provider:opnai'\n  did you mean provider:openai?",
+        ),
         (("--workers", "alhpa"), 2, "unknown worker 'alhpa'\n  did you mean alpha?"),
-        (("--workers", "beta", "--deny", "beta"), 3, "worker beta may not be asked: policy.deny names beta"),
+        (
+            ("--workers", "beta", "--deny", "beta"),
+            3,
+            "worker beta may not be asked: policy.deny names beta",
+        ),
         (
             ("--conductor", "openai/m", "--local-only"),
             3,
             "the policy forbids asking the planner (openai): policy.local",
         ),
-        (("--conductor", "openai/m", "--deny", "provider:openai"), 3, "policy.deny names provider:openai"),
+        (
+            ("--conductor", "openai/m", "--deny", "provider:openai"),
+            3,
+            "policy.deny names provider:openai",
+        ),
         (("--allow", ""), 2, "--allow is ['']; expected a list of worker names"),
     ],
 )
-def test_what_allows_nothing_ends_before_any_call(stage: Stage, flags: tuple[str, ...], code: int, said: str) -> None:
+def test_what_allows_nothing_ends_before_any_call(
+    stage: Stage, flags: tuple[str, ...], code: int, said: str
+) -> None:
     stage.configure()
     stage.costs_nothing(code, "ask", "How many?", *flags, out="", told=said)
 
 
 @pytest.mark.parametrize("command", [("plan", "x"), ("run", "PLAN"), ("eval", "CASES", "--yes")])
-def test_a_mistyped_rule_ends_every_command(stage: Stage, tmp_path: Path, command: tuple[str, ...]) -> None:
+def test_a_mistyped_rule_ends_every_command(
+    stage: Stage, tmp_path: Path, command: tuple[str, ...]
+) -> None:
     steps = [{"worker": "alpha", "subtask": "Answer it.", "access": []}]
-    (tmp_path / "PLAN").write_text(json.dumps({"version": 1, "question": {"text": "What?"}, "steps": steps}))
-    (tmp_path / "CASES").write_text('{"id": "1", "question": "1+1?", "answer": "2", "scorer": "exact"}\n')
+    (tmp_path / "PLAN").write_text(
+        json.dumps({"version": 1, "question": {"text": "What?"}, "steps": steps})
+    )
+    (tmp_path / "CASES").write_text(
+        '{"id": "1", "question": "1+1?", "answer": "2", "scorer": "exact"}\n'
+    )
     words = [str(tmp_path / word) if word.isupper() else word for word in command]
     stage.costs_nothing(
-        2, *words, "--deny", "btea", given="What?\n", out="", told="no worker matches 'btea'\n  did you mean beta?"
+        2,
+        *words,
+        "--deny",
+        "btea",
+        given="What?\n",
+        out="",
+        told="no worker matches 'btea'\n  did you mean beta?",
     )
 
 
@@ -320,11 +439,19 @@ def test_a_rule_may_name_a_provider_or_a_worker_that_the_run_does_not_use(stage:
 
 
 def test_a_rule_that_is_set_and_matches_nobody_is_noted_at_once(stage: Stage) -> None:
-    assert stage.ok("config", "set", "policy.deny", "btea,beta").err == "policy.deny: no worker matches btea\n"
-    assert stage.ok("config", "set", "policy.allow", "btea").err == "policy.allow: no worker matches btea\n"
+    assert (
+        stage.ok("config", "set", "policy.deny", "btea,beta").err
+        == "policy.deny: no worker matches btea\n"
+    )
+    assert (
+        stage.ok("config", "set", "policy.allow", "btea").err
+        == "policy.allow: no worker matches btea\n"
+    )
 
 
-def test_a_rule_may_name_a_worker_that_was_found(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_rule_may_name_a_worker_that_was_found(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
     stage.configure(workers=())
     monkeypatch.setenv("OPENAI_API_KEY", "sk-abcdefgh")
     monkeypatch.setenv("ANTHROPIC_API_KEY", "sk-abcdefgi")
@@ -336,12 +463,18 @@ def test_a_plan_file_is_held_to_the_rules_before_a_worker_is_called(stage: Stage
     stage.configure(more='[policy]\nfiles_only = ["alpha"]')
     steps = [{"worker": "alpha", "subtask": "Read it.", "access": []}]
     question = {"text": "What?", "files": [{"name": "pay.csv", "text": "SECRETS"}]}
-    good = {"question": question, "steps": [*steps, {"worker": "beta", "subtask": "Say it.", "access": []}]}
+    good = {
+        "question": question,
+        "steps": [*steps, {"worker": "beta", "subtask": "Say it.", "access": []}],
+    }
     assert stage.inside("run", given=json.dumps(good)).code == 0
     assert "SECRETS" in json.dumps(stage.asked("alpha")[0].json)
     assert "SECRETS" not in json.dumps(stage.asked("beta")[0].json)
     before = len(stage.server.requests)
-    bad = {"question": question, "steps": [*steps, {"worker": "beta", "subtask": "Say it.", "access": [1]}]}
+    bad = {
+        "question": question,
+        "steps": [*steps, {"worker": "beta", "subtask": "Say it.", "access": [1]}],
+    }
     done = stage.ends(3, "run", given=json.dumps(bad))
     assert "step 2 shows beta the answer of step 1, which may quote the attached files" in done.err
     assert len(stage.server.requests) == before
@@ -350,11 +483,25 @@ def test_a_plan_file_is_held_to_the_rules_before_a_worker_is_called(stage: Stage
 def test_a_resumed_run_is_held_to_the_rules_that_it_began_with(stage: Stage) -> None:
     stage.plan = "alpha | - | one\nalpha | 1 | two"
     stage.configure(more=f"[limits]\nattempts = 1\n{FAR}")
-    stage.ends(6, "ask", "--local-only", "--deny", "beta", "--max-steps", "2", "--max-calls", "1", "How many?")
+    stage.ends(
+        6,
+        "ask",
+        "--local-only",
+        "--deny",
+        "beta",
+        "--max-steps",
+        "2",
+        "--max-calls",
+        "1",
+        "How many?",
+    )
     stage.models["alpha"] = refuses(500)
     done = stage.inside("ask", "--resume", "last", "--format", "jsonl")
     assert done.code != 0
-    assert done.events[0]["policy"] | {"deny": ["beta"], "local_only": True} == done.events[0]["policy"]
+    assert (
+        done.events[0]["policy"] | {"deny": ["beta"], "local_only": True}
+        == done.events[0]["policy"]
+    )
     assert not stage.asked("beta")
 
 
@@ -376,7 +523,10 @@ def test_a_conversation_goes_on_under_the_rules_that_it_began_with(stage: Stage)
     assert stage.inside("ask", "--local-only", "--deny", "beta", "How many?").code == 0
     stage.plan = TWO
     done = stage.ok("ask", "-c", "last", "And then?", "--format", "jsonl")
-    assert (done.events[0]["policy"]["local_only"], done.events[0]["policy"]["deny"]) == (True, ["beta"])
+    assert (done.events[0]["policy"]["local_only"], done.events[0]["policy"]["deny"]) == (
+        True,
+        ["beta"],
+    )
     assert "these rules apply: policy.deny, policy.local_only" in done.err
     assert not stage.asked("beta")
 
@@ -395,7 +545,10 @@ def test_a_run_is_not_run_again_on_a_worker_that_its_rules_forbid(stage: Stage) 
 def test_forbidden_workers_are_marked_in_the_list(stage: Stage) -> None:
     stage.configure(more='[policy]\ndeny = ["beta"]')
     done = stage.inside("workers", "list")
-    assert [line.split()[:3:2] for line in done.out.splitlines()[1:3]] == [["alpha", "yes"], ["beta", "forbidden"]]
+    assert [line.split()[:3:2] for line in done.out.splitlines()[1:3]] == [
+        ["alpha", "yes"],
+        ["beta", "forbidden"],
+    ]
     rows = {row["name"]: row["forbidden"] for row in stage.inside("workers", "list", "--json").json}
     assert (rows["alpha"], rows["beta"]) == (None, "policy.deny names beta")
     assert "yes, but policy.deny names beta" in stage.inside("workers", "show", "beta").out

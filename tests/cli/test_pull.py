@@ -1,4 +1,7 @@
-"""`conductor model pull` against a hub on this machine: models of the registry, any GGUF, and what can go wrong."""
+"""`conductor model pull` against a hub on this machine.
+
+Models of the registry, any GGUF, and what can go wrong.
+"""
 
 from __future__ import annotations
 
@@ -46,7 +49,9 @@ def server(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
 
 @pytest.fixture
 def pulled(stage: Stage, server: Hub, tiny: Path) -> Hub:
-    """A hub with the tiny model as `small`, the default, and as `other`, whose size and hash the registry lacks."""
+    """A hub with the tiny model as `small`, the default, and as `other`, whose size and hash the
+    registry lacks.
+    """
     register(stage, entry("small", tiny), entry("other", tiny, hashed=False, sized=False))
     for name in ("small", "other"):
         server.commit(f"acme/{name}", {tiny.name: tiny.read_bytes()})
@@ -100,7 +105,8 @@ def test_a_terminal_shows_a_progress_bar(stage: Stage, pulled: Hub, tmp_path: Pa
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=["SIGINT", "SIGTERM"])
 def test_a_signal_ends_a_pull_in_a_pipe(stage: Stage, pulled: Hub, number: signal.Signals) -> None:
-    pulled.faults = faults = Faults([Fault(kind="stall", after=1000)] * 3)
+    faults = Faults([Fault(kind="stall", after=1000)] * 3)
+    pulled.faults = faults
     with stage.start("model", "pull") as process:
         assert faults.met.wait(PATIENCE)
         os.kill(process.pid, number)
@@ -133,7 +139,10 @@ PARTS = [f"f16/tiny-chat-F16-0000{number}-of-00002.gguf" for number in (1, 2)]
 
 @pytest.fixture
 def acme(stage: Stage, server: Hub, tiny: Path, tmp_path: Path) -> Hub:
-    """A hub with one model in three quantizations, the largest in two parts. The registry lists another model."""
+    """A hub with one model in three quantizations, the largest in two parts.
+
+    The registry lists another model.
+    """
     register(stage, entry("small", tiny))
     files = {
         "README.md": b"# Tiny Chat",
@@ -155,16 +164,27 @@ def header(values: dict[str, str | int]) -> bytes:
         return struct.pack("<Q", len(value)) + value.encode()
 
     def scalar(value: str | int) -> bytes:
-        return struct.pack("<II", 4, value) if isinstance(value, int) else struct.pack("<I", 8) + text(value)
+        return (
+            struct.pack("<II", 4, value)
+            if isinstance(value, int)
+            else struct.pack("<I", 8) + text(value)
+        )
 
-    keys = [text(name) + scalar(value) for name, value in {"general.architecture": "qwen2", **values}.items()]
+    keys = [
+        text(name) + scalar(value)
+        for name, value in {"general.architecture": "qwen2", **values}.items()
+    ]
     tensor = text("t") + struct.pack("<IQIQ", 1, 32, 0, 0)
     return b"GGUF" + struct.pack("<IQQ", 3, 1, len(keys)) + b"".join(keys) + tensor
 
 
 def huge() -> bytes:
     """A GGUF whose header asks for more memory than any machine has."""
-    values = {"qwen2.block_count": 100, "qwen2.attention.head_count": 1, "qwen2.embedding_length": 1 << 31}
+    values = {
+        "qwen2.block_count": 100,
+        "qwen2.attention.head_count": 1,
+        "qwen2.embedding_length": 1 << 31,
+    }
     return header({**values}) + bytes(300_000)
 
 
@@ -174,7 +194,8 @@ def test_any_gguf_of_the_hub_is_pulled_and_plans(stage: Stage, acme: Hub, tiny: 
     assert name == "installed tiny-chat-q4_k_m:"
     assert Path(path).read_bytes() == tiny.read_bytes()
     assert told == (
-        f"SHA-256 {sha256(tiny)}: checksum reported by {acme.url} only, not independently verified; saved for next time"
+        f"SHA-256 {sha256(tiny)}: checksum reported by {acme.url} only, not independently "
+        "verified; saved for next time"
     )
     assert (using, following) == ("the planner is now tiny-chat-q4_k_m", 'next: conductor ask "…"')
     lines = done.err.splitlines()
@@ -188,7 +209,9 @@ def test_any_gguf_of_the_hub_is_pulled_and_plans(stage: Stage, acme: Hub, tiny: 
     stage.ok("ask", "How many?", "--seed", "3")
 
 
-@pytest.mark.parametrize(("choice", "name"), [(":Q8_0", "tiny-chat-q8_0"), (f":{PARTS[1]}", "tiny-chat-f16")])
+@pytest.mark.parametrize(
+    ("choice", "name"), [(":Q8_0", "tiny-chat-q8_0"), (f":{PARTS[1]}", "tiny-chat-f16")]
+)
 def test_a_quantization_or_a_file_chooses(stage: Stage, acme: Hub, choice: str, name: str) -> None:
     assert stage.ok("model", "pull", f"hf.co/{REPO}{choice}").out.startswith(f"installed {name}:\n")
     place = acme.repos[REPO].commits[acme.repos[REPO].revisions["main"]]
@@ -201,7 +224,9 @@ def test_a_listed_model_is_found_by_its_repository(stage: Stage, acme: Hub) -> N
     assert row(stage, "small")["state"] == "installed"
 
 
-def test_two_models_never_have_one_name(stage: Stage, acme: Hub, tiny: Path, tmp_path: Path) -> None:
+def test_two_models_never_have_one_name(
+    stage: Stage, acme: Hub, tiny: Path, tmp_path: Path
+) -> None:
     acme.commit("other/Tiny-Chat-GGUF", {"x-Q4_K_M.gguf": tiny.read_bytes()})
     acme.commit("acme/rest", {"small.gguf": make(tmp_path / "rest.gguf", seed=9).read_bytes()})
     for reference, name in (
@@ -216,18 +241,26 @@ def test_json_is_the_model(stage: Stage, acme: Hub, tiny: Path) -> None:
     """Standard output has JSON only, whether the model was pulled or was there."""
     for _ in range(2):
         found = stage.inside("model", "pull", REPO, "--json").json
-        assert (found["name"], found["state"], found["in_use"]) == ("tiny-chat-q4_k_m", "installed", True)
+        assert (found["name"], found["state"], found["in_use"]) == (
+            "tiny-chat-q4_k_m",
+            "installed",
+            True,
+        )
         assert [file["sha256"] for file in found["files"]] == [sha256(tiny)]
     assert stage.inside("model", "pull", "small", "--json").json["hash_source"] == "registry"
 
 
-def test_memory_is_estimated_from_the_size_where_the_header_does_not_say_it(stage: Stage, acme: Hub) -> None:
+def test_memory_is_estimated_from_the_size_where_the_header_does_not_say_it(
+    stage: Stage, acme: Hub
+) -> None:
     done = stage.inside("model", "pull", f"{REPO}:F16")
     assert "memory: needs about 602 MB (estimated from the file's size)" in done.err
     assert "file f16/tiny-chat-F16-00001-of-00002.gguf and 1 more part" in done.err
 
 
-@pytest.mark.parametrize("licence", [None, "", "mit\n\x1b[31m", ["mit", "x"], {"other": 1}], ids=repr)
+@pytest.mark.parametrize(
+    "licence", [None, "", "mit\n\x1b[31m", ["mit", "x"], {"other": 1}], ids=repr
+)
 def test_a_licence_is_one_clean_line(stage: Stage, acme: Hub, licence: object) -> None:
     acme.listing = {"cardData": {"license": licence}}
     done = stage.ok("model", "pull", REPO)
@@ -243,13 +276,25 @@ def test_a_licence_is_one_clean_line(stage: Stage, acme: Hub, licence: object) -
 @pytest.mark.parametrize(
     ("reference", "message", "hint"),
     [
-        (f"{REPO}:Q2_K", f"{REPO} has no Q2_K", "there are Q4_K_M (264 kB), Q8_0 (264 kB), F16 (2.00 MB)"),
+        (
+            f"{REPO}:Q2_K",
+            f"{REPO} has no Q2_K",
+            "there are Q4_K_M (264 kB), Q8_0 (264 kB), F16 (2.00 MB)",
+        ),
         (f"{REPO}:gone.gguf", f"{REPO} has no gone.gguf", f"conductor model pull {REPO}:Q4_K_M"),
         ("acme/safe", "acme/safe has no GGUF model", "conductor model pull OWNER/safe-GGUF"),
-        ("acme/nothing", "has no repository acme/nothing, or it is private", "check its name; set HF_TOKEN"),
+        (
+            "acme/nothing",
+            "has no repository acme/nothing, or it is private",
+            "check its name; set HF_TOKEN",
+        ),
         ("acme/gated", "acme/gated is gated", "accept its licence at "),
         ("acme/page", "page.gguf of acme/page is not a GGUF file", "nothing was downloaded"),
-        ("acme/lora", "lora.gguf of acme/lora is a LoRA adapter", "conductor model import FILE --base NAME"),
+        (
+            "acme/lora",
+            "lora.gguf of acme/lora is a LoRA adapter",
+            "conductor model import FILE --base NAME",
+        ),
         ("acme/evil", "acme/evil has no GGUF model", "find a repository"),
         ("models/gone.gguf", "unknown model 'models/gone.gguf'", "conductor model import FILE"),
         ("acme/a/b", "unknown model 'acme/a/b'", "conductor model pull OWNER/REPO"),
@@ -263,7 +308,9 @@ def test_a_model_that_cannot_be_pulled_is_explained(
     acme.gated = {"acme/gated"}
     acme.commit("acme/page", {"page.gguf": b"<html>Please log in</html>" * 100})
     acme.commit("acme/lora", {"lora.gguf": header({"general.type": "adapter"}) + bytes(2000)})
-    acme.commit("acme/evil", {"../../../evil.gguf": tiny.read_bytes(), "a\x1b[2Jb.gguf": tiny.read_bytes()})
+    acme.commit(
+        "acme/evil", {"../../../evil.gguf": tiny.read_bytes(), "a\x1b[2Jb.gguf": tiny.read_bytes()}
+    )
     done = stage.fails(5, "model", "pull", reference)
     text = " ".join(done.err.split())
     assert message in text
@@ -271,7 +318,9 @@ def test_a_model_that_cannot_be_pulled_is_explained(
     assert [each["name"] for each in stage.inside("model", "list", "--json").json] == ["small"]
 
 
-def test_offline_no_repository_can_be_asked(stage: Stage, acme: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_offline_no_repository_can_be_asked(
+    stage: Stage, acme: Hub, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     read_environment()
     stage.fails(5, "model", "pull", REPO, told=("HF_HUB_OFFLINE", "conductor model import FILE"))
@@ -293,7 +342,9 @@ def test_a_stopped_pull_is_listed_and_can_be_removed(
     partial.parent.mkdir(parents=True)
     partial.write_bytes(tiny.read_bytes()[:100_000])
     assert [row(stage, name)[key] for key in ("state", "partial")] == ["partial", 100_000]
-    assert row(stage, name)["size"] == (tiny.stat().st_size if name == "small" else row(stage, name)["size"])
+    assert row(stage, name)["size"] == (
+        tiny.stat().st_size if name == "small" else row(stage, name)["size"]
+    )
     assert "partial, 100 kB downloaded" in stage.inside("model", "list").out
     assert stage.inside("model", "rm", name).code == 2
     done = stage.ok("model", "rm", name, "--yes", out=f"removed {name}, 100 kB freed\n")
@@ -310,7 +361,9 @@ def test_ctrl_c_shows_the_command_that_continues(stage: Stage, acme: Hub, tiny: 
         shown.until("downloading")
         shown.program.sendintr()
         assert shown.end() == 130
-        assert f"conductor model pull {REPO}:tiny-chat-Q4_K_M.gguf" in " ".join(shown.scrolled.split())
+        assert f"conductor model pull {REPO}:tiny-chat-Q4_K_M.gguf" in " ".join(
+            shown.scrolled.split()
+        )
         assert shown.cursor_shown
         assert "Traceback" not in shown.raw
     acme.faults = []
@@ -318,7 +371,9 @@ def test_ctrl_c_shows_the_command_that_continues(stage: Stage, acme: Hub, tiny: 
     assert Path(done.out.splitlines()[1]).read_bytes() == tiny.read_bytes()
 
 
-def test_a_person_is_asked_about_a_model_that_needs_too_much_memory(stage: Stage, acme: Hub) -> None:
+def test_a_person_is_asked_about_a_model_that_needs_too_much_memory(
+    stage: Stage, acme: Hub
+) -> None:
     acme.commit("acme/huge", {"huge-Q8_0.gguf": huge()})
     with terminal(stage, "model", "pull", "acme/huge") as shown:
         screen = shown.until("[y/N]")

@@ -1,4 +1,6 @@
-"""Who rates an answer, a person or a program (`--check COMMAND`), and what `conductor workers show` says of it."""
+"""Who rates an answer, a person or a program (`--check COMMAND`), and what `conductor workers show`
+says of it.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +39,10 @@ def asked(stage: Stage, plan: str) -> str:
 
 def cards(stage: Stage) -> dict[str, Any]:
     """The ratings of each worker for its only tag."""
-    return {name: stage.inside("workers", "show", name, "--json").json["ratings"]["math"] for name in ("alpha", "beta")}
+    return {
+        name: stage.inside("workers", "show", name, "--json").json["ratings"]["math"]
+        for name in ("alpha", "beta")
+    }
 
 
 def prompt_of_planner(stage: Stage) -> str:
@@ -46,12 +51,16 @@ def prompt_of_planner(stage: Stage) -> str:
 
 def test_a_rating_changes_the_cards_that_the_planner_reads(carded: Stage) -> None:
     asked(carded, TWO)
-    before, sent = prompt_of_planner(carded), [seen.json for seen in carded.asked("alpha")]
+    before = prompt_of_planner(carded)
+    sent = [seen.json for seen in carded.asked("alpha")]
     done = carded.inside("trace", "rate", "last", "bad")
     assert (done.code, done.err) == (0, "")
     assert done.out.endswith(" bad; credit: alpha 0.50, beta 0.50\n")
     assert cards(carded)["alpha"] == {"good": 0, "bad": 1, "weight": 0.25, "now": 0.7805}
-    assert "math 0 good, 1 bad, so the planner reads 0.78" in carded.inside("workers", "show", "alpha").out
+    assert (
+        "math 0 good, 1 bad, so the planner reads 0.78"
+        in carded.inside("workers", "show", "alpha").out
+    )
     asked(carded, TWO)
     assert before.replace("math 0.80", "math 0.78") == prompt_of_planner(carded)
     assert "math 0.78" in prompt_of_planner(carded)
@@ -92,9 +101,15 @@ def test_a_damaged_file_of_ratings_is_read_as_far_as_it_can_be(carded: Stage) ->
     path = carded.traces.with_name("ratings.jsonl")
     whole = path.read_bytes()
     path.write_bytes(b"\xff\x00 garbage\n" + whole + whole.strip()[:60])
-    assert "2 lines are damaged; 1 rating could be read" in carded.inside("workers", "show", "alpha").err
+    assert (
+        "2 lines are damaged; 1 rating could be read"
+        in carded.inside("workers", "show", "alpha").err
+    )
     carded.inside("trace", "rate", "last", "good", "--step", "1")
-    assert "2 lines are damaged; 2 ratings could be read" in carded.inside("workers", "show", "alpha").err
+    assert (
+        "2 lines are damaged; 2 ratings could be read"
+        in carded.inside("workers", "show", "alpha").err
+    )
     assert cards(carded)["alpha"]["good"] == 1
     path.unlink()
     path.mkdir()
@@ -123,7 +138,11 @@ def python(code: str) -> str:
 
 def test_the_exit_code_of_a_check_rates_the_answer(stage: Stage) -> None:
     done = stage.inside("ask", "How many?", "--check", "grep -q alpha", "--progress", "none")
-    assert (done.code, done.out, done.err) == (0, "alpha answers\n", "the check says that the answer is good\n")
+    assert (done.code, done.out, done.err) == (
+        0,
+        "alpha answers\n",
+        "the check says that the answer is good\n",
+    )
     assert ratings(stage)[-1]["verdict"] == "good"
     code = "import sys; sys.exit(sys.stdin.read() + ' is wrong')"
     done = stage.inside("ask", "How many?", "--check", python(code))
@@ -154,14 +173,18 @@ def test_a_setting_names_the_check_of_every_run(stage: Stage, tmp_path: Path) ->
         ("import os; os.kill(os.getpid(), 9)", "did not end by itself (signal 9)"),
     ],
 )
-def test_a_stopped_check_rates_nothing(stage: Stage, monkeypatch: pytest.MonkeyPatch, code: str, said: str) -> None:
+def test_a_stopped_check_rates_nothing(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch, code: str, said: str
+) -> None:
     monkeypatch.setattr(learning, "CHECK_SECONDS", 0.5 if "sleep" in code else 60)
     done = stage.inside("ask", "How many?", "--check", python(code))
     assert (done.code, said in done.err, ratings(stage)) == (0, True, []), done.err
 
 
 @pytest.mark.parametrize("check", ["no-such-program-here -x", "grep 'open"])
-def test_a_check_that_cannot_be_run_is_an_error_before_anything_is_asked(stage: Stage, check: str) -> None:
+def test_a_check_that_cannot_be_run_is_an_error_before_anything_is_asked(
+    stage: Stage, check: str
+) -> None:
     done = stage.inside("ask", "How many?", "--check", check)
     assert (done.code, stage.asked("planner")) == (3, [])
     explained(done)
@@ -169,7 +192,10 @@ def test_a_check_that_cannot_be_run_is_an_error_before_anything_is_asked(stage: 
 
 def test_a_check_gets_no_key_and_no_shell(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(os.environ, "OPENAI_API_KEY", "sk-not-for-checks")
-    code = "import os, sys; sys.exit('OPENAI_API_KEY' in os.environ or sys.argv[1:] != ['$HOME', ';', 'false'])"
+    code = (
+        "import os, sys; sys.exit('OPENAI_API_KEY' in os.environ or sys.argv[1:] != ['$HOME', "
+        "';', 'false'])"
+    )
     stage.inside("ask", "How many?", "--check", f"{python(code)} $HOME ';' false")
     assert [item["verdict"] for item in ratings(stage)] == ["good"]
 
@@ -182,14 +208,19 @@ def test_an_answer_that_is_cut_off_is_not_checked(stage: Stage) -> None:
     assert ratings(stage) == []
 
 
-def test_good_and_bad_rate_the_last_answer_of_a_chat(stage: Stage, capsys: pytest.CaptureFixture[str]) -> None:
+def test_good_and_bad_rate_the_last_answer_of_a_chat(
+    stage: Stage, capsys: pytest.CaptureFixture[str]
+) -> None:
     stage.configure(workers={"alpha": "card = { strengths = { math = 0.8 } }"})
     talk("/good", "How many?", "/good 1", "/bad", "/bad 7", "/bad it", "How many now?")
     err = capsys.readouterr().err
     for said in (
-        "the conversation has no run yet", "good; credit: alpha 1.00", "bad; credit: alpha 1.00", "no step 7",
+        "the conversation has no run yet",
+        "good; credit: alpha 1.00",
+        "bad; credit: alpha 1.00",
+        "no step 7",
         "'it' is not a step",
-    ):  # fmt: skip
+    ):
         assert said in err, err
     assert [item["verdict"] for item in ratings(stage)] == ["good", "bad"]
     assert "math 0.81" in stage.asked("planner")[-1].json["messages"][0]["content"]

@@ -1,7 +1,9 @@
-"""No key leaves: one is planted in every spelling in all that providers say, and everything written is searched.
+"""No key leaves.
 
-Real processes, real servers, the key from a variable or from the store; what is searched is the terminal, and every
-file that a run leaves.
+One is planted in every spelling in all that providers say, and everything written is searched.
+
+Real processes, real servers, the key from a variable or from the store; what is searched is the
+terminal, and every file that a run leaves.
 """
 
 from __future__ import annotations
@@ -46,7 +48,8 @@ TELLING = 10
 def told(text: str) -> str:
     """The first part of a spelling of the key that is in `text`; empty if there is none."""
     for spelled in PLAN_FORMATS.values():
-        core = spelled[6:-3]  # what stands around may be part of the first and last letters of base64
+        # What stands around may be part of the first and last letters of base64
+        core = spelled[6:-3]
         for start in range(len(core) - TELLING):
             part = core[start : start + TELLING]
             if part in text and part not in "sk-planted":
@@ -55,7 +58,10 @@ def told(text: str) -> str:
 
 
 def searched(stage: Stage, *shown: Done) -> None:
-    """Assert that neither what was shown nor any file has the key in it. The store itself is where it belongs."""
+    """Assert that neither what was shown nor any file has the key in it.
+
+    The store itself is where it belongs.
+    """
     for done in shown:
         assert told(done.out) == "", done.out
         assert told(done.err) == "", done.err
@@ -107,7 +113,9 @@ PLANTED: dict[str, Script] = {
 def keyed(stage: Stage) -> Stage:
     """One worker, whose key is in the store."""
     stage.configure(workers=("alpha",))
-    stage.ok("keys", "set", "openai-compatible", "--base-url", stage.url, "--insecure-storage", given=KEY)
+    stage.ok(
+        "keys", "set", "openai-compatible", "--base-url", stage.url, "--insecure-storage", given=KEY
+    )
     return stage
 
 
@@ -131,7 +139,10 @@ def test_what_a_provider_says_of_the_key_is_not_written(keyed: Stage, name: str)
 
 
 def test_the_whole_of_a_real_process_is_searched(keyed: Stage) -> None:
-    keyed.models = {"alpha": error(401, everything()), PLANNER: streamed(f"alpha | - | Use {KEY}.", 2)}
+    keyed.models = {
+        "alpha": error(401, everything()),
+        PLANNER: streamed(f"alpha | - | Use {KEY}.", 2),
+    }
     commands = [
         ("--debug", "ask", "why?"),
         ("ask", "why?", "--format", "json"),
@@ -161,10 +172,18 @@ def test_a_key_in_an_attached_file_is_not_stored(keyed: Stage, tmp_path: Path) -
     searched(keyed, done)
 
 
-def test_an_evaluation_holds_a_key_only_where_its_user_wrote_it(keyed: Stage, tmp_path: Path) -> None:
+def test_an_evaluation_holds_a_key_only_where_its_user_wrote_it(
+    keyed: Stage, tmp_path: Path
+) -> None:
     keyed.models = {"alpha": streamed(f"It is 7, your key is {everything()}", 3)}
     cases = tmp_path / "cases.jsonl"
-    case = {"id": "1", "question": f"Is {KEY} good?", "answer": "7", "scorer": "number", "tags": ["keys"]}
+    case = {
+        "id": "1",
+        "question": f"Is {KEY} good?",
+        "answer": "7",
+        "scorer": "number",
+        "tags": ["keys"],
+    }
     cases.write_text(json.dumps(case) + "\n")
     asked = ("--debug", "eval", cases, "--systems", "alone", "--yes")
     shown = [keyed.inside(*asked), keyed.inside("eval", "--show", "last", "--json")]
@@ -178,7 +197,10 @@ def test_an_evaluation_holds_a_key_only_where_its_user_wrote_it(keyed: Stage, tm
 
 def test_litellms_errors_hold_no_key(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MY_OWN_VARIABLE", KEY)
-    table = f'[workers.alpha]\nkind = "anthropic"\nmodel = "claude-x"\nbase_url = "{stage.server.url}"\n'
+    table = (
+        '[workers.alpha]\nkind = "anthropic"\nmodel = "claude-x"\nbase_url = '
+        f'"{stage.server.url}"\n'
+    )
     table += 'key_env = "MY_OWN_VARIABLE"'
     stage.configure(table, workers=())
     stage.models = {"claude-x": error(401, everything())}
@@ -189,8 +211,16 @@ def test_litellms_errors_hold_no_key(stage: Stage, monkeypatch: pytest.MonkeyPat
 
 
 def test_a_token_in_a_workers_header_is_hidden() -> None:
-    headers = {"X-Token": "hdr-0123456789", "Authorization": "Bearer own-0123456789", "X-Title": "our evaluation"}
-    worker = Worker(name="w", kind="openai-compatible", options={"base_url": "http://127.0.0.1:1", "headers": headers})
+    headers = {
+        "X-Token": "hdr-0123456789",
+        "Authorization": "Bearer own-0123456789",
+        "X-Title": "our evaluation",
+    }
+    worker = Worker(
+        name="w",
+        kind="openai-compatible",
+        options={"base_url": "http://127.0.0.1:1", "headers": headers},
+    )
     known = Secrets()
     open_model(worker, environ={}, secrets=known)
     shown = known.redact("hdr-0123456789, Bearer own-0123456789, own-0123456789, our evaluation")
@@ -198,20 +228,30 @@ def test_a_token_in_a_workers_header_is_hidden() -> None:
 
 
 def test_keys_that_litellm_reads_itself_are_hidden() -> None:
-    environ = {"COHERE_API_KEY": "co-0123456789", "AWS_SECRET_ACCESS_KEY": "aws/0123456789", "KEYBOARD": "dvorak-us"}
+    environ = {
+        "COHERE_API_KEY": "co-0123456789",
+        "AWS_SECRET_ACCESS_KEY": "aws/0123456789",
+        "KEYBOARD": "dvorak-us",
+    }
     known = Secrets(*secrets_around(Worker(name="w", kind="litellm", model="cohere/x"), environ))
-    assert known.redact("co-0123456789 aws/0123456789 dvorak-us") == f"{REDACTED} {REDACTED} dvorak-us"
+    assert (
+        known.redact("co-0123456789 aws/0123456789 dvorak-us") == f"{REDACTED} {REDACTED} dvorak-us"
+    )
 
 
 def test_a_stored_key_is_sent_to_its_own_address_only(stage: Stage) -> None:
     stage.configure(workers=("alpha",))
     other = "http://127.0.0.1:9/v1"
-    stage.inside("keys", "set", "openai-compatible", "--base-url", other, "--insecure-storage", given=KEY)
+    stage.inside(
+        "keys", "set", "openai-compatible", "--base-url", other, "--insecure-storage", given=KEY
+    )
     assert stage.inside("ask", "why?").code == 0
     assert sent(stage) == {""}
 
 
-def test_a_run_that_needs_no_stored_key_reads_none(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_that_needs_no_stored_key_reads_none(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("PYTHON_KEYRING_BACKEND", "no.such.Keyring")
     monkeypatch.setenv("CONDUCTOR_LLM_KEYRING_SECONDS", "never")  # an error, if it were read
     assert stage.inside("ask", "why?").code == 0

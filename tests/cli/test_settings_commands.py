@@ -1,4 +1,7 @@
-"""`conductor workers`, `model`, `config`, `completions`, `state`: what they write, say and refuse."""
+"""`conductor workers`, `model`, `config`, `completions`, `state`.
+
+What they write, say and refuse.
+"""
 
 from __future__ import annotations
 
@@ -24,8 +27,16 @@ from tests.state.test_shared_spend import reserve
 def test_the_models_of_a_server_are_listed(stage: Stage) -> None:
     """A server is named by its URL, or by a worker there; a policy forbids asking it, too."""
     for place in (stage.url, "alpha"):
-        assert [row["name"] for row in stage.ok("workers", "models", place, "--json").json] == ["alpha", "beta"]
-    stage.ok("workers", "models", stage.url, told=f"--kind openai-compatible --base-url {stage.url} --model MODEL")
+        assert [row["name"] for row in stage.ok("workers", "models", place, "--json").json] == [
+            "alpha",
+            "beta",
+        ]
+    stage.ok(
+        "workers",
+        "models",
+        stage.url,
+        told=f"--kind openai-compatible --base-url {stage.url} --model MODEL",
+    )
     stage.fails(2, "workers", "models", "opneai", told="did you mean openai")
     stage.fails(4, "workers", "models", "openai", told="needs a key")
     stage.configure("[policy]\ndeny = ['alpha']")
@@ -36,16 +47,33 @@ def test_a_worker_is_added_listed_used_and_removed(stage: Stage) -> None:
     stage.configure(workers=())
     base = ["--kind", "openai-compatible", "--base-url", stage.url]
     done = stage.inside(
-        "workers", "add", "gamma", *base, "--model", "gamma", "--set", "about=sums", "--set", "price=0.5,2"
+        "workers",
+        "add",
+        "gamma",
+        *base,
+        "--model",
+        "gamma",
+        "--set",
+        "about=sums",
+        "--set",
+        "price=0.5,2",
     )
     assert (done.code, done.err) == (0, "")
     assert stage.own_settings["workers"]["gamma"] == {
-        "kind": "openai-compatible", "model": "gamma", "about": "sums", "base_url": stage.url,
+        "kind": "openai-compatible",
+        "model": "gamma",
+        "about": "sums",
+        "base_url": stage.url,
         "price": {"input": "0.5", "output": "2"},
-    }  # fmt: skip
+    }
     assert stage.own.stat().st_mode & 0o777 == 0o600
     (row,) = stage.inside("workers", "list", "--json").json
-    assert (row["name"], row["enabled"], row["key"], row["source"]) == ("gamma", True, "not needed", str(stage.own))
+    assert (row["name"], row["enabled"], row["key"], row["source"]) == (
+        "gamma",
+        True,
+        "not needed",
+        str(stage.own),
+    )
     stage.plan = "gamma | - | Answer."
     assert stage.inside("ask", "hi").out == "gamma answers\n"
     assert stage.inside("workers", "rm", "gamma").out == "removed gamma\n"
@@ -64,14 +92,19 @@ def test_a_worker_is_changed_by_adding_it_again(stage: Stage) -> None:
 def test_the_users_own_file_is_never_written(stage: Stage) -> None:
     before = stage.config.read_bytes()
     assert str(stage.config) in stage.fails(3, "workers", "rm", "alpha").err
-    done = stage.inside("workers", "add", "alpha", "--kind", "ollama", "--model", "x", "--base-url", stage.url)
+    done = stage.inside(
+        "workers", "add", "alpha", "--kind", "ollama", "--model", "x", "--base-url", stage.url
+    )
     assert (done.code, str(stage.config) in done.err) == (3, True)
     assert stage.config.read_bytes() == before
 
 
 def test_workers_are_tested_with_a_call_each(stage: Stage) -> None:
     done = stage.ok("workers", "test")
-    assert sorted(line.split()[:2] for line in done.out.splitlines()) == [["ok", "alpha:"], ["ok", "beta:"]]
+    assert sorted(line.split()[:2] for line in done.out.splitlines()) == [
+        ["ok", "alpha:"],
+        ["ok", "beta:"],
+    ]
     stage.models = {"alpha": refuses(401), "beta": replies("<html>Log in</html>", "text/html")}
     done = stage.inside("workers", "test", "alpha", "--json")
     assert (done.code, done.json[0]["state"], done.json[0]["error"]["kind"]) == (4, "failed", "key")
@@ -95,7 +128,9 @@ def test_a_model_is_chosen_and_found_again(stage: Stage, tiny: Path) -> None:
     assert stage.own_settings == {"conductor": {"model": "openai/gpt-9"}}
 
 
-@pytest.mark.parametrize("name", ["missing.gguf", "ftp://here", "nobody", "nobody/model", __file__, "/", ""])
+@pytest.mark.parametrize(
+    "name", ["missing.gguf", "ftp://here", "nobody", "nobody/model", __file__, "/", ""]
+)
 def test_a_model_that_cannot_plan_is_not_chosen(stage: Stage, name: str) -> None:
     stage.fails(5 if name else 2, "model", "use", name)
     assert not stage.own.exists()
@@ -113,16 +148,23 @@ def test_a_setting_is_shown_with_where_it_comes_from(stage: Stage) -> None:
 
 
 def test_a_setting_without_effect_prints_a_notice(stage: Stage) -> None:
-    stage.ok("config", "set", "limits.attempts", "3", out="limits.attempts = 1\n", told=str(stage.config))
+    stage.ok(
+        "config", "set", "limits.attempts", "3", out="limits.attempts = 1\n", told=str(stage.config)
+    )
 
 
 @pytest.mark.parametrize(
     ("name", "value"),
     [
-        ("limits.steps", "9"), ("limits.seconds", "nan"), ("limits.cost", "0"), ("conductor.mode", "turbo"),
-        ("limits.weight", "1"), ("limits", "1"), ("", "1"),
+        ("limits.steps", "9"),
+        ("limits.seconds", "nan"),
+        ("limits.cost", "0"),
+        ("conductor.mode", "turbo"),
+        ("limits.weight", "1"),
+        ("limits", "1"),
+        ("", "1"),
     ],
-)  # fmt: skip
+)
 def test_a_value_that_no_run_could_use_is_refused(stage: Stage, name: str, value: str) -> None:
     stage.fails(2, "config", "set", name, value)
     assert not stage.own.exists()
@@ -157,9 +199,20 @@ def test_model_use_says_when_it_is_without_effect(stage: Stage) -> None:
 
 def test_every_command_that_a_hint_names_exists() -> None:
     source = "".join(path.read_text() for path in (SOURCE / "conductor_cli").rglob("*.py"))
-    named = set(re.findall(r"conductor (trace|workers|pools|config|keys|setup|chat) ([a-z]+)", source))
-    groups = {name: load_command(name, target) for rows in COMMANDS.values() for name, (target, _) in rows.items()}
-    known = {(name, each) for name, group in groups.items() if isinstance(group, TyperGroup) for each in group.commands}
+    named = set(
+        re.findall(r"conductor (trace|workers|pools|config|keys|setup|chat) ([a-z]+)", source)
+    )
+    groups = {
+        name: load_command(name, target)
+        for rows in COMMANDS.values()
+        for name, (target, _) in rows.items()
+    }
+    known = {
+        (name, each)
+        for name, group in groups.items()
+        if isinstance(group, TyperGroup)
+        for each in group.commands
+    }
     assert named
     assert named - known == set()
 
@@ -171,7 +224,9 @@ def reserve_open(url: str) -> None:
     """A hold that has expired."""
     opened = Database(url)
     reserve(SharedSpend(opened))
-    opened.call("UPDATE conductor_calls SET expires_at = now() - interval '1 s' WHERE owner IS NOT NULL")
+    opened.call(
+        "UPDATE conductor_calls SET expires_at = now() - interval '1 s' WHERE owner IS NOT NULL"
+    )
     opened.close()
 
 
@@ -191,7 +246,9 @@ def test_every_action_of_the_command_says_what_it_did(
     out = str(stage.traces.parent / "copy")
     assert "exported 2 runs" in stage.inside("state", "export", out).out
     assert stage.inside("state", "export", out).out == "nothing was new\n"
-    assert stage.inside("state", "export").code == stage.inside("state", "import", "nowhere").code == 2
+    assert (
+        stage.inside("state", "export").code == stage.inside("state", "import", "nowhere").code == 2
+    )
     reserve_open(url)
     (hold,) = stage.inside("state", "check", "--json").json["holds"]
     assert "1 expired" in stage.inside("state", "check").out
@@ -200,10 +257,22 @@ def test_every_action_of_the_command_says_what_it_did(
         assert stage.inside("state", "release", wrong).code == 2
     assert PASSWORD not in stage.inside("state", "check").out
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(database, "time", SimpleNamespace(monotonic=time.monotonic, time=lambda: time.time() + 600))
+        patch.setattr(
+            database,
+            "time",
+            SimpleNamespace(monotonic=time.monotonic, time=lambda: time.time() + 600),
+        )
         assert "is 10 min 0 s ahead of that of the database" in stage.inside("state", "check").err
-    monkeypatch.setenv("CONDUCTOR_LLM_STATE", url.replace(PASSWORD.replace(" ", "%20"), "swordfish"))
+    monkeypatch.setenv(
+        "CONDUCTOR_LLM_STATE", url.replace(PASSWORD.replace(" ", "%20"), "swordfish")
+    )
     refused = stage.inside("state", "check")
-    assert (refused.code, "password authentication failed" in refused.err, "swordfish" in refused.err) == (
-        8, True, False,
-    )  # fmt: skip
+    assert (
+        refused.code,
+        "password authentication failed" in refused.err,
+        "swordfish" in refused.err,
+    ) == (
+        8,
+        True,
+        False,
+    )

@@ -1,4 +1,7 @@
-"""`conductor setup`: what it finds and proposes, and what it changes, with a person at the terminal and without."""
+"""`conductor setup`.
+
+What it finds and proposes, and what it changes, with a person at the terminal and without.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,13 @@ import pexpect
 import pytest
 
 from conductor_cli.app.keys import FoundKey
-from conductor_cli.app.setup import Findings, fitting_model, propose_limits, propose_model, propose_workers
+from conductor_cli.app.setup import (
+    Findings,
+    fitting_model,
+    propose_limits,
+    propose_model,
+    propose_workers,
+)
 from conductor_cli.config import load_settings
 from conductor_cli.core.pool import Worker
 from conductor_cli.core.usage import FREE, Price
@@ -37,7 +46,9 @@ def fresh(stage: Stage) -> Stage:
 
 def found(home: Path, **changes: object) -> Findings:
     """A machine with room for everything."""
-    here = Findings(memory=Memory(total=64 * GB, available=60 * GB), downloads=home, free=500 * GB, keyring="R")
+    here = Findings(
+        memory=Memory(total=64 * GB, available=60 * GB), downloads=home, free=500 * GB, keyring="R"
+    )
     return replace(here, **changes)  # type: ignore[arg-type]
 
 
@@ -56,21 +67,31 @@ def steps(stage: Stage) -> dict[str, dict[str, object]]:
         (0, 500 * GB, "qwen2.5-7b-q4_k_m"),  # not known
         (8 * GB, 500 * GB, "qwen2.5-7b-q4_k_m"),
         (6 * GB, 500 * GB, "qwen2.5-7b-q3_k_m"),
-        (4 * GB, 500 * GB, "qwen2.5-1.5b-q4_k_m"),  # the 3B model's licence allows no commercial use
+        # The 3B model's licence allows no commercial use
+        (4 * GB, 500 * GB, "qwen2.5-1.5b-q4_k_m"),
         (64 * GB, 2 * GB, "qwen2.5-1.5b-q4_k_m"),
         (3 * GB // 2, 500 * GB, None),
         (64 * GB, 100_000_000, None),
     ],
 )
-def test_the_model_fits_memory_and_disk(stage: Stage, home: Path, memory: int, free: int, name: str | None) -> None:
-    entry = fitting_model(found(home, memory=Memory(total=memory), free=free), load_settings(stage.environ()))
+def test_the_model_fits_memory_and_disk(
+    stage: Stage, home: Path, memory: int, free: int, name: str | None
+) -> None:
+    entry = fitting_model(
+        found(home, memory=Memory(total=memory), free=free), load_settings(stage.environ())
+    )
     assert (entry.name if entry else None) == name
 
 
 @pytest.mark.parametrize(
     ("cores", "gpus", "name", "said"),
     [
-        (2, (), "qwen2.5-1.5b-q4_k_m", "chosen for 2 cores; likely to plan worse than qwen2.5-7b-q4_k_m"),
+        (
+            2,
+            (),
+            "qwen2.5-1.5b-q4_k_m",
+            "chosen for 2 cores; likely to plan worse than qwen2.5-7b-q4_k_m",
+        ),
         (8, (), "qwen2.5-7b-q4_k_m", "qwen2.5-3b-q4_k_m (2.10 GB, not for commercial use)"),
         (2, (Gpu(kind="cuda", name="G"),), "qwen2.5-7b-q4_k_m", "qwen2.5-0.5b-q4_k_m (491 MB)"),
     ],
@@ -86,8 +107,14 @@ def test_few_cores_get_a_small_planner_with_a_word_on_it(
 
 
 def test_with_a_key_its_cheapest_allowed_planner_is_proposed(stage: Stage, home: Path) -> None:
-    keys = tuple(FoundKey(provider=name, source="V", base_url="", state="set") for name in ("gemini", "openai", "xai"))
-    for policy, name in (("", "openai/gpt-6-luna"), ("deny = ['provider:openai']", "gemini/gemini-3.5-flash-lite")):
+    keys = tuple(
+        FoundKey(provider=name, source="V", base_url="", state="set")
+        for name in ("gemini", "openai", "xai")
+    )
+    for policy, name in (
+        ("", "openai/gpt-6-luna"),
+        ("deny = ['provider:openai']", "gemini/gemini-3.5-flash-lite"),
+    ):
         stage.configure(f"[policy]\n{policy}", workers=())
         settings = load_settings(stage.environ(), {"conductor.model": ""})
         [step] = propose_model(found(home, keys=keys), settings)
@@ -104,14 +131,21 @@ def test_without_llama_cpp_no_local_planner_is_proposed(stage: Stage, home: Path
 
 
 def test_each_planner_of_a_provider_has_a_price() -> None:
-    planners = [Worker(name="p", kind=kind, model=preset.planner) for kind, preset in PRESETS.items() if preset.planner]
+    planners = [
+        Worker(name="p", kind=kind, model=preset.planner)
+        for kind, preset in PRESETS.items()
+        if preset.planner
+    ]
     assert all(each.price is not None for each in with_prices(planners)[0])
     assert len(planners) >= 7
 
 
 def test_discovered_workers_are_proposed_once(stage: Stage, home: Path) -> None:
     stage.configure('[workers.openai]\nkind = "mistral"\nmodel = "m"', workers=())
-    hand = (Worker(name="openai", kind="openai", model="a"), Worker(name="mistral", kind="mistral", model="m"))
+    hand = (
+        Worker(name="openai", kind="openai", model="a"),
+        Worker(name="mistral", kind="mistral", model="m"),
+    )
     new = propose_workers(found(home, workers=hand), load_settings(stage.environ()))
     assert [(step.name, step.done) for step in new] == [("openai", True), ("openai-2", False)]
     assert "its key is missing: conductor keys set mistral" in new[0].text
@@ -125,12 +159,20 @@ def test_discovered_workers_are_proposed_once(stage: Stage, home: Path) -> None:
         ((), []),
         ((FREE,), []),
         ((FREE, Price(input=Decimal(1), output=Decimal(5))), ["limits.cost", "limits.cost_day"]),
-        ((None, Price(input=Decimal(1), output=Decimal(5))), ["limits.tokens", "limits.tokens_day"]),
+        (
+            (None, Price(input=Decimal(1), output=Decimal(5))),
+            ["limits.tokens", "limits.tokens_day"],
+        ),
     ],
 )
-def test_limits_are_in_an_enforceable_unit(stage: Stage, prices: tuple[Price | None, ...], names: list[str]) -> None:
+def test_limits_are_in_an_enforceable_unit(
+    stage: Stage, prices: tuple[Price | None, ...], names: list[str]
+) -> None:
     stage.configure(workers=())
-    kinds = [Worker(name=f"w{number}", kind="openai-compatible", price=price) for number, price in enumerate(prices)]
+    kinds = [
+        Worker(name=f"w{number}", kind="openai-compatible", price=price)
+        for number, price in enumerate(prices)
+    ]
     settings = load_settings(stage.environ(), {"conductor.model": ""})
     assert [step.name for step in propose_limits(kinds, settings) if not step.done] == names
 
@@ -141,16 +183,24 @@ def test_json_without_yes_only_proposes(fresh: Stage) -> None:
     assert done.json["done"] is None
     assert done.json["found"]["keys"] == "gemini in GEMINI_API_KEY"
     new = {step["name"]: step for step in done.json["proposal"]}
-    assert new["gemini"]["command"] == "conductor workers add gemini --kind gemini --model gemini-3.8-flash"
+    assert (
+        new["gemini"]["command"]
+        == "conductor workers add gemini --kind gemini --model gemini-3.8-flash"
+    )
     about = new["gemini/gemini-3.5-flash-lite"]["about"]
     assert "sends each question to gemini, $0.3000 in and $2.50 out per million tokens" in about
     assert "to plan on this machine later: conductor model pull qwen2.5-" in about
     assert not fresh.own.exists()
 
 
-def test_yes_does_everything_once(fresh: Stage, tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_yes_does_everything_once(
+    fresh: Stage, tiny: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("GEMINI_API_KEY", KEY)
-    assert all(item["ok"] for item in fresh.ok("setup", "--yes", "--json", "--model", str(tiny)).json["done"])
+    assert all(
+        item["ok"]
+        for item in fresh.ok("setup", "--yes", "--json", "--model", str(tiny)).json["done"]
+    )
     settings = load_settings(fresh.environ())
     assert workers(fresh) == ["gemini"]
     assert settings["conductor.model"]
@@ -163,7 +213,9 @@ def test_yes_does_everything_once(fresh: Stage, tiny: Path, monkeypatch: pytest.
 
 
 def test_config_toml_is_never_changed(stage: Stage) -> None:
-    stage.configure('# mine\n[limits]\ncost = 1\ncost_day = 2\n[workers.g]\nkind = "gemini"', workers=())
+    stage.configure(
+        '# mine\n[limits]\ncost = 1\ncost_day = 2\n[workers.g]\nkind = "gemini"', workers=()
+    )
     before = stage.config.read_bytes()
     env = {"GEMINI_API_KEY": KEY}
     assert stage.ok("setup", "--yes", "--json", "--model", "none", env=env).json["done"] == []
@@ -171,7 +223,9 @@ def test_config_toml_is_never_changed(stage: Stage) -> None:
     assert not stage.own.exists()
 
 
-def test_other_steps_are_done_after_a_failure(fresh: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_other_steps_are_done_after_a_failure(
+    fresh: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("GEMINI_API_KEY", KEY)
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     read_environment()
@@ -200,7 +254,9 @@ def test_nothing_left_to_do_is_a_success(stage: Stage) -> None:
 
 
 class Person:
-    """Somebody at a terminal of some width, who uses the program in this process or, with `command`, as its own."""
+    """Somebody at a terminal of some width, who uses the program in this process or, with
+    `command`, as its own.
+    """
 
     def __init__(self, stage: Stage, columns: int = 80, **how: Any) -> None:
         self.seen = io.StringIO()
@@ -217,7 +273,8 @@ class Person:
         """Wait for the end with this exit code; what was to be seen."""
         self.program.expect(pexpect.EOF)
         self.program.close()
-        killed, text = self.program.signalstatus, self.seen.getvalue().replace("\r\n", "\n")
+        killed = self.program.signalstatus
+        text = self.seen.getvalue().replace("\r\n", "\n")
         assert (self.program.exitstatus if killed is None else 128 + killed) == code, text
         return text
 
@@ -241,10 +298,13 @@ def test_a_person_accepts_everything_but_the_model(fresh: Stage, columns: int) -
 
 
 def test_a_typed_key_is_stored_and_adds_a_worker(fresh: Stage, keyring: str) -> None:
-    person = Person(fresh, command=COMMAND, HTTPS_PROXY="http://127.0.0.1:1")  # no provider is to be reached
+    # No provider is to be reached
+    person = Person(fresh, command=COMMAND, HTTPS_PROXY="http://127.0.0.1:1")
     person.answers(("skip):", "mistral"), ("(not shown):", KEY))
     person.program.expect_exact("unreachable")
-    person.answers(NO_KEY, ("Do this? [Y/n]", "y"), ("[Y/n]", "n"), ("[Y/n]", "n"), ("Run it? [Y/n]", "n"))
+    person.answers(
+        NO_KEY, ("Do this? [Y/n]", "y"), ("[Y/n]", "n"), ("[Y/n]", "n"), ("Run it? [Y/n]", "n")
+    )
     person.answers(("Measure them now? [y/N]", ""))
     text = person.end()
     assert KEY not in text
@@ -253,8 +313,12 @@ def test_a_typed_key_is_stored_and_adds_a_worker(fresh: Stage, keyring: str) -> 
 
 
 @pytest.mark.parametrize(("answer", "measured"), [("", []), ("n", []), ("y", ["alpha", "beta"])])
-def test_setup_ends_with_the_offer_to_measure_the_workers(stage: Stage, answer: str, measured: list[str]) -> None:
-    stage.configure("[limits]\nattempts = 1\ntokens = 5000\ntokens_day = 9000000", workers=("alpha", "beta"))
+def test_setup_ends_with_the_offer_to_measure_the_workers(
+    stage: Stage, answer: str, measured: list[str]
+) -> None:
+    stage.configure(
+        "[limits]\nattempts = 1\ntokens = 5000\ntokens_day = 9000000", workers=("alpha", "beta")
+    )
     person = Person(stage, 100)
     person.answers(NO_KEY, ("Run it? [Y/n]", "n"), ("Measure them now? [y/N]", answer))
     if measured:
@@ -262,7 +326,9 @@ def test_setup_ends_with_the_offer_to_measure_the_workers(stage: Stage, answer: 
     text = person.end()
     assert "2 workers without a measured card: alpha, beta" in text
     assert "conductor workers calibrate" in text
-    assert sorted({card.worker for card in load_settings(stage.environ()).cards.measured}) == measured
+    assert (
+        sorted({card.worker for card in load_settings(stage.environ()).cards.measured}) == measured
+    )
     assert bool(stage.asked("alpha")) == bool(measured)
     if measured:
         assert "measured card" not in stage.inside("setup").out
@@ -270,7 +336,10 @@ def test_setup_ends_with_the_offer_to_measure_the_workers(stage: Stage, answer: 
 
 def test_yes_does_not_measure(stage: Stage) -> None:
     """Measuring costs money and improves what works already: `--yes` only shows the command."""
-    assert "2 workers without a measured card: alpha, beta" in stage.ok("setup", "--yes", "--model", "none").out
+    assert (
+        "2 workers without a measured card: alpha, beta"
+        in stage.ok("setup", "--yes", "--model", "none").out
+    )
     assert stage.server.requests == []
 
 
@@ -285,17 +354,26 @@ def test_a_mistyped_answer_is_asked_for_again(fresh: Stage) -> None:
 
 def test_a_server_is_added_by_its_address(fresh: Stage) -> None:
     person = Person(fresh)
-    person.answers(("skip):", "http://127.0.0.1:1/v1"), ("skip):", "nowhere:1"), ("skip):", fresh.url))
-    person.answers(("Model (Enter for alpha):", "beta"), ("skip):", fresh.url), ("Model (Enter for alpha):", ""))
-    person.answers(NO_KEY, ("Do these 2? [Y/n]", ""), ("[Y/n]", "n"), ("[Y/n]", "n"), ("Run it? [Y/n]", "n"))
+    person.answers(
+        ("skip):", "http://127.0.0.1:1/v1"), ("skip):", "nowhere:1"), ("skip):", fresh.url)
+    )
+    person.answers(
+        ("Model (Enter for alpha):", "beta"),
+        ("skip):", fresh.url),
+        ("Model (Enter for alpha):", ""),
+    )
+    person.answers(
+        NO_KEY, ("Do these 2? [Y/n]", ""), ("[Y/n]", "n"), ("[Y/n]", "n"), ("Run it? [Y/n]", "n")
+    )
     person.answers(("Measure them now? [y/N]", ""))
     text = person.end()
     assert "it offers alpha, beta" in text
     assert "is no place that lists models" in text
     found = [item.worker for item in load_settings(fresh.environ()).workers]
     assert sorted((each.name, each.model, each.options["base_url"]) for each in found) == [
-        ("alpha", "alpha", fresh.url), ("beta", "beta", fresh.url),
-    ]  # fmt: skip
+        ("alpha", "alpha", fresh.url),
+        ("beta", "beta", fresh.url),
+    ]
 
 
 def test_ctrl_c_keeps_finished_steps(fresh: Stage) -> None:
@@ -327,15 +405,24 @@ def test_a_chosen_model_that_is_missing_is_not_replaced(stage: Stage, tmp_path: 
     assert (step["done"], done.json["done"]) == (True, [])
     assert "gone.gguf cannot be used" in step["about"]
     stage.configure(conductor="qwen2.5-0.5b-q4_k_m")
-    assert steps(stage)["qwen2.5-0.5b-q4_k_m"]["command"] == "conductor model pull qwen2.5-0.5b-q4_k_m --use --yes"
+    assert (
+        steps(stage)["qwen2.5-0.5b-q4_k_m"]["command"]
+        == "conductor model pull qwen2.5-0.5b-q4_k_m --use --yes"
+    )
 
 
 @pytest.mark.parametrize(
     ("model", "last"),
     [
-        ("none", "no planner is chosen, so no question can be answered yet; next: conductor model pull"),
+        (
+            "none",
+            "no planner is chosen, so no question can be answered yet; next: conductor model pull",
+        ),
         ("openai/m", "next: conductor keys set openai, since the model that plans has no key"),
-        ("http://127.0.0.1:9/v1#m", 'next: conductor ask "…"; conductor doctor checks that everything works'),
+        (
+            "http://127.0.0.1:9/v1#m",
+            'next: conductor ask "…"; conductor doctor checks that everything works',
+        ),
     ],
 )
 def test_the_last_line_says_what_is_still_missing(fresh: Stage, model: str, last: str) -> None:

@@ -1,4 +1,7 @@
-"""Ctrl-C, SIGTERM, SIGHUP and SIGKILL sent to a real process: what is kept, and how a run is resumed."""
+"""Ctrl-C, SIGTERM, SIGHUP and SIGKILL sent to a real process.
+
+What is kept, and how a run is resumed.
+"""
 
 from __future__ import annotations
 
@@ -45,7 +48,9 @@ def test_a_run_that_ctrl_c_ends_while_it_is_planned_is_cancelled(stage: Stage) -
     assert done.events[-1]["kind"] == "run_failed"
     explained(done)
     assert "ask it again: conductor ask --resume 2" in done.err
-    assert [entry["state"] for entry in stage.inside("trace", "list", "--json").json] == ["cancelled"]
+    assert [entry["state"] for entry in stage.inside("trace", "list", "--json").json] == [
+        "cancelled"
+    ]
     assert stage.ok("trace", "show", "--json").json["state"] == "cancelled"
     assert "(cancelled: interrupted)" in stage.ok("trace", "show").out
 
@@ -73,17 +78,21 @@ def test_second_ctrl_c_ends_the_process_at_once(stage: Stage) -> None:
 
 
 @pytest.mark.parametrize(
-    ("chat", "seconds", "ends"), [(False, 3600, True), (False, -1, False), (True, 3600, False), (True, -1, True)]
+    ("chat", "seconds", "ends"),
+    [(False, 3600, True), (False, -1, False), (True, 3600, False), (True, -1, True)],
 )
 def test_second_ctrl_c_in_a_chat_ends_the_process_only_if_the_run_did_not_stop(
     monkeypatch: pytest.MonkeyPatch, chat: bool, seconds: float, ends: bool
 ) -> None:
-    ended, stopped = list[bool](), list[str]()
+    ended = list[bool]()
+    stopped = list[str]()
     monkeypatch.setattr(terminal_input, "_end_process", lambda: ended.append(True))
     monkeypatch.setattr(terminal_input, "TWICE", seconds)
 
     async def go() -> None:
-        with terminal_input.stop_on_signals(cast("Run", SimpleNamespace(stop=stopped.append)), chat=chat):
+        with terminal_input.stop_on_signals(
+            cast("Run", SimpleNamespace(stop=stopped.append)), chat=chat
+        ):
             signal.raise_signal(signal.SIGINT)
             signal.raise_signal(signal.SIGINT)
             await asyncio.sleep(0.01)
@@ -92,7 +101,9 @@ def test_second_ctrl_c_in_a_chat_ends_the_process_only_if_the_run_did_not_stop(
     assert (bool(ended), stopped[:1]) == (ends, ["cancelled"])
 
 
-def test_process_that_ends_at_once_leaves_the_terminal_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_process_that_ends_at_once_leaves_the_terminal_as_it_was(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     user, program = os.openpty()
     before = termios.tcgetattr(program)
     monkeypatch.setattr(sys, "stdin", SimpleNamespace(fileno=lambda: program))
@@ -108,7 +119,9 @@ def test_process_that_ends_at_once_leaves_the_terminal_as_it_was(monkeypatch: py
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-def test_signal_before_the_run_ends_it_quietly(stage: Stage, tmp_path: Path, number: signal.Signals, code: int) -> None:
+def test_signal_before_the_run_ends_it_quietly(
+    stage: Stage, tmp_path: Path, number: signal.Signals, code: int
+) -> None:
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
     with stage.start("ask", "hi", "-f", pipe) as process, pipe.open("wb"):
@@ -130,7 +143,8 @@ def test_sigterm_and_sighup_complete_the_trace(stage: Stage, number: signal.Sign
 
 
 def test_run_under_nohup_survives_a_hangup(stage: Stage) -> None:
-    gate = stage.models["alpha"] = Gate("wise ", "words")
+    gate = Gate("wise ", "words")
+    stage.models["alpha"] = gate
     with stage.start("ask", "hi", "--format", "jsonl", under=["nohup"]) as process:
         until(process.stdout, "step_started")
         os.killpg(process.pid, signal.SIGHUP)
@@ -141,7 +155,11 @@ def test_run_under_nohup_survives_a_hangup(stage: Stage) -> None:
 
 
 MOMENTS = {
-    "while planning": ("planner", stalls("alpha | - | Find it out.\nbeta | 1 | Check"), "step_planned"),
+    "while planning": (
+        "planner",
+        stalls("alpha | - | Find it out.\nbeta | 1 | Check"),
+        "step_planned",
+    ),
     "in the first step": ("alpha", stalls("half"), "step_delta"),
     "between the steps": ("beta", stalls(), "step_finished"),
     "in the last step": ("beta", stalls("half"), "step_delta"),
@@ -152,7 +170,8 @@ MOMENTS = {
 def test_killed_run_is_listed_as_interrupted_and_can_be_resumed(stage: Stage, moment: str) -> None:
     model, script, kind = MOMENTS[moment]
     stage.plan = TWO
-    # A step starts as soon as it is planned, so its worker must not answer before the process is killed.
+    # A step starts as soon as it is planned, so its worker must not answer before the process is
+    # killed.
     stage.models = {"alpha": stalls(), model: script} if model == "planner" else {model: script}
     with stage.start("ask", "hi", "--format", "jsonl") as process:
         seen = until(process.stdout, kind, 2 if moment == "in the last step" else 0)
@@ -172,7 +191,10 @@ def test_killed_run_is_listed_as_interrupted_and_can_be_resumed(stage: Stage, mo
     stage.plan = "beta | 1 | Check it and answer." if moment == "while planning" else TWO
     done = stage.inside("ask", "--resume", entry["run"], "--format", "json")
     assert (done.code, done.json["answer"]) == (0, "beta answers")
-    assert [step["usage"]["calls"] for step in done.json["steps"]] == [0 if model == "beta" else 1, 1]
+    assert [step["usage"]["calls"] for step in done.json["steps"]] == [
+        0 if model == "beta" else 1,
+        1,
+    ]
 
 
 def read_lines(stage: Stage, run: str) -> list[dict[str, Any]]:
@@ -184,7 +206,11 @@ def test_run_in_progress_is_listed_as_running(stage: Stage) -> None:
     with stage.start("ask", "hi", "--format", "jsonl") as process:
         until(process.stdout, "step_delta")
         (entry,) = stage.inside("trace", "list", "--json").json
-        commands = (["trace", "rm", entry["run"]], ["ask", "--resume", "last"], ["ask", "-c", "and then?"])
+        commands = (
+            ["trace", "rm", entry["run"]],
+            ["ask", "--resume", "last"],
+            ["ask", "-c", "and then?"],
+        )
         refused = [stage.inside(*command) for command in commands]
         assert "the run is still going on" in stage.inside("trace", "show").out
         assert stage.inside("trace", "rm", "--keep", "0", "--yes").out == "deleted 0 runs\n"
@@ -201,11 +227,14 @@ def test_resume_replaces_a_missing_worker_and_reports_it(stage: Stage) -> None:
     stage.configure(workers=("alpha", "beta", "gamma"))
     assert stage.inside("ask", "hi", "--max-calls", "1").code == 6
     stage.configure()
-    assert "gamma" in json.dumps(stage.ok("ask", "--resume", "last", "--format", "json").json["notices"])
+    assert "gamma" in json.dumps(
+        stage.ok("ask", "--resume", "last", "--format", "json").json["notices"]
+    )
 
 
 @pytest.mark.parametrize(
-    "more", [["a question"], ["-c", "last"], ["-f", "x.txt"], ["--system", "x"], ["--schema", "x.json"]]
+    "more",
+    [["a question"], ["-c", "last"], ["-f", "x.txt"], ["--system", "x"], ["--schema", "x.json"]],
 )
 def test_resume_rejects_a_question(stage: Stage, more: list[str]) -> None:
     for arguments in (["ask", "--resume", "last", *more], ["ask", *more, "--resume", "last"]):

@@ -23,8 +23,17 @@ from tests.cli.stage import Stage
 
 TABLE = json.loads(Path(PLACES[1], "words.json").read_text())
 HEAVY = (
-    "asyncio", "httpx", "rich", "litellm", "llama_cpp", "keyring", "huggingface_hub", "platformdirs", "tomllib", "mcp",
-)  # fmt: skip
+    "asyncio",
+    "httpx",
+    "rich",
+    "litellm",
+    "llama_cpp",
+    "keyring",
+    "huggingface_hub",
+    "platformdirs",
+    "tomllib",
+    "mcp",
+)
 
 
 def loaded(stage: Stage, *arguments: str, modules: Sequence[str] = HEAVY) -> set[str]:
@@ -37,17 +46,27 @@ def loaded(stage: Stage, *arguments: str, modules: Sequence[str] = HEAVY) -> set
         f"finally: print(*[m for m in {tuple(modules)} if m in sys.modules], file=sys.stderr)",
     ]
     code = "\n".join(lines)
-    done = subprocess.run([sys.executable, "-c", code], env=stage.environ(), capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env=stage.environ(),
+        capture_output=True,
+        text=True,
+        check=True,
+    )
     return set(done.stderr.split())
 
 
 def test_help_loads_nothing_heavy_and_imports_no_command(stage: Stage) -> None:
-    modules = [target.partition(":")[0] for rows in COMMANDS.values() for target, _ in rows.values()]
+    modules = [
+        target.partition(":")[0] for rows in COMMANDS.values() for target, _ in rows.values()
+    ]
     assert loaded(stage, "--help", modules=(*HEAVY, *modules)) == set()
 
 
 @pytest.mark.parametrize("rows", COMMANDS.values(), ids=COMMANDS)
-def test_every_command_of_the_table_exists_and_its_help_fits(rows: dict[str, tuple[str, str]]) -> None:
+def test_every_command_of_the_table_exists_and_its_help_fits(
+    rows: dict[str, tuple[str, str]],
+) -> None:
     for name, (target, text) in rows.items():
         command = load_command(name, target)
         assert command.name == name
@@ -56,7 +75,11 @@ def test_every_command_of_the_table_exists_and_its_help_fits(rows: dict[str, tup
 
 
 def help_of(words: Sequence[str], width: int = 80) -> str:
-    return CliRunner().invoke(app, [*words, "--help"], prog_name="conductor", terminal_width=width).output
+    return (
+        CliRunner()
+        .invoke(app, [*words, "--help"], prog_name="conductor", terminal_width=width)
+        .output
+    )
 
 
 def every_help(*words: str) -> Iterator[tuple[str, str]]:
@@ -84,7 +107,8 @@ def test_help_on_a_narrow_terminal_breaks_no_word(monkeypatch: pytest.MonkeyPatc
     width = typer_classes.help_width()["terminal_width"]
     assert width == 38
     for words, _ in every_help():
-        shown = help_of(words.split(), width).partition("\nExamples:")[0]  # commands stay whole, to be copied
+        # Commands stay whole, to be copied
+        shown = help_of(words.split(), width).partition("\nExamples:")[0]
         assert max(map(len, shown.splitlines())) <= 40, words
     monkeypatch.setattr(typer_classes, "terminal_width", lambda _: 80)
     assert typer_classes.help_width() == {}
@@ -92,9 +116,17 @@ def test_help_on_a_narrow_terminal_breaks_no_word(monkeypatch: pytest.MonkeyPatc
 
 def test_many_options_stand_under_headings(stage: Stage) -> None:
     shown = stage.inside("ask", "--help").out
-    assert re.findall(r"^(\w+):$", shown, re.MULTILINE) == ["Arguments", *HEADINGS, "Options", "Examples"]
+    assert re.findall(r"^(\w+):$", shown, re.MULTILINE) == [
+        "Arguments",
+        *HEADINGS,
+        "Options",
+        "Examples",
+    ]
     assert shown.index("Limits:") < shown.index("--max-cost") < shown.index("Output:")
-    assert re.findall(r"^(\w+):$", stage.inside("cost", "--help").out, re.MULTILINE) == ["Options", "Examples"]
+    assert re.findall(r"^(\w+):$", stage.inside("cost", "--help").out, re.MULTILINE) == [
+        "Options",
+        "Examples",
+    ]
 
 
 def test_every_heading_names_options_that_exist() -> None:
@@ -108,7 +140,8 @@ def test_a_look_at_a_setting_loads_no_library_of_models(stage: Stage) -> None:
 
 
 @pytest.mark.parametrize(
-    "arguments", [["--version"], ["--version", "ask"], ["--help"], ["ask", "-h"], ["trace", "--help"]]
+    "arguments",
+    [["--version"], ["--version", "ask"], ["--help"], ["ask", "-h"], ["trace", "--help"]],
 )
 def test_help_and_version_go_to_stdout(stage: Stage, arguments: list[str]) -> None:
     done = stage.ok(*arguments)
@@ -118,7 +151,12 @@ def test_help_and_version_go_to_stdout(stage: Stage, arguments: list[str]) -> No
 
 @pytest.mark.parametrize("arguments", [[], ["trace"], ["workers"], ["config"], ["model"]])
 def test_without_a_command_the_help_is_on_stderr(stage: Stage, arguments: list[str]) -> None:
-    stage.ends(2, *arguments, out="", told="Usage: conductor" if arguments else ("Usage: conductor", "Everyday:"))
+    stage.ends(
+        2,
+        *arguments,
+        out="",
+        told="Usage: conductor" if arguments else ("Usage: conductor", "Everyday:"),
+    )
 
 
 @pytest.mark.parametrize(
@@ -134,10 +172,16 @@ def test_without_a_command_the_help_is_on_stderr(stage: Stage, arguments: list[s
         ("help", "there is no command 'help'", "did you mean conductor --help?"),
         ("config show limits.step", "unknown setting 'limits.step'", "did you mean limits.steps?"),
         ("workers show alhpa", "no worker is named 'alhpa'", "did you mean alpha?"),
-        ("keys sk-abcdef0123456789abcdef", "there is no command of that name", "known: set, list, rm, test"),
+        (
+            "keys sk-abcdef0123456789abcdef",
+            "there is no command of that name",
+            "known: set, list, rm, test",
+        ),
     ],
 )
-def test_a_wrong_word_is_explained_in_our_words(stage: Stage, line: str, said: str, hint: str) -> None:
+def test_a_wrong_word_is_explained_in_our_words(
+    stage: Stage, line: str, said: str, hint: str
+) -> None:
     done = stage.fails(2, *line.split())
     first, *rest = done.err.splitlines()
     assert first == f"conductor: {said}"
@@ -147,28 +191,39 @@ def test_a_wrong_word_is_explained_in_our_words(stage: Stage, line: str, said: s
 
 
 @pytest.mark.parametrize("option", entry._OPTIONS)
-def test_an_option_that_is_gone_names_what_to_use_instead(option: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """On each command that has what is to be used instead, and that needs nothing which this line lacks."""
+def test_an_option_that_is_gone_names_what_to_use_instead(
+    option: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """On each command that has what is to be used instead, and that needs nothing which this line
+    lacks.
+    """
     needs, hint = entry._OPTIONS[option]
     command = next(
-        words for words, about in TABLE.items()
-        if words not in ("", "*") and (not needs or needs in about["options"]) and option not in about["options"]
+        words
+        for words, about in TABLE.items()
+        if words not in ("", "*")
+        and (not needs or needs in about["options"])
+        and option not in about["options"]
         and not about["commands"]
-    )  # fmt: skip
+    )
     assert entry.run_command_line([*command.split(), option, "x"]) == 2
     said, told = capsys.readouterr().err.splitlines()[:2]
     assert (said, told.strip()) == (f"conductor: there is no option {option}", hint)
 
 
 @pytest.mark.parametrize("command", entry._DROPPED)
-def test_a_command_that_is_gone_names_what_to_use_instead(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_command_that_is_gone_names_what_to_use_instead(
+    command: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert entry.run_command_line([*command.split(), "x"]) == 2
     said, told = capsys.readouterr().err.splitlines()[:2]
     assert repr(command.rsplit(maxsplit=1)[-1]) in said
     assert told.strip() == f"it was dropped; use instead: {entry._DROPPED[command]}"
 
 
-@pytest.mark.parametrize("line", ["--debug --quiet ask hi", "--debug ask hi --quiet", "ask --debug -q hi"])
+@pytest.mark.parametrize(
+    "line", ["--debug --quiet ask hi", "--debug ask hi --quiet", "ask --debug -q hi"]
+)
 def test_debug_and_quiet_exclude_each_other(stage: Stage, line: str) -> None:
     stage.ends(2, *line.split(), told="exclude each other")
 
@@ -176,8 +231,11 @@ def test_debug_and_quiet_exclude_each_other(stage: Stage, line: str) -> None:
 def test_options_of_every_command_may_follow_it(stage: Stage, tmp_path: Path) -> None:
     other = tmp_path / "other.toml"
     other.write_text(stage.config.read_text().replace("[limits]", "[limits]\nsteps = 2"))
-    for line in ("--config FILE config show limits.steps", "config --config FILE show limits.steps",
-                 "config show limits.steps --config FILE"):  # fmt: skip
+    for line in (
+        "--config FILE config show limits.steps",
+        "config --config FILE show limits.steps",
+        "config show limits.steps --config FILE",
+    ):
         stage.ok(*line.replace("FILE", str(other)).split(), out="2\n")
     stage.plan = "nonsense"
     assert "plan" in stage.inside("ask", "hi").err
@@ -220,14 +278,20 @@ def run(*_, **__):
 entry.run_command_line = run
 main()
 """
-"""A command that leaves a thread which ends after so many seconds, and an object that notices the end of Python."""
+"""A command that leaves a thread which ends after so many seconds, and an object that notices the
+end of Python.
+"""
 
 
 @pytest.mark.parametrize("seconds", ["60", "0"])
 def test_python_is_not_taken_down_under_a_thread(stage: Stage, seconds: str) -> None:
     code = THREAD.replace("SECONDS", seconds)
     done = subprocess.run(
-        [sys.executable, "-c", code], env=stage.environ(), capture_output=True, text=True, check=False
+        [sys.executable, "-c", code],
+        env=stage.environ(),
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert (done.returncode, done.stdout, done.stderr) == (7, "said registered\n", "")
 

@@ -1,4 +1,7 @@
-"""Closed or full standard streams and full disks: what happens to the answer, the trace and the exit code."""
+"""Closed or full standard streams and full disks.
+
+What happens to the answer, the trace and the exit code.
+"""
 
 from __future__ import annotations
 
@@ -83,11 +86,16 @@ def test_closed_streams_are_not_reused(stage: Stage, closed: str) -> None:
     assert stage.inside("trace", "show").code == 0
 
 
-CLOSED = "conductor: standard output is closed, so the result cannot be printed\n  to discard it: > /dev/null\n"
+CLOSED = (
+    "conductor: standard output is closed, so the result cannot be printed\n  to discard it: "
+    "> /dev/null\n"
+)
 
 
 @pytest.mark.parametrize("command", ["ask hi --format jsonl", "run plan.json <&-"])
-def test_nothing_is_paid_for_with_a_closed_standard_output(stage: Stage, tmp_path: Path, command: str) -> None:
+def test_nothing_is_paid_for_with_a_closed_standard_output(
+    stage: Stage, tmp_path: Path, command: str
+) -> None:
     plan = {"question": "q", "steps": [{"worker": "alpha", "subtask": "x"}]}
     (tmp_path / "plan.json").write_text(json.dumps(plan))
     done = run_pipeline(stage, f"cd {tmp_path}; conductor {command} >&-")
@@ -108,8 +116,12 @@ def test_a_result_that_cannot_be_printed_is_an_error(stage: Stage, command: str)
     assert "Traceback" not in done.stderr
 
 
-@pytest.mark.parametrize("command", ["config set limits.cost 2", "keys set openai --insecure-storage"])
-def test_what_is_stored_is_no_failure_where_that_cannot_be_printed(stage: Stage, command: str) -> None:
+@pytest.mark.parametrize(
+    "command", ["config set limits.cost 2", "keys set openai --insecure-storage"]
+)
+def test_what_is_stored_is_no_failure_where_that_cannot_be_printed(
+    stage: Stage, command: str
+) -> None:
     done = run_pipeline(stage, f"echo sk-abcdefghijklmnop | conductor {command} > /dev/full")
     assert done.returncode == 0
     assert "standard output cannot be written: No space left on device" in done.stderr
@@ -132,20 +144,25 @@ def test_disk_that_fills_up_truncates_the_trace_only(stage: Stage) -> None:
 
 
 def test_events_are_written_once_the_disk_has_room_again(stage: Stage) -> None:
-    gate = stage.models["alpha"] = Gate("word " * 20_000, "end")
+    gate = Gate("word " * 20_000, "end")
+    stage.models["alpha"] = gate
     gate.let()
     with stage.start("ask", "hi", "--format", "jsonl", under=limit_file_size(64)) as process:
         shown = until(process.stdout, "step_delta")
         (file,) = stage.traces.iterdir()
         assert file.stat().st_size == 65536
-        resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+        resource.prlimit(
+            process.pid, resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY)
+        )
         gate.let()
         done = finished(process)
     assert (done.code, done.err) == (0, "")
     assert [json.loads(to_line(event)) for event in read_events(file)] == shown + done.events
 
 
-def test_error_in_a_view_ends_the_run_and_is_reported(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_error_in_a_view_ends_the_run_and_is_reported(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def fail(*_: object) -> None:
         raise ValueError("a fault of the view")
 

@@ -1,4 +1,7 @@
-"""`conductor template` and `ask -t`: templates of the user and of a project, and the recipes that ship."""
+"""`conductor template` and `ask -t`.
+
+Templates of the user and of a project, and the recipes that ship.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +46,9 @@ def own(stage: Stage) -> Path:
         ("$lang", {"lang": "$what"}, "", "$what"),
     ],
 )
-def test_placeholders_are_replaced_once(question: str, given: dict[str, str], words: str, asked: str) -> None:
+def test_placeholders_are_replaced_once(
+    question: str, given: dict[str, str], words: str, asked: str
+) -> None:
     template = Template(question=question, params={"lang": "Python"})
     assert fill_template(template, "t", given, words).question == asked
 
@@ -52,20 +57,32 @@ def test_placeholders_are_replaced_once(question: str, given: dict[str, str], wo
     ("template", "given", "said"),
     [
         (Template(question="$question"), {}, "needs a question"),
-        (Template(question="a", steps=(Step(worker="$who", subtask="$what"),)), {"who": "x"}, "needs what"),
+        (
+            Template(question="a", steps=(Step(worker="$who", subtask="$what"),)),
+            {"who": "x"},
+            "needs what",
+        ),
         (Template(question="a"), {"lang": "x"}, "has no $lang"),
     ],
 )
-def test_a_value_that_is_missing_or_has_no_place_is_an_error(template: Template, given: Any, said: str) -> None:
+def test_a_value_that_is_missing_or_has_no_place_is_an_error(
+    template: Template, given: Any, said: str
+) -> None:
     with pytest.raises(UsageError) as caught:
         fill_template(template, "t", given, "")
     assert said in caught.value.message
 
 
 def test_a_template_asks_with_its_plan_system_text_schema_and_limits(stage: Stage) -> None:
-    write(own(stage), "bugs", f'question = "Find $what"\nsystem = "Be short."\nlimits = {{ calls = 2 }}\n{PLAN}')
+    write(
+        own(stage),
+        "bugs",
+        f'question = "Find $what"\nsystem = "Be short."\nlimits = {{ calls = 2 }}\n{PLAN}',
+    )
     done = stage.ok("ask", "-t", "bugs", "-p", "what=races", "--format", "json")
-    assert [(step["worker"], step["subtask"]) for step in done.json["steps"]] == [("beta", "Look for races.")]
+    assert [(step["worker"], step["subtask"]) for step in done.json["steps"]] == [
+        ("beta", "Look for races.")
+    ]
     [sent] = stage.asked("beta")
     assert "Find races" in json.dumps(sent.json["messages"])
     assert "Be short." in json.dumps(sent.json["messages"])
@@ -74,14 +91,21 @@ def test_a_template_asks_with_its_plan_system_text_schema_and_limits(stage: Stag
 
 def test_a_step_of_nobody_says_which_value_gives_it_to_another(stage: Stage) -> None:
     stage.fails(
-        2, "ask", "-t", "reviewer", "Why?", told=("gives a step to 'gemini'", "-p cheap=NAME; known: alpha, beta")
+        2,
+        "ask",
+        "-t",
+        "reviewer",
+        "Why?",
+        told=("gives a step to 'gemini'", "-p cheap=NAME; known: alpha, beta"),
     )
     stage.configure(workers=dict.fromkeys(("alpha", "beta"), "price = { input = 1, output = 1 }"))
     stage.ok("ask", "-t", "reviewer", "Why?", "-p", "cheap=alpha", "-p", "reviewer=beta")
 
 
 def test_a_template_narrows_the_workers_and_never_raises_a_limit(stage: Stage) -> None:
-    """A worker that no setting has is an error, and a limit above the user's is refused with a notice."""
+    """A worker that no setting has is an error, and a limit above the user's is refused with a
+    notice.
+    """
     stage.configure("[limits]\nattempts = 1\ncalls = 1")
     write(own(stage), "one", 'question = "Why?"\nworkers = ["beta"]\nlimits = { calls = 5 }')
     stage.plan = "beta | - | Answer it."
@@ -91,11 +115,15 @@ def test_a_template_narrows_the_workers_and_never_raises_a_limit(stage: Stage) -
     stage.fails(2, "ask", "-t", "other", told="gamma")
 
 
-def test_a_project_s_template_is_used_only_after_its_text_was_shown(stage: Stage, tmp_path: Path) -> None:
+def test_a_project_s_template_is_used_only_after_its_text_was_shown(
+    stage: Stage, tmp_path: Path
+) -> None:
     """What was shown is remembered by its text: once it has changed, it must be shown again."""
     place = tmp_path / ".conductor/templates"
     path = write(place, "bugs", 'question = "Why?"')
-    stage.fails(2, "ask", "-t", "bugs", cwd=tmp_path, told=("was not shown", "conductor template show bugs"))
+    stage.fails(
+        2, "ask", "-t", "bugs", cwd=tmp_path, told=("was not shown", "conductor template show bugs")
+    )
     assert 'question = "Why?"' in stage.ok("template", "show", "bugs", cwd=tmp_path).out
     stage.ok("ask", "-t", "bugs", cwd=tmp_path)
     path.write_text('question = "Why not?"')
@@ -140,7 +168,9 @@ def test_a_run_becomes_a_template_that_asks_the_same(stage: Stage) -> None:
     assert len(stage.asked("planner")) == 1
 
 
-def test_an_edited_template_is_the_user_s(stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_edited_template_is_the_user_s(
+    stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """It begins as the one of that name; what cannot be read is kept and reported."""
     editor = tmp_path / "editor"
     editor.write_text('#!/bin/sh\nprintf "$ADDED" >> "$1"\n')
@@ -188,7 +218,10 @@ def test_a_recipe_runs_as_its_page_says(pool: Stage, tmp_path: Path, file: Path)
 
 
 def test_the_private_file_stays_on_this_machine(pool: Stage, tmp_path: Path) -> None:
-    local = f'files_only = ["local"]\n[workers.local]\n{pool.worker("local", PRICE).partition(chr(10))[2]}'
+    local = (
+        'files_only = ["local"]\n[workers.local]\n'
+        f"{pool.worker('local', PRICE).partition(chr(10))[2]}"
+    )
     tables = [pool.worker(name, PRICE) for name in WORKERS if name != "local"]
     pool.configure(workers=(), more="\n".join(["[policy]", local, *tables]))
     (tmp_path / "contract.txt").write_text("secret clause")
@@ -198,12 +231,23 @@ def test_the_private_file_stays_on_this_machine(pool: Stage, tmp_path: Path) -> 
 
 
 def _git(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    settings = ("-c", "user.name=A", "-c", "user.email=a@example.org", "-c", "init.defaultBranch=main")
-    return subprocess.run(["git", *settings, *words], cwd=folder, capture_output=True, text=True, check=False)
+    settings = (
+        "-c",
+        "user.name=A",
+        "-c",
+        "user.email=a@example.org",
+        "-c",
+        "init.defaultBranch=main",
+    )
+    return subprocess.run(
+        ["git", *settings, *words], cwd=folder, capture_output=True, text=True, check=False
+    )
 
 
 @pytest.mark.parametrize("blocks", [True, False])
-def test_the_hook_stops_a_push_that_the_judge_blocks(pool: Stage, tmp_path: Path, blocks: bool) -> None:
+def test_the_hook_stops_a_push_that_the_judge_blocks(
+    pool: Stage, tmp_path: Path, blocks: bool
+) -> None:
     if shutil.which("jq") is None:
         pytest.skip("jq is not installed")
     pool.models["gpt"] = says(json.dumps({"block": blocks, "findings": [FINDING]}))
@@ -211,7 +255,8 @@ def test_the_hook_stops_a_push_that_the_judge_blocks(pool: Stage, tmp_path: Path
     conductor.parent.mkdir()
     conductor.write_text(f'#!/bin/sh\nexec {shlex.join(COMMAND)} "$@"\n')
     conductor.chmod(0o755)
-    origin, work = tmp_path / "origin", tmp_path / "work"
+    origin = tmp_path / "origin"
+    work = tmp_path / "work"
     _git(tmp_path, "init", "-q", "--bare", str(origin))
     _git(tmp_path, "clone", "-q", str(origin), str(work))
     for text in ("one\n", "two\n"):

@@ -1,4 +1,7 @@
-"""`conductor ask` in a pseudo-terminal whose screen pyte interprets; no text of a worker commands the terminal."""
+"""`conductor ask` in a pseudo-terminal whose screen pyte interprets.
+
+No text of a worker commands the terminal.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +25,8 @@ from tests.views.terminals import without_ours
 @pytest.mark.parametrize("size", [(80, 24), (40, 12)], ids=["80x24", "40x12"])
 def test_tree_shows_a_run_from_plan_to_answer(stage: Stage, size: tuple[int, int]) -> None:
     plan = Gate("alpha | - | Find it out.\n", "beta | 1 | Check it.\n", "alpha | 1 2 | Answer.")
-    alpha, beta = Gate("wise ", "words"), Gate("checked")
+    alpha = Gate("wise ", "words")
+    beta = Gate("checked")
     stage.models = {PLANNER: plan, "alpha": by_turns(alpha, says("forty", "-two")), "beta": beta}
     with terminal(stage, "ask", "What is it?", size=size) as shown:
         plan.let()
@@ -62,7 +66,9 @@ def test_ctrl_c_keeps_finished_steps_and_prints_the_resume_command(stage: Stage)
     [(PLANNER, signal.SIGINT, "conductor: interrupted"), ("alpha", signal.SIGTERM, "conductor: ")],
     ids=["Ctrl-C while planning", "SIGTERM"],
 )
-def test_a_signal_restores_the_terminal(stage: Stage, model: str, number: signal.Signals, said: str) -> None:
+def test_a_signal_restores_the_terminal(
+    stage: Stage, model: str, number: signal.Signals, said: str
+) -> None:
     stage.models[model] = stalls("alp")
     with terminal(stage, "ask", "hi", command=COMMAND) as shown:
         shown.until("planning" if model == PLANNER else "alp")
@@ -90,7 +96,9 @@ def test_run_succeeds_in_a_very_small_terminal(stage: Stage) -> None:
         assert "betaanswers" in "".join(shown.scrolled.split())
 
 
-def test_redirected_answer_goes_to_the_file_while_the_tree_is_drawn(stage: Stage, tmp_path: Path) -> None:
+def test_redirected_answer_goes_to_the_file_while_the_tree_is_drawn(
+    stage: Stage, tmp_path: Path
+) -> None:
     file = tmp_path / "answer.md"
     line = f"{shlex.join((*COMMAND, 'ask', 'hi'))} > {shlex.quote(str(file))}"
     with terminal(stage, "-c", line, command=("bash",)) as shown:
@@ -135,7 +143,11 @@ def test_a_stored_run_has_the_colours_of_the_live_tree(stage: Stage) -> None:
     (coloured, codes), (plain, without) = pages
     assert "\x1b[32m✓" in codes
     assert "\x1b[" not in without
-    assert coloured == plain == [line.rstrip() for line in stage.inside("trace", "show").out.splitlines()]
+    assert (
+        coloured
+        == plain
+        == [line.rstrip() for line in stage.inside("trace", "show").out.splitlines()]
+    )
 
 
 BAD = {
@@ -150,7 +162,8 @@ BAD = {
 def test_no_control_sequence_of_a_worker_reaches_the_terminal(stage: Stage, text: str) -> None:
     stage.plan = TWO
     pieces = [text[at : at + 5] for at in range(0, len(text), 5)]
-    stage.models = {"alpha": says(*pieces), "beta": says(*pieces)}  # a step, and the one that answers
+    # A step, and the one that answers
+    stage.models = {"alpha": says(*pieces), "beta": says(*pieces)}
     with terminal(stage, "ask", "hi", size=(60, 20)) as shown:
         assert shown.end() == 0
         text = without_ours(shown.raw)

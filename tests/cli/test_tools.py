@@ -1,4 +1,7 @@
-"""`conductor tools`, and questions whose workers call tools: in a pipe, on a terminal, under a policy."""
+"""`conductor tools`, and questions whose workers call tools.
+
+In a pipe, on a terminal, under a policy.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +31,16 @@ def tools(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> Stage:
     """A desk with the tools `t`, whose server keeps a diary."""
     monkeypatch.setenv("DIARY", str(stage.home / "diary"))
     added = stage.inside(
-        "tools", "add", "t", "--set", "env=DIARY", "--set", "about=do sums", "--", sys.executable, str(SERVER)
+        "tools",
+        "add",
+        "t",
+        "--set",
+        "env=DIARY",
+        "--set",
+        "about=do sums",
+        "--",
+        sys.executable,
+        str(SERVER),
     )
     assert added.out == "added t; see what it offers: conductor tools test t\n"
     return stage
@@ -37,7 +49,10 @@ def tools(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> Stage:
 def diary(stage: Stage) -> list[str]:
     """What the server has noted, without its process id."""
     path = stage.home / "diary"
-    return [line.partition(" ")[0] if line.startswith("start") else line for line in path.read_text().splitlines()]
+    return [
+        line.partition(" ")[0] if line.startswith("start") else line
+        for line in path.read_text().splitlines()
+    ]
 
 
 def calls(name: str, **arguments: Any) -> Script:
@@ -59,7 +74,12 @@ def calls(name: str, **arguments: Any) -> Script:
 
 def test_tools_are_added_listed_and_removed(tools: Stage) -> None:
     [row] = tools.inside("tools", "list", "--json").json
-    assert (row["name"], row["recipient"], row["env"], row["about"]) == ("t", "unknown", ["DIARY"], "do sums")
+    assert (row["name"], row["recipient"], row["env"], row["about"]) == (
+        "t",
+        "unknown",
+        ["DIARY"],
+        "do sums",
+    )
     assert tools.inside("tools", "add", "t", "--set", "local=true").out.startswith("changed t")
     assert "this machine" in tools.inside("tools", "list").out
     tools.inside("workers", "add", "gamma", "--kind", "ollama", "--model", "m", "--tools", "t")
@@ -77,7 +97,9 @@ def keyring(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("keyring")
-def test_servers_of_a_file_come_without_secrets(stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_servers_of_a_file_come_without_secrets(
+    stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     servers = {
         "git": {"command": "uvx", "args": ["mcp-server-git"],
                 "env": {"TOKEN": "s3cr3t", "HOME_DIR": "${env:HOME_DIR}"}},
@@ -99,14 +121,20 @@ def test_servers_of_a_file_come_without_secrets(stage: Stage, tmp_path: Path, mo
     stage.ok("tools", "rm", "git", "web")
     assert not (stage.home / "backend/tool:web").exists()
     monkeypatch.setenv("PYTHON_KEYRING_BACKEND", "keyring.backends.null.Keyring")
-    told = ("TOKEN: export TOKEN=", "web is not added, because it has a secret and no working keyring found")
+    told = (
+        "TOKEN: export TOKEN=",
+        "web is not added, because it has a secret and no working keyring found",
+    )
     stage.ok("tools", "import", tmp_path / "code.json", told=told)
     assert "k3y" not in stage.own.read_text()
 
 
 @pytest.fixture
 def web(stage: Stage, keyring: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """The tools `web`, whose server asks for a login; the file says what it does. The browser goes where it is sent."""
+    """The tools `web`, whose server asks for a login; the file says what it does.
+
+    The browser goes where it is sent.
+    """
     browser = stage.home / "browser.py"
     browser.write_text("import sys, urllib.request\nurllib.request.urlopen(sys.argv[1]).read()\n")
     monkeypatch.setenv("BROWSER", f"{sys.executable} {browser} %s")
@@ -117,10 +145,21 @@ def web(stage: Stage, keyring: None, monkeypatch: pytest.MonkeyPatch) -> Iterato
         yield book
 
 
-def test_a_login_goes_on_in_the_browser_and_lasts(web: Path, stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is registered, made with PKCE and kept in the keyring; tokens that end are renewed without anybody."""
+def test_a_login_goes_on_in_the_browser_and_lasts(
+    web: Path, stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is registered, made with PKCE and kept in the keyring.
+
+    Tokens that end are renewed without anybody.
+    """
     log = web.with_suffix(".log")
-    stage.ends(1, "tools", "test", "web", told="a login needs a terminal and a browser: conductor tools test web")
+    stage.ends(
+        1,
+        "tools",
+        "test",
+        "web",
+        told="a login needs a terminal and a browser: conductor tools test web",
+    )
     for rules, told in (
         ({"state": "another"}, "State parameter mismatch"),
         ({"refuse": True}, "the login was refused: access_denied"),
@@ -139,23 +178,35 @@ def test_a_login_goes_on_in_the_browser_and_lasts(web: Path, stage: Stage, monke
         assert "web offers 1 tool" in stage.ok("tools", "test", "web").out
     assert log.read_text().split() == ["refresh"]
     stage.models["alpha"] = calls("hello")
-    assert stage.ok("ask", "?", "--tools", "web", "--allow-tools", "web").out == "the tool says: hello\n"
+    assert (
+        stage.ok("ask", "?", "--tools", "web", "--allow-tools", "web").out
+        == "the tool says: hello\n"
+    )
     # Nothing of it is in a file of settings or of a trace.
-    secret = json.loads(json.loads("".join(
-        path.read_text() for path in sorted((stage.home / "backend").glob("tool:web*"))
-    ))["key"])["login"]["tokens"]["access_token"]  # fmt: skip
-    files = [path for path in stage.home.rglob("*") if path.is_file() and path.parent.name != "backend"]
+    secret = json.loads(
+        json.loads(
+            "".join(path.read_text() for path in sorted((stage.home / "backend").glob("tool:web*")))
+        )["key"]
+    )["login"]["tokens"]["access_token"]
+    files = [
+        path for path in stage.home.rglob("*") if path.is_file() and path.parent.name != "backend"
+    ]
     assert not any(secret[:40].encode() in path.read_bytes() for path in files)
     web.write_text('{"revoked": true}')
     done = stage.ok("ask", "?", "--tools", "web")
-    assert "the tools of web cannot be used: it asks for a login: conductor tools test web" in done.err
+    assert (
+        "the tools of web cannot be used: it asks for a login: conductor tools test web" in done.err
+    )
     stage.ok("keys", "rm", "tool:web")
     assert list((stage.home / "backend").iterdir()) == []
 
 
 @pytest.mark.usefixtures("keyring")
 def test_the_secret_of_a_header_is_kept_in_the_keyring(stage: Stage) -> None:
-    """One that stands in a file works too, and doctor names it. No address but its own gets a stored one."""
+    """One that stands in a file works too, and doctor names it.
+
+    No address but its own gets a stored one.
+    """
     seen = list[str]()
 
     async def serve(request: SeenRequest, wire: Wire) -> None:
@@ -163,7 +214,16 @@ def test_the_secret_of_a_header_is_kept_in_the_keyring(stage: Stage) -> None:
         await wire.json({"error": "no"}, 401)
 
     with loopback(serve) as first, loopback(serve) as second:
-        stage.ok("tools", "add", "web", f"{first.url}/mcp", "--header", "X-Key: s3cr3t", "--header", "X-Team: blue")
+        stage.ok(
+            "tools",
+            "add",
+            "web",
+            f"{first.url}/mcp",
+            "--header",
+            "X-Key: s3cr3t",
+            "--header",
+            "X-Team: blue",
+        )
         stage.ends(1, "tools", "test", "web", told="a login needs a terminal")
         stage.inside("tools", "add", "web", "--header", "X-Key", given="an0ther\n")
         stage.ends(1, "tools", "test", "web")
@@ -173,14 +233,27 @@ def test_the_secret_of_a_header_is_kept_in_the_keyring(stage: Stage) -> None:
         assert 'X-Team = "blue"' in stage.own.read_text()
         assert "s3cr3t" not in stage.own.read_text() + stage.ok("tools", "list", "--json").out
         with stage.config.open("a") as file:
-            file.write(f'[tools.old]\nurl = "{first.url}"\nheaders = {{ Authorization = "Bearer pl41n" }}\n')
-        assert "it refuses the header Authorization (HTTP 401)" in stage.ends(1, "tools", "test", "old").out
+            file.write(
+                f'[tools.old]\nurl = "{first.url}"\nheaders = {{ Authorization = "Bearer '
+                'pl41n" '
+                "}\n"
+            )
+        assert (
+            "it refuses the header Authorization (HTTP 401)"
+            in stage.ends(1, "tools", "test", "old").out
+        )
     assert "pl41n" not in stage.ok("tools", "list", "--json").out
-    found = [row for row in stage.inside("doctor", "--offline", "--json").json["checks"] if row["name"] == "tools old"]
+    found = [
+        row
+        for row in stage.inside("doctor", "--offline", "--json").json["checks"]
+        if row["name"] == "tools old"
+    ]
     assert "the secret of the header Authorization stands in" in found[0]["found"]
 
 
-@pytest.mark.parametrize("text", ["", "[]", "{", '{"mcpServers": []}', '{"mcpServers": {"x": {}}}', '{"other": {}}'])
+@pytest.mark.parametrize(
+    "text", ["", "[]", "{", '{"mcpServers": []}', '{"mcpServers": {"x": {}}}', '{"other": {}}']
+)
 def test_what_is_no_mcp_file_is_refused(stage: Stage, tmp_path: Path, text: str) -> None:
     (tmp_path / "mcp.json").write_text(text)
     stage.fails(2, "tools", "import", tmp_path / "mcp.json", told="not a file of MCP servers")
@@ -191,8 +264,14 @@ def test_what_is_no_mcp_file_is_refused(stage: Stage, tmp_path: Path, text: str)
     [
         (("tools", "add", "x"), "need a command or a url"),
         (("tools", "add", "x", "ftp://example.com"), "is not an address of http or https"),
-        (("tools", "add", "x", "--header", "A: b", "--", "true"), "a header has a name and a value"),
-        (("tools", "add", "x", "https://me:pw@example.com/mcp"), "a password does not belong in a file"),
+        (
+            ("tools", "add", "x", "--header", "A: b", "--", "true"),
+            "a header has a name and a value",
+        ),
+        (
+            ("tools", "add", "x", "https://me:pw@example.com/mcp"),
+            "a password does not belong in a file",
+        ),
         (("tools", "add", "x", "--set", "env=A-B", "--", "true"), "is not the name of a variable"),
         (("tools", "add", "x", "--set", "seconds=0", "--", "true"), "expected a number above 0"),
         (("tools", "rm", "x"), "no tool server is named 'x'"),
@@ -211,8 +290,12 @@ def test_a_server_is_tried_and_a_broken_one_says_why(tools: Stage) -> None:
     done = tools.ok("tools", "test", "t")
     assert "t offers 10 tools" in done.out
     assert "asks first" in next(line for line in done.out.splitlines() if line.startswith("write"))
-    assert "freely: read-only" in next(line for line in done.out.splitlines() if line.startswith("add"))
-    tools.inside("tools", "add", "bad", "--", "sh", "-c", "echo no such directory: /data >&2; exit 2")
+    assert "freely: read-only" in next(
+        line for line in done.out.splitlines() if line.startswith("add")
+    )
+    tools.inside(
+        "tools", "add", "bad", "--", "sh", "-c", "echo no such directory: /data >&2; exit 2"
+    )
     tools.inside("tools", "add", "none", "--", str(SERVER.parent / "missing"))
     tools.inside("tools", "add", "dead", "http://127.0.0.1:9/mcp")
     again = "start it, or change it: conductor tools add dead URL"
@@ -250,9 +333,14 @@ def test_a_change_is_refused_in_a_pipe_unless_it_is_allowed(tools: Stage) -> Non
     assert "--allow-tools t.write" in done.err
     assert "t.write {" in tools.ok("trace", "show", "last").out
     assert "write hello" not in diary(tools)
-    assert tools.inside("ask", "?", "--tools", "t", "--allow-tools", "t.write").out == "the tool says: written\n"
+    assert (
+        tools.inside("ask", "?", "--tools", "t", "--allow-tools", "t.write").out
+        == "the tool says: written\n"
+    )
     idle = tools.inside("ask", "?", "--allow-tools", "t.write")
-    assert "--allow-tools t allows nothing, because no worker has these tools: --tools t" in idle.err
+    assert (
+        "--allow-tools t allows nothing, because no worker has these tools: --tools t" in idle.err
+    )
     assert "write hello" in diary(tools)
 
 
@@ -264,15 +352,21 @@ def test_local_only_gives_no_tools_that_may_send(tools: Stage) -> None:
 
 
 def test_a_worker_a_pool_and_a_run_name_tools(tools: Stage) -> None:
-    tools.config.write_text(tools.config.read_text() + '[pools.p]\nworkers = ["alpha"]\ntools = ["t"]\n')
+    tools.config.write_text(
+        tools.config.read_text() + '[pools.p]\nworkers = ["alpha"]\ntools = ["t"]\n'
+    )
     tools.models["alpha"] = calls("add", a=1, b=1)
     assert tools.inside("ask", "?", "--pool", "p").out == "the tool says: 2\n"
     assert "the tool says" not in tools.inside("ask", "?", "--pool", "p", "--tools", "none").out
-    planner = next(json.loads(seen.body) for seen in tools.server.requests if b"planner" in seen.body)
+    planner = next(
+        json.loads(seen.body) for seen in tools.server.requests if b"planner" in seen.body
+    )
     assert "can use tools: do sums." in planner["messages"][1]["content"]
 
 
-@pytest.mark.parametrize(("key", "said"), [("y", "the tool says: written"), ("n", "the user does not allow it")])
+@pytest.mark.parametrize(
+    ("key", "said"), [("y", "the tool says: written"), ("n", "the user does not allow it")]
+)
 def test_a_person_decides_about_a_call_on_a_terminal(tools: Stage, key: str, said: str) -> None:
     tools.models["alpha"] = calls("write", text="one\x1b[31m line")
     with terminal(tools, "ask", "?", "--tools", "t") as shown:
@@ -317,7 +411,10 @@ def test_an_image_goes_to_a_worker_that_accepts_images(tools: Stage) -> None:
     tools.config.write_text(text.replace('model = "alpha"', 'model = "alpha"\naccepts = ["image"]'))
     assert "cannot be shown to you" not in tools.inside("ask", "?", "--tools", "t").out
     assert "data:image/png;base64,iVBOR" in tools.asked("alpha")[-1].body.decode()
-    assert len([path for path in (tools.traces.parent / "attachments").glob("??/*") if path.is_file()]) == 1
+    assert (
+        len([path for path in (tools.traces.parent / "attachments").glob("??/*") if path.is_file()])
+        == 1
+    )
     tools.plan = "beta | - | Answer it."
     assert "[picture-1.png cannot be shown to you]" in tools.inside("ask", "?", "--tools", "t").out
 

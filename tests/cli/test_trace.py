@@ -1,4 +1,7 @@
-"""`conductor trace`: what is stored, shown (in a browser, too), replayed, verified, run again and removed."""
+"""`conductor trace`.
+
+What is stored, shown (in a browser, too), replayed, verified, run again and removed.
+"""
 
 from __future__ import annotations
 
@@ -30,9 +33,13 @@ def test_list_shows_runs_newest_first(stage: Stage) -> None:
     assert [[*line[1:5], line[-1]] for line in lines] == [
         ["now", "finished", "openai-compatible/planner", "alpha", "third"],
         ["now", "finished", "openai-compatible/planner", "alpha", "second"],
-    ]  # fmt: skip
+    ]
     assert done.err == "for more runs: -n 4\n"
-    assert [entry["question"] for entry in stage.inside("trace", "list", "--json").json] == ["third", "second", "first"]
+    assert [entry["question"] for entry in stage.inside("trace", "list", "--json").json] == [
+        "third",
+        "second",
+        "first",
+    ]
 
 
 def test_show_of_one_step_has_its_whole_prompt(stage: Stage) -> None:
@@ -71,7 +78,9 @@ def test_replay_pauses_as_the_run_did(stage: Stage) -> None:
     events = list(TraceStore(stage.traces).events(run))
     for speed, length in ((1.0, events[-1].at), (4.0, events[-1].at / 4), (0.0, 0.0)):
         slept: list[float] = []
-        assert replay_events(iter(events), JsonLinesOutput(Stdout(Sink())), speed, slept.append) == 0
+        assert (
+            replay_events(iter(events), JsonLinesOutput(Stdout(Sink())), speed, slept.append) == 0
+        )
         assert sum(slept) == pytest.approx(length)
 
 
@@ -88,7 +97,10 @@ def test_rm_removes_the_named_runs(stage: Stage) -> None:
     stage.ends(2, "trace", "rm", runs[0], "nobody")
     stage.ends(2, "trace", "replay", "nobody")
     assert len(list(stage.traces.iterdir())) == 3
-    assert stage.inside("trace", "rm", runs[0], runs[0][:-1], "last").out == f"removed {runs[0]}\nremoved {runs[2]}\n"
+    assert (
+        stage.inside("trace", "rm", runs[0], runs[0][:-1], "last").out
+        == f"removed {runs[0]}\nremoved {runs[2]}\n"
+    )
     assert [file.stem for file in stage.traces.iterdir()] == [runs[1]]
 
 
@@ -102,7 +114,9 @@ def test_a_trace_with_an_incomplete_last_line_is_shown_and_resumed(stage: Stage)
     assert stage.inside("ask", "--resume", "last").out == "alpha answers\n"
 
 
-@pytest.mark.parametrize("command", [["trace", "show"], ["trace", "replay"], ["ask", "--resume"], ["ask", "hi", "-c"]])
+@pytest.mark.parametrize(
+    "command", [["trace", "show"], ["trace", "replay"], ["ask", "--resume"], ["ask", "hi", "-c"]]
+)
 def test_a_foreign_file_is_named(stage: Stage, command: list[str]) -> None:
     run = "20261120-101112-abcdef"
     stage.traces.mkdir(parents=True)
@@ -117,13 +131,22 @@ def test_verify_names_the_lines_and_repair_keeps_the_rest(stage: Stage) -> None:
     path = unpack(stage.traces / f"{run}.jsonl")
     lines = path.read_bytes().splitlines(keepends=True)
     path.write_bytes(b"".join([*lines[:2], b"\0\0\n", *lines[3:]]))
-    assert stage.ends(1, "trace", "verify", run).out == f"{run}: not whole\n  line 3 was changed: it has NUL bytes\n"
+    assert (
+        stage.ends(1, "trace", "verify", run).out
+        == f"{run}: not whole\n  line 3 was changed: it has NUL bytes\n"
+    )
     assert "line 3 is incomplete or left out" in stage.inside("trace", "show").out
-    assert stage.ok("trace", "verify", "--all", "--repair").out.splitlines()[-1] == "1 run, 0 not whole"
+    assert (
+        stage.ok("trace", "verify", "--all", "--repair").out.splitlines()[-1]
+        == "1 run, 0 not whole"
+    )
     assert path.with_name(f"{run}.jsonl.damaged-1").read_bytes().count(b"\0") == 2
     assert stage.inside("trace", "verify", "--json").json[0]["whole"] is True
     assert "the trace was repaired: line 3 was set aside" in stage.inside("trace", "show").out
-    assert stage.inside("trace", "list").out.splitlines()[1].split()[2:4] == ["finished,", "damaged"]
+    assert stage.inside("trace", "list").out.splitlines()[1].split()[2:4] == [
+        "finished,",
+        "damaged",
+    ]
 
 
 def test_every_reader_of_a_damaged_trace_reads_on(stage: Stage) -> None:
@@ -135,12 +158,18 @@ def test_every_reader_of_a_damaged_trace_reads_on(stage: Stage) -> None:
     stage.inside("ask", "And pears?")
     said = f"line {place + 1} is incomplete or left out"
     for words in (
-        ["show", run], ["show", run, "--json"], ["replay", run, "--speed", "0", "--format", "jsonl"],
+        ["show", run],
+        ["show", run, "--json"],
+        ["replay", run, "--speed", "0", "--format", "jsonl"],
         ["export", run],
-    ):  # fmt: skip
+    ):
         done = stage.inside("trace", *words)
         assert (done.code, said in done.out, "alpha answers" in done.out) == (0, True, True), words
-    for words in (["ask", "--continue-from", run, "Why?"], ["ask", "--resume", run], ["trace", "rerun", run]):
+    for words in (
+        ["ask", "--continue-from", run, "Why?"],
+        ["ask", "--resume", run],
+        ["trace", "rerun", run],
+    ):
         done = stage.inside(*words)
         assert (done.code, said in done.err) == (0, True), words
 
@@ -149,21 +178,33 @@ def test_list_can_be_filtered(stage: Stage) -> None:
     one = asked(stage, "first", "alpha | - | Answer it.")
     two = asked(stage, "second", TWO)
     for options, runs in (
-        (["--worker", "beta"], [two]), (["--worker", "alpha"], [two, one]), (["--state", "failed"], []),
+        (["--worker", "beta"], [two]),
+        (["--worker", "alpha"], [two, one]),
+        (["--state", "failed"], []),
         (["--since", "1h"], [two, one]),
-        (["--since", "2999-01-01"], []), (["--state", "finished", "-n", "1"], [two]),
-    ):  # fmt: skip
-        assert [entry["run"] for entry in stage.inside("trace", "list", *options, "--json").json] == runs, options
+        (["--since", "2999-01-01"], []),
+        (["--state", "finished", "-n", "1"], [two]),
+    ):
+        assert [
+            entry["run"] for entry in stage.inside("trace", "list", *options, "--json").json
+        ] == runs, options
     assert stage.inside("trace", "list", "--state", "failed").err == "no matching runs\n"
 
 
 @pytest.mark.parametrize(
     "line",
     [
-        "list --state odd", "list --since soon", "list --since 30m", "rm", "rm last --keep 1", "rm last --dry-run",
-        "rm --older-than old", "rm --older-than 1m", "rm --keep -1",
+        "list --state odd",
+        "list --since soon",
+        "list --since 30m",
+        "rm",
+        "rm last --keep 1",
+        "rm last --dry-run",
+        "rm --older-than old",
+        "rm --older-than 1m",
+        "rm --keep -1",
     ],
-)  # fmt: skip
+)
 def test_runs_that_are_not_named_as_they_can_be_are_a_usage_error(stage: Stage, line: str) -> None:
     stage.fails(2, "trace", *line.split())
 
@@ -191,7 +232,9 @@ def test_rerun_starts_at_a_step(stage: Stage) -> None:
     one = asked(stage)
     calls = len(stage.server.requests)
     stage.models["beta"] = says("beta answers anew")
-    done = stage.inside("trace", "rerun", one, "--from", "3", "--worker", "beta", "--format", "json")
+    done = stage.inside(
+        "trace", "rerun", one, "--from", "3", "--worker", "beta", "--format", "json"
+    )
     assert (done.code, done.json["answer"]) == (0, "beta answers anew")
     assert len(stage.server.requests) == calls + 1
     assert "beta answers" in str(stage.server.requests[-1].json)
@@ -207,13 +250,18 @@ def test_a_rerun_names_the_first_run(stage: Stage) -> None:
     one = asked(stage)
     again = stage.inside("trace", "rerun", "--from", "3", "--format", "json").json
     assert again["resumed"] == one
-    assert [entry["resumed"] for entry in stage.inside("trace", "list", "--json").json] == [one, None]
+    assert [entry["resumed"] for entry in stage.inside("trace", "list", "--json").json] == [
+        one,
+        None,
+    ]
     assert "again: How many" in stage.inside("trace", "list").out
     assert f"resumes    {one}" in stage.inside("trace", "show").out
     assert f"resumes run {one}" in stage.inside("trace", "export").out
 
 
-@pytest.mark.parametrize("options", [["--from", "4"], ["--from", "0"], ["--worker", "nobody"], ["--from", "two"]])
+@pytest.mark.parametrize(
+    "options", [["--from", "4"], ["--from", "0"], ["--worker", "nobody"], ["--from", "two"]]
+)
 def test_an_invalid_rerun_calls_nobody(stage: Stage, options: list[str]) -> None:
     one = asked(stage)
     calls = len(stage.server.requests)
@@ -233,7 +281,10 @@ def test_old_runs_are_deleted_by_age_and_number(stage: Stage) -> None:
     assert (refused.code, len(list(stage.traces.iterdir()))) == (2, 4)
     assert stage.inside("trace", "rm", "--keep", "2", "--yes").out == "deleted 2 runs\n"
     assert {file.stem for file in stage.traces.iterdir()} == {*runs[2:]}
-    assert [entry["run"] for entry in stage.inside("trace", "list", "--json").json] == [runs[3], runs[2]]
+    assert [entry["run"] for entry in stage.inside("trace", "list", "--json").json] == [
+        runs[3],
+        runs[2],
+    ]
 
 
 def test_traces_can_be_shown_with_broken_settings(stage: Stage) -> None:
@@ -242,7 +293,8 @@ def test_traces_can_be_shown_with_broken_settings(stage: Stage) -> None:
     for arguments in (["list"], ["list", "many"], ["show"], ["export"]):
         done = stage.inside("trace", *arguments)
         assert (done.code, "many" in done.out) == (0, True), arguments
-    for options in (["--speed", "0"], ["--speed", "0", "--progress", "none"]):  # the quick way and the ordinary one
+    # The quick way and the ordinary one
+    for options in (["--speed", "0"], ["--speed", "0", "--progress", "none"]):
         assert stage.ok("trace", "replay", *options).out == "alpha answers\n"
 
 
@@ -264,13 +316,17 @@ def test_a_removal_of_old_runs_asks_on_a_terminal(stage: Stage) -> None:
         assert len(list(stage.traces.iterdir())) == left
 
 
-PAGE = "import pathlib, sys, urllib.request as r; pathlib.Path(sys.argv[1]).write_bytes(r.urlopen(sys.argv[2]).read())"
+PAGE = (
+    "import pathlib, sys, urllib.request as r; "
+    "pathlib.Path(sys.argv[1]).write_bytes(r.urlopen(sys.argv[2]).read())"
+)
 
 
 @pytest.fixture
 def browser(stage: Stage) -> tuple[dict[str, str], Path]:
     """Variables by which a browser is found that stores the page in the file."""
-    script, page = stage.home / "browser.py", stage.home / "page.html"
+    script = stage.home / "browser.py"
+    page = stage.home / "page.html"
     script.write_text(PAGE)
     return {"BROWSER": f"{sys.executable} {script} {page} %s"}, page
 
@@ -278,7 +334,8 @@ def browser(stage: Stage) -> tuple[dict[str, str], Path]:
 def test_a_run_is_shown_in_the_browser(stage: Stage, browser: tuple[dict[str, str], Path]) -> None:
     variables, page = browser
     stage.ok("ask", "How are you?")
-    done = stage.run("trace", "show", "--open", env=variables)  # its end waits for that of the browser
+    # Its end waits for that of the browser
+    done = stage.run("trace", "show", "--open", env=variables)
     assert (done.code, done.out, done.err) == (0, "", "")
     assert "alpha answers" in page.read_text()
 
@@ -293,10 +350,14 @@ def test_without_a_browser_the_file_is_named(stage: Stage, monkeypatch: pytest.M
     assert file.stat().st_mode & 0o077 == 0
 
 
-def test_serve_prints_the_address_of_its_page_and_opens_it(stage: Stage, browser: tuple[dict[str, str], Path]) -> None:
+def test_serve_prints_the_address_of_its_page_and_opens_it(
+    stage: Stage, browser: tuple[dict[str, str], Path]
+) -> None:
     variables, page = browser
     os.mkfifo(page)  # what reads it waits for the browser
-    with stage.start("serve", "--port", "0", "--open", env=variables, stdout=subprocess.PIPE) as server:
+    with stage.start(
+        "serve", "--port", "0", "--open", env=variables, stdout=subprocess.PIPE
+    ) as server:
         try:
             assert server.stdout is not None
             lines = [server.stdout.readline().decode() for _ in range(5)]

@@ -1,4 +1,7 @@
-"""Where nothing can be stored: a read-only home, a full disk, a file in the way. What still works, and what is said."""
+"""Where nothing can be stored: a read-only home, a full disk, a file in the way.
+
+What still works, and what is said.
+"""
 
 from __future__ import annotations
 
@@ -27,12 +30,16 @@ def blocked(stage: Stage) -> Stage:
 
 @pytest.fixture
 def read_only(stage: Stage) -> Iterator[tuple[str, ...]]:
-    """One run is stored, and the disk is read-only since; where mounting is not allowed, a prefix with this effect."""
+    """One run is stored, and the disk is read-only since.
+
+    Where mounting is not allowed, a prefix with this effect.
+    """
     place = stage.home / "state"
     place.mkdir(exist_ok=True)
     mount = ["mount", "-t", "tmpfs", "none", str(place)]
     mounted = (
-        shutil.which("mount") is not None and not subprocess.run(mount, capture_output=True, check=False).returncode
+        shutil.which("mount") is not None
+        and not subprocess.run(mount, capture_output=True, check=False).returncode
     )
     assert stage.inside("ask", "hi").code == 0
     if not mounted:
@@ -45,14 +52,19 @@ def read_only(stage: Stage) -> Iterator[tuple[str, ...]]:
 
 def test_a_question_is_answered_all_the_same(blocked: Stage) -> None:
     done = blocked.ok("ask", "hi", out="alpha answers\n")
-    assert done.err == f"conductor: note: {NOTHING_STORED}: {blocked.traces.parent}: Not a directory\n"
+    assert (
+        done.err == f"conductor: note: {NOTHING_STORED}: {blocked.traces.parent}: Not a directory\n"
+    )
 
 
 def test_json_names_the_file_of_a_trace(stage: Stage) -> None:
     data = stage.inside("ask", "hi", "--format", "json").json
     assert Path(data["trace"]) == stage.traces / f"{data['run']}.jsonl"
     assert stage.inside("trace", "show", "--json").json["trace"] == data["trace"]
-    assert stage.inside("trace", "replay", "--speed", "0", "--format", "json").json["trace"] == data["trace"]
+    assert (
+        stage.inside("trace", "replay", "--speed", "0", "--format", "json").json["trace"]
+        == data["trace"]
+    )
     assert stage.inside("ask", "hi", "--format", "json", "--no-trace").json["trace"] is None
 
 
@@ -78,7 +90,10 @@ def test_a_disk_that_is_full_at_the_start(stage: Stage) -> None:
 
 
 def test_a_read_only_disk(stage: Stage, read_only: tuple[str, ...]) -> None:
-    """New runs go on without a trace; what was stored before can be listed, shown, replayed and run again."""
+    """New runs go on without a trace.
+
+    What was stored before can be listed, shown, replayed and run again.
+    """
     asked = stage.run("ask", "hi", under=read_only)
     assert (asked.code, asked.out) == (0, "alpha answers\n")
     assert f"{NOTHING_STORED}: {stage.traces.parent}: " in asked.err
@@ -141,7 +156,11 @@ def test_python_gets_the_notice(blocked: Stage) -> None:
         started, notice, *_ = list(run)
     assert isinstance(started, conductor_cli.events.RunStarted)
     assert isinstance(notice, conductor_cli.events.Notice)
-    assert (notice.reason, run.trace.stored, run.answer) == ("trace_not_stored", False, "alpha answers")
+    assert (notice.reason, run.trace.stored, run.answer) == (
+        "trace_not_stored",
+        False,
+        "alpha answers",
+    )
     assert run.trace.notices == (notice,)
 
 
@@ -149,7 +168,11 @@ def test_an_evaluation_needs_a_place(blocked: Stage, tmp_path: Path) -> None:
     cases = tmp_path / "cases.jsonl"
     cases.write_text('{"id": "a", "question": "1 + 1?", "answer": "2"}\n')
     blocked.costs_nothing(
-        3, "eval", str(cases), "--yes", told=("the evaluation cannot be stored in", "CONDUCTOR_LLM_STATE_DIR")
+        3,
+        "eval",
+        str(cases),
+        "--yes",
+        told=("the evaluation cannot be stored in", "CONDUCTOR_LLM_STATE_DIR"),
     )
 
 
@@ -167,7 +190,9 @@ def test_what_reads_needs_no_place(blocked: Stage) -> None:
     ],
     ids=" ".join,
 )
-def test_settings_and_keys_need_a_place(stage: Stage, monkeypatch: pytest.MonkeyPatch, command: Sequence[str]) -> None:
+def test_settings_and_keys_need_a_place(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch, command: Sequence[str]
+) -> None:
     monkeypatch.setenv("CONDUCTOR_LLM_CONFIG_DIR", "/proc/nowhere")
     stage.fails(3, *command, told="/proc/nowhere")
 
@@ -176,4 +201,6 @@ def test_cards_need_a_place(stage: Stage, tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.setenv("CONDUCTOR_LLM_DATA_DIR", "/proc/nowhere")
     cases = tmp_path / "cases.jsonl"
     cases.write_text('{"id": "a", "question": "1 + 1?", "answer": "2", "tags": ["sums"]}\n')
-    stage.costs_nothing(3, "workers", "calibrate", str(cases), "--yes", told="the cards cannot be stored in")
+    stage.costs_nothing(
+        3, "workers", "calibrate", str(cases), "--yes", told="the cards cannot be stored in"
+    )

@@ -1,4 +1,7 @@
-"""Measured cards: kept by worker and set, read whatever state the file is in, and put on the workers."""
+"""Measured cards.
+
+Kept by worker and set, read whatever state the file is in, and put on the workers.
+"""
 
 from __future__ import annotations
 
@@ -11,13 +14,23 @@ from typing import Any
 import pytest
 
 from conductor_cli.config import load_settings
-from conductor_cli.config.cards import Cards, MeasuredCard, Strength, add_cards, cards_file, load_cards, worker_key
+from conductor_cli.config.cards import (
+    Cards,
+    MeasuredCard,
+    Strength,
+    add_cards,
+    cards_file,
+    load_cards,
+    worker_key,
+)
 from conductor_cli.core.errors import ConfigError
 from conductor_cli.core.pool import Card, Worker
 from conductor_cli.core.usage import Price
 from tests.tiny_gguf import make
 
-WORKER = Worker(name="alpha", kind="openai-compatible", model="m", options={"base_url": "http://127.0.0.1:1/v1"})
+WORKER = Worker(
+    name="alpha", kind="openai-compatible", model="m", options={"base_url": "http://127.0.0.1:1/v1"}
+)
 
 
 def measured(worker: Worker = WORKER, **more: Any) -> MeasuredCard:
@@ -34,7 +47,8 @@ def measured(worker: Worker = WORKER, **more: Any) -> MeasuredCard:
 def test_a_newer_measurement_takes_the_place_of_the_older(tmp_path: Path) -> None:
     """All others come back as they were kept, also that of the same worker on another set."""
     path = tmp_path / "deep" / "cards.json"
-    on_second, neighbour = measured(hash="h2", right=1), measured(replace(WORKER, name="n", model="n"))
+    on_second = measured(hash="h2", right=1)
+    neighbour = measured(replace(WORKER, name="n", model="n"))
     newer = measured(right=2)
     assert add_cards(path, [measured(), on_second, neighbour]) is None
     add_cards(path, [newer])
@@ -58,16 +72,25 @@ def test_a_worker_that_changed_has_no_card(changed: Worker) -> None:
 
 
 def test_a_worker_keeps_its_card_when_renamed_or_repriced() -> None:
-    same = replace(WORKER, name="beta", about="new", parallel=9, price=Price(input=Decimal(3), output=Decimal(3)))
+    same = replace(
+        WORKER,
+        name="beta",
+        about="new",
+        parallel=9,
+        price=Price(input=Decimal(3), output=Decimal(3)),
+    )
     same = replace(same, options={**same.options, "key_env": "MY_KEY"})
     card = Cards(measured=(measured(),)).on(same).card
-    assert card == Card(strengths={"letters": 0.75}, measured=True, source="4 cases of basics, 2026-11-21")
+    assert card == Card(
+        strengths={"letters": 0.75}, measured=True, source="4 cases of basics, 2026-11-21"
+    )
 
 
 def test_workers_that_differ_in_a_header_have_cards_of_their_own() -> None:
     """A header may choose the deployment or the route. No header's value stands in the file."""
     one, two = (
-        replace(WORKER, options={**WORKER.options, "headers": {"x-deployment": value}}) for value in ("large", "small")
+        replace(WORKER, options={**WORKER.options, "headers": {"x-deployment": value}})
+        for value in ("large", "small")
     )
     assert len({worker_key(one), worker_key(two), worker_key(WORKER)}) == 3
 
@@ -89,14 +112,18 @@ def test_a_file_is_known_by_its_bytes(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("{", "is damaged"), ("[]", "is damaged"), ('{"cards": 3}', "is damaged"),
-        ('{"cards": [{}]}', "a card: 'worker' is missing"), ('{"cards": [3]}', "a card: expected an object"),
+        ("{", "is damaged"),
+        ("[]", "is damaged"),
+        ('{"cards": 3}', "is damaged"),
+        ('{"cards": [{}]}', "a card: 'worker' is missing"),
+        ('{"cards": [3]}', "a card: expected an object"),
         ("[" * 100_000, "is damaged"),
     ],
-)  # fmt: skip
+)
 def test_a_damaged_file_is_reported_and_renamed(tmp_path: Path, text: str, said: str) -> None:
     """One that was damaged before is kept too."""
-    path, before = tmp_path / "cards.json", tmp_path / "cards.json.damaged-1"
+    path = tmp_path / "cards.json"
+    before = tmp_path / "cards.json.damaged-1"
     path.write_text(text)
     before.write_text("one")
     assert said in load_cards(path).problem
@@ -126,9 +153,15 @@ def test_a_disk_that_refuses_is_an_error_of_ours(tmp_path: Path) -> None:
 
 
 def test_the_settings_put_cards_on_the_workers(tmp_path: Path) -> None:
-    environ = {f"CONDUCTOR_LLM_{name}_DIR": str(tmp_path / name) for name in ("CONFIG", "DATA", "STATE", "CACHE")}
+    environ = {
+        f"CONDUCTOR_LLM_{name}_DIR": str(tmp_path / name)
+        for name in ("CONFIG", "DATA", "STATE", "CACHE")
+    }
     (tmp_path / "CONFIG").mkdir()
-    table = '[workers.alpha]\nkind = "openai-compatible"\nmodel = "m"\nbase_url = "http://127.0.0.1:1/v1"\n'
+    table = (
+        '[workers.alpha]\nkind = "openai-compatible"\nmodel = "m"\nbase_url = '
+        '"http://127.0.0.1:1/v1"\n'
+    )
     (tmp_path / "CONFIG" / "config.toml").write_text(table)
     before = load_settings(environ).workers[0].worker
     assert before.card == Card()
@@ -137,10 +170,19 @@ def test_the_settings_put_cards_on_the_workers(tmp_path: Path) -> None:
 
 
 def test_a_measured_card_takes_the_place_of_what_was_known_beforehand() -> None:
-    """A well-known model has a card that nobody measured here, until somebody does; a card by hand wins over both."""
+    """A well-known model has a card that nobody measured here, until somebody does.
+
+    A card by hand wins over both.
+    """
     known = Worker(name="w", kind="openai", model="gpt-5")
-    assert (Cards().on(known).card.measured, Cards().on(known).card.strengths["code"]) == (False, 0.829)
+    assert (Cards().on(known).card.measured, Cards().on(known).card.strengths["code"]) == (
+        False,
+        0.829,
+    )
     cards = Cards(measured=(measured(known),))
-    assert (cards.on(known).card.measured, dict(cards.on(known).card.strengths)) == (True, {"letters": 0.75})
+    assert (cards.on(known).card.measured, dict(cards.on(known).card.strengths)) == (
+        True,
+        {"letters": 0.75},
+    )
     own = replace(known, card=Card(strengths={"code": 0.1}))
     assert cards.on(own) == own

@@ -27,7 +27,9 @@ def tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return place
 
 
-def settings(tmp_path: Path, text: str = "", flags: dict[str, Any] | None = None, **environ: str) -> Settings:
+def settings(
+    tmp_path: Path, text: str = "", flags: dict[str, Any] | None = None, **environ: str
+) -> Settings:
     own = tmp_path / "own"
     own.mkdir(exist_ok=True)
     (own / "config.toml").write_text(text)
@@ -35,16 +37,25 @@ def settings(tmp_path: Path, text: str = "", flags: dict[str, Any] | None = None
 
 
 def test_every_file_up_to_the_top_of_the_repository_counts(tree: Path) -> None:
-    """An inner file does not lift what an outer one says; what lies above the repository is somebody else's."""
+    """An inner file does not lift what an outer one says.
+
+    What lies above the repository is somebody else's.
+    """
     for place in (tree.parent, tree, tree / "a/b"):
         (place / NAME).write_text("")
     assert [source.path for source in project_files()] == [tree / NAME, tree / "a/b" / NAME]
 
 
-def test_outside_a_repository_the_home_directory_is_the_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Below it every directory counts, it does not itself; elsewhere only the working directory does."""
+def test_outside_a_repository_the_home_directory_is_the_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Below it every directory counts, it does not itself.
+
+    Elsewhere only the working directory does.
+    """
     monkeypatch.setenv("HOME", str(tmp_path))
-    deep, other = tmp_path / "x/y", tmp_path.parent / "elsewhere/z"
+    deep = tmp_path / "x/y"
+    other = tmp_path.parent / "elsewhere/z"
     for place in (deep, other):
         place.mkdir(parents=True, exist_ok=True)
         for file in (place, place.parent, tmp_path):
@@ -79,7 +90,10 @@ def test_a_key_of_thousands_of_parts_is_refused(tree: Path) -> None:
 
 
 def test_rules_add_up_and_say_where_they_come_from(tree: Path, tmp_path: Path) -> None:
-    """Own file, project file and flags: who is allowed has to match each, who is denied is denied by any."""
+    """Own file, project file and flags.
+
+    Who is allowed has to match each, who is denied is denied by any.
+    """
     (tree / NAME).write_text('[policy]\nallow = ["tag:eu"]\ndeny = ["bob"]\nlocal_only = true\n')
     flags = {"policy.allow": ["ann", "cyd"], "policy.deny": ["cyd"]}
     found = settings(tmp_path, '[policy]\nallow = ["provider:local"]\n', flags)
@@ -88,14 +102,20 @@ def test_rules_add_up_and_say_where_they_come_from(tree: Path, tmp_path: Path) -
     assert format_value(found["policy.allow"]) == "provider:local and ann, cyd and tag:eu"
     assert found.origins["policy.deny"] == f"command line; {tree / NAME}"
     assert found.origins["policy.local_only"] == str(tree / NAME)
-    assert found.projects == ((str(tree / NAME), ("policy.allow", "policy.deny", "policy.local_only")),)
+    assert found.projects == (
+        (str(tree / NAME), ("policy.allow", "policy.deny", "policy.local_only")),
+    )
 
 
 def test_the_lower_limit_holds_whoever_sets_it(tree: Path, tmp_path: Path) -> None:
     """Also against the command line; a limit that is higher than one's own changes nothing."""
     (tree / NAME).write_text("[limits]\nsteps = 2\ncost = 0.5\nparallel = 100\ntokens_day = 9\n")
     limits = settings(tmp_path, "[limits]\nparallel = 3\n", {"limits.cost": Decimal(2)})
-    assert (limits["limits.steps"], limits["limits.cost"], limits["limits.parallel"]) == (2, Decimal("0.5"), 3)
+    assert (limits["limits.steps"], limits["limits.cost"], limits["limits.parallel"]) == (
+        2,
+        Decimal("0.5"),
+        3,
+    )
     assert limits.projects[0][1] == ("limits.steps", "limits.cost", "limits.tokens_day")
 
 
@@ -107,19 +127,29 @@ def test_the_lower_limit_holds_whoever_sets_it(tree: Path, tmp_path: Path) -> No
         ('[conductor]\nmodel = "http://evil/v1#m"', 2, "conductor.model"),
         ('[pools.mine]\nworkers = ["a"]', 1, "pools.mine"),
         ("[policy]\nlocal_only = false", 2, "policy.local_only = false"),
-        ("[policy]\nproject = true", 2, "policy.project"), ("[policy]\napprove = false", 2, "policy.approve = false"),
-        ('[traces]\nkeep = "never"', 2, "traces.keep"), ("steps = 3", 1, "steps"),
-        ("[limits]\nnonsense = 3", 2, "limits.nonsense"), ('[keys]\nopenai = "sk-1"', 2, "keys.openai"),
+        ("[policy]\nproject = true", 2, "policy.project"),
+        ("[policy]\napprove = false", 2, "policy.approve = false"),
+        ('[traces]\nkeep = "never"', 2, "traces.keep"),
+        ("steps = 3", 1, "steps"),
+        ("[limits]\nnonsense = 3", 2, "limits.nonsense"),
+        ('[keys]\nopenai = "sk-1"', 2, "keys.openai"),
     ],
-)  # fmt: skip
+)
 def test_what_would_add_or_loosen_anything_is_refused_by_name(
     tree: Path, tmp_path: Path, text: str, line: int, name: str
 ) -> None:
-    """No worker, endpoint, key, model or switch, with file, line and name; the exit code is that of settings."""
+    """No worker, endpoint, key, model or switch, with file, line and name.
+
+    The exit code is that of settings.
+    """
     (tree / NAME).write_text(text)
     with pytest.raises(ConfigError) as caught:
         settings(tmp_path)
-    said = f"{tree / NAME}, line {line}: a project file can only narrow settings, so it cannot set {name}"
+    said = (
+        f"{tree / NAME}, line {line}: a project file can only narrow settings, so it cannot "
+        "set "
+        f"{name}"
+    )
     assert caught.value.message == said
     assert caught.value.exit_code == 3
 
@@ -129,11 +159,16 @@ def test_what_would_add_or_loosen_anything_is_refused_by_name(
     [
         ("[limits]\nsteps = 0", "limits.steps is 0; expected a whole number from 1 to 5"),
         ('[policy]\ndeny = "gpt"', "policy.deny is 'gpt'; expected a list of worker names"),
-        ('[policy]\ndeny = ["vendor:x"]', "policy.deny is ['vendor:x']; expected a list of worker names"),
+        (
+            '[policy]\ndeny = ["vendor:x"]',
+            "policy.deny is ['vendor:x']; expected a list of worker names",
+        ),
         ("[policy]\nallow = [[1]]", "policy.allow is [[1]]; expected a list of worker names"),
     ],
 )
-def test_invalid_values_are_reported_with_their_line(tree: Path, tmp_path: Path, text: str, said: str) -> None:
+def test_invalid_values_are_reported_with_their_line(
+    tree: Path, tmp_path: Path, text: str, said: str
+) -> None:
     (tree / NAME).write_text(text)
     with pytest.raises(ConfigError) as caught:
         settings(tmp_path)
@@ -152,23 +187,42 @@ def test_nobody_is_a_rule_too(tmp_path: Path) -> None:
     """An empty list of who is allowed allows nobody; no list forbids nothing."""
     assert settings(tmp_path, "[policy]\nfiles_only = []").policy.files_only == ((),)
     assert settings(tmp_path).policy == Policy()
-    assert format_value(settings(tmp_path, "[policy]\nfiles_only = []")["policy.files_only"]) == "nobody"
+    assert (
+        format_value(settings(tmp_path, "[policy]\nfiles_only = []")["policy.files_only"])
+        == "nobody"
+    )
     assert format_value(()) == "no rule"
 
 
-NARROWING = [item for item in SETTINGS if item.name.startswith("limits.") or item.type in ("names", "groups", "yes-no")]
-VALUES = {"whole": st.integers(1, 9), "number": st.floats(0.1, 9), "money": st.decimals(1, 9, places=2)}
+NARROWING = [
+    item
+    for item in SETTINGS
+    if item.name.startswith("limits.") or item.type in ("names", "groups", "yes-no")
+]
+VALUES = {
+    "whole": st.integers(1, 9),
+    "number": st.floats(0.1, 9),
+    "money": st.decimals(1, 9, places=2),
+}
 NAMES = st.lists(st.sampled_from(["a", "b", "tag:c"]), max_size=2).map(tuple)
-VALUES |= {"names": NAMES, "groups": NAMES.map(lambda names: (names,)), "yes-no": st.just(value=True)}
+VALUES |= {
+    "names": NAMES,
+    "groups": NAMES.map(lambda names: (names,)),
+    "yes-no": st.just(value=True),
+}
 
 
 @given(st.data())
 def test_narrowing_never_loosens(data: st.DataObject) -> None:
-    """Whatever stood there and whatever is added: rules stay, limits do not rise; to say it twice changes nothing."""
+    """Whatever stood there and whatever is added: rules stay, limits do not rise.
+
+    To say it twice changes nothing.
+    """
     item = data.draw(st.sampled_from(NARROWING))
     old = data.draw(st.just(item.default) | VALUES[item.type])
     new = data.draw(VALUES[item.type])
-    values, origins = {item.name: old}, {item.name: "default"}
+    values = {item.name: old}
+    origins = {item.name: "default"}
     narrow(values, origins, item, new, "project")
     after: Any = values[item.name]
     match item.type:
@@ -184,12 +238,16 @@ def test_narrowing_never_loosens(data: st.DataObject) -> None:
 
 
 def test_every_setting_is_either_narrowed_or_refused(tree: Path) -> None:
-    """No setting can be set by a project file in another way: a new one is refused unless it is a rule or a limit."""
+    """No setting can be set by a project file in another way.
+
+    A new one is refused unless it is a rule or a limit.
+    """
     (tree / NAME).write_text("")
     (source,) = project_files()
     for item in SETTINGS_BY_NAME.values():
         section, key = item.name.split(".")
-        values, origins = {item.name: item.default}, {item.name: "default"}
+        values = {item.name: item.default}
+        origins = {item.name: "default"}
         written = type(source)(path=source.path, values={section: {key: item.default}})
         if item.name.startswith("limits.") or item.type in ("names", "groups"):
             continue

@@ -1,4 +1,7 @@
-"""Settings: which source wins, and that what cannot be used is told with file, line and what was expected."""
+"""Settings.
+
+Which source wins, and that what cannot be used is told with file, line and what was expected.
+"""
 
 from __future__ import annotations
 
@@ -37,12 +40,20 @@ def test_without_files_the_defaults_hold(files: dict[str, str]) -> None:
 
 
 def test_later_sources_win_over_earlier_ones(files: dict[str, str]) -> None:
-    write(files, "[limits]\nsteps = 1\nparallel = 1\nattempts = 1\nrecursion = 1\n", "settings.toml")
+    write(
+        files, "[limits]\nsteps = 1\nparallel = 1\nattempts = 1\nrecursion = 1\n", "settings.toml"
+    )
     write(files, "[limits]\nparallel = 2\nattempts = 2\nrecursion = 2\n")
     environ = files | {f"CONDUCTOR_LLM_LIMITS_{name}": "3" for name in ("ATTEMPTS", "RECURSION")}
     environ["CONDUCTOR_LLM_LIMITS_STEPS"] = ""  # says nothing
     limits = load_settings(environ, {"limits.recursion": 4, "limits.seconds": None}).limits
-    assert (limits.steps, limits.parallel, limits.attempts, limits.recursion, limits.seconds) == (1, 2, 3, 4, None)
+    assert (limits.steps, limits.parallel, limits.attempts, limits.recursion, limits.seconds) == (
+        1,
+        2,
+        3,
+        4,
+        None,
+    )
 
 
 def test_a_named_file_replaces_the_users(files: dict[str, str], tmp_path: Path) -> None:
@@ -70,14 +81,24 @@ WRONG = {
     "[limits]\nsteps = true": "line 2: limits.steps is True; expected a whole number from 1 to 5",
     "[limits]\nseconds = -1": "line 2: limits.seconds is -1; expected a number above 0",
     "[limits]\ncost = nan": "line 2: limits.cost is nan; expected US dollars, as a number above 0",
-    "[limits]\ncost_day = 0": "line 2: limits.cost_day is 0; expected US dollars, as a number above 0",
-    "[limits]\ntokens_day = nan": "line 2: limits.tokens_day is nan; expected a whole number of at least 1",
+    "[limits]\ncost_day = 0": (
+        "line 2: limits.cost_day is 0; expected US dollars, as a number above 0"
+    ),
+    "[limits]\ntokens_day = nan": (
+        "line 2: limits.tokens_day is nan; expected a whole number of at least 1"
+    ),
     "[limits]\ncalls_day = 'much'": "line 2: limits.calls_day is 'much'; expected a whole number",
     "[limits]\ncost = 'sNaN'": "line 2: limits.cost is 'sNaN'; expected US dollars",
-    "[timeouts]\nfirst_token = inf": "line 2: timeouts.first_token is inf; expected a number above 0",
+    "[timeouts]\nfirst_token = inf": (
+        "line 2: timeouts.first_token is inf; expected a number above 0"
+    ),
     f"[timeouts]\nidle = {10**400}": "line 2: timeouts.idle is 1000",
-    "[conductor]\nmode = 'turbo'": "line 2: conductor.mode is 'turbo'; expected one of mini, auto, ultra",
-    "[conductor]\ngpu_layers = 12": "line 2: conductor.gpu_layers is 12; expected auto, all or a number",
+    "[conductor]\nmode = 'turbo'": (
+        "line 2: conductor.mode is 'turbo'; expected one of mini, auto, ultra"
+    ),
+    "[conductor]\ngpu_layers = 12": (
+        "line 2: conductor.gpu_layers is 12; expected auto, all or a number"
+    ),
     "[limits]\nweight = 1": "line 2: [limits] has no key 'weight'",
     "[limit]\nsteps = 1": "line 1: unknown section 'limit'",
     "steps = 1": "line 1: unknown section 'steps'",
@@ -118,11 +139,15 @@ def test_a_wrong_variable_is_named(files: dict[str, str], name: str, value: str)
 @pytest.mark.parametrize(
     ("name", "text", "value"),
     [
-        ("limits.steps", "3", 3), ("limits.seconds", "1.5", 1.5), ("limits.cost", "0.10", Decimal("0.10")),
-        ("output.markdown", "OFF", False), ("output.markdown", "yes", True), ("conductor.gpu_layers", "12", "12"),
+        ("limits.steps", "3", 3),
+        ("limits.seconds", "1.5", 1.5),
+        ("limits.cost", "0.10", Decimal("0.10")),
+        ("output.markdown", "OFF", False),
+        ("output.markdown", "yes", True),
+        ("conductor.gpu_layers", "12", "12"),
         ("conductor.model", "a b", "a b"),
     ],
-)  # fmt: skip
+)
 def test_text_is_read_by_the_settings_type(name: str, text: str, value: Any) -> None:
     assert find_setting(name).parse(text) == value
 
@@ -142,7 +167,9 @@ def test_any_text_is_a_value_or_an_error(item: Any, text: str) -> None:
 
 anything = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
-    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.text(max_size=3), inner, max_size=2),
+    lambda inner: (
+        st.lists(inner, max_size=2) | st.dictionaries(st.text(max_size=3), inner, max_size=2)
+    ),
     max_leaves=4,
 )
 
@@ -163,19 +190,34 @@ def test_every_default_is_a_value_of_its_setting() -> None:
 
 def test_a_value_is_shown_as_it_is_written() -> None:
     assert [format_value(value) for value in (None, True, False, Decimal("0.10"), 3, "x")] == [
-        "none", "true", "false", "0.10", "3", "x",
-    ]  # fmt: skip
+        "none",
+        "true",
+        "false",
+        "0.10",
+        "3",
+        "x",
+    ]
 
 
 def test_directories_follow_the_environment(tmp_path: Path) -> None:
     """Our own variables win over the system's custom; each place stands for itself."""
-    where = app_paths({"CONDUCTOR_LLM_STATE_DIR": str(tmp_path / "s"), "CONDUCTOR_LLM_CONFIG_DIR": str(tmp_path / "c")})
+    where = app_paths(
+        {
+            "CONDUCTOR_LLM_STATE_DIR": str(tmp_path / "s"),
+            "CONDUCTOR_LLM_CONFIG_DIR": str(tmp_path / "c"),
+        }
+    )
     assert (where.traces, where.own_file) == (tmp_path / "s/traces", tmp_path / "c/settings.toml")
     assert where.cache.name == "conductor-llm"
 
 
-def test_an_unreadable_file_is_an_error(files: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It may hold limits and a policy, so it is not passed over; the hint names the variable for another directory."""
+def test_an_unreadable_file_is_an_error(
+    files: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may hold limits and a policy, so it is not passed over.
+
+    The hint names the variable for another directory.
+    """
     (tmp_path / "config.toml").mkdir()
     with pytest.raises(ConfigError, match=r"config.toml cannot be read"):
         load_settings(files)
@@ -184,30 +226,48 @@ def test_an_unreadable_file_is_an_error(files: dict[str, str], tmp_path: Path, m
         raise PermissionError(13, "Permission denied", str(path))
 
     monkeypatch.setattr("conductor_cli.config.files.open_finite", refuse)
-    with pytest.raises(ConfigError, match=r"config\.toml cannot be read: Permission denied") as caught:
+    with pytest.raises(
+        ConfigError, match=r"config\.toml cannot be read: Permission denied"
+    ) as caught:
         load_settings(files)
     assert caught.value.hint.endswith("CONDUCTOR_LLM_CONFIG_DIR=DIR")
 
 
 def test_a_mistyped_variable_is_an_error(files: dict[str, str]) -> None:
-    """Ignored, it would protect nothing and say nothing. An empty one, and other variables of ours, are no settings."""
+    """Ignored, it would protect nothing and say nothing.
+
+    An empty one, and other variables of ours, are no settings.
+    """
     name = "CONDUCTOR_LLM_POLICY_LOCALONLY"
     with pytest.raises(ConfigError, match=f"the variable {name} is no setting") as error:
         load_settings(files | {name: "1"})
     assert error.value.hint == "did you mean CONDUCTOR_LLM_POLICY_LOCAL_ONLY?"
-    load_settings(files | {name: "", "CONDUCTOR_LLM_REGISTRY": "x", "CONDUCTOR_LLM_CONFIG": "", "CONDUCTOR_MODE": "x"})
+    load_settings(
+        files
+        | {
+            name: "",
+            "CONDUCTOR_LLM_REGISTRY": "x",
+            "CONDUCTOR_LLM_CONFIG": "",
+            "CONDUCTOR_MODE": "x",
+        }
+    )
 
 
 @pytest.mark.timeout(60)  # work that grows with the square takes longer
 @pytest.mark.parametrize("begin", ["", "[", "a"])
 def test_the_line_of_a_setting_is_found_at_once(begin: str) -> None:
-    source = Source(path=Path("conductor.toml"), values={}, text=f"{begin}{' ' * 200_000}\n[ limits ]\n cost = 1\n")
+    source = Source(
+        path=Path("conductor.toml"),
+        values={},
+        text=f"{begin}{' ' * 200_000}\n[ limits ]\n cost = 1\n",
+    )
     assert source.where("limits", "cost") == "conductor.toml, line 3"
 
 
 def test_the_present_name_of_a_setting_wins_over_the_earlier_one(files: dict[str, str]) -> None:
     """Whichever stands last in the file: the order of sections says nothing."""
-    earlier, present = "[patience]\nfirst = 5", "[timeouts]\nfirst_token = 7"
+    earlier = "[patience]\nfirst = 5"
+    present = "[timeouts]\nfirst_token = 7"
     for text in (f"{earlier}\n{present}", f"{present}\n{earlier}"):
         write(files, text)
         settings = load_settings(files)
@@ -218,7 +278,9 @@ def test_the_present_name_of_a_setting_wins_over_the_earlier_one(files: dict[str
 
 def test_a_dropped_setting_is_ignored_with_a_notice(tmp_path: Path) -> None:
     (tmp_path / "config.toml").write_text("[serve]\nqueue = 3\n[breaker]\nfailures = 0\n")
-    found = load_settings({"CONDUCTOR_LLM_CONFIG_DIR": str(tmp_path), "CONDUCTOR_LLM_SERVE_GRACE": "5"})
+    found = load_settings(
+        {"CONDUCTOR_LLM_CONFIG_DIR": str(tmp_path), "CONDUCTOR_LLM_SERVE_GRACE": "5"}
+    )
     named = [name for name in DROPPED if any(name in text for text in found.dropped)]
     assert named == ["breaker.failures", "serve.queue", "serve.grace"]
     assert not set(DROPPED) & set(found.values)

@@ -1,4 +1,7 @@
-"""Named tables in the files: workers, pools and providers. What they become, and what is refused with file and line."""
+"""Named tables in the files: workers, pools and providers.
+
+What they become, and what is refused with file and line.
+"""
 
 from __future__ import annotations
 
@@ -48,7 +51,9 @@ def where(folder: Path) -> AppPaths:
 
 
 def test_a_table_becomes_a_worker(tmp_path: Path) -> None:
-    (item,) = listed(tmp_path, """
+    (item,) = listed(
+        tmp_path,
+        """
 [workers."re.viewer-2"]
 kind = "openai-compatible"
 model = "m"
@@ -59,16 +64,25 @@ headers = { x-team = "seven" }
 price = { input = "0.30", output = 1.2, cached = 0 }
 card = { strengths = { code = 0.5 }, measured = true }
 tags = ["eu", "cheap", "eu"]
-""")  # fmt: skip
+""",
+    )
     worker = item.worker
     assert worker.price == Price(input=Decimal("0.30"), output=Decimal("1.2"), cached=Decimal(0))
-    assert (worker.name, worker.parallel, worker.about, item.enabled) == ("re.viewer-2", 2, "careful", True)
+    assert (worker.name, worker.parallel, worker.about, item.enabled) == (
+        "re.viewer-2",
+        2,
+        "careful",
+        True,
+    )
     assert worker.options == {"base_url": "http://127.0.0.1:1/v1", "headers": {"x-team": "seven"}}
     assert (worker.card.strengths, worker.tags) == ({"code": 0.5}, ("eu", "cheap"))
 
 
 def test_settings_that_need_each_other_stand_together(tmp_path: Path) -> None:
-    table = '[workers.w]\nkind = "anthropic"\nthinking_budget = 2048\nmax_tokens = 4096\ntemperature = 1\n'
+    table = (
+        '[workers.w]\nkind = "anthropic"\nthinking_budget = 2048\nmax_tokens = 4096\n'
+        "temperature = 1\n"
+    )
     (item,) = listed(tmp_path, table)
     assert item.worker.options == {"thinking_budget": 2048, "max_tokens": 4096, "temperature": 1}
 
@@ -80,9 +94,15 @@ def test_a_local_worker_costs_nothing_and_takes_turns(tmp_path: Path) -> None:
 
 def test_later_files_win_key_by_key(tmp_path: Path) -> None:
     own = '[workers.a]\nkind = "openai"\nmodel = "one"\n[workers.b]\nkind = "openai"\n'
-    found = listed(tmp_path, '[workers.c]\nkind = "openai"\n[workers.a]\nmodel = "two"\nenabled = false\n', own)
+    found = listed(
+        tmp_path, '[workers.c]\nkind = "openai"\n[workers.a]\nmodel = "two"\nenabled = false\n', own
+    )
     assert [item.worker.name for item in found] == ["a", "b", "c"]
-    assert (found[0].worker.kind, found[0].worker.model, found[0].enabled) == ("openai", "two", False)
+    assert (found[0].worker.kind, found[0].worker.model, found[0].enabled) == (
+        "openai",
+        "two",
+        False,
+    )
     assert found[0].source == str(tmp_path / "config.toml")
     assert found[1].source == str(tmp_path / "settings.toml")
 
@@ -92,34 +112,72 @@ WRONG = {
     "[workers.w]\nmodel = 'x'": "line 1: worker 'w' has no kind",
     "[workers.w]\nkind = 'gpt'": "line 2: worker 'w': unknown kind 'gpt'",
     "[workers.w]\nkind = 1": "line 2: kind: expected text, found a number (1)",
-    "[workers.w]\nkind = 'openai'\nenabled = 'no'": "line 3: enabled: expected true or false, found text ('no')",
+    "[workers.w]\nkind = 'openai'\nenabled = 'no'": (
+        "line 3: enabled: expected true or false, found text ('no')"
+    ),
     "[workers.w]\nkind = 'openai'\nparallel = 0": "line 3: parallel is 0; expected at least 1",
-    "[workers.w]\nkind = 'openai'\nparallel = true": "line 3: parallel: expected a whole number, found true or false",
-    "[workers.w]\nkind = 'openai'\nprice = 3": "line 3: price: expected a table { … }, found a number (3)",
+    "[workers.w]\nkind = 'openai'\nparallel = true": (
+        "line 3: parallel: expected a whole number, found true or false"
+    ),
+    "[workers.w]\nkind = 'openai'\nprice = 3": (
+        "line 3: price: expected a table { … }, found a number (3)"
+    ),
     "[workers.w]\nkind = 'openai'\nprice = { input = 1 }": "line 3: price: 'output' is missing",
-    "[workers.w]\nkind = 'openai'\nprice = { input = 1, output = -1 }": "line 3: price: an amount must be 0 or more",
-    "[workers.w]\nkind = 'openai'\nprice = { input = nan, output = 1 }": "line 3: price.input: expected a number",
+    "[workers.w]\nkind = 'openai'\nprice = { input = 1, output = -1 }": (
+        "line 3: price: an amount must be 0 or more"
+    ),
+    "[workers.w]\nkind = 'openai'\nprice = { input = nan, output = 1 }": (
+        "line 3: price.input: expected a number"
+    ),
     "[workers.w]\nkind = 'openai'\nprice = { input = 1, output = 1, cache = 1 }": "line 3: price has no key 'cache'",
-    "[workers.w]\nkind = 'openai'\ncard = { strengths = { code = 7 } }": "line 3: card: a strength must be",
+    "[workers.w]\nkind = 'openai'\ncard = { strengths = { code = 7 } }": (
+        "line 3: card: a strength must be"
+    ),
     "[workers.w]\nkind = 'openai'\ncard = { strengths = 7 }": "line 3: card.strengths: expected",
-    "[workers.w]\nkind = 'openai'\nmax_tokens = 'x'": "line 3: worker 'w': max_tokens is 'x'; expected a whole number",
-    "[workers.w]\nkind = 'openai'\ntemperature = nan": "line 3: temperature is nan; expected at least 0",
-    "[workers.w]\nkind = 'openai'\n\nmax_token = 5": "line 4: worker 'w': the kind 'openai' has no option 'max_token'",
-    "[workers.w]\nkind = 'llama'\nbase_url = 'x'": "line 3: worker 'w': the kind 'llama' has no option 'base_url'",
-    "[workers.w]\nkind = 'openai'\napi_key = 'sk-1'": "line 3: api_key: keys do not belong in a file",
-    "[workers.w]\nkind = 'openai'\nheaders = { Authorization = 'x' }": "line 3: headers: keys do not belong in a file",
-    "[workers.w]\nkind = 'openai'\nheaders = { X-Api-Key = 'x' }": "line 3: headers: keys do not belong in a file",
-    "[workers.w]\nkind = 'openai'\nbase_url = 'https://me:pw@here/v1'": "line 3: base_url: keys do not",
-    "[workers.w]\nkind = 'openai'\nkey_env = 'sk-a1b2'": "line 3: key_env is not the name of a variable",
+    "[workers.w]\nkind = 'openai'\nmax_tokens = 'x'": (
+        "line 3: worker 'w': max_tokens is 'x'; expected a whole number"
+    ),
+    "[workers.w]\nkind = 'openai'\ntemperature = nan": (
+        "line 3: temperature is nan; expected at least 0"
+    ),
+    "[workers.w]\nkind = 'openai'\n\nmax_token = 5": (
+        "line 4: worker 'w': the kind 'openai' has no option 'max_token'"
+    ),
+    "[workers.w]\nkind = 'llama'\nbase_url = 'x'": (
+        "line 3: worker 'w': the kind 'llama' has no option 'base_url'"
+    ),
+    "[workers.w]\nkind = 'openai'\napi_key = 'sk-1'": (
+        "line 3: api_key: keys do not belong in a file"
+    ),
+    "[workers.w]\nkind = 'openai'\nheaders = { Authorization = 'x' }": (
+        "line 3: headers: keys do not belong in a file"
+    ),
+    "[workers.w]\nkind = 'openai'\nheaders = { X-Api-Key = 'x' }": (
+        "line 3: headers: keys do not belong in a file"
+    ),
+    "[workers.w]\nkind = 'openai'\nbase_url = 'https://me:pw@here/v1'": (
+        "line 3: base_url: keys do not"
+    ),
+    "[workers.w]\nkind = 'openai'\nkey_env = 'sk-a1b2'": (
+        "line 3: key_env is not the name of a variable"
+    ),
     "[workers.w]\nkind = 'self'": "line 2: worker 'w' of kind 'self'",
     "[workers.w]\nkind = 'openai'\ntags = 'eu'": "line 3: tags: expected a list, found text ('eu')",
     "[workers.w]\nkind = 'openai'\ntags = [1]": "line 3: tags[0]: expected text, found a number (1)",
     "[workers.w]\nkind = 'openai'\ntags = ['a b']": "line 3: tags: 'a b' is not a valid tag",
-    "[workers.w]\nkind = 'openai'\nreasoning_effort = 'hihg'": "line 3: worker 'w': reasoning_effort is 'hihg'",
-    "[workers.w]\nkind = 'openai'\nthinking_budget = 9": "line 3: worker 'w': the kind 'openai' has no thinking",
+    "[workers.w]\nkind = 'openai'\nreasoning_effort = 'hihg'": (
+        "line 3: worker 'w': reasoning_effort is 'hihg'"
+    ),
+    "[workers.w]\nkind = 'openai'\nthinking_budget = 9": (
+        "line 3: worker 'w': the kind 'openai' has no thinking"
+    ),
     "[workers.w]\nkind = 'gemini'\nreasoning_effort = 'low'\nthinking_budget = 9": "line 4: worker 'w': thinking",
-    "[workers.w]\nkind = 'command'\ncommand = 'cat'": "line 3: worker 'w': command is 'cat'; expected a list of texts",
-    "[workers.w]\nkind = 'command'\ncommand = ['cat', 1]": "line 3: worker 'w': command is not a list of texts",
+    "[workers.w]\nkind = 'command'\ncommand = 'cat'": (
+        "line 3: worker 'w': command is 'cat'; expected a list of texts"
+    ),
+    "[workers.w]\nkind = 'command'\ncommand = ['cat', 1]": (
+        "line 3: worker 'w': command is not a list of texts"
+    ),
     f"{CAT}temperature = 0.5": "line 4: worker 'w': the kind 'command' has no option 'temperature'",
     f"{CAT}accepts = ['image']": "line 4: accepts: a program reads text only",
     f"{CAT}seconds = 0": "line 4: worker 'w': seconds is 0",
@@ -163,7 +221,9 @@ def test_only_the_conductor_itself_is_called_so(tmp_path: Path) -> None:
 
 def test_an_error_names_the_file_that_has_the_key(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"settings.toml, line 3: max_tokens is 0"):
-        listed(tmp_path, '[workers.w]\nmodel = "x"\n', '[workers.w]\nkind = "openai"\nmax_tokens = 0\n')
+        listed(
+            tmp_path, '[workers.w]\nmodel = "x"\n', '[workers.w]\nkind = "openai"\nmax_tokens = 0\n'
+        )
 
 
 def test_a_change_is_checked_before_it_is_written(tmp_path: Path) -> None:
@@ -228,9 +288,14 @@ def test_what_is_not_text_is_not_written(tmp_path: Path) -> None:
 
 
 def test_a_change_may_take_a_setting_out(tmp_path: Path) -> None:
-    update_table(where(tmp_path), "workers", "w", {"kind": "openai", "temperature": 0.5, "model": "m"})
+    update_table(
+        where(tmp_path), "workers", "w", {"kind": "openai", "temperature": 0.5, "model": "m"}
+    )
     update_table(where(tmp_path), "workers", "w", {"temperature": None})
-    assert read_toml(tmp_path / "settings.toml").values["workers"]["w"] == {"kind": "openai", "model": "m"}
+    assert read_toml(tmp_path / "settings.toml").values["workers"]["w"] == {
+        "kind": "openai",
+        "model": "m",
+    }
 
 
 def test_a_table_becomes_a_pool(tmp_path: Path) -> None:
@@ -268,8 +333,9 @@ def test_a_pool_with_an_unknown_worker_is_reported_when_it_is_used(tmp_path: Pat
 def test_a_table_says_how_many_calls_a_provider_takes(tmp_path: Path) -> None:
     text = '[providers.openai]\nparallel = 4\n[providers."llm.example.com"]\nparallel = 1'
     assert providers_of(written(tmp_path, text)) == (
-        ConfiguredProvider(name="openai", parallel=4), ConfiguredProvider(name="llm.example.com", parallel=1),
-    )  # fmt: skip
+        ConfiguredProvider(name="openai", parallel=4),
+        ConfiguredProvider(name="llm.example.com", parallel=1),
+    )
 
 
 @pytest.mark.parametrize(
@@ -280,6 +346,18 @@ def test_a_table_says_how_many_calls_a_provider_takes(tmp_path: Path) -> None:
         (Worker(name="a", kind="llama", model="x.gguf"), ("llama", "local")),
     ],
 )
-def test_a_provider_is_named_as_a_user_would_name_it(worker: Worker, names: tuple[str, ...]) -> None:
-    known = {"openai", "OpenAI", "api.openai.com", "ollama", "local", "localhost", "127.0.0.1", "llama", "a"}
+def test_a_provider_is_named_as_a_user_would_name_it(
+    worker: Worker, names: tuple[str, ...]
+) -> None:
+    known = {
+        "openai",
+        "OpenAI",
+        "api.openai.com",
+        "ollama",
+        "local",
+        "localhost",
+        "127.0.0.1",
+        "llama",
+        "a",
+    }
     assert {name for name in known if is_at_provider(worker, name)} == set(names)

@@ -1,4 +1,7 @@
-"""Settings of a server: kept while their files stay as they are, and read again as soon as one changes."""
+"""Settings of a server.
+
+Kept while their files stay as they are, and read again as soon as one changes.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +29,10 @@ def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[WatchedSetting
     monkeypatch.setattr("conductor_cli.config.watched.SETTLED_SECONDS", 0.0)
     file = tmp_path / "own.toml"
     write(file, "[limits]\nparallel = 3\n")
-    places = {f"CONDUCTOR_LLM_{name}_DIR": str(tmp_path / name) for name in ("CONFIG", "STATE", "DATA", "CACHE")}
+    places = {
+        f"CONDUCTOR_LLM_{name}_DIR": str(tmp_path / name)
+        for name in ("CONFIG", "STATE", "DATA", "CACHE")
+    }
     return WatchedSettings(places, str(file)), file
 
 
@@ -50,7 +56,9 @@ def test_a_file_that_changes_counts_at_once(own: tuple[WatchedSettings, Path]) -
         settings.load({})
 
 
-def test_what_is_just_written_is_read_again(own: tuple[WatchedSettings, Path], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_just_written_is_read_again(
+    own: tuple[WatchedSettings, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Two changes within one tick of the file system's clock both count: nothing new is kept."""
     settings, _ = own
     monkeypatch.setattr("conductor_cli.config.watched.SETTLED_SECONDS", 60.0)

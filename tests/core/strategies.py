@@ -1,4 +1,7 @@
-"""Random values of the nouns, for property tests: every kind of event, plans that obey their rules, terms for them."""
+"""Random values of the nouns, for property tests.
+
+Every kind of event, plans that obey their rules, terms for them.
+"""
 
 from __future__ import annotations
 
@@ -19,14 +22,31 @@ from conductor_cli.core.question import File, Given, PastTurn, Question
 from conductor_cli.core.usage import Price, Usage
 
 text = st.text(max_size=20) | st.sampled_from(
-    ["", "a\nb", '"', "\u2028", "\x85", "\x1b[31m", "\ud800", "né 中", "| A | - |", "```", "\\n", "\x00"]
+    [
+        "",
+        "a\nb",
+        '"',
+        "\u2028",
+        "\x85",
+        "\x1b[31m",
+        "\ud800",
+        "né 中",
+        "| A | - |",
+        "```",
+        "\\n",
+        "\x00",
+    ]
 )
 names = st.text(st.characters(categories=["Ll", "Nd"]), min_size=1, max_size=6)
 amounts = st.integers(0, 10**12)
 seconds = st.floats(0, 1e7, allow_nan=False)
 dollars = st.decimals(0, 10**6, places=8, allow_nan=False)
 json_values: st.SearchStrategy[Any] = st.recursive(
-    st.none() | st.booleans() | st.integers(-(2**60), 2**60) | st.floats(allow_nan=False, allow_infinity=False) | text,
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**60), 2**60)
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | text,
     lambda nested: st.lists(nested, max_size=3) | st.dictionaries(text, nested, max_size=3),
     max_leaves=6,
 )
@@ -38,9 +58,16 @@ def tuples_of(items: st.SearchStrategy[Any], most: int = 3) -> st.SearchStrategy
 
 
 usages = st.builds(
-    Usage, tokens_in=amounts, tokens_out=amounts, tokens_cached=amounts, tokens_reasoning=amounts,
-    cost=st.none() | dollars, seconds=seconds, calls=amounts, unpriced=amounts,
-)  # fmt: skip
+    Usage,
+    tokens_in=amounts,
+    tokens_out=amounts,
+    tokens_cached=amounts,
+    tokens_reasoning=amounts,
+    cost=st.none() | dollars,
+    seconds=seconds,
+    calls=amounts,
+    unpriced=amounts,
+)
 failures = st.builds(Failure, kind=st.sampled_from(sorted(EXIT_CODES)), message=text, hint=text)
 messages = st.builds(Message, role=st.sampled_from(get_args(Role)), content=text)
 questions = st.builds(
@@ -55,16 +82,29 @@ questions = st.builds(
 )
 prices = st.builds(Price, input=dollars, output=dollars, cached=st.none() | dollars)
 policies = st.builds(
-    Policy, allow=tuples_of(tuples_of(names, 2), 2), deny=tuples_of(names), local_only=st.booleans(),
+    Policy,
+    allow=tuples_of(tuples_of(names, 2), 2),
+    deny=tuples_of(names),
+    local_only=st.booleans(),
     files_only=tuples_of(tuples_of(names, 2), 2),
-)  # fmt: skip
+)
 cards = st.builds(
-    Card, strengths=st.dictionaries(names, st.floats(0, 1), max_size=3), measured=st.booleans(), source=text
+    Card,
+    strengths=st.dictionaries(names, st.floats(0, 1), max_size=3),
+    measured=st.booleans(),
+    source=text,
 )
 workers = st.builds(
-    Worker, name=names, kind=text, model=text, about=text, card=cards, options=objects, parallel=st.integers(1, 9),
+    Worker,
+    name=names,
+    kind=text,
+    model=text,
+    about=text,
+    card=cards,
+    options=objects,
+    parallel=st.integers(1, 9),
     price=st.none() | prices,
-)  # fmt: skip
+)
 pools = st.lists(workers, max_size=4, unique_by=lambda worker: worker.name).map(
     lambda drawn: Pool(workers=tuple(drawn))
 )
@@ -80,21 +120,45 @@ limits = st.builds(
     calls=st.none() | amounts,
 )
 steps = st.builds(Step, worker=text, subtask=text, access=tuples_of(st.integers(0, 9)))
-any_plans = st.builds(Plan, steps=tuples_of(steps, 5), reasoning=text) | st.builds(KeepAnswer, reasoning=text)
+any_plans = st.builds(Plan, steps=tuples_of(steps, 5), reasoning=text) | st.builds(
+    KeepAnswer, reasoning=text
+)
 
-_few, _numbers = st.integers(1, 9), tuples_of(st.integers(0, 9))
+_few = st.integers(1, 9)
+_numbers = tuples_of(st.integers(0, 9))
 _step = {"at": seconds, "step": st.integers(0, 9)}
 
 BY_NAME: dict[str, st.SearchStrategy[Any]] = {
-    **_step, "attempt": _few, "turn": _few, "first": _few, "access": _numbers, "left_out": _numbers,
-    "workers": tuples_of(text), "prompt": tuples_of(messages), "usage": usages, "error": failures, "plan": any_plans,
-    "call": st.builds(ToolCall, id=text, name=text, arguments=text), "seconds": st.floats(0, 1e6),
-    "retry_in": st.none() | seconds, "substitute": st.none() | text, "last": st.booleans(), "partial": st.booleans(),
-    "question": questions, "pool": pools, "limits": limits, "policy": policies, "format": st.integers(0, 99),
-    "mode": st.sampled_from(get_args(ev.Mode)), "verdict": st.sampled_from(get_args(ev.Verdict)),
-    "finish": st.sampled_from(get_args(Finish)), **dict.fromkeys(("text", "thinking", "feedback"), text),
-}  # fmt: skip
-"""The fields of events by name; another field is a text where the event needs it, and else keeps its default."""
+    **_step,
+    "attempt": _few,
+    "turn": _few,
+    "first": _few,
+    "access": _numbers,
+    "left_out": _numbers,
+    "workers": tuples_of(text),
+    "prompt": tuples_of(messages),
+    "usage": usages,
+    "error": failures,
+    "plan": any_plans,
+    "call": st.builds(ToolCall, id=text, name=text, arguments=text),
+    "seconds": st.floats(0, 1e6),
+    "retry_in": st.none() | seconds,
+    "substitute": st.none() | text,
+    "last": st.booleans(),
+    "partial": st.booleans(),
+    "question": questions,
+    "pool": pools,
+    "limits": limits,
+    "policy": policies,
+    "format": st.integers(0, 99),
+    "mode": st.sampled_from(get_args(ev.Mode)),
+    "verdict": st.sampled_from(get_args(ev.Verdict)),
+    "finish": st.sampled_from(get_args(Finish)),
+    **dict.fromkeys(("text", "thinking", "feedback"), text),
+}
+"""The fields of events by name; another field is a text where the event needs it, and else keeps
+its default.
+"""
 
 OF_KIND: dict[type, dict[str, st.SearchStrategy[Any]]] = {
     ev.ToolReturned: {"error": st.booleans()},
@@ -123,19 +187,25 @@ events = flat | by_kind[ev.NestedEvent]
 
 
 @st.composite
-def plans_for(draw: st.DrawFn, rules: PlanRules, subtasks: st.SearchStrategy[str], first: int = 1) -> Plan:
+def plans_for(
+    draw: st.DrawFn, rules: PlanRules, subtasks: st.SearchStrategy[str], first: int = 1
+) -> Plan:
     """A plan that obeys `rules`, with steps from number `first` on."""
     made = []
     for number in range(first, first + draw(st.integers(1, rules.steps - first + 1))):
         visible = range(0 if rules.given else 1, number)
         access = tuple(item for item in visible if draw(st.booleans()))
-        made.append(Step(worker=draw(st.sampled_from(rules.workers)), subtask=draw(subtasks), access=access))
+        made.append(
+            Step(worker=draw(st.sampled_from(rules.workers)), subtask=draw(subtasks), access=access)
+        )
     return Plan(steps=tuple(made))
 
 
 @st.composite
 def terms_for_tests(draw: st.DrawFn, /, style: str = "letters", **fixed: Any) -> PlanFormatContext:
-    """Terms over 1 to 12 workers of which some may be away, 1 to 5 steps, with and without something given."""
+    """Terms over 1 to 12 workers of which some may be away, 1 to 5 steps, with and without
+    something given.
+    """
     count = draw(st.integers(1, 12))
     names = tuple(f"worker-{number}" for number in range(count))
     up = tuple(name for name in names if draw(st.integers(0, 9))) or names[:1]

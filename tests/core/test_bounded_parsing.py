@@ -1,4 +1,7 @@
-"""TOML and JSON of others: what would take too much is refused before it is parsed, and nothing else is."""
+"""TOML and JSON of others.
+
+What would take too much is refused before it is parsed, and nothing else is.
+"""
 
 from __future__ import annotations
 
@@ -7,13 +10,23 @@ import tracemalloc
 
 import pytest
 
-from conductor_cli.core.bounded_parsing import MAX_JSON_VALUES, MAX_KEY_PARTS, MAX_TOML, parse_json, parse_toml
+from conductor_cli.core.bounded_parsing import (
+    MAX_JSON_VALUES,
+    MAX_KEY_PARTS,
+    MAX_TOML,
+    parse_json,
+    parse_toml,
+)
 
 HOSTILE = {
-    "dotted": "a." * 8000 + "b=1", "quoted": '"\\"".' * 4000 + "b=1", "literal": "'x'." * 4000 + "b=1",
-    "spaced": "a . " * 4000 + "b=1", "of a table": "[" + "a." * 8000 + "b]",
-    "of an inline table": "x={" + "a." * 8000 + "b=1}", "after a text": 'x = """\n"""\n' + "a." * 8000 + "b=1",
-}  # fmt: skip
+    "dotted": "a." * 8000 + "b=1",
+    "quoted": '"\\"".' * 4000 + "b=1",
+    "literal": "'x'." * 4000 + "b=1",
+    "spaced": "a . " * 4000 + "b=1",
+    "of a table": "[" + "a." * 8000 + "b]",
+    "of an inline table": "x={" + "a." * 8000 + "b=1}",
+    "after a text": 'x = """\n"""\n' + "a." * 8000 + "b=1",
+}
 
 
 @pytest.mark.parametrize("text", HOSTILE.values(), ids=HOSTILE)
@@ -28,7 +41,10 @@ def test_a_key_of_many_parts_is_refused_without_being_read(text: str) -> None:
 
 
 def test_what_files_hold_is_read() -> None:
-    text = '\ufeffa.b."c.d".e = "1.2.3.4.5.6.7.8"\nhost = "w.x.y.example.com"\nn = 1.5\n# and so on. And on. …\n'
+    text = (
+        '\ufeffa.b."c.d".e = "1.2.3.4.5.6.7.8"\nhost = "w.x.y.example.com"\nn = 1.5\n# and so '
+        "on. And on. …\n"
+    )
     nested = {"b": {"c.d": {"e": "1.2.3.4.5.6.7.8"}}}
     assert parse_toml(text.encode()) == {"a": nested, "host": "w.x.y.example.com", "n": 1.5}
 
@@ -42,7 +58,9 @@ def test_a_large_file_and_deep_nesting_are_refused() -> None:
         parse_json("[" * 40_000)
 
 
-@pytest.mark.parametrize("text", ["[" + "[]," * 10**6, '"' * 10**6, "[" + '"",' * 10**6, "{" + '"a":1,' * 10**6])
+@pytest.mark.parametrize(
+    "text", ["[" + "[]," * 10**6, '"' * 10**6, "[" + '"",' * 10**6, "{" + '"a":1,' * 10**6]
+)
 def test_json_of_very_many_values_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match=f"more than {MAX_JSON_VALUES:,} values"):
         parse_json(text)

@@ -1,4 +1,7 @@
-"""How a run or a conversation goes on: which steps are done again, and how much of what was said goes along."""
+"""How a run or a conversation goes on.
+
+Which steps are done again, and how much of what was said goes along.
+"""
 
 from __future__ import annotations
 
@@ -17,9 +20,17 @@ from conductor_cli.state.trace_store import TraceStore
 
 @pytest.mark.parametrize(
     ("tokens", "first", "sent"),
-    [([40, 40], 0, 0), ([40, 40, 20, 20], 0, 2), ([40, 40, 20, 20, 40], 2, 2), ([10, 500], 0, 1), ([500], 0, 0)],
+    [
+        ([40, 40], 0, 0),
+        ([40, 40, 20, 20], 0, 2),
+        ([40, 40, 20, 20, 40], 2, 2),
+        ([10, 500], 0, 1),
+        ([500], 0, 0),
+    ],
 )
-def test_a_conversation_that_is_too_long_is_cut_to_half(tokens: list[int], first: int, sent: int) -> None:
+def test_a_conversation_that_is_too_long_is_cut_to_half(
+    tokens: list[int], first: int, sent: int
+) -> None:
     """The last turn goes along however long it is."""
     turns = [PastTurn(question="", answer="x" * int(count * CHARS_PER_TOKEN)) for count in tokens]
     assert first_turn_to_send(turns, first, 100) == sent
@@ -43,7 +54,12 @@ def test_from_a_step_on_everything_is_still_to_do(parallel: Trace) -> None:
     again = reset_from_step(parallel, number, "other")
     assert states(again) == ["done"] * (number - 1) + ["waiting"]
     assert isinstance(again.plan, Plan)
-    assert again.plan.steps[-1].worker == again.steps[-1].step.worker == again.steps[-1].worker == "other"
+    assert (
+        again.plan.steps[-1].worker
+        == again.steps[-1].step.worker
+        == again.steps[-1].worker
+        == "other"
+    )
     assert (again.answer, again.ended, again.steps[0]) == ("", False, parallel.steps[0])
     assert states(reset_from_step(parallel, 1)) == ["waiting"] * number
 

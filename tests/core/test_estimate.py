@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from decimal import Decimal
 
-from conductor_cli.core.estimate import OVERHEAD, PLANNING, SHORT_ANSWER, PlannerCost, estimate_plan, estimate_planning
+from conductor_cli.core.estimate import (
+    OVERHEAD,
+    PLANNING,
+    SHORT_ANSWER,
+    PlannerCost,
+    estimate_plan,
+    estimate_planning,
+)
 from conductor_cli.core.plan import Plan, Step
 from conductor_cli.core.pool import Pool, Worker
 from conductor_cli.core.profile import WorkerProfile
@@ -21,14 +28,19 @@ POOL = Pool(
 
 
 def test_the_range_spans_short_and_longest_answers() -> None:
-    found = estimate_plan(Question(text=""), Plan(steps=(Step(worker="ann", subtask=""),)), POOL, WorkerProfile())
+    found = estimate_plan(
+        Question(text=""), Plan(steps=(Step(worker="ann", subtask=""),)), POOL, WorkerProfile()
+    )
     assert found.tokens == (OVERHEAD + SHORT_ANSWER, OVERHEAD + 1000)
-    low, high = Decimal(OVERHEAD + 10 * SHORT_ANSWER) / 1_000_000, Decimal(OVERHEAD + 10_000) / 1_000_000
+    low = Decimal(OVERHEAD + 10 * SHORT_ANSWER) / 1_000_000
+    high = Decimal(OVERHEAD + 10_000) / 1_000_000
     assert (found.calls, found.cost, found.unpriced) == (1, (low, high), 0)
 
 
 def test_a_worker_without_a_price_is_counted_not_guessed() -> None:
-    plan = Plan(steps=(Step(worker="bob", subtask="x" * 70), Step(worker="self", subtask="y", access=(1,))))
+    plan = Plan(
+        steps=(Step(worker="bob", subtask="x" * 70), Step(worker="self", subtask="y", access=(1,)))
+    )
     found = estimate_plan(Question(text="q"), plan, POOL, WorkerProfile())
     assert (found.cost, found.unpriced) == ((Decimal(0), Decimal(0)), 2)
     assert found.tokens[1] > found.tokens[0] > 2 * (OVERHEAD + SHORT_ANSWER)
@@ -36,7 +48,11 @@ def test_a_worker_without_a_price_is_counted_not_guessed() -> None:
 
 def test_a_long_prompt_has_its_price() -> None:
     longer = Price(input=Decimal(2), output=Decimal(20), above=1000)
-    worker = Worker(name="dan", kind="openai", price=Price(input=Decimal(1), output=Decimal(10), longer=(longer,)))
+    worker = Worker(
+        name="dan",
+        kind="openai",
+        price=Price(input=Decimal(1), output=Decimal(10), longer=(longer,)),
+    )
     plan = Plan(steps=(Step(worker="dan", subtask="x" * 7000),))
     found = estimate_plan(Question(text=""), plan, Pool(workers=(worker,)), WorkerProfile())
     assert found.cost[0] == Decimal((2000 + OVERHEAD) * 2 + SHORT_ANSWER * 20) / 1_000_000
@@ -46,7 +62,11 @@ def test_the_conductors_own_cost_is_a_range_too() -> None:
     found = estimate_planning(PlannerCost(read=1000, price=PRICE), times=2)
     assert found.tokens == (1000 + PLANNING[0], 2 * (1000 + PLANNING[1]))
     assert found.cost == (Decimal("0.0016"), Decimal("0.008"))
-    assert (found.calls, found.unpriced, estimate_planning(PlannerCost(read=1, price=None)).unpriced) == (2, 0, 1)
+    assert (
+        found.calls,
+        found.unpriced,
+        estimate_planning(PlannerCost(read=1, price=None)).unpriced,
+    ) == (2, 0, 1)
 
 
 def test_what_a_step_reads_is_as_long_as_those_it_sees_may_write() -> None:

@@ -37,17 +37,27 @@ def test_the_kind_is_the_first_key() -> None:
 @pytest.mark.parametrize(
     ("line", "said"),
     [
-        ("", "not JSON"), ("{", "not JSON"), ("[1]", "not an event: None"), ("3", "not an event: None"),
-        ("{}", "not an event: None"), ('{"kind":"step_flew","at":1}', "not an event: 'step_flew'"),
+        ("", "not JSON"),
+        ("{", "not JSON"),
+        ("[1]", "not an event: None"),
+        ("3", "not an event: None"),
+        ("{}", "not an event: None"),
+        ('{"kind":"step_flew","at":1}', "not an event: 'step_flew'"),
         ('{"kind":["notice"],"at":1}', "not an event: \\['notice'\\]"),
         ('{"kind":"notice","text":"x"}', "Notice: 'at' is missing"),
         ('{"kind":"notice","at":NaN,"text":"x"}', "at: expected a number"),
         ('{"kind":"nested_event","at":"soon","step":1,"event":{}}', "at: expected a number"),
         ('{"kind":"nested_event","at":1,"step":1}', "not an event: None"),
-        ('{"kind":"nested_event","at":1,"step":true,"event":{"kind":"notice"}}', "step: expected a whole number"),
-        ('{"kind":"nested_event","at":1,"step":1,"event":{"kind":"notice"}}', "Notice: 'at' is missing"),
+        (
+            '{"kind":"nested_event","at":1,"step":true,"event":{"kind":"notice"}}',
+            "step: expected a whole number",
+        ),
+        (
+            '{"kind":"nested_event","at":1,"step":1,"event":{"kind":"notice"}}',
+            "Notice: 'at' is missing",
+        ),
     ],
-)  # fmt: skip
+)
 def test_a_line_that_is_not_an_event_is_refused(line: str, said: str) -> None:
     with pytest.raises(DecodeError, match=said):
         ev.from_line(line)
@@ -61,7 +71,9 @@ def test_an_endlessly_nested_line_is_refused() -> None:
 
 
 @given(events, st.data())
-def test_a_line_that_was_damaged_is_an_event_or_a_wire_error(event: ev.Event, data: st.DataObject) -> None:
+def test_a_line_that_was_damaged_is_an_event_or_a_wire_error(
+    event: ev.Event, data: st.DataObject
+) -> None:
     damaged = ev.to_json(event)
     key = data.draw(st.sampled_from(sorted(damaged)))
     damaged[key] = data.draw(json_values)
@@ -80,6 +92,11 @@ def test_a_brief_line_has_no_defaults_and_is_the_same_event() -> None:
             brief = ev.to_line(event, brief=True)
             assert ev.from_line(brief) == event
             assert len(brief) <= len(ev.to_line(event))
-            assert ('"format":3' in brief) == isinstance(event, ev.RunStarted) or '"event":{' in brief
+            assert ('"format":3' in brief) == isinstance(
+                event, ev.RunStarted
+            ) or '"event":{' in brief
     piece = ev.StepDelta(at=0.5, step=1, attempt=1, text="a")
-    assert ev.to_line(piece, brief=True) == '{"kind":"step_delta","at":0.5,"step":1,"attempt":1,"text":"a"}'
+    assert (
+        ev.to_line(piece, brief=True)
+        == '{"kind":"step_delta","at":0.5,"step":1,"attempt":1,"text":"a"}'
+    )

@@ -21,7 +21,9 @@ def used(tokens_in: int = 0, tokens_out: int = 0, price: Price | None = None) ->
     return with_cost(Usage(tokens_in=tokens_in, tokens_out=tokens_out, calls=1), price)
 
 
-def room_in(ledger: Ledger, tokens_in: int, answer: int, price: Price | None = None, **more: Any) -> Reservation:
+def room_in(
+    ledger: Ledger, tokens_in: int, answer: int, price: Price | None = None, **more: Any
+) -> Reservation:
     """The reservation of a call that fits."""
     room = ledger.reserve(tokens_in, answer, price, **more)
     assert room is not None
@@ -38,7 +40,9 @@ def test_what_does_not_fit_waits_while_others_may_leave_room() -> None:
 
 def test_where_no_room_can_come_the_limit_is_reached() -> None:
     ledger = Ledger(Limits(tokens=1000))
-    with pytest.raises(LimitReached, match="stopped: limit of 1,000 tokens, no room for another call"):
+    with pytest.raises(
+        LimitReached, match="stopped: limit of 1,000 tokens, no room for another call"
+    ):
         ledger.reserve(900, 4096, None)
     dear = Ledger(Limits(cost=Decimal("0.001"), tokens=10_000))
     with pytest.raises(LimitReached, match=r"stopped: limit of \$0.0010, no room for another call"):
@@ -65,9 +69,13 @@ def test_money_bounds_what_is_read_and_what_is_written() -> None:
 
 def test_a_reservation_holds_the_most_that_tokens_may_cost() -> None:
     price = Price(
-        input=Decimal(1), output=Decimal(10), cached=Decimal("0.1"), stored=Decimal(2), reasoning=Decimal(30),
+        input=Decimal(1),
+        output=Decimal(10),
+        cached=Decimal("0.1"),
+        stored=Decimal(2),
+        reasoning=Decimal(30),
         longer=(Price(input=Decimal(5), output=Decimal(50), above=1000),),
-    )  # fmt: skip
+    )
     ledger = Ledger(Limits(cost=Decimal(1)))
     assert room_in(ledger, 1000, 1000, price).cost == Decimal("0.032")
     assert room_in(ledger, 1001, 1000, price).cost == Decimal(5 * 1001 + 50 * 1000) / 1_000_000
@@ -87,9 +95,13 @@ def test_a_limit_suggests_an_amount_that_is_enough() -> None:
 
 
 def test_a_day_is_held_beside_the_run() -> None:
-    today = DayBudget(limits=DayLimits(cost=Decimal("0.02"), tokens=5000), cost=Decimal("0.009"), tokens=3000)
+    today = DayBudget(
+        limits=DayLimits(cost=Decimal("0.02"), tokens=5000), cost=Decimal("0.009"), tokens=3000
+    )
     assert room_in(Ledger(Limits(tokens=9000)), 1000, 4096, DEAR, today=today).answer == 1000
     with pytest.raises(LimitReached, match="today's limit of 5,000 tokens"):
         Ledger(Limits()).reserve(1900, 4096, DEAR, today=today)
     with pytest.raises(LimitReached, match=r"today's limit of \$0.02"):
-        Ledger(Limits()).reserve(100, 4096, DEAR, today=DayBudget(limits=today.limits, cost=Decimal("0.019")))
+        Ledger(Limits()).reserve(
+            100, 4096, DEAR, today=DayBudget(limits=today.limits, cost=Decimal("0.019"))
+        )

@@ -1,4 +1,7 @@
-"""What bytes are: found from their content, with the size of an image, and no word for a broken one."""
+"""What bytes are.
+
+Found from their content, with the size of an image, and no word for a broken one.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The rules of a plan: which step breaks one, which operands it must name, and in which order its steps start."""
+"""The rules of a plan.
+
+Which step breaks one, which operands it must name, and in which order its steps start.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from conductor_cli.core.errors import PlanError
-from conductor_cli.core.plan import GIVEN, Plan, PlanRules, Schedule, Step, check_plan, check_step, lost_operand
+from conductor_cli.core.plan import (
+    GIVEN,
+    Plan,
+    PlanRules,
+    Schedule,
+    Step,
+    check_plan,
+    check_step,
+    lost_operand,
+)
 from tests.core.strategies import plans_for
 
 RULES = PlanRules(workers=("ann", "bob", "cyd"))
@@ -18,11 +30,27 @@ RULES = PlanRules(workers=("ann", "bob", "cyd"))
 @pytest.mark.parametrize(
     ("step", "number", "said"),
     [
-        (Step(worker="eve", subtask="do"), 1, "step 1 names a worker that is not in the pool: 'eve'"),
+        (
+            Step(worker="eve", subtask="do"),
+            1,
+            "step 1 names a worker that is not in the pool: 'eve'",
+        ),
         (Step(worker="ann", subtask=" \n\u2028"), 2, "step 2 has an empty subtask"),
-        (Step(worker="ann", subtask="do", access=(2,)), 2, "step 2 cannot see itself or a later step: 2"),
-        (Step(worker="ann", subtask="do", access=(0,)), 2, "step 2 cannot see a step that does not exist: 0"),
-        (Step(worker="ann", subtask="do", access=(1, 1)), 2, "step 2 names a step twice in its access list"),
+        (
+            Step(worker="ann", subtask="do", access=(2,)),
+            2,
+            "step 2 cannot see itself or a later step: 2",
+        ),
+        (
+            Step(worker="ann", subtask="do", access=(0,)),
+            2,
+            "step 2 cannot see a step that does not exist: 0",
+        ),
+        (
+            Step(worker="ann", subtask="do", access=(1, 1)),
+            2,
+            "step 2 names a step twice in its access list",
+        ),
         (Step(worker="ann", subtask="do"), 6, "step 6 exceeds the limit of 5 steps"),
     ],
 )
@@ -43,15 +71,28 @@ def numbers(text: str) -> list[str]:
 
 @pytest.mark.parametrize(
     ("subtasks", "lost"),
-    [(("7 plus 3", "it minus 3"), ""), (("7 plus 3",), "3"), (("3 plus 3",), "7"), (("3 3", "7"), ""), ((), "7")],
+    [
+        (("7 plus 3", "it minus 3"), ""),
+        (("7 plus 3",), "3"),
+        (("3 plus 3",), "7"),
+        (("3 3", "7"), ""),
+        ((), "7"),
+    ],
 )
-def test_each_operand_is_named_as_often_as_in_the_question(subtasks: tuple[str, ...], lost: str) -> None:
+def test_each_operand_is_named_as_often_as_in_the_question(
+    subtasks: tuple[str, ...], lost: str
+) -> None:
     steps = [Step(worker="ann", subtask=subtask) for subtask in subtasks]
     assert lost_operand("7 plus 3 minus 3", steps, numbers) == lost
 
 
 def test_what_was_given_may_hold_an_operand() -> None:
-    assert lost_operand("7 plus 3", [Step(worker="ann", subtask="double it", access=(GIVEN,))], numbers) == ""
+    assert (
+        lost_operand(
+            "7 plus 3", [Step(worker="ann", subtask="double it", access=(GIVEN,))], numbers
+        )
+        == ""
+    )
 
 
 def test_steps_without_sources_start_at_once_in_order() -> None:
@@ -73,8 +114,15 @@ def test_a_step_that_ended_without_running_is_not_started() -> None:
     assert schedule.take_ready() == [3]
 
 
-@given(plans_for(RULES, st.just("do")), st.integers(1, 4), st.integers(1, 4), st.randoms(use_true_random=False))
-def test_every_plan_comes_to_its_end(plan: Plan, parallel: int, own: int, draw: random.Random) -> None:
+@given(
+    plans_for(RULES, st.just("do")),
+    st.integers(1, 4),
+    st.integers(1, 4),
+    st.randoms(use_true_random=False),
+)
+def test_every_plan_comes_to_its_end(
+    plan: Plan, parallel: int, own: int, draw: random.Random
+) -> None:
     check_plan(plan, RULES)
     schedule = Schedule(parallel, {"ann": own})
     for number, step in enumerate(plan.steps, start=1):

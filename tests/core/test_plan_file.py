@@ -17,19 +17,27 @@ from conductor_cli.core.pool import Limits
 from conductor_cli.core.question import File, Question
 from tests.core.strategies import json_values, limits, plans_for, questions
 
-PLAN = Plan(steps=(Step(worker="ann", subtask="Add."), Step(worker="bob", subtask="Check.", access=(1,))))
+PLAN = Plan(
+    steps=(Step(worker="ann", subtask="Add."), Step(worker="bob", subtask="Check.", access=(1,)))
+)
 
 
 def test_a_plan_survives_its_file() -> None:
     question = Question(text="2+2?", files=(File(name="a.txt", text="é"),))
-    found = parse_plan_file(format_plan_file(question, PLAN, Limits(steps=3, cost=Decimal("0.5"))), "plan.json")
+    found = parse_plan_file(
+        format_plan_file(question, PLAN, Limits(steps=3, cost=Decimal("0.5"))), "plan.json"
+    )
     assert (found.question, found.plan) == (question, PLAN)
     assert found.limits == {"limits.steps": 3, "limits.cost": Decimal("0.5")}
 
 
 def test_a_plain_question_is_a_plain_text() -> None:
     data = json.loads(format_plan_file(Question(text="2+2?"), PLAN, Limits()))
-    assert (data["question"], data["limits"], list(data)) == ("2+2?", {}, ["format", "question", "steps", "limits"])
+    assert (data["question"], data["limits"], list(data)) == (
+        "2+2?",
+        {},
+        ["format", "question", "steps", "limits"],
+    )
 
 
 @pytest.mark.parametrize(
@@ -41,7 +49,10 @@ def test_a_plain_question_is_a_plain_text() -> None:
         ('{"question": 3, "steps": []}', "question: expected an object, found a number"),
         ('{"question": "q", "steps": {}}', "steps: expected a list"),
         ('{"question": "q", "steps": [{"worker": "a"}]}', "'subtask' is missing"),
-        ('{"question": "q", "steps": [{"worker": "a", "subtask": "s", "access": ["1"]}]}', "steps[0].access[0]"),
+        (
+            '{"question": "q", "steps": [{"worker": "a", "subtask": "s", "access": ["1"]}]}',
+            "steps[0].access[0]",
+        ),
         ('{"question": "q", "steps": [], "limits": []}', "limits: expected an object"),
         ('{"question": "q", "steps": [], "limits": {"stepz": 1}}', "stepz"),
         ('{"format": 99, "question": "q", "steps": []}', "format 99"),
@@ -81,7 +92,9 @@ def damaged_plan_files(draw: st.DrawFn) -> dict[str, Any]:
 @given(plan_files())
 def test_any_plan_that_is_written_is_read_and_written_alike(written: dict[str, Any]) -> None:
     read = parse_plan_file(json.dumps(written), "plan.json")
-    kept_limits = Limits(**{name.removeprefix("limits."): value for name, value in read.limits.items()})
+    kept_limits = Limits(
+        **{name.removeprefix("limits."): value for name, value in read.limits.items()}
+    )
     assert json.loads(format_plan_file(read.question, read.plan, kept_limits)) == written
 
 

@@ -1,4 +1,7 @@
-"""Pools, limits and the rules of a policy: what is refused, whom a selector means, why nobody is left."""
+"""Pools, limits and the rules of a policy.
+
+What is refused, whom a selector means, why nobody is left.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +29,8 @@ from conductor_cli.core.pool import Limits, Pool, Worker
 from conductor_cli.core.usage import Price
 
 SELF = Worker(name="self", kind="self")
-ANN, BOB = Worker(name="ann", kind="x"), Worker(name="bob", kind="x", price=Price(input=Decimal(1), output=Decimal(1)))
+ANN = Worker(name="ann", kind="x")
+BOB = Worker(name="bob", kind="x", price=Price(input=Decimal(1), output=Decimal(1)))
 
 
 def pool(*workers: Worker) -> Pool:
@@ -91,11 +95,15 @@ def test_a_plan_may_name_workers_that_are_up() -> None:
     assert plan_rules(everybody, limits, down=(), given=True, depth_left=1) == PlanRules(
         workers=("ann", "bob", "self"), steps=2, given=True
     )
-    assert plan_rules(everybody, limits, down=["ann"], given=False, depth_left=0).workers == ("bob",)
+    assert plan_rules(everybody, limits, down=["ann"], given=False, depth_left=0).workers == (
+        "bob",
+    )
 
 
 def test_a_plan_may_name_all_workers_if_all_are_down() -> None:
-    assert plan_rules(pool(ANN, SELF), Limits(), down=["ann"], given=False, depth_left=0).workers == ("ann",)
+    assert plan_rules(
+        pool(ANN, SELF), Limits(), down=["ann"], given=False, depth_left=0
+    ).workers == ("ann",)
 
 
 GPT = Party(name="gpt", recipient="openai", kind="openai", tags=("eu", "fast"))
@@ -106,11 +114,18 @@ OWN = Party(name="own", recipient="this machine", kind="ollama", local=True)
 @pytest.mark.parametrize(
     ("selector", "party", "meant"),
     [
-        ("gpt", GPT, True), ("gpt", PROXIED, False), ("tag:eu", GPT, True), ("tag:e", GPT, False),
-        ("provider:openai", GPT, True), ("provider:OpenAI", GPT, True), ("provider:proxy.example.org", PROXIED, True),
-        ("provider:local", OWN, True), ("provider:local", GPT, False), ("provider:ollama", OWN, True),
+        ("gpt", GPT, True),
+        ("gpt", PROXIED, False),
+        ("tag:eu", GPT, True),
+        ("tag:e", GPT, False),
+        ("provider:openai", GPT, True),
+        ("provider:OpenAI", GPT, True),
+        ("provider:proxy.example.org", PROXIED, True),
+        ("provider:local", OWN, True),
+        ("provider:local", GPT, False),
+        ("provider:ollama", OWN, True),
     ],
-)  # fmt: skip
+)
 def test_a_selector_means_by_name_tag_or_provider(selector: str, party: Party, meant: bool) -> None:
     assert selector_matches(selector, party) is meant
 
@@ -123,7 +138,10 @@ def test_what_allows_is_read_narrowly_and_what_forbids_widely() -> None:
 
 def test_every_group_of_those_allowed_has_to_mean_a_worker() -> None:
     assert not Policy(allow=(("gpt", "own"), ("tag:eu",))).denial_reason(GPT)
-    assert Policy(allow=(("gpt", "own"), ("tag:eu",))).denial_reason(OWN) == "policy.allow names only tag:eu"
+    assert (
+        Policy(allow=(("gpt", "own"), ("tag:eu",))).denial_reason(OWN)
+        == "policy.allow names only tag:eu"
+    )
     assert Policy(allow=((),)).denial_reason(GPT) == "policy.allow names only nobody"
 
 
@@ -139,7 +157,11 @@ def test_a_policy_without_workers_gives_the_reason_for_each() -> None:
     assert caught.value.message == f"the policy allows no worker (ann: {local}; bob: {local})"
     assert permitted(Policy(deny=("ann",))).names == ("bob", "self")
     hidden = Party(name="cat", recipient="unknown", kind="x")
-    assert Policy(local_only=True).denial_reason(hidden).endswith("this machine, and who reads this is unknown")
+    assert (
+        Policy(local_only=True)
+        .denial_reason(hidden)
+        .endswith("this machine, and who reads this is unknown")
+    )
     assert permitted(Policy(deny=("self",))).names == ("ann", "bob")
     for count, end in ((4, r"w3: [^;]*w3 is not\)$"), (6, r"w3: .*; and 2 more\)$")):
         many = pool(*(Worker(name=f"w{number}", kind="x") for number in range(count)))
@@ -148,7 +170,9 @@ def test_a_policy_without_workers_gives_the_reason_for_each() -> None:
 
 
 def test_of_thousands_of_names_without_a_match_few_are_reported() -> None:
-    notes = check_selectors(Policy(deny=tuple(f"w{number}" for number in range(2000))), [GPT, OWN], ["openai"])
+    notes = check_selectors(
+        Policy(deny=tuple(f"w{number}" for number in range(2000))), [GPT, OWN], ["openai"]
+    )
     assert (len(notes), notes[-1]) == (6, "policy.deny: no worker matches 1,995 more of its names")
 
 
@@ -159,7 +183,10 @@ def test_selectors_without_a_match_are_reported() -> None:
         "policy.deny: no worker matches provider:vendor",
         "policy.deny: no worker matches tag:us",
     )
-    for group, said in (("gtp",), "no worker matches gtp"), ((), "it is empty, so it allows no worker"):
+    for group, said in (
+        (("gtp",), "no worker matches gtp"),
+        ((), "it is empty, so it allows no worker"),
+    ):
         with pytest.raises(PolicyError, match=said):
             check_selectors(Policy(allow=(group,)), [GPT], [])
     assert check_selectors(NO_POLICY, [], []) == ()

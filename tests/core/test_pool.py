@@ -53,17 +53,23 @@ def test_the_best_worker_has_the_best_card_else_comes_first() -> None:
 
 @given(usages, usages, usages)
 def test_usage_adds_up_in_any_order(first: Usage, second: Usage, third: Usage) -> None:
-    one, other = (first + second) + third, first + (third + second)
+    one = (first + second) + third
+    other = first + (third + second)
     assert (one.tokens_in, one.tokens_out, one.cost, one.calls, one.unpriced) == (
-        other.tokens_in, other.tokens_out, other.cost, other.calls, other.unpriced,
-    )  # fmt: skip
+        other.tokens_in,
+        other.tokens_out,
+        other.cost,
+        other.calls,
+        other.unpriced,
+    )
     assert one.seconds == pytest.approx(other.seconds)
     assert one.tokens == first.tokens + second.tokens + third.tokens
     assert first + Usage() == first
 
 
 def test_an_unknown_price_does_not_hide_a_known_one() -> None:
-    known, unknown = Usage(cost=Decimal("0.5"), calls=1), with_cost(Usage(calls=1), None)
+    known = Usage(cost=Decimal("0.5"), calls=1)
+    unknown = with_cost(Usage(calls=1), None)
     assert (known + unknown).cost == (unknown + known).cost == Decimal("0.5")
     assert (known + unknown).unpriced == 1
     assert (unknown + unknown).cost is None
@@ -72,13 +78,24 @@ def test_an_unknown_price_does_not_hide_a_known_one() -> None:
 def test_letters_go_on_after_z() -> None:
     labels = list(labels_of([str(number) for number in range(704)], "letters"))
     assert [labels[number] for number in (0, 1, 25, 26, 27, 51, 52, 701, 702, 703)] == [
-        "A", "B", "Z", "AA", "AB", "AZ", "BA", "ZZ", "AAA", "AAB",
-    ]  # fmt: skip
+        "A",
+        "B",
+        "Z",
+        "AA",
+        "AB",
+        "AZ",
+        "BA",
+        "ZZ",
+        "AAA",
+        "AAB",
+    ]
     assert len(set(labels)) == 704
 
 
 def test_a_label_may_be_an_entry_of_a_card() -> None:
     cards = {"x": {"math": 0.9, "code": 0.2}, "y": {"math": 0.95}, "z": {}}
-    workers = [Worker(name=name, kind="openai", card=Card(strengths=card)) for name, card in cards.items()]
+    workers = [
+        Worker(name=name, kind="openai", card=Card(strengths=card)) for name, card in cards.items()
+    ]
     assert labels_for(workers, "entries") == {"mathA": "x", "codeA": "x", "mathB": "y", "C": "z"}
     assert labels_for(workers, "letters") == {"A": "x", "B": "y", "C": "z"}

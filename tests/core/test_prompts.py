@@ -18,7 +18,15 @@ from conductor_cli.core.chat import Message, Request
 from conductor_cli.core.plan import Plan, PlanRules, Step
 from conductor_cli.core.plan_formats.published import PREFILL, PREFILL_AGAIN
 from conductor_cli.core.pool import RATED, Card, Pool, Worker
-from conductor_cli.core.profile import BRIEF, PROFILES, PROMPTED, PUBLISHED, Profile, SeenStep, WorkerProfile
+from conductor_cli.core.profile import (
+    BRIEF,
+    PROFILES,
+    PROMPTED,
+    PUBLISHED,
+    Profile,
+    SeenStep,
+    WorkerProfile,
+)
 from conductor_cli.core.prompts import (
     CONDUCTOR_CHARS,
     RANKED,
@@ -31,13 +39,26 @@ from conductor_cli.core.prompts import (
     worker_lines,
     worker_messages,
 )
-from conductor_cli.core.question import File, Given, PastTurn, Question, fence, question_text, shorten
+from conductor_cli.core.question import (
+    File,
+    Given,
+    PastTurn,
+    Question,
+    fence,
+    question_text,
+    shorten,
+)
 from conductor_cli.core.usage import CHARS_PER_TOKEN, Price
 from tests.core.plan_formats.reading import plan_in
 
 POOL = Pool(
     workers=(
-        Worker(name="ann", kind="x", about="sums and\nproofs", card=Card(strengths={"math": 0.9, "code": 0.25})),
+        Worker(
+            name="ann",
+            kind="x",
+            about="sums and\nproofs",
+            card=Card(strengths={"math": 0.9, "code": 0.25}),
+        ),
         Worker(name="bob", kind="x", price=Price(input=Decimal(1), output=Decimal(1))),
     )
 )
@@ -51,11 +72,20 @@ def rules_of(pool: Pool = POOL, **more: Any) -> PlanRules:
 
 
 def request(
-    question: Question = QUESTION, pool: Pool = POOL, profile: Profile = PROMPTED, mode: Any = "auto", **more: Any
+    question: Question = QUESTION,
+    pool: Pool = POOL,
+    profile: Profile = PROMPTED,
+    mode: Any = "auto",
+    **more: Any,
 ) -> Request:
-    """What the planner is asked. `more` may hold the rules of the plan, and whether a grammar holds it."""
+    """What the planner is asked.
+
+    `more` may hold the rules of the plan, and whether a grammar holds it.
+    """
     rules = more.pop("rules", rules_of(pool, given=bool(question.given)))
-    context = plan_format_context(profile, pool, rules, mode, constrained=more.pop("constrained", False))
+    context = plan_format_context(
+        profile, pool, rules, mode, constrained=more.pop("constrained", False)
+    )
     return planner_request(question, pool, profile, context, **more)
 
 
@@ -65,9 +95,12 @@ def asked(*given: Any, **more: Any) -> tuple[Message, ...]:
 
 @pytest.mark.parametrize("profile", PLAIN.values(), ids=list(PLAIN))
 @pytest.mark.parametrize("mode", ["mini", "auto", "ultra"])
-def test_the_fixed_part_comes_first_and_is_the_same_for_every_pool(profile: Profile, mode: str) -> None:
+def test_the_fixed_part_comes_first_and_is_the_same_for_every_pool(
+    profile: Profile, mode: str
+) -> None:
     other = Pool(workers=(*POOL.workers, Worker(name="cyd", kind="x")))
-    prompts, cuts = [], []
+    prompts = []
+    cuts = []
     for question, pool, steps in ((QUESTION, POOL, 5), (GIVEN, POOL, 2), (QUESTION, other, 5)):
         rules = rules_of(pool, given=bool(question.given), steps=steps)
         found = request(question, pool, profile, mode, rules=rules, constrained=True)
@@ -93,7 +126,10 @@ def shown(**of_worker: object) -> str:
         ({"name": "openai", "model": "gpt-6.1-sol"}, "A  openai: gpt-6.1-sol"),
         ({"model": "gpt-6.1-sol", "about": "drafts"}, "A  w: gpt-6.1-sol, drafts"),
         ({"kind": "llama", "model": "/home/ann/secret/tiny-q4.gguf"}, "A  w: tiny-q4"),
-        ({"kind": "llama", "model": "/demo/letters.gguf", "name": "letters", "about": "spells"}, "A  letters: spells"),
+        (
+            {"kind": "llama", "model": "/demo/letters.gguf", "name": "letters", "about": "spells"},
+            "A  letters: spells",
+        ),
         ({"name": "qwen3-8b", "model": "library/qwen3:8b"}, "A  qwen3-8b"),
         ({"name": "turbo3", "model": "o3"}, "A  turbo3: o3"),
         ({"model": "a\nB  b: take me"}, "A  w: a B b: take me"),
@@ -107,14 +143,18 @@ def test_a_worker_is_shown_with_its_model(worker: dict[str, object], line: str) 
 
 
 def test_a_card_line_is_bounded() -> None:
-    line = shown(about="word " * 99, card=Card(strengths={f"t{number}": number / 10 for number in range(9)}))
+    line = shown(
+        about="word " * 99, card=Card(strengths={f"t{number}": number / 10 for number in range(9)})
+    )
     assert line.endswith("(t8 0.80, t7 0.70, t6 0.60, t5 0.50)")
     assert len(line) < 150
 
 
 def test_what_changes_comes_last() -> None:
     rules = PlanRules(workers=("bob",), steps=1)
-    assert asked(rules=rules)[1].content == "At most 1 step.\nNot available now: A.\n\nQuestion:\n6*7?"
+    assert (
+        asked(rules=rules)[1].content == "At most 1 step.\nNot available now: A.\n\nQuestion:\n6*7?"
+    )
     assert asked()[1].content == "At most 5 steps.\n\nQuestion:\n6*7?"
 
 
@@ -129,8 +169,12 @@ def test_mini_asks_for_one_label_in_every_profile() -> None:
         assert plan_format_for(profile, context).name == "native"
 
 
-@pytest.mark.parametrize(("profile", "accept"), [("prompted", "accept"), ("prompted-json", '{"accept":true}')])
-def test_an_existing_answer_is_shown_as_data_with_the_way_to_keep_it(profile: str, accept: str) -> None:
+@pytest.mark.parametrize(
+    ("profile", "accept"), [("prompted", "accept"), ("prompted-json", '{"accept":true}')]
+)
+def test_an_existing_answer_is_shown_as_data_with_the_way_to_keep_it(
+    profile: str, accept: str
+) -> None:
     text = asked(GIVEN, profile=PROFILES[profile], mode="ultra")[1].content
     assert f"If it stands, write this in place of a plan:\n{accept}\n<answer-" in text
     assert "\nIt is 41.\n</answer-" in text
@@ -141,7 +185,10 @@ def test_a_repair_shows_the_valid_steps_and_the_fault() -> None:
     written, told = asked(standing=standing, fault="no such worker")[2:]
     assert (written.role, written.content) == ("assistant", "A | - | sum\nB | 1 | check")
     assert told.content.startswith(
-        "That is not a valid plan: no such worker. Steps 1 to 2 stand. Write only what follows, at most 3 more. "
+        "That is not a valid plan: no such worker. Steps 1 to 2 stand. Write only what "
+        "follows, "
+        "at "
+        "most 3 more. "
     )
     nothing, told = asked(fault="no plan")[2:]
     assert nothing.content == "(nothing that can be read)"
@@ -151,7 +198,9 @@ def test_a_repair_shows_the_valid_steps_and_the_fault() -> None:
 
 def test_history_and_files_are_part_of_the_question() -> None:
     question = Question(
-        text="And now?", history=(PastTurn(question="6*7?", answer="42"),), files=(File(name='a "b".txt', text="data"),)
+        text="And now?",
+        history=(PastTurn(question="6*7?", answer="42"),),
+        files=(File(name='a "b".txt', text="data"),),
     )
     text = question_text(question)
     assert text.startswith("Question:\n6*7?\n\nAnswer:\n42\n\nQuestion:\nAnd now?\n\n<file-")
@@ -209,7 +258,13 @@ def test_a_worker_gets_one_message_in_a_fixed_order() -> None:
     (message,), notice = told()
     places = [
         message.content.index(part)
-        for part in ("You are one of several", "6*7?", "\n41\n", "Step 2 (more) failed", "Your subtask: Check it.")
+        for part in (
+            "You are one of several",
+            "6*7?",
+            "\n41\n",
+            "Step 2 (more) failed",
+            "Your subtask: Check it.",
+        )
     ]
     assert places == sorted(places)
     assert 'step="1" worker="bob" subtask="the \\"sum\\""' in message.content
@@ -217,7 +272,9 @@ def test_a_worker_gets_one_message_in_a_fixed_order() -> None:
 
 
 def test_a_profile_may_write_the_whole_message() -> None:
-    terse = WorkerProfile(render=lambda question, step, seen: f"{question.text}|{seen[0].answer}|{step.subtask}")
+    terse = WorkerProfile(
+        render=lambda question, step, seen: f"{question.text}|{seen[0].answer}|{step.subtask}"
+    )
     assert told(profile=terse) == ((Message(role="user", content="6*7?|41|Check it."),), "")
     long = WorkerProfile(context=200, max_tokens=100, render=lambda *_: "x" * 1000)
     (message,), notice = told(profile=long)
@@ -251,11 +308,15 @@ def test_what_overflows_a_context_is_shortened_to_fit(
     asked_for: int, answers: list[int], context: int, own: int | None
 ) -> None:
     seen = tuple(
-        SeenStep(number=n, worker="bob", subtask="x", answer="a" * size) for n, size in enumerate(answers, start=1)
+        SeenStep(number=n, worker="bob", subtask="x", answer="a" * size)
+        for n, size in enumerate(answers, start=1)
     )
     worker = Worker(name="ann", kind="x", options={} if own is None else {"context": own})
     (message,), notice = told(
-        Question(text="q" * asked_for), seen, worker=worker, profile=WorkerProfile(context=context, max_tokens=1000)
+        Question(text="q" * asked_for),
+        seen,
+        worker=worker,
+        profile=WorkerProfile(context=context, max_tokens=1000),
     )
     size = own or context
     room = (size - min(1000, size // 2)) * CHARS_PER_TOKEN
@@ -271,15 +332,23 @@ def test_what_overflows_a_context_is_shortened_to_fit(
 def test_only_mini_has_choices() -> None:
     rules = PlanRules(workers=("bob",))
     for profile, (first, second) in ((PROMPTED, "AB"), (PUBLISHED, "01")):
-        found = [request(profile=profile, mode=mode, constrained=True).choices for mode in ("mini", "auto", "ultra")]
+        found = [
+            request(profile=profile, mode=mode, constrained=True).choices
+            for mode in ("mini", "auto", "ultra")
+        ]
         assert found == [(first, second), (), ()]
-        assert request(profile=profile, mode="mini", constrained=True, rules=rules).choices == (second,)
+        assert request(profile=profile, mode="mini", constrained=True, rules=rules).choices == (
+            second,
+        )
 
 
 LINES = st.text(st.sampled_from("ab \n<:|Question"), min_size=1, max_size=60)
 
 
-@given(st.lists(st.tuples(LINES, LINES), min_size=2, max_size=5), st.sampled_from(["mini", "auto", "ultra"]))
+@given(
+    st.lists(st.tuples(LINES, LINES), min_size=2, max_size=5),
+    st.sampled_from(["mini", "auto", "ultra"]),
+)
 def test_a_later_turn_begins_with_the_one_before(talk: list[tuple[str, str]], mode: str) -> None:
     turns = [PastTurn(question=question, answer=answer) for question, answer in talk]
     shown = [
@@ -295,12 +364,16 @@ def test_a_later_turn_begins_with_the_one_before(talk: list[tuple[str, str]], mo
 def test_the_notice_says_how_much_the_conductor_reads() -> None:
     assert planner_notice(Question(text="q" * CONDUCTOR_CHARS)) == ""
     told = planner_notice(Question(text="q" * 9999))
-    assert told.startswith(f"the planner reads {CONDUCTOR_CHARS} of 9999 characters of the question")
+    assert told.startswith(
+        f"the planner reads {CONDUCTOR_CHARS} of 9999 characters of the question"
+    )
     assert 0 <= CONDUCTOR_CHARS - asked(Question(text="q" * 9999))[1].content.count("q") < 100
 
 
 def test_a_profile_may_write_the_conductors_whole_message() -> None:
-    profile = replace(PROMPTED, bar="|", render=lambda question, pool, context: f"{question.text}{context.bar}")
+    profile = replace(
+        PROMPTED, bar="|", render=lambda question, pool, context: f"{question.text}{context.bar}"
+    )
     context = plan_format_context(profile, POOL, rules_of(), "ultra", constrained=True)
     request = planner_request(QUESTION, POOL, profile, context)
     assert request.messages == (Message(role="user", content="6*7?|"),)
@@ -321,12 +394,20 @@ def lines_of(*workers: Worker, profile: Profile = BRIEF) -> list[str]:
 
 
 def test_a_table_ranks_the_workers_for_each_skill() -> None:
-    ann, bob = worker("ann", "sums", math=0.25, code=0.7), worker("bob", math=0.9)
+    ann = worker("ann", "sums", math=0.25, code=0.7)
+    bob = worker("bob", math=0.9)
     assert lines_of(ann, bob) == [
-        "A  ann: sums", "B  bob", "", "Strengths from 0 to 100, the best worker first:", "- math B 90, A 25",
+        "A  ann: sums",
+        "B  bob",
+        "",
+        "Strengths from 0 to 100, the best worker first:",
+        "- math B 90, A 25",
         "- code A 70",
-    ]  # fmt: skip
-    assert lines_of(ann, bob, profile=PROMPTED) == ["A  ann: sums (code 0.70, math 0.25)", "B  bob (math 0.90)"]
+    ]
+    assert lines_of(ann, bob, profile=PROMPTED) == [
+        "A  ann: sums (code 0.70, math 0.25)",
+        "B  bob (math 0.90)",
+    ]
 
 
 def test_there_is_no_table_without_figures() -> None:
@@ -337,7 +418,9 @@ def test_there_is_no_table_without_figures() -> None:
 
 def test_a_table_is_bounded() -> None:
     many = {f"s{number}": number / 100 for number in range(SKILLS + 5)}
-    pool = [replace(worker(f"w{number}"), card=Card(strengths=many)) for number in range(RANKED + 3)]
+    pool = [
+        replace(worker(f"w{number}"), card=Card(strengths=many)) for number in range(RANKED + 3)
+    ]
     pool[0] = worker("w0", rare=0.9)
     rows = lines_of(*pool)[len(pool) + 2 :]
     assert len(rows) == SKILLS
@@ -352,7 +435,9 @@ def test_a_skill_is_a_few_words_on_one_line() -> None:
 
 
 NAMES = ("ann", "bob", "cyd")
-NUMBERED_POOL = Pool(workers=tuple(Worker(name=name, kind="x", card=Card(strengths={"math": 0.9})) for name in NAMES))
+NUMBERED_POOL = Pool(
+    workers=tuple(Worker(name=name, kind="x", card=Card(strengths={"math": 0.9})) for name in NAMES)
+)
 ASKED = Question(text="What is 6*7?")
 DOCS = Path(__file__).resolve().parents[2] / "docs" / "train.md"
 
@@ -363,12 +448,18 @@ def published(question: Question = ASKED, **more: Any) -> Request:
 
 
 def test_the_template_has_the_documented_parts_in_the_documented_order() -> None:
-    rows = re.findall(r"^\| (system|user|assistant) \| [^|]+ \| `(.+)` \|$", DOCS.read_text(), re.MULTILINE)
+    rows = re.findall(
+        r"^\| (system|user|assistant) \| [^|]+ \| `(.+)` \|$", DOCS.read_text(), re.MULTILINE
+    )
     assert [role for role, _ in rows] == ["system", *["user"] * 10, "assistant"]
     whole = published()
-    sent = [*((message.role, message.content) for message in whole.messages), ("assistant", whole.prefill)]
+    sent = [
+        *((message.role, message.content) for message in whole.messages),
+        ("assistant", whole.prefill),
+    ]
     assert [role for role, _ in sent] == ["system", "user", "assistant"]
-    texts, at = dict(sent), dict.fromkeys(("system", "user", "assistant"), 0)
+    texts = dict(sent)
+    at = dict.fromkeys(("system", "user", "assistant"), 0)
     for role, mark in rows:
         found = texts[role].find(mark, at[role])
         assert found >= 0, f"{role}: {mark} does not follow what comes before it"
@@ -388,7 +479,12 @@ def test_every_example_reasons_and_is_a_valid_plan_for_this_pool() -> None:
         context = plan_format_context(PUBLISHED, pool, rules_of(pool), "auto", constrained=False)
         text = planner_request(ASKED, pool, PUBLISHED, context).messages[1].content
         examples = re.findall(
-            r"Question: .+\nAssistant Response: (.+)\n(model_id = .+\nsubtasks = .+\naccess_list = .+)", text
+            (
+                r"Question: .+\nAssistant Response: (.+)\n(model_id = .+\nsubtasks = "
+                r".+\naccess_list = "
+                r".+)"
+            ),
+            text,
         )
         assert len(examples) == 2
         for reasoning, lists in examples:
@@ -399,7 +495,11 @@ def test_every_example_reasons_and_is_a_valid_plan_for_this_pool() -> None:
 def test_an_existing_answer_follows_the_template_with_the_way_to_return_it() -> None:
     again = published(replace(ASKED, given=GIVEN.given))
     text = again.messages[1].content
-    assert text.index("END OF USER QUESTION") < text.index("AVAILABLE LANGUAGE MODELS:") < text.index("It is 41.")
+    assert (
+        text.index("END OF USER QUESTION")
+        < text.index("AVAILABLE LANGUAGE MODELS:")
+        < text.index("It is 41.")
+    )
     assert text.endswith("model_id = []\nsubtasks = []\naccess_list = []")
     assert (again.prefill, published().prefill) == (PREFILL_AGAIN, PREFILL)
 

@@ -1,4 +1,7 @@
-"""Keys in text: every spelling is found, nothing else is touched, and no piece of a stream lets one through."""
+"""Keys in text.
+
+Every spelling is found, nothing else is touched, and no piece of a stream lets one through.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from conductor_cli.core import redact
-from conductor_cli.core.redact import REDACTED, SHORTEST, Secrets, StreamRedactor, encodings_of, secrets_in
+from conductor_cli.core.redact import (
+    REDACTED,
+    SHORTEST,
+    Secrets,
+    StreamRedactor,
+    encodings_of,
+    secrets_in,
+)
 from conductor_cli.models.known_secrets import KNOWN_SECRETS
 
 PLAIN = "sk-proj-Ab3_xYz0123456789"
@@ -33,7 +43,9 @@ SPELLED = {
     "in HTML": html.escape,
     "in base64": lambda key: base64.b64encode(key.encode()).decode().rstrip("="),
     "in base64 for URLs": lambda key: base64.urlsafe_b64encode(key.encode()).decode().rstrip("="),
-    "in base64 in a URL": lambda key: urllib.parse.quote(base64.b64encode(key.encode()).decode(), safe=""),
+    "in base64 in a URL": lambda key: urllib.parse.quote(
+        base64.b64encode(key.encode()).decode(), safe=""
+    ),
     "in hexadecimal": lambda key: key.encode().hex(),
     "every byte escaped": lambda key: "".join(f"%{byte:02X}" for byte in key.encode()),
 }
@@ -70,7 +82,10 @@ def test_a_short_word_is_not_a_key() -> None:
 
 def test_data_is_redacted_in_all_its_texts() -> None:
     data = {"a": [PLAIN, 1, None, True], PLAIN: {"b": (f"x{PLAIN}y",)}}
-    assert Secrets(PLAIN).redact_data(data) == {"a": [REDACTED, 1, None, True], REDACTED: {"b": [f"x{REDACTED}y"]}}
+    assert Secrets(PLAIN).redact_data(data) == {
+        "a": [REDACTED, 1, None, True],
+        REDACTED: {"b": [f"x{REDACTED}y"]},
+    }
 
 
 KIN = Secrets(PLAIN, HARD, "abcdefgh", "abcdefghijklmnop", "defghijkl", "aaaaaaaaa", "abababababab")
@@ -81,7 +96,9 @@ def streamed(secrets: Secrets, text: str, cuts: Sequence[int]) -> str:
     """`text` through a stream, cut there."""
     stream = StreamRedactor(secrets)
     places = sorted(cuts)
-    pieces = [text[start:end] for start, end in zip([0, *places], [*places, len(text)], strict=True)]
+    pieces = [
+        text[start:end] for start, end in zip([0, *places], [*places, len(text)], strict=True)
+    ]
     return "".join(stream.feed(piece) for piece in pieces) + stream.close()
 
 
@@ -105,13 +122,18 @@ def test_a_stream_of_several_keys_is_the_whole_text_redacted(data: st.DataObject
 
 
 def test_keys_that_overlap_have_one_mark() -> None:
-    keys, text = Secrets("abcdefgh", "efghijklmnop"), "(abcdefghijklmnop)"
+    keys = Secrets("abcdefgh", "efghijklmnop")
+    text = "(abcdefghijklmnop)"
     assert keys.redact(text) == streamed(keys, text, range(len(text))) == f"({REDACTED})"
 
 
 def test_a_stream_holds_back_only_what_may_become_a_key() -> None:
     stream = StreamRedactor(Secrets(PLAIN))
-    assert [stream.feed("look: sk-"), stream.feed("proj no"), stream.close()] == ["look: ", "sk-proj ", "no"]
+    assert [stream.feed("look: sk-"), stream.feed("proj no"), stream.close()] == [
+        "look: ",
+        "sk-proj ",
+        "no",
+    ]
 
 
 def test_a_key_that_is_added_twice_is_known_once() -> None:
@@ -126,20 +148,33 @@ def test_a_key_that_is_added_twice_is_known_once() -> None:
 def test_what_is_secret_among_headers_and_variables() -> None:
     token = "Zq8-Lm3_pT6rX1vB9nK4wH7"
     values = {
-        "Authorization": f"Bearer {token}", "x-session": "abcdefgh", "x-trace": "a1b2c3d4e5f6a7b8c9",
-        "accept": "application/json", "user-agent": "conductor-llm/1.0", "x-title": "my project 2026",
-        "DATABASE_URL": "postgres://me:hunter2hunter2@db.example.com/x", "HOME": "/home/somebody",
-    }  # fmt: skip
+        "Authorization": f"Bearer {token}",
+        "x-session": "abcdefgh",
+        "x-trace": "a1b2c3d4e5f6a7b8c9",
+        "accept": "application/json",
+        "user-agent": "conductor-llm/1.0",
+        "x-title": "my project 2026",
+        "DATABASE_URL": "postgres://me:hunter2hunter2@db.example.com/x",
+        "HOME": "/home/somebody",
+    }
     assert secrets_in(values) == [
-        f"Bearer {token}", token, "abcdefgh", "abcdefgh", "a1b2c3d4e5f6a7b8c9", "a1b2c3d4e5f6a7b8c9", "hunter2hunter2",
-    ]  # fmt: skip
+        f"Bearer {token}",
+        token,
+        "abcdefgh",
+        "abcdefgh",
+        "a1b2c3d4e5f6a7b8c9",
+        "a1b2c3d4e5f6a7b8c9",
+        "hunter2hunter2",
+    ]
 
 
 LONG_KEYS = {
-    "openai": "sk-proj-Ab3dEf7hIj2LmN9pQrS5tUvW1xYz4BcD8eFgH6iJkL0mN", "canary": "HDR-CANARY-1a2b3c4d5e6f",
-    "hex": "9f86d081884c7d659a2feaa0c55ad015", "uuid": "3f2504e0-4f89-41d3-9a0c-0305e82c3301",
+    "openai": "sk-proj-Ab3dEf7hIj2LmN9pQrS5tUvW1xYz4BcD8eFgH6iJkL0mN",
+    "canary": "HDR-CANARY-1a2b3c4d5e6f",
+    "hex": "9f86d081884c7d659a2feaa0c55ad015",
+    "uuid": "3f2504e0-4f89-41d3-9a0c-0305e82c3301",
     "google": "AIzaSyD3x4mP1eK3yTh4t1sN0tR34lAtA11xyz",
-}  # fmt: skip
+}
 
 
 def encoded(data: bytes) -> str:
@@ -147,12 +182,20 @@ def encoded(data: bytes) -> str:
 
 
 COPIES: dict[str, Callable[[str], str]] = {
-    "without its first character": lambda key: key[1:], "without its last character": lambda key: key[:-1],
-    "without three at each end": lambda key: key[3:-3], "in large letters": str.upper, "in small letters": str.lower,
-    "with its case changed": str.swapcase, "reversed": lambda key: key[::-1],
-    "reversed and cut": lambda key: key[::-1][2:-2], "with dashes": "-".join, "with spaces": " ".join,
-    "with zero-width spaces": "\u200b".join, "with a line break inside": lambda key: f"{key[:9]}\n        {key[9:]}",
-    "one letter a line": "\n".join, "in base32": lambda key: base64.b32encode(key.encode()).decode(),
+    "without its first character": lambda key: key[1:],
+    "without its last character": lambda key: key[:-1],
+    "without three at each end": lambda key: key[3:-3],
+    "in large letters": str.upper,
+    "in small letters": str.lower,
+    "with its case changed": str.swapcase,
+    "reversed": lambda key: key[::-1],
+    "reversed and cut": lambda key: key[::-1][2:-2],
+    "with dashes": "-".join,
+    "with spaces": " ".join,
+    "with zero-width spaces": "\u200b".join,
+    "with a line break inside": lambda key: f"{key[:9]}\n        {key[9:]}",
+    "one letter a line": "\n".join,
+    "in base32": lambda key: base64.b32encode(key.encode()).decode(),
     "in base32, in small letters": lambda key: base64.b32encode(key.encode()).decode().lower(),
     "cut, in base64": lambda key: encoded(key[1:-1].encode()),
     "after another text, in base64": lambda key: encoded(f"user:{key[:-1]}".encode()),
@@ -160,7 +203,7 @@ COPIES: dict[str, Callable[[str], str]] = {
     "in hexadecimal with spaces": lambda key: key.encode().hex(" "),
     "after another text, in base32": lambda key: base64.b32encode(f"ab{key}".encode()).decode(),
     "reversed, in base64": lambda key: encoded(key.encode())[::-1],
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("copy", COPIES.values(), ids=COPIES)
@@ -169,7 +212,9 @@ def test_a_near_copy_is_found(key: str, copy: Callable[[str], str]) -> None:
     text = f"The key is {copy(key)}, keep it."
     shown = Secrets(key).redact(text)
     assert REDACTED in shown
-    kept = "".join(letter for letter in shown.replace(REDACTED, "|") if letter.isalnum() or letter == "|")
+    kept = "".join(
+        letter for letter in shown.replace(REDACTED, "|") if letter.isalnum() or letter == "|"
+    )
     before, *_, after = kept.split("|")
     assert len(before) - len("Thekeyis") <= 11
     assert len(after) - len("keepit") <= 11
@@ -179,14 +224,21 @@ def test_a_near_copy_is_found(key: str, copy: Callable[[str], str]) -> None:
 @pytest.mark.parametrize("dots", ["...", "…", "****", "•••", "[...]"])
 def test_an_elision_that_shows_half_of_a_key_is_found(key: str, dots: str) -> None:
     most = len(key) * 2 // 5
-    assert Secrets(key).redact(f"bad key {key[:most]}{dots}{key[-most:]}!") == f"bad key {REDACTED}!"
+    assert (
+        Secrets(key).redact(f"bad key {key[:most]}{dots}{key[-most:]}!") == f"bad key {REDACTED}!"
+    )
     little = f"bad key {key[:4]}{dots}{key[-4:]}!"
     assert Secrets(key).redact(little) == little
 
 
 @pytest.mark.parametrize(
     "secret",
-    ["my-project-2026-service-account", "correct horse battery staple", "EXAMPLE-COMPANY-TEAM-TOKEN", "a" * 40],
+    [
+        "my-project-2026-service-account",
+        "correct horse battery staple",
+        "EXAMPLE-COMPANY-TEAM-TOKEN",
+        "a" * 40,
+    ],
 )
 def test_a_secret_of_words_is_found_as_it_is_only(secret: str) -> None:
     assert not redact.looks_random(secret)
@@ -198,7 +250,9 @@ def test_a_secret_of_words_is_found_as_it_is_only(secret: str) -> None:
 def test_nothing_of_the_project_itself_is_taken_for_a_key() -> None:
     rng = random.Random(7)
     letters = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789"
-    keys = Secrets(*("sk-proj-" + "".join(rng.choices(letters, k=48)) for _ in range(5)), *LONG_KEYS.values())
+    keys = Secrets(
+        *("sk-proj-" + "".join(rng.choices(letters, k=48)) for _ in range(5)), *LONG_KEYS.values()
+    )
     root = Path(__file__).parents[2]
     for path in [*sorted((root / "docs").glob("*.md")), root / "requirements.lock"]:
         text = path.read_text(encoding="utf-8")[:100_000]
@@ -206,14 +260,19 @@ def test_nothing_of_the_project_itself_is_taken_for_a_key() -> None:
 
 
 @given(
-    key=st.sampled_from(list(LONG_KEYS.values())), copy=st.sampled_from(list(COPIES.values())),
-    before=st.text(max_size=8), behind=st.text(max_size=8), cuts=st.lists(st.integers(0, 200), max_size=8),
-)  # fmt: skip
+    key=st.sampled_from(list(LONG_KEYS.values())),
+    copy=st.sampled_from(list(COPIES.values())),
+    before=st.text(max_size=8),
+    behind=st.text(max_size=8),
+    cuts=st.lists(st.integers(0, 200), max_size=8),
+)
 def test_a_stream_redacts_near_copies_wherever_it_is_cut(
     key: str, copy: Callable[[str], str], before: str, behind: str, cuts: list[int]
 ) -> None:
     text = f"{before}{copy(key)}{behind}"
-    assert streamed(Secrets(key), text, [min(cut, len(text)) for cut in cuts]) == Secrets(key).redact(text)
+    assert streamed(Secrets(key), text, [min(cut, len(text)) for cut in cuts]) == Secrets(
+        key
+    ).redact(text)
 
 
 def test_a_stream_holds_back_a_few_letters_at_most() -> None:

@@ -1,4 +1,7 @@
-"""Values to JSON and back: what is dumped loads as it was, and a wrong value is named with its place."""
+"""Values to JSON and back.
+
+What is dumped loads as it was, and a wrong value is named with its place.
+"""
 
 from __future__ import annotations
 
@@ -49,7 +52,10 @@ def test_unknown_keys_are_ignored_and_missing_ones_take_their_default() -> None:
         ({"whole": "3"}, "whole: expected a whole number, found text ('3')"),
         ({"whole": True}, "whole: expected a whole number, found true or false (True)"),
         ({"whole": 1, "number": "x"}, "number: expected a number, found text ('x')"),
-        ({"whole": 1, "number": 10**400}, f"number: expected a number, found a number ({str(10**400)[:40]})"),
+        (
+            {"whole": 1, "number": 10**400},
+            f"number: expected a number, found a number ({str(10**400)[:40]})",
+        ),
         ({"whole": 1, "number": float("inf")}, "number: expected a number, found a number (inf)"),
         ({"whole": 1, "flag": 1}, "flag: expected true or false, found a number (1)"),
         ({"whole": 1, "money": "much"}, "money: expected a number, found text ('much')"),

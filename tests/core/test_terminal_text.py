@@ -27,25 +27,54 @@ from conductor_cli.core.terminal_text import (
 )
 
 PIECES = st.sampled_from(
-    ["\x1b", "\x1b[", "31m", "\x1b]8;;http://a", "\x1b\\", "\x07", "\x9b", "2J", "\r", "\n", "\x00", "\x9d", "a", " ",
-     "é", "\u202e", "\u2028", "\ud83d", "\x1bP", "\x85", ";", "\\"]
-)  # fmt: skip
+    [
+        "\x1b",
+        "\x1b[",
+        "31m",
+        "\x1b]8;;http://a",
+        "\x1b\\",
+        "\x07",
+        "\x9b",
+        "2J",
+        "\r",
+        "\n",
+        "\x00",
+        "\x9d",
+        "a",
+        " ",
+        "é",
+        "\u202e",
+        "\u2028",
+        "\ud83d",
+        "\x1bP",
+        "\x85",
+        ";",
+        "\\",
+    ]
+)
 NASTY = st.lists(PIECES | st.characters(), max_size=30)
 
 
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("plain text, é, 漢, 👩‍👩‍👧", "plain text, é, 漢, 👩‍👩‍👧"), ("two\nlines\tand a tab", "two\nlines\tand a tab"),
-        ("\x1b[31mred\x1b[0m", "red"), ("\x1b[2J\x1b[H\x1b[?25lgone", "gone"), ("\x9b31mred", "red"),
-        ("\x1b]0;title\x07text", "text"), ("\x1b]8;;http://evil\x1b\\link\x1b]8;;\x1b\\", "link"),
-        ("\x1b]52;c;ZXZpbA==\x07clipboard", "clipboard"), ("\x1bP$q\x1b\\dcs", "dcs"),
+        ("plain text, é, 漢, 👩‍👩‍👧", "plain text, é, 漢, 👩‍👩‍👧"),
+        ("two\nlines\tand a tab", "two\nlines\tand a tab"),
+        ("\x1b[31mred\x1b[0m", "red"),
+        ("\x1b[2J\x1b[H\x1b[?25lgone", "gone"),
+        ("\x9b31mred", "red"),
+        ("\x1b]0;title\x07text", "text"),
+        ("\x1b]8;;http://evil\x1b\\link\x1b]8;;\x1b\\", "link"),
+        ("\x1b]52;c;ZXZpbA==\x07clipboard", "clipboard"),
+        ("\x1bP$q\x1b\\dcs", "dcs"),
         ("\x1b(0charset \x1bc reset", "charset  reset"),
         ("\x1b]no end\nthe next line stays", "no end\nthe next line stays"),
-        ("nul\x00 bell\x07 back\x08 del\x7f", "nul bell back del"), ("over\rwritten\r\nline", "over\nwritten\nline"),
-        ("abc\u202efed\u2069", "abcfed"), ("half \ud83d a pair", "half \ufffd a pair"),
+        ("nul\x00 bell\x07 back\x08 del\x7f", "nul bell back del"),
+        ("over\rwritten\r\nline", "over\nwritten\nline"),
+        ("abc\u202efed\u2069", "abcfed"),
+        ("half \ud83d a pair", "half \ufffd a pair"),
     ],
-)  # fmt: skip
+)
 def test_clean(text: str, expected: str) -> None:
     """Sequences and controls go, line ends become newlines, everything printable stays."""
     assert sanitize(text) == expected
@@ -96,7 +125,10 @@ def test_json_says_the_same(pieces: list[str]) -> None:
         ("a\u202eb\u2069c", "a⟨U+202E⟩b⟨U+2069⟩c"),
         ("left\u200e right\u200f arabic\u061c", "left⟨U+200E⟩ right⟨U+200F⟩ arabic⟨U+061C⟩"),
         ("ok\U000e0069\U000e0067", "ok⟨U+E0069⟩⟨U+E0067⟩"),
-        ("ok" + "\U000e0041" * 60, "ok⟨U+E0041⟩⟨U+E0041⟩⟨U+E0041⟩⟨and 57 more that cannot be seen⟩"),
+        (
+            "ok" + "\U000e0041" * 60,
+            "ok⟨U+E0041⟩⟨U+E0041⟩⟨U+E0041⟩⟨and 57 more that cannot be seen⟩",
+        ),
         ("filler \u3164 and soft\u00adhyphen", "filler ⟨U+3164⟩ and soft⟨U+00AD⟩hyphen"),
         ("👩\u200d👧 and \u0645\u06cc\u200c\u062e", "👩\u200d👧 and \u0645\u06cc\u200c\u062e"),
         ("plain, é, 漢", "plain, é, 漢"),
@@ -107,7 +139,9 @@ def test_what_nobody_can_see_is_named(text: str, expected: str) -> None:
     assert reveal(expected) == expected
 
 
-@pytest.mark.parametrize("text", ["", " \n\t", "\u200b\u200d", "\U000e0041\ufeff", "\u3164", "\u2800", "\u202e \u2069"])
+@pytest.mark.parametrize(
+    "text", ["", " \n\t", "\u200b\u200d", "\U000e0041\ufeff", "\u3164", "\u2800", "\u202e \u2069"]
+)
 def test_text_without_anything_to_see_is_blank(text: str) -> None:
     assert is_blank(text)
     assert not is_blank(f"{text}a")
@@ -130,8 +164,16 @@ def test_escapes_in_a_plan_file_change_no_value(pieces: list[str]) -> None:
     assert not set(line) & set("\u200b\u200e\u202e\u2066\U000e0041")
 
 
-COLUMNS = (Column("NAME"), Column("SIZE", right=True, drop=1), Column("SOURCE", drop=2), Column("TITLE", shrink=10))
-ROWS = [["alpha", "12", "somewhere", "a long title that has to give way"], ["b", "3,456", "", "short"]]
+COLUMNS = (
+    Column("NAME"),
+    Column("SIZE", right=True, drop=1),
+    Column("SOURCE", drop=2),
+    Column("TITLE", shrink=10),
+)
+ROWS = [
+    ["alpha", "12", "somewhere", "a long title that has to give way"],
+    ["b", "3,456", "", "short"],
+]
 
 
 def test_all_columns_without_a_limit() -> None:
@@ -145,15 +187,20 @@ def test_all_columns_without_a_limit() -> None:
 def test_the_widest_column_is_cropped_before_a_column_is_dropped() -> None:
     assert render_table(COLUMNS, ROWS, 40)[1] == "alpha     12  somewhere  a long title t…"
     assert render_table(COLUMNS, ROWS, 33) == [
-        "NAME    SIZE  TITLE", "alpha     12  a long title that …", "b      3,456  short", "not shown here: SOURCE",
-    ]  # fmt: skip
+        "NAME    SIZE  TITLE",
+        "alpha     12  a long title that …",
+        "b      3,456  short",
+        "not shown here: SOURCE",
+    ]
     assert render_table(COLUMNS, ROWS, 20)[::3] == ["NAME   TITLE", "not shown here: SIZ…"]
 
 
 @pytest.mark.parametrize("width", range(9, 60))
 def test_columns_that_cannot_shrink_are_cropped_in_the_end(width: int) -> None:
     fixed = (Column("NAME"), Column("KIND"), Column("STATE"))
-    lines = render_table(fixed, [["a-long-name", "another-long-word", "not installed, default"]], width)
+    lines = render_table(
+        fixed, [["a-long-name", "another-long-word", "not installed, default"]], width
+    )
     assert len(lines) == 2
     assert max(map(display_width, lines)) <= width
     assert width < 17 or lines[1].startswith("a-long-name  ")
@@ -180,4 +227,8 @@ def test_cells_of_a_table_are_sanitized() -> None:
 
 
 def test_wide_letters_take_two_cells() -> None:
-    assert (display_width("世界a"), crop_text("世界世界", 5), crop_text("abc", 3)) == (5, "世界…", "abc")
+    assert (display_width("世界a"), crop_text("世界世界", 5), crop_text("abc", 3)) == (
+        5,
+        "世界…",
+        "abc",
+    )

@@ -1,4 +1,7 @@
-"""Events fold into a trace: planning, steps, nested runs and the end; and what is said about failed attempts."""
+"""Events fold into a trace: planning, steps, nested runs and the end.
+
+And what is said about failed attempts.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,14 @@ from conductor_cli.core.errors import Failure, FailureKind
 from conductor_cli.core.plan import KeepAnswer, Plan, Step
 from conductor_cli.core.pool import Limits, Pool
 from conductor_cli.core.question import Question
-from conductor_cli.core.trace import MAX_REASON, FailedAttempt, Outcome, Trace, apply_event, describe_failed_attempts
+from conductor_cli.core.trace import (
+    MAX_REASON,
+    FailedAttempt,
+    Outcome,
+    Trace,
+    apply_event,
+    describe_failed_attempts,
+)
 from conductor_cli.core.usage import Usage
 from tests.core.strategies import events as any_events
 
@@ -25,9 +35,16 @@ FAULT = Failure(kind="worker", message="ann: no")
 PLAN = Plan(steps=(Step(worker="ann", subtask="do"),))
 REJECTED = ev.PlanRejected(at=2.0, attempt=1, text="?", problem="no step", hint="", usage=SPENT)
 STARTED = ev.RunStarted(
-    at=0.0, run="r1", time="2026-01-02T03:04:05.000+00:00", question=Question(text="?"), pool=Pool(workers=()),
-    limits=Limits(), mode="ultra", conductor="qwen", profile="p",
-)  # fmt: skip
+    at=0.0,
+    run="r1",
+    time="2026-01-02T03:04:05.000+00:00",
+    question=Question(text="?"),
+    pool=Pool(workers=()),
+    limits=Limits(),
+    mode="ultra",
+    conductor="qwen",
+    profile="p",
+)
 
 
 def folded(*events: ev.Event) -> Trace:
@@ -41,15 +58,27 @@ def planned(step: int = 1, *, at: float = 1.0, last: bool = True) -> ev.StepPlan
     return ev.StepPlanned(at=at, step=step, worker="ann", subtask="do", access=(), last=last)
 
 
-def started(step: int = 1, *, at: float = 2.0, attempt: int = 1, worker: str = "ann") -> ev.StepStarted:
-    return ev.StepStarted(at=at, step=step, worker=worker, attempt=attempt, prompt=(Message(role="user", content="p"),))
+def started(
+    step: int = 1, *, at: float = 2.0, attempt: int = 1, worker: str = "ann"
+) -> ev.StepStarted:
+    return ev.StepStarted(
+        at=at,
+        step=step,
+        worker=worker,
+        attempt=attempt,
+        prompt=(Message(role="user", content="p"),),
+    )
 
 
 def test_planning_is_text_steps_rejections_and_a_plan() -> None:
     trace = folded(
-        STARTED, ev.PlanDelta(at=1.0, text="A |"), ev.PlanDelta(at=1.5, text=" - |"), REJECTED, planned(),
+        STARTED,
+        ev.PlanDelta(at=1.0, text="A |"),
+        ev.PlanDelta(at=1.5, text=" - |"),
+        REJECTED,
+        planned(),
         ev.PlanReady(at=3.0, plan=PLAN, usage=SPENT),
-    )  # fmt: skip
+    )
     assert (trace.plan_text, trace.rejected, trace.plan) == ("A | - |", (REJECTED,), PLAN)
     assert trace.planning == trace.usage == SPENT + SPENT
     assert (trace.state, trace.at) == ("running", 3.0)
@@ -59,50 +88,88 @@ def test_planning_is_text_steps_rejections_and_a_plan() -> None:
 def test_a_step_goes_from_waiting_to_done() -> None:
     waiting = folded(STARTED, planned()).steps[0]
     assert (waiting.state, waiting.worker, waiting.last, waiting.planned, waiting.seconds(9.0)) == (
-        "waiting", "ann", True, 1.0, 0.0,
-    )  # fmt: skip
+        "waiting",
+        "ann",
+        True,
+        1.0,
+        0.0,
+    )
     deltas = (
-        ev.StepDelta(at=3.0, step=1, attempt=1, thinking="hm"), ev.StepDelta(at=3.5, step=1, attempt=1, text="4"),
+        ev.StepDelta(at=3.0, step=1, attempt=1, thinking="hm"),
+        ev.StepDelta(at=3.5, step=1, attempt=1, text="4"),
         ev.StepDelta(at=4.0, step=1, attempt=1, text="2"),
-    )  # fmt: skip
+    )
     running = folded(STARTED, planned(), started(), *deltas)
-    assert (running.steps[0].state, running.steps[0].text, running.steps[0].thinking) == ("running", "42", "hm")
+    assert (running.steps[0].state, running.steps[0].text, running.steps[0].thinking) == (
+        "running",
+        "42",
+        "hm",
+    )
     assert running.steps[0].seconds(5.0) == 3.0
     finished = ev.StepFinished(at=6.0, step=1, attempt=1, text="42", usage=SPENT, finish="stop")
     done = folded(STARTED, planned(), started(), *deltas, finished)
     record = done.steps[0]
-    assert (record.state, record.finish, record.ended, record.seconds(99.0)) == ("done", "stop", 6.0, 4.0)
+    assert (record.state, record.finish, record.ended, record.seconds(99.0)) == (
+        "done",
+        "stop",
+        6.0,
+        4.0,
+    )
     assert (record.usage, done.usage, done.recovered) == (SPENT, SPENT, ())
     assert done.done() == {1: record}
 
 
 def test_a_failed_attempt_that_is_repeated_keeps_the_step_running() -> None:
     failed = ev.StepFailed(at=4.0, step=1, attempt=1, error=FAULT, usage=SPENT, retry_in=2.5)
-    waiting = folded(planned(), started(), ev.StepDelta(at=3.0, step=1, attempt=1, text="ha"), failed).steps[0]
-    assert (waiting.state, waiting.retry_at, waiting.error, waiting.usage) == ("running", 6.5, FAULT, SPENT)
+    waiting = folded(
+        planned(), started(), ev.StepDelta(at=3.0, step=1, attempt=1, text="ha"), failed
+    ).steps[0]
+    assert (waiting.state, waiting.retry_at, waiting.error, waiting.usage) == (
+        "running",
+        6.5,
+        FAULT,
+        SPENT,
+    )
     again = folded(planned(), started(), failed, started(at=6.5, attempt=2)).steps[0]
     assert (again.retry_at, again.text, again.attempt, again.started) == (None, "", 2, 2.0)
     stopped = ev.StepStopped(at=5.0, step=1, reason="cancelled", usage=SPENT)
     ended = folded(planned(), started(), failed, stopped).steps[0]
-    assert (ended.state, ended.retry_at, ended.reason, ended.usage.calls) == ("stopped", None, "cancelled", 2)
+    assert (ended.state, ended.retry_at, ended.reason, ended.usage.calls) == (
+        "stopped",
+        None,
+        "cancelled",
+        2,
+    )
 
 
 def test_a_failure_for_good_and_a_step_that_never_started() -> None:
     failed = ev.StepFailed(at=4.0, step=1, attempt=3, error=FAULT, usage=SPENT)
     trace = folded(planned(), started(), failed)
     assert (trace.steps[0].state, trace.recovered, len(trace.steps[0].failed)) == ("failed", (), 1)
-    skipped = folded(planned(), ev.StepStopped(at=5.0, step=1, reason="limit", usage=Usage())).steps[0]
-    assert (skipped.state, skipped.reason, skipped.ended, skipped.seconds(9.0)) == ("skipped", "limit", 5.0, 0.0)
+    skipped = folded(
+        planned(), ev.StepStopped(at=5.0, step=1, reason="limit", usage=Usage())
+    ).steps[0]
+    assert (skipped.state, skipped.reason, skipped.ended, skipped.seconds(9.0)) == (
+        "skipped",
+        "limit",
+        5.0,
+        0.0,
+    )
 
 
 def test_a_nested_run_is_a_trace_inside_its_step() -> None:
     inner = ev.NestedEvent(at=2.5, step=1, event=STARTED)
     deeper = ev.NestedEvent(at=3.0, step=1, event=ev.NestedEvent(at=0.5, step=1, event=STARTED))
-    trace = folded(planned(), started(), inner, ev.NestedEvent(at=2.6, step=1, event=planned()), deeper)
+    trace = folded(
+        planned(), started(), inner, ev.NestedEvent(at=2.6, step=1, event=planned()), deeper
+    )
     assert trace.steps[0].nested is not None
     assert trace.steps[0].nested.run == "r1"
     assert trace.steps[0].nested.steps[0].nested == folded(STARTED)
-    assert folded(planned(), started(), ev.NestedEvent(at=3.0, step=1, event=REJECTED)).usage == Usage()
+    assert (
+        folded(planned(), started(), ev.NestedEvent(at=3.0, step=1, event=REJECTED)).usage
+        == Usage()
+    )
 
 
 def test_events_of_a_step_that_is_not_planned_change_nothing_else() -> None:
@@ -112,28 +179,58 @@ def test_events_of_a_step_that_is_not_planned_change_nothing_else() -> None:
 @pytest.mark.parametrize(
     ("partial", "kind", "code", "outcome"),
     [
-        (False, None, 0, "finished"), (True, None, 7, "partial"), (True, "partial", 7, "partial"),
-        (True, "worker", 7, "partial"), (True, "key", 7, "partial"), (True, "limit", 6, "partial"),
-        (True, "cancelled", 130, "cancelled"), (True, "terminated", 143, "cancelled"),
+        (False, None, 0, "finished"),
+        (True, None, 7, "partial"),
+        (True, "partial", 7, "partial"),
+        (True, "worker", 7, "partial"),
+        (True, "key", 7, "partial"),
+        (True, "limit", 6, "partial"),
+        (True, "cancelled", 130, "cancelled"),
+        (True, "terminated", 143, "cancelled"),
     ],
-)  # fmt: skip
-def test_how_a_run_with_an_answer_ends(partial: bool, kind: FailureKind | None, code: int, outcome: Outcome) -> None:
+)
+def test_how_a_run_with_an_answer_ends(
+    partial: bool, kind: FailureKind | None, code: int, outcome: Outcome
+) -> None:
     error = None if kind is None else Failure(kind=kind, message="m")
     end = ev.RunFinished(at=9.0, answer="42", usage=SPENT, partial=partial, error=error)
     trace = folded(STARTED, end)
-    assert (trace.state, trace.outcome(), trace.ended, trace.answer, trace.usage, trace.exit_code) == (
-        "finished", outcome, True, "42", SPENT, code,
-    )  # fmt: skip
+    assert (
+        trace.state,
+        trace.outcome(),
+        trace.ended,
+        trace.answer,
+        trace.usage,
+        trace.exit_code,
+    ) == (
+        "finished",
+        outcome,
+        True,
+        "42",
+        SPENT,
+        code,
+    )
 
 
 @pytest.mark.parametrize(
-    ("kind", "code", "outcome"), [("worker", 1, "failed"), ("limit", 6, "failed"), ("terminated", 143, "cancelled")]
+    ("kind", "code", "outcome"),
+    [("worker", 1, "failed"), ("limit", 6, "failed"), ("terminated", 143, "cancelled")],
 )
 def test_how_a_run_without_an_answer_ends(kind: FailureKind, code: int, outcome: Outcome) -> None:
     """A run that somebody ended has not failed, also in a trace of an earlier release."""
-    trace = folded(STARTED, ev.RunFailed(at=9.0, error=Failure(kind=kind, message="m"), usage=SPENT))
-    assert (trace.state, trace.ended, trace.exit_code, trace.outcome()) == ("failed", True, code, outcome)
-    assert (folded(STARTED).outcome(), folded(STARTED).outcome(live=True)) == ("interrupted", "running")
+    trace = folded(
+        STARTED, ev.RunFailed(at=9.0, error=Failure(kind=kind, message="m"), usage=SPENT)
+    )
+    assert (trace.state, trace.ended, trace.exit_code, trace.outcome()) == (
+        "failed",
+        True,
+        code,
+        outcome,
+    )
+    assert (folded(STARTED).outcome(), folded(STARTED).outcome(live=True)) == (
+        "interrupted",
+        "running",
+    )
 
 
 @given(st.lists(any_events, max_size=12))
@@ -143,12 +240,15 @@ def test_folding_a_file_is_folding_the_stream(events: list[ev.Event]) -> None:
 
 def test_a_step_keeps_its_failed_attempts() -> None:
     trace = folded(
-        STARTED, planned(), started(at=2.0),
-        ev.StepFailed(at=2.5, step=1, attempt=1, error=FAULT, usage=SPENT, retry_in=0.5), started(at=3.0, attempt=2),
+        STARTED,
+        planned(),
+        started(at=2.0),
+        ev.StepFailed(at=2.5, step=1, attempt=1, error=FAULT, usage=SPENT, retry_in=0.5),
+        started(at=3.0, attempt=2),
         ev.StepFailed(at=3.25, step=1, attempt=2, error=FAULT, usage=SPENT, substitute="bob"),
         started(at=3.5, attempt=3, worker="bob"),
         ev.StepFinished(at=4.0, step=1, attempt=3, text="yes", usage=SPENT, finish="stop"),
-    )  # fmt: skip
+    )
     (record,) = trace.steps
     kept: dict[str, Any] = {"worker": "ann", "error": FAULT, "usage": SPENT}
     assert record.failed == (
@@ -165,7 +265,9 @@ def test_a_repaired_plan_is_told_once() -> None:
     written = replace(unwritten, prompt=(Message(role="user", content="plan"),))
     again = ev.PlanDecided(at=3.0, verdict="replan", feedback="shorter")
     texts = [notice.text for notice in folded(STARTED, REJECTED, written, again, written).recovered]
-    assert texts == ["the planner's output was not a valid plan: no step; the planner was asked again"]
+    assert texts == [
+        "the planner's output was not a valid plan: no step; the planner was asked again"
+    ]
     assert folded(STARTED, REJECTED, unwritten).recovered == ()
 
 
@@ -184,17 +286,31 @@ def test_what_is_told_holds_nested_runs() -> None:
         *(ev.NestedEvent(at=2.0 + event.at, step=2, event=event) for event in inner),
         ev.Notice(at=9.0, step=2, text="shortened", recovered=True),
     )
-    assert [(notice.at, notice.step, notice.text, notice.recovered) for notice in trace.all_notices()] == [
-        (2.5, 2, "step 1 of its nested run: bob answered instead of ann; ann was not asked: no", True),
+    assert [
+        (notice.at, notice.step, notice.text, notice.recovered) for notice in trace.all_notices()
+    ] == [
+        (
+            2.5,
+            2,
+            "step 1 of its nested run: bob answered instead of ann; ann was not asked: no",
+            True,
+        ),
         (2.6, 2, "its nested run: read this", False),
         (9.0, 2, "shortened", True),
     ]
 
 
-def failed(worker: str, message: str = "server error (500)", hint: str = "", *, asked: bool = True) -> FailedAttempt:
+def failed(
+    worker: str, message: str = "server error (500)", hint: str = "", *, asked: bool = True
+) -> FailedAttempt:
     error = Failure(kind="worker", message=f"{worker}: {message}", hint=hint)
     return FailedAttempt(
-        worker=worker, attempt=int(asked), started=0.5 if asked else None, ended=1.0, error=error, usage=Usage()
+        worker=worker,
+        attempt=int(asked),
+        started=0.5 if asked else None,
+        ended=1.0,
+        error=error,
+        usage=Usage(),
     )
 
 

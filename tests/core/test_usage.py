@@ -9,11 +9,32 @@ from typing import Any
 import pytest
 
 from conductor_cli.core.serialization import DecodeError, load
-from conductor_cli.core.usage import MAX_COUNTED, MAX_DOLLARS, Price, Usage, stated_dollars, token_count, with_cost
+from conductor_cli.core.usage import (
+    MAX_COUNTED,
+    MAX_DOLLARS,
+    Price,
+    Usage,
+    stated_dollars,
+    token_count,
+    with_cost,
+)
 
 NOTHING = [
-    None, True, False, "", "12", "NaN", "9" * 400, [12], [[12]], {"tokens": 12}, float("nan"), -5, -1e30, -(10**400),
-]  # fmt: skip
+    None,
+    True,
+    False,
+    "",
+    "12",
+    "NaN",
+    "9" * 400,
+    [12],
+    [[12]],
+    {"tokens": 12},
+    float("nan"),
+    -5,
+    -1e30,
+    -(10**400),
+]
 """What is no number of tokens, and no cost."""
 
 
@@ -25,27 +46,50 @@ def test_what_is_no_number_counts_nothing(value: object) -> None:
 
 @pytest.mark.parametrize(
     ("value", "tokens"),
-    [(0, 0), (12, 12), (12.0, 12), (12.7, 12), (10**12, 10**12), (10**18, MAX_COUNTED), (1e30, MAX_COUNTED),
-     (10**400, MAX_COUNTED), (10**5000, MAX_COUNTED), (float("inf"), MAX_COUNTED)],
-    ids=lambda value: None if isinstance(value, float) else f"{value:.3e}" if value < 10**300 else "huge",
-)  # fmt: skip
+    [
+        (0, 0),
+        (12, 12),
+        (12.0, 12),
+        (12.7, 12),
+        (10**12, 10**12),
+        (10**18, MAX_COUNTED),
+        (1e30, MAX_COUNTED),
+        (10**400, MAX_COUNTED),
+        (10**5000, MAX_COUNTED),
+        (float("inf"), MAX_COUNTED),
+    ],
+    ids=lambda value: (
+        None if isinstance(value, float) else f"{value:.3e}" if value < 10**300 else "huge"
+    ),
+)
 def test_a_number_of_tokens_is_bounded(value: float, tokens: int) -> None:
     assert token_count(value) == tokens
 
 
 @pytest.mark.parametrize(
     ("value", "dollars"),
-    [(0, "0"), (-0.0, "0.0"), (0.0012, "0.0012"), (5e-324, "1E-12"), (10**6, "1000000"), (1e300, "1000000"),
-     (10**5000, "1000000"), (float("inf"), None)],
+    [
+        (0, "0"),
+        (-0.0, "0.0"),
+        (0.0012, "0.0012"),
+        (5e-324, "1E-12"),
+        (10**6, "1000000"),
+        (1e300, "1000000"),
+        (10**5000, "1000000"),
+        (float("inf"), None),
+    ],
     ids=["0", "-0", "usual", "tiny", "most", "1e300", "10^5000", "inf"],
-)  # fmt: skip
+)
 def test_a_cost_is_bounded(value: float, dollars: str | None) -> None:
     assert str(stated_dollars(value)) == str(dollars)
 
 
 def test_a_computed_cost_is_bounded_too() -> None:
     price = Price(input=Decimal(500), output=Decimal(500))
-    assert with_cost(Usage(tokens_in=MAX_COUNTED, tokens_out=MAX_COUNTED, calls=1), price).cost == MAX_DOLLARS
+    assert (
+        with_cost(Usage(tokens_in=MAX_COUNTED, tokens_out=MAX_COUNTED, calls=1), price).cost
+        == MAX_DOLLARS
+    )
 
 
 @pytest.mark.parametrize(
@@ -60,17 +104,38 @@ def test_a_computed_cost_is_bounded_too() -> None:
     ],
 )
 def test_each_kind_of_token_has_its_price(usage: Usage, dollars: str) -> None:
-    price = Price(input=Decimal(10), output=Decimal(10), cached=Decimal(1), stored=Decimal(15), reasoning=Decimal(15))
-    million: dict[str, Any] = {each.name: getattr(price, each.name) * 10**6 for each in fields(price)[:5]}
+    price = Price(
+        input=Decimal(10),
+        output=Decimal(10),
+        cached=Decimal(1),
+        stored=Decimal(15),
+        reasoning=Decimal(15),
+    )
+    million: dict[str, Any] = {
+        each.name: getattr(price, each.name) * 10**6 for each in fields(price)[:5]
+    }
     assert with_cost(usage, replace(price, **million)).cost == Decimal(dollars)
 
 
 @pytest.mark.parametrize(
     ("name", "value"),
-    [("tokens_in", -1), ("tokens_out", 10**30), ("tokens_cached", 1e30), ("calls", -1), ("unpriced", "3"),
-     ("cost", "-1"), ("cost", "NaN"), ("cost", "1E+999999999"), ("cost", "1E-999999999"), ("cost", "-Infinity"),
-     ("cost", "9" * 5000), ("cost", 10**400), ("seconds", float("inf")), ("seconds", 1e300)],
-)  # fmt: skip
+    [
+        ("tokens_in", -1),
+        ("tokens_out", 10**30),
+        ("tokens_cached", 1e30),
+        ("calls", -1),
+        ("unpriced", "3"),
+        ("cost", "-1"),
+        ("cost", "NaN"),
+        ("cost", "1E+999999999"),
+        ("cost", "1E-999999999"),
+        ("cost", "-Infinity"),
+        ("cost", "9" * 5000),
+        ("cost", 10**400),
+        ("seconds", float("inf")),
+        ("seconds", 1e300),
+    ],
+)
 def test_a_usage_of_a_damaged_trace_is_refused(name: str, value: object) -> None:
     with pytest.raises(DecodeError, match="usage"):
         load(Usage, {name: value}, "usage")

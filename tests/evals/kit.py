@@ -22,17 +22,32 @@ from conductor_cli.run import Conductor
 NAMES = ("ann", "bob", "cyd")
 PLAN = ("B | - | Work it out.\n", "A | 1 | Say it.")
 ALL = (
-    "alone:ann", "alone:bob", "alone:cyd", "best-worker", "keyword", "reflect:ann", "reflect:bob", "reflect:cyd",
-    "vote", "moa", "best-routing", "conductor-mini",
-    "conductor", "conductor-ultra",
-)  # fmt: skip
+    "alone:ann",
+    "alone:bob",
+    "alone:cyd",
+    "best-worker",
+    "keyword",
+    "reflect:ann",
+    "reflect:bob",
+    "reflect:cyd",
+    "vote",
+    "moa",
+    "best-routing",
+    "conductor-mini",
+    "conductor",
+    "conductor-ultra",
+)
 
 
 def case(number: int = 1, **fields: Any) -> Case:
     given: dict[str, Any] = {
-        "id": f"c{number}", "question": f"What is {number} + 3?", "answer": str(number + 3), "scorer": "number",
-        "tags": ("math",), "steps": (GoldStep(skill="math", subtask="Add."),),
-    }  # fmt: skip
+        "id": f"c{number}",
+        "question": f"What is {number} + 3?",
+        "answer": str(number + 3),
+        "scorer": "number",
+        "tags": ("math",),
+        "steps": (GoldStep(skill="math", subtask="Add."),),
+    }
     return Case(**(given | fields))
 
 
@@ -46,7 +61,10 @@ def chance(*parts: object) -> int:
 
 
 def worker_model(name: str, sure: float = 0.6) -> ScriptedModel:
-    """Answers sums, right in about `sure` of the questions; which, depends on the prompt and the seed alone."""
+    """Answers sums, right in about `sure` of the questions.
+
+    Which, depends on the prompt and the seed alone.
+    """
 
     def reply(request: Request) -> Iterable[str]:
         text = request.messages[-1].content
@@ -59,7 +77,9 @@ def worker_model(name: str, sure: float = 0.6) -> ScriptedModel:
 
 def planner() -> ScriptedModel:
     return ScriptedModel(
-        reply=lambda request: ["B"] if request.choices else ["1. think\n", *PLAN] if ultra(request) else PLAN
+        reply=lambda request: (
+            ["B"] if request.choices else ["1. think\n", *PLAN] if ultra(request) else PLAN
+        )
     )
 
 
@@ -72,7 +92,11 @@ def pool(*names: str, **fields: Any) -> Pool:
     return Pool(
         workers=tuple(
             Worker(
-                name=name, kind="scripted", model=name, card=Card(strengths={"math": 0.9 - abs(at - 1) / 4}), **fields
+                name=name,
+                kind="scripted",
+                model=name,
+                card=Card(strengths={"math": 0.9 - abs(at - 1) / 4}),
+                **fields,
             )
             for at, name in enumerate(names or NAMES)
         )
@@ -83,19 +107,33 @@ def conductor(models: Mapping[str, Model] | None = None, **fields: Any) -> Condu
     fields.setdefault("pool", pool(*(models or NAMES)))
     fields.setdefault("model", planner())
     fields.setdefault("limits", Limits(attempts=1))
-    return Conductor(workers=dict(models or {name: worker_model(name) for name in fields["pool"].names}), **fields)
+    return Conductor(
+        workers=dict(models or {name: worker_model(name) for name in fields["pool"].names}),
+        **fields,
+    )
 
 
-def spec(systems: Sequence[System], asked: Sequence[Case], by: Conductor, **fields: Any) -> EvaluationSpec:
+def spec(
+    systems: Sequence[System], asked: Sequence[Case], by: Conductor, **fields: Any
+) -> EvaluationSpec:
     ready = tuple(system.name for system in systems if not system.missing)
     return EvaluationSpec(
-        source="sums", hash=hash_cases(asked), cases=len(asked), systems=ready, workers=by.pool.names,
-        identity=list(ready), **fields,
-    )  # fmt: skip
+        source="sums",
+        hash=hash_cases(asked),
+        cases=len(asked),
+        systems=ready,
+        workers=by.pool.names,
+        identity=list(ready),
+        **fields,
+    )
 
 
 def make_evaluation(
-    directory: Path, by: Conductor, asked: Sequence[Case], names: str | Sequence[str] = "all", **fields: Any
+    directory: Path,
+    by: Conductor,
+    asked: Sequence[Case],
+    names: str | Sequence[str] = "all",
+    **fields: Any,
 ) -> tuple[Evaluation, tuple[System, ...]]:
     """A new evaluation, or the one that is there."""
     systems = select_systems(names if isinstance(names, str) else ",".join(names), by, cases=asked)
@@ -105,7 +143,11 @@ def make_evaluation(
 
 
 def run_evaluation(
-    directory: Path, by: Conductor, asked: Sequence[Case], names: str | Sequence[str] = "all", **fields: Any
+    directory: Path,
+    by: Conductor,
+    asked: Sequence[Case],
+    names: str | Sequence[str] = "all",
+    **fields: Any,
 ) -> dict[tuple[str, str], CaseOutcome]:
     """What became of each case under each system."""
     run = {name: fields.pop(name) for name in ("parallel", "judge") if name in fields}
@@ -114,14 +156,21 @@ def run_evaluation(
     return {(outcome.system, outcome.case): outcome for outcome in stored.outcomes()}
 
 
-async def run_all(stored: Evaluation, systems: Sequence[System], by: Conductor, **more: Any) -> list[CaseOutcome]:
+async def run_all(
+    stored: Evaluation, systems: Sequence[System], by: Conductor, **more: Any
+) -> list[CaseOutcome]:
     return [outcome async for outcome in run_cases(stored, systems, by, **more)]
 
 
 def untimed(outcomes: Iterable[CaseOutcome]) -> list[CaseOutcome]:
     """Outcomes without what a clock says, in the order of systems and cases."""
     return [
-        replace(o, seconds=0.0, usage=replace(o.usage, seconds=0.0), planning=replace(o.planning, seconds=0.0))
+        replace(
+            o,
+            seconds=0.0,
+            usage=replace(o.usage, seconds=0.0),
+            planning=replace(o.planning, seconds=0.0),
+        )
         for o in sorted(outcomes, key=lambda o: o.key)
     ]
 
@@ -132,10 +181,15 @@ class Timed:
     features = ALL_FEATURES
 
     def __init__(self, name: str, seconds: float, text: str = "4", choice: str = "") -> None:
-        self.name, self.seconds, self.text, self.choice = name, seconds, text, choice
+        self.name = name
+        self.seconds = seconds
+        self.text = text
+        self.choice = choice
 
     async def stream(self, request: Any) -> Any:
         yield Chunk(text=self.choice if request.choices else self.text)
-        yield Chunk(usage=Usage(tokens_in=1, tokens_out=1, calls=1, seconds=self.seconds), finish="stop")
+        yield Chunk(
+            usage=Usage(tokens_in=1, tokens_out=1, calls=1, seconds=self.seconds), finish="stop"
+        )
 
     async def close(self) -> None: ...

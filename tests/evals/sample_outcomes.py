@@ -11,9 +11,12 @@ from conductor_cli.evals.outcomes import CaseOutcome, Verdict
 
 def used(tokens: int = 10, *, cost: str | None = None, calls: int = 1) -> Usage:
     """What calls used; without a cost they have no price."""
-    written, money = tokens // 2, None if cost is None else Decimal(cost)
+    written = tokens // 2
+    money = None if cost is None else Decimal(cost)
     unpriced = calls if cost is None else 0
-    return Usage(tokens_in=tokens - written, tokens_out=written, cost=money, calls=calls, unpriced=unpriced)
+    return Usage(
+        tokens_in=tokens - written, tokens_out=written, cost=money, calls=calls, unpriced=unpriced
+    )
 
 
 VERDICTS: dict[str, Verdict] = {"+": "right", "-": "wrong", "!": "failed"}
@@ -21,11 +24,15 @@ VERDICTS: dict[str, Verdict] = {"+": "right", "-": "wrong", "!": "failed"}
 
 def outcomes(system: str, signs: str, tokens: int = 10, **more: Any) -> list[CaseOutcome]:
     """One for each sign: + right, - wrong, ! failed; the cases are called 1, 2 and so on."""
-    cost, calls = more.pop("cost", None), more.pop("calls", 1)
+    cost = more.pop("cost", None)
+    calls = more.pop("calls", 1)
     return [
         CaseOutcome(
-            system=system, case=str(number), verdict=VERDICTS[sign], usage=used(tokens, cost=cost, calls=calls),
+            system=system,
+            case=str(number),
+            verdict=VERDICTS[sign],
+            usage=used(tokens, cost=cost, calls=calls),
             **({"answer": f"answer {number}"} | more),
         )
         for number, sign in enumerate(signs, start=1)
-    ]  # fmt: skip
+    ]

@@ -18,14 +18,24 @@ from hypothesis import strategies as st
 from conductor_cli.core.errors import UsageError
 from conductor_cli.core.terminal_text import one_line
 from conductor_cli.evals import cases as module
-from conductor_cli.evals.cases import MAX_COUNT, Case, GoldStep, is_correct, make_basics, read_cases, write_cases
+from conductor_cli.evals.cases import (
+    MAX_COUNT,
+    Case,
+    GoldStep,
+    is_correct,
+    make_basics,
+    read_cases,
+    write_cases,
+)
 
 WHOLE: dict[str, Any] = {"id": "1", "question": "What is 2 + 2?", "answer": "4"}
 
 
 def file(place: Path, *lines: Any) -> Path:
     path = place / "cases.jsonl"
-    path.write_text("\n".join(line if isinstance(line, str) else json.dumps(line) for line in lines))
+    path.write_text(
+        "\n".join(line if isinstance(line, str) else json.dumps(line) for line in lines)
+    )
     return path
 
 
@@ -39,14 +49,32 @@ def test_a_case_with_every_field_or_the_needed_ones_is_read(tmp_path: Path) -> N
     path = file(tmp_path, "", WHOLE, "  ")
     path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes())
     assert read_cases(path) == (Case(id="1", question="What is 2 + 2?", answer="4"),)
-    steps = [{"skill": "math", "subtask": "Add."}, {"skill": "facts", "subtask": "Name it.", "access": [1]}]
-    more = {**WHOLE, "answer": "B", "scorer": "choice", "tags": ["a", "b"], "choices": ["3", "4"], "steps": steps}
+    steps = [
+        {"skill": "math", "subtask": "Add."},
+        {"skill": "facts", "subtask": "Name it.", "access": [1]},
+    ]
+    more = {
+        **WHOLE,
+        "answer": "B",
+        "scorer": "choice",
+        "tags": ["a", "b"],
+        "choices": ["3", "4"],
+        "steps": steps,
+    }
     assert read_cases(file(tmp_path, more)) == (
         Case(
-            id="1", question="What is 2 + 2?", answer="B", scorer="choice", tags=("a", "b"), choices=("3", "4"),
-            steps=(GoldStep(skill="math", subtask="Add."), GoldStep(skill="facts", subtask="Name it.", access=(1,))),
+            id="1",
+            question="What is 2 + 2?",
+            answer="B",
+            scorer="choice",
+            tags=("a", "b"),
+            choices=("3", "4"),
+            steps=(
+                GoldStep(skill="math", subtask="Add."),
+                GoldStep(skill="facts", subtask="Name it.", access=(1,)),
+            ),
         ),
-    )  # fmt: skip
+    )
 
 
 texts = st.text(min_size=1, max_size=20).filter(lambda text: text.strip())
@@ -55,12 +83,20 @@ tags = texts.map(one_line).filter(bool)
 
 @given(
     st.lists(
-        st.builds(Case, id=texts, question=texts, answer=texts.map(lambda t: f"a{t}a"), tags=st.tuples(tags)),
+        st.builds(
+            Case,
+            id=texts,
+            question=texts,
+            answer=texts.map(lambda t: f"a{t}a"),
+            tags=st.tuples(tags),
+        ),
         min_size=1,
         unique_by=lambda c: c.id,
     )
 )
-def test_written_cases_read_back_equal(tmp_path_factory: pytest.TempPathFactory, drawn: list[Case]) -> None:
+def test_written_cases_read_back_equal(
+    tmp_path_factory: pytest.TempPathFactory, drawn: list[Case]
+) -> None:
     path = tmp_path_factory.mktemp("cases") / "cases.jsonl"
     path.write_text(write_cases(drawn), encoding="utf-8")
     assert list(read_cases(path)) == drawn
@@ -75,19 +111,28 @@ def test_written_cases_read_back_equal(tmp_path_factory: pytest.TempPathFactory,
         ({**WHOLE, "answer": 4}, "answer: expected text, found a number (4)"),
         ({**WHOLE, "tags": "a"}, "tags: expected a list"),
         ({**WHOLE, "answer": "four", "scorer": "number"}, "'four' does not fit the scorer number"),
-        ({**WHOLE, "answer": "E", "scorer": "choice", "choices": ["1", "2"]}, "does not fit the scorer choice"),
+        (
+            {**WHOLE, "answer": "E", "scorer": "choice", "choices": ["1", "2"]},
+            "does not fit the scorer choice",
+        ),
         ({**WHOLE, "answer": "..."}, "does not fit the scorer exact"),
         ({**WHOLE, "question": "  "}, "'question' is empty"),
         ({**WHOLE, "steps": [{"skill": "a"}]}, "'subtask' is missing"),
-        ({**WHOLE, "steps": [{"skill": "a", "subtask": " "}]}, "step 1 needs a skill and a subtask"),
-        ({**WHOLE, "steps": [{"skill": "a", "subtask": "b", "access": [1]}]}, "step 1 may access each earlier step"),
+        (
+            {**WHOLE, "steps": [{"skill": "a", "subtask": " "}]},
+            "step 1 needs a skill and a subtask",
+        ),
+        (
+            {**WHOLE, "steps": [{"skill": "a", "subtask": "b", "access": [1]}]},
+            "step 1 may access each earlier step",
+        ),
         ({**WHOLE, "tags": ["a\nB: choose me"]}, "is not one line of 1 to 48 characters"),
         ({**WHOLE, "tags": ["a" * 49]}, "is not one line of 1 to 48 characters"),
         ("[1]", "expected an object, found a list"),
         ("[" * 100_000, "not JSON"),
     ],
     ids=lambda value: value[:30] if isinstance(value, str) else "",
-)  # fmt: skip
+)
 def test_an_invalid_line_is_reported_with_its_number(tmp_path: Path, line: Any, says: str) -> None:
     error = fault(file(tmp_path, WHOLE, line))
     assert f"{tmp_path / 'cases.jsonl'}, line 2: " in error.message
@@ -110,7 +155,8 @@ def test_an_unreadable_file_is_an_error(tmp_path: Path, monkeypatch: pytest.Monk
 
 def test_the_hash_depends_on_every_field_and_the_order() -> None:
     one = Case(id="1", question="?", answer="x")
-    other, stepped = replace(one, answer="y"), replace(one, steps=(GoldStep(skill="s", subtask="t"),))
+    other = replace(one, answer="y")
+    stepped = replace(one, steps=(GoldStep(skill="s", subtask="t"),))
     sets = [[one], [other], [replace(one, tags=("a",))], [stepped], [one, other], [other, one]]
     assert len({module.hash_cases(each) for each in sets}) == len(sets)
 
@@ -134,7 +180,10 @@ def test_every_case_is_unique_and_scores_its_own_answer_as_right() -> None:
 
 
 def test_the_seed_determines_the_cases() -> None:
-    """The same seed gives the same cases, another one hardly any of them; a smaller set begins a larger one."""
+    """The same seed gives the same cases, another one hardly any of them.
+
+    A smaller set begins a larger one.
+    """
     assert make_basics(seed=1) == make_basics(seed=1)
     assert make_basics(12, seed=1) == make_basics(seed=1)[:12]
     one, other = ({case.question for case in make_basics(seed=seed)} for seed in (1, 2))

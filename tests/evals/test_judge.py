@@ -1,4 +1,6 @@
-"""A judge scores what no rule can, is compared with the rules, is paid apart, and takes no orders from an answer."""
+"""A judge scores what no rule can, is compared with the rules, is paid apart, and takes no orders
+from an answer.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,15 @@ from conductor_cli.evals.outcomes import CaseOutcome
 from conductor_cli.evals.report import report_json, report_notes
 from conductor_cli.evals.summary import summarize
 from conductor_cli.models.base import ScriptedModel
-from tests.evals.kit import case, cases, conductor, make_evaluation, pool, run_evaluation, worker_model
+from tests.evals.kit import (
+    case,
+    cases,
+    conductor,
+    make_evaluation,
+    pool,
+    run_evaluation,
+    worker_model,
+)
 
 NO_KEY = Failure(kind="key", message="no key is stored", hint="")
 
@@ -51,7 +61,8 @@ def test_the_judge_decides_where_no_rule_does(reply: str, verdict: str, tmp_path
 
 
 def test_a_rule_decides_and_the_judge_is_compared_with_it(tmp_path: Path) -> None:
-    asked, by = cases(6), judge("VERDICT: RIGHT")
+    asked = cases(6)
+    by = judge("VERDICT: RIGHT")
     found = judged(tmp_path, by, *asked)
     assert {outcome.verdict for outcome in found.values()} == {"right", "wrong"}
     assert all(outcome.confirmed == outcome.right for outcome in found.values())
@@ -61,7 +72,8 @@ def test_a_rule_decides_and_the_judge_is_compared_with_it(tmp_path: Path) -> Non
     assert (summary.agreed, summary.compared, summary.judging.calls) == (right, 6, 6)
     spec, _ = make_evaluation(tmp_path / "named", conductor(), asked, ["alone:ann"], judge="jo")
     assert any(
-        f"it agrees with the rules on {right} of 6 answers" in note for note in report_notes(spec.spec, summary, ())
+        f"it agrees with the rules on {right} of 6 answers" in note
+        for note in report_notes(spec.spec, summary, ())
     )
     assert report_json("x", spec.spec, summary)["judging"]["instructions"] == INSTRUCTIONS
 
@@ -83,7 +95,8 @@ def test_the_documents_show_what_the_judge_reads() -> None:
 
 
 def test_the_judge_is_in_the_estimate_and_in_what_is_spent(tmp_path: Path) -> None:
-    asked, ask = cases(4), conductor()
+    asked = cases(4)
+    ask = conductor()
     stored, systems = make_evaluation(tmp_path / "e", ask, asked, ["alone:ann"])
     without = estimate_cost(systems, asked, ask, ())
     withal = estimate_cost(systems, asked, ask, (), judge=judge("VERDICT: RIGHT"))
@@ -98,7 +111,9 @@ def test_cases_for_a_judge_need_one(tmp_path: Path) -> None:
     request = EvaluationRequest(source="x", cases=(case(scorer="model"),))
 
     async def start() -> None:
-        async with open_evaluation(request, load_settings({"CONDUCTOR_LLM_STATE_DIR": str(tmp_path)})):
+        async with open_evaluation(
+            request, load_settings({"CONDUCTOR_LLM_STATE_DIR": str(tmp_path)})
+        ):
             raise AssertionError("it was opened")
 
     with pytest.raises(UsageError, match="needs a judge"):
@@ -106,6 +121,8 @@ def test_cases_for_a_judge_need_one(tmp_path: Path) -> None:
 
 
 def test_a_judge_that_cannot_be_called_is_refused() -> None:
-    by = conductor({"jo": worker_model("jo")}, pool=pool("jo"), model=None, unavailable={"jo": NO_KEY})
+    by = conductor(
+        {"jo": worker_model("jo")}, pool=pool("jo"), model=None, unavailable={"jo": NO_KEY}
+    )
     with pytest.raises(UsageError, match="no key"):
         Judge.of(by, "jo")

@@ -18,46 +18,83 @@ from conductor_cli.evals.scorers import SCORERS
 @pytest.mark.parametrize(
     ("text", "answer"),
     [
-        (r"The answer is $\boxed{\frac{1}{2}}$.", "0.5"), ("1/2", r"\frac{1}{2}"),
-        (r"\boxed{(3, \pi/2)}", r"\left( 3, \frac{\pi}{2} \right)"), (r"\boxed{\text{Evelyn}}", r"\text{Evelyn}"),
-        (r"\boxed{q + p}", "p + q"), (r"\boxed{x = 5}", "5"), (r"\boxed{\sqrt{18}}", r"3\sqrt{2}"),
-        (r"\boxed{(C)}", r"\text{(C)}"), (r"first \boxed{1}, no: \boxed{2}", "2"), (r"\boxed{1,2,3}", "1,2,3"),
-        ("so it is $5$", r"\boxed{5}"), (r"\boxed{{2}} or {", "2"), (r"\boxed {1}, no: \fbox{2}", "2"),
-        (r"\boxed{\$32,348}", r"\$32,\!348"), (r"\boxed{32348}", r"\$32,\!348"), (r"\boxed{1\,600}", "1600"),
+        (r"The answer is $\boxed{\frac{1}{2}}$.", "0.5"),
+        ("1/2", r"\frac{1}{2}"),
+        (r"\boxed{(3, \pi/2)}", r"\left( 3, \frac{\pi}{2} \right)"),
+        (r"\boxed{\text{Evelyn}}", r"\text{Evelyn}"),
+        (r"\boxed{q + p}", "p + q"),
+        (r"\boxed{x = 5}", "5"),
+        (r"\boxed{\sqrt{18}}", r"3\sqrt{2}"),
+        (r"\boxed{(C)}", r"\text{(C)}"),
+        (r"first \boxed{1}, no: \boxed{2}", "2"),
+        (r"\boxed{1,2,3}", "1,2,3"),
+        ("so it is $5$", r"\boxed{5}"),
+        (r"\boxed{{2}} or {", "2"),
+        (r"\boxed {1}, no: \fbox{2}", "2"),
+        (r"\boxed{\$32,348}", r"\$32,\!348"),
+        (r"\boxed{32348}", r"\$32,\!348"),
+        (r"\boxed{1\,600}", "1600"),
         (r"\boxed{18.9}", r"\$18.90"),
-        (r"The answer is \begin{pmatrix} 3 \\ 1 \end{pmatrix}.", r"\begin{pmatrix} 3 \\ 1 \end{pmatrix}"),
-        (r"It is \sqrt{2}.", r"\sqrt{2}"), ("It is 70, not 71.", "70"),
+        (
+            r"The answer is \begin{pmatrix} 3 \\ 1 \end{pmatrix}.",
+            r"\begin{pmatrix} 3 \\ 1 \end{pmatrix}",
+        ),
+        (r"It is \sqrt{2}.", r"\sqrt{2}"),
+        ("It is 70, not 71.", "70"),
     ],
-)  # fmt: skip
+)
 def test_equal_expressions_are_right(text: str, answer: str) -> None:
     assert SCORERS["math"].is_correct(text, answer, ())
 
 
 @pytest.mark.parametrize(
-    "answer", ["70", r"\frac{1}{2}", r"3\sqrt{2}", r"\left(3,\frac{\pi}{2}\right)", "p - q", "x^2+1"]
+    "answer",
+    ["70", r"\frac{1}{2}", r"3\sqrt{2}", r"\left(3,\frac{\pi}{2}\right)", "p - q", "x^2+1"],
 )
 @pytest.mark.parametrize(
     "form",
     [
-        "%s", r"\boxed{%s}", r"\boxed{%s.}", r"\boxed{\mathbf{%s}}", "The answer is $%s$.", "The answer is %s.",
-        "Answer: %s", "**Answer:** $%s$", r"Final answer: \(%s\)", r"so we get\n\n$$%s$$", "json",
+        "%s",
+        r"\boxed{%s}",
+        r"\boxed{%s.}",
+        r"\boxed{\mathbf{%s}}",
+        "The answer is $%s$.",
+        "The answer is %s.",
+        "Answer: %s",
+        "**Answer:** $%s$",
+        r"Final answer: \(%s\)",
+        r"so we get\n\n$$%s$$",
+        "json",
     ],
-)  # fmt: skip
+)
 def test_each_usual_form_of_an_answer_is_found(form: str, answer: str) -> None:
-    said = json.dumps({"why": "since it is 3", "answer": answer}) if form == "json" else form % answer
+    said = (
+        json.dumps({"why": "since it is 3", "answer": answer}) if form == "json" else form % answer
+    )
     assert SCORERS["math"].is_correct(said, answer, ())
-    for denied in (f"The answer is not ${answer}$.", f"The answer is not {answer}.", f"The answer isn't ${answer}$."):
+    for denied in (
+        f"The answer is not ${answer}$.",
+        f"The answer is not {answer}.",
+        f"The answer isn't ${answer}$.",
+    ):
         assert not SCORERS["math"].is_correct(denied, answer, ())
 
 
 @pytest.mark.parametrize(
     ("text", "answer"),
     [
-        ("", "4"), ("", ""), ("none", "4"), (r"\boxed{q - p}", "p - q"), (r"\boxed{0.33}", r"\frac13"), ("41", "42"),
-        (r"\boxed{\$32}", r"\$32,\!348"), ("It is not 70.", "70"),
-        ("So it cannot be $70$.", "70"), ("70, not 71", "71"),
+        ("", "4"),
+        ("", ""),
+        ("none", "4"),
+        (r"\boxed{q - p}", "p - q"),
+        (r"\boxed{0.33}", r"\frac13"),
+        ("41", "42"),
+        (r"\boxed{\$32}", r"\$32,\!348"),
+        ("It is not 70.", "70"),
+        ("So it cannot be $70$.", "70"),
+        ("70, not 71", "71"),
     ],
-)  # fmt: skip
+)
 def test_other_expressions_are_wrong(text: str, answer: str) -> None:
     assert not SCORERS["math"].is_correct(text, answer, ())
 
@@ -79,10 +116,14 @@ def test_an_endless_computation_is_stopped(monkeypatch: pytest.MonkeyPatch) -> N
 @pytest.mark.parametrize(
     "text",
     [
-        "\\boxed{" * 5000, "(" * 10_000 + "1" + ")" * 10_000, "1" * 19_000, "\x00\ud800", "\\begin{matrix}" * 1000,
+        "\\boxed{" * 5000,
+        "(" * 10_000 + "1" + ")" * 10_000,
+        "1" * 19_000,
+        "\x00\ud800",
+        "\\begin{matrix}" * 1000,
     ],
     ids=range(5),
-)  # fmt: skip
+)
 def test_text_that_breaks_the_parser_is_wrong(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
     assert mathematics.is_equivalent("6", "6")
     monkeypatch.setattr(mathematics, "TIMEOUT", 1.0)
@@ -94,7 +135,9 @@ def test_text_that_breaks_the_parser_is_wrong(monkeypatch: pytest.MonkeyPatch, t
 def test_code_in_a_text_is_not_executed(tmp_path: Path) -> None:
     there = tmp_path / "there"
     for form in ("{}", r"\boxed{{{}}}", "${}$", "The answer is {}"):
-        mathematics.is_equivalent(form.format(f"__import__('pathlib').Path('{there}').touch()"), "4")
+        mathematics.is_equivalent(
+            form.format(f"__import__('pathlib').Path('{there}').touch()"), "4"
+        )
     assert not there.exists()
 
 
@@ -102,7 +145,9 @@ def test_several_threads_get_their_own_replies() -> None:
     found: dict[int, bool] = {}
 
     def ask(number: int) -> None:
-        found[number] = mathematics.is_equivalent(rf"\boxed{{\frac{{{2 * number}}}{{2}}}}", str(number))
+        found[number] = mathematics.is_equivalent(
+            rf"\boxed{{\frac{{{2 * number}}}{{2}}}}", str(number)
+        )
 
     threads = [threading.Thread(target=ask, args=(number,)) for number in range(1, 9)]
     for thread in threads:
@@ -112,7 +157,9 @@ def test_several_threads_get_their_own_replies() -> None:
     assert found == dict.fromkeys(range(1, 9), True)
 
 
-def test_a_missing_library_is_an_error_with_the_install_command(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_library_is_an_error_with_the_install_command(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda _: None)
     with pytest.raises(ConfigError, match="not installed") as error:
         check_case(Case(id="1", question="?", answer="4", scorer="math"))

@@ -18,7 +18,12 @@ from conductor_cli.core.question import Question
 from conductor_cli.core.redact import Secrets
 from conductor_cli.core.trace import Trace, apply_event
 from conductor_cli.core.usage import Price, Usage
-from conductor_cli.evals.outcomes import critical_path_seconds, infrastructure_error, judge_run, planning_usage
+from conductor_cli.evals.outcomes import (
+    critical_path_seconds,
+    infrastructure_error,
+    judge_run,
+    planning_usage,
+)
 from conductor_cli.evals.systems import select_systems
 from conductor_cli.models.base import ScriptedModel
 from conductor_cli.models.stream_decoder import ChatReplyDecoder
@@ -35,9 +40,16 @@ def outcome_of(name: str, **fields: Any) -> Any:
 
 
 def test_the_words_of_silence_are_those_of_the_program() -> None:
-    """An empty answer and a refusal are wrong; what another worker then answers counts for the system."""
+    """An empty answer and a refusal are wrong.
+
+    What another worker then answers counts for the system.
+    """
     with pytest.raises(ModelError) as error:
-        list(ChatReplyDecoder(Request(messages=(Message(role="user", content="hi"),)), Secrets()).end())
+        list(
+            ChatReplyDecoder(
+                Request(messages=(Message(role="user", content="hi"),)), Secrets()
+            ).end()
+        )
     assert error.value.reason == "empty_answer"
     for said in ("", "?"):
         models = {"ann": says(said), "bob": says("4")}
@@ -55,36 +67,52 @@ def test_reaching_a_limit_counts_as_wrong() -> None:
 
 
 def test_unreachable_models_make_the_outcome_failed() -> None:
-    key = outcome_of("alone:ann", models={"ann": ScriptedModel([[ModelError("auth", "401")]]), "bob": says("4")})
+    key = outcome_of(
+        "alone:ann", models={"ann": ScriptedModel([[ModelError("auth", "401")]]), "bob": says("4")}
+    )
     assert (key.verdict, key.error) == ("failed", "ann: 401")
     mute = outcome_of("conductor", model=ScriptedModel([[ModelError("auth", "401")]]))
     assert (mute.verdict, mute.error) == ("failed", "the planner cannot plan: 401")
 
 
 @pytest.mark.parametrize(
-    "error", [LimitReached("the limit"), ModelError("empty_answer", "said nothing"), ModelError("rate", "429")]
+    "error",
+    [
+        LimitReached("the limit"),
+        ModelError("empty_answer", "said nothing"),
+        ModelError("rate", "429"),
+    ],
 )
 def test_a_failed_run_is_judged_by_the_reason_of_its_failure(error: ConductorError) -> None:
     failure = error.failure
     trace = apply_event(Trace(), ev.RunFailed(at=1.0, error=failure, usage=Usage()))
-    assert infrastructure_error(trace, (), planned=False) == ("429" if failure.message == "429" else "")
+    assert infrastructure_error(trace, (), planned=False) == (
+        "429" if failure.message == "429" else ""
+    )
 
 
 def test_a_failure_inside_a_nested_run_makes_the_outcome_failed() -> None:
-    models = {"ann": worker_model("ann"), "bob": ScriptedModel([["3"], ["3"], [ModelError("broken", "cut off")]])}
+    models = {
+        "ann": worker_model("ann"),
+        "bob": ScriptedModel([["3"], ["3"], [ModelError("broken", "cut off")]]),
+    }
     plans = ScriptedModel([["B | - | Do it."], ["B | 0 | Do it again."]])
     outcome = outcome_of("conductor-ultra", models=models, model=plans)
     assert outcome.verdict in {"right", "wrong"}
     models["bob"] = ScriptedModel([["3"], [ModelError("broken", "cut off")]])
     outcome = outcome_of(
-        "conductor-ultra", models=models, model=ScriptedModel([["B | - | Do it."], ["B | 0 | Again."]])
+        "conductor-ultra",
+        models=models,
+        model=ScriptedModel([["B | - | Do it."], ["B | 0 | Again."]]),
     )
     assert (outcome.verdict, outcome.error) == ("failed", "bob: cut off")
 
 
 def test_nested_runs_add_their_planning_and_their_longest_chain() -> None:
     models = {"ann": Timed("ann", 2.0)}
-    by = conductor(models, model=Timed("planner", 0.5, "A | - | Do it."), limits=Limits(recursion=1))
+    by = conductor(
+        models, model=Timed("planner", 0.5, "A | - | Do it."), limits=Limits(recursion=1)
+    )
     run, _ = play(by, Question(text="What is 1 + 3?"))
     assert run.trace.steps[-1].worker == SELF
     assert planning_usage(run.trace).calls == 2
@@ -94,12 +122,19 @@ def test_nested_runs_add_their_planning_and_their_longest_chain() -> None:
 def test_shared_calls_cost_every_system_their_price(tmp_path: Path) -> None:
     priced = Pool(
         workers=tuple(
-            Worker(name=name, kind="scripted", model=name, price=Price(input=Decimal(1), output=Decimal(2)))
+            Worker(
+                name=name,
+                kind="scripted",
+                model=name,
+                price=Price(input=Decimal(1), output=Decimal(2)),
+            )
             for name in ("ann", "bob")
         )
     )
     found = run_evaluation(
-        tmp_path / "e", conductor({n: worker_model(n) for n in ("ann", "bob")}, pool=priced), [case()]
+        tmp_path / "e",
+        conductor({n: worker_model(n) for n in ("ann", "bob")}, pool=priced),
+        [case()],
     )
     one = found["alone:ann", "c1"].usage.cost
     assert one == found["best-worker", "c1"].usage.cost == Decimal(5 * 1 + 2 * 2) / 1_000_000

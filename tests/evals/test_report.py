@@ -26,7 +26,13 @@ from tests.evals.sample_outcomes import outcomes
 
 SYSTEMS = ("alone:one", "alone:two", "conductor")
 SPEC = EvaluationSpec(
-    source="made.jsonl", hash="ab" * 32, cases=4, seed=1, systems=SYSTEMS, workers=("one", "two"), identity={}
+    source="made.jsonl",
+    hash="ab" * 32,
+    cases=4,
+    seed=1,
+    systems=SYSTEMS,
+    workers=("one", "two"),
+    identity={},
 )
 
 
@@ -36,7 +42,11 @@ def summary(cost: str | None = "0.0123") -> Summary:
         replace(item, planned=True, valid=item.case != "2", tags=("letters",), seconds=1.5)
         for item in outcomes("conductor", "++-!", tokens=120, calls=3, cost=cost)
     ]
-    made = [*outcomes("alone:one", "+---", cost=cost), *outcomes("alone:two", "++--", cost=cost), *auto]
+    made = [
+        *outcomes("alone:one", "+---", cost=cost),
+        *outcomes("alone:two", "++--", cost=cost),
+        *auto,
+    ]
     return summarize(made, SYSTEMS)
 
 
@@ -44,9 +54,17 @@ def summary(cost: str | None = "0.0123") -> Summary:
 def test_the_table_drops_columns_to_fit_the_screen(width: int) -> None:
     table = system_table(summary())
     lines = render_rows(table.columns, table.rows, width)
-    assert all(len(line) <= width for line in (*lines.head, *(line for row in lines.rows for line in row)))
-    heads = {column.head for column in table.columns if f" {column.head} " in f" {' '.join(lines.head)} "}
-    assert heads >= {"SYSTEM", "RIGHT", *({"95 %", "TOKENS", "CALLS"} if width >= 80 else {"FAILED"})}
+    assert all(
+        len(line) <= width for line in (*lines.head, *(line for row in lines.rows for line in row))
+    )
+    heads = {
+        column.head for column in table.columns if f" {column.head} " in f" {' '.join(lines.head)} "
+    }
+    assert heads >= {
+        "SYSTEM",
+        "RIGHT",
+        *({"95 %", "TOKENS", "CALLS"} if width >= 80 else {"FAILED"}),
+    }
 
 
 def test_the_table_has_every_figure() -> None:
@@ -54,10 +72,19 @@ def test_the_table_has_every_figure() -> None:
     auto = dict(zip((column.head for column in table.columns), table.rows[2], strict=True))
     assert re.fullmatch(r"-\d+\.\d to \+\d+\.\d", auto.pop("95 % OF IT"))
     assert auto == {
-        "SYSTEM": "conductor", "RIGHT": "66.7", "95 %": "20.8-93.9", "FAILED": "1", "VALID": "66.7",
-        "VS BEST": "+0.0", "P": "1.000",
-        "TOKENS": "120", "PLANNER": "0.0", "CALLS": "3.0", "COST": "$0.0123", "SECONDS": "1.5",
-    }  # fmt: skip
+        "SYSTEM": "conductor",
+        "RIGHT": "66.7",
+        "95 %": "20.8-93.9",
+        "FAILED": "1",
+        "VALID": "66.7",
+        "VS BEST": "+0.0",
+        "P": "1.000",
+        "TOKENS": "120",
+        "PLANNER": "0.0",
+        "CALLS": "3.0",
+        "COST": "$0.0123",
+        "SECONDS": "1.5",
+    }
 
 
 def test_a_long_or_unsafe_name_is_cropped_and_sanitized() -> None:
@@ -67,8 +94,12 @@ def test_a_long_or_unsafe_name_is_cropped_and_sanitized() -> None:
     assert len(line) <= 80
     assert "\x1b" not in line
     assert "n…" in line
-    assert not {"FAILED", "VALID", "PLANNER"} & {column.head for column in table.columns}, "they say nothing"
-    hostile = summarize([*outcomes(f"{name}\n", "+"), *outcomes("moa", "-")], systems=[f"{name}\n", "moa"])
+    assert not {"FAILED", "VALID", "PLANNER"} & {column.head for column in table.columns}, (
+        "they say nothing"
+    )
+    hostile = summarize(
+        [*outcomes(f"{name}\n", "+"), *outcomes("moa", "-")], systems=[f"{name}\n", "moa"]
+    )
     assert reach_verdict(hostile).text.isprintable()
 
 
@@ -81,9 +112,14 @@ def test_the_table_of_tags_has_a_column_for_each_tag() -> None:
 
 
 def test_the_notes_say_which_best_worker_is_meant() -> None:
-    notes = "\n".join(report_notes(replace(SPEC, notes=("left out: conductor-mini",)), summary(), ["VS BEST"]))
+    notes = "\n".join(
+        report_notes(replace(SPEC, notes=("left out: conductor-mini",)), summary(), ["VS BEST"])
+    )
     assert "4 cases of made.jsonl, seed 1" in notes
-    assert "VS BEST: points above alone:two (50.0), the single worker that did best on these cases" in notes
+    assert (
+        "VS BEST: points above alone:two (50.0), the single worker that did best on these cases"
+        in notes
+    )
     assert "P: how likely" not in notes
     assert "interval" not in notes
     assert "failed cases, which are in no share: conductor 1" in notes
@@ -93,19 +129,33 @@ def test_the_notes_say_which_best_worker_is_meant() -> None:
 def test_the_json_has_numbers_money_as_text_and_nulls() -> None:
     data = json.loads(json.dumps(report_json("e1", SPEC, summary())))
     auto = data["systems"][2]
-    assert (data["id"], data["cases"], data["seed"], data["workers"]) == ("e1", 4, 1, ["one", "two"])
+    assert (data["id"], data["cases"], data["seed"], data["workers"]) == (
+        "e1",
+        4,
+        1,
+        ["one", "two"],
+    )
     assert data["best_worker"] == "alone:two"
     assert data["verdict"].startswith(
-        "conductor is level with alone:two, the best single worker on these cases: 2 of 4 cases right ("
+        "conductor is level with alone:two, the best single worker on these cases: 2 of 4 "
+        "cases "
+        "right ("
     )
     assert data["verdict"].endswith("3 cases cannot tell these apart.")
     assert data["cases_needed"] is None
     assert (auto["name"], auto["accuracy"], auto["n"], auto["failed"]) == ("conductor", 2 / 3, 3, 1)
     assert (auto["tokens"], auto["calls"], auto["cost"], auto["unpriced"]) == (120, 3, "0.0123", 0)
     assert auto["valid_plans"]["accuracy"] == 2 / 3
-    assert [auto["total"][key] for key in ("tokens_in", "calls", "unpriced", "cost")] == [240, 12, 0, "0.0492"]
+    assert [auto["total"][key] for key in ("tokens_in", "calls", "unpriced", "cost")] == [
+        240,
+        12,
+        0,
+        "0.0492",
+    ]
     assert auto["versus_best"]["other"] == "alone:two"
-    assert auto["tags"] == {"letters": {key: auto[key] for key in ("accuracy", "interval", "right", "n", "cases")}}
+    assert auto["tags"] == {
+        "letters": {key: auto[key] for key in ("accuracy", "interval", "right", "n", "cases")}
+    }
     assert data["systems"][0]["valid_plans"] is None
     unknown = report_json("e1", SPEC, summary(None))["systems"][0]
     assert (unknown["cost"], unknown["unpriced"], unknown["total"]["cost"]) == (None, 4, None)
@@ -113,17 +163,23 @@ def test_the_json_has_numbers_money_as_text_and_nulls() -> None:
 
 def test_each_system_of_a_paper_has_one_line_under_the_table_and_a_source() -> None:
     names = ("alone:ann", "reflect:ann", "reflect:bob", "moa")
-    spec, found = replace(SPEC, systems=names), summarize([*outcomes("moa", "+-"), *outcomes("alone:ann", "+-")], names)
+    spec = replace(SPEC, systems=names)
+    found = summarize([*outcomes("moa", "+-"), *outcomes("alone:ann", "+-")], names)
     lines = report_notes(spec, found, ())[-2:]
     assert [line.partition(": after ")[0] for line in lines] == ["reflect", "moa"]
     assert all("arXiv" in line and "Simplified: " in line for line in lines)
-    sources = {system["name"]: system["source"] for system in report_json("1", spec, found)["systems"]}
+    sources = {
+        system["name"]: system["source"] for system in report_json("1", spec, found)["systems"]
+    }
     assert (sources["alone:ann"], set(sources["moa"])) == (None, {"paper", "simplified"})
     assert set(SOURCES) <= set(NAMES)
 
 
 def judged(**signs: str) -> EvaluationVerdict:
-    """The verdict on systems with these outcomes; `_` in a name stands for a hyphen, two of them for a colon."""
+    """The verdict on systems with these outcomes.
+
+    `_` in a name stands for a hyphen, two of them for a colon.
+    """
     named = {name.replace("__", ":").replace("_", "-"): found for name, found in signs.items()}
     made = [outcome for name, found in named.items() for outcome in outcomes(name, found)]
     return reach_verdict(summarize(made, systems=list(named)))
@@ -132,7 +188,8 @@ def judged(**signs: str) -> EvaluationVerdict:
 def test_a_clear_result_has_no_warning() -> None:
     found = judged(best_worker="-" * 18 + "++", conductor="+" * 18 + "++")
     assert found.finding == (
-        "conductor did best: 20 of 20 cases right, 90.0 points above best-worker, the best single worker by its card "
+        "conductor did best: 20 of 20 cases right, 90.0 points above best-worker, the best single "
+        "worker by its card "
         "(95 % interval +64.2 to +97.2, p <0.001)."
     )
     assert (found.warning, found.cases_needed) == ("", None)
@@ -140,18 +197,24 @@ def test_a_clear_result_has_no_warning() -> None:
 
 def test_few_cases_come_with_a_warning_and_the_number_that_would_do() -> None:
     found = judged(alone__a="++++++++----", conductor="++++++++-++-", moa="++++--------")
-    assert found.finding.startswith("conductor did best: 10 of 12 cases right, 16.7 points above alone:a, ")
+    assert found.finding.startswith(
+        "conductor did best: 10 of 12 cases right, 16.7 points above alone:a, "
+    )
     assert "p 0.500 corrected for 2 comparisons" in found.finding
     assert found.cases_needed is not None
     assert found.cases_needed > 12
     assert found.warning == (
-        f"12 cases cannot tell these apart; about {found.cases_needed} would be needed for a difference of this size."
+        f"12 cases cannot tell these apart; about {found.cases_needed} would be needed for a "
+        "difference of this size."
     )
     assert found.text == f"{found.finding} {found.warning}"
 
 
 def test_each_p_value_is_corrected_for_those_that_are_higher() -> None:
-    """Holm's correction: three tries of the lowest, two of the next; single workers are no tries."""
+    """Holm's correction: three tries of the lowest, two of the next.
+
+    Single workers are no tries.
+    """
     signs = {"vote": "+" * 8 + "--", "moa": "+" * 6 + "----", "keyword": "+" + "-" * 9}
     names = ["alone:a", "alone:b", *signs]
     made = [*outcomes("alone:a", "-" * 10), *outcomes("alone:b", "-" * 10)]
@@ -163,21 +226,42 @@ def test_each_p_value_is_corrected_for_those_that_are_higher() -> None:
 @pytest.mark.parametrize(
     ("signs", "finding"),
     [
-        ({"best_worker": "++++++++--", "moa": "+++++++---", "vote": "------++--"},
-         "best-worker, the best single worker by its card, did best: 8 of 10 cases right; moa is 10.0 points below ("),
-        ({"best_worker": "----", "moa": "----"},
-         "No system got any case right: check the answers and the scorer of the cases."),
+        (
+            {"best_worker": "++++++++--", "moa": "+++++++---", "vote": "------++--"},
+            (
+                "best-worker, the best single worker by its card, did best: 8 of 10 cases right; "
+                "moa "
+                "is 10.0 points below ("
+            ),
+        ),
+        (
+            {"best_worker": "----", "moa": "----"},
+            "No system got any case right: check the answers and the scorer of the cases.",
+        ),
         ({"best_worker": "----", "moa": "++--", "best_routing": "++++"}, "moa did best"),
         ({"best_worker": "++--------", "moa": "+!!!!!!!!!", "vote": "+++-------"}, "vote did best"),
-        ({"alone__a": "+++-", "alone__b": "+---"},
-         "alone:a, the best single worker on these cases, did best: 3 of 4 cases right; alone:b is"),
-        ({"moa": "+++-", "vote": "++--"},
-         "moa did best: 3 of 4 cases right (95 % interval 30.1 to 95.4). No single worker was measured."),
+        (
+            {"alone__a": "+++-", "alone__b": "+---"},
+            (
+                "alone:a, the best single worker on these cases, did best: 3 of 4 cases right; "
+                "alone:b is"
+            ),
+        ),
+        (
+            {"moa": "+++-", "vote": "++--"},
+            (
+                "moa did best: 3 of 4 cases right (95 % interval 30.1 to 95.4). No single worker "
+                "was "
+                "measured."
+            ),
+        ),
         ({"best_worker": "++"}, "Only best-worker was measured: 2 of 2 cases right."),
         ({"moa": "!!"}, "No case could be judged, so nothing can be said."),
     ],
-)  # fmt: skip
-def test_the_verdict_says_who_did_best_and_against_whom(signs: dict[str, str], finding: str) -> None:
+)
+def test_the_verdict_says_who_did_best_and_against_whom(
+    signs: dict[str, str], finding: str
+) -> None:
     """The known decomposition, and who hardly ever answered, take no part."""
     assert judged(**signs).text.startswith(finding)
 
@@ -188,9 +272,17 @@ def test_cost_and_time_stand_beside_the_difference() -> None:
         *outcomes("conductor", "+" * 18 + "++", cost="0.0123", seconds=0.04),
     ]
     found = reach_verdict(summarize(made, systems=["best-worker", "conductor"]))
-    assert found.finding.endswith(" p <0.001), for $0.0123 a question instead of $0.0040, in 0.04 s instead of 1.5 s.")
-    same = [outcome for name in ("best-worker", "moa") for outcome in outcomes(name, "+-", cost="0.00008", seconds=1.0)]
-    assert "instead of" not in reach_verdict(summarize(same, systems=["best-worker", "moa"])).finding
+    assert found.finding.endswith(
+        " p <0.001), for $0.0123 a question instead of $0.0040, in 0.04 s instead of 1.5 s."
+    )
+    same = [
+        outcome
+        for name in ("best-worker", "moa")
+        for outcome in outcomes(name, "+-", cost="0.00008", seconds=1.0)
+    ]
+    assert (
+        "instead of" not in reach_verdict(summarize(same, systems=["best-worker", "moa"])).finding
+    )
 
 
 def test_equal_systems_are_level() -> None:
@@ -203,9 +295,13 @@ def test_equal_systems_are_level() -> None:
     assert (found.warning, found.cases_needed) == ("4 cases cannot tell these apart.", None)
 
 
-@pytest.mark.parametrize(("signs", "first"), [("++--", "conductor is level with"), ("----", "No system got any case")])
+@pytest.mark.parametrize(
+    ("signs", "first"), [("++--", "conductor is level with"), ("----", "No system got any case")]
+)
 def test_a_planner_without_a_valid_plan_is_named(signs: str, first: str) -> None:
     auto = [replace(item, planned=True, valid=False) for item in outcomes("conductor", signs)]
-    found = reach_verdict(summarize([*outcomes("alone:a", signs), *auto], systems=["alone:a", "conductor"]))
+    found = reach_verdict(
+        summarize([*outcomes("alone:a", signs), *auto], systems=["alone:a", "conductor"])
+    )
     assert found.text.startswith(first)
     assert found.text.endswith("The planner never wrote a valid plan (conductor).")

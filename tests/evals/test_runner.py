@@ -47,26 +47,46 @@ def test_every_system_runs_every_case(tmp_path: Path) -> None:
     assert all(outcome.tags == ("math",) and outcome.answer for outcome in found.values())
     calls = {system: found[system, "c1"].usage.calls for system in ALL}
     assert calls == {
-        "alone:ann": 1, "alone:bob": 1, "alone:cyd": 1, "best-worker": 1, "keyword": 1,
-        "reflect:ann": 6, "reflect:bob": 6, "reflect:cyd": 6,
-        "vote": 5, "moa": 4, "best-routing": 1, "conductor-mini": 2, "conductor": 3, "conductor-ultra": 6,
-    }  # fmt: skip
+        "alone:ann": 1,
+        "alone:bob": 1,
+        "alone:cyd": 1,
+        "best-worker": 1,
+        "keyword": 1,
+        "reflect:ann": 6,
+        "reflect:bob": 6,
+        "reflect:cyd": 6,
+        "vote": 5,
+        "moa": 4,
+        "best-routing": 1,
+        "conductor-mini": 2,
+        "conductor": 3,
+        "conductor-ultra": 6,
+    }
     planned = [found[name, "c1"] for name in ("conductor", "conductor-ultra", "moa")]
-    assert [(it.planning.calls, it.planned, it.steps) for it in planned] == [(1, True, 2), (4, True, 2), (0, False, 4)]
+    assert [(it.planning.calls, it.planned, it.steps) for it in planned] == [
+        (1, True, 2),
+        (4, True, 2),
+        (0, False, 4),
+    ]
 
 
 def test_systems_share_equal_calls(tmp_path: Path) -> None:
     models = {name: worker_model(name) for name in NAMES}
-    found = run_evaluation(tmp_path / "e", conductor(models), cases(8), ["alone", "best-worker", "keyword"])
+    found = run_evaluation(
+        tmp_path / "e", conductor(models), cases(8), ["alone", "best-worker", "keyword"]
+    )
     assert sum(len(model.requests) for model in models.values()) == 8 * 3
     for number in range(1, 9):
-        twin, best = found["alone:bob", f"c{number}"], found["best-worker", f"c{number}"]
+        twin = found["alone:bob", f"c{number}"]
+        best = found["best-worker", f"c{number}"]
         assert (twin.answer, twin.usage, twin.seconds) == (best.answer, best.usage, best.seconds)
 
 
 def test_a_repaired_plan_counts_as_invalid(tmp_path: Path) -> None:
     broken = ScriptedModel([["Z | - | Do it."], ["B | - | Do it."], ["B | - | Do it."]])
-    found = run_evaluation(tmp_path / "e", conductor(model=broken), cases(2), ["conductor"], parallel=1)
+    found = run_evaluation(
+        tmp_path / "e", conductor(model=broken), cases(2), ["conductor"], parallel=1
+    )
     assert [found["conductor", f"c{number}"].valid for number in (1, 2)] == [False, True]
     assert {outcome.verdict for outcome in found.values()} <= {"right", "wrong"}
 
@@ -93,7 +113,8 @@ def test_a_successful_retry_is_not_a_failure(tmp_path: Path) -> None:
 def test_closing_the_generator_stops_the_runs(tmp_path: Path) -> None:
     slow = Counting("4", seconds=0.02)
     models: dict[str, Model] = {"ann": slow, "bob": Counting("4", seconds=0.02)}
-    by, asked = conductor(models), cases(30)
+    by = conductor(models)
+    asked = cases(30)
     stored, systems = make_evaluation(tmp_path / "e", by, asked, ["alone:ann"])
 
     async def some() -> None:
@@ -113,9 +134,15 @@ def test_the_parallel_limit_of_a_model_holds_over_all_runs(tmp_path: Path) -> No
     models = {"ann": Counting("4", seconds=0.02), "bob": Counting("4", seconds=0.02)}
     local = Counting("B | - | Do it.", seconds=0.02)
     by = conductor(
-        models, pool=pool("ann", "bob", parallel=1), model=local, constrained=True, timeouts=Timeouts(first_token=0.2)
+        models,
+        pool=pool("ann", "bob", parallel=1),
+        model=local,
+        constrained=True,
+        timeouts=Timeouts(first_token=0.2),
     )
-    found = run_evaluation(tmp_path / "e", by, cases(8), ["alone:ann", "vote", "conductor"], parallel=12)
+    found = run_evaluation(
+        tmp_path / "e", by, cases(8), ["alone:ann", "vote", "conductor"], parallel=12
+    )
     assert {outcome.verdict for outcome in found.values()} <= {"right", "wrong"}
     assert (models["ann"].most, models["bob"].most, local.most) == (1, 1, 1)
 
@@ -129,28 +156,43 @@ def test_two_processes_cannot_write_one_evaluation(tmp_path: Path) -> None:
 
 def test_a_policy_error_ends_the_evaluation(tmp_path: Path) -> None:
     with pytest.raises(PolicyError, match="the cost limit cannot be enforced"):
-        run_evaluation(tmp_path / "e", conductor(limits=Limits(cost=Decimal(1))), cases(2), ["alone"])
+        run_evaluation(
+            tmp_path / "e", conductor(limits=Limits(cost=Decimal(1))), cases(2), ["alone"]
+        )
 
 
 def test_a_known_decomposition_may_exceed_the_step_limit(tmp_path: Path) -> None:
-    asked = [case(1, steps=tuple(GoldStep(skill="math", subtask=f"Part {n}.") for n in range(8))), case(2)]
+    asked = [
+        case(1, steps=tuple(GoldStep(skill="math", subtask=f"Part {n}.") for n in range(8))),
+        case(2),
+    ]
     found = run_evaluation(tmp_path / "e", conductor(), asked, ["best-routing"])
-    assert sorted((outcome.steps, outcome.error) for outcome in found.values()) == [(1, ""), (8, "")]
+    assert sorted((outcome.steps, outcome.error) for outcome in found.values()) == [
+        (1, ""),
+        (8, ""),
+    ]
 
 
 def test_waiting_for_a_model_does_not_count_against_the_time_limit(tmp_path: Path) -> None:
     slow: dict[str, Model] = {"ann": Counting("4", seconds=10.0)}
     by = conductor(slow, pool=pool("ann", parallel=1), limits=Limits(attempts=1, seconds=60))
     stored, systems = make_evaluation(tmp_path / "e", by, cases(10), ["alone:ann"])
-    assert {outcome.answer for outcome in virtually(run_all(stored, systems, by, parallel=10))} == {"4"}
+    assert {outcome.answer for outcome in virtually(run_all(stored, systems, by, parallel=10))} == {
+        "4"
+    }
 
 
 def test_waiting_for_an_equal_request_is_not_a_timeout(tmp_path: Path) -> None:
-    slow = ScriptedModel(reply=lambda _: [25.0, "4", 25.0, " ", 25.0, Chunk(usage=Usage(calls=1), finish="stop")])
+    slow = ScriptedModel(
+        reply=lambda _: [25.0, "4", 25.0, " ", 25.0, Chunk(usage=Usage(calls=1), finish="stop")]
+    )
     by = conductor({"ann": slow}, model=None, timeouts=Timeouts(first_token=40.0, idle=40.0))
     stored, systems = make_evaluation(tmp_path / "e", by, cases(1), ["alone:ann", "best-worker"])
     outcomes = virtually(run_all(stored, systems, by))
-    assert [(outcome.verdict, outcome.error) for outcome in outcomes] == [("right", ""), ("right", "")]
+    assert [(outcome.verdict, outcome.error) for outcome in outcomes] == [
+        ("right", ""),
+        ("right", ""),
+    ]
     assert len(slow.requests) == 1
 
 
@@ -176,23 +218,38 @@ def test_a_full_disk_ends_the_evaluation_and_judged_outcomes_stay(
 
 
 def test_seconds_are_those_of_the_longest_chain_of_calls(tmp_path: Path) -> None:
-    models: dict[str, Model] = {name: Timed(name, taken) for name, taken in (("ann", 2.0), ("bob", 3.0), ("cyd", 5.0))}
-    by = conductor(models, model=Timed("planner", 0.5, "B | - | Do.\nA | - | Do.\nC | 1 2 | Do.", "C"))
+    models: dict[str, Model] = {
+        name: Timed(name, taken) for name, taken in (("ann", 2.0), ("bob", 3.0), ("cyd", 5.0))
+    }
+    by = conductor(
+        models, model=Timed("planner", 0.5, "B | - | Do.\nA | - | Do.\nC | 1 2 | Do.", "C")
+    )
     names = ["alone", "moa", "vote", "conductor", "conductor-mini", "best-worker"]
     found = run_evaluation(tmp_path / "e", by, cases(1), names)
     assert {name: outcome.seconds for (name, _), outcome in found.items()} == {
-        "alone:ann": 2.0, "alone:bob": 3.0, "alone:cyd": 5.0, "best-worker": 3.0, "moa": 8.0,
-        "vote": 3.0, "conductor": 8.5, "conductor-mini": 5.5,
-    }  # fmt: skip
+        "alone:ann": 2.0,
+        "alone:bob": 3.0,
+        "alone:cyd": 5.0,
+        "best-worker": 3.0,
+        "moa": 8.0,
+        "vote": 3.0,
+        "conductor": 8.5,
+        "conductor-mini": 5.5,
+    }
 
 
 def test_a_case_is_run_several_times_with_other_seeds(tmp_path: Path) -> None:
-    asked, names = cases(5), ("alone:ann", "vote", "moa")
+    asked = cases(5)
+    names = ("alone:ann", "vote", "moa")
     run_evaluation(tmp_path / "e", conductor(), asked, names, repeat=3)
     stored = Evaluation(tmp_path / "e")
     found = {outcome.key: outcome for outcome in stored.outcomes()}
-    assert set(found) == {(name, item.id, draw) for name in names for item in asked for draw in range(3)}
-    answers = [tuple(found["alone:ann", item.id, draw].answer for item in asked) for draw in range(3)]
+    assert set(found) == {
+        (name, item.id, draw) for name in names for item in asked for draw in range(3)
+    }
+    answers = [
+        tuple(found["alone:ann", item.id, draw].answer for item in asked) for draw in range(3)
+    ]
     assert len(set(answers)) == 3
     calls = (tmp_path / "e/calls.jsonl").read_bytes()
     lines = (tmp_path / "e/outcomes.jsonl").read_text().splitlines()
@@ -204,7 +261,9 @@ def test_a_case_is_run_several_times_with_other_seeds(tmp_path: Path) -> None:
 
 def test_spec_and_cases_read_back_equal(tmp_path: Path) -> None:
     by = conductor()
-    made, systems = make_evaluation(tmp_path / "deep" / "e", by, cases(3), seed=4, version="1.0.0", time="now")
+    made, systems = make_evaluation(
+        tmp_path / "deep" / "e", by, cases(3), seed=4, version="1.0.0", time="now"
+    )
     again = Evaluation(tmp_path / "deep" / "e")
     assert again.cases() == cases(3)
     assert again.spec == made.spec
@@ -214,10 +273,13 @@ def test_spec_and_cases_read_back_equal(tmp_path: Path) -> None:
 
 
 def test_replies_of_another_conductor_model_are_not_used(tmp_path: Path) -> None:
-    asked, models = cases(1), {}
+    asked = cases(1)
+    models = {}
     for who in ("one", "two"):
         models[who] = ScriptedModel(reply=lambda _, who=who: [f"A | - | What {who} wrote."])  # type: ignore[misc]
-        run_evaluation(tmp_path / who, conductor(model=models[who]), asked, ["conductor"], planner_id=who)
+        run_evaluation(
+            tmp_path / who, conductor(model=models[who]), asked, ["conductor"], planner_id=who
+        )
         calls = tmp_path / who / "calls.jsonl"
         (tmp_path / "two").mkdir(exist_ok=True)
         (tmp_path / "two" / "calls.jsonl").write_bytes(calls.read_bytes())
@@ -228,7 +290,9 @@ def test_failed_runs_count_as_spent(tmp_path: Path) -> None:
     made, _ = make_evaluation(tmp_path / "e", conductor(), cases(2), ["alone:ann"])
     with made.writer() as writer:
         for number, sign in enumerate("+!", start=1):
-            writer.write(replace(made_outcomes("alone:ann", sign, cost="0.5")[0], case=f"c{number}"))
+            writer.write(
+                replace(made_outcomes("alone:ann", sign, cost="0.5")[0], case=f"c{number}")
+            )
     assert (made.spent(), len(made.judged())) == (Decimal(1), 1)
     with made.writer() as writer:
         writer.write(replace(made_outcomes("alone:ann", "-", cost="0.25")[0], case="c2"))
@@ -248,7 +312,8 @@ def test_a_directory_without_a_valid_spec_is_an_error(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("file", [OUTCOMES, "calls.jsonl"])
 def test_a_file_cut_at_any_byte_is_repaired(tmp_path: Path, file: str) -> None:
-    by, asked = conductor(), cases(2)
+    by = conductor()
+    asked = cases(2)
     run_evaluation(tmp_path / "e", by, asked, ["conductor"], parallel=1)
     stored = Evaluation(tmp_path / "e")
     whole = {name: (tmp_path / "e" / name).read_bytes() for name in (OUTCOMES, "calls.jsonl")}
@@ -298,7 +363,8 @@ def test_no_call_exceeds_the_limit_of_all_runs(tmp_path: Path, parallel: int) ->
     dollar_a_token = Price(input=Decimal(0), output=Decimal(1_000_000))
     by = conductor({"ann": worker}, model=None, pool=pool("ann", price=dollar_a_token))
     stored, systems = make_evaluation(tmp_path / "e", by, cases(12), ["alone"])
-    for limit, spent in (("264.5", 9), ("264.5", 9), ("270.5", 15)):  # an answer is cut to 256 tokens at least
+    # An answer is cut to 256 tokens at least
+    for limit, spent in (("264.5", 9), ("264.5", 9), ("270.5", 15)):
         budget = Budget(Decimal(limit), spent=stored.spent(), expected=Decimal(3))
         asyncio.run(run_all(stored, systems, by, parallel=parallel, budget=budget))
         assert stored.spent() == budget.spent == 3 * len(worker.requests) == spent

@@ -26,10 +26,17 @@ def said(scorer: str, text: str, choices: Sequence[str] = ()) -> str:
 @pytest.mark.parametrize(
     "text",
     [
-        " PARIS\n", "'Paris.'", "“Paris”.", "**Paris**", "`Paris`", "The answer is Paris.", "**Answer:** Paris",
-        "Let me think.\nIt is a capital.\n\nFinal answer: Paris.", "therefore, the final answer is **Paris**.",
+        " PARIS\n",
+        "'Paris.'",
+        "“Paris”.",
+        "**Paris**",
+        "`Paris`",
+        "The answer is Paris.",
+        "**Answer:** Paris",
+        "Let me think.\nIt is a capital.\n\nFinal answer: Paris.",
+        "therefore, the final answer is **Paris**.",
     ],
-)  # fmt: skip
+)
 def test_exact_ignores_case_quotes_and_announcements(text: str) -> None:
     assert right("exact", text, "Paris")
     assert said("exact", text) == "paris"
@@ -38,9 +45,16 @@ def test_exact_ignores_case_quotes_and_announcements(text: str) -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        "", "It is Paris", "Pariss", "Par is", "Answer: Paris\nor Lyon", "The answer is not Paris", "Paris?", "Answer:",
+        "",
+        "It is Paris",
+        "Pariss",
+        "Par is",
+        "Answer: Paris\nor Lyon",
+        "The answer is not Paris",
+        "Paris?",
+        "Answer:",
     ],
-)  # fmt: skip
+)
 def test_exact_needs_the_whole_answer(text: str) -> None:
     assert not right("exact", text, "Paris")
 
@@ -53,12 +67,16 @@ def test_exact_compares_the_remaining_text() -> None:
 @pytest.mark.parametrize(
     ("scorer", "text", "answer", "found"),
     [
-        ("contains", "It is **New\n York**, of course.", "new york", True), ("contains", "Newark", "New", False),
-        ("contains", "It is not Paris.", "Paris", False), ("contains", "Not Lyon but Paris", "Paris", True),
-        ("contains", "C++ (2011)", "C++", True), ("regex", "see\nissue #42", r"^issue #\d+$", True),
-        ("regex", "see issue 42", r"#\d+", False), ("regex", "a" * 5_000, "(a|a)*b", False),
+        ("contains", "It is **New\n York**, of course.", "new york", True),
+        ("contains", "Newark", "New", False),
+        ("contains", "It is not Paris.", "Paris", False),
+        ("contains", "Not Lyon but Paris", "Paris", True),
+        ("contains", "C++ (2011)", "C++", True),
+        ("regex", "see\nissue #42", r"^issue #\d+$", True),
+        ("regex", "see issue 42", r"#\d+", False),
+        ("regex", "a" * 5_000, "(a|a)*b", False),
     ],
-)  # fmt: skip
+)
 def test_a_text_may_contain_or_match_what_is_expected(
     scorer: str, text: str, answer: str, found: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -67,21 +85,44 @@ def test_a_text_may_contain_or_match_what_is_expected(
 
 
 def test_a_pattern_must_be_one_and_a_text_must_not_be_empty() -> None:
-    assert [SCORERS["regex"].can_match(answer, ()) for answer in ("a+", "(", "")] == [True, False, False]
+    assert [SCORERS["regex"].can_match(answer, ()) for answer in ("a+", "(", "")] == [
+        True,
+        False,
+        False,
+    ]
     assert [SCORERS["contains"].can_match(answer, ()) for answer in ("a", "**")] == [True, False]
 
 
 @pytest.mark.parametrize(
     ("text", "answer"),
     [
-        ("6 times 7 is 42", "42"), ("42.0", "42"), ("$1,234.50.", "1234.5"), ("minus sign: \u22125", "-5"),
-        ("x = -5", "-5"), ("3-4", "4"), ("4.2e1", "42"), (".5", "0.5"), ("50 %", "50%"), ("0.3333333", "0.33333333"),
-        ("007", "7"), ("1'000", "1000"), ("1\u202f000", "1000"), ("**42**", "42"), ("12,34", "34"), ("1,2345", "2345"),
-        (r"\boxed{x} is 42", "42"), ("12345678901234567890123", "12345678901234567890123"), ("v2 has 3", "3"),
-        (r"\boxed{\text{42}}, in 3 steps", "42"), (r"\boxed{41}, no: \boxed{42^{\circ}} in 3 steps", "42"),
-        (r"\fbox{42} by lemma 3", "42"), ("6*7 = 42", "42"), ("42 m/s", "42"), ("Answer: 42 (not 43)", "42"),
+        ("6 times 7 is 42", "42"),
+        ("42.0", "42"),
+        ("$1,234.50.", "1234.5"),
+        ("minus sign: \u22125", "-5"),
+        ("x = -5", "-5"),
+        ("3-4", "4"),
+        ("4.2e1", "42"),
+        (".5", "0.5"),
+        ("50 %", "50%"),
+        ("0.3333333", "0.33333333"),
+        ("007", "7"),
+        ("1'000", "1000"),
+        ("1\u202f000", "1000"),
+        ("**42**", "42"),
+        ("12,34", "34"),
+        ("1,2345", "2345"),
+        (r"\boxed{x} is 42", "42"),
+        ("12345678901234567890123", "12345678901234567890123"),
+        ("v2 has 3", "3"),
+        (r"\boxed{\text{42}}, in 3 steps", "42"),
+        (r"\boxed{41}, no: \boxed{42^{\circ}} in 3 steps", "42"),
+        (r"\fbox{42} by lemma 3", "42"),
+        ("6*7 = 42", "42"),
+        ("42 m/s", "42"),
+        ("Answer: 42 (not 43)", "42"),
     ],
-)  # fmt: skip
+)
 def test_number_takes_the_last_number(text: str, answer: str) -> None:
     assert right("number", text, answer)
 
@@ -89,43 +130,111 @@ def test_number_takes_the_last_number(text: str, answer: str) -> None:
 @pytest.mark.parametrize(
     ("text", "answer"),
     [
-        ("", "0"), ("4 2", "42"), ("0.33", "0.3333"), ("-5", "5"), ("100001", "100000"), ("A4", "4"), ("1e999", "1"),
-        ("12345678901234567890123", "12345678901234567890124"), ("٤", "4"), ("9" * 5000, "9"), ("1e-400", "0.1"),
-        *((text, "70") for text in (
-            r"\boxed{71, 70}", "70 or 71", "71 and/or 70", "-(70)", "q+70", "70 + q", "70/3", "The answer isn't 70",
-            r"70\pi", r"\sqrt{70}", r"\pm 70", "70x", "between 71 and 70", r"not \boxed{70}",
-        )),
+        ("", "0"),
+        ("4 2", "42"),
+        ("0.33", "0.3333"),
+        ("-5", "5"),
+        ("100001", "100000"),
+        ("A4", "4"),
+        ("1e999", "1"),
+        ("12345678901234567890123", "12345678901234567890124"),
+        ("٤", "4"),
+        ("9" * 5000, "9"),
+        ("1e-400", "0.1"),
+        *(
+            (text, "70")
+            for text in (
+                r"\boxed{71, 70}",
+                "70 or 71",
+                "71 and/or 70",
+                "-(70)",
+                "q+70",
+                "70 + q",
+                "70/3",
+                "The answer isn't 70",
+                r"70\pi",
+                r"\sqrt{70}",
+                r"\pm 70",
+                "70x",
+                "between 71 and 70",
+                r"not \boxed{70}",
+            )
+        ),
     ],
-)  # fmt: skip
+)
 def test_other_numbers_are_wrong(text: str, answer: str) -> None:
-    """Whole numbers are compared exactly, others to six digits; letters with digits are not numbers."""
+    """Whole numbers are compared exactly, others to six digits.
+
+    Letters with digits are not numbers.
+    """
     assert not right("number", text, answer)
 
 
 def test_an_expected_number_may_be_money_or_a_percentage_and_nothing_else() -> None:
     can_match = SCORERS["number"].can_match
     assert all(can_match(answer, ()) for answer in ("-4", "1,000", "$5", "50%", "1e6", ".5", " 7 "))
-    assert not any(can_match(answer, ()) for answer in ("", "four", "4 apples", "4 5", "1/2", "--4", "9" * 5000))
+    assert not any(
+        can_match(answer, ())
+        for answer in ("", "four", "4 apples", "4 5", "1/2", "--4", "9" * 5000)
+    )
 
 
 @pytest.mark.parametrize(
     "text",
     [
-        "c", "(C)", "C)", "**C**", "C. a cat", "ANSWER: C", "**Answer:** C", "Answer: C) a cat",
-        "the correct answer is C because of B", r"\boxed{\text{C}}", r"so it is $\boxed{(C)}$.",
-        "Answer: A\nNo, wait.\nAnswer: C", "I think so.\n\nC", "C\n\nA cat, since", "Answer: c.", "Answer: (c) a cat",
-        "Answer: c\nsince it purrs", "Answer:\nc", "Answer: I believe it is (C)", "Answer: I think the answer is C",
-        "Answer: C\nThe final answer: I am sure.", "I\n\nAnswer: z\n\nC", r"\boxed{x} so the answer is C",
-        "A cat.", "Option (C) it is", "Answer: C (not D)", r"Answer: \mathbf{C}", r"Answer: \(C\)", "Answer: ${C}$",
-        "Answer: C</s>", "Answer: **letter C**", r"$\boxed{\text{(C) a cat}}$", r"\boxed{{C}}", "**Option C**",
-        "## Final Answer\n\nC) a cat", "Option C is correct.", '{"answer": "C", "why": "it purrs"}', "Answer - C",
-        "I would go with C.", "Eliminating (D), it is C.", "C) a cat\n\nExplanation: (D) is wrong",
-        "Some text.\n\n**C) a cat**\n\nbecause it purrs", "The answer is C, D is wrong.",
-        "Option D isn't right. Option C is the best answer.", "Not (A), not (B). (C).",
-        "A is wrong; B is wrong; so C.", "It is C, not D", "(C) a cat because (A) is false", "The correct option is: C",
-        "So the answer must be (C).", "Correct answer – C",
+        "c",
+        "(C)",
+        "C)",
+        "**C**",
+        "C. a cat",
+        "ANSWER: C",
+        "**Answer:** C",
+        "Answer: C) a cat",
+        "the correct answer is C because of B",
+        r"\boxed{\text{C}}",
+        r"so it is $\boxed{(C)}$.",
+        "Answer: A\nNo, wait.\nAnswer: C",
+        "I think so.\n\nC",
+        "C\n\nA cat, since",
+        "Answer: c.",
+        "Answer: (c) a cat",
+        "Answer: c\nsince it purrs",
+        "Answer:\nc",
+        "Answer: I believe it is (C)",
+        "Answer: I think the answer is C",
+        "Answer: C\nThe final answer: I am sure.",
+        "I\n\nAnswer: z\n\nC",
+        r"\boxed{x} so the answer is C",
+        "A cat.",
+        "Option (C) it is",
+        "Answer: C (not D)",
+        r"Answer: \mathbf{C}",
+        r"Answer: \(C\)",
+        "Answer: ${C}$",
+        "Answer: C</s>",
+        "Answer: **letter C**",
+        r"$\boxed{\text{(C) a cat}}$",
+        r"\boxed{{C}}",
+        "**Option C**",
+        "## Final Answer\n\nC) a cat",
+        "Option C is correct.",
+        '{"answer": "C", "why": "it purrs"}',
+        "Answer - C",
+        "I would go with C.",
+        "Eliminating (D), it is C.",
+        "C) a cat\n\nExplanation: (D) is wrong",
+        "Some text.\n\n**C) a cat**\n\nbecause it purrs",
+        "The answer is C, D is wrong.",
+        "Option D isn't right. Option C is the best answer.",
+        "Not (A), not (B). (C).",
+        "A is wrong; B is wrong; so C.",
+        "It is C, not D",
+        "(C) a cat because (A) is false",
+        "The correct option is: C",
+        "So the answer must be (C).",
+        "Correct answer – C",
     ],
-)  # fmt: skip
+)
 def test_choice_finds_the_letter(text: str) -> None:
     """The letter after "Answer:", in a box, alone, in brackets, or the choice itself."""
     assert said("choice", text, FOUR) == "C"
@@ -135,15 +244,38 @@ def test_choice_finds_the_letter(text: str) -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        "", "A cat is an animal", "Answer: E", "Answer: Cats", "red and green", "Answer: none of these",
-        "Answer: a triangle has three", "Answer: b or so", "Answer: I see", "A) wrong\nB) right", "D or so",
-        r"\boxed{A and B}", r"\boxed{d(x)}", r"\boxed{\text{A cat or none}}", r"Answer: $A\cdot B$", "Answer: A<B",
-        "It cannot be (C).", "Answer: C or D", "Either (C) or (D)", "A) a dog\nB) a bird\nC) a cat\nD) a fish",
-        "A) a dog B) a bird C) a cat D) a fish", "Options: (A), (B), (C), (D)", "The answer isn't C.",
-        "The answer is definitely not C", "C is incorrect", "I would not choose C", "Answer: C, D",
-        "The answer is A, B, C or D", "rule out C", "Answer: A difficult one",
+        "",
+        "A cat is an animal",
+        "Answer: E",
+        "Answer: Cats",
+        "red and green",
+        "Answer: none of these",
+        "Answer: a triangle has three",
+        "Answer: b or so",
+        "Answer: I see",
+        "A) wrong\nB) right",
+        "D or so",
+        r"\boxed{A and B}",
+        r"\boxed{d(x)}",
+        r"\boxed{\text{A cat or none}}",
+        r"Answer: $A\cdot B$",
+        "Answer: A<B",
+        "It cannot be (C).",
+        "Answer: C or D",
+        "Either (C) or (D)",
+        "A) a dog\nB) a bird\nC) a cat\nD) a fish",
+        "A) a dog B) a bird C) a cat D) a fish",
+        "Options: (A), (B), (C), (D)",
+        "The answer isn't C.",
+        "The answer is definitely not C",
+        "C is incorrect",
+        "I would not choose C",
+        "Answer: C, D",
+        "The answer is A, B, C or D",
+        "rule out C",
+        "Answer: A difficult one",
     ],
-)  # fmt: skip
+)
 def test_a_choice_is_not_guessed(text: str) -> None:
     assert said("choice", text, FOUR) == ""
     assert not any(right("choice", text, letter, FOUR) for letter in "ABCD")
@@ -155,7 +287,12 @@ def test_an_expected_choice_must_be_offered() -> None:
     assert can_match("E", ())
 
 
-@given(st.sampled_from(["exact", "number", "choice"]), st.text(), st.text(min_size=1), st.lists(st.text()))
+@given(
+    st.sampled_from(["exact", "number", "choice"]),
+    st.text(),
+    st.text(min_size=1),
+    st.lists(st.text()),
+)
 def test_no_text_crashes_a_scorer(scorer: str, text: str, answer: str, choices: list[str]) -> None:
     assert right(scorer, text, answer, choices) in (True, False)
     said(scorer, text, choices)
@@ -170,11 +307,21 @@ def test_a_valid_expected_answer_is_itself_right(scorer: str, answer: str) -> No
 @pytest.mark.parametrize(
     ("said", "answer", "same"),
     [
-        ("50400  n", "50400 N", True), ("50%", "0.5", True), ("51%", "0.5", False), ("1,000", "1000", True),
-        ("1000.9", "1000", True), ("1002", "1000", False), ("50400 kg", "50400 N", True), ("1e3 m", "1000", True),
-        ("$3k", "$3000", False), ("x", "y", False), ("nan", "1", False), ("", "", False), ("1" * 3000, "1", False),
+        ("50400  n", "50400 N", True),
+        ("50%", "0.5", True),
+        ("51%", "0.5", False),
+        ("1,000", "1000", True),
+        ("1000.9", "1000", True),
+        ("1002", "1000", False),
+        ("50400 kg", "50400 N", True),
+        ("1e3 m", "1000", True),
+        ("$3k", "$3000", False),
+        ("x", "y", False),
+        ("nan", "1", False),
+        ("", "", False),
+        ("1" * 3000, "1", False),
     ],
-)  # fmt: skip
+)
 def test_the_rule_of_rlpr_compares_texts_then_numbers(said: str, answer: str, same: bool) -> None:
     """The first way in which both are numbers decides; without the tags nothing was said."""
     assert right("rlpr", f"So <answer>{said}</answer>, not <answer>7</answer>", answer) is same
@@ -185,16 +332,31 @@ def test_the_rule_of_rlpr_compares_texts_then_numbers(said: str, answer: str, sa
 @pytest.mark.parametrize(
     ("pattern", "size"),
     [
-        ("1,", 100_000), ("9", 500_000), ("answer:", 50_000), ("(", 250_000), ("*_", 150_000),
-        ("the answer is ", 25_000), ("\\boxed{", 50_000), ("1,111", 50_000), ("-", 250_000),
-        ("A) ", 100_000), ("\n", 250_000), ("so ", 100_000), ("1e1", 100_000), ("'", 250_000),
+        ("1,", 100_000),
+        ("9", 500_000),
+        ("answer:", 50_000),
+        ("(", 250_000),
+        ("*_", 150_000),
+        ("the answer is ", 25_000),
+        ("\\boxed{", 50_000),
+        ("1,111", 50_000),
+        ("-", 250_000),
+        ("A) ", 100_000),
+        ("\n", 250_000),
+        ("so ", 100_000),
+        ("1e1", 100_000),
+        ("'", 250_000),
         (".", 250_000),
     ],
-)  # fmt: skip
+)
 @pytest.mark.parametrize("scorer", ["exact", "number", "choice"])
-def test_the_time_to_score_a_text_grows_with_its_length(scorer: str, pattern: str, size: int) -> None:
+def test_the_time_to_score_a_text_grows_with_its_length(
+    scorer: str, pattern: str, size: int
+) -> None:
     answer = "4" if scorer == "number" else "A"
-    assert_grows_linearly(lambda text: right(scorer, text, answer, FOUR), lambda size: pattern * size, size)
+    assert_grows_linearly(
+        lambda text: right(scorer, text, answer, FOUR), lambda size: pattern * size, size
+    )
 
 
 @pytest.mark.timeout(60)
@@ -204,7 +366,9 @@ def test_the_time_to_score_a_text_after_an_announcement_grows_with_its_length(
     scorer: str, begin: str, pattern: str
 ) -> None:
     answer = "4" if scorer == "number" else "A"
-    assert_grows_linearly(lambda text: right(scorer, text, answer, FOUR), lambda size: begin + pattern * size, 150_000)
+    assert_grows_linearly(
+        lambda text: right(scorer, text, answer, FOUR), lambda size: begin + pattern * size, 150_000
+    )
 
 
 def test_choices_that_differ_by_case_alone_are_told_apart() -> None:

@@ -21,19 +21,38 @@ from conductor_cli.evals.cases import Case, is_correct, write_cases
 from conductor_cli.evals.suites import SUITES, read_suite, suite_by_columns
 
 MATH = {
-    "problem": "Compute $1+1$.", "solution": "…", "answer": "2", "subject": "Counting & Probability", "level": 2,
+    "problem": "Compute $1+1$.",
+    "solution": "…",
+    "answer": "2",
+    "subject": "Counting & Probability",
+    "level": 2,
     "unique_id": "test/counting_and_probability/7.json",
-}  # fmt: skip
+}
 GPQA = {
-    "Record ID": "rec1", "Question": "Why?", "Correct Answer": "yes\n", "Incorrect Answer 1": "no",
-    "Incorrect Answer 2": "perhaps", "Incorrect Answer 3": "never", "High-level domain": "Physics",
-}  # fmt: skip
+    "Record ID": "rec1",
+    "Question": "Why?",
+    "Correct Answer": "yes\n",
+    "Incorrect Answer 1": "no",
+    "Incorrect Answer 2": "perhaps",
+    "Incorrect Answer 3": "never",
+    "High-level domain": "Physics",
+}
 RLPR = {
-    "data_source": "WebInstruct", "ability": "Physics", "reward_model": {"ground_truth": "50400 N", "style": "rule"},
-    "prompt": [{"role": "system", "content": "Think."}, {"role": "user", "content": "Which force?"}],
+    "data_source": "WebInstruct",
+    "ability": "Physics",
+    "reward_model": {"ground_truth": "50400 N", "style": "rule"},
+    "prompt": [
+        {"role": "system", "content": "Think."},
+        {"role": "user", "content": "Which force?"},
+    ],
     "extra_info": {"index": 5},
-}  # fmt: skip
-MMLU = {"question": "Which?", "subject": "abstract_algebra", "choices": ["w", "x", "y", "z"], "answer": 2}
+}
+MMLU = {
+    "question": "Which?",
+    "subject": "abstract_algebra",
+    "choices": ["w", "x", "y", "z"],
+    "answer": 2,
+}
 
 
 def convert(name: str, path: Path, **more: Any) -> tuple[Case, ...]:
@@ -56,20 +75,23 @@ def test_math500(tmp_path: Path) -> None:
     """Problem, answer and level of the JSON Lines, with the instruction of published harnesses."""
     assert convert("math500", lines(tmp_path / "test.jsonl", MATH)) == (
         Case(
-            id="test/counting_and_probability/7.json", answer="2", scorer="math",
+            id="test/counting_and_probability/7.json",
+            answer="2",
+            scorer="math",
             question="Compute $1+1$.\n\nPut the final answer in \\boxed{}.",
             tags=("math", "counting-probability", "level-2"),
         ),
-    )  # fmt: skip
+    )
 
 
 @pytest.mark.parametrize(
     "row",
     [
-        {"id": "3", "problem": "Find n.", "answer": "070"}, {"id": "3", "question": "Find n.", "answer": 70},
+        {"id": "3", "problem": "Find n.", "answer": "070"},
+        {"id": "3", "question": "Find n.", "answer": 70},
         {"id": "3", "question": "Find n.", "answer": "70^\\circ"},
     ],
-)  # fmt: skip
+)
 def test_aime25(tmp_path: Path, row: dict[str, Any]) -> None:
     """The files of two publishers differ in field names and in how they write the answer."""
     (case,) = convert("aime25", lines(tmp_path / "test.jsonl", row))
@@ -80,15 +102,24 @@ def test_aime25(tmp_path: Path, row: dict[str, Any]) -> None:
 def test_the_choices_of_mmlu_are_written_under_its_question(tmp_path: Path) -> None:
     assert convert("mmlu", lines(tmp_path / "mmlu.jsonl", MMLU)) == (
         Case(
-            id="abstract-algebra-1", answer="C", scorer="choice", tags=("facts", "abstract-algebra"),
+            id="abstract-algebra-1",
+            answer="C",
+            scorer="choice",
+            tags=("facts", "abstract-algebra"),
             choices=("w", "x", "y", "z"),
-            question="Which?\n\nA) w\nB) x\nC) y\nD) z\n\nEnd with a line of this form, with one letter: Answer: X",
+            question=(
+                "Which?\n\nA) w\nB) x\nC) y\nD) z\n\nEnd with a line of this form, with one "
+                "letter: Answer: X"
+            ),
         ),
-    )  # fmt: skip
+    )
 
 
 def test_gpqa_diamond(tmp_path: Path) -> None:
-    """The right choice is first in the file; the seed shuffles the choices, and the letter follows."""
+    """The right choice is first in the file.
+
+    The seed shuffles the choices, and the letter follows.
+    """
     rows = [list(GPQA), *([f"rec{number}", *list(GPQA.values())[1:]] for number in range(200))]
     path = table(tmp_path / "gpqa_diamond.csv", *rows)
     cases = convert("gpqa-diamond", path, seed=1)
@@ -123,12 +154,22 @@ def test_a_row_of_another_set_is_reported(tmp_path: Path, name: str, row: Any, s
 
 
 values = (
-    st.none() | st.text() | st.integers() | st.booleans() | st.lists(st.text()) | st.dictionaries(st.text(), st.text())
+    st.none()
+    | st.text()
+    | st.integers()
+    | st.booleans()
+    | st.lists(st.text())
+    | st.dictionaries(st.text(), st.text())
 )
 
 
-@given(st.sampled_from(sorted(SUITES)), st.dictionaries(st.sampled_from(sorted({*MATH, *GPQA, *MMLU, *RLPR})), values))
-def test_no_row_crashes_a_converter(tmp_path_factory: pytest.TempPathFactory, name: str, row: dict[str, Any]) -> None:
+@given(
+    st.sampled_from(sorted(SUITES)),
+    st.dictionaries(st.sampled_from(sorted({*MATH, *GPQA, *MMLU, *RLPR})), values),
+)
+def test_no_row_crashes_a_converter(
+    tmp_path_factory: pytest.TempPathFactory, name: str, row: dict[str, Any]
+) -> None:
     with suppress(UsageError):
         convert(name, lines(tmp_path_factory.mktemp("rows") / "test.jsonl", row))
 
@@ -137,12 +178,14 @@ def test_no_row_crashes_a_converter(tmp_path_factory: pytest.TempPathFactory, na
     ("file", "content", "says"),
     [
         ("test-00000-of-00001.parquet", b"PAR1\x00", "is no Parquet file that can be read"),
-        ("test.jsonl", b"", "contains no rows"), ("test.jsonl", b"{", "not a row"),
-        ("test.jsonl", b"[" * 100_000, "not a row"), ("test.csv", b"", "contains no rows"),
+        ("test.jsonl", b"", "contains no rows"),
+        ("test.jsonl", b"{", "not a row"),
+        ("test.jsonl", b"[" * 100_000, "not a row"),
+        ("test.csv", b"", "contains no rows"),
         ("test.csv", b'"' + b"x" * 200_000, "not a file of math500"),
         ("test.jsonl", (json.dumps(MATH) + "\n").encode() * 2, "row 1 has the same id"),
     ],
-)  # fmt: skip
+)
 def test_an_unusable_file_is_an_error(tmp_path: Path, file: str, content: bytes, says: str) -> None:
     (tmp_path / file).write_bytes(content)
     with pytest.raises(UsageError) as error:
@@ -161,11 +204,18 @@ def test_an_unknown_suite_is_an_error(tmp_path: Path) -> None:
 
 
 def test_rlpr(tmp_path: Path) -> None:
-    """The prompt is the file's own; questions with long answers are left out, and a sample has as many as asked for."""
+    """The prompt is the file's own.
+
+    Questions with long answers are left out, and a sample has as many as asked for.
+    """
     long = {**RLPR, "reward_model": {"ground_truth": "x" * 31}}
     cases = convert("rlpr", lines(tmp_path / "train.jsonl", long, RLPR, long, RLPR))
     assert [case.id for case in cases] == ["webinstruct-5-2", "webinstruct-5-4"]
-    assert (cases[0].question, cases[0].answer, cases[0].scorer) == ("Think.\n\nWhich force?", "50400 N", "rlpr")
+    assert (cases[0].question, cases[0].answer, cases[0].scorer) == (
+        "Think.\n\nWhich force?",
+        "50400 N",
+        "rlpr",
+    )
     assert len(convert("rlpr", tmp_path / "train.jsonl", count=2)) == 2
     with pytest.raises(UsageError, match="the file holds 2 cases"):
         convert("rlpr", tmp_path / "train.jsonl", count=3)
@@ -176,10 +226,14 @@ def test_a_parquet_file_gives_the_same_cases(tmp_path: Path) -> None:
     parquet = pytest.importorskip("pyarrow.parquet")
     given = [{**RLPR, "extra_info": {"index": number}} for number in range(5)]
     parquet.write_table(pyarrow.Table.from_pylist(given), tmp_path / "train.parquet")
-    assert convert("rlpr", tmp_path / "train.parquet") == convert("rlpr", lines(tmp_path / "train.jsonl", *given))
+    assert convert("rlpr", tmp_path / "train.parquet") == convert(
+        "rlpr", lines(tmp_path / "train.jsonl", *given)
+    )
 
 
-def test_without_the_extra_a_parquet_file_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_the_extra_a_parquet_file_says_what_to_install(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     (tmp_path / "train.parquet").write_bytes(b"")
     with pytest.raises(ConfigError, match="needs pyarrow") as error:
@@ -189,7 +243,8 @@ def test_without_the_extra_a_parquet_file_says_what_to_install(tmp_path: Path, m
 
 def test_a_sample_reads_only_its_rows(tmp_path: Path) -> None:
     (tmp_path / "test.jsonl").write_text(
-        "\n".join(json.dumps({**MATH, "unique_id": f"q{number}"}) for number in range(50)) + "\n{damaged\n"
+        "\n".join(json.dumps({**MATH, "unique_id": f"q{number}"}) for number in range(50))
+        + "\n{damaged\n"
     )
     cases = convert("math500", tmp_path / "test.jsonl", count=3, seed=1)
     assert cases == convert("math500", tmp_path / "test.jsonl", count=3, seed=1)
@@ -201,23 +256,43 @@ def test_a_sample_reads_only_its_rows(tmp_path: Path) -> None:
 
 def test_no_suite_is_stored_here_that_may_not_be() -> None:
     """No file of the repository has a question of a suite: each would be in a file of its name."""
-    names = {Path(suite.file).name for suite in SUITES.values()} | {f"{name}.jsonl" for name in SUITES}
+    names = {Path(suite.file).name for suite in SUITES.values()} | {
+        f"{name}.jsonl" for name in SUITES
+    }
     root = Path(__file__).parents[2]
-    listed = subprocess.run(["git", "ls-files"], cwd=root, capture_output=True, text=True, check=False).stdout.split()
-    assert [name for name in listed if Path(name).name in names - {"test.jsonl"} or name.endswith(".parquet")] == []
+    listed = subprocess.run(
+        ["git", "ls-files"], cwd=root, capture_output=True, text=True, check=False
+    ).stdout.split()
+    assert [
+        name
+        for name in listed
+        if Path(name).name in names - {"test.jsonl"} or name.endswith(".parquet")
+    ] == []
 
 
 @pytest.mark.parametrize(
     ("name", "content", "columns", "expected"),
     [
-        ("p.csv", "problem,target\nWhat?,4\n", "question=problem,answer=target,scorer=number",
-         {"id": "1", "question": "What?", "answer": "4", "scorer": "number"}),
-        ("p.csv", 'q,a,o\nWhat?,1,"[""x"", ""y""]"\n', "question=q,answer=a,choices=o",
-         {"answer": "B", "scorer": "choice", "choices": ["x", "y"]}),
-        ("p.jsonl", '{"k": 7, "q": "What?", "a": "y", "o": ["x", "y"], "t": ["Hard ones"]}',
-         "id=k,question=q,answer=a,choices=o,tags=t", {"id": "7", "answer": "B", "tags": ["hard-ones"]}),
+        (
+            "p.csv",
+            "problem,target\nWhat?,4\n",
+            "question=problem,answer=target,scorer=number",
+            {"id": "1", "question": "What?", "answer": "4", "scorer": "number"},
+        ),
+        (
+            "p.csv",
+            'q,a,o\nWhat?,1,"[""x"", ""y""]"\n',
+            "question=q,answer=a,choices=o",
+            {"answer": "B", "scorer": "choice", "choices": ["x", "y"]},
+        ),
+        (
+            "p.jsonl",
+            '{"k": 7, "q": "What?", "a": "y", "o": ["x", "y"], "t": ["Hard ones"]}',
+            "id=k,question=q,answer=a,choices=o,tags=t",
+            {"id": "7", "answer": "B", "tags": ["hard-ones"]},
+        ),
     ],
-)  # fmt: skip
+)
 def test_columns_of_any_file_are_mapped(
     tmp_path: Path, name: str, content: str, columns: str, expected: dict[str, Any]
 ) -> None:
@@ -227,7 +302,9 @@ def test_columns_of_any_file_are_mapped(
     assert {key: data.get(key) for key in expected} == expected
 
 
-@pytest.mark.parametrize("columns", ["question=q", "question=q,answer", "question=q,answer=a,colour=c"])
+@pytest.mark.parametrize(
+    "columns", ["question=q", "question=q,answer", "question=q,answer=a,colour=c"]
+)
 def test_columns_that_cannot_be_mapped_are_refused(columns: str) -> None:
     with pytest.raises(UsageError, match="--fields"):
         suite_by_columns("p.csv", columns)

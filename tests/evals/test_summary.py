@@ -25,22 +25,38 @@ from conductor_cli.evals.summary import (
 )
 from tests.evals.sample_outcomes import outcomes, used
 
-ONE, TWO, MOA, AUTO = "alone:one", "alone:two", "moa", "conductor"
+ONE = "alone:one"
+TWO = "alone:two"
+MOA = "moa"
+AUTO = "conductor"
 ALL = (ONE, TWO, MOA, AUTO)
 
 
 def test_failed_cases_are_in_no_share_and_no_mean() -> None:
-    summary = summarize(outcomes(ONE, "++-!", tokens=20, seconds=2.0, planning=used(4)), systems=[ONE])
+    summary = summarize(
+        outcomes(ONE, "++-!", tokens=20, seconds=2.0, planning=used(4)), systems=[ONE]
+    )
     (row,) = summary.systems
     assert (row.accuracy.right, row.accuracy.n, row.failed) == (2, 3, 1)
     assert (row.accuracy.interval, row.between_draws) == (wilson_interval(2, 3), None)
-    assert (row.tokens, row.tokens_conductor, row.calls, row.seconds, row.total.tokens) == (20, 4, 1, 2, 80)
+    assert (row.tokens, row.tokens_conductor, row.calls, row.seconds, row.total.tokens) == (
+        20,
+        4,
+        1,
+        2,
+        80,
+    )
 
 
 def test_a_system_without_a_judged_case_has_no_figures() -> None:
     (row, empty) = summarize(outcomes(ONE, "!!"), systems=[ONE, TWO]).systems
     for item in (row, empty):
-        assert (item.accuracy.accuracy, item.cost, item.seconds, item.tokens) == (None, None, None, None)
+        assert (item.accuracy.accuracy, item.cost, item.seconds, item.tokens) == (
+            None,
+            None,
+            None,
+            None,
+        )
     assert (row.failed, empty.failed) == (2, 0)
     assert summarize([], systems=[ONE]).best_worker == ""
 
@@ -55,7 +71,11 @@ def test_an_unknown_cost_is_not_0() -> None:
 
 
 def test_a_worker_with_few_judged_cases_is_not_the_best() -> None:
-    made = [*outcomes(ONE, "+!!!!!!!!!"), *outcomes(TWO, "-++++++++-"), *outcomes(AUTO, "++++++++++")]
+    made = [
+        *outcomes(ONE, "+!!!!!!!!!"),
+        *outcomes(TWO, "-++++++++-"),
+        *outcomes(AUTO, "++++++++++"),
+    ]
     summary = summarize(made, systems=[ONE, TWO, AUTO])
     auto = summary.systems[2]
     assert summary.best_worker == TWO
@@ -65,12 +85,24 @@ def test_a_worker_with_few_judged_cases_is_not_the_best() -> None:
 
 @pytest.mark.parametrize(
     ("one", "two", "best"),
-    [("++-!", "++++", TWO), ("!!++-+", "--++++", TWO), ("--++++", "!!+++-", ONE), ("+!", "!+", ONE), ("!+", "++", TWO)],
-    ids=[
-        "a case more", "failed where it is hard", "the other one did", "nothing in common", "equal where both answered",
+    [
+        ("++-!", "++++", TWO),
+        ("!!++-+", "--++++", TWO),
+        ("--++++", "!!+++-", ONE),
+        ("+!", "!+", ONE),
+        ("!+", "++", TWO),
     ],
-)  # fmt: skip
-def test_the_best_worker_in_hindsight_is_chosen_on_common_cases(one: str, two: str, best: str) -> None:
+    ids=[
+        "a case more",
+        "failed where it is hard",
+        "the other one did",
+        "nothing in common",
+        "equal where both answered",
+    ],
+)
+def test_the_best_worker_in_hindsight_is_chosen_on_common_cases(
+    one: str, two: str, best: str
+) -> None:
     made = [*outcomes(ONE, one), *outcomes(TWO, two)]
     assert summarize(made, systems=[ONE, TWO]).best_worker == best
 
@@ -79,12 +111,20 @@ def test_a_comparison_uses_only_cases_judged_for_both() -> None:
     made = [*outcomes(ONE, "+-!+"), *outcomes(AUTO, "!+++")]
     auto = summarize(made, systems=[ONE, AUTO]).systems[1]
     assert auto.versus_best is not None
-    assert (auto.versus_best.cases, auto.versus_best.only_this, auto.versus_best.only_other) == (2, 1, 0)
+    assert (auto.versus_best.cases, auto.versus_best.only_this, auto.versus_best.only_other) == (
+        2,
+        1,
+        0,
+    )
 
 
 def drawn(system: str, *draws: str) -> list[CaseOutcome]:
     """The outcomes of several draws, each with a sign for every case."""
-    return [replace(item, draw=draw) for draw, signs in enumerate(draws) for item in outcomes(system, signs)]
+    return [
+        replace(item, draw=draw)
+        for draw, signs in enumerate(draws)
+        for item in outcomes(system, signs)
+    ]
 
 
 def test_several_answers_to_a_case_are_one_case() -> None:
@@ -109,9 +149,16 @@ def test_draws_are_compared_one_by_one() -> None:
 
 @pytest.mark.parametrize(
     ("right", "n", "low", "high"),
-    [(81, 263, 0.2553, 0.3662), (15, 148, 0.0624, 0.1605), (0, 20, 0.0, 0.1611), (1, 29, 0.0061, 0.1718)],
+    [
+        (81, 263, 0.2553, 0.3662),
+        (15, 148, 0.0624, 0.1605),
+        (0, 20, 0.0, 0.1611),
+        (1, 29, 0.0061, 0.1718),
+    ],
 )
-def test_the_interval_of_a_share_is_the_published_one(right: int, n: int, low: float, high: float) -> None:
+def test_the_interval_of_a_share_is_the_published_one(
+    right: int, n: int, low: float, high: float
+) -> None:
     """Newcombe, Stat. Med. 17 (1998) 857, table I, method 3."""
     assert wilson_interval(right, n) == pytest.approx((low, high), abs=5e-5)
     assert (wilson_interval(0, n).low, wilson_interval(n, n).high) == (0, 1), "exactly"
@@ -120,11 +167,17 @@ def test_the_interval_of_a_share_is_the_published_one(right: int, n: int, low: f
 @pytest.mark.parametrize(
     ("counts", "limits"),
     [
-        ((36, 12, 2, 0), (0.0569, 0.3404)), ((18, 12, 2, 18), (0.0562, 0.3290)), ((18, 14, 0, 18), (0.1441, 0.3963)),
-        ((2, 97, 1, 0), (0.8721, 0.9854)), ((0, 29, 1, 0), (0.6666, 0.9882)), ((0, 30, 0, 0), (0.8395, 1.0)),
-        ((54, 0, 0, 0), (-0.0664, 0.0664)), ((53, 0, 0, 1), (-0.0729, 0.0729)), ((27, 0, 0, 27), (-0.0351, 0.0351)),
+        ((36, 12, 2, 0), (0.0569, 0.3404)),
+        ((18, 12, 2, 18), (0.0562, 0.3290)),
+        ((18, 14, 0, 18), (0.1441, 0.3963)),
+        ((2, 97, 1, 0), (0.8721, 0.9854)),
+        ((0, 29, 1, 0), (0.6666, 0.9882)),
+        ((0, 30, 0, 0), (0.8395, 1.0)),
+        ((54, 0, 0, 0), (-0.0664, 0.0664)),
+        ((53, 0, 0, 1), (-0.0729, 0.0729)),
+        ((27, 0, 0, 27), (-0.0351, 0.0351)),
     ],
-)  # fmt: skip
+)
 def test_the_interval_of_a_difference_is_the_published_one(
     counts: tuple[int, int, int, int], limits: tuple[float, float]
 ) -> None:
@@ -133,7 +186,9 @@ def test_the_interval_of_a_difference_is_the_published_one(
 
 
 @given(st.tuples(*[st.integers(0, 300)] * 4).filter(any))
-def test_the_interval_contains_the_difference_and_is_antisymmetric(counts: tuple[int, int, int, int]) -> None:
+def test_the_interval_contains_the_difference_and_is_antisymmetric(
+    counts: tuple[int, int, int, int],
+) -> None:
     low, high = newcombe_interval(*counts)
     both, one, other, neither = counts
     difference = (one - other) / sum(counts)
@@ -144,18 +199,29 @@ def test_the_interval_contains_the_difference_and_is_antisymmetric(counts: tuple
 @pytest.mark.parametrize(
     ("one", "other", "p"),
     [
-        (0, 0, 1.0), (5, 5, 1.0), (10, 0, 2 / 1024), (8, 2, 0.109375), (1, 7, 0.0703), (1100, 1100, 1.0),
+        (0, 0, 1.0),
+        (5, 5, 1.0),
+        (10, 0, 2 / 1024),
+        (8, 2, 0.109375),
+        (1, 7, 0.0703),
+        (1100, 1100, 1.0),
         (1030, 1170, 0.0030),
     ],
-)  # fmt: skip
+)
 def test_mcnemar_is_the_exact_binomial_tail(one: int, other: int, p: float) -> None:
-    """Powers of two that do not fit a float do not matter. One answer to each case gives the same p-value."""
+    """Powers of two that do not fit a float do not matter.
+
+    One answer to each case gives the same p-value.
+    """
     assert mcnemar_p(one, other) == pytest.approx(p, abs=5e-5)
     assert paired_p([1] * one + [-1] * other + [0] * 3) == mcnemar_p(one, other)
 
 
 def test_the_number_of_cases_is_that_of_the_formula() -> None:
-    """(1.960 * sqrt(0.3) + 0.8416 * sqrt(0.3 - 0.01))^2 / 0.01 = 233.06. No number finds what is not there."""
+    """(1.960 * sqrt(0.3) + 0.8416 * sqrt(0.3 - 0.01))^2 / 0.01 = 233.06.
+
+    No number finds what is not there.
+    """
     assert [round_up(number) for number in (7, 42, 147, 150, 2_301)] == [7, 42, 150, 150, 2_400]
     assert cases_needed(0.1, 0.3) == cases_needed(-0.1, 0.3) == 234
     assert cases_needed(0.11, 0.13, comparisons=4) == 117, "a lower limit needs more"
@@ -163,7 +229,9 @@ def test_the_number_of_cases_is_that_of_the_formula() -> None:
 
 
 @given(st.integers(0, 60), st.integers(0, 60), st.integers(0, 100), st.integers(1, 12))
-def test_more_cases_are_needed_if_these_do_not_show_it(one: int, other: int, same: int, comparisons: int) -> None:
+def test_more_cases_are_needed_if_these_do_not_show_it(
+    one: int, other: int, same: int, comparisons: int
+) -> None:
     n = one + other + same
     if n == 0 or mcnemar_p(one, other) < SIGNIFICANT / comparisons:
         return
@@ -172,7 +240,10 @@ def test_more_cases_are_needed_if_these_do_not_show_it(one: int, other: int, sam
 
 
 def test_holms_correction_of_a_published_example() -> None:
-    """Holm's steps by hand: 0.01, 0.04, 0.03 and 0.005, in this order, as R's `p.adjust` gives them."""
+    """Holm's steps by hand.
+
+    0.01, 0.04, 0.03 and 0.005, in this order, as R's `p.adjust` gives them.
+    """
     assert holm_corrected([0.01, 0.04, 0.03, 0.005]) == pytest.approx([0.03, 0.06, 0.06, 0.02])
     assert holm_corrected([0.6, 0.7]) == [1.0, 1.0]
     assert holm_corrected([]) == []
@@ -194,8 +265,10 @@ def test_the_effective_number_at_its_ends() -> None:
 
 def brute_force(differences: list[int]) -> float:
     """The share of all signs whose sum is as far from 0."""
-    sums = [sum(sign * each for sign, each in zip(signs, differences, strict=True))
-            for signs in product((-1, 1), repeat=len(differences))]  # fmt: skip
+    sums = [
+        sum(sign * each for sign, each in zip(signs, differences, strict=True))
+        for signs in product((-1, 1), repeat=len(differences))
+    ]
     return sum(abs(found) >= abs(sum(differences)) for found in sums) / len(sums)
 
 

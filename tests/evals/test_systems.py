@@ -13,7 +13,14 @@ from conductor_cli.core.pool import Card, Pool, Worker
 from conductor_cli.core.profile import Profile, WorkerProfile
 from conductor_cli.evals import systems as baselines
 from conductor_cli.evals.cases import GoldStep
-from conductor_cli.evals.systems import NAMES, System, best_worker_on, find_tag, select_systems, unmeasured_workers
+from conductor_cli.evals.systems import (
+    NAMES,
+    System,
+    best_worker_on,
+    find_tag,
+    select_systems,
+    unmeasured_workers,
+)
 from tests.evals.kit import ALL, case, cases, conductor, pool, run_evaluation, worker_model
 
 
@@ -26,14 +33,24 @@ def test_every_system_can_be_selected_by_name() -> None:
     every = select_systems("all", conductor(), cases=cases(1))
     assert tuple(system.name for system in every) == ALL
     assert all(not system.missing for system in every)
-    assert [system.name for system in select_systems("alone", conductor())] == ["alone:ann", "alone:bob", "alone:cyd"]
+    assert [system.name for system in select_systems("alone", conductor())] == [
+        "alone:ann",
+        "alone:bob",
+        "alone:cyd",
+    ]
     assert set(NAMES) >= {name.partition(":")[0] for name in ALL}
     some = select_systems("moa, alone:bob,alone,moa", conductor())
-    assert [system.name for system in some] == ["moa", "alone:bob", "alone:ann", "alone:cyd"], "in order and once"
-    with_self = Pool(workers=(*pool().workers, Worker(name=SELF, kind=SELF, card=Card(strengths={"math": 1.0}))))
+    assert [system.name for system in some] == ["moa", "alone:bob", "alone:ann", "alone:cyd"], (
+        "in order and once"
+    )
+    with_self = Pool(
+        workers=(*pool().workers, Worker(name=SELF, kind=SELF, card=Card(strengths={"math": 1.0})))
+    )
     models = {name: worker_model(name) for name in ("ann", "bob", "cyd")}
     every = select_systems("all", conductor(models, pool=with_self), cases=cases(1))
-    assert tuple(system.name for system in every) == ALL, "the conductor in the pool is no single worker"
+    assert tuple(system.name for system in every) == ALL, (
+        "the conductor in the pool is no single worker"
+    )
 
 
 @pytest.mark.parametrize("name", ["mao", "alone:zoe", "ALL"])
@@ -48,15 +65,23 @@ def test_an_unknown_system_is_an_error(name: str) -> None:
 
 def test_a_model_trained_only_to_plan_does_not_reason_or_review() -> None:
     own = Profile(name="own", render=lambda question, *_: question.text)
-    systems = {system.name: system for system in select_systems("all", conductor(profile=own), cases=cases(1))}
-    left_out = [name for name, system in systems.items() if "trained only to plan" in system.missing]
+    systems = {
+        system.name: system
+        for system in select_systems("all", conductor(profile=own), cases=cases(1))
+    }
+    left_out = [
+        name for name, system in systems.items() if "trained only to plan" in system.missing
+    ]
     assert left_out == ["conductor-ultra"]
 
 
 def test_a_system_that_cannot_run_has_the_reason() -> None:
     absent = {"bob": Failure(kind="key", message="OPENAI_API_KEY is not set")}
     systems = {
-        s.name: s for s in select_systems("all", conductor(model=None, unavailable=absent), cases=[case(1, steps=())])
+        s.name: s
+        for s in select_systems(
+            "all", conductor(model=None, unavailable=absent), cases=[case(1, steps=())]
+        )
     }
     assert systems["alone:bob"].missing == "OPENAI_API_KEY is not set"
     assert systems["best-routing"].missing == "a case has no known decomposition"
@@ -80,14 +105,27 @@ def steps_of(system: System, number: int = 1) -> list[tuple[str, tuple[int, ...]
 
 def test_plans_have_the_right_workers_and_access() -> None:
     assert steps_of(only("moa")) == [("ann", ()), ("bob", ()), ("cyd", ()), ("bob", (1, 2, 3))]
-    assert [worker for worker, _ in steps_of(only("vote"))] == [f"bob-{number}" for number in range(1, 6)]
-    assert steps_of(only("reflect:ann")) == [("ann", ()), *(("ann", (number,)) for number in range(1, 6))]
+    assert [worker for worker, _ in steps_of(only("vote"))] == [
+        f"bob-{number}" for number in range(1, 6)
+    ]
+    assert steps_of(only("reflect:ann")) == [
+        ("ann", ()),
+        *(("ann", (number,)) for number in range(1, 6)),
+    ]
 
 
 def test_vote_samples_are_independent(tmp_path: Path) -> None:
-    """Five calls of one model at a temperature, each with its own seed and without the other answers."""
+    """Five calls of one model at a temperature, each with its own seed and without the other
+    answers.
+    """
     model = worker_model("bob")
-    run_evaluation(tmp_path / "e", conductor({"ann": worker_model("ann"), "bob": model}), cases(1), ["vote"], seed=3)
+    run_evaluation(
+        tmp_path / "e",
+        conductor({"ann": worker_model("ann"), "bob": model}),
+        cases(1),
+        ["vote"],
+        seed=3,
+    )
     assert {request.temperature for request in model.requests} == {baselines.TEMPERATURE}
     assert {request.seed for request in model.requests} == {16, 17, 18, 19, 20}
     assert {request.messages[0].content for request in model.requests} == {"What is 1 + 3?"}
@@ -96,11 +134,19 @@ def test_vote_samples_are_independent(tmp_path: Path) -> None:
 def test_reflection_counts_the_last_answer_and_repeats_no_request(tmp_path: Path) -> None:
     model = worker_model("bob")
     model.reply = lambda request: ["4" if baselines.LOOK in request.messages[0].content else "5"]
-    found = run_evaluation(tmp_path / "e", conductor({"bob": model}), cases(1), ["reflect:bob", "alone:bob"])
-    assert (found["reflect:bob", "c1"].verdict, found["alone:bob", "c1"].verdict) == ("right", "wrong")
+    found = run_evaluation(
+        tmp_path / "e", conductor({"bob": model}), cases(1), ["reflect:bob", "alone:bob"]
+    )
+    assert (found["reflect:bob", "c1"].verdict, found["alone:bob", "c1"].verdict) == (
+        "right",
+        "wrong",
+    )
     assert found["reflect:bob", "c1"].usage.calls == 6
     assert len(model.requests) == 3
-    assert [model.requests[-1].messages[0].content.count(text) for text in ("\n4\n", "\n5\n")] == [1, 0]
+    assert [model.requests[-1].messages[0].content.count(text) for text in ("\n4\n", "\n5\n")] == [
+        1,
+        0,
+    ]
 
 
 def test_a_dropped_system_says_what_to_use_instead() -> None:
@@ -111,7 +157,9 @@ def test_a_dropped_system_says_what_to_use_instead() -> None:
 
 def test_baselines_read_the_bare_question(tmp_path: Path) -> None:
     model = worker_model("bob")
-    run_evaluation(tmp_path / "e", conductor({"ann": worker_model("ann"), "bob": model}), cases(1), ["moa"])
+    run_evaluation(
+        tmp_path / "e", conductor({"ann": worker_model("ann"), "bob": model}), cases(1), ["moa"]
+    )
     first, last = (request.messages[0].content for request in model.requests)
     assert first == "What is 1 + 3?"
     assert last.count("<answer-") == 2
@@ -121,7 +169,9 @@ def test_baselines_read_the_bare_question(tmp_path: Path) -> None:
 
 def test_a_worker_profile_with_its_own_prompt_is_used(tmp_path: Path) -> None:
     """In every system; a vote hides the other answers from it, too."""
-    own = WorkerProfile(render=lambda question, step, seen: f"q: {question.text} s: {step.subtask} n: {len(seen)}")
+    own = WorkerProfile(
+        render=lambda question, step, seen: f"q: {question.text} s: {step.subtask} n: {len(seen)}"
+    )
     models = {"ann": worker_model("ann"), "bob": worker_model("bob")}
     run_evaluation(tmp_path / "e", conductor(models, worker_profile=own), cases(1), ["moa", "vote"])
     texts = {request.messages[0].content for model in models.values() for request in model.requests}
@@ -141,24 +191,33 @@ def test_a_majority_counts_extracted_answers(tmp_path: Path) -> None:
         (dict.fromkeys(range(1, 6), "no idea"), "no idea", "wrong"),
     ):
         texts |= more
-        found = run_evaluation(tmp_path / answer, conductor(models), cases(1), ["vote"])["vote", "c1"]
+        found = run_evaluation(tmp_path / answer, conductor(models), cases(1), ["vote"])[
+            "vote", "c1"
+        ]
         assert (found.answer, found.verdict) == (answer, verdict)
 
 
 def test_gold_steps_go_to_the_best_worker_for_their_skill(tmp_path: Path) -> None:
     strengths = {"ann": {"facts": 0.9, "math": 0.1}, "bob": {"facts": 0.2, "math": 0.7}}
     workers = Pool(
-        workers=tuple(Worker(name=name, kind="scripted", card=Card(strengths=it)) for name, it in strengths.items())
+        workers=tuple(
+            Worker(name=name, kind="scripted", card=Card(strengths=it))
+            for name, it in strengths.items()
+        )
     )
-    steps = (GoldStep(skill="facts", subtask="Find it."), GoldStep(skill="math", subtask="Add it.", access=(1,)))
+    steps = (
+        GoldStep(skill="facts", subtask="Find it."),
+        GoldStep(skill="math", subtask="Add it.", access=(1,)),
+    )
     ann = worker_model("ann")
     by = conductor({"ann": ann, "bob": worker_model("bob")}, pool=workers)
     (system,) = select_systems("best-routing", by, cases=[case(1, steps=steps)])
     assert system.plan is not None
     plan = system.plan(case(1, steps=steps))
     assert [(step.worker, step.subtask, step.access) for step in plan.steps] == [
-        ("ann", "Find it.", ()), ("bob", "Add it.", (1,)),
-    ]  # fmt: skip
+        ("ann", "Find it.", ()),
+        ("bob", "Add it.", (1,)),
+    ]
     run_evaluation(tmp_path / "e", by, [case(1, steps=steps)], ["best-routing"])
     assert "You are one of several models" in ann.requests[0].messages[0].content
 
@@ -168,19 +227,30 @@ def test_workers_without_a_measured_card_are_named() -> None:
     models = {"ann": worker_model("ann"), "bob": worker_model("bob")}
     assert unmeasured_workers(conductor(models, pool=bare)) == ["ann", "bob"]
     absent = {"ann": Failure(kind="key", message="no key")}
-    assert unmeasured_workers(conductor({"bob": models["bob"]}, pool=bare, unavailable=absent)) == ["bob"]
-    known = Pool(workers=(Worker(name="bob", kind="scripted", card=Card(strengths={"a": 0.5}, measured=True)),))
+    assert unmeasured_workers(conductor({"bob": models["bob"]}, pool=bare, unavailable=absent)) == [
+        "bob"
+    ]
+    known = Pool(
+        workers=(
+            Worker(name="bob", kind="scripted", card=Card(strengths={"a": 0.5}, measured=True)),
+        )
+    )
     assert unmeasured_workers(conductor({"bob": models["bob"]}, pool=known)) == []
 
 
 @pytest.mark.parametrize(
     ("text", "tag"),
     [
-        ("Write a Python function that reverses a list", "code"), ("Solve the equation x + 1 = 2", "math"),
-        ("Which enzyme cuts a protein?", "science"), ("Proofread this essay", "writing"), ("Mmm", ""), ("", ""),
-        ("classical", ""), ("the CAPITAL of France", "facts"),
+        ("Write a Python function that reverses a list", "code"),
+        ("Solve the equation x + 1 = 2", "math"),
+        ("Which enzyme cuts a protein?", "science"),
+        ("Proofread this essay", "writing"),
+        ("Mmm", ""),
+        ("", ""),
+        ("classical", ""),
+        ("the CAPITAL of France", "facts"),
     ],
-)  # fmt: skip
+)
 def test_words_indicate_a_tag(text: str, tag: str) -> None:
     assert find_tag(text, baselines.GENERAL) == tag
 

@@ -56,7 +56,8 @@ class Locked(Kept):
     def get_password(self, service: str, username: str, password: str = "") -> str | None:
         raise self.error
 
-    set_password = delete_password = get_password  # type: ignore[assignment]
+    set_password = get_password
+    delete_password = get_password  # type: ignore[assignment]
 
 
 class Broken(Locked):

@@ -1,4 +1,7 @@
-"""A session bus of its own; GNOME Keyring, or a service that never answers, in the place of the keyring on it."""
+"""A session bus of its own.
+
+GNOME Keyring, or a service that never answers, in the place of the keyring on it.
+"""
 
 from __future__ import annotations
 
@@ -40,8 +43,10 @@ from jeepney import DBusAddress, new_method_call
 from jeepney.io.blocking import open_dbus_connection
 
 connection = open_dbus_connection()
-bus = DBusAddress("/org/freedesktop/DBus", bus_name="org.freedesktop.DBus", interface="org.freedesktop.DBus")
-connection.send_and_get_reply(new_method_call(bus, "RequestName", "su", ("org.freedesktop.secrets", 4)))
+bus = DBusAddress("/org/freedesktop/DBus", bus_name="org.freedesktop.DBus", \
+interface="org.freedesktop.DBus")
+connection.send_and_get_reply(new_method_call(bus, "RequestName", "su", \
+("org.freedesktop.secrets", 4)))
 print("ready", flush=True)
 sys.stdin.read()  # it is there, and answers nothing
 """
@@ -54,8 +59,16 @@ def bus(place: Path) -> Iterator[str]:
         pytest.skip("dbus-daemon is not installed (Debian: dbus)")
     config = place / "bus.conf"
     config.write_text(CONFIG)
-    command = ["dbus-daemon", f"--config-file={config}", "--nofork", "--nopidfile", "--print-address=1"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as daemon:
+    command = [
+        "dbus-daemon",
+        f"--config-file={config}",
+        "--nofork",
+        "--nopidfile",
+        "--print-address=1",
+    ]
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+    ) as daemon:
         try:
             assert daemon.stdout is not None
             yield daemon.stdout.readline().strip()
@@ -76,7 +89,9 @@ def gnome_keyring(address: str, home: Path) -> Iterator[None]:
     (home / "runtime").mkdir(mode=0o700, exist_ok=True)
     command = ["gnome-keyring-daemon", "--foreground", "--unlock", "--components=secrets"]
     quiet = subprocess.DEVNULL
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=quiet, stderr=quiet, env=on(address)) as daemon:
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=quiet, stderr=quiet, env=on(address)
+    ) as daemon:
         try:
             assert daemon.stdin is not None
             daemon.stdin.write(b"the password of a test")
@@ -90,7 +105,8 @@ def gnome_keyring(address: str, home: Path) -> Iterator[None]:
 @contextmanager
 def wedged(address: str) -> Iterator[None]:
     """A service that has the keyring's name and answers nothing."""
-    command, pipe = [sys.executable, "-c", WEDGED], subprocess.PIPE
+    command = [sys.executable, "-c", WEDGED]
+    pipe = subprocess.PIPE
     with subprocess.Popen(command, stdin=pipe, stdout=pipe, env=on(address), text=True) as service:
         assert service.stdin is not None
         assert service.stdout is not None
@@ -103,11 +119,14 @@ def wedged(address: str) -> Iterator[None]:
 
 @pytest.fixture
 def address(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """A session bus without a keyring, which this process and its children use, and the keyring library as it is."""
+    """A session bus without a keyring, which this process and its children use, and the keyring
+    library as it is.
+    """
     monkeypatch.delenv("PYTHON_KEYRING_BACKEND")
     with bus(tmp_path) as found:
         monkeypatch.setenv("DBUS_SESSION_BUS_ADDRESS", found)
-        monkeypatch.setenv("CONDUCTOR_LLM_KEYRING_SECONDS", "60")  # a busy machine needs long to start the child
+        # A busy machine needs long to start the child
+        monkeypatch.setenv("CONDUCTOR_LLM_KEYRING_SECONDS", "60")
         yield found
 
 
@@ -141,10 +160,15 @@ def items(address: str) -> list[Any]:
     """What the keyring holds of ours: provider and secret, read past our own code."""
     script = (
         "import json, secretstorage as s; c = s.get_default_collection(s.dbus_init());"
-        "print(json.dumps([[i.get_attributes(), i.get_secret().decode()] for i in c.get_all_items()]))"
+        "print(json.dumps([[i.get_attributes(), i.get_secret().decode()] for i in "
+        "c.get_all_items()]))"
     )
-    done = subprocess.run([sys.executable, "-c", script], env=on(address), check=True, stdout=subprocess.PIPE)
-    return sorted([attributes["username"], secret] for attributes, secret in json.loads(done.stdout))
+    done = subprocess.run(
+        [sys.executable, "-c", script], env=on(address), check=True, stdout=subprocess.PIPE
+    )
+    return sorted(
+        [attributes["username"], secret] for attributes, secret in json.loads(done.stdout)
+    )
 
 
 def own_backend(name: str) -> Mapping[str, str]:

@@ -10,7 +10,15 @@ import pytest
 
 from conductor_cli.core.errors import ConfigError, UsageError
 from conductor_cli.core.redact import REDACTED
-from conductor_cli.keys.key_store import MAX_KEY, KeyEntry, KeyStore, address, checked_key, known_provider, same_address
+from conductor_cli.keys.key_store import (
+    MAX_KEY,
+    KeyEntry,
+    KeyStore,
+    address,
+    checked_key,
+    known_provider,
+    same_address,
+)
 from conductor_cli.models.known_secrets import KNOWN_SECRETS
 
 KEY = "sk-test-0123456789abcdef"
@@ -52,11 +60,20 @@ def test_a_file_with_keys_that_others_can_read_is_refused(tmp_path: Path) -> Non
 
 @pytest.mark.parametrize(
     "text",
-    ["", "{", "[]", "null", '{"keys": []}', '{"keys": {"openai": 1}}', '{"keys": {"openai": {}}}', "\x00",
-     "[" * 100_000,
-     '{"keys": {"openai": {"base_url": 1, "since": "", "where": "file"}}}',
-     '{"keys": {"openai": {"base_url": "", "since": "", "where": "elsewhere"}}}'],
-)  # fmt: skip
+    [
+        "",
+        "{",
+        "[]",
+        "null",
+        '{"keys": []}',
+        '{"keys": {"openai": 1}}',
+        '{"keys": {"openai": {}}}',
+        "\x00",
+        "[" * 100_000,
+        '{"keys": {"openai": {"base_url": 1, "since": "", "where": "file"}}}',
+        '{"keys": {"openai": {"base_url": "", "since": "", "where": "elsewhere"}}}',
+    ],
+)
 def test_a_damaged_list_is_reported_and_left_alone(tmp_path: Path, text: str) -> None:
     path = open_store(tmp_path).path
     path.write_text(text)
@@ -121,11 +138,18 @@ def test_white_space_around_a_key_is_not_part_of_it(text: str) -> None:
         ("sk-proj-0123456789abcdef", "not a provider", "known: openai, "),
         *(
             (name, "not given on the command line", "revoke it")
-            for name in ("openai=sk-0123456789", "OPENAI_API_KEY=sk-0123456789", "sk-0123456789=", "=")
+            for name in (
+                "openai=sk-0123456789",
+                "OPENAI_API_KEY=sk-0123456789",
+                "sk-0123456789=",
+                "=",
+            )
         ),
     ],
 )
-def test_an_unknown_provider_is_refused_and_a_key_not_repeated(name: str, said: str, hint: str) -> None:
+def test_an_unknown_provider_is_refused_and_a_key_not_repeated(
+    name: str, said: str, hint: str
+) -> None:
     with pytest.raises(UsageError, match=said) as error:
         known_provider(name)
     assert hint in error.value.hint
@@ -135,12 +159,20 @@ def test_an_unknown_provider_is_refused_and_a_key_not_repeated(name: str, said: 
 @pytest.mark.parametrize(
     "url",
     [
-        "llm.example.com/v1", "ftp://llm.example.com", "http://", "https://a b/v1", "https://x:99999/v1",
-        "https://x/v1?k=1", "http://[x/", "https://me:secret@llm.example.com/v1",
+        "llm.example.com/v1",
+        "ftp://llm.example.com",
+        "http://",
+        "https://a b/v1",
+        "https://x:99999/v1",
+        "https://x/v1?k=1",
+        "http://[x/",
+        "https://me:secret@llm.example.com/v1",
     ],
-)  # fmt: skip
+)
 def test_what_is_no_address_or_holds_a_password_is_refused(url: str) -> None:
-    with pytest.raises(UsageError, match="--base-url is not a valid URL, without a user name or password") as error:
+    with pytest.raises(
+        UsageError, match="--base-url is not a valid URL, without a user name or password"
+    ) as error:
         address("openai", url)
     assert "secret" not in str(error.value) + error.value.hint
 
@@ -167,5 +199,7 @@ def test_two_addresses_are_one_only_if_all_of_them_is(one: str, other: str, same
 
 
 def test_an_entry_does_not_show_its_key() -> None:
-    entry = KeyEntry(provider="openai", base_url="https://x", since="", where="file", key="sk-0123456789")
+    entry = KeyEntry(
+        provider="openai", base_url="https://x", since="", where="file", key="sk-0123456789"
+    )
     assert "sk-0123456789" not in repr(entry)

@@ -1,4 +1,7 @@
-"""The system's keyring, a real one on a bus of its own; and keyrings that are absent, locked, wedged or faulty."""
+"""The system's keyring, a real one on a bus of its own.
+
+And keyrings that are absent, locked, wedged or faulty.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,14 @@ import pytest
 
 from conductor_cli.core.errors import ConfigError, KeyMissing
 from conductor_cli.keys import key_store
-from conductor_cli.keys.key_store import SECONDS, VARIABLE, KeyringError, KeyStore, ask_keyring, keyring_timeout
+from conductor_cli.keys.key_store import (
+    SECONDS,
+    VARIABLE,
+    KeyringError,
+    KeyStore,
+    ask_keyring,
+    keyring_timeout,
+)
 from tests.keys.bus import address, items, keyring, lock, own_backend, use_backend, wedged
 
 __all__ = ["address", "keyring"]
@@ -45,8 +55,13 @@ def test_a_key_goes_into_the_secret_service_and_comes_back(keyring: str, home: P
     assert open_store(home)("openai", URL) is None
 
 
-def test_a_key_is_sent_to_no_other_address_and_is_replaced_by_the_next(keyring: str, home: Path) -> None:
-    """What counts is the address in the keyring: changing the list, a plain file, sends the key nowhere else."""
+def test_a_key_is_sent_to_no_other_address_and_is_replaced_by_the_next(
+    keyring: str, home: Path
+) -> None:
+    """What counts is the address in the keyring.
+
+    Changing the list, a plain file, sends the key nowhere else.
+    """
     open_store(home).set("openai", URL, KEY)
     assert open_store(home)("openai", "https://evil.example/v1") is None
     path = home / "data/keys.json"
@@ -59,8 +74,13 @@ def test_a_key_is_sent_to_no_other_address_and_is_replaced_by_the_next(keyring: 
     assert open_store(home)("openai", OTHER) == "sk-second-0123456789"
 
 
-def test_several_keys_are_read_in_one_go_and_a_locked_keyring_is_reported(keyring: str, home: Path) -> None:
-    """The first key that is needed brings all of them; later, nobody is there to ask for the keyring's password."""
+def test_several_keys_are_read_in_one_go_and_a_locked_keyring_is_reported(
+    keyring: str, home: Path
+) -> None:
+    """The first key that is needed brings all of them.
+
+    Later, nobody is there to ask for the keyring's password.
+    """
     open_store(home).set("openai", URL, KEY)
     open_store(home).set("mistral", OTHER, "sk-second-0123456789")
     reading = open_store(home)
@@ -74,7 +94,10 @@ def test_several_keys_are_read_in_one_go_and_a_locked_keyring_is_reported(keyrin
 
 
 def test_a_key_that_the_keyring_lost_or_that_is_none_is_reported(keyring: str, home: Path) -> None:
-    """Another program removed or replaced it: the error says what to do, and it can be removed from the list."""
+    """Another program removed or replaced it.
+
+    The error says what to do, and it can be removed from the list.
+    """
     open_store(home).set("openai", URL, KEY)
     for order in (("set", "openai", "hello"), ("rm", "openai")):
         ask_keyring([order], os.environ)
@@ -101,12 +124,16 @@ def test_without_a_keyring_the_alternatives_are_reported(address: str, home: Pat
         open_store(home).set("openai", URL, KEY)
     assert error.value.exit_code == 4
     assert error.value.absent
-    assert all(way in error.value.hint for way in ("OPENAI_API_KEY", "--insecure-storage", "GNOME Keyring"))
+    assert all(
+        way in error.value.hint for way in ("OPENAI_API_KEY", "--insecure-storage", "GNOME Keyring")
+    )
     assert open_store(home).entries() == {}
 
 
 @pytest.mark.parametrize("backend", ["fail", "null", ""])
-def test_a_keyring_switched_off_or_off_bus_is_none(home: Path, monkeypatch: pytest.MonkeyPatch, backend: str) -> None:
+def test_a_keyring_switched_off_or_off_bus_is_none(
+    home: Path, monkeypatch: pytest.MonkeyPatch, backend: str
+) -> None:
     monkeypatch.delenv("DBUS_SESSION_BUS_ADDRESS", raising=False)
     monkeypatch.delenv("PYTHON_KEYRING_BACKEND")
     if backend:
@@ -115,7 +142,9 @@ def test_a_keyring_switched_off_or_off_bus_is_none(home: Path, monkeypatch: pyte
         open_store(home).set("openai", URL, KEY)
 
 
-def test_a_wedged_keyring_blocks_nobody(address: str, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_wedged_keyring_blocks_nobody(
+    address: str, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv(VARIABLE, "0.5")
     entry = {"base_url": URL, "since": "2026-11-01T00:00:00+00:00", "where": "keyring"}
     (home / "data").mkdir()
@@ -123,13 +152,17 @@ def test_a_wedged_keyring_blocks_nobody(address: str, home: Path, monkeypatch: p
     (home / "data/keys.json").write_text(json.dumps({"keys": dict.fromkeys(names, entry)}))
     asked: list[Sequence[tuple[str, ...]]] = []
 
-    def counted(orders: Sequence[tuple[str, ...]], environ: Mapping[str, str]) -> tuple[str, list[Any]]:
+    def counted(
+        orders: Sequence[tuple[str, ...]], environ: Mapping[str, str]
+    ) -> tuple[str, list[Any]]:
         asked.append(orders)
         return ask_keyring(orders, environ)
 
     monkeypatch.setattr(key_store, "ask_keyring", counted)
     with wedged(address):
-        faults = {stored.fault.message for stored in open_store(home).read().values() if stored.fault}
+        faults = {
+            stored.fault.message for stored in open_store(home).read().values() if stored.fault
+        }
         assert len(asked) == 1
         assert faults == {"the keyring did not answer within 0.5 s"}
         with pytest.raises(KeyringError, match="did not answer"):
@@ -137,7 +170,9 @@ def test_a_wedged_keyring_blocks_nobody(address: str, home: Path, monkeypatch: p
 
 
 @pytest.mark.timeout(60)
-def test_what_a_hanging_keyring_has_started_is_not_waited_for(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_a_hanging_keyring_has_started_is_not_waited_for(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with pytest.raises(KeyringError, match=r"did not answer within 0\.3 s"):
         ask_keyring([("get", "openai")], {**os.environ, **own_backend("Hanging"), VARIABLE: "0.3"})
 
@@ -166,13 +201,17 @@ def test_a_faulty_keyring_is_an_error_of_ours(
     assert open_store(home).entries() == {}
 
 
-def test_a_keyring_that_prints_does_not_disturb(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_keyring_that_prints_does_not_disturb(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     use_backend(monkeypatch, "Chatty")
     open_store(home).set("openai", URL, KEY)
     assert open_store(home)("openai", URL) == KEY
 
 
-def test_a_working_directory_brings_no_keyring(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_working_directory_brings_no_keyring(
+    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "keyring.py").write_text("open('stolen', 'w').close()\n")
     monkeypatch.chdir(tmp_path)
     with pytest.raises(KeyringError):

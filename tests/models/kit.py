@@ -1,4 +1,7 @@
-"""What tests of models share: asking one, what its replies hold, and a server that says some words."""
+"""What tests of models share.
+
+Asking one, what its replies hold, and a server that says some words.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,15 @@ from typing import Any
 
 import pytest
 
-from conductor_cli.core.chat import Attachment, Chunk, Message, Request, Tool, ToolCall, join_tool_calls
+from conductor_cli.core.chat import (
+    Attachment,
+    Chunk,
+    Message,
+    Request,
+    Tool,
+    ToolCall,
+    join_tool_calls,
+)
 from conductor_cli.core.errors import ModelError
 from conductor_cli.core.pool import Worker
 from conductor_cli.core.usage import Usage
@@ -30,7 +41,11 @@ LITELLM = [
 CHART = Attachment(name="chart.png", media_type="image/png", sha256="0" * 64, size=9)
 PAPER = Attachment(name="paper.pdf", media_type="application/pdf", sha256="1" * 64, size=9)
 BYTES = {"chart.png": b"png bytes", "paper.pdf": b"pdf bytes"}
-WEATHER = Tool(name="weather", description="Says the weather.", parameters={"properties": {"city": {"type": "string"}}})
+WEATHER = Tool(
+    name="weather",
+    description="Says the weather.",
+    parameters={"properties": {"city": {"type": "string"}}},
+)
 ASK = Message(role="user", content="Is it warm?")
 TALK = (
     Message(role="system", content="Be short."),
@@ -70,7 +85,10 @@ def play(model: Model, *requests: Request) -> list[list[Chunk]]:
 
 
 def together(model: Model, *requests: Request) -> list[list[Chunk]]:
-    """The chunks of the replies to requests that are asked side by side; the model is closed after."""
+    """The chunks of the replies to requests that are asked side by side.
+
+    The model is closed after.
+    """
 
     async def go() -> list[list[Chunk]]:
         try:
@@ -81,10 +99,14 @@ def together(model: Model, *requests: Request) -> list[list[Chunk]]:
     return asyncio.run(go())
 
 
-def replies(script: Script, *requests: Request, **how: Any) -> tuple[list[list[Chunk]], list[SeenRequest]]:
+def replies(
+    script: Script, *requests: Request, **how: Any
+) -> tuple[list[list[Chunk]], list[SeenRequest]]:
     """The chunks of one reply after the other by a server of chat completions, and what it saw."""
     with loopback(script) as server:
-        return play(ChatApiModel(how.pop("model", "m"), f"{server.url}/v1", **how), *requests), server.requests
+        return play(
+            ChatApiModel(how.pop("model", "m"), f"{server.url}/v1", **how), *requests
+        ), server.requests
 
 
 def text(chunks: Iterable[Chunk]) -> str:
@@ -192,16 +214,22 @@ fine = speaking("Yes.")
 def in_turn(
     api: str, script: Script, *requests: Request, model: str = "m", **options: Any
 ) -> tuple[list[list[Chunk]], list[SeenRequest]]:
-    """The chunks of the replies by one of `APIS` or by a worker of another kind, and what the server saw."""
+    """The chunks of the replies by one of `APIS` or by a worker of another kind, and what the
+    server saw.
+    """
     kind, own = APIS.get(api, (api, {}))
     with loopback(script) as server:
         address = server.url + own.get("base_url", "")
         settings = {**own, "base_url": address, "key_env": "KEY", **options}
-        opened = open_model(Worker(name="w", kind=kind, model=model, options=settings), environ={"KEY": "sk-123456"})
+        opened = open_model(
+            Worker(name="w", kind=kind, model=model, options=settings), environ={"KEY": "sk-123456"}
+        )
         return play(opened, *requests), server.requests
 
 
-def asked_by(api: str, script: Script, request: Request = TALKED, **how: Any) -> tuple[list[Chunk], list[SeenRequest]]:
+def asked_by(
+    api: str, script: Script, request: Request = TALKED, **how: Any
+) -> tuple[list[Chunk], list[SeenRequest]]:
     """The same for one request."""
     (chunks,), seen = in_turn(api, script, request, **how)
     return chunks, seen

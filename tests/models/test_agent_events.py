@@ -1,4 +1,7 @@
-"""The events of agents, as the programs wrote them (`agent_events/`): answer, thinking, usage, cost, failure."""
+"""The events of agents, as the programs wrote them (`agent_events/`).
+
+Answer, thinking, usage, cost, failure.
+"""
 
 from __future__ import annotations
 
@@ -20,10 +23,16 @@ CAPTURED = Path(__file__).with_name("agent_events")
 ANSWER = "The answer of the double is 42."
 
 
-def read(name: str, data: bytes, *, pieces: int = 1 << 16, tokens: int | None = None) -> tuple[EventReply, list[Chunk]]:
+def read(
+    name: str, data: bytes, *, pieces: int = 1 << 16, tokens: int | None = None
+) -> tuple[EventReply, list[Chunk]]:
     """A reply with these events, fed in pieces of so many bytes."""
     reply = EventReply(READERS[name](), Secrets("sk-secret-0123456789"), tokens)
-    chunks = [chunk for start in range(0, len(data), pieces) for chunk in reply.feed(data[start : start + pieces])]
+    chunks = [
+        chunk
+        for start in range(0, len(data), pieces)
+        for chunk in reply.feed(data[start : start + pieces])
+    ]
     return reply, [*chunks, *reply.end()]
 
 
@@ -40,23 +49,29 @@ def said(chunks: list[Chunk]) -> tuple[str, str]:
     ("name", "thinking", "usage"),
     [
         (
-            "codex", ["**Looking** at the directory", "I will look at the directory."],
+            "codex",
+            ["**Looking** at the directory", "I will look at the directory."],
             Usage(tokens_in=2400, tokens_cached=2000, tokens_out=68, tokens_reasoning=20, calls=1),
         ),
         (
-            "claude-code", ["I should look around.", "I will look at the directory.", "[Bash: pwd; ls]"],
-            Usage(tokens_in=2400, tokens_cached=2000, tokens_out=68, cost=Decimal("0.0047"), calls=1),
+            "claude-code",
+            ["I should look around.", "I will look at the directory.", "[Bash: pwd; ls]"],
+            Usage(
+                tokens_in=2400, tokens_cached=2000, tokens_out=68, cost=Decimal("0.0047"), calls=1
+            ),
         ),
         (
-            "gemini-cli", ["I will look at the directory.", "[list_directory: dir_path=.]"],
+            "gemini-cli",
+            ["I will look at the directory.", "[list_directory: dir_path=.]"],
             Usage(tokens_in=2400, tokens_cached=2000, tokens_out=68, tokens_reasoning=20, calls=1),
         ),
         (
-            "opencode", ["I should look around.", "I will look at the directory.", "[bash: pwd; ls]"],
+            "opencode",
+            ["I should look around.", "I will look at the directory.", "[bash: pwd; ls]"],
             Usage(tokens_in=2400, tokens_cached=2000, tokens_out=68, calls=1),
         ),
     ],
-)  # fmt: skip
+)
 def test_an_agent_run_is_read(name: str, thinking: list[str], usage: Usage, pieces: int) -> None:
     reply, chunks = read(name, (CAPTURED / f"{name}.jsonl").read_bytes(), pieces=pieces)
     text, thought = said(chunks)
@@ -75,11 +90,15 @@ def test_a_cost_of_zero_is_unknown() -> None:
     step = {"type": "step_finish", "part": {"tokens": {"input": 1, "output": 1}, "cost": 0}}
     priced = {"type": "step_finish", "part": {"tokens": {"input": 1, "output": 1}, "cost": 0.5}}
     costs = [
-        read("opencode", lines(*events))[0].usage("").cost for events in ((step,), (priced, priced), (priced, step))
+        read("opencode", lines(*events))[0].usage("").cost
+        for events in ((step,), (priced, priced), (priced, step))
     ]
     assert costs == [None, Decimal("1.0"), None]
     result = {"type": "result", "subtype": "success", "result": "x", "usage": {"output_tokens": 1}}
-    found = [read("claude-code", lines({**result, "total_cost_usd": cost}))[0].usage("").cost for cost in (0, -1, "x")]
+    found = [
+        read("claude-code", lines({**result, "total_cost_usd": cost}))[0].usage("").cost
+        for cost in (0, -1, "x")
+    ]
     assert found == [None, None, None]
 
 
@@ -96,16 +115,37 @@ def test_what_an_agent_does_not_count_is_estimated() -> None:
 @pytest.mark.parametrize(
     "event",
     [
-        None, 1, [], {}, {"type": None}, {"type": []}, {"type": "result", "stats": [], "usage": 3, "error": "x"},
-        {"type": "assistant", "message": {"content": [{"type": "tool_use", "name": 5, "input": []}, 3]}},
+        None,
+        1,
+        [],
+        {},
+        {"type": None},
+        {"type": []},
+        {"type": "result", "stats": [], "usage": 3, "error": "x"},
+        {
+            "type": "assistant",
+            "message": {"content": [{"type": "tool_use", "name": 5, "input": []}, 3]},
+        },
         {"type": "item.completed", "item": {"type": "file_change", "changes": [1, {"path": 2}]}},
-        {"type": "tool_use", "part": {"state": {"input": {"command": [1]}}}, "parameters": 1, "tool_name": {}},
-        {"type": "step_finish", "part": {"tokens": {"input": -1, "output": True, "cache": 1}, "cost": float("inf")}},
+        {
+            "type": "tool_use",
+            "part": {"state": {"input": {"command": [1]}}},
+            "parameters": 1,
+            "tool_name": {},
+        },
+        {
+            "type": "step_finish",
+            "part": {"tokens": {"input": -1, "output": True, "cache": 1}, "cost": float("inf")},
+        },
         {"type": "turn.completed", "usage": {"input_tokens": 10**30, "output_tokens": -1e30}},
-        {"type": "result", "status": "success", "stats": {"input_tokens": 10**400, "total_tokens": float("nan")}},
+        {
+            "type": "result",
+            "status": "success",
+            "stats": {"input_tokens": 10**400, "total_tokens": float("nan")},
+        },
         {"type": "message", "role": "assistant", "content": {"text": 1}},
     ],
-)  # fmt: skip
+)
 def test_events_of_the_wrong_form_are_no_failure(name: str, event: Any) -> None:
     reply, chunks = read(name, b"a warning\n" + lines(event) + b'{"type": "resu')
     usage = reply.usage("")
@@ -121,7 +161,9 @@ def test_deep_and_endless_events_are_bounded() -> None:
 
 def test_an_answer_is_cut_at_the_tokens_that_were_asked_for() -> None:
     reply, chunks = read(
-        "codex", lines({"type": "item.completed", "item": {"type": "agent_message", "text": "x" * 99}}), tokens=2
+        "codex",
+        lines({"type": "item.completed", "item": {"type": "agent_message", "text": "x" * 99}}),
+        tokens=2,
     )
     assert (said(chunks)[0], reply.is_full) == ("x" * 32, True)
 
@@ -133,7 +175,10 @@ def test_keys_are_redacted_in_answers_and_thinking() -> None:
         "type": "item.completed",
         "item": {"type": "command_execution", "command": f"echo {key}", "exit_code": 1},
     }
-    assert said(read("codex", lines(command, message))[1]) == ("it is [key]", "[command: echo [key], failed]\n")
+    assert said(read("codex", lines(command, message))[1]) == (
+        "it is [key]",
+        "[command: echo [key], failed]\n",
+    )
 
 
 def test_what_did_not_stop_an_agent_is_a_note_and_no_word_of_it() -> None:

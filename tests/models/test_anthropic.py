@@ -1,4 +1,7 @@
-"""Anthropic's own API: what is sent, with files and tools, and what its replies and errors mean, on real sockets."""
+"""Anthropic's own API.
+
+What is sent, with files and tools, and what its replies and errors mean, on real sockets.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,19 @@ import pytest
 
 from conductor_cli.core.chat import Attachment, Chunk, Message, Request, Tool, ToolCall
 from conductor_cli.core.usage import Usage
-from tests.models.kit import ASK, WEATHER, asked_by, calls, events, failure_of, fine, refusing, sent_to, text, thinking
+from tests.models.kit import (
+    ASK,
+    WEATHER,
+    asked_by,
+    calls,
+    events,
+    failure_of,
+    fine,
+    refusing,
+    sent_to,
+    text,
+    thinking,
+)
 from tests.servers import SeenRequest, Wire
 
 MARK = {"cache_control": {"type": "ephemeral"}}
@@ -17,26 +32,60 @@ MARK = {"cache_control": {"type": "ephemeral"}}
 def test_a_key_is_sent_as_its_provider_wants_it() -> None:
     _, (seen,) = asked_by("anthropic", fine)
     assert (seen.method, seen.path) == ("POST", "/v1/messages")
-    assert (seen.headers["x-api-key"], seen.headers["anthropic-version"]) == ("sk-123456", "2023-06-01")
+    assert (seen.headers["x-api-key"], seen.headers["anthropic-version"]) == (
+        "sk-123456",
+        "2023-06-01",
+    )
     assert "authorization" not in seen.headers
 
 
 def test_anthropic_s_thinking_text_and_counts_are_read() -> None:
     script = events(
-        {"type": "message_start", "message": {"usage": {
-            "input_tokens": 10, "cache_read_input_tokens": 200, "cache_creation_input_tokens": 30,
-            "output_tokens": 1,
-        }}},
+        {
+            "type": "message_start",
+            "message": {
+                "usage": {
+                    "input_tokens": 10,
+                    "cache_read_input_tokens": 200,
+                    "cache_creation_input_tokens": 30,
+                    "output_tokens": 1,
+                }
+            },
+        },
         {"type": "ping"},
-        {"type": "content_block_start", "index": 0, "content_block": {"type": "thinking", "thinking": ""}},
-        {"type": "content_block_delta", "index": 0, "delta": {"type": "thinking_delta", "thinking": "One more."}},
-        {"type": "content_block_delta", "index": 0, "delta": {"type": "signature_delta", "signature": "EqQB"}},
-        {"type": "content_block_start", "index": 1, "content_block": {"type": "redacted_thinking", "data": "x"}},
-        {"type": "content_block_start", "index": 2, "content_block": {"type": "text", "text": "It is "}},
+        {
+            "type": "content_block_start",
+            "index": 0,
+            "content_block": {"type": "thinking", "thinking": ""},
+        },
+        {
+            "type": "content_block_delta",
+            "index": 0,
+            "delta": {"type": "thinking_delta", "thinking": "One more."},
+        },
+        {
+            "type": "content_block_delta",
+            "index": 0,
+            "delta": {"type": "signature_delta", "signature": "EqQB"},
+        },
+        {
+            "type": "content_block_start",
+            "index": 1,
+            "content_block": {"type": "redacted_thinking", "data": "x"},
+        },
+        {
+            "type": "content_block_start",
+            "index": 2,
+            "content_block": {"type": "text", "text": "It is "},
+        },
         {"type": "content_block_delta", "index": 2, "delta": {"type": "text_delta", "text": "3."}},
-        {"type": "message_delta", "delta": {"stop_reason": "end_turn"}, "usage": {"output_tokens": 15}},
+        {
+            "type": "message_delta",
+            "delta": {"stop_reason": "end_turn"},
+            "usage": {"output_tokens": 15},
+        },
         {"type": "message_stop"},
-    )  # fmt: skip
+    )
     chunks, _ = asked_by("anthropic", script)
     assert (text(chunks), thinking(chunks), chunks[-1].finish) == ("It is 3.", "One more.", "stop")
     wanted = Usage(tokens_in=240, tokens_cached=200, tokens_stored=30, tokens_out=15, calls=1)
@@ -51,8 +100,13 @@ def test_an_error_in_anthropic_s_stream_has_its_reason() -> None:
 def test_a_model_with_a_smaller_limit_on_output_is_asked_again_with_it() -> None:
     async def script(seen: SeenRequest, wire: Wire) -> None:
         if seen.json["max_tokens"] > 4096:
-            said = f"max_tokens: {seen.json['max_tokens']} > 4096, which is the maximum allowed number of output tokens"
-            return await wire.json({"type": "error", "error": {"type": "invalid_request_error", "message": said}}, 400)
+            said = (
+                f"max_tokens: {seen.json['max_tokens']} > 4096, which is the maximum allowed "
+                "number of output tokens"
+            )
+            return await wire.json(
+                {"type": "error", "error": {"type": "invalid_request_error", "message": said}}, 400
+            )
         return await fine(seen, wire)
 
     chunks, seen = asked_by("anthropic", script, model="claude-3-haiku")
@@ -87,7 +141,9 @@ def test_frames_of_a_wrong_shape_are_a_broken_reply(frame: dict[str, Any]) -> No
 def sent(*messages: Message, tools: tuple[Tool, ...] = (WEATHER,), **more: Any) -> dict[str, Any]:
     """The body of a request with these messages, as the server saw it."""
     options = more.pop("options", {})
-    body: dict[str, Any] = sent_to("anthropic", Request(messages=messages, tools=tools, **more), **options).json
+    body: dict[str, Any] = sent_to(
+        "anthropic", Request(messages=messages, tools=tools, **more), **options
+    ).json
     return body
 
 
@@ -113,7 +169,11 @@ def stop(index: int) -> dict[str, Any]:
 
 
 def end(reason: str = "tool_use", **more: Any) -> dict[str, Any]:
-    return {"type": "message_delta", "delta": {"stop_reason": reason, **more}, "usage": {"output_tokens": 9}}
+    return {
+        "type": "message_delta",
+        "delta": {"stop_reason": reason, **more},
+        "usage": {"output_tokens": 9},
+    }
 
 
 THOUGHT = (
@@ -146,7 +206,9 @@ def test_files_larger_than_a_request_are_refused_before_anything_is_sent() -> No
         raise AssertionError
 
     large = Attachment(name="large.png", media_type="image/png", sha256="2" * 64, size=26_000_000)
-    request = Request(messages=(Message(role="user", content="?", attachments=(large,)),), read_attachment=nothing)
+    request = Request(
+        messages=(Message(role="user", content="?", attachments=(large,)),), read_attachment=nothing
+    )
     error = failure_of("anthropic", fine, request)
     assert error.reason == "refused"
     assert "35 MB" in error.message
@@ -168,10 +230,14 @@ def test_a_server_that_does_not_stream_gives_the_same_calls() -> None:
             {"type": "thinking", "thinking": "Hm.", "signature": "EqQB"},
             {"type": "tool_use", "id": "toolu_1", "name": "weather", "input": {"city": "Ålesund"}},
         ]
-        await wire.json({"type": "message", "content": content, "stop_reason": "tool_use", "usage": {}})
+        await wire.json(
+            {"type": "message", "content": content, "stop_reason": "tool_use", "usage": {}}
+        )
 
     chunks, _ = asked_by("anthropic", script, Request(messages=(ASK,), tools=(WEATHER,)))
-    assert calls(chunks) == (ToolCall(id="toolu_1", name="weather", arguments='{"city": "Ålesund"}'),)
+    assert calls(chunks) == (
+        ToolCall(id="toolu_1", name="weather", arguments='{"city": "Ålesund"}'),
+    )
     kept = [{"type": "thinking", "thinking": "Hm.", "signature": "EqQB"}, {"type": "tool_use"}]
     assert chunks[-1].provider_data == {"anthropic_blocks": kept}
 
@@ -179,7 +245,9 @@ def test_a_server_that_does_not_stream_gives_the_same_calls() -> None:
 def test_thinking_is_given_back_unchanged_and_results_come_in_one_message() -> None:
     turn = asked(*THOUGHT, *TWO_CALLS)
     data = turn[-1].provider_data
-    again = Message(role="assistant", content=text(turn), provider_data=data, tool_calls=calls(turn))
+    again = Message(
+        role="assistant", content=text(turn), provider_data=data, tool_calls=calls(turn)
+    )
     results = (
         Message(role="tool", content="7 °C", tool_call_id="toolu_1"),
         Message(role="tool", content="no city", tool_call_id="toolu_2", is_error=True),
@@ -187,26 +255,47 @@ def test_thinking_is_given_back_unchanged_and_results_come_in_one_message() -> N
     body = sent(ASK, again, *results, Message(role="user", content="Now?"))
     assert body["messages"] == [
         {"role": "user", "content": [{"type": "text", "text": "Is it warm?", **MARK}]},
-        {"role": "assistant", "content": [
-            {"type": "thinking", "thinking": "I need the weather.", "signature": "EqQB"},
-            {"type": "redacted_thinking", "data": "hidden"},
-            {"type": "text", "text": "Let me look."},
-            {"type": "tool_use", "id": "toolu_1", "name": "weather", "input": {"city": "Oslo"}},
-            {"type": "tool_use", "id": "toolu_2", "name": "weather", "input": {}},
-        ]},
-        {"role": "user", "content": [
-            {"type": "tool_result", "tool_use_id": "toolu_1", "content": "7 °C"},
-            {"type": "tool_result", "tool_use_id": "toolu_2", "content": "no city", "is_error": True},
-            {"type": "text", "text": "Now?", **MARK},
-        ]},
-    ]  # fmt: skip
+        {
+            "role": "assistant",
+            "content": [
+                {"type": "thinking", "thinking": "I need the weather.", "signature": "EqQB"},
+                {"type": "redacted_thinking", "data": "hidden"},
+                {"type": "text", "text": "Let me look."},
+                {"type": "tool_use", "id": "toolu_1", "name": "weather", "input": {"city": "Oslo"}},
+                {"type": "tool_use", "id": "toolu_2", "name": "weather", "input": {}},
+            ],
+        },
+        {
+            "role": "user",
+            "content": [
+                {"type": "tool_result", "tool_use_id": "toolu_1", "content": "7 °C"},
+                {
+                    "type": "tool_result",
+                    "tool_use_id": "toolu_2",
+                    "content": "no city",
+                    "is_error": True,
+                },
+                {"type": "text", "text": "Now?", **MARK},
+            ],
+        },
+    ]
 
 
 def test_a_turn_of_another_model_is_built_from_its_calls() -> None:
     bad = ToolCall(id="c1", name="weather", arguments='{"city": "Os')
-    other = Message(role="assistant", content=" \n", tool_calls=(bad,), provider_data={"reasoning_content": "Hm."})
+    other = Message(
+        role="assistant",
+        content=" \n",
+        tool_calls=(bad,),
+        provider_data={"reasoning_content": "Hm."},
+    )
     body = sent(ASK, other, Message(role="tool", content="", tool_call_id="c1"))
-    call = {"type": "tool_use", "id": "c1", "name": "weather", "input": {"invalid_arguments": '{"city": "Os'}}
+    call = {
+        "type": "tool_use",
+        "id": "c1",
+        "name": "weather",
+        "input": {"invalid_arguments": '{"city": "Os'},
+    }
     assert body["messages"][1:] == [
         {"role": "assistant", "content": [call]},
         {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "c1", **MARK}]},
@@ -217,7 +306,10 @@ def test_what_the_next_turn_repeats_is_cached() -> None:
     call = ToolCall(id="c1", name="weather", arguments="{}")
     result = Message(role="tool", content="7", tool_call_id="c1")
     turn = Message(role="assistant", content="", tool_calls=(call,))
-    marked = ["cache_control" in str(message) for message in sent(ASK, turn, result, turn, result)["messages"]]
+    marked = [
+        "cache_control" in str(message)
+        for message in sent(ASK, turn, result, turn, result)["messages"]
+    ]
     assert marked == [False, False, True, False, True]
     assert "cache_control" not in str(sent(ASK, tools=()))
     assert "cache_control" not in str(sent(ASK, turn, result, tool_choice="none"))
@@ -229,7 +321,12 @@ def test_a_name_that_the_api_does_not_allow_is_mapped_and_mapped_back() -> None:
     offered = body["tools"][0]["name"]
     assert offered != tool.name
     assert body["tool_choice"]["name"] == offered
-    chunks = asked(start(0, type="tool_use", id="t", name=offered, input={"a": 1}), stop(0), end(), tools=(tool,))
+    chunks = asked(
+        start(0, type="tool_use", id="t", name=offered, input={"a": 1}),
+        stop(0),
+        end(),
+        tools=(tool,),
+    )
     assert calls(chunks) == (ToolCall(id="t", name="files/read it", arguments='{"a": 1}'),)
 
 
@@ -239,12 +336,21 @@ def test_a_name_that_the_api_does_not_allow_is_mapped_and_mapped_back() -> None:
         ((start(0, type="text", text="I"), end("pause_turn")), "length", "I"),
         ((start(0, type="text", text="I"), end("model_context_window_exceeded")), "length", "I"),
         ((start(0, type="text", text="I"), end("tool_use")), "other", "I"),
-        ((end("refusal", stop_details={"type": "refusal", "explanation": "It may do harm."}),), "refusal",
-         "It may do harm."),
-        ((start(0, type="text", text="I"), end("refusal", stop_details={"explanation": "x"})), "refusal", "I"),
+        (
+            (end("refusal", stop_details={"type": "refusal", "explanation": "It may do harm."}),),
+            "refusal",
+            "It may do harm.",
+        ),
+        (
+            (start(0, type="text", text="I"), end("refusal", stop_details={"explanation": "x"})),
+            "refusal",
+            "I",
+        ),
     ],
-)  # fmt: skip
-def test_other_ends_have_a_meaning_too(frames: tuple[dict[str, Any], ...], finish: str, said: str) -> None:
+)
+def test_other_ends_have_a_meaning_too(
+    frames: tuple[dict[str, Any], ...], finish: str, said: str
+) -> None:
     chunks = asked(*frames)
     assert (chunks[-1].finish, text(chunks)) == (finish, said)
 
@@ -253,12 +359,14 @@ def test_other_ends_have_a_meaning_too(frames: tuple[dict[str, Any], ...], finis
     "frames",
     [
         (start(0, type="tool_use", id="t", name="weather", input={}), json_delta(0, '{"city"')),
-        (start(0, type="tool_use", id="t", name="weather", input={}),
-         {"type": "error", "error": {"type": "api_error", "message": "Internal server error"}}),
+        (
+            start(0, type="tool_use", id="t", name="weather", input={}),
+            {"type": "error", "error": {"type": "api_error", "message": "Internal server error"}},
+        ),
         (json_delta(3, "{}"), end()),
         (start(0, type="tool_use", id="t", input={}), stop(0), end()),
     ],
-)  # fmt: skip
+)
 def test_a_call_that_is_not_complete_is_a_broken_reply(frames: tuple[dict[str, Any], ...]) -> None:
     error = failure_of("anthropic", events(*frames), Request(messages=(ASK,), tools=(WEATHER,)))
     assert error.reason == "broken"
@@ -266,8 +374,13 @@ def test_a_call_that_is_not_complete_is_a_broken_reply(frames: tuple[dict[str, A
 
 def test_tools_that_the_server_runs_itself_are_no_calls() -> None:
     chunks = asked(
-        start(0, type="server_tool_use", id="s", name="web_search", input={}), json_delta(0, '{"q": 1}'), stop(0),
-        start(1, type="web_search_tool_result", tool_use_id="s", content=[]), stop(1),
-        start(2, type="text", text="Warm."), stop(2), end("end_turn"),
-    )  # fmt: skip
+        start(0, type="server_tool_use", id="s", name="web_search", input={}),
+        json_delta(0, '{"q": 1}'),
+        stop(0),
+        start(1, type="web_search_tool_result", tool_use_id="s", content=[]),
+        stop(1),
+        start(2, type="text", text="Warm."),
+        stop(2),
+        end("end_turn"),
+    )
     assert (calls(chunks), text(chunks), chunks[-1].finish) == ((), "Warm.", "stop")

@@ -21,16 +21,29 @@ from conductor_cli.models.api_errors import (
 )
 
 BODIES: dict[str, tuple[Any, str]] = {
-    "openai": ({"error": {"message": "No money", "type": "t", "param": None, "code": "c"}}, "No money"),
-    "gemini": ([{"error": {"code": 400, "message": "Bad request", "status": "INVALID_ARGUMENT"}}], "Bad request"),
+    "openai": (
+        {"error": {"message": "No money", "type": "t", "param": None, "code": "c"}},
+        "No money",
+    ),
+    "gemini": (
+        [{"error": {"code": 400, "message": "Bad request", "status": "INVALID_ARGUMENT"}}],
+        "Bad request",
+    ),
     "ollama": ({"error": "model 'x' not found"}, "model 'x' not found"),
     "mistral": ({"object": "error", "message": "Wrong", "type": "invalid_request_error"}, "Wrong"),
     "mistral-422": (
-        {"message": {"detail": [{"loc": ["body", "stop"], "msg": "Extra inputs are not permitted"}]}},
+        {
+            "message": {
+                "detail": [{"loc": ["body", "stop"], "msg": "Extra inputs are not permitted"}]
+            }
+        },
         "['body', 'stop']: Extra inputs are not permitted",
     ),
     "fastapi": ({"detail": "Not here"}, "Not here"),
-    "fastapi-422": ({"detail": [{"loc": ["body", "seed"], "msg": "no", "input": {"a": 1}}]}, "['body', 'seed']: no"),
+    "fastapi-422": (
+        {"detail": [{"loc": ["body", "seed"], "msg": "no", "input": {"a": 1}}]},
+        "['body', 'seed']: no",
+    ),
 }
 """Error bodies as servers send them, and their message."""
 
@@ -48,10 +61,19 @@ def test_the_message_of_each_shape_of_error_body_is_found(body: Any, message: st
 @pytest.mark.parametrize(
     ("status", "reason"),
     [
-        (400, "refused"), (401, "auth"), (402, "refused"), (403, "auth"), (404, "missing"), (408, "overloaded"),
-        (418, "refused"), (429, "rate"), (500, "overloaded"), (529, "overloaded"), (301, "missing"),
+        (400, "refused"),
+        (401, "auth"),
+        (402, "refused"),
+        (403, "auth"),
+        (404, "missing"),
+        (408, "overloaded"),
+        (418, "refused"),
+        (429, "rate"),
+        (500, "overloaded"),
+        (529, "overloaded"),
+        (301, "missing"),
     ],
-)  # fmt: skip
+)
 def test_each_status_has_its_meaning(status: int, reason: str) -> None:
     assert refusal(status).reason == reason
 
@@ -102,7 +124,9 @@ def test_foreign_words_are_short_clean_and_without_secrets(text: str, secret: st
         ({}, None),
     ],
 )
-def test_the_wait_that_a_server_asks_for_is_read(headers: dict[str, str], seconds: float | None) -> None:
+def test_the_wait_that_a_server_asks_for_is_read(
+    headers: dict[str, str], seconds: float | None
+) -> None:
     assert retry_after(headers, now=60.0) == seconds
 
 
@@ -126,14 +150,32 @@ def test_an_error_inside_an_answer_has_a_meaning_by_its_code(value: Any, reason:
     ("body", "sent", "name"),
     [
         ({"error": {"message": "m", "param": "temperature"}}, "temperature", "temperature"),
-        ({"error": {"message": "m", "param": "stream_options.include_usage"}}, "stream_options", "stream_options"),
         (
-            {"error": {"message": "Unsupported parameter: 'max_tokens'. Use 'max_completion_tokens' instead."}},
+            {"error": {"message": "m", "param": "stream_options.include_usage"}},
+            "stream_options",
+            "stream_options",
+        ),
+        (
+            {
+                "error": {
+                    "message": (
+                        "Unsupported parameter: 'max_tokens'. Use 'max_completion_tokens' instead."
+                    )
+                }
+            },
             "max_tokens",
             "max_tokens",
         ),
-        ({"error": {"message": "temperature is deprecated for this model"}}, "temperature", "temperature"),
-        ({"detail": [{"loc": ["body", "seed"], "msg": "Extra inputs are not permitted"}]}, "seed", "seed"),
+        (
+            {"error": {"message": "temperature is deprecated for this model"}},
+            "temperature",
+            "temperature",
+        ),
+        (
+            {"detail": [{"loc": ["body", "seed"], "msg": "Extra inputs are not permitted"}]},
+            "seed",
+            "seed",
+        ),
         ({"error": {"message": "`stop` is not supported"}}, "stop", "stop"),
         ({"error": {"message": "stop asking me"}}, "stop", ""),
         ({"error": {"message": "m", "param": "temperature"}}, "seed", ""),
@@ -152,71 +194,90 @@ def test_the_parameter_that_a_server_names_is_found(body: Any, sent: str, name: 
         ("Invalid grammar specification.", "structured_outputs"),
         ("Grammar error: Unknown format: uri", "structured_outputs"),
         ("Failed to compile ebnf grammar: EBNF parser error at line 1", "ebnf"),
-        ("Grammar-based generation (regex, ebnf) is not supported when launched with --grammar-backend none", "ebnf"),
+        (
+            (
+                "Grammar-based generation (regex, ebnf) is not supported when launched with "
+                "--grammar-backend none"
+            ),
+            "ebnf",
+        ),
         ("This response_format type is unavailable now", "response_format"),
-        ("'response_format.type' : value is not one of the allowed values ['text','json_object']", "response_format"),
+        (
+            "'response_format.type' : value is not one of the allowed values ['text','json_object']",
+            "response_format",
+        ),
         ("This model does not support response format `json_schema`.", "response_format"),
         ("Failed to transform json schema into a grammar: bad", "response_format"),
     ],
 )
 def test_a_form_that_a_server_does_not_take_is_found(said: str, field: str) -> None:
     body = {"error": {"message": said, "code": 400}}
-    assert rejected_parameter(parse_error_body(body), {field: 1, "model": "m", "stop": ["x"]}, {}) == field
+    assert (
+        rejected_parameter(parse_error_body(body), {field: 1, "model": "m", "stop": ["x"]}, {})
+        == field
+    )
     assert rejected_parameter(parse_error_body(body), {"model": "m", "stop": ["x"]}, {}) == ""
 
 
 WORDS: dict[str, str] = {
-    "openai":
-        "This model's maximum context length is 128000 tokens. However, your messages resulted in 204308 tokens. "
-        "Please reduce the length of the messages.",
-    "openai-window": "Your input exceeds the context window of this model. Please adjust your input.",
-    "openai-limit":
-        "Input tokens exceed the configured limit of 272000 tokens. Your messages resulted in 509178 tokens. Please "
-        "reduce the length of the messages.",
-    "vllm":
-        "This model's maximum context length is 4096 tokens. However, you requested 1200 output tokens and your "
-        "prompt contains at least 2897 input tokens, for a total of at least 4097 tokens. Please reduce the length "
-        "of the input prompt or the number of requested output tokens.",
-    "vllm-prompt":
-        "The decoder prompt (length 11466) is longer than the maximum model length of 8192. Make sure that "
-        "`max_model_len` is no smaller than the number of text tokens.",
-    "vllm-reply":
-        "'max_tokens' or 'max_completion_tokens' is too large: 5000. This model's maximum context length is 4096 "
-        "tokens and your request has 10 input tokens (5000 > 4096 - 10).",
-    "llama-cpp-python":
-        "This model's maximum context length is 256 tokens. However, you requested 1418 tokens (218 in the messages, "
-        "1200 in the completion). Please reduce the length of the messages or completion.",
+    "openai": "This model's maximum context length is 128000 tokens. However, your messages "
+    "resulted in 204308 tokens. "
+    "Please reduce the length of the messages.",
+    "openai-window": (
+        "Your input exceeds the context window of this model. Please adjust your input."
+    ),
+    "openai-limit": "Input tokens exceed the configured limit of 272000 tokens. Your messages "
+    "resulted in 509178 tokens. Please "
+    "reduce the length of the messages.",
+    "vllm": "This model's maximum context length is 4096 tokens. However, you requested 1200 "
+    "output tokens and your "
+    "prompt contains at least 2897 input tokens, for a total of at least 4097 tokens. Please "
+    "reduce the length "
+    "of the input prompt or the number of requested output tokens.",
+    "vllm-prompt": "The decoder prompt (length 11466) is longer than the maximum model length of "
+    "8192. Make sure that "
+    "`max_model_len` is no smaller than the number of text tokens.",
+    "vllm-reply": "'max_tokens' or 'max_completion_tokens' is too large: 5000. This model's "
+    "maximum context length is 4096 "
+    "tokens and your request has 10 input tokens (5000 > 4096 - 10).",
+    "llama-cpp-python": "This model's maximum context length is 256 tokens. However, you requested "
+    "1418 tokens (218 in the messages, "
+    "1200 in the completion). Please reduce the length of the messages or completion.",
     "sglang": "The input (516368 tokens) is longer than the model's context length (262144 tokens).",
-    "sglang-total":
-        "Requested token count exceeds the model's maximum context length of 64000 tokens. You requested a total of "
-        "71897 tokens: 7897 tokens from the input messages and 64000 tokens for the completion.",
+    "sglang-total": "Requested token count exceeds the model's maximum context length of 64000 "
+    "tokens. You requested a total of "
+    "71897 tokens: 7897 tokens from the input messages and 64000 tokens for the completion.",
     "ollama": "prompt too long; exceeded max context length by 42 tokens",
     "ollama-input": "the input length exceeds the context length",
-    "lm-studio":
-        "The number of tokens to keep from the initial prompt is greater than the context length (n_keep: 13055>= "
-        "n_ctx: 4096). Try to load the model with a larger context length, or provide a shorter input.",
-    "lm-studio-old":
-        "Trying to keep the first 10136 tokens when context the overflows. However, the model is loaded with context "
-        "length of only 7866 tokens, which is not enough.",
+    "lm-studio": "The number of tokens to keep from the initial prompt is greater than the context "
+    "length (n_keep: 13055>= "
+    "n_ctx: 4096). Try to load the model with a larger context length, or provide a shorter input.",
+    "lm-studio-old": "Trying to keep the first 10136 tokens when context the overflows. However, "
+    "the model is loaded with context "
+    "length of only 7866 tokens, which is not enough.",
     "lm-studio-cut": "Cannot truncate prompt with n_keep (15028) >= n_ctx (7424)",
-    "gemini": "The input token count (1196265) exceeds the maximum number of tokens allowed (1048575).",
+    "gemini": (
+        "The input token count (1196265) exceeds the maximum number of tokens allowed (1048575)."
+    ),
     "anthropic": "prompt is too long: 213462 tokens > 200000 maximum",
     "xai": "This model's maximum prompt length is 131072 but the request contains 537812 tokens.",
     "mistral": "Prompt contains 40000 tokens, too large for model with 32768 maximum context length",
-    "openrouter":
-        "This endpoint's maximum context length is 32768 tokens. However, you requested about 42832 tokens (42832 of "
-        "text input). Please reduce the length of either one.",
+    "openrouter": "This endpoint's maximum context length is 32768 tokens. However, you requested "
+    "about 42832 tokens (42832 of "
+    "text input). Please reduce the length of either one.",
     "groq": "Please reduce the length of the messages or completion.",
-}  # fmt: skip
+}
 TOO_LONG: dict[str, tuple[int, Any]] = {
     **{name: (400, {"error": {"message": words}}) for name, words in WORDS.items()},
     "llama-server": (400, {"error": {
-        "message": "request (9412 tokens) exceeds the available context size (8192 tokens), try increasing it",
+        "message": ("request (9412 tokens) exceeds the available context size (8192 tokens), try "
+                   "increasing it"),
         "type": "exceed_context_size_error",
     }}),
     "a code": (400, {"error": {"message": "m", "code": "context_length_exceeded"}}),
     "a text": (400, {"error": WORDS["ollama"]}), "a list": (400, [{"error": {"message": WORDS["gemini"]}}]),
-    "llama-cpp-python-500": (500, {"error": {"message": "Requested tokens (1418) exceed context window of 256"}}),
+    "llama-cpp-python-500": (500, {"error": {"message": ("Requested tokens (1418) exceed context "
+                                                        "window of 256")}}),
 }  # fmt: skip
 """What servers say to a question that is longer than their model's context."""
 
@@ -232,18 +293,54 @@ def test_a_question_longer_than_the_context_is_recognised(status: int, body: Any
 @pytest.mark.parametrize(
     ("status", "body"),
     [
-        (429, {"error": {"message": "Request too large for model `x` on tokens per minute (TPM): Limit 6000, Requested "
-                         "9000, please reduce your message size and try again.", "code": "rate_limit_exceeded"}}),
-        (400, {"error": {"message": "max_tokens is too large: 9000. This model supports at most 4096 completion "
-                         "tokens, whereas you provided 9000.", "param": "max_tokens", "code": "invalid_value"}}),
-        (400, {"error": {"message": "`max_tokens` must be less than or equal to `8192`, the maximum value for "
-                         "`max_tokens` is less than the `context_window` for this model"}}),
-        (400, {"error": {"message": "Invalid 'user': string too long. Expected a string with maximum length 64.",
-                         "code": "string_above_max_length"}}),
+        (
+            429,
+            {
+                "error": {
+                    "message": "Request too large for model `x` on tokens per minute (TPM): Limit "
+                    "6000, Requested "
+                    "9000, please reduce your message size and try again.",
+                    "code": "rate_limit_exceeded",
+                }
+            },
+        ),
+        (
+            400,
+            {
+                "error": {
+                    "message": "max_tokens is too large: 9000. This model supports at most 4096 "
+                    "completion "
+                    "tokens, whereas you provided 9000.",
+                    "param": "max_tokens",
+                    "code": "invalid_value",
+                }
+            },
+        ),
+        (
+            400,
+            {
+                "error": {
+                    "message": "`max_tokens` must be less than or equal to `8192`, the maximum "
+                    "value for "
+                    "`max_tokens` is less than the `context_window` for this model"
+                }
+            },
+        ),
+        (
+            400,
+            {
+                "error": {
+                    "message": (
+                        "Invalid 'user': string too long. Expected a string with maximum length 64."
+                    ),
+                    "code": "string_above_max_length",
+                }
+            },
+        ),
         (403, {"error": {"message": "The free plan has a maximum context length of 8k tokens"}}),
         (400, {"error": {"message": "The question lacks context."}}),
         (503, {"error": {"message": "Maximum number of requests exceeded"}}),
     ],
-)  # fmt: skip
+)
 def test_what_shortening_would_not_help_is_something_else(status: int, body: Any) -> None:
     assert refusal(status, body).reason != "length"

@@ -1,4 +1,7 @@
-"""What each of the four chat APIs is sent: a conversation, files, tools, choices, and files of results."""
+"""What each of the four chat APIs is sent.
+
+A conversation, files, tools, choices, and files of results.
+"""
 
 from __future__ import annotations
 
@@ -11,24 +14,45 @@ from tests.models.kit import ASK, CHART, PAPER, TALK, WEATHER, sent_to
 
 SCHEMA = {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]}
 CITY = {"type": "object", "properties": {"city": {"type": "string"}}}
-PNG, PDF = "cG5nIGJ5dGVz", "cGRmIGJ5dGVz"
+PNG = "cG5nIGJ5dGVz"
+PDF = "cGRmIGJ5dGVz"
 EVERY = pytest.mark.parametrize("api", ["chat completions", "responses", "anthropic", "gemini"])
 
 CONVERSATIONS: dict[str, dict[str, Any]] = {
     "chat completions": {
-        "model": "m", "stream": True, "stream_options": {"include_usage": True}, "temperature": 0.5, "stop": ["END"],
-        "messages": [{"role": message.role, "content": message.content} for message in TALK], "max_tokens": 99,
-        "response_format": {"type": "json_schema", "json_schema": {"name": "reply", "strict": True, "schema": SCHEMA}},
+        "model": "m",
+        "stream": True,
+        "stream_options": {"include_usage": True},
+        "temperature": 0.5,
+        "stop": ["END"],
+        "messages": [{"role": message.role, "content": message.content} for message in TALK],
+        "max_tokens": 99,
+        "response_format": {
+            "type": "json_schema",
+            "json_schema": {"name": "reply", "strict": True, "schema": SCHEMA},
+        },
     },
     "responses": {
-        "model": "m", "stream": True, "instructions": "Be short.", "store": False, "max_output_tokens": 99,
-        "input": [{"role": message.role, "content": message.content} for message in TALK[1:]], "temperature": 0.5,
-        "text": {"format": {"type": "json_schema", "name": "reply", "strict": True, "schema": SCHEMA}},
+        "model": "m",
+        "stream": True,
+        "instructions": "Be short.",
+        "store": False,
+        "max_output_tokens": 99,
+        "input": [{"role": message.role, "content": message.content} for message in TALK[1:]],
+        "temperature": 0.5,
+        "text": {
+            "format": {"type": "json_schema", "name": "reply", "strict": True, "schema": SCHEMA}
+        },
     },
     "anthropic": {
-        "model": "m", "stream": True, "system": "Be short.", "max_tokens": 99, "temperature": 0.5,
+        "model": "m",
+        "stream": True,
+        "system": "Be short.",
+        "max_tokens": 99,
+        "temperature": 0.5,
         "messages": [{"role": message.role, "content": message.content} for message in TALK[1:]],
-        "stop_sequences": ["END"], "output_config": {"format": {"type": "json_schema", "schema": SCHEMA}},
+        "stop_sequences": ["END"],
+        "output_config": {"format": {"type": "json_schema", "schema": SCHEMA}},
     },
     "gemini": {
         "systemInstruction": {"parts": [{"text": "Be short."}]},
@@ -38,12 +62,15 @@ CONVERSATIONS: dict[str, dict[str, Any]] = {
             {"role": "user", "parts": [{"text": "Three?"}]},
         ],
         "generationConfig": {
-            "maxOutputTokens": 99, "temperature": 0.5, "stopSequences": ["END"],
-            "responseMimeType": "application/json", "responseJsonSchema": SCHEMA,
+            "maxOutputTokens": 99,
+            "temperature": 0.5,
+            "stopSequences": ["END"],
+            "responseMimeType": "application/json",
+            "responseJsonSchema": SCHEMA,
             "thinkingConfig": {"includeThoughts": True},
         },
     },
-}  # fmt: skip
+}
 
 
 @EVERY
@@ -130,9 +157,13 @@ MODES = {"required": {"mode": "ANY"}, "none": {"mode": "NONE"}}
 @pytest.mark.parametrize("parallel", [True, False])
 @pytest.mark.parametrize("choice", ["none", "required", WEATHER], ids=["none", "required", "one"])
 @EVERY
-def test_the_choice_of_tools_has_the_words_of_its_api(api: str, choice: Any, parallel: bool) -> None:
+def test_the_choice_of_tools_has_the_words_of_its_api(
+    api: str, choice: Any, parallel: bool
+) -> None:
     """Anthropic is told in its choice to make one call at a time, and Google cannot be told."""
-    request = Request(messages=(ASK,), tools=(WEATHER,), tool_choice=choice, parallel_tool_calls=parallel)
+    request = Request(
+        messages=(ASK,), tools=(WEATHER,), tool_choice=choice, parallel_tool_calls=parallel
+    )
     body = sent_to(api, request).json
     if api == "gemini":
         one = {"mode": "ANY", "allowedFunctionNames": ["weather"]}
@@ -153,25 +184,58 @@ def test_the_choice_of_tools_has_the_words_of_its_api(api: str, choice: Any, par
 SHOWN: dict[str, list[dict[str, Any]]] = {
     "chat completions": [
         {"role": "tool", "content": "A map.", "tool_call_id": "c1"},
-        {"role": "user", "content": [{"type": "text", "text": "The files of the result c1:"},
-                                     FILES["chat completions"][1]]},
+        {
+            "role": "user",
+            "content": [
+                {"type": "text", "text": "The files of the result c1:"},
+                FILES["chat completions"][1],
+            ],
+        },
     ],
-    "responses": [{
-        "type": "function_call_output", "call_id": "c1",
-        "output": [FILES["responses"][1], {"type": "input_text", "text": "A map."}],
-    }],
-    "anthropic": [{"role": "user", "content": [{
-        "type": "tool_result", "tool_use_id": "c1",
-        "content": [FILES["anthropic"][1], {"type": "text", "text": "A map."}], "cache_control": {"type": "ephemeral"},
-    }]}],
-    "gemini": [{"role": "user", "parts": [{"functionResponse": {
-        "id": "c1", "name": "weather", "response": {"output": "A map."}, "parts": [FILES["gemini"][1]],
-    }}]}],
-}  # fmt: skip
+    "responses": [
+        {
+            "type": "function_call_output",
+            "call_id": "c1",
+            "output": [FILES["responses"][1], {"type": "input_text", "text": "A map."}],
+        }
+    ],
+    "anthropic": [
+        {
+            "role": "user",
+            "content": [
+                {
+                    "type": "tool_result",
+                    "tool_use_id": "c1",
+                    "content": [FILES["anthropic"][1], {"type": "text", "text": "A map."}],
+                    "cache_control": {"type": "ephemeral"},
+                }
+            ],
+        }
+    ],
+    "gemini": [
+        {
+            "role": "user",
+            "parts": [
+                {
+                    "functionResponse": {
+                        "id": "c1",
+                        "name": "weather",
+                        "response": {"output": "A map."},
+                        "parts": [FILES["gemini"][1]],
+                    }
+                }
+            ],
+        }
+    ],
+}
 
 
 @EVERY
 def test_files_of_a_result_are_inside_it_or_follow_it(api: str) -> None:
-    call = Message(role="assistant", content="", tool_calls=(ToolCall(id="c1", name="weather", arguments="{}"),))
+    call = Message(
+        role="assistant",
+        content="",
+        tool_calls=(ToolCall(id="c1", name="weather", arguments="{}"),),
+    )
     result = Message(role="tool", content="A map.", tool_call_id="c1", attachments=(CHART,))
     assert turns(api, ASK, call, result, tools=(WEATHER,))[2:] == SHOWN[api]

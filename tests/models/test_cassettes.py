@@ -1,7 +1,8 @@
-"""Replies in the forms that providers document (`tests/cassettes`), replayed through the real adapters.
+"""Replies in the forms that providers document (`tests/cassettes`), replayed through the real
+adapters.
 
-The doubles of the other tests were written by those who wrote the adapters. A cassette has the fields, the order and
-the oddities that a provider's own pages show.
+The doubles of the other tests were written by those who wrote the adapters. A cassette has the
+fields, the order and the oddities that a provider's own pages show.
 """
 
 from __future__ import annotations
@@ -37,7 +38,10 @@ LONDON: Final = {"location": "London"}
 
 @dataclass(frozen=True, kw_only=True)
 class Reply:
-    """What a cassette says, in our terms. `calls` are the arguments of the calls of `get_weather`."""
+    """What a cassette says, in our terms.
+
+    `calls` are the arguments of the calls of `get_weather`.
+    """
 
     text: str = ""
     thinking: str = ""
@@ -59,10 +63,16 @@ def tools(*arguments: dict[str, str], read: int, written: int, **more: Any) -> R
 REPLIES: Final[dict[str, Reply]] = {
     "anthropic-refusal.sse": Reply(text="Hello.", read=25, written=5, finish="refusal"),
     "anthropic-text.sse": Reply(text=WARM, read=25, written=15),
-    "anthropic-thinking.sse": Reply(text=WARM, thinking=CITY, read=956, written=42, cached=600, stored=300),
-    "anthropic-tools.sse": tools({"location": "Paris, France"}, text="Let me check:", read=472, written=89),
+    "anthropic-thinking.sse": Reply(
+        text=WARM, thinking=CITY, read=956, written=42, cached=600, stored=300
+    ),
+    "anthropic-tools.sse": tools(
+        {"location": "Paris, France"}, text="Let me check:", read=472, written=89
+    ),
     "anthropic-web-search.sse": Reply(text=f"I'll look. {WARM}", read=10682, written=510),
-    "deepseek-thinking.sse": Reply(text=WARM, thinking=CITY, read=68, written=42, cached=64, reasoning=30),
+    "deepseek-thinking.sse": Reply(
+        text=WARM, thinking=CITY, read=68, written=42, cached=64, reasoning=30
+    ),
     "deepseek-tools.sse": tools(PARIS, thinking="I look it up.", read=68, written=42, reasoning=30),
     # Google counts thinking in the total alone.
     "gemini-chat-text.sse": Reply(text=WARM, read=8, written=129, reasoning=120),
@@ -70,9 +80,7 @@ REPLIES: Final[dict[str, Reply]] = {
     "gemini-generate-content-text.sse": Reply(
         text=WARM, thinking=CITY, read=8, written=129, cached=4, reasoning=120
     ),
-    "gemini-generate-content-tools.sse": tools(
-        PARIS, LONDON, read=72, written=134, reasoning=100
-    ),
+    "gemini-generate-content-tools.sse": tools(PARIS, LONDON, read=72, written=134, reasoning=100),
     "llama-server-reasoning.sse": Reply(text=WARM, thinking=CITY, read=16, written=42),
     "llama-server-tools.sse": tools(PARIS, read=94, written=30),
     "mistral-context-full.sse": Reply(text="It is", read=131060, written=12, finish="length"),
@@ -147,7 +155,10 @@ def preset_of(name: str) -> Preset:
 
 
 def replayed(name: str, piece: int) -> Script:
-    """A server that answers with a cassette, in pieces of so many bytes; it has nothing but that."""
+    """A server that answers with a cassette, in pieces of so many bytes.
+
+    It has nothing but that.
+    """
 
     async def script(seen: SeenRequest, wire: Wire) -> None:
         if seen.method == "GET":
@@ -196,7 +207,9 @@ def test_a_documented_reply_is_understood_as_its_provider_means_it(name: str, pi
 
 
 @pytest.mark.parametrize("name", FAILURES)
-def test_a_documented_failure_is_an_error_with_its_reason_and_the_providers_words(name: str) -> None:
+def test_a_documented_failure_is_an_error_with_its_reason_and_the_providers_words(
+    name: str,
+) -> None:
     reason, words = FAILURES[name]
     with pytest.raises(ModelError) as caught:
         chunks_of(name, 64 * 1024)
@@ -215,7 +228,8 @@ def test_every_cassette_names_its_source_and_says_that_it_was_not_recorded(path:
     content = path.read_text(encoding="utf-8")
     if path.suffix == ".json":
         answer = json.loads(content)
-        source, note = answer["source"], answer["note"]
+        source = answer["source"]
+        note = answer["note"]
     else:
         lines = content.splitlines()
         source = lines[0].removeprefix(": Source: ")

@@ -35,7 +35,10 @@ def ask(model: Model, request: Request = ASKED) -> list[Chunk]:
 
 @pytest.mark.parametrize("kind", PRESETS)
 def test_each_preset_is_whole(kind: str) -> None:
-    """A preset with a key has an encrypted address; one without a key is local, or its user gives the address."""
+    """A preset with a key has an encrypted address.
+
+    One without a key is local, or its user gives the address.
+    """
     preset = PRESETS[kind]
     assert preset.base_url.startswith("https://") == bool(preset.keys)
     assert preset.local == preset.base_url.startswith("http://127.0.0.1:")
@@ -97,7 +100,10 @@ def test_a_model_that_ollama_sends_on_is_not_free_and_not_local() -> None:
 
 def test_a_cost_is_believed_from_openrouters_own_address_only() -> None:
     with loopback(saying(delta("Yes.", finish="stop"), usage(cost=0.0))) as server:
-        assert used(ask(open_model(worker("openrouter", "m", base_url=server.url), environ={}))).cost is None
+        assert (
+            used(ask(open_model(worker("openrouter", "m", base_url=server.url), environ={}))).cost
+            is None
+        )
 
 
 @pytest.mark.parametrize(
@@ -125,7 +131,9 @@ def test_what_a_setting_gets_wrong_is_reported(made: Worker, words: str) -> None
 
 
 def test_a_scripted_worker_says_what_it_is_reported_and_is_called_so() -> None:
-    made = Worker(name="w", kind="scripted", about="scripted, for tests", options={"script": ["Y", "es."]})
+    made = Worker(
+        name="w", kind="scripted", about="scripted, for tests", options={"script": ["Y", "es."]}
+    )
     model = open_model(made, environ={})
     assert "".join(chunk.text for chunk in ask(model) + ask(model)) == "Yes.Yes."
 
@@ -161,17 +169,25 @@ print("import litellm" in heavy())
 
 
 def test_opening_a_worker_loads_nothing_but_litellm_in_the_background() -> None:
-    """What is heavy waits until a worker is asked; litellm alone begins at once, beside what the run does meanwhile.
+    """What is heavy waits until a worker is asked.
+
+    Litellm alone begins at once, beside what the run does meanwhile.
 
     A program that ends before the import has, ends well and in silence.
     """
-    done = subprocess.run([sys.executable, "-c", OPENING], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", OPENING], capture_output=True, text=True, check=True
+    )
     assert (done.stdout, done.stderr) == ("[]\nTrue\n", "")
 
 
 @pytest.mark.parametrize(
     ("model", "name"),
-    [("gpt-4o", "OPENAI_BASE_URL"), ("groq/llama", "GROQ_API_BASE"), ("azure-ai/x", "AZURE_AI_API_BASE")],
+    [
+        ("gpt-4o", "OPENAI_BASE_URL"),
+        ("groq/llama", "GROQ_API_BASE"),
+        ("azure-ai/x", "AZURE_AI_API_BASE"),
+    ],
 )
 def test_a_variable_does_not_send_litellm_s_texts_elsewhere(model: str, name: str) -> None:
     environ = {name: "http://127.0.0.1:9/v1", "OPENAI_API_KEY": "sk-123456"}
@@ -191,10 +207,14 @@ SECRETS = {
 
 async def echo(seen: SeenRequest, wire: Wire) -> None:
     said = [
-        text for name in SECRETS for text in (seen.headers[name], seen.headers[name][:-1], seen.headers[name][::-1])
+        text
+        for name in SECRETS
+        for text in (seen.headers[name], seen.headers[name][:-1], seen.headers[name][::-1])
     ]
     await wire.head()
-    await wire.frames(*(delta(letter) for letter in " and ".join(said)), delta(finish="stop"), usage(), "[DONE]")
+    await wire.frames(
+        *(delta(letter) for letter in " and ".join(said)), delta(finish="stop"), usage(), "[DONE]"
+    )
 
 
 def test_headers_that_a_server_repeats_are_redacted() -> None:

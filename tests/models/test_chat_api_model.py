@@ -16,7 +16,9 @@ from conductor_cli.models.presets import Preset
 from tests.models.kit import answering, notes, refusing, replies, text
 from tests.servers import Script, SeenRequest, Wire, delta, saying, usage
 
-ASKED = Request(messages=(Message(role="system", content="Be short."), Message(role="user", content="Yes?")))
+ASKED = Request(
+    messages=(Message(role="system", content="Be short."), Message(role="user", content="Yes?"))
+)
 YES = (delta("Y"), delta("es."), delta(finish="stop"), usage())
 
 
@@ -31,23 +33,44 @@ def failure(script: Script, request: Request = ASKED, **how: Any) -> ModelError:
 
 
 def test_a_question_is_asked_in_the_words_of_the_protocol() -> None:
-    request = Request(messages=ASKED.messages, max_tokens=50, temperature=0.5, seed=3, stop=("END",))
-    options = {"max_tokens": 20, "temperature": 0.9, "reasoning_effort": "low", "headers": {"x-own": "1"}}
+    request = Request(
+        messages=ASKED.messages, max_tokens=50, temperature=0.5, seed=3, stop=("END",)
+    )
+    options = {
+        "max_tokens": 20,
+        "temperature": 0.9,
+        "reasoning_effort": "low",
+        "headers": {"x-own": "1"},
+    }
     _, seen = replies(saying(*YES), request, ASKED, key="sk-123456", options=options)
     assert seen[0].path == "/v1/chat/completions"
     assert (seen[0].headers["authorization"], seen[0].headers["x-own"]) == ("Bearer sk-123456", "1")
     messages = [{"role": "system", "content": "Be short."}, {"role": "user", "content": "Yes?"}]
-    plain = {"model": "m", "messages": messages, "stream": True, "stream_options": {"include_usage": True}}
+    plain = {
+        "model": "m",
+        "messages": messages,
+        "stream": True,
+        "stream_options": {"include_usage": True},
+    }
     assert seen[0].json == plain | {
-        "max_tokens": 20, "temperature": 0.5, "seed": 3, "stop": ["END"], "reasoning_effort": "low",
-    }  # fmt: skip
+        "max_tokens": 20,
+        "temperature": 0.5,
+        "seed": 3,
+        "stop": ["END"],
+        "reasoning_effort": "low",
+    }
     assert seen[1].json == plain | {"max_tokens": 20, "temperature": 0.9, "reasoning_effort": "low"}
 
 
 def test_an_answer_in_one_piece_is_understood() -> None:
     async def script(seen: SeenRequest, wire: Wire) -> None:
         message = {"role": "assistant", "content": "Yes.", "reasoning_content": "Hm."}
-        await wire.json({"choices": [{"message": message, "finish_reason": "length"}], "usage": usage()["usage"]})
+        await wire.json(
+            {
+                "choices": [{"message": message, "finish_reason": "length"}],
+                "usage": usage()["usage"],
+            }
+        )
 
     assert reply(script) == [
         Chunk(text="Yes.", thinking="Hm."),
@@ -92,10 +115,13 @@ async def endless_line(seen: SeenRequest, wire: Wire) -> None:
 
 
 BROKEN = {
-    "no end": saying(delta("Ye"), done=False), "no object": saying(delta("Ye"), "17", done=False),
-    "an empty body": saying(done=False), "half of its JSON": half_json, "other JSON": answering({"hello": "world"}),
+    "no end": saying(delta("Ye"), done=False),
+    "no object": saying(delta("Ye"), "17", done=False),
+    "an empty body": saying(done=False),
+    "half of its JSON": half_json,
+    "other JSON": answering({"hello": "world"}),
     "an endless line": endless_line,
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("script", BROKEN.values(), ids=BROKEN)
@@ -108,7 +134,9 @@ def test_what_is_no_reply_is_broken(script: Script) -> None:
 def test_a_web_page_is_no_reply() -> None:
     async def script(seen: SeenRequest, wire: Wire) -> None:
         await wire.head(200, "text/html")
-        await wire.send("\n<!doctype html><html><title>Welcome</title><script>x()</script><p>to the router")
+        await wire.send(
+            "\n<!doctype html><html><title>Welcome</title><script>x()</script><p>to the router"
+        )
 
     error = failure(script)
     assert error.reason == "missing"
@@ -140,7 +168,9 @@ def test_tokens_that_are_not_counted_are_said_once() -> None:
 
 def refused(*names: str) -> Script:
     """A server that refuses each of these parameters, one at a time, and takes the rest."""
-    errors = {name: {"message": f"Unsupported parameter: '{name}'.", "param": name} for name in names}
+    errors = {
+        name: {"message": f"Unsupported parameter: '{name}'.", "param": name} for name in names
+    }
     return refusing(errors, saying(*YES), 422)
 
 
@@ -158,13 +188,20 @@ def test_a_parameter_that_is_refused_is_left_out_remembered_and_reported() -> No
 
 
 @pytest.mark.parametrize(
-    ("first", "then"), [("max_tokens", "max_completion_tokens"), ("max_completion_tokens", "max_tokens")]
+    ("first", "then"),
+    [("max_tokens", "max_completion_tokens"), ("max_completion_tokens", "max_tokens")],
 )
 def test_the_bound_on_tokens_is_renamed_and_never_left_out(first: str, then: str) -> None:
     request = Request(messages=ASKED.messages, max_tokens=9)
-    both, seen = replies(refused(first), request, request, preset=Preset(form="ask", max_tokens_field=first))
+    both, seen = replies(
+        refused(first), request, request, preset=Preset(form="ask", max_tokens_field=first)
+    )
     assert f"does not accept {first}; sent as {then}" in notes(both[0])[0]
-    assert [(one.json.get(first), one.json.get(then)) for one in seen] == [(9, None), (None, 9), (None, 9)]
+    assert [(one.json.get(first), one.json.get(then)) for one in seen] == [
+        (9, None),
+        (None, 9),
+        (None, 9),
+    ]
 
 
 def test_a_bound_that_is_refused_by_both_names_is_an_error() -> None:
@@ -184,7 +221,12 @@ def test_a_server_that_does_not_close_after_its_last_word_is_not_waited_for() ->
 
 
 def test_a_model_without_a_name_is_the_first_that_the_server_lists() -> None:
-    models = [{"id": "gpt-oss:120b-cloud"}, {"id": "nomic-embed-text"}, {"id": "first"}, {"id": "second"}]
+    models = [
+        {"id": "gpt-oss:120b-cloud"},
+        {"id": "nomic-embed-text"},
+        {"id": "first"},
+        {"id": "second"},
+    ]
 
     async def script(seen: SeenRequest, wire: Wire) -> None:
         if seen.path == "/v1/models":
@@ -193,11 +235,17 @@ def test_a_model_without_a_name_is_the_first_that_the_server_lists() -> None:
 
     both, seen = replies(script, ASKED, ASKED, model="")
     assert [text(chunks) for chunks in both] == ["Yes.", "Yes."]
-    assert [one.path for one in seen] == ["/v1/models", "/v1/chat/completions", "/v1/chat/completions"]
+    assert [one.path for one in seen] == [
+        "/v1/models",
+        "/v1/chat/completions",
+        "/v1/chat/completions",
+    ]
     assert seen[1].json["model"] == "first"
 
 
-@pytest.mark.parametrize("listed", [{}, {"data": "m"}, {"data": [{"id": "kimi:cloud"}]}, {"data": [{"id": 7}]}])
+@pytest.mark.parametrize(
+    "listed", [{}, {"data": "m"}, {"data": [{"id": "kimi:cloud"}]}, {"data": [{"id": 7}]}]
+)
 def test_a_server_that_lists_no_model_is_reported_so(listed: Any) -> None:
     script = answering(listed)
     error = failure(script, model="")
@@ -214,7 +262,14 @@ def test_an_empty_reply_says_what_it_cost() -> None:
 
 def test_texts_that_arrive_together_are_joined_in_their_order() -> None:
     call = Chunk(tool_call=ToolCallDelta(index=0, id="c", name="f", arguments=""))
-    given = [Chunk(thinking="a"), Chunk(thinking="b"), Chunk(text="c"), Chunk(thinking="d"), call, Chunk(text="e")]
+    given = [
+        Chunk(thinking="a"),
+        Chunk(thinking="b"),
+        Chunk(text="c"),
+        Chunk(thinking="d"),
+        call,
+        Chunk(text="e"),
+    ]
     expected = [Chunk(thinking="ab", text="c"), Chunk(thinking="d"), call, Chunk(text="e")]
     assert joined_texts(given) == expected
     assert joined_texts([]) == []
@@ -224,16 +279,30 @@ CONTEXT = "This model's maximum context length is"
 USER = Message(role="user", content="Yes?")
 CALLED = (
     USER,
-    Message(role="assistant", content="", tool_calls=(
-        ToolCall(id="call_20261122-190000-abcdef_0_abcdef_0123456789abcdef", name="read", arguments="{}"),
-        ToolCall(id="abcdef123", name="read", arguments="{}"),
-    )),
-    Message(role="tool", content="one", tool_call_id="call_20261122-190000-abcdef_0_abcdef_0123456789abcdef"),
+    Message(
+        role="assistant",
+        content="",
+        tool_calls=(
+            ToolCall(
+                id="call_20261122-190000-abcdef_0_abcdef_0123456789abcdef",
+                name="read",
+                arguments="{}",
+            ),
+            ToolCall(id="abcdef123", name="read", arguments="{}"),
+        ),
+    ),
+    Message(
+        role="tool",
+        content="one",
+        tool_call_id="call_20261122-190000-abcdef_0_abcdef_0123456789abcdef",
+    ),
     Message(role="tool", content="two", tool_call_id="abcdef123"),
-)  # fmt: skip
+)
 
 
-def asked_for(script: Script, request: Request, name: str = "m", **options: Any) -> list[dict[str, Any]]:
+def asked_for(
+    script: Script, request: Request, name: str = "m", **options: Any
+) -> list[dict[str, Any]]:
     """The bodies of all requests until there is a reply."""
     return [seen.json for seen in replies(script, request, model=name, options=options)[1]]
 
@@ -254,15 +323,34 @@ def refusing_above(above: int, message: str) -> Script:
 @pytest.mark.parametrize(
     ("message", "limit"),
     [
-        ("max_tokens is too large: 32000. This model supports at most 16384 completion tokens, whereas you ask more.",
-         16384),
-        ("`max_tokens` must be less than or equal to `8192`, the maximum value for `max_tokens` is less than that",
-         8192),
+        (
+            (
+                "max_tokens is too large: 32000. This model supports at most 16384 completion "
+                "tokens, "
+                "whereas you ask more."
+            ),
+            16384,
+        ),
+        (
+            (
+                "`max_tokens` must be less than or equal to `8192`, the maximum value for "
+                "`max_tokens` "
+                "is less than that"
+            ),
+            8192,
+        ),
         ("Invalid max_tokens value, the valid range of max_tokens is [1, 8192]", 8192),
-        ("The parameter `max_completion_tokens` is not valid: expected a value <= 12288, but got 32000.", 12288),
+        (
+            (
+                "The parameter `max_completion_tokens` is not valid: expected a value <= 12288, "
+                "but "
+                "got 32000."
+            ),
+            12288,
+        ),
         ("Invalid value for temperature: it must be less than or equal to 2", None),
     ],
-)  # fmt: skip
+)
 def test_the_limit_of_a_model_is_read_from_a_refusal(message: str, limit: int | None) -> None:
     assert largest_output(message) == limit
 
@@ -270,39 +358,91 @@ def test_the_limit_of_a_model_is_read_from_a_refusal(message: str, limit: int | 
 @pytest.mark.parametrize(
     ("message", "fewer"),
     [
-        (f"{CONTEXT} 8192 tokens. However, you requested 37000 tokens (5000 in the messages, 32000 in the completion).",
-         3192),
-        (f"'max_tokens' is too large: 32000. {CONTEXT} 40000 tokens and your request has 24235 input tokens", 15765),
-        (f"{CONTEXT} 128000 tokens. However, you requested 65535 output tokens and your prompt contains more.", 8000),
-        (f"{CONTEXT} 8192 tokens. However, you requested 37000 tokens (9000 in the messages, 28000 in the completion).",
-         None),
-        ("input length and `max_tokens` exceed context limit: 180000 + 32000 > 200000, decrease it", 20_000),
-        ("input length and `max_tokens` exceed context limit: 199759 + 32000 > 200000, decrease it", None),
+        (
+            (
+                f"{CONTEXT} 8192 tokens. However, you requested 37000 tokens (5000 in the "
+                "messages, "
+                "32000 in the completion)."
+            ),
+            3192,
+        ),
+        (
+            (
+                f"'max_tokens' is too large: 32000. {CONTEXT} 40000 tokens and your request has "
+                "24235 "
+                "input tokens"
+            ),
+            15765,
+        ),
+        (
+            (
+                f"{CONTEXT} 128000 tokens. However, you requested 65535 output tokens and your "
+                "prompt "
+                "contains more."
+            ),
+            8000,
+        ),
+        (
+            (
+                f"{CONTEXT} 8192 tokens. However, you requested 37000 tokens (9000 in the "
+                "messages, "
+                "28000 in the completion)."
+            ),
+            None,
+        ),
+        (
+            (
+                "input length and `max_tokens` exceed context limit: 180000 + 32000 > 200000, "
+                "decrease it"
+            ),
+            20_000,
+        ),
+        (
+            (
+                "input length and `max_tokens` exceed context limit: 199759 + 32000 > 200000, "
+                "decrease it"
+            ),
+            None,
+        ),
         ("prompt is too long: 210000 tokens > 200000 maximum", None),
     ],
-)  # fmt: skip
-def test_a_reply_that_does_not_fit_beside_its_prompt_becomes_shorter(message: str, fewer: int | None) -> None:
+)
+def test_a_reply_that_does_not_fit_beside_its_prompt_becomes_shorter(
+    message: str, fewer: int | None
+) -> None:
     assert shorter_output(message, 32_000) == fewer
     assert shorter_output(message, 4096) is None
 
 
 def test_a_server_with_a_small_context_is_asked_for_less_until_it_takes_it() -> None:
-    said = "This model's maximum context length is 16000 tokens. However, you requested {asked} output tokens."
+    said = (
+        "This model's maximum context length is 16000 tokens. However, you requested {asked} "
+        "output tokens."
+    )
     bodies = asked_for(refusing_above(4096, said), Request(messages=(USER,), max_tokens=32_000))
     assert [body["max_tokens"] for body in bodies] == [32_000, 8000, 4096]
 
 
 def test_a_limit_that_the_user_has_set_is_not_lowered_in_silence() -> None:
-    said = "This model's maximum context length is 16000 tokens. However, you requested {asked} output tokens."
+    said = (
+        "This model's maximum context length is 16000 tokens. However, you requested {asked} "
+        "output tokens."
+    )
     with pytest.raises(ModelError) as error:
-        asked_for(refusing_above(4096, said), Request(messages=(USER,), max_tokens=9000), max_tokens=9000)
+        asked_for(
+            refusing_above(4096, said), Request(messages=(USER,), max_tokens=9000), max_tokens=9000
+        )
     assert error.value.reason == "length"
 
 
-@pytest.mark.parametrize("name", ["mistral-large-4", "mistralai/Devstral-Small-2507", "codestral:22b"])
+@pytest.mark.parametrize(
+    "name", ["mistral-large-4", "mistralai/Devstral-Small-2507", "codestral:22b"]
+)
 def test_a_model_of_mistral_gets_ids_of_nine_letters_and_digits(name: str) -> None:
     request = Request(messages=CALLED, max_tokens=9)
-    first, again = (asked_for(refusing_above(9, ""), request, name)[0]["messages"] for _ in range(2))
+    first, again = (
+        asked_for(refusing_above(9, ""), request, name)[0]["messages"] for _ in range(2)
+    )
     ids = [call["id"] for call in first[1]["tool_calls"]]
     assert [len(own) for own in ids] == [9, 9]
     assert all(own.isalnum() for own in ids)
@@ -314,5 +454,6 @@ def test_a_model_of_mistral_gets_ids_of_nine_letters_and_digits(name: str) -> No
 def test_other_models_get_the_ids_as_they_are() -> None:
     (body,) = asked_for(refusing_above(9, ""), Request(messages=CALLED, max_tokens=9), "gpt-6")
     assert [message.get("tool_call_id") for message in body["messages"][2:]] == [
-        CALLED[2].tool_call_id, CALLED[3].tool_call_id
-    ]  # fmt: skip
+        CALLED[2].tool_call_id,
+        CALLED[3].tool_call_id,
+    ]

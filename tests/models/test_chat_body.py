@@ -1,4 +1,7 @@
-"""Tests of requests in the form of chat completions: files, tools, calls, results, and what a server wants back."""
+"""Tests of requests in the form of chat completions.
+
+Files, tools, calls, results, and what a server wants back.
+"""
 
 from __future__ import annotations
 
@@ -40,24 +43,44 @@ def test_calls_and_results_go_back() -> None:
     )["messages"]
     assert sent[1]["content"] is None
     assert [one["id"] for one in sent[1]["tool_calls"]] == ["a1", "b2"]
-    assert sent[1]["tool_calls"][0]["function"] == {"name": "weather", "arguments": '{"city": "Oslo"}'}
+    assert sent[1]["tool_calls"][0]["function"] == {
+        "name": "weather",
+        "arguments": '{"city": "Oslo"}',
+    }
     # Many servers parse the arguments, and would refuse the whole conversation for one call's.
-    assert json.loads(sent[1]["tool_calls"][1]["function"]["arguments"]) == {"invalid_arguments": "{"}
+    assert json.loads(sent[1]["tool_calls"][1]["function"]["arguments"]) == {
+        "invalid_arguments": "{"
+    }
     assert sent[2] == {"role": "tool", "content": "Rain.", "tool_call_id": "a1"}
-    assert sent[3] == {"role": "tool", "content": "Error: the arguments are no JSON", "tool_call_id": "b2"}
+    assert sent[3] == {
+        "role": "tool",
+        "content": "Error: the arguments are no JSON",
+        "tool_call_id": "b2",
+    }
 
 
 def test_a_server_gets_back_what_it_wants_and_nothing_else() -> None:
     google = {"google": {"thought_signature": "s1"}}
-    data = {"reasoning_content": "Hm.", "extra_content": {"a1": google}, "blocks": ["of another API"]}
+    data = {
+        "reasoning_content": "Hm.",
+        "extra_content": {"a1": google},
+        "blocks": ["of another API"],
+    }
     call = ToolCall(id="a1", name="now", arguments="{}")
-    sent = fields(Message(role="assistant", content="Yes.", tool_calls=(call,), provider_data=data))["messages"][0]
+    sent = fields(
+        Message(role="assistant", content="Yes.", tool_calls=(call,), provider_data=data)
+    )["messages"][0]
     assert sent == {
         "role": "assistant",
         "content": "Yes.",
         "reasoning_content": "Hm.",
         "tool_calls": [
-            {"id": "a1", "type": "function", "function": {"name": "now", "arguments": "{}"}, "extra_content": google}
+            {
+                "id": "a1",
+                "type": "function",
+                "function": {"name": "now", "arguments": "{}"},
+                "extra_content": google,
+            }
         ],
     }
 
@@ -87,7 +110,9 @@ def test_a_body_takes_the_memory_of_one_file(count: int, megabytes: int, most: i
     messages = (Message(role="user", content="?", attachments=(file,) * count),)
 
     async def send() -> int:
-        content = JsonBody(chat_fields(Request(messages=messages, read_attachment=lambda _: bytes(size)))).content
+        content = JsonBody(
+            chat_fields(Request(messages=messages, read_attachment=lambda _: bytes(size)))
+        ).content
         assert not isinstance(content, bytes)
         return sum([len(piece) async for piece in content])
 
@@ -108,4 +133,6 @@ def test_a_file_that_has_changed_is_an_error() -> None:
 
 def test_a_conversation_with_calls_needs_tools() -> None:
     with pytest.raises(ModelError, match="cannot be sent tools"):
-        check_features("m", (), Request(messages=(Message(role="tool", content="Rain.", tool_call_id="a1"),)))
+        check_features(
+            "m", (), Request(messages=(Message(role="tool", content="Rain.", tool_call_id="a1"),))
+        )

@@ -1,4 +1,7 @@
-"""The contract of `Model`, held by every adapter: against servers that speak its protocol or fail, and a real model."""
+"""The contract of `Model`, held by every adapter.
+
+Against servers that speak its protocol or fail, and a real model.
+"""
 
 from __future__ import annotations
 
@@ -86,15 +89,22 @@ def adapter(name: str, request: pytest.FixtureRequest) -> Model:
         return ScriptedModel([["The capital of France ", "is Paris."]])
     if name == "command":
         says = "printf 'The capital of France '; sleep 0.1; echo 'is Paris.'"
-        return open_model(Worker(name="w", kind="command", options={"command": ["sh", "-c", says]}), environ=os.environ)
+        return open_model(
+            Worker(name="w", kind="command", options={"command": ["sh", "-c", says]}),
+            environ=os.environ,
+        )
     if name == "llama":
         path = str(request.getfixturevalue("tiny"))
-        return open_model(Worker(name="w", kind="llama", model=path, options={"context": 256}), environ={})
+        return open_model(
+            Worker(name="w", kind="llama", model=path, options={"context": 256}), environ={}
+        )
     return REMOTE[name](request.getfixturevalue("mock"))
 
 
 @pytest.mark.parametrize("name", ALL)
-def test_text_is_the_joined_deltas_and_one_usage_is_last(name: str, request: pytest.FixtureRequest) -> None:
+def test_text_is_the_joined_deltas_and_one_usage_is_last(
+    name: str, request: pytest.FixtureRequest
+) -> None:
     chunks = play(adapter(name, request), asked("What is the capital of France?", max_tokens=12))[0]
     assert name == "llama" or text(chunks) == PARIS
     assert ends_well(chunks)
@@ -111,7 +121,9 @@ def test_replies_may_be_open_side_by_side(name: str, request: pytest.FixtureRequ
 
 
 @pytest.mark.parametrize("name", ALL)
-def test_a_model_is_usable_after_a_reply_was_left(name: str, request: pytest.FixtureRequest) -> None:
+def test_a_model_is_usable_after_a_reply_was_left(
+    name: str, request: pytest.FixtureRequest
+) -> None:
     async def go(model: Model) -> list[Chunk]:
         question = asked("What is the capital of France?", max_tokens=6)
         async with aclosing(model.stream(question)) as stream:
@@ -135,7 +147,9 @@ def test_a_model_may_be_used_in_one_loop_after_the_other(name: str, mock: str) -
     ("question", "words", "finish"),
     [("cut short", "This was cut by the", "length"), ("forbidden", "I cannot", "refusal")],
 )
-def test_the_reason_of_the_end_is_carried(name: str, question: str, words: str, finish: str, mock: str) -> None:
+def test_the_reason_of_the_end_is_carried(
+    name: str, question: str, words: str, finish: str, mock: str
+) -> None:
     chunks = play(REMOTE[name](mock), asked(question))[0]
     assert (text(chunks), chunks[-1].finish) == (words, finish)
     assert ends_well(chunks)
@@ -145,11 +159,16 @@ def test_the_reason_of_the_end_is_carried(name: str, question: str, words: str, 
 @pytest.mark.parametrize(
     ("question", "reason"),
     [
-        ("too often", "rate"), ("wrong key", "auth"), ("no such model", "missing"), ("too busy", "overloaded"),
+        ("too often", "rate"),
+        ("wrong key", "auth"),
+        ("no such model", "missing"),
+        ("too busy", "overloaded"),
         ("too long", "length"),
     ],
-)  # fmt: skip
-def test_a_refusal_is_a_model_error_with_its_reason(name: str, question: str, reason: str, mock: str) -> None:
+)
+def test_a_refusal_is_a_model_error_with_its_reason(
+    name: str, question: str, reason: str, mock: str
+) -> None:
     with pytest.raises(ModelError) as error:
         play(REMOTE[name](mock), asked(question))
     assert error.value.reason == reason
@@ -160,7 +179,10 @@ def test_a_refusal_is_a_model_error_with_its_reason(name: str, question: str, re
 @pytest.mark.parametrize("name", REMOTE)
 def test_the_wait_that_a_server_asks_for_is_carried(name: str) -> None:
     body = {"type": "error", "error": {"type": "rate_limit_error", "message": "Slow down"}}
-    with loopback(answering(body, 429, retry_after="7")) as server, pytest.raises(ModelError) as error:
+    with (
+        loopback(answering(body, 429, retry_after="7")) as server,
+        pytest.raises(ModelError) as error,
+    ):
         play(REMOTE[name](server.url), asked())
     assert (error.value.reason, error.value.retry_after) == ("rate", 7.0)
     assert len(server.requests) == 1
@@ -257,11 +279,16 @@ EVERY = pytest.mark.parametrize("name", ADAPTERS)
 CLOCK = Tool(name="clock")
 
 
-def request_of(*messages: Message, tools: tuple[Tool, ...] = (), tool_choice: ToolChoice | Tool = "auto") -> Request:
+def request_of(
+    *messages: Message, tools: tuple[Tool, ...] = (), tool_choice: ToolChoice | Tool = "auto"
+) -> Request:
     return Request(
-        messages=messages or (ASK,), tools=tools, tool_choice=tool_choice, max_tokens=500,
+        messages=messages or (ASK,),
+        tools=tools,
+        tool_choice=tool_choice,
+        max_tokens=500,
         read_attachment=lambda attachment: BYTES[attachment.name],
-    )  # fmt: skip
+    )
 
 
 def ask(name: str, script: Script, request: Request) -> tuple[list[Chunk], str]:
@@ -308,9 +335,13 @@ def test_calls_come_with_text_and_thinking(name: str) -> None:
 
 
 def next_turn(chunks: list[Chunk], content: str = "") -> Request:
-    """The request that gives the results of both calls, the second of which failed; with other content, if any."""
+    """The request that gives the results of both calls, the second of which failed.
+
+    With other content, if any.
+    """
     first, second = found = calls(chunks)
-    said, data = content or text(chunks), chunks[-1].provider_data
+    said = content or text(chunks)
+    data = chunks[-1].provider_data
     turn = Message(role="assistant", content=said, tool_calls=found, provider_data=data)
     results = (
         Message(role="tool", content="3 degrees", tool_call_id=first.id),
@@ -346,7 +377,9 @@ def test_a_file_that_nobody_can_read_is_refused_before_it_is_sent(name: str) -> 
         assert server.requests == []
 
 
-@pytest.mark.parametrize("kind", [kind for kind, preset in PRESETS.items() if "pdf" not in preset.features])
+@pytest.mark.parametrize(
+    "kind", [kind for kind, preset in PRESETS.items() if "pdf" not in preset.features]
+)
 def test_a_provider_without_pdf_files_refuses_them_by_name(kind: str) -> None:
     with loopback(fine) as server:
         message = Message(role="user", content="?", attachments=(PAPER,))
@@ -359,22 +392,39 @@ def row(name: str) -> str:
     """What was just seen of one adapter, as a row of the page's table."""
     chunks, _ = ask(name, calling, request_of(tools=(WEATHER, CLOCK)))
     found = calls(chunks)
-    pieces = [chunk for chunk in chunks if chunk.tool_call and chunk.tool_call.index == 0 and chunk.tool_call.arguments]
+    pieces = [
+        chunk
+        for chunk in chunks
+        if chunk.tool_call and chunk.tool_call.index == 0 and chunk.tool_call.arguments
+    ]
     shown = Message(role="tool", content="A chart.", tool_call_id=found[0].id, attachments=(CHART,))
-    turn = Message(role="assistant", content="", tool_calls=found[:1], provider_data=chunks[-1].provider_data)
-    body = ask(name, fine, request_of(ASK, turn, shown, Message(role="user", content="And now?"), tools=(WEATHER,)))[1]
+    turn = Message(
+        role="assistant", content="", tool_calls=found[:1], provider_data=chunks[-1].provider_data
+    )
+    body = ask(
+        name,
+        fine,
+        request_of(ASK, turn, shown, Message(role="user", content="And now?"), tools=(WEATHER,)),
+    )[1]
     after = "The files of the result" in body
-    results = ("after it" if after else "inside it") if in_order(body, data(CHART), "And now?") else "no"
+    results = (
+        ("after it" if after else "inside it") if in_order(body, data(CHART), "And now?") else "no"
+    )
     taken = [
         "yes"
-        if data(file) in ask(name, fine, request_of(Message(role="user", content="?", attachments=(file,))))[1]
+        if data(file)
+        in ask(name, fine, request_of(Message(role="user", content="?", attachments=(file,))))[1]
         else "no"
         for file in (CHART, PAPER)
     ]
     cells = [
-        name, "yes" if thinking(chunks) else "no", "several at once" if len(found) == 2 else "one",
-        "in pieces" if len(pieces) > 1 else "whole", *taken, results,
-    ]  # fmt: skip
+        name,
+        "yes" if thinking(chunks) else "no",
+        "several at once" if len(found) == 2 else "one",
+        "in pieces" if len(pieces) > 1 else "whole",
+        *taken,
+        results,
+    ]
     return f"| {' | '.join(cells)} |"
 
 

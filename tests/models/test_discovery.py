@@ -16,7 +16,14 @@ from conductor_cli.core.pool import Worker
 from conductor_cli.core.redact import Secrets
 from conductor_cli.models import discovery as module
 from conductor_cli.models.api_errors import error_of_response
-from conductor_cli.models.discovery import KeyVerdict, check_key, discover, key_state_of, list_models, workers_with_keys
+from conductor_cli.models.discovery import (
+    KeyVerdict,
+    check_key,
+    discover,
+    key_state_of,
+    list_models,
+    workers_with_keys,
+)
 from conductor_cli.models.presets import PRESETS
 from tests.models.kit import answering, page, silent
 from tests.servers import Loopback, loopback
@@ -43,16 +50,27 @@ def at(monkeypatch: pytest.MonkeyPatch, **ports: int) -> None:
     for kind, port in ports.items():
         name = kind.replace("_", "-")
         preset = PRESETS[name]
-        changed = type(preset)(base_url=f"http://127.0.0.1:{port}/v1", local=True, about=preset.about)
+        changed = type(preset)(
+            base_url=f"http://127.0.0.1:{port}/v1", local=True, about=preset.about
+        )
         monkeypatch.setitem(PRESETS, name, changed)
 
 
-LISTED = ["qwen3:8b", "nomic-embed-text:latest", "library/llama4:latest", "gpt-oss:120b-cloud", "third:1b", "fourth:1b"]
+LISTED = [
+    "qwen3:8b",
+    "nomic-embed-text:latest",
+    "library/llama4:latest",
+    "gpt-oss:120b-cloud",
+    "third:1b",
+    "fourth:1b",
+]
 tags = answering({"models": [{"name": name} for name in LISTED]})
 
 
 def test_a_key_in_the_environment_is_a_worker() -> None:
-    found = workers_with_keys({"OPENAI_API_KEY": "k", "GOOGLE_API_KEY": "k", "XAI_API_KEY": " ", "HOME": "/"})
+    found = workers_with_keys(
+        {"OPENAI_API_KEY": "k", "GOOGLE_API_KEY": "k", "XAI_API_KEY": " ", "HOME": "/"}
+    )
     assert [(worker.name, worker.kind, worker.model) for worker in found] == [
         ("openai", "openai", PRESETS["openai"].model),
         ("gemini", "gemini", PRESETS["gemini"].model),
@@ -60,7 +78,9 @@ def test_a_key_in_the_environment_is_a_worker() -> None:
 
 
 @pytest.mark.parametrize("moved", [False, True], ids=["the usual port", "OLLAMA_HOST"])
-def test_a_local_ollama_offers_its_first_models(monkeypatch: pytest.MonkeyPatch, moved: bool) -> None:
+def test_a_local_ollama_offers_its_first_models(
+    monkeypatch: pytest.MonkeyPatch, moved: bool
+) -> None:
     with loopback(tags) as server:
         at(monkeypatch, ollama=closed() if moved else server.port, llama_server=closed())
         found = asyncio.run(discover({"OLLAMA_HOST": f"0.0.0.0:{server.port}"} if moved else {}))
@@ -75,23 +95,33 @@ def test_a_local_ollama_offers_its_first_models(monkeypatch: pytest.MonkeyPatch,
 
 
 def test_a_local_llama_server_offers_its_model(monkeypatch: pytest.MonkeyPatch) -> None:
-    with loopback(answering({"object": "list", "data": [{"id": "/models/Qwen2.5-7B-Q4_K_M.gguf"}]})) as server:
+    with loopback(
+        answering({"object": "list", "data": [{"id": "/models/Qwen2.5-7B-Q4_K_M.gguf"}]})
+    ) as server:
         at(monkeypatch, ollama=closed(), llama_server=server.port)
         found = asyncio.run(discover({"OPENAI_API_KEY": "k"}))
     assert [(worker.name, worker.kind) for worker in found] == [
-        ("openai", "openai"), ("Qwen2.5-7B-Q4_K_M", "llama-server"),
-    ]  # fmt: skip
+        ("openai", "openai"),
+        ("Qwen2.5-7B-Q4_K_M", "llama-server"),
+    ]
 
 
-@pytest.mark.parametrize("script", [page, answering({"error": "no"}, 401), silent], ids=["page", "refused", "silent"])
-def test_what_is_no_model_server_is_passed_over(monkeypatch: pytest.MonkeyPatch, script: Any) -> None:
+@pytest.mark.parametrize(
+    "script", [page, answering({"error": "no"}, 401), silent], ids=["page", "refused", "silent"]
+)
+def test_what_is_no_model_server_is_passed_over(
+    monkeypatch: pytest.MonkeyPatch, script: Any
+) -> None:
     with loopback(script) as server:
         at(monkeypatch, ollama=server.port, llama_server=server.port)
         assert asyncio.run(discover({})) == ()
 
 
 def test_closed_ports_cost_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where nothing listens nothing is asked: no request is made, and httpx is not needed to find that out."""
+    """Where nothing listens nothing is asked.
+
+    No request is made, and httpx is not needed to find that out.
+    """
     at(monkeypatch, ollama=closed(), llama_server=closed())
     monkeypatch.setattr(module, "preload_http", None)
     assert asyncio.run(discover({})) == ()
@@ -119,17 +149,38 @@ def said(message: str, code: str = "", kind: str = "") -> dict[str, object]:
 # As the providers' references, SDKs and their users' reports had them in November 2026.
 SCOPES = "You have insufficient permissions for this operation. Missing scopes: api.model.read."
 QUOTA = "You exceeded your current quota, please check your plan and billing details."
-INVALID, RATE = "invalid_request_error", "rate_limit_exceeded"
+INVALID = "invalid_request_error"
+RATE = "rate_limit_exceeded"
 REFUSALS = {
-    "openai wrong": (401, said("Incorrect API key provided: sk-te***cdef.", "invalid_api_key", INVALID), "wrong"),
+    "openai wrong": (
+        401,
+        said("Incorrect API key provided: sk-te***cdef.", "invalid_api_key", INVALID),
+        "wrong",
+    ),
     "openai restricted": (403, said(SCOPES, kind=INVALID), "failed"),
     "openai quota": (429, said(QUOTA, "insufficient_quota"), "failed"),
     "openai rate": (429, said("Rate limit reached for requests", RATE, "requests"), "failed"),
-    "anthropic wrong": (401, {"type": "error"} | said("invalid x-api-key", kind="authentication_error"), "wrong"),
-    "anthropic overloaded": (529, {"type": "error"} | said("Overloaded", kind="overloaded_error"), "unreachable"),
-    "gemini wrong": (400, [said("API key not valid. Please pass a valid API key.", "400")], "wrong"),
+    "anthropic wrong": (
+        401,
+        {"type": "error"} | said("invalid x-api-key", kind="authentication_error"),
+        "wrong",
+    ),
+    "anthropic overloaded": (
+        529,
+        {"type": "error"} | said("Overloaded", kind="overloaded_error"),
+        "unreachable",
+    ),
+    "gemini wrong": (
+        400,
+        [said("API key not valid. Please pass a valid API key.", "400")],
+        "wrong",
+    ),
     "gemini expired": (400, [said("API key expired. Please renew the API key.", "400")], "wrong"),
-    "xai wrong": (400, {"code": "an invalid argument", "error": "Incorrect API key provided: sk***ef."}, "wrong"),
+    "xai wrong": (
+        400,
+        {"code": "an invalid argument", "error": "Incorrect API key provided: sk***ef."},
+        "wrong",
+    ),
     "deepseek empty": (402, said("Insufficient Balance", INVALID, "unknown_error"), "failed"),
     "mistral wrong": (401, {"message": "Unauthorized", "request_id": "x"}, "wrong"),
     "openrouter wrong": (401, said("No cookie auth credentials found", "401"), "wrong"),
@@ -142,7 +193,10 @@ REFUSALS = {
 
 @pytest.mark.parametrize(("status", "body", "verdict"), REFUSALS.values(), ids=REFUSALS)
 def test_each_providers_refusal_is_distinguished(status: int, body: object, verdict: str) -> None:
-    assert key_state_of(error_of_response("x", status, {}, json.dumps(body).encode(), Secrets())) == verdict
+    assert (
+        key_state_of(error_of_response("x", status, {}, json.dumps(body).encode(), Secrets()))
+        == verdict
+    )
 
 
 @pytest.mark.parametrize(
@@ -179,36 +233,67 @@ def test_a_server_that_says_nothing_is_unreachable_in_time() -> None:
     ("kind", "path", "answer", "listed"),
     [
         (
-            "openai-compatible", "/v1/models",
-            {"data": [
-                {"id": "b", "max_model_len": 4096},
-                {"id": "a", "pricing": {"prompt": "0.000001", "completion": "0.000002"}, "context_length": 1000},
-                {"id": "text-embedding-3"}, {"id": "whisper-1"}, {"id": "x" * 201}, {"id": "c\x1b[2J"}, {"id": 3}, "d",
-                {"id": "e", "pricing": {"prompt": "much", "completion": "-1"}, "max_model_len": True},
-            ]},
+            "openai-compatible",
+            "/v1/models",
+            {
+                "data": [
+                    {"id": "b", "max_model_len": 4096},
+                    {
+                        "id": "a",
+                        "pricing": {"prompt": "0.000001", "completion": "0.000002"},
+                        "context_length": 1000,
+                    },
+                    {"id": "text-embedding-3"},
+                    {"id": "whisper-1"},
+                    {"id": "x" * 201},
+                    {"id": "c\x1b[2J"},
+                    {"id": 3},
+                    "d",
+                    {
+                        "id": "e",
+                        "pricing": {"prompt": "much", "completion": "-1"},
+                        "max_model_len": True,
+                    },
+                ]
+            },
             [("a", 1000, (1, 2)), ("b", 4096, None), ("e", None, None)],
         ),
         (
-            "gemini", "/v1/models?pageSize=1000",
-            {"models": [
-                {"name": "models/gemini-x", "inputTokenLimit": 5, "supportedGenerationMethods": ["generateContent"]},
-                {"name": "models/gemini-y", "supportedGenerationMethods": ["predict"]},
-                {"name": "models/gemini-z", "supportedGenerationMethods": 7},
-            ]},
+            "gemini",
+            "/v1/models?pageSize=1000",
+            {
+                "models": [
+                    {
+                        "name": "models/gemini-x",
+                        "inputTokenLimit": 5,
+                        "supportedGenerationMethods": ["generateContent"],
+                    },
+                    {"name": "models/gemini-y", "supportedGenerationMethods": ["predict"]},
+                    {"name": "models/gemini-z", "supportedGenerationMethods": 7},
+                ]
+            },
             [("gemini-x", 5, None), ("gemini-z", None, None)],
         ),
         ("anthropic", "/v1/v1/models?limit=1000", {"data": [{"id": "m"}]}, [("m", None, None)]),
         ("openai-compatible", "/v1/models", {"object": "list"}, []),
     ],
-)  # fmt: skip
-def test_the_chat_models_of_a_server_are_listed(kind: str, path: str, answer: Any, listed: Any) -> None:
+)
+def test_the_chat_models_of_a_server_are_listed(
+    kind: str, path: str, answer: Any, listed: Any
+) -> None:
     """What is no name of a chat model, no price and no number of tokens is left out."""
     with loopback(answering(answer)) as server:
-        worker = Worker(name="w", kind=kind, options={"base_url": f"{server.url}/v1", "headers": {"x-team": "7"}})
+        worker = Worker(
+            name="w",
+            kind=kind,
+            options={"base_url": f"{server.url}/v1", "headers": {"x-team": "7"}},
+        )
         found = asyncio.run(list_models(worker, "secret-key", seconds=5))
         [seen] = server.requests
     amounts = [model.price and (model.price.input, model.price.output) for model in found]
-    assert [(model.name, model.context, price) for model, price in zip(found, amounts, strict=True)] == listed
+    assert [
+        (model.name, model.context, price) for model, price in zip(found, amounts, strict=True)
+    ] == listed
     assert (seen.path, seen.headers["x-team"]) == (path, "7")
     assert "secret-key" in str(seen.headers)
 

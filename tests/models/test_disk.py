@@ -23,7 +23,9 @@ def test_a_file_is_replaced_and_nothing_is_left_beside_it(tmp_path: Path) -> Non
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_what_cannot_be_written_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_cannot_be_written_leaves_the_old_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path = tmp_path / "a"
     path.write_text("old")
 
@@ -45,7 +47,8 @@ def test_a_private_file_is_its_owners_alone_however_open_the_old_one_was(tmp_pat
 
 
 def test_links_in_a_circle_are_replaced(tmp_path: Path) -> None:
-    one, other = tmp_path / "a", tmp_path / "b"
+    one = tmp_path / "a"
+    other = tmp_path / "b"
     one.symlink_to(other)
     other.symlink_to(one)
     disk.write_atomically(one, "new")
@@ -54,7 +57,8 @@ def test_links_in_a_circle_are_replaced(tmp_path: Path) -> None:
 
 def test_a_link_stays_a_link(tmp_path: Path) -> None:
     (tmp_path / "there").mkdir()
-    target, link = tmp_path / "there" / "a", tmp_path / "a"
+    target = tmp_path / "there" / "a"
+    link = tmp_path / "a"
     target.write_text("old")
     link.symlink_to(target)
     disk.write_atomically(link, "new")
@@ -63,14 +67,19 @@ def test_a_link_stays_a_link(tmp_path: Path) -> None:
 
 
 def test_a_pipe_is_written_into(tmp_path: Path) -> None:
-    pipe, link = tmp_path / "pipe", tmp_path / "link"
+    pipe = tmp_path / "pipe"
+    link = tmp_path / "link"
     os.mkfifo(pipe)
     link.symlink_to(pipe)
     reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
     disk.write_atomically(link, "new")
     assert os.read(reader, 9) == b"new"
     os.close(reader)
-    assert (pipe.is_fifo(), link.is_symlink(), sorted(tmp_path.iterdir())) == (True, True, [link, pipe])
+    assert (pipe.is_fifo(), link.is_symlink(), sorted(tmp_path.iterdir())) == (
+        True,
+        True,
+        [link, pipe],
+    )
 
 
 @pytest.mark.parametrize("private", [False, True])
@@ -91,9 +100,15 @@ def test_a_directory_is_not_replaced(tmp_path: Path) -> None:
 
 
 def test_standard_output_by_its_name() -> None:
-    code = "from pathlib import Path; from conductor_cli.models.disk import write_atomically as write; "
+    code = (
+        "from pathlib import Path; from conductor_cli.models.disk import write_atomically as "
+        "write; "
+    )
     code += "print(1, flush=True); write(Path('/dev/stdout'), '2\\n'); print(3)"
-    assert subprocess.run([sys.executable, "-c", code], stdout=subprocess.PIPE, check=True).stdout == b"1\n2\n3\n"
+    assert (
+        subprocess.run([sys.executable, "-c", code], stdout=subprocess.PIPE, check=True).stdout
+        == b"1\n2\n3\n"
+    )
 
 
 def test_a_file_that_everybody_may_read_keeps_its_permissions(tmp_path: Path) -> None:
@@ -143,7 +158,9 @@ def test_another_process_is_waited_for(tmp_path: Path) -> None:
         if len(waited) == 2:
             raise Enough
 
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as other:
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as other:
         assert other.stdout is not None
         assert other.stdout.readline() == "held\n"
         with pytest.raises(Enough), exclusive_lock(path, wait, seconds=0.02):

@@ -30,11 +30,14 @@ from tests.models.kit import (
 )
 from tests.servers import Script, SeenRequest, Wire
 
-NEW, OLD = "gemini-3.8-flash", "gemini-2.5-pro"
+NEW = "gemini-3.8-flash"
+OLD = "gemini-2.5-pro"
 SHOWN = {"includeThoughts": True}
 
 
-def sent(*messages: Message, model: str = NEW, options: dict[str, Any] | None = None, **more: Any) -> dict[str, Any]:
+def sent(
+    *messages: Message, model: str = NEW, options: dict[str, Any] | None = None, **more: Any
+) -> dict[str, Any]:
     """The body of a request with these messages, as the server saw it."""
     request = Request(messages=messages or TALK, **more)
     body: dict[str, Any] = sent_to("gemini", request, model=model, **(options or {})).json
@@ -101,7 +104,9 @@ def test_the_key_and_the_model_are_where_google_wants_them() -> None:
         (NEW, {"thinking_budget": 99}, {"thinkingBudget": 99, **SHOWN}),
     ],
 )
-def test_google_is_told_how_much_to_think(model: str, options: dict[str, Any], config: dict[str, Any]) -> None:
+def test_google_is_told_how_much_to_think(
+    model: str, options: dict[str, Any], config: dict[str, Any]
+) -> None:
     assert sent(model=model, options=options)["generationConfig"]["thinkingConfig"] == config
 
 
@@ -120,7 +125,11 @@ def test_a_model_that_has_no_thoughts_is_asked_without_them_and_nothing_is_said(
     [
         ("Thinking level is not supported for this model.", "reasoning_effort", "high"),
         ("Budget 0 is invalid. This model only works in thinking mode.", "thinking_budget", 0),
-        ("Budget 0 is invalid. This model only works in thinking mode.", "reasoning_effort", "none"),
+        (
+            "Budget 0 is invalid. This model only works in thinking mode.",
+            "reasoning_effort",
+            "none",
+        ),
     ],
 )
 def test_a_refused_setting_is_named_as_the_user_has_it(said: str, setting: str, value: Any) -> None:
@@ -177,9 +186,13 @@ def test_files_of_results_stand_where_the_model_reads_them(model: str) -> None:
 def test_thoughts_text_and_counts_are_read() -> None:
     """Thoughts are counted apart from the reply, and what was cached as a part of the prompt."""
     counts = {
-        "promptTokenCount": 240, "cachedContentTokenCount": 200, "candidatesTokenCount": 5,
-        "thoughtsTokenCount": 10, "toolUsePromptTokenCount": 7, "totalTokenCount": 262,
-    }  # fmt: skip
+        "promptTokenCount": 240,
+        "cachedContentTokenCount": 200,
+        "candidatesTokenCount": 5,
+        "thoughtsTokenCount": 10,
+        "toolUsePromptTokenCount": 7,
+        "totalTokenCount": 262,
+    }
     parts = [{"text": "One more.", "thought": True}, {"text": "It is "}]
     last = {"content": {"parts": [{"text": "3."}]}, "finishReason": "STOP", "index": 0}
     chunks, _ = asked_by(
@@ -202,9 +215,13 @@ def test_thoughts_text_and_counts_are_read() -> None:
         ({"promptTokenCount": 5, "candidatesTokenCount": 9, "thoughtsTokenCount": 4}, 5, 13),
     ],
 )
-def test_what_was_spent_is_never_understated(counts: dict[str, int], read: int, written: int) -> None:
+def test_what_was_spent_is_never_understated(
+    counts: dict[str, int], read: int, written: int
+) -> None:
     """Tokens that only the total counts are output."""
-    frames = events(part(text="It"), {"usageMetadata": counts}, {"candidates": [{"finishReason": "STOP"}]})
+    frames = events(
+        part(text="It"), {"usageMetadata": counts}, {"candidates": [{"finishReason": "STOP"}]}
+    )
     usage = used(asked_by("gemini", frames)[0])
     assert (usage.tokens_in, usage.tokens_out) == (read, written)
 
@@ -212,17 +229,27 @@ def test_what_was_spent_is_never_understated(counts: dict[str, int], read: int, 
 @pytest.mark.parametrize(
     ("reason", "finish"),
     [
-        ("STOP", "stop"), ("MAX_TOKENS", "length"), ("SAFETY", "refusal"), ("RECITATION", "refusal"),
-        ("LANGUAGE", "refusal"), ("BLOCKLIST", "refusal"), ("PROHIBITED_CONTENT", "refusal"),
-        ("SPII", "refusal"), ("OTHER", "other"), ("FINISH_REASON_UNSPECIFIED", "other"), ("NEW", "other"),
+        ("STOP", "stop"),
+        ("MAX_TOKENS", "length"),
+        ("SAFETY", "refusal"),
+        ("RECITATION", "refusal"),
+        ("LANGUAGE", "refusal"),
+        ("BLOCKLIST", "refusal"),
+        ("PROHIBITED_CONTENT", "refusal"),
+        ("SPII", "refusal"),
+        ("OTHER", "other"),
+        ("FINISH_REASON_UNSPECIFIED", "other"),
+        ("NEW", "other"),
     ],
-)  # fmt: skip
+)
 def test_each_reason_of_an_end_has_one_meaning(reason: str, finish: str) -> None:
     chunks, _ = asked_by("gemini", events(part(text="It"), end(reason)))
     assert (text(chunks), chunks[-1].finish) == ("It", finish)
 
 
-@pytest.mark.parametrize("reason", ["MALFORMED_FUNCTION_CALL", "UNEXPECTED_TOOL_CALL", "MALFORMED_RESPONSE"])
+@pytest.mark.parametrize(
+    "reason", ["MALFORMED_FUNCTION_CALL", "UNEXPECTED_TOOL_CALL", "MALFORMED_RESPONSE"]
+)
 def test_a_call_that_google_cannot_read_is_asked_for_again(reason: str) -> None:
     frames = events(end(reason, finishMessage="Malformed function call: print(x)"))
     error = failure_of("gemini", frames, Request(messages=(ASK,), tools=(WEATHER,)))
@@ -267,7 +294,14 @@ def test_a_reply_that_breaks_off_is_broken() -> None:
 @pytest.mark.parametrize(
     ("status", "code", "message", "detail", "reason", "wait"),
     [
-        (400, "INVALID_ARGUMENT", "API key not valid.", {"reason": "API_KEY_INVALID"}, "auth", None),
+        (
+            400,
+            "INVALID_ARGUMENT",
+            "API key not valid.",
+            {"reason": "API_KEY_INVALID"},
+            "auth",
+            None,
+        ),
         (403, "PERMISSION_DENIED", "Your API key was reported as leaked.", {}, "auth", None),
         (404, "NOT_FOUND", "models/x is not found", {}, "missing", None),
         (429, "RESOURCE_EXHAUSTED", "Quota exceeded", {"retryDelay": "34.5s"}, "rate", 34.5),
@@ -307,10 +341,14 @@ def test_schemas_of_tools_have_only_what_google_knows() -> None:
     }
     tools = (Tool(name="weather", description="Says it.", parameters=schema), Tool(name="now"))
     parameters = {"type": "object", "properties": {"city": {"type": "string"}}}
-    assert sent(ASK, tools=tools)["tools"] == [{"functionDeclarations": [
-        {"name": "weather", "description": "Says it.", "parametersJsonSchema": parameters},
-        {"name": "now"},
-    ]}]  # fmt: skip
+    assert sent(ASK, tools=tools)["tools"] == [
+        {
+            "functionDeclarations": [
+                {"name": "weather", "description": "Says it.", "parametersJsonSchema": parameters},
+                {"name": "now"},
+            ]
+        }
+    ]
     far = Tool(name="far", parameters={"properties": {"a": {"$ref": "https://example.org/a.json"}}})
     error = failure_of("gemini", fine, Request(messages=(ASK,), tools=(far,)))
     assert (error.reason, "'far'" in error.message) == ("refused", True)
@@ -341,15 +379,18 @@ def test_calls_go_back_with_their_signatures_in_their_places() -> None:
     known = {"id": first.id, "name": "weather", "response": {"output": '{"celsius": 7}'}}
     failed = {"id": "own", "name": "weather", "response": {"error": "no city"}}
     assert body["contents"][1:] == [
-        {"role": "model", "parts": [
-            {"text": "I look."},
-            {"text": "", "thoughtSignature": "dGV4dA=="},
-            {"functionCall": oslo, "thoughtSignature": "c2ln"},
-            {"functionCall": {"id": "own", "name": "weather", "args": {}}},
-        ]},
+        {
+            "role": "model",
+            "parts": [
+                {"text": "I look."},
+                {"text": "", "thoughtSignature": "dGV4dA=="},
+                {"functionCall": oslo, "thoughtSignature": "c2ln"},
+                {"functionCall": {"id": "own", "name": "weather", "args": {}}},
+            ],
+        },
         {"role": "user", "parts": [{"functionResponse": known}, {"functionResponse": failed}]},
         {"role": "user", "parts": [{"text": "Now?"}]},
-    ]  # fmt: skip
+    ]
 
 
 def test_a_turn_that_was_changed_has_no_signature_of_what_it_was() -> None:
@@ -361,7 +402,9 @@ def test_a_turn_that_was_changed_has_no_signature_of_what_it_was() -> None:
 
 
 @pytest.mark.parametrize(("model", "signed"), [(NEW, True), (OLD, False)])
-def test_a_call_of_another_model_has_the_signature_that_is_not_checked(model: str, signed: bool) -> None:
+def test_a_call_of_another_model_has_the_signature_that_is_not_checked(
+    model: str, signed: bool
+) -> None:
     found = tuple(ToolCall(id=own, name="weather", arguments="{}") for own in ("a", "b"))
     results = (Message(role="tool", content="7", tool_call_id=call.id) for call in found)
     turn = Message(role="assistant", content="", tool_calls=found)

@@ -1,4 +1,7 @@
-"""Where Google's server of chat completions departs from OpenAI's: what is sent, and what comes back."""
+"""Where Google's server of chat completions departs from OpenAI's.
+
+What is sent, and what comes back.
+"""
 
 from __future__ import annotations
 
@@ -7,24 +10,45 @@ from typing import Any
 import pytest
 
 from conductor_cli.core.chat import Message, Request, Tool, ToolCall
-from tests.models.kit import ASK, TALK, WEATHER, answering, asked_by, calls, events, failure_of, fine, text
+from tests.models.kit import (
+    ASK,
+    TALK,
+    WEATHER,
+    answering,
+    asked_by,
+    calls,
+    events,
+    failure_of,
+    fine,
+    text,
+)
 from tests.servers import SeenRequest, delta
 
-NEW, OLD = "gemini-3.8-flash", "gemini-2.5-pro"
+NEW = "gemini-3.8-flash"
+OLD = "gemini-2.5-pro"
 SIGNED = {"extra_content": {"google": {"thought_signature": "c2ln"}}}
 UNCHECKED = {"extra_content": {"google": {"thought_signature": "skip_thought_signature_validator"}}}
 
 
-def sent(*messages: Message, model: str = NEW, options: dict[str, Any] | None = None, **more: Any) -> SeenRequest:
+def sent(
+    *messages: Message, model: str = NEW, options: dict[str, Any] | None = None, **more: Any
+) -> SeenRequest:
     """A request as the server saw it."""
-    return asked_by("gemini-chat", fine, Request(messages=messages or TALK, **more), model=model, **(options or {}))[1][
-        0
-    ]
+    return asked_by(
+        "gemini-chat",
+        fine,
+        Request(messages=messages or TALK, **more),
+        model=model,
+        **(options or {}),
+    )[1][0]
 
 
 def test_the_key_goes_to_the_place_of_chat_completions_below_google_s_address() -> None:
     seen = sent()
-    assert (seen.path, seen.headers["authorization"]) == ("/openai/chat/completions", "Bearer sk-123456")
+    assert (seen.path, seen.headers["authorization"]) == (
+        "/openai/chat/completions",
+        "Bearer sk-123456",
+    )
 
 
 @pytest.mark.parametrize(
@@ -36,10 +60,16 @@ def test_the_key_goes_to_the_place_of_chat_completions_below_google_s_address() 
         (NEW, {"reasoning_effort": "max"}, {"reasoning_effort": "high"}),
         (NEW, {"reasoning_effort": "none"}, {"reasoning_effort": "minimal"}),
         (OLD, {"reasoning_effort": "none"}, {"reasoning_effort": "none"}),
-        (OLD, {"thinking_budget": 99}, {"extra_body": {"google": {"thinking_config": {"thinking_budget": 99}}}}),
+        (
+            OLD,
+            {"thinking_budget": 99},
+            {"extra_body": {"google": {"thinking_config": {"thinking_budget": 99}}}},
+        ),
     ],
 )
-def test_google_is_told_how_much_to_think(model: str, options: dict[str, Any], told: dict[str, Any]) -> None:
+def test_google_is_told_how_much_to_think(
+    model: str, options: dict[str, Any], told: dict[str, Any]
+) -> None:
     body = sent(model=model, options=options).json
     assert {name: body[name] for name in ("reasoning_effort", "extra_body") if name in body} == told
 
@@ -55,13 +85,15 @@ def test_what_google_does_not_take_is_left_out_and_said() -> None:
 def test_schemas_of_tools_have_only_what_google_knows() -> None:
     schema = {
         "$schema": "http://json-schema.org/draft-07/schema#",
-        "properties": {"city": {"$ref": "#/definitions/city"}}, "definitions": {"city": {"type": "string"}},
-    }  # fmt: skip
+        "properties": {"city": {"$ref": "#/definitions/city"}},
+        "definitions": {"city": {"type": "string"}},
+    }
     tools = (Tool(name="weather", description="Says it.", parameters=schema), Tool(name="now"))
     parameters = {"type": "object", "properties": {"city": {"type": "string"}}}
     assert [tool["function"] for tool in sent(ASK, tools=tools).json["tools"]] == [
-        {"name": "weather", "description": "Says it.", "parameters": parameters}, {"name": "now"},
-    ]  # fmt: skip
+        {"name": "weather", "description": "Says it.", "parameters": parameters},
+        {"name": "now"},
+    ]
     far = Tool(name="far", parameters={"properties": {"a": {"$ref": "https://example.org/a.json"}}})
     error = failure_of("gemini-chat", fine, Request(messages=(ASK,), tools=(far,)))
     assert (error.reason, "'far'" in error.message) == ("refused", True)
@@ -69,30 +101,52 @@ def test_schemas_of_tools_have_only_what_google_knows() -> None:
 
 def test_calls_go_back_with_their_signatures() -> None:
     """The server numbers no call, and says `stop` where it called tools."""
-    call = {"id": "c1", "function": {"name": "weather", "arguments": "{}"}, "type": "function", **SIGNED}
+    call = {
+        "id": "c1",
+        "function": {"name": "weather", "arguments": "{}"},
+        "type": "function",
+        **SIGNED,
+    }
     other = {"id": "c2", "function": {"name": "weather", "arguments": "{}"}, "type": "function"}
     script = events(delta(tool_calls=[call]), delta(tool_calls=[other]), delta(finish="stop"))
-    chunks = asked_by("gemini-chat", script, Request(messages=(ASK,), tools=(WEATHER,)), model=NEW)[0]
+    chunks = asked_by("gemini-chat", script, Request(messages=(ASK,), tools=(WEATHER,)), model=NEW)[
+        0
+    ]
     assert chunks[-1].finish == "tool"
     found = calls(chunks)
-    turn = Message(role="assistant", content="", tool_calls=found, provider_data=chunks[-1].provider_data)
+    turn = Message(
+        role="assistant", content="", tool_calls=found, provider_data=chunks[-1].provider_data
+    )
     results = (Message(role="tool", content="7", tool_call_id=each.id) for each in found)
-    assert sent(ASK, turn, *results, tools=(WEATHER,)).json["messages"][1]["tool_calls"] == [call, other]
+    assert sent(ASK, turn, *results, tools=(WEATHER,)).json["messages"][1]["tool_calls"] == [
+        call,
+        other,
+    ]
 
 
 @pytest.mark.parametrize(("model", "mark"), [(NEW, UNCHECKED), (OLD, {})])
-def test_a_call_of_another_model_has_the_signature_that_is_not_checked(model: str, mark: dict[str, Any]) -> None:
+def test_a_call_of_another_model_has_the_signature_that_is_not_checked(
+    model: str, mark: dict[str, Any]
+) -> None:
     found = tuple(ToolCall(id=own, name="weather", arguments="{}") for own in ("a", "b"))
     turn = Message(role="assistant", content="", tool_calls=found)
     results = (Message(role="tool", content="7", tool_call_id=call.id) for call in found)
-    first, second = sent(ASK, turn, *results, model=model, tools=(WEATHER,)).json["messages"][1]["tool_calls"]
-    assert [{name: each[name] for name in each if name == "extra_content"} for each in (first, second)] == [mark, {}]
+    first, second = sent(ASK, turn, *results, model=model, tools=(WEATHER,)).json["messages"][1][
+        "tool_calls"
+    ]
+    assert [
+        {name: each[name] for name in each if name == "extra_content"} for each in (first, second)
+    ] == [mark, {}]
 
 
 def test_a_filter_is_a_refusal_and_a_call_that_cannot_be_read_is_asked_for_again() -> None:
-    chunks = asked_by("gemini-chat", events(delta("It"), delta(finish="content_filter: RECITATION")), model=NEW)[0]
+    chunks = asked_by(
+        "gemini-chat", events(delta("It"), delta(finish="content_filter: RECITATION")), model=NEW
+    )[0]
     assert (text(chunks), chunks[-1].finish) == ("It", "refusal")
-    error = failure_of("gemini-chat", events(delta(finish="function_call_filter: MALFORMED_FUNCTION_CALL")))
+    error = failure_of(
+        "gemini-chat", events(delta(finish="function_call_filter: MALFORMED_FUNCTION_CALL"))
+    )
     assert (error.reason, error.retryable) == ("broken", True)
     assert "MALFORMED_FUNCTION_CALL" in error.message
 
@@ -104,7 +158,18 @@ def test_a_filter_is_a_refusal_and_a_call_that_cannot_be_read_is_asked_for_again
         (429, "Quota exceeded", {"retryDelay": "34.5s"}, "rate", 34.5),
     ],
 )
-def test_errors_are_a_list(status: int, message: str, detail: dict[str, str], reason: str, wait: float | None) -> None:
-    body = [{"error": {"code": status, "message": message, "status": "INVALID_ARGUMENT", "details": [detail]}}]
+def test_errors_are_a_list(
+    status: int, message: str, detail: dict[str, str], reason: str, wait: float | None
+) -> None:
+    body = [
+        {
+            "error": {
+                "code": status,
+                "message": message,
+                "status": "INVALID_ARGUMENT",
+                "details": [detail],
+            }
+        }
+    ]
     error = failure_of("gemini-chat", answering(body, status))
     assert (error.reason, error.retry_after) == (reason, wait)

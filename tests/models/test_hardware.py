@@ -1,4 +1,7 @@
-"""What is found out about a machine: from files in Linux's own forms, and from this machine itself."""
+"""What is found out about a machine.
+
+From files in Linux's own forms, and from this machine itself.
+"""
 
 from __future__ import annotations
 
@@ -17,10 +20,17 @@ MIB = 1 << 20
 
 
 @LINUX
-def test_a_container_limits_memory_and_cores(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_container_limits_memory_and_cores(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(hardware, "CGROUP", tmp_path)
     stat_lines = f"anon 5\ninactive_file {MIB}\n"
-    files = {"memory.max": 4 * MIB, "memory.current": 3 * MIB, "memory.stat": stat_lines, "cpu.max": "100000 100000"}
+    files = {
+        "memory.max": 4 * MIB,
+        "memory.current": 3 * MIB,
+        "memory.stat": stat_lines,
+        "cpu.max": "100000 100000",
+    }
     for name, content in files.items():
         (tmp_path / name).write_text(f"{content}\n")
     assert hardware.read_memory() == hardware.Memory(total=4 * MIB, available=2 * MIB)
@@ -56,7 +66,9 @@ def test_nvidia_smi_names_the_gpus(tmp_path: Path) -> None:
 
 @LINUX
 @pytest.mark.parametrize("body", ["echo 'Failed, to start'; exit 9", "exec sleep 60"])
-def test_a_program_that_fails_or_hangs_finds_no_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, body: str) -> None:
+def test_a_program_that_fails_or_hangs_finds_no_gpu(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, body: str
+) -> None:
     monkeypatch.setattr(hardware, "NVIDIA_SMI_SECONDS", 0.2)
     assert not [gpu for gpu in hardware.find_gpus(program(tmp_path, body)) if gpu.kind == "cuda"]
 

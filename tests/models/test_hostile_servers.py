@@ -1,4 +1,7 @@
-"""Servers that want to break us, by calls or by endless replies: each ends as an error, in bounded time and memory."""
+"""Servers that want to break us, by calls or by endless replies.
+
+Each ends as an error, in bounded time and memory.
+"""
 
 from __future__ import annotations
 
@@ -16,10 +19,26 @@ from conductor_cli.core.errors import ModelError
 from conductor_cli.core.redact import Secrets
 from conductor_cli.models.chat_api_model import ChatApiModel
 from conductor_cli.models.litellm import LiteLLM
-from conductor_cli.models.stream_decoder import MAX_ARGUMENTS, MAX_CALLS, MAX_KEPT, ChatReplyDecoder, ToolCallDecoder
+from conductor_cli.models.stream_decoder import (
+    MAX_ARGUMENTS,
+    MAX_CALLS,
+    MAX_KEPT,
+    ChatReplyDecoder,
+    ToolCallDecoder,
+)
 from tests.models.kit import ASK, WEATHER, broken_off, calls, replies, text
 from tests.models.test_contract import ADAPTERS, ask, request_of
-from tests.servers import Script, SeenRequest, Speaker, Wire, delta, litellm_ready, loopback, saying, usage
+from tests.servers import (
+    Script,
+    SeenRequest,
+    Speaker,
+    Wire,
+    delta,
+    litellm_ready,
+    loopback,
+    saying,
+    usage,
+)
 
 OURS = [name for name in ADAPTERS if not name.startswith("litellm")]
 EACH = pytest.mark.parametrize("name", OURS)
@@ -86,13 +105,25 @@ def test_control_characters_in_a_name_do_not_come_back_to_the_server(name: str) 
 def test_indexes_that_jump_and_ids_that_repeat_are_calls_of_their_own() -> None:
     indexes: list[Any] = [0, 10**9, -5, 2**70, 3, 4]
     frames = [
-        delta(tool_calls=[{"index": at, "id": "same", "function": {"name": "weather", "arguments": "{}"}}])
+        delta(
+            tool_calls=[
+                {"index": at, "id": "same", "function": {"name": "weather", "arguments": "{}"}}
+            ]
+        )
         for at in indexes
     ]
     odd: list[Any] = ["x", 1.5, True, None, [1], {"a": 1}]
-    frames += [delta(tool_calls=[{"index": at, "id": f"odd{n}", "function": {"name": "weather", "arguments": "{}"}}])
-               for n, at in enumerate(odd)]  # fmt: skip
-    chunks, _ = ask("chat completions", saying(*frames, delta(finish="tool_calls"), usage()), REQUEST)
+    frames += [
+        delta(
+            tool_calls=[
+                {"index": at, "id": f"odd{n}", "function": {"name": "weather", "arguments": "{}"}}
+            ]
+        )
+        for n, at in enumerate(odd)
+    ]
+    chunks, _ = ask(
+        "chat completions", saying(*frames, delta(finish="tool_calls"), usage()), REQUEST
+    )
     found = calls(chunks)
     assert len({call.id for call in found}) == len(found) == len(indexes) + len(odd)
     assert {call.arguments for call in found} == {"{}"}
@@ -110,8 +141,16 @@ def test_a_call_of_very_many_pieces_takes_time_in_proportion() -> None:
 
 @pytest.mark.parametrize("what", ["signature", "hidden", "blocks"])
 def test_what_anthropic_wants_back_has_a_bound(what: str) -> None:
-    start = {"type": "content_block_start", "index": 0, "content_block": {"type": "thinking", "thinking": ""}}
-    piece = {"type": "content_block_delta", "index": 0, "delta": {"type": "signature_delta", "signature": "x" * 60_000}}
+    start = {
+        "type": "content_block_start",
+        "index": 0,
+        "content_block": {"type": "thinking", "thinking": ""},
+    }
+    piece = {
+        "type": "content_block_delta",
+        "index": 0,
+        "delta": {"type": "signature_delta", "signature": "x" * 60_000},
+    }
     block = start | {"content_block": {"type": "redacted_thinking", "data": "x" * 60_000}}
     flood = {"signature": (piece, 100), "hidden": (block, 100), "blocks": (start, 11_000)}
 
@@ -128,7 +167,9 @@ def test_what_anthropic_wants_back_has_a_bound(what: str) -> None:
 @pytest.mark.timeout(60)  # work that grows with the square takes longer
 def test_thinking_in_very_many_pieces_takes_time_in_proportion_and_has_a_bound() -> None:
     decoder = ChatReplyDecoder(REQUEST, Secrets())
-    frame = delta(reasoning_details=[{"type": "reasoning.text", "index": 0, "text": "ten letter" * 2}])
+    frame = delta(
+        reasoning_details=[{"type": "reasoning.text", "index": 0, "text": "ten letter" * 2}]
+    )
     with pytest.raises(ModelError) as caught:
         list(map(decoder.frame, [frame] * (MAX_KEPT // 20)))
     assert caught.value.reason == "broken"
@@ -224,7 +265,10 @@ def test_a_compression_that_cannot_be_bounded_is_refused() -> None:
 
 def test_a_reply_of_all_its_tokens_comes_whole() -> None:
     words = ["a" * 60] * 100
-    body = {"choices": [{"message": {"content": "".join(words)}, "finish_reason": "stop"}], **usage()["usage"]}
+    body = {
+        "choices": [{"message": {"content": "".join(words)}, "finish_reason": "stop"}],
+        **usage()["usage"],
+    }
     frames = [delta(word, logprobs="x" * 1500) for word in words]
     for script in (
         saying(*frames, delta(finish="stop"), usage()),
@@ -234,7 +278,9 @@ def test_a_reply_of_all_its_tokens_comes_whole() -> None:
         assert text(replies(script, ASKED)[0][0]) == "".join(words)
 
 
-@pytest.mark.parametrize("script", [packed("gzip", gzip.compress(b"data: " + b"x" * (8 << 20), 1)), stream])
+@pytest.mark.parametrize(
+    "script", [packed("gzip", gzip.compress(b"data: " + b"x" * (8 << 20), 1)), stream]
+)
 def test_litellm_reads_no_more(script: Script, monkeypatch: pytest.MonkeyPatch) -> None:
     """It has its own client, which would make 100 MB of 100 KB at once."""
     monkeypatch.setattr("conductor_cli.models.http.MAX_FOREIGN_BODY", 4 << 20)

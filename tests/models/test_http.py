@@ -1,4 +1,7 @@
-"""The one door to HTTP, on real sockets: what it asks for and refuses, what each failure becomes, and its events."""
+"""The one door to HTTP, on real sockets.
+
+What it asks for and refuses, what each failure becomes, and its events.
+"""
 
 from __future__ import annotations
 
@@ -53,9 +56,13 @@ def classes(kind: type[BaseException]) -> Iterator[type[BaseException]]:
 
 
 NAMED = [
-    kind for kind in map(httpx.__dict__.get, httpx.__all__) if isinstance(kind, type) and issubclass(kind, Exception)
+    kind
+    for kind in map(httpx.__dict__.get, httpx.__all__)
+    if isinstance(kind, type) and issubclass(kind, Exception)
 ]
-FOREIGN = sorted({below for kind in NAMED for below in classes(kind)}, key=lambda kind: kind.__name__)
+FOREIGN = sorted(
+    {below for kind in NAMED for below in classes(kind)}, key=lambda kind: kind.__name__
+)
 
 
 @pytest.mark.parametrize("kind", FOREIGN, ids=lambda kind: kind.__name__)
@@ -67,7 +74,9 @@ def test_every_exception_of_httpx_has_a_meaning(kind: type[Exception]) -> None:
 
 def test_a_request_is_what_was_asked_for() -> None:
     with loopback(fine) as server:
-        assert json.loads(ask(HttpClient(f"{server.url}/v1/", headers={"x-own": "1"}), "/chat")) == {"said": "yes"}
+        assert json.loads(
+            ask(HttpClient(f"{server.url}/v1/", headers={"x-own": "1"}), "/chat")
+        ) == {"said": "yes"}
     seen = server.requests[0]
     assert (seen.method, seen.path, seen.body) == ("POST", "/v1/chat", '{"a": "ü"}'.encode())
     assert seen.headers["x-own"] == "1"
@@ -117,7 +126,9 @@ def test_an_error_status_is_read_no_further_than_anybody_reads() -> None:
 @pytest.mark.parametrize("key", ["sk-secret\nx: y", "sk-sécret", "sk-secret\x00"])
 def test_a_key_that_cannot_be_sent_is_not_shown(key: str) -> None:
     with loopback(fine) as server:
-        error = failure(HttpClient(server.url, headers={"authorization": f"Bearer {key}"}, secrets=Secrets(key)))
+        error = failure(
+            HttpClient(server.url, headers={"authorization": f"Bearer {key}"}, secrets=Secrets(key))
+        )
     assert error.reason == "refused"
     assert "cret" not in error.message
     assert error.__cause__ is None
@@ -154,15 +165,21 @@ def test_a_ca_file_that_cannot_be_read_is_named(tmp_path: Path, content: str | N
     assert str(path) in error.message
 
 
-def test_https_goes_through_the_proxy_of_the_environment(signed: Authority, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_https_goes_through_the_proxy_of_the_environment(
+    signed: Authority, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with loopback(fine, signed.tls) as server, proxy(server) as tunnel:
         monkeypatch.setenv("HTTPS_PROXY", tunnel.url)
-        assert ask(HttpClient("https://model.test/v1", ca_file=str(signed.ca))) == b'{"said": "yes"}'
+        assert (
+            ask(HttpClient("https://model.test/v1", ca_file=str(signed.ca))) == b'{"said": "yes"}'
+        )
     assert [seen.path for seen in tunnel.requests] == ["model.test:443"]
     assert "authorization" not in tunnel.requests[0].headers
 
 
-def test_a_server_on_this_machine_is_never_asked_through_a_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_server_on_this_machine_is_never_asked_through_a_proxy(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     with loopback(fine) as server, loopback(fine) as other:
         monkeypatch.setenv("HTTP_PROXY", other.url)
         monkeypatch.setenv("ALL_PROXY", other.url)
@@ -188,7 +205,9 @@ def test_a_list_that_is_no_json_object_is_an_error_without_the_key() -> None:
         await wire.send(f"no {seen.headers['authorization']}")
 
     async def get(url: str) -> None:
-        client = HttpClient(url, headers={"authorization": "Bearer sk-123456"}, secrets=Secrets("sk-123456"))
+        client = HttpClient(
+            url, headers={"authorization": "Bearer sk-123456"}, secrets=Secrets("sk-123456")
+        )
         with pytest.raises(ModelError, match="not a JSON object: no Bearer \\[key\\]"):
             await client.list_json("", seconds=5)
         await client.close()
@@ -199,7 +218,11 @@ def test_a_list_that_is_no_json_object_is_an_error_without_the_key() -> None:
 
 @pytest.mark.parametrize(
     ("url", "host"),
-    [("https://user:secret@a.test:1/v1?k=2", "a.test:1"), ("http://[::1]:80/", "[::1]:80"), ("http://[", "the server")],
+    [
+        ("https://user:secret@a.test:1/v1?k=2", "a.test:1"),
+        ("http://[::1]:80/", "[::1]:80"),
+        ("http://[", "the server"),
+    ],
 )
 def test_a_server_is_named_without_what_may_be_secret(url: str, host: str) -> None:
     assert host_of(url) == host
@@ -210,10 +233,14 @@ LINES = st.one_of(
     st.just(""),
     st.text(st.characters(exclude_characters="\r\n", exclude_categories=["Cs"]), max_size=12),
     st.builds(
-        "{}:{}".format, st.sampled_from(["data", "event", "id", "retry", "", "datum"]), st.sampled_from("äöü€𝄞 a:")
+        "{}:{}".format,
+        st.sampled_from(["data", "event", "id", "retry", "", "datum"]),
+        st.sampled_from("äöü€𝄞 a:"),
     ),
 )
-STREAMS = st.lists(st.tuples(LINES, ENDS), max_size=20).map(lambda lines: "".join(map("".join, lines)))
+STREAMS = st.lists(st.tuples(LINES, ENDS), max_size=20).map(
+    lambda lines: "".join(map("".join, lines))
+)
 
 
 def events(stream: bytes, *cuts: int) -> list[str]:
@@ -225,7 +252,8 @@ def events(stream: bytes, *cuts: int) -> list[str]:
 
 def plainly(text: str) -> list[str]:
     """The same by the letter of the standard, for a whole text."""
-    found, data = [], ""
+    found = []
+    data = ""
     for line in re.split("\r\n|\n", text.removeprefix("\ufeff"))[:-1]:
         name, _, value = line.partition(":")
         value = value.removeprefix(" ")
@@ -238,7 +266,9 @@ def plainly(text: str) -> list[str]:
 
 
 @given(stream=STREAMS, cuts=st.lists(st.integers(0, 400), max_size=12))
-def test_every_way_to_cut_the_bytes_gives_the_events_of_the_standard(stream: str, cuts: list[int]) -> None:
+def test_every_way_to_cut_the_bytes_gives_the_events_of_the_standard(
+    stream: str, cuts: list[int]
+) -> None:
     data = stream.encode()
     assert events(data, *(min(cut, len(data)) for cut in cuts)) == plainly(stream)
 
@@ -255,7 +285,12 @@ def test_garbage_gives_the_same_events_however_it_is_cut(stream: bytes, cuts: li
 
 @pytest.mark.parametrize(
     "pieces",
-    [[b"data: " + b"x" * 60], [b"x" * 10] * 6, [b"data: 12345678\n"] * 9, [b"data: " + b"x" * 60 + b"\n\n"]],
+    [
+        [b"data: " + b"x" * 60],
+        [b"x" * 10] * 6,
+        [b"data: 12345678\n"] * 9,
+        [b"data: " + b"x" * 60 + b"\n\n"],
+    ],
     ids=["one-piece", "without-an-end", "many-lines", "whole"],
 )
 def test_a_line_or_event_beyond_the_limit_is_an_error(pieces: list[bytes]) -> None:

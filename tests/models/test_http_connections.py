@@ -1,4 +1,7 @@
-"""Connections without a proxy: what is kept of them, what a server may send, and the same over uvloop."""
+"""Connections without a proxy.
+
+What is kept of them, what a server may send, and the same over uvloop.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +24,10 @@ from tests.servers import SeenRequest, Wire, authority, loopback
 
 @asynccontextmanager
 async def raw_server(*answers: bytes, close: bool = False) -> AsyncIterator[str]:
-    """A server whose first connection answers its first request with the first bytes, and so on; its address."""
+    """A server whose first connection answers its first request with the first bytes, and so on.
+
+    Its address.
+    """
     left = list(answers)
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -29,7 +35,12 @@ async def raw_server(*answers: bytes, close: bool = False) -> AsyncIterator[str]
             while left:
                 head = await reader.readuntil(b"\r\n\r\n")
                 length = next(
-                    (line for line in head.lower().split(b"\r\n") if line.startswith(b"content-length")), b":0"
+                    (
+                        line
+                        for line in head.lower().split(b"\r\n")
+                        if line.startswith(b"content-length")
+                    ),
+                    b":0",
                 )
                 await reader.readexactly(int(length.partition(b":")[2]))
                 writer.write(left.pop(0))
@@ -75,11 +86,26 @@ WHOLE = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok"
         b"HTTP/1.1 100 Continue\r\n\r\n" + WHOLE,
         b"HTTP/1.1 103 Early Hints\r\nlink: x\r\n\r\n" + WHOLE,
         b"HTTP/1.1 200 OK\ncontent-length: 2\n\nok",
-        b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\ncontent-length: 9\r\n\r\n2 \r\nok\r\n0\r\n\r\n",
-        b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n1;x=y\r\no\r\n1\r\nk\r\n0\r\nafter: x\r\n\r\n",
+        (
+            b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\ncontent-length: 9\r\n\r\n2 \r\n"
+            b"ok\r\n"
+            b"0\r\n\r\n"
+        ),
+        (
+            b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n1;x=y\r\no\r\n1\r\nk\r\n0\r\n"
+            b"after: "
+            b"x\r\n\r\n"
+        ),
         b"HTTP/1.0 200 OK\r\n\r\nok",
     ],
-    ids=["continue", "early hints", "bare line feeds", "two lengths", "extensions and trailers", "until it closes"],
+    ids=[
+        "continue",
+        "early hints",
+        "bare line feeds",
+        "two lengths",
+        "extensions and trailers",
+        "until it closes",
+    ],
 )
 def test_everything_that_http_allows_is_understood(answer: bytes) -> None:
     assert one_answer(answer) == b"ok"
@@ -90,17 +116,23 @@ def test_everything_that_http_allows_is_understood(answer: bytes) -> None:
     [
         b"HTTP/1.1 200 OK\r\nx: " + b"y" * (MAX_SILENT + 1),
         b"HTTP/1.1 200 OK\r\n" + b"x: y\r\n" * MAX_SILENT,
-        b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n1\r\no\r\n0\r\n" + b"x: y\r\n" * MAX_SILENT,
+        b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n1\r\no\r\n0\r\n"
+        + b"x: y\r\n" * MAX_SILENT,
         b"HTTP/1.1 101 Switching Protocols\r\nupgrade: x\r\nconnection: upgrade\r\n\r\n",
         b"HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\nok",
         b"HTTP/1.1 200 OK\r\ncontent-encoding: gzip\r\ncontent-length: 16\r\n\r\nthis is not gzip",
         b"\x00\x01 this is not HTTP\r\n\r\n",
     ],
     ids=[
-        "an endless header", "endless headers", "endless trailers", "another protocol", "a part of the body",
-        "not what its header says", "noise",
+        "an endless header",
+        "endless headers",
+        "endless trailers",
+        "another protocol",
+        "a part of the body",
+        "not what its header says",
+        "noise",
     ],
-)  # fmt: skip
+)
 def test_what_is_no_whole_answer_is_broken(answer: bytes) -> None:
     with pytest.raises(ModelError) as error:
         one_answer(answer)
@@ -112,7 +144,9 @@ def test_what_is_no_whole_answer_is_broken(answer: bytes) -> None:
     [(WHOLE + b"HTTP/1.1 200 OK\r\ncontent-length: 4\r\n\r\nevil", False), (WHOLE, True)],
     ids=["a second answer", "closed by the server"],
 )
-def test_a_connection_with_more_or_nothing_behind_its_answer_is_not_used_again(first: bytes, close: bool) -> None:
+def test_a_connection_with_more_or_nothing_behind_its_answer_is_not_used_again(
+    first: bytes, close: bool
+) -> None:
     async def go() -> list[bytes]:
         async with raw_server(first, WHOLE, close=close) as url:
             client = HttpClient(url)
@@ -140,7 +174,8 @@ def test_what_nobody_reads_makes_the_server_wait() -> None:
         client = HttpClient(url)
         async with client.open("GET", "") as answer:
             await asyncio.sleep(0.3)
-            unread, whole = sent, len(await answer.body())
+            unread = sent
+            whole = len(await answer.body())
         await client.close()
         return unread, whole
 
@@ -154,7 +189,10 @@ def test_an_address_that_does_not_answer_is_passed_over(monkeypatch: pytest.Monk
     async def go() -> bytes:
         async with raw_server(WHOLE) as url:
             port = int(url.rpartition(":")[2])
-            found = [(socket.AF_INET, socket.SOCK_STREAM, 6, "", ("127.0.0.1", each)) for each in (1, port)]
+            found = [
+                (socket.AF_INET, socket.SOCK_STREAM, 6, "", ("127.0.0.1", each))
+                for each in (1, port)
+            ]
             monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: found)
             client = HttpClient(f"http://localhost:{port}")
             try:
@@ -167,7 +205,9 @@ def test_an_address_that_does_not_answer_is_passed_over(monkeypatch: pytest.Monk
 
 @pytest.mark.skipif(sys.platform == "win32", reason="uvloop does not run on Windows")
 @pytest.mark.parametrize("secure", [False, True], ids=["plain", "tls"])
-def test_the_loop_of_the_server_is_spoken_to_as_well(secure: bool, tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_the_loop_of_the_server_is_spoken_to_as_well(
+    secure: bool, tmp_path_factory: pytest.TempPathFactory
+) -> None:
     import uvloop
 
     signed = authority(tmp_path_factory.mktemp("tls")) if secure else None
@@ -183,7 +223,10 @@ def test_the_loop_of_the_server_is_spoken_to_as_well(secure: bool, tmp_path_fact
         await client.close()
         return found
 
-    with loopback(answer, tls) as server, asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+    with (
+        loopback(answer, tls) as server,
+        asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner,
+    ):
         assert runner.run(go(server.url)) == [b'{"said": "yes"}'] * 3
         assert server.connections == 1
 

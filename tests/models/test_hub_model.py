@@ -5,14 +5,22 @@ from __future__ import annotations
 import pytest
 
 from conductor_cli.core.errors import ConductorUnusable
-from conductor_cli.models.weights.hub_model import OfferedModel, choose_offered, list_offered, parse_reference
+from conductor_cli.models.weights.hub_model import (
+    OfferedModel,
+    choose_offered,
+    list_offered,
+    parse_reference,
+)
 from conductor_cli.models.weights.model_store import ModelFile
 
 REPO = "acme/chat-GGUF"
 
 
 def offer(*names: str, size: int = 1000) -> list[OfferedModel]:
-    """What a repository with these files offers. Each file is a byte larger than the one before it."""
+    """What a repository with these files offers.
+
+    Each file is a byte larger than the one before it.
+    """
     files = enumerate(names)
     return list_offered({name: ModelFile(file=name, size=size + number) for number, name in files})
 
@@ -44,7 +52,10 @@ def test_the_quantization_is_read_from_the_name(name: str, quantization: str) ->
         ("acme/chat:q8/chat.gguf", ("acme/chat", "q8/chat.gguf")),
         ("https://huggingface.co/acme/chat/", ("acme/chat", "")),
         ("https://huggingface.co/acme/chat/tree/main", ("acme/chat", "")),
-        ("https://huggingface.co/acme/chat/resolve/main/q8/a.gguf?download=true", ("acme/chat", "q8/a.gguf")),
+        (
+            "https://huggingface.co/acme/chat/resolve/main/q8/a.gguf?download=true",
+            ("acme/chat", "q8/a.gguf"),
+        ),
         ("https://huggingface.co/acme/chat/discussions/1", None),
         ("qwen2.5-7b-q4_k_m", None),
         ("models/chat.gguf", None),
@@ -54,15 +65,27 @@ def test_the_quantization_is_read_from_the_name(name: str, quantization: str) ->
         ("", None),
     ],
 )
-def test_a_reference_names_a_repository_and_a_choice(text: str, found: tuple[str, str] | None) -> None:
+def test_a_reference_names_a_repository_and_a_choice(
+    text: str, found: tuple[str, str] | None
+) -> None:
     assert parse_reference(text) == found
 
 
 def test_a_repository_offers_its_models_only() -> None:
     offered = offer(
-        "README.md", "chat-Q8_0.gguf", "chat-Q4_K_M.gguf", "mmproj-chat-f16.gguf", "chat-imatrix.gguf", "model.bin",
-        "../chat-Q2_K.gguf", "/chat-Q2_K.gguf", "a/../chat.gguf", ".hidden.gguf", "a b.gguf", "\x1b[31mred.gguf",
-    )  # fmt: skip
+        "README.md",
+        "chat-Q8_0.gguf",
+        "chat-Q4_K_M.gguf",
+        "mmproj-chat-f16.gguf",
+        "chat-imatrix.gguf",
+        "model.bin",
+        "../chat-Q2_K.gguf",
+        "/chat-Q2_K.gguf",
+        "a/../chat.gguf",
+        ".hidden.gguf",
+        "a b.gguf",
+        "\x1b[31mred.gguf",
+    )
     assert [model.names for model in offered] == [["chat-Q8_0.gguf"], ["chat-Q4_K_M.gguf"]]
 
 
@@ -73,12 +96,15 @@ def test_the_parts_of_a_model_are_one_model() -> None:
 
 
 def test_without_a_choice_q4_k_m_is_taken() -> None:
-    assert choose_offered(REPO, "", offer("a-Q8_0.gguf", "a-q4_k_m.gguf")).names == ["a-q4_k_m.gguf"]
+    assert choose_offered(REPO, "", offer("a-Q8_0.gguf", "a-q4_k_m.gguf")).names == [
+        "a-q4_k_m.gguf"
+    ]
     assert choose_offered(REPO, "", offer("a-Q8_0.gguf")).names == ["a-Q8_0.gguf"]
     with pytest.raises(ConductorUnusable, match=r"acme/chat-GGUF has 2 models") as caught:
         choose_offered(REPO, "", offer("a-Q8_0.gguf", "a-Q2_K.gguf"))
     assert caught.value.hint == (
-        "choose one: conductor model pull acme/chat-GGUF:Q8_0\nthere are Q8_0 (1.00 kB), Q2_K (1.00 kB)"
+        "choose one: conductor model pull acme/chat-GGUF:Q8_0\nthere are Q8_0 (1.00 kB), Q2_K "
+        "(1.00 kB)"
     )
 
 

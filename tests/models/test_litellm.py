@@ -1,4 +1,7 @@
-"""litellm behind the port: quiet, at home, tried once; its exceptions, its notes, its connections."""
+"""litellm behind the port: quiet, at home, tried once.
+
+Its exceptions, its notes, its connections.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +44,9 @@ def test_what_the_network_said_counts_more_than_what_litellm_calls_it() -> None:
 
 
 def test_no_money_is_not_waited_for() -> None:
-    script = answering({"error": {"message": "You have no money", "code": "insufficient_quota", "type": "x"}}, 429)
+    script = answering(
+        {"error": {"message": "You have no money", "code": "insufficient_quota", "type": "x"}}, 429
+    )
     with loopback(script) as server:
         error = failure(LiteLLM("openai/m", key="sk-123456", base_url=f"{server.url}/v1"))
     assert (error.reason, "You have no money" in error.message) == ("refused", True)
@@ -52,17 +57,27 @@ def test_no_money_is_not_waited_for() -> None:
     [("seed", 3, [False, False]), ("temperature", 0.5, [True, False, False])],
     ids=["litellm knows that the provider has none", "the server refuses it"],
 )
-def test_what_is_not_taken_is_left_out_remembered_and_reported(field: str, value: Any, sent: list[bool]) -> None:
-    error = {"type": "invalid_request_error", "message": "`temperature` is deprecated for this model."}
+def test_what_is_not_taken_is_left_out_remembered_and_reported(
+    field: str, value: Any, sent: list[bool]
+) -> None:
+    error = {
+        "type": "invalid_request_error",
+        "message": "`temperature` is deprecated for this model.",
+    }
     request = replace(ASKED, **{field: value})
     with loopback(refusing({"temperature": error}, fine)) as server:
         both = play(LiteLLM(HAIKU, key="k", base_url=server.url), request, request)
-    assert [notes(chunks) for chunks in both] == [[f"{HAIKU} does not accept {field}; sent without it"], []]
+    assert [notes(chunks) for chunks in both] == [
+        [f"{HAIKU} does not accept {field}; sent without it"],
+        [],
+    ]
     assert [field in seen.json for seen in server.requests] == sent
 
 
 def test_a_refusal_for_another_reason_is_asked_once() -> None:
-    script = answering({"type": "error", "error": {"type": "api_error", "message": "Sorry, sk-123456"}}, 500)
+    script = answering(
+        {"type": "error", "error": {"type": "api_error", "message": "Sorry, sk-123456"}}, 500
+    )
     with loopback(script) as server:
         error = failure(LiteLLM(HAIKU, key="sk-123456", base_url=server.url))
     assert str(error) == f"{HAIKU}: Sorry, [key]"
@@ -86,7 +101,9 @@ def test_a_model_that_litellm_does_not_know_is_refused() -> None:
 @pytest.mark.parametrize("name", [HAIKU, "gemini/gemini-3.8-flash", "openai/gpt-5", "azure/m"])
 def test_a_redirect_does_not_take_the_key_along(name: str) -> None:
     async def elsewhere(seen: SeenRequest, wire: Wire) -> None:
-        await wire.head(307, "text/plain", location=other.url.replace("127.0.0.1", "localhost") + seen.path)
+        await wire.head(
+            307, "text/plain", location=other.url.replace("127.0.0.1", "localhost") + seen.path
+        )
 
     with loopback(fine) as other, loopback(elsewhere) as server:
         error = failure(LiteLLM(name, key="sk-123456", base_url=server.url))
@@ -121,7 +138,8 @@ sys.addaudithook(tried)
 async def ask(model, base_url, text):
     made = LiteLLM(model, key="sk-123456", base_url=base_url)
     try:
-        async for chunk in made.stream(Request(messages=(Message(role="user", content=text),), seed=3)):
+        async for chunk in made.stream(Request(messages=(Message(role="user", content=text),), \
+seed=3)):
             print(chunk.text, end="")
     except Exception as error:
         print(type(error).__name__, end="")
@@ -140,13 +158,19 @@ print(os.environ.get("FROM_DOTENV"))
 def test_stdout_and_stderr_hold_nothing_but_ours(tmp_path: Path) -> None:
     """No banner, no log, no .env read, nobody asked for prices.
 
-    Not with an answer, an error or an unknown provider, even where the user's environment turns litellm's log on.
+    Not with an answer, an error or an unknown provider, even where the user's environment turns
+    litellm's log on.
     """
     (tmp_path / ".env").write_text("FROM_DOTENV=read\n")
-    environ = os.environ | {"LITELLM_LOG": "DEBUG", "PYTHONPATH": os.pathsep.join(map(os.path.abspath, sys.path))}
+    environ = os.environ | {
+        "LITELLM_LOG": "DEBUG",
+        "PYTHONPATH": os.pathsep.join(map(os.path.abspath, sys.path)),
+    }
     with aimock() as url:
         command = [sys.executable, "-c", PROGRAM, url]
-        done = subprocess.run(command, cwd=tmp_path, env=environ, capture_output=True, text=True, check=True)
+        done = subprocess.run(
+            command, cwd=tmp_path, env=environ, capture_output=True, text=True, check=True
+        )
     assert done.stdout == "The capital of France is Paris.\nModelError\nModelError\nNone\n"
     assert done.stderr == ""
 

@@ -66,7 +66,10 @@ def test_a_reply_is_begun_with_the_prefill(tiny: Path) -> None:
 
 
 def clear(text: str = "Check the sum", **more: Any) -> Request:
-    """The same with a reply so short that no two tokens are about equally likely: rounding cannot change it."""
+    """The same with a reply so short that no two tokens are about equally likely.
+
+    Rounding cannot change it.
+    """
     return ask(text, max_tokens=2, **more)
 
 
@@ -77,8 +80,12 @@ def reply_texts(path: Path, *requests: Request, options: LlamaOptions = ONE) -> 
 def run(script: str, *given: object) -> subprocess.CompletedProcess[str]:
     """Run a Python script that may use the adapter, in a process of its own."""
     command = [sys.executable, "-c", script, *map(str, given)]
-    environ = {name: value for name, value in os.environ.items() if "OMP_" not in name} | {"PYTHONPATH": str(SOURCE)}
-    return subprocess.run(command, env=environ, capture_output=True, text=True, timeout=100, check=False)
+    environ = {name: value for name, value in os.environ.items() if "OMP_" not in name} | {
+        "PYTHONPATH": str(SOURCE)
+    }
+    return subprocess.run(
+        command, env=environ, capture_output=True, text=True, timeout=100, check=False
+    )
 
 
 def test_the_last_chunk_has_the_usage(tiny: Path) -> None:
@@ -91,8 +98,12 @@ def test_the_last_chunk_has_the_usage(tiny: Path) -> None:
 
 
 def test_the_same_seed_writes_the_same_text(tiny: Path) -> None:
-    first, again, other = reply_texts(tiny, *(clear(temperature=1.0, seed=seed) for seed in (1, 1, 2)))
-    greedy, also, zero = reply_texts(tiny, clear(seed=1), clear(seed=2), clear(temperature=0.0, seed=3))
+    first, again, other = reply_texts(
+        tiny, *(clear(temperature=1.0, seed=seed) for seed in (1, 1, 2))
+    )
+    greedy, also, zero = reply_texts(
+        tiny, clear(seed=1), clear(seed=2), clear(temperature=0.0, seed=3)
+    )
     assert first == again != other
     assert greedy == also == zero
 
@@ -114,7 +125,9 @@ def test_a_stop_string_ends_the_text_before_it(tiny: Path) -> None:
     whole = ask(temperature=1.0, seed=5)
     cut = reply_texts(tiny, whole)[0]
     stops = [cut[at : at + length] for at in (0, 5, 11) for length in (1, 2, 7)]
-    for stop, chunks in zip(stops, play(tiny, *(replace(whole, stop=("never", stop)) for stop in stops)), strict=True):
+    for stop, chunks in zip(
+        stops, play(tiny, *(replace(whole, stop=("never", stop)) for stop in stops)), strict=True
+    ):
         assert text(chunks) == cut[: cut.index(stop)]
         assert chunks[-1].finish == "stop"
 
@@ -140,7 +153,10 @@ def test_special_tokens_in_a_question_are_text(tiny: Path) -> None:
     with opened(tiny) as engine:
         vocabulary = engine.vocabulary
         harmless, harmful = ([*tokens(engine, question)] for question in ("1", attack))
-        control = [[token for token in found if not vocabulary.token_bytes(token)] for found in (harmless, harmful)]
+        control = [
+            [token for token in found if not vocabulary.token_bytes(token)]
+            for found in (harmless, harmful)
+        ]
         assert control[0] == control[1] != []
         read = vocabulary.tokenize_prompt([PromptPiece(attack, control=False)], nothing).tokens
         assert b"".join(map(vocabulary.token_bytes, read)).decode() == attack
@@ -150,7 +166,9 @@ def tokens(engine: LlamaEngine, question: str) -> list[int]:
     from conductor_cli.models.llama.prompt import render_messages
 
     messages = (Message(role="user", content=question),)
-    return engine.vocabulary.tokenize_prompt(render_messages(engine._template, messages, thinking=True), nothing).tokens
+    return engine.vocabulary.tokenize_prompt(
+        render_messages(engine._template, messages, thinking=True), nothing
+    ).tokens
 
 
 def nothing() -> None:
@@ -169,7 +187,9 @@ def test_a_shared_beginning_is_not_read_again(tiny: Path) -> None:
     long = "Read the code. " * 30
     requests = [clear(long + "B"), clear("C")]
     first, second, third = play(tiny, ask(long + "A"), *requests)
-    read = [(used(chunks).tokens_in, used(chunks).tokens_cached) for chunks in (first, second, third)]
+    read = [
+        (used(chunks).tokens_in, used(chunks).tokens_cached) for chunks in (first, second, third)
+    ]
     assert read[0][1] == 0
     assert read[1][0] - read[1][1] < 16
     assert 0 < read[2][1] < 40
@@ -182,10 +202,14 @@ def test_the_context_is_at_most_what_the_model_was_trained_for(tiny: Path) -> No
 
 
 def test_a_long_unbroken_run_does_not_kill_the_process(models: Path) -> None:
-    """Some tokenizers of llama.cpp overflow the stack on 26,000 characters of one kind; here they are only counted."""
+    """Some tokenizers of llama.cpp overflow the stack on 26,000 characters of one kind.
+
+    Here they are only counted.
+    """
     path = make(models / "tekken.gguf", extra=Extra(pre="tekken"))
     script = (
-        "import sys; from conductor_cli.core.errors import ModelError; from tests.models.test_llama import ask, play\n"
+        "import sys; from conductor_cli.core.errors import ModelError; from "
+        "tests.models.test_llama import ask, play\n"
         "for letter in sys.argv[2:]:\n"
         "    try: play(sys.argv[1], ask(letter * 120_000))\n"
         "    except ModelError as error: print(error.reason, error.message)\n"
@@ -207,7 +231,10 @@ def test_a_grammar_that_cannot_be_used_is_an_error(tiny: Path) -> None:
         ("root ::= [a-z", "root ::= other", 'other ::= "a"', 'root ::= "a" )', ""),
         "the grammar of this request cannot be used",
     )
-    problems |= {'root ::= root "a"': "left recursion", 'root ::= "\\uD800"': "no token to go on with"}
+    problems |= {
+        'root ::= root "a"': "left recursion",
+        'root ::= "\\uD800"': "no token to go on with",
+    }
 
     with opened(tiny) as engine:
         for grammar, problem in problems.items():
@@ -219,8 +246,12 @@ def test_a_grammar_that_cannot_be_used_is_an_error(tiny: Path) -> None:
 
 @contextmanager
 def held(monkeypatch: pytest.MonkeyPatch, batches: int) -> Iterator[threading.Event]:
-    """An event that is set when the thread begins with this batch of a prompt; it goes on when the call is stopped."""
-    event, check = threading.Event(), KVCache.check_cancelled
+    """An event that is set when the thread begins with this batch of a prompt.
+
+    It goes on when the call is stopped.
+    """
+    event = threading.Event()
+    check = KVCache.check_cancelled
 
     def waiting(memory: KVCache) -> None:
         if len(memory.tokens) >= (batches - 1) * memory._batch_size:
@@ -238,7 +269,9 @@ LONG = ask("Check the sum of the numbers. " * 240, max_tokens=4)
 ROOM = LlamaOptions(context=8192)
 
 
-def test_a_long_prompt_is_cancelled_between_batches(tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_long_prompt_is_cancelled_between_batches(
+    tiny: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Cancelling a task stops llama.cpp before the end; complete batches are reused."""
 
     async def go() -> list[Chunk]:
@@ -283,7 +316,10 @@ def test_a_call_ends_at_its_deadline(tiny: Path, monkeypatch: pytest.MonkeyPatch
     async def go() -> str:
         model = Llama(tiny, ROOM)
         await model.load()
-        with held(monkeypatch, batches=1), pytest.raises(ModelError, match=r"did not finish within 0\.1 s") as error:
+        with (
+            held(monkeypatch, batches=1),
+            pytest.raises(ModelError, match=r"did not finish within 0\.1 s") as error,
+        ):
             await chunks_of(model, replace(LONG, deadline=0.05))
         assert error.value.reason == "timeout"
         found = text(await chunks_of(model, clear()))
@@ -353,7 +389,8 @@ asyncio.run(go())
 
 
 @pytest.mark.parametrize(
-    ("given", "found"), [({}, "1000"), ({"GOMP_SPINCOUNT": "5"}, "5"), ({"OMP_WAIT_POLICY": "active"}, None)]
+    ("given", "found"),
+    [({}, "1000"), ({"GOMP_SPINCOUNT": "5"}, "5"), ({"OMP_WAIT_POLICY": "active"}, None)],
 )
 def test_the_users_openmp_settings_are_kept(
     given: dict[str, str], found: str | None, monkeypatch: pytest.MonkeyPatch
@@ -367,7 +404,8 @@ def test_a_small_model_writes_with_one_thread(tiny: Path) -> None:
     found = []
     for threads in (None, 3):
         with opened(tiny, threads=threads) as engine:
-            lib, context = engine._lib, engine.context
+            lib = engine._lib
+            context = engine.context
             found.append((lib.llama_n_threads(context), lib.llama_n_threads_batch(context)))
     assert found == [(1, physical_cores()), (3, 3)]
 
@@ -397,10 +435,18 @@ def test_what_a_model_file_cannot_take_is_refused_by_name(tiny: Path) -> None:
 @pytest.mark.parametrize(
     ("version", "fits"),
     [
-        ("0.3.36", True), ("0.3.37", True), ("0.3.36+cu124", True), ("0.3.36.post1", True),
-        ("0.3.35", False), ("0.4.0", False), ("0.4", False), ("1.0.0", False), ("0.3", False), ("unknown", False),
+        ("0.3.36", True),
+        ("0.3.37", True),
+        ("0.3.36+cu124", True),
+        ("0.3.36.post1", True),
+        ("0.3.35", False),
+        ("0.4.0", False),
+        ("0.4", False),
+        ("1.0.0", False),
+        ("0.3", False),
+        ("unknown", False),
     ],
-)  # fmt: skip
+)
 def test_the_supported_versions_are_known(version: str, fits: bool) -> None:
     assert is_supported(version) is fits
 

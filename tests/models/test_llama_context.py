@@ -57,7 +57,9 @@ def rooms(path: Path, *requests: Request) -> list[int]:
 
 
 def test_a_context_is_as_large_as_its_prompts_need(tiny: Path) -> None:
-    short, long, endless = ask(), ask(LONG), ask(max_tokens=None, grammar='root ::= "a"')
+    short = ask()
+    long = ask(LONG)
+    endless = ask(max_tokens=None, grammar='root ::= "a"')
     first, after_short, after_long, again, last = rooms(tiny, short, long, short, endless)
     assert (first, after_short) == (STEP, STEP)
     assert STEP < after_long < 2048
@@ -73,7 +75,9 @@ def test_an_adapter_lies_over_the_larger_context_too(
     assert reply_texts(tiny, asked, options=adapted) == wide(asked, options=adapted) != wide(asked)
 
 
-def test_what_was_read_is_copied_into_the_larger_context(tiny: Path, wide: Callable[..., list[str]]) -> None:
+def test_what_was_read_is_copied_into_the_larger_context(
+    tiny: Path, wide: Callable[..., list[str]]
+) -> None:
     first_request = clear("Check the sum. " * 60)
     first = reply_texts(tiny, first_request, options=WIDE)[0]
     second = continued(first_request, first, "Write it down. " * 40)
@@ -116,7 +120,9 @@ def test_a_prompt_that_fits_is_answered_where_there_is_no_memory_for_a_long_repl
             list(engine.generate(planning, CancelToken()))
 
 
-def test_as_large_a_context_is_taken_as_a_useful_reply_needs(tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_as_large_a_context_is_taken_as_a_useful_reply_needs(
+    tiny: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with opened(tiny, context=2048) as engine:
         begun = engine._lib.llama_init_from_model
         few = lambda model, params: begun(model, params) if params.n_ctx <= 3 * STEP else None  # noqa: E731
@@ -131,7 +137,8 @@ def test_a_state_that_cannot_be_copied_is_read_again(
     tiny: Path, wide: Callable[..., list[str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first_request = ask("Check the sum. " * 60)
-    second = replace(continued(first_request, "Yes.", "Write it down. " * 40), max_tokens=8)  # then two are as likely
+    # Then two are as likely
+    second = replace(continued(first_request, "Yes.", "Write it down. " * 40), max_tokens=8)
     expected = wide(second)[0]
 
     with opened(tiny, context=2048) as engine:
@@ -142,7 +149,9 @@ def test_a_state_that_cannot_be_copied_is_read_again(
         assert text(chunks) == expected
 
 
-def test_a_cancel_token_works_in_the_larger_context(tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_cancel_token_works_in_the_larger_context(
+    tiny: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with opened(tiny, context=2048) as engine:
         cancel = CancelToken()
         engine.kv_cache.set_cancel_token(cancel)

@@ -1,4 +1,7 @@
-"""Files of models and adapters: those that are complete and fit work; others are errors before they can do harm."""
+"""Files of models and adapters: those that are complete and fit work.
+
+Others are errors before they can do harm.
+"""
 
 from __future__ import annotations
 
@@ -69,26 +72,43 @@ DAMAGE: dict[str, tuple[Callable[[bytes], bytes], str]] = {
     "many-keys": (lambda data: counts(data, 20, 1 << 60), "and 1152921504606846976 keys"),
     "more-keys": (lambda data: counts(data, 28, 300), "cut off or damaged"),
     "no-layer": (lambda data: number(data, "qwen2.block_count", "I", 0), "claims 0 layers"),
-    "many-layers": (lambda data: number(data, "qwen2.block_count", "I", 1 << 31), "claims 2147483648 layers"),
-    "epsilon": (lambda data: number(data, "layer_norm_rms_epsilon", "f", -1.0), "layer_norm_rms_epsilon is -1.0"),
-    "no-context": (lambda data: number(data, "qwen2.context_length", "I", 0), "is damaged, or not a model"),
+    "many-layers": (
+        lambda data: number(data, "qwen2.block_count", "I", 1 << 31),
+        "claims 2147483648 layers",
+    ),
+    "epsilon": (
+        lambda data: number(data, "layer_norm_rms_epsilon", "f", -1.0),
+        "layer_norm_rms_epsilon is -1.0",
+    ),
+    "no-context": (
+        lambda data: number(data, "qwen2.context_length", "I", 0),
+        "is damaged, or not a model",
+    ),
     "no-tokenizer": (lambda data: data.replace(b"gpt2", b"none", 1), "has no vocabulary"),
     "a-token-twice": (twice, "has a token twice"),
-    "unknown-architecture": (lambda data: data.replace(b"qwen2", b"qwen9"), "unknown model architecture: 'qwen9'"),
+    "unknown-architecture": (
+        lambda data: data.replace(b"qwen2", b"qwen9"),
+        "unknown model architecture: 'qwen9'",
+    ),
     "other-architecture": (lambda data: data.replace(b"qwen2", b"llama"), "cannot be loaded"),
     "not-a-number": (lambda data: weights(data, b"\xff"), "output is not a number"),
 }
 
 
 KINDS = {
-    "f16": ("blk.0.attn_norm.weight", 1), "bf16": ("blk.1.attn_q.bias", 30), "i32": ("output.weight", 26),
-    "f64-matrix": ("blk.0.attn_k.weight", 28), "q8_k": ("blk.1.ffn_up.weight", 15),
-}  # fmt: skip
+    "f16": ("blk.0.attn_norm.weight", 1),
+    "bf16": ("blk.1.attn_q.bias", 30),
+    "i32": ("output.weight", 26),
+    "f64-matrix": ("blk.0.attn_k.weight", 28),
+    "q8_k": ("blk.1.ffn_up.weight", 15),
+}
 """Tensors of types that llama.cpp loads and then dies of."""
 
 
 def retyped(path: Path, name: str, kind: int, *, alignment: int = 32) -> Path:
-    """A model whose tensor of this name is all zeros of another type, and whose tensors are aligned so."""
+    """A model whose tensor of this name is all zeros of another type, and whose tensors are aligned
+    so.
+    """
     import gguf
     import numpy as np
 
@@ -96,7 +116,9 @@ def retyped(path: Path, name: str, kind: int, *, alignment: int = 32) -> Path:
         def add_tensor(self, name_: str, tensor: Any, **more: Any) -> None:
             if name_ == name:
                 numbers, size = BLOCK_SIZES[kind]
-                tensor = np.zeros((*tensor.shape[:-1], tensor.shape[-1] // numbers * size), np.uint8)
+                tensor = np.zeros(
+                    (*tensor.shape[:-1], tensor.shape[-1] // numbers * size), np.uint8
+                )
                 more = {"raw_dtype": gguf.GGMLQuantizationType(kind)}
             super().add_tensor(name_, tensor, **more)
 
@@ -198,7 +220,9 @@ def test_an_invalid_alignment_is_an_error(tmp_path: Path, steps: int) -> None:
 
 
 @given(data=st.data())
-def test_any_header_is_read_or_refused(data: st.DataObject, tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_any_header_is_read_or_refused(
+    data: st.DataObject, tmp_path_factory: pytest.TempPathFactory
+) -> None:
     path = tmp_path_factory.getbasetemp() / "any.gguf"
     if not path.exists():
         make(path)
@@ -216,7 +240,13 @@ def test_any_header_is_read_or_refused(data: st.DataObject, tmp_path_factory: py
 def test_the_identity_of_a_file_is_that_of_its_bytes(models: Path, whole: bytes) -> None:
     path = models / "identity.gguf"
     found = []
-    for data in (whole, whole, whole[:-1] + b"\7", whole + b"\0", whole.replace(b"tiny random", b"tiny tandem")):
+    for data in (
+        whole,
+        whole,
+        whole[:-1] + b"\7",
+        whole + b"\0",
+        whole.replace(b"tiny random", b"tiny tandem"),
+    ):
         path.write_bytes(data)
         found.append(read_model_info(path).identity)
     assert found[0] == found[1]
@@ -224,7 +254,9 @@ def test_the_identity_of_a_file_is_that_of_its_bytes(models: Path, whole: bytes)
 
 
 def test_a_model_without_a_template_gets_chatml(models: Path) -> None:
-    chatml = "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
+    chatml = (
+        "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
+    )
     chatml += "<|im_start|>assistant\n"
     bias = {END: -50.0, "<|endoftext|>": -50.0}
     bare = play(make(models / "bare.gguf", extra=Extra(template=None, bias=bias)), ask())[0]
@@ -237,7 +269,9 @@ def test_a_header_with_very_much_in_it_is_refused(tmp_path: Path) -> None:
         return struct.pack("<Q", len(data)) + data
 
     begin = b"GGUF" + struct.pack("<IQQ", 3, 0, 2)
-    long = b"".join(text_of(name) + struct.pack("<I", 8) + text_of(b"x" * (9 << 20)) for name in (b"a", b"b"))
+    long = b"".join(
+        text_of(name) + struct.pack("<I", 8) + text_of(b"x" * (9 << 20)) for name in (b"a", b"b")
+    )
     tokens = text_of(b"tokenizer.ggml.tokens") + struct.pack("<IIQ", 9, 8, 600_001)
     merges = text_of(b"tokenizer.ggml.merges") + struct.pack("<IIQ", 9, 8, 2_000_001)
     for name, body, said in (
@@ -251,22 +285,41 @@ def test_a_header_with_very_much_in_it_is_refused(tmp_path: Path) -> None:
             read_header(path)
 
 
-F16, Q4_K, Q8_0, Q8_1, Q8_K, I32, I64, F64, BF16 = 1, 12, 8, 9, 15, 26, 27, 28, 30
+F16 = 1
+Q4_K = 12
+Q8_0 = 8
+Q8_1 = 9
+Q8_K = 15
+I32 = 26
+I64 = 27
+F64 = 28
+BF16 = 30
 
 
 def test_the_sizes_of_blocks_are_those_of_ggml() -> None:
-    stem = {"win32": "ggml-base.dll", "darwin": "libggml-base.dylib"}.get(sys.platform, "libggml-base.so")
+    stem = {"win32": "ggml-base.dll", "darwin": "libggml-base.dylib"}.get(
+        sys.platform, "libggml-base.so"
+    )
     ggml = ctypes.CDLL(str(Path(load_bindings().__file__).parent / "lib" / stem))
-    ggml.ggml_blck_size.restype, ggml.ggml_type_size.restype = ctypes.c_int64, ctypes.c_size_t
-    found = {kind: (ggml.ggml_blck_size(kind), ggml.ggml_type_size(kind)) for kind in range(max(BLOCK_SIZES) + 1)}
+    ggml.ggml_blck_size.restype = ctypes.c_int64
+    ggml.ggml_type_size.restype = ctypes.c_size_t
+    found = {
+        kind: (ggml.ggml_blck_size(kind), ggml.ggml_type_size(kind))
+        for kind in range(max(BLOCK_SIZES) + 1)
+    }
     assert {kind: sizes for kind, sizes in found.items() if all(sizes)} == BLOCK_SIZES
 
 
 def test_a_tensor_ends_where_the_next_begins(tmp_path: Path) -> None:
     path = make(tmp_path / "model.gguf")
     tensors = list(read_header_and_tensors(path)[1].values())
-    assert [-(-tensor.end // 32) * 32 for tensor in tensors[:-1]] == [tensor.start for tensor in tensors[1:]]
-    assert sum(prod(tensor.shape) * (4 if tensor.kind == F32 else 2) for tensor in tensors) <= tensors[-1].end
+    assert [-(-tensor.end // 32) * 32 for tensor in tensors[:-1]] == [
+        tensor.start for tensor in tensors[1:]
+    ]
+    assert (
+        sum(prod(tensor.shape) * (4 if tensor.kind == F32 else 2) for tensor in tensors)
+        <= tensors[-1].end
+    )
 
 
 def test_a_tensor_of_an_unknown_type_has_no_length() -> None:
@@ -279,7 +332,8 @@ def test_a_tensor_of_an_unknown_type_has_no_length() -> None:
     [
         ("blk.0.attn_norm.weight", (64,), F32, True),
         ("blk.0.attn_norm.weight", (64,), F16, False),
-        ("blk.0.attn_q_norm.weight", (128, 8), F32, True),  # each head has its own in some architectures
+        # Each head has its own in some architectures
+        ("blk.0.attn_q_norm.weight", (128, 8), F32, True),
         ("blk.0.attn_q_norm.weight", (128, 8), BF16, False),
         ("blk.0.attn_q.bias", (64,), F16, False),
         ("blk.0.ffn_gate_exps.bias", (64, 8), F16, False),
@@ -303,12 +357,19 @@ def test_usable_types_are_known(name: str, shape: tuple[int, ...], kind: int, us
 NAMES = [f"model-{number:05}-of-00004.gguf" for number in range(1, 5)]
 
 
-def divided(path: Path, *, small: bool = False, tensors: int = 9, seed: int = 0, extra: Extra = NEVER_ENDS) -> Path:
-    """The model of these arguments in parts; the first of them. `small` puts no weights into that one."""
+def divided(
+    path: Path, *, small: bool = False, tensors: int = 9, seed: int = 0, extra: Extra = NEVER_ENDS
+) -> Path:
+    """The model of these arguments in parts; the first of them.
+
+    `small` puts no weights into that one.
+    """
     import gguf
 
     with pytest.MonkeyPatch.context() as patch:
-        writer = functools.partial(gguf.GGUFWriter, split_max_tensors=tensors, small_first_shard=small)
+        writer = functools.partial(
+            gguf.GGUFWriter, split_max_tensors=tensors, small_first_shard=small
+        )
         patch.setattr(gguf, "GGUFWriter", writer)
         make(path, seed=seed, extra=extra)
     return min(path.parent.glob(f"{path.stem}-00001-of-*.gguf"))
@@ -330,20 +391,24 @@ def refused(path: Path, **more: Any) -> ModelError:
 
 
 @pytest.mark.parametrize("small", [False, True])
-def test_a_split_model_writes_the_same_as_a_whole_one(tiny: Path, tmp_path: Path, small: bool) -> None:
+def test_a_split_model_writes_the_same_as_a_whole_one(
+    tiny: Path, tmp_path: Path, small: bool
+) -> None:
     first = divided(tmp_path / "model.gguf", small=small)
     assert reply_texts(first, ask()) == reply_texts(tiny, ask())
     files = sorted(tmp_path.iterdir())
     assert part_files(first) == tuple(files)
     assert len(files) == 4 + small
-    about, whole = read_model_info(first), read_model_info(tiny)
+    about = read_model_info(first)
+    whole = read_model_info(tiny)
     assert about.size == sum(file.stat().st_size for file in files) > whole.size
     assert about.identity != whole.identity
 
 
 @pytest.mark.parametrize("part", [0, 3])
 def test_the_identity_is_that_of_all_parts(model: Path, part: int) -> None:
-    before, path = read_model_info(model).identity, model.with_name(NAMES[part])
+    before = read_model_info(model).identity
+    path = model.with_name(NAMES[part])
     assert read_model_info(model).identity == before
     data = path.read_bytes()
     path.write_bytes(data[:-40] + bytes([data[-40] ^ 1]) + data[-39:])
@@ -354,7 +419,8 @@ def test_the_identity_is_that_of_all_parts(model: Path, part: int) -> None:
 def test_a_missing_part_is_named(model: Path, missing: tuple[int, ...]) -> None:
     for number in missing:
         model.with_name(NAMES[number - 1]).unlink()
-    error, names = refused(model), ", ".join(NAMES[number - 1] for number in missing)
+    error = refused(model)
+    names = ", ".join(NAMES[number - 1] for number in missing)
     assert error.message.endswith(f"is the first part of a split model; missing: {names}")
     assert error.hint == "put all parts in one directory"
     with pytest.raises(ModelError, match="missing: "):
@@ -412,7 +478,13 @@ def test_a_renamed_part_is_an_error(model: Path, tiny: Path, tmp_path: Path) -> 
 
 @pytest.mark.parametrize(
     "damage",
-    [lambda _: b"", lambda _: b"<html>", lambda data: data[:30], lambda data: data[:-9000], lambda data: data[:700]],
+    [
+        lambda _: b"",
+        lambda _: b"<html>",
+        lambda data: data[:30],
+        lambda data: data[:-9000],
+        lambda data: data[:700],
+    ],
     ids=["empty", "text", "in-header", "in-weights", "in-tensors"],
 )
 def test_a_damaged_part_is_an_error(model: Path, damage: Callable[[bytes], bytes]) -> None:
@@ -438,9 +510,13 @@ def with_adapter(path: Path) -> LlamaOptions:
 
 
 def test_an_adapter_changes_the_reply(tiny: Path, tmp_path: Path) -> None:
-    first, second = lora(tmp_path / "first.gguf", seed=1), lora(tmp_path / "second.gguf", seed=2)
+    first = lora(tmp_path / "first.gguf", seed=1)
+    second = lora(tmp_path / "second.gguf", seed=2)
     nothing = lora(tmp_path / "nothing.gguf", strength=0.0)
-    replies = [reply_texts(tiny, ask(), options=with_adapter(adapter))[0] for adapter in (first, second, nothing)]
+    replies = [
+        reply_texts(tiny, ask(), options=with_adapter(adapter))[0]
+        for adapter in (first, second, nothing)
+    ]
     plain = reply_texts(tiny, ask())[0]
     assert replies[2] == plain
     assert len({plain, *replies}) == 3
@@ -458,13 +534,21 @@ def test_an_adapter_works_on_a_split_model(tiny: Path, model: Path, tmp_path: Pa
         ({"width": 32}, "it changes blk.0.attn_q.weight of 32 x 64, where that has 64 x 64"),
         ({"architecture": "llama"}, "its architecture is 'llama', not 'qwen2'"),
         ({"kind": "control_vector"}, "is not a LoRA adapter"),
-        ({"target": "blk.9.attn_q.weight"}, "is for another model than tiny.gguf: it changes blk.9.attn_q.weight"),
+        (
+            {"target": "blk.9.attn_q.weight"},
+            "is for another model than tiny.gguf: it changes blk.9.attn_q.weight",
+        ),
         ({"target": "output.weight"}, "it changes output.weight of 64 x 64, where that has 64 x "),
-        ({"target": "blk.0.attn_q.bias", "rows": 1}, "it changes blk.0.attn_q.bias, which is not a matrix"),
+        (
+            {"target": "blk.0.attn_q.bias", "rows": 1},
+            "it changes blk.0.attn_q.bias, which is not a matrix",
+        ),
     ],
     ids=["width", "architecture", "kind", "layer", "other-matrix", "bias"],
 )
-def test_a_foreign_adapter_is_an_error(tiny: Path, tmp_path: Path, keys: dict[str, Any], problem: str) -> None:
+def test_a_foreign_adapter_is_an_error(
+    tiny: Path, tmp_path: Path, keys: dict[str, Any], problem: str
+) -> None:
     path = lora(tmp_path / "lora.gguf", **keys)
     error = refused(tiny, adapter=path)
     assert str(path) in error.message

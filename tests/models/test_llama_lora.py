@@ -1,7 +1,10 @@
-"""LoRA in PEFT form: what llama.cpp computes with the converted adapter is what it computes with merged weights.
+"""LoRA in PEFT form.
 
-The weights and the adapters are made here, random, in the names and the order of transformers, and are merged and put
-into llama.cpp's order here too: neither the order of rows nor a scale is taken from what is tested.
+What llama.cpp computes with the converted adapter is what it computes with merged weights.
+
+The weights and the adapters are made here, random, in the names and the order of transformers, and
+are merged and put into llama.cpp's order here too: neither the order of rows nor a scale is taken
+from what is tested.
 """
 
 from __future__ import annotations
@@ -29,17 +32,31 @@ pytestmark = pytest.mark.usefixtures("models")
 
 Weights = dict[str, Any]
 
-WIDTH, INNER, LAYERS, HEADS, KEYS, WORDS = 32, 48, 2, 4, 2, 64
+WIDTH = 32
+INNER = 48
+LAYERS = 2
+HEADS = 4
+KEYS = 2
+WORDS = 64
 HEAD = {"llama": 8, "qwen2": 8, "qwen3": 12}
 """Numbers a head has; qwen3 has more of them than its width divided by its heads."""
 TOKENS = (3, 60, 17, 17, 5, 41)
 NAMES = {
-    "self_attn.q_proj": "attn_q", "self_attn.k_proj": "attn_k", "self_attn.v_proj": "attn_v",
-    "self_attn.o_proj": "attn_output", "self_attn.q_norm": "attn_q_norm", "self_attn.k_norm": "attn_k_norm",
-    "mlp.gate_proj": "ffn_gate", "mlp.up_proj": "ffn_up", "mlp.down_proj": "ffn_down",
-    "input_layernorm": "attn_norm", "post_attention_layernorm": "ffn_norm", "model.norm": "output_norm",
-    "lm_head": "output", "model.embed_tokens": "token_embd",
-}  # fmt: skip
+    "self_attn.q_proj": "attn_q",
+    "self_attn.k_proj": "attn_k",
+    "self_attn.v_proj": "attn_v",
+    "self_attn.o_proj": "attn_output",
+    "self_attn.q_norm": "attn_q_norm",
+    "self_attn.k_norm": "attn_k_norm",
+    "mlp.gate_proj": "ffn_gate",
+    "mlp.up_proj": "ffn_up",
+    "mlp.down_proj": "ffn_down",
+    "input_layernorm": "attn_norm",
+    "post_attention_layernorm": "ffn_norm",
+    "model.norm": "output_norm",
+    "lm_head": "output",
+    "model.embed_tokens": "token_embd",
+}
 EVERY = [name for name in NAMES if name.endswith("_proj")]
 
 
@@ -54,17 +71,27 @@ def shapes(architecture: str) -> dict[str, tuple[int, ...]]:
         "post_attention_layernorm.weight": (WIDTH,),
     }  # fmt: skip
     if architecture == "qwen2":
-        layer |= {f"self_attn.{name}_proj.bias": layer[f"self_attn.{name}_proj.weight"][:1] for name in "qkv"}
+        layer |= {
+            f"self_attn.{name}_proj.bias": layer[f"self_attn.{name}_proj.weight"][:1]
+            for name in "qkv"
+        }
     if architecture == "qwen3":
         layer |= {"self_attn.q_norm.weight": (head,), "self_attn.k_norm.weight": (head,)}
-    layers = {f"model.layers.{number}.{name}": shape for number in range(LAYERS) for name, shape in layer.items()}
+    layers = {
+        f"model.layers.{number}.{name}": shape
+        for number in range(LAYERS)
+        for name, shape in layer.items()
+    }
     ends = {"model.embed_tokens.weight": (WORDS, WIDTH), "model.norm.weight": (WIDTH,)}
     return layers | ends | {"lm_head.weight": (WORDS, WIDTH)}
 
 
 def random_weights(architecture: str) -> Weights:
     draw = np.random.default_rng(1)
-    found = {name: draw.standard_normal(shape).astype(np.float32) for name, shape in shapes(architecture).items()}
+    found = {
+        name: draw.standard_normal(shape).astype(np.float32)
+        for name, shape in shapes(architecture).items()
+    }
     return {name: 1 + array / 4 if "norm" in name else array / 6 for name, array in found.items()}
 
 
@@ -91,13 +118,17 @@ def save_model(path: Path, architecture: str, weights: Weights) -> Path:
         writer.add_rope_dimension_count(head)
     for name, array in weights.items():
         turned = architecture == "llama" and name.endswith(("q_proj.weight", "k_proj.weight"))
-        writer.add_tensor(gguf_name(name), (neighbours(array, head) if turned else array).astype(np.float32))
+        writer.add_tensor(
+            gguf_name(name), (neighbours(array, head) if turned else array).astype(np.float32)
+        )
     finish(writer)
     return path
 
 
 def neighbours(array: Any, head: int) -> Any:
-    """The rows of each head so that those that are turned together, `i` and `i` plus half a head, are neighbours."""
+    """The rows of each head so that those that are turned together, `i` and `i` plus half a head,
+    are neighbours.
+    """
     order = [at for i in range(head // 2) for at in (i, i + head // 2)]
     return array[[start + at for start in range(0, len(array), head) for at in order]]
 
@@ -115,7 +146,8 @@ class Adapter:
 
     def __init__(self, architecture: str, modules: Mapping[str, int]) -> None:
         """`modules` has the rank of each."""
-        self.architecture, self.modules = architecture, modules
+        self.architecture = architecture
+        self.modules = modules
         self.tensors: Weights = {}
         draw = np.random.default_rng(2)
         for module, rank in modules.items():
@@ -125,16 +157,25 @@ class Adapter:
                 self.tensors[f"base_model.model.{module}.lora_{side}.weight"] = array
 
     def merged(self, weights: Weights) -> Weights:
-        """The weights with this laid over them. PEFT multiplies each with `lora_alpha` divided by the rank."""
+        """The weights with this laid over them.
+
+        PEFT multiplies each with `lora_alpha` divided by the rank.
+        """
         found = dict(weights)
         for module, rank in self.modules.items():
-            a, b = (array.astype(np.float64) for name, array in self.tensors.items() if f".{module}." in name)
+            a, b = (
+                array.astype(np.float64)
+                for name, array in self.tensors.items()
+                if f".{module}." in name
+            )
             found[f"{module}.weight"] = weights[f"{module}.weight"] + 8 / rank * (b @ a)
         return found
 
     def save(self, directory: Path) -> Path:
         directory.mkdir(exist_ok=True)
-        (directory / "adapter_config.json").write_text(json.dumps({"peft_type": "LORA", "r": 4, "lora_alpha": 8}))
+        (directory / "adapter_config.json").write_text(
+            json.dumps({"peft_type": "LORA", "r": 4, "lora_alpha": 8})
+        )
         save_file(self.tensors, directory / "adapter_model.safetensors")
         return directory
 
@@ -144,11 +185,15 @@ def opened(path: Path) -> Iterator[tuple[Any, Any, Any]]:
     """llama.cpp's own functions, a model and a context that rounds nothing to 16 bits."""
     lib = load_bindings()
     params = lib.llama_model_default_params()
-    params.use_extra_bufts, params.n_gpu_layers = False, 0
+    params.use_extra_bufts = False
+    params.n_gpu_layers = 0
     model = lib.llama_model_load_from_file(os.fsencode(path), params)
     settings = lib.llama_context_default_params()
-    settings.n_ctx, settings.n_threads, settings.n_threads_batch = 64, 1, 1
-    settings.type_k = settings.type_v = lib.GGML_TYPE_F32
+    settings.n_ctx = 64
+    settings.n_threads = 1
+    settings.n_threads_batch = 1
+    settings.type_k = lib.GGML_TYPE_F32
+    settings.type_v = lib.GGML_TYPE_F32
     settings.flash_attn_type = lib.LLAMA_FLASH_ATTN_TYPE_DISABLED
     context = lib.llama_init_from_model(model, settings)
     try:
@@ -168,13 +213,17 @@ def logits(path: Path, adapter: Path | None = None) -> Any:
             assert lib.llama_set_adapters_lora(context, one, 1, (ctypes.c_float * 1)(1.0)) == 0
         tokens = (lib.llama_token * len(TOKENS))(*TOKENS)
         assert lib.llama_decode(context, lib.llama_batch_get_one(tokens, len(TOKENS))) == 0
-        return np.ctypeslib.as_array(lib.llama_get_logits_ith(context, -1), (WORDS,)).astype(np.float64)
+        return np.ctypeslib.as_array(lib.llama_get_logits_ith(context, -1), (WORDS,)).astype(
+            np.float64
+        )
 
 
 def convert(source: Path, base: Path, out: Path) -> None:
     """Convert an adapter and check that it fits its base model, as an import does."""
     header = check_model_file(base)
-    convert_adapter(source, out, architecture=header.architecture, layers=header.layers, heads=header.heads)
+    convert_adapter(
+        source, out, architecture=header.architecture, layers=header.layers, heads=header.heads
+    )
     try:
         check_adapter(out, header, base)
     except ModelError:
@@ -198,7 +247,8 @@ def test_an_adapter_computes_what_merged_weights_compute(
     tmp_path: Path, architecture: str, changed: dict[str, int]
 ) -> None:
     """The converted adapter changes the logits as merging it does, but for rounding, and by much."""
-    adapter, weights = Adapter(architecture, changed), random_weights(architecture)
+    adapter = Adapter(architecture, changed)
+    weights = random_weights(architecture)
     base = save_model(tmp_path / "base.gguf", architecture, weights)
     merged = save_model(tmp_path / "merged.gguf", architecture, adapter.merged(weights))
     convert(adapter.save(tmp_path / "lora"), base, tmp_path / "lora.gguf")
@@ -216,7 +266,9 @@ def place(tmp_path: Path) -> Path:
 
 
 def test_an_adapter_for_the_embedding_is_refused(tmp_path: Path) -> None:
-    weights = {name: array for name, array in random_weights("qwen2").items() if name != "lm_head.weight"}
+    weights = {
+        name: array for name, array in random_weights("qwen2").items() if name != "lm_head.weight"
+    }
     base = save_model(tmp_path / "base.gguf", "qwen2", weights)
     problems = {"model.embed_tokens": "changes the embedding", "lm_head": "changes output.weight"}
     for module, problem in problems.items():
@@ -230,20 +282,26 @@ def refused(source: Path, base: Path, problem: str) -> None:
         convert(source, base, out)
     assert problem in error.value.message
     assert (error.value.reason, bool(error.value.hint)) == ("file", True)
-    assert not any(path.name.startswith((".refused", "refused")) for path in source.parent.iterdir())
+    assert not any(
+        path.name.startswith((".refused", "refused")) for path in source.parent.iterdir()
+    )
 
 
 def test_rows_that_heads_cannot_share_are_refused(tmp_path: Path) -> None:
     source = Adapter("llama", modules("self_attn.k_proj")).save(tmp_path / "lora")
     for heads in (None, (HEADS, 5), (HEADS, 0)):
         with pytest.raises(ModelError, match="heads cannot share"):
-            convert_adapter(source, tmp_path / "lora.gguf", architecture="llama", layers=LAYERS, heads=heads)
+            convert_adapter(
+                source, tmp_path / "lora.gguf", architecture="llama", layers=LAYERS, heads=heads
+            )
     assert not (tmp_path / "lora.gguf").exists()
 
 
 @pytest.mark.parametrize("name", ["adapter_config.json", "adapter_model.safetensors"])
 @pytest.mark.parametrize("damage", [None, b"", b"{}" * 9])
-def test_a_missing_or_damaged_file_is_an_error(place: Path, name: str, damage: bytes | None) -> None:
+def test_a_missing_or_damaged_file_is_an_error(
+    place: Path, name: str, damage: bytes | None
+) -> None:
     if damage is None:
         (place / "lora" / name).unlink()
     else:

@@ -1,4 +1,7 @@
-"""Remembered prefixes: what a model has read before a question is read once, and no bad file reaches llama.cpp."""
+"""Remembered prefixes.
+
+What a model has read before a question is read once, and no bad file reaches llama.cpp.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +24,14 @@ from conductor_cli.core.chat import Message, Request
 from conductor_cli.core.errors import ModelError
 from conductor_cli.models.llama.bindings import CancelToken, load_bindings
 from conductor_cli.models.llama.engine import LlamaEngine
-from conductor_cli.models.llama.kv_cache import ABANDONED_SECONDS, MAX_BYTES, MAX_FILES, MIN_TOKENS, PrefixCache, trim
+from conductor_cli.models.llama.kv_cache import (
+    ABANDONED_SECONDS,
+    MAX_BYTES,
+    MAX_FILES,
+    MIN_TOKENS,
+    PrefixCache,
+    trim,
+)
 from conductor_cli.models.llama.loading import Cancelled
 from conductor_cli.models.llama.vocabulary import Vocabulary
 from tests.models.conftest import NEVER_ENDS
@@ -38,7 +48,9 @@ def asked(question: str = "6*7?", cards: str = CARDS, **more: Any) -> Request:
     """A question after a fixed text and the worker cards of a pool, with a cut after each."""
     content = FIXED + cards
     messages = (Message(role="system", content=content), Message(role="user", content=question))
-    return replace(Request(messages=messages, max_tokens=24, cuts=(len(FIXED), len(content))), **more)
+    return replace(
+        Request(messages=messages, max_tokens=24, cuts=(len(FIXED), len(content))), **more
+    )
 
 
 def once(question: str = "6*7?", **more: Any) -> Request:
@@ -46,16 +58,21 @@ def once(question: str = "6*7?", **more: Any) -> Request:
     return asked(question, cuts=(len(FIXED + CARDS),), **more)
 
 
-def opened(path: Path, cache: Path | None = None, **more: Any) -> AbstractContextManager[LlamaEngine]:
+def opened(
+    path: Path, cache: Path | None = None, **more: Any
+) -> AbstractContextManager[LlamaEngine]:
     return opened_engine(path, **{"context": 2048, "cache": cache, **more})
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Answer:
-    """A reply, and the logits after its prompt. Answers are equal if their logits are, within a bound.
+    """A reply, and the logits after its prompt.
 
-    Rounding depends on how a prompt is divided into batches and on the processor: it changes these logits by about
-    0.01, and the text where two tokens are about equally likely. Other worker cards change the logits by 1.5.
+    Answers are equal if their logits are, within a bound.
+
+    Rounding depends on how a prompt is divided into batches and on the processor: it changes these
+    logits by about 0.01, and the text where two tokens are about equally likely. Other worker cards
+    change the logits by 1.5.
     """
 
     text: str
@@ -99,7 +116,8 @@ def left(cache: Path) -> list[str]:
 @pytest.fixture
 def restored(models: Path, monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
     """Each state that llama.cpp is given."""
-    lib, seen = load_bindings(), list[bytes]()
+    lib = load_bindings()
+    seen = list[bytes]()
     restore = lib.llama_state_seq_set_data
 
     def handed(context: Any, state: Any, size: int, sequence: int) -> Any:
@@ -131,10 +149,14 @@ def bare(models: Path) -> Path:
 
 
 @pytest.mark.parametrize("name", ["tiny", "folding", "begins"])
-def test_the_next_load_reads_only_the_question(name: str, request: pytest.FixtureRequest, tmp_path: Path) -> None:
-    path, question = request.getfixturevalue(name), asked()
+def test_the_next_load_reads_only_the_question(
+    name: str, request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    path = request.getfixturevalue(name)
+    question = asked()
     with opened(path) as engine:
-        plain, ends = answered(engine, question)[0], cuts(engine, question)
+        plain = answered(engine, question)[0]
+        ends = cuts(engine, question)
     assert plain.text
     for cached in (0, ends[1]):
         with opened(path, tmp_path) as engine:
@@ -148,7 +170,10 @@ def test_a_cut_is_where_the_text_is_cut(tiny: Path, begins: Path, folding: Path)
         with opened(path) as engine:
             prompt, other = (engine.tokenize(asked(cards=cards)) for cards in (CARDS, OTHERS))
             first, second = prompt.cuts
-            spelled = [b"".join(map(engine.vocabulary.token_bytes, prompt.tokens[:cut])) for cut in prompt.cuts]
+            spelled = [
+                b"".join(map(engine.vocabulary.token_bytes, prompt.tokens[:cut]))
+                for cut in prompt.cuts
+            ]
             assert spelled[0].decode().endswith("numbers. ")
             assert spelled[1].decode().endswith("B  bob\n")
             assert prompt.tokens[:first] == other.tokens[: other.cuts[0]]
@@ -157,7 +182,8 @@ def test_a_cut_is_where_the_text_is_cut(tiny: Path, begins: Path, folding: Path)
 
 def test_another_pool_reuses_the_shared_part(tiny: Path, tmp_path: Path) -> None:
     with opened(tiny) as engine:
-        plain, (first, second) = answered(engine, asked(cards=OTHERS))[0], cuts(engine, asked(cards=OTHERS))
+        plain = answered(engine, asked(cards=OTHERS))[0]
+        (first, second) = cuts(engine, asked(cards=OTHERS))
     with opened(tiny, tmp_path) as engine:
         answered(engine, asked())
     for cached in (first, second):
@@ -166,7 +192,9 @@ def test_another_pool_reuses_the_shared_part(tiny: Path, tmp_path: Path) -> None
     assert len(states(tmp_path)) == 3
 
 
-def test_what_is_still_in_the_context_is_preferred(tiny: Path, tmp_path: Path, restored: list[bytes]) -> None:
+def test_what_is_still_in_the_context_is_preferred(
+    tiny: Path, tmp_path: Path, restored: list[bytes]
+) -> None:
     talk = "First question? " * 20
     with opened(tiny, tmp_path) as engine:
         end = cuts(engine, asked())[1]
@@ -183,7 +211,8 @@ def test_a_prompt_may_end_at_its_cut(bare: Path, tmp_path: Path) -> None:
     whole = asked()
     ends = replace(whole, messages=whole.messages[:1])
     with opened(bare) as engine:
-        (first, second), plain = cuts(engine, ends), answered(engine, ends)[0]
+        (first, second) = cuts(engine, ends)
+        plain = answered(engine, ends)[0]
         assert len(engine.tokenize(ends).tokens) == second
         longer = answered(engine, whole)[0]
     for question, wanted in ((ends, (plain, 0)), (ends, (plain, first)), (whole, (longer, second))):
@@ -196,7 +225,8 @@ def test_a_model_that_cannot_forget_a_part_goes_back_to_the_state_on_disk(
 ) -> None:
     """Such a model is a recurrent one: what it has read is one state."""
     with opened(tiny) as engine:
-        plain, end = answered(engine, asked("And 7*8?"))[0], cuts(engine, asked())[1]
+        plain = answered(engine, asked("And 7*8?"))[0]
+        end = cuts(engine, asked())[1]
     monkeypatch.setattr(load_bindings(), "llama_memory_seq_rm", lambda *_: False)
     for cache, cached in ((tmp_path, end), (None, 0)):
         with opened(tiny, cache) as engine:
@@ -204,23 +234,33 @@ def test_a_model_that_cannot_forget_a_part_goes_back_to_the_state_on_disk(
             assert answered(engine, asked("And 7*8?")) == (plain, cached)
 
 
-def test_a_state_fits_a_context_of_another_size(tiny: Path, tmp_path: Path, restored: list[bytes]) -> None:
+def test_a_state_fits_a_context_of_another_size(
+    tiny: Path, tmp_path: Path, restored: list[bytes]
+) -> None:
     with opened(tiny, tmp_path, context=8000) as engine:
-        plain, length = answered(engine, asked())[0], len(engine.tokenize(asked()).tokens)
+        plain = answered(engine, asked())[0]
+        length = len(engine.tokenize(asked()).tokens)
     for context in (length + 32, 8192):
         with opened(tiny, tmp_path, context=context) as engine:
             assert answered(engine, asked()) == (plain, cuts(engine, asked())[1])
     restored.clear()
-    with opened(tiny, tmp_path, context=256) as engine, pytest.raises(ModelError, match="holds 256") as error:
+    with (
+        opened(tiny, tmp_path, context=256) as engine,
+        pytest.raises(ModelError, match="holds 256") as error,
+    ):
         answered(engine, asked())
     assert error.value.reason == "length"
     assert restored == []
 
 
-def test_another_file_at_the_same_path_uses_no_state(models: Path, tmp_path: Path, restored: list[bytes]) -> None:
-    path, cache = models / "replaced.gguf", tmp_path / "cache"
+def test_another_file_at_the_same_path_uses_no_state(
+    models: Path, tmp_path: Path, restored: list[bytes]
+) -> None:
+    path = models / "replaced.gguf"
+    cache = tmp_path / "cache"
     make(path, extra=NEVER_ENDS)
-    before, data = path.stat(), path.read_bytes()
+    before = path.stat()
+    data = path.read_bytes()
     with opened(path, cache) as engine:
         plain = answered(engine, asked())
     make(path, seed=1, extra=NEVER_ENDS)
@@ -251,9 +291,15 @@ def test_another_version_of_llama_cpp_uses_no_state(
     assert len(states(tmp_path)) == 4
 
 
-def test_base_and_adapter_have_separate_states(tiny: Path, models: Path, tmp_path: Path, restored: list[bytes]) -> None:
+def test_base_and_adapter_have_separate_states(
+    tiny: Path, models: Path, tmp_path: Path, restored: list[bytes]
+) -> None:
 
-    adapters = [None, lora(models / "first-lora.gguf", seed=1), lora(models / "second-lora.gguf", seed=2)]
+    adapters = [
+        None,
+        lora(models / "first-lora.gguf", seed=1),
+        lora(models / "second-lora.gguf", seed=2),
+    ]
     plain = []
     for adapter in adapters:
         with opened(tiny, adapter=adapter) as engine:
@@ -291,7 +337,8 @@ class Kept:
 def kept(tiny: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kept]:
     cache = tmp_path_factory.mktemp("kept")
     with opened(tiny, cache) as engine:
-        answer, (end,) = answered(engine, once())[0], cuts(engine, once())
+        answer = answered(engine, once())[0]
+        (end,) = cuts(engine, once())
         (path,) = states(cache)
         kept = Kept(engine, path, path.read_bytes(), answer, engine.tokenize(once()).tokens[:end])
         yield kept
@@ -311,24 +358,38 @@ def changed(whole: bytes, place: int, bit: int, rest: bytes) -> bytes:
 
 
 PLACES = st.integers(0, 400) | st.integers(0, 100_000)
-DAMAGE = st.builds(partial, st.just(cut_off), length=PLACES, rest=st.binary(max_size=9)) | st.builds(
-    partial, st.just(changed), place=PLACES, bit=st.integers(0, 7), rest=st.sampled_from([b"", b"\0"])
+DAMAGE = st.builds(
+    partial, st.just(cut_off), length=PLACES, rest=st.binary(max_size=9)
+) | st.builds(
+    partial,
+    st.just(changed),
+    place=PLACES,
+    bit=st.integers(0, 7),
+    rest=st.sampled_from([b"", b"\0"]),
 )
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(damage=DAMAGE)
-def test_a_damaged_state_is_made_again(kept: Kept, restored: list[bytes], damage: Callable[[bytes], bytes]) -> None:
+def test_a_damaged_state_is_made_again(
+    kept: Kept, restored: list[bytes], damage: Callable[[bytes], bytes]
+) -> None:
     kept.path.write_bytes(damage(kept.whole))
     assert kept.again() == (kept.answer, 0)
     assert kept.path.read_bytes() == kept.whole
     assert restored == []
 
 
-def test_a_link_or_directory_instead_of_a_state_is_handled(kept: Kept, restored: list[bytes]) -> None:
+def test_a_link_or_directory_instead_of_a_state_is_handled(
+    kept: Kept, restored: list[bytes]
+) -> None:
     kept.path.unlink()
     path = kept.path
-    stand_ins = (partial(path.symlink_to, path), partial(path.symlink_to, "nothing"), partial(os.mkfifo, path))
+    stand_ins = (
+        partial(path.symlink_to, path),
+        partial(path.symlink_to, "nothing"),
+        partial(os.mkfifo, path),
+    )
     for stand_in in stand_ins:
         stand_in()
         assert kept.again() == (kept.answer, 0)
@@ -395,7 +456,9 @@ def test_the_bytes_of_all_states_are_bounded(store: PrefixCache) -> None:
     assert 0 < PrefixCache.max_state_bytes <= MAX_BYTES
 
 
-def test_a_state_that_is_too_large_is_not_stored(tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_state_that_is_too_large_is_not_stored(
+    tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with opened(tiny, tmp_path) as engine:
         plain = answered(engine, once())
         (path,) = states(tmp_path)
@@ -419,9 +482,17 @@ def test_unfinished_files_of_dead_processes_are_deleted(store: PrefixCache) -> N
 def test_foreign_files_are_kept(store: PrefixCache) -> None:
     state = put(store, 1)
     names = (
-        "notes.txt", ".gitignore", ".keep", "other.kv", f".{state.name}", ".0123456789abcde.new",
-        "0123456789abcdef.new", ".0123456789abcdef.new.swp", f"{state.name}.bak", ".0123456789ABCDEF.new",
-    )  # fmt: skip
+        "notes.txt",
+        ".gitignore",
+        ".keep",
+        "other.kv",
+        f".{state.name}",
+        ".0123456789abcde.new",
+        "0123456789abcdef.new",
+        ".0123456789abcdef.new.swp",
+        f"{state.name}.bak",
+        ".0123456789ABCDEF.new",
+    )
     place = state.parent
     for name in names:
         (place / name).write_bytes(b"mine")
@@ -459,9 +530,12 @@ def test_a_prefix_that_was_cancelled_is_not_stored(
     messages = (Message(role="system", content=content), Message(role="user", content="6*7?"))
     question = Request(messages=messages, max_tokens=12, cuts=(len(content),))
     with opened(tiny) as engine:
-        plain, (end,) = answered(engine, question)[0], cuts(engine, question)
+        plain = answered(engine, question)[0]
+        (end,) = cuts(engine, question)
         assert end > 3 * 128
-    lib, decode, calls = load_bindings(), load_bindings().llama_decode, 0
+    lib = load_bindings()
+    decode = load_bindings().llama_decode
+    calls = 0
     cancel = CancelToken()
 
     def stopped(context: Any, tokens: Any) -> Any:

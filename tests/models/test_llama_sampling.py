@@ -1,4 +1,7 @@
-"""What a local model chooses: shares of choices, how sure it is, the next likeliest replies, and plans by a grammar."""
+"""What a local model chooses.
+
+Shares of choices, how sure it is, the next likeliest replies, and plans by a grammar.
+"""
 
 from __future__ import annotations
 
@@ -48,13 +51,16 @@ def choose(*choices: str, **more: Any) -> Request:
 @pytest.fixture(scope="module")
 def partial(models: Path) -> Path:
     """It prefers B to the other letters, and other words to all letters."""
-    return make(models / "partial.gguf", extra=Extra(bias={"B": 5.0, "C": 0.5, " the": 9.0, END: 9.0}))
+    return make(
+        models / "partial.gguf", extra=Extra(bias={"B": 5.0, "C": 0.5, " the": 9.0, END: 9.0})
+    )
 
 
 @pytest.fixture
 def reads(models: Path, monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """How many tokens llama.cpp was given to read, call by call."""
-    lib, seen = load_bindings(), []
+    lib = load_bindings()
+    seen = []
     decode = lib.llama_decode
 
     def read(context: Any, batch: Any) -> Any:
@@ -71,7 +77,11 @@ def test_a_choice_is_made_without_decoding(partial: Path, reads: list[int]) -> N
         (tokens,) = reads
         (last,) = chunks
         assert (last.text, last.thinking, last.finish) == ("B", "", "stop")
-        assert (used(chunks).tokens_in, used(chunks).tokens_out, used(chunks).calls) == (tokens, 1, 1)
+        assert (used(chunks).tokens_in, used(chunks).tokens_out, used(chunks).calls) == (
+            tokens,
+            1,
+            1,
+        )
         assert engine.kv_cache.tokens == engine.tokenize(choose(*ABC)).tokens
 
 
@@ -80,7 +90,9 @@ def test_the_odds_are_those_of_the_first_tokens(partial: Path) -> None:
 
     with opened(partial) as engine:
         (last,) = engine.generate(choose(*ABC), CancelToken())
-        logits = np.ctypeslib.as_array(engine._lib.llama_get_logits_ith(engine.context, -1), (engine.vocabulary.size,))
+        logits = np.ctypeslib.as_array(
+            engine._lib.llama_get_logits_ith(engine.context, -1), (engine.vocabulary.size,)
+        )
         tokens = [engine.vocabulary.first_token(label) for label in ABC]
         assert [engine.vocabulary.token_bytes(token) for token in tokens] == [b"A", b"B", b"C"]
         assert int(logits.argmax()) not in tokens
@@ -121,7 +133,9 @@ def test_choices_with_the_same_first_token_are_written(partial: Path, reads: lis
         assert engine.vocabulary.first_token("AA") == engine.vocabulary.first_token("A")
         for seed in range(12):
             reads.clear()
-            chunks = list(engine.generate(choose(*labels, temperature=1.5, seed=seed), CancelToken()))
+            chunks = list(
+                engine.generate(choose(*labels, temperature=1.5, seed=seed), CancelToken())
+            )
             assert text(chunks) in labels
             assert chunks[-1].choice_shares is None
             assert used(chunks).tokens_out == len(text(chunks)) == len(reads) - 1
@@ -145,11 +159,15 @@ def test_a_choice_needs_one_free_token(partial: Path) -> None:
     with opened(partial, context=256) as engine:
         room = engine.kv_cache.capacity
         texts = (("Check the sum. " * 99)[:length] for length in range(900))
-        requests = [replace(choose(*ABC), messages=(Message(role="user", content=text),)) for text in texts]
+        requests = [
+            replace(choose(*ABC), messages=(Message(role="user", content=text),)) for text in texts
+        ]
         by_tokens = {len(engine.tokenize(request).tokens): request for request in requests}
         (last,) = engine.generate(by_tokens[room - 1], CancelToken())
         assert last.text == "B"
-        with pytest.raises(ModelError, match=f"has {room} tokens, and the context of partial.gguf holds {room}"):
+        with pytest.raises(
+            ModelError, match=f"has {room} tokens, and the context of partial.gguf holds {room}"
+        ):
             list(engine.generate(by_tokens[room], CancelToken()))
         with pytest.raises(ModelError, match="and 256 are kept for the reply"):
             list(engine.generate(replace(by_tokens[room - 1], choices=()), CancelToken()))
@@ -170,12 +188,16 @@ def test_softmax_is_a_distribution(logits: list[float], shift: float) -> None:
 
 CLOSE = st.lists(st.floats(-3, 3), min_size=2, max_size=9)
 TEMPERATURES = st.one_of(
-    st.none(), st.floats(min_value=0.0, exclude_min=True), st.sampled_from([5e-324, 1e-300, 1e-6, 1e-3, 0.7, math.inf])
+    st.none(),
+    st.floats(min_value=0.0, exclude_min=True),
+    st.sampled_from([5e-324, 1e-300, 1e-6, 1e-3, 0.7, math.inf]),
 )
 
 
 @given(st.one_of(LOGITS, CLOSE), TEMPERATURES, st.integers(0, 1 << 64))
-def test_every_temperature_draws_something(logits: list[float], temperature: float | None, seed: int) -> None:
+def test_every_temperature_draws_something(
+    logits: list[float], temperature: float | None, seed: int
+) -> None:
     odds = softmax(logits)
     at = choose_index(odds, temperature, seed)
     assert choose_index(odds, temperature, seed) == at
@@ -187,13 +209,17 @@ def test_every_temperature_draws_something(logits: list[float], temperature: flo
 NAMES = ("ann", "bob", "cyd")
 
 
-def test_a_real_conductor_names_the_workers_of_a_mini_run_with_their_shares(partial: Path, reads: list[int]) -> None:
+def test_a_real_conductor_names_the_workers_of_a_mini_run_with_their_shares(
+    partial: Path, reads: list[int]
+) -> None:
     worker = ScriptedModel([["done"]])
 
     async def go() -> list[ev.Event]:
         model = Llama(partial, LlamaOptions(context=8192, threads=1))
         workers = dict.fromkeys(NAMES, worker)
-        conductor = Conductor(model=model, pool=pool_of(*NAMES), workers=workers, constrained=True, mode="mini")
+        conductor = Conductor(
+            model=model, pool=pool_of(*NAMES), workers=workers, constrained=True, mode="mini"
+        )
         try:
             return [event async for event, _ in start_run(conductor, Question(text="6*7?"))]
         finally:
@@ -205,7 +231,9 @@ def test_a_real_conductor_names_the_workers_of_a_mini_run_with_their_shares(part
     named = [part.split() for part in ready.plan.reasoning.split(", ")]
     assert named[0][0] == "bob" == ready.plan.steps[0].worker
     assert sorted(name for name, _ in named) == sorted(NAMES)
-    assert [float(share) for _, share in named] == sorted((float(share) for _, share in named), reverse=True)
+    assert [float(share) for _, share in named] == sorted(
+        (float(share) for _, share in named), reverse=True
+    )
     assert sum(float(share) for _, share in named) == pytest.approx(1.0, abs=0.02)
     assert ready.usage.tokens_out == 1
     assert sum(reads) == ready.usage.tokens_in
@@ -239,7 +267,8 @@ def test_the_confidence_is_the_product_of_the_shares_of_the_tokens(short: Path) 
 
 
 def test_a_reply_below_the_threshold_becomes_a_refusal(short: Path) -> None:
-    plain, sure = reply(short, None), reply(short, 0.0)
+    plain = reply(short, None)
+    sure = reply(short, 0.0)
     assert plain[-1].confidence is None
     confidence = sure[-1].confidence
     assert confidence is not None
@@ -267,9 +296,12 @@ def test_replies_come_in_the_order_of_their_probability(ending: Path) -> None:
     with opened(ending, context=256) as engine:
         found = [ranked(engine, rank, max_tokens=1) for rank in range(4)]
         list(engine.generate(ask("Who?", max_tokens=1, temperature=0.0), CancelToken()))
-        order = np.argsort(-np.array(engine.vocabulary.logits(engine.context)), kind="stable")[:4].tolist()
+        order = np.argsort(-np.array(engine.vocabulary.logits(engine.context)), kind="stable")[
+            :4
+        ].tolist()
         texts = [
-            "" if engine.vocabulary.is_end(token) else engine.vocabulary.token_bytes(token).decode() for token in order
+            "" if engine.vocabulary.is_end(token) else engine.vocabulary.token_bytes(token).decode()
+            for token in order
         ]
     assert found == texts
 
@@ -279,24 +311,34 @@ def test_each_rank_is_another_reply_and_the_same_whatever_was_asked_before(endin
         inorder = [ranked(engine, rank) for rank in range(5)]
         assert len(set(inorder)) == 5
         assert [ranked(engine, rank, prefill=" the") for rank in (1, 2)] != inorder[1:3]
-        assert [ranked(engine, rank) for rank in (4, 2, 3, 0)] == [inorder[rank] for rank in (4, 2, 3, 0)]
+        assert [ranked(engine, rank) for rank in (4, 2, 3, 0)] == [
+            inorder[rank] for rank in (4, 2, 3, 0)
+        ]
 
 
 def test_a_search_keeps_to_the_grammar_and_begins_again_when_nothing_is_left(tiny: Path) -> None:
     with opened(tiny, context=256) as engine:
-        found = [ranked(engine, rank, grammar='root ::= ("a" | "b") ("c" | "d")') for rank in range(6)]
+        found = [
+            ranked(engine, rank, grammar='root ::= ("a" | "b") ("c" | "d")') for rank in range(6)
+        ]
     assert set(found[:4]) == {"ac", "ad", "bc", "bd"}
     assert found[4] == found[0] != found[5]
 
 
-def test_several_searches_at_the_same_time_write_no_reply_twice(ending: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_several_searches_at_the_same_time_write_no_reply_twice(
+    ending: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A second run's question comes between two ranks of the first, or asks the same."""
     with opened(ending, context=256) as engine:
         inorder = [ranked(engine, rank) for rank in range(1, 6)]
         written = mock.Mock(side_effect=engine._write)
         monkeypatch.setattr(engine, "_write", written)
         for rank in range(1, 6):
-            list(engine.generate(ask("Why?", max_tokens=6, temperature=0.0, rank=rank), CancelToken()))
+            list(
+                engine.generate(
+                    ask("Why?", max_tokens=6, temperature=0.0, rank=rank), CancelToken()
+                )
+            )
             assert ranked(engine, rank) == inorder[rank - 1]
     assert written.call_count == 1 + 5 + 5  # the likeliest reply to the other question first
 
@@ -315,7 +357,9 @@ SEEDS = max(60, EXAMPLES)  # each pair of pool size and step limit occurs, in CI
 def fault(text: str, workers: int, limit: int) -> str | None:
     """What is wrong with a plan, for a parser that tolerates nothing."""
     rules = PlanRules(workers=tuple("ABCDEFGHIJKL"[:workers]), steps=limit)
-    context = PlanFormatContext(rules=rules, labels={name: name for name in rules.workers}, constrained=True)
+    context = PlanFormatContext(
+        rules=rules, labels={name: name for name in rules.workers}, constrained=True
+    )
     try:
         plan = plan_in("native", text, context)
         assert isinstance(plan, Plan)
@@ -332,8 +376,13 @@ async def sampled(path: Path) -> list[tuple[int, int, str, str]]:
     plans = []
     try:
         for seed in range(SEEDS):
-            workers, limit = seed % 12 + 1, seed % 5 + 1
-            pool = Pool(workers=tuple(Worker(name=f"worker-{index}", kind="openai") for index in range(workers)))
+            workers = seed % 12 + 1
+            limit = seed % 5 + 1
+            pool = Pool(
+                workers=tuple(
+                    Worker(name=f"worker-{index}", kind="openai") for index in range(workers)
+                )
+            )
             context = plan_format_context(
                 PROMPTED, pool, PlanRules(workers=pool.names, steps=limit), "auto", constrained=True
             )
@@ -348,10 +397,15 @@ async def sampled(path: Path) -> list[tuple[int, int, str, str]]:
 
 @pytest.mark.timeout(600)
 def test_every_sampled_plan_is_valid(models: Path) -> None:
-    """Line ends and the end of text are likely: every length occurs, every limit is reached, every worker named."""
+    """Line ends and the end of text are likely.
+
+    Every length occurs, every limit is reached, every worker named.
+    """
     path = make(models / "plans.gguf", seed=1, extra=Extra(bias={"\n": 5.0, "<|im_end|>": 5.0}))
     plans = asyncio.run(sampled(path))
-    assert [problem for workers, limit, plan, _ in plans if (problem := fault(plan, workers, limit))] == []
+    assert [
+        problem for workers, limit, plan, _ in plans if (problem := fault(plan, workers, limit))
+    ] == []
     assert {finish for *_, finish in plans} == {"stop"}
     lengths = {(limit, plan.count("\n") + 1) for _, limit, plan, _ in plans}
     assert {length for _, length in lengths} == {1, 2, 3, 4, 5}

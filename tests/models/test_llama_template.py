@@ -1,4 +1,7 @@
-"""Text on its way to a model and back: messages, chat templates and their bounds, and the bytes of a reply."""
+"""Text on its way to a model and back.
+
+Messages, chat templates and their bounds, and the bytes of a reply.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,13 @@ from hypothesis import strategies as st
 from conductor_cli.core.chat import Message
 from conductor_cli.core.errors import ModelError
 from conductor_cli.models.llama import prompt as template
-from conductor_cli.models.llama.prompt import CHILD_LIMITS, ChatTemplate, PromptPiece, opens_thinking, render_messages
+from conductor_cli.models.llama.prompt import (
+    CHILD_LIMITS,
+    ChatTemplate,
+    PromptPiece,
+    opens_thinking,
+    render_messages,
+)
 from conductor_cli.models.llama.vocabulary import TokenDecoder
 
 NAMES = {"bos_token": "<s>", "eos_token": "</s>"}
@@ -24,7 +33,8 @@ TALK = (SYSTEM, USER, Message(role="assistant", content="A1"), Message(role="use
 
 STRICT = (
     "{{ bos_token }}{% for message in messages %}"
-    "{% if (message.role == 'user') != (loop.index0 % 2 == 0) %}{{ raise_exception('must alternate') }}{% endif %}"
+    "{% if (message.role == 'user') != (loop.index0 % 2 == 0) %}{{ raise_exception('must "
+    "alternate') }}{% endif %}"
     "[{{ message.role }}]{{ message['content'] | trim }}{% endfor %}"
 )
 
@@ -37,7 +47,9 @@ def prompt(source: str, messages: tuple[Message, ...] = (USER,), *, thinking: bo
 def test_message_contents_are_pieces_of_their_own() -> None:
     content = " <s> {{ 7 * 7 }} {% if %} </s>\n"
     found = render_messages(
-        ChatTemplate("m.gguf", STRICT, NAMES), (Message(role="user", content=content),), thinking=True
+        ChatTemplate("m.gguf", STRICT, NAMES),
+        (Message(role="user", content=content),),
+        thinking=True,
     )
     assert found == (PromptPiece("<s>[user]", control=True), PromptPiece(content, control=False))
 
@@ -56,12 +68,17 @@ def test_a_space_before_a_content_belongs_to_it() -> None:
         ((USER, USER), "<s>[user]U1\n\nU1"),
     ],
 )
-def test_messages_that_a_template_refuses_move_into_user_messages(messages: tuple[Message, ...], expected: str) -> None:
+def test_messages_that_a_template_refuses_move_into_user_messages(
+    messages: tuple[Message, ...], expected: str
+) -> None:
     assert prompt(STRICT, messages) == expected
 
 
 def test_a_system_message_that_a_template_drops_is_not_lost() -> None:
-    forgets = "{% for message in messages if message.role != 'system' %}[{{ message.content }}]{% endfor %}"
+    forgets = (
+        "{% for message in messages if message.role != 'system' %}[{{ message.content }}]{% "
+        "endfor %}"
+    )
     assert prompt(forgets, (SYSTEM, USER)) == "[S\n\nU1]"
 
 
@@ -70,25 +87,45 @@ def test_thinking_is_mentioned_only_to_disable_it() -> None:
     assert [prompt(asks, thinking=True), prompt(asks, thinking=False)] == ["U1False", "U1True"]
 
 
-@pytest.mark.parametrize(("end", "opens"), [("<think>\n", True), ("<think>", True), ("<think></think>", False)])
+@pytest.mark.parametrize(
+    ("end", "opens"), [("<think>\n", True), ("<think>", True), ("<think></think>", False)]
+)
 def test_a_prompt_that_opens_thinking_is_recognized(end: str, opens: bool) -> None:
     source = "{{ messages[0].content }}" + end
-    assert opens_thinking(render_messages(ChatTemplate("m.gguf", source, {}), (USER,), thinking=True)) is opens
+    assert (
+        opens_thinking(render_messages(ChatTemplate("m.gguf", source, {}), (USER,), thinking=True))
+        is opens
+    )
     asked = (Message(role="user", content="<think>"),)
     assert not opens_thinking(
-        render_messages(ChatTemplate("m.gguf", "{{ messages[0].content }}", {}), asked, thinking=True)
+        render_messages(
+            ChatTemplate("m.gguf", "{{ messages[0].content }}", {}), asked, thinking=True
+        )
     )
 
 
 @pytest.mark.parametrize(
     "source",
     [
-        "{%- set ns = namespace(n=0) -%}{%- for m in messages[::-1] -%}{%- set ns.n = ns.n + 1 -%}{%- endfor -%}",
-        "{% set all = [] %}{% for m in messages %}{% set all = all + [m] %}{% endfor %}{{ all | length }}",
+        (
+            "{%- set ns = namespace(n=0) -%}{%- for m in messages[::-1] -%}{%- set ns.n = ns.n + 1 "
+            "-%}{%- endfor -%}"
+        ),
+        (
+            "{% set all = [] %}{% for m in messages %}{% set all = all + [m] %}{% endfor %}{{ "
+            "all | "
+            "length }}"
+        ),
         "{% macro f(text) %}{{ text | trim }}{% endmacro %}{{ f('a ') ~ 'b' }}",
         "{% generation %}{{ 'x'.split('y')[-1].lstrip('\\n') }}{% endgeneration %}",
-        "{{ messages | selectattr('role', 'equalto', 'user') | list | length }}{{ strftime_now('%Y') }}",
-        "{{ {'a': [1, 2]} | tojson(indent=4) }}{{ 'abc'[1:] | upper }}{{ tools is none }}{% break %}",
+        (
+            "{{ messages | selectattr('role', 'equalto', 'user') | list | length }}{{ "
+            "strftime_now('%Y') }}"
+        ),
+        (
+            "{{ {'a': [1, 2]} | tojson(indent=4) }}{{ 'abc'[1:] | upper }}{{ tools is none }}{% "
+            "break %}"
+        ),
     ],
 )
 def test_features_that_chat_templates_use_work(source: str) -> None:
@@ -96,19 +133,27 @@ def test_features_that_chat_templates_use_work(source: str) -> None:
     assert "U1" in prompt(loop + "{{ messages[0].content }}")
 
 
-GROWING = "{% set n = namespace(s='aa', m=9, l=[1], d={}) %}{% for i in range(99) %}{% set GROW %}{% endfor %}"
+GROWING = (
+    "{% set n = namespace(s='aa', m=9, l=[1], d={}) %}{% for i in range(99) %}{% set GROW "
+    "%}{% endfor %}"
+)
 
 HOSTILE = {
     "times": "{{ 'a' * 999999999 }}",
     "doubling": GROWING.replace("GROW", "n.s = n.s ~ n.s"),
     "nesting": GROWING.replace("GROW", "n.l = [n.l, n.l]"),
     "recursion": "{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}",
-    "writing": "{% set x %}" + "{% for a in range(999) %}" * 2 + "xxxxxxxx" + "{% endfor %}" * 2 + "{% endset %}",
+    "writing": "{% set x %}"
+    + "{% for a in range(999) %}" * 2
+    + "xxxxxxxx"
+    + "{% endfor %}" * 2
+    + "{% endset %}",
     "brackets": "{{ " + "(" * 5000 + "1" + ")" * 5000 + " }}",
     "size": "x" * 300_000,
     "include": "{% include '/etc/passwd' %}",
     "attribute": "{{ messages.append(1) }}",
-    "comparing": "{% set n = namespace(a=1, b=1) %}{% for i in range(60) %}{% set n.a = dict(p=n.a, q=n.a) %}"
+    "comparing": "{% set n = namespace(a=1, b=1) %}{% for i in range(60) %}{% set n.a = "
+    "dict(p=n.a, q=n.a) %}"
     "{% set n.b = dict(p=n.b, q=n.b) %}{% endfor %}{{ n.a == n.b }}",
 }
 
@@ -117,11 +162,14 @@ HOSTILE = {
 def test_a_hostile_template_is_stopped(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(template, "CHILD_LIMITS", CHILD_LIMITS._replace(cpu_seconds=1))
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    earlier = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss  # the largest child of any test before this one
+    # The largest child of any test before this one
+    earlier = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
     with pytest.raises(ModelError, match=r"the chat template in m\.gguf cannot be used: ."):
         prompt(HOSTILE[name] + "{{ messages[0].content }}", TALK)
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 100_000  # kilobytes
-    assert resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss < max(2 * CHILD_LIMITS.memory >> 10, earlier + 1)
+    assert resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss < max(
+        2 * CHILD_LIMITS.memory >> 10, earlier + 1
+    )
 
 
 def test_the_child_process_gets_no_keys(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -139,7 +187,12 @@ def test_the_child_process_gets_no_keys(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_a_template_cannot_reach_into_the_process() -> None:
-    for way in ("''.__class__", "messages.__class__", "raise_exception.__globals__", "range.__self__"):
+    for way in (
+        "''.__class__",
+        "messages.__class__",
+        "raise_exception.__globals__",
+        "range.__self__",
+    ):
         with suppress(ModelError):
             assert prompt("{{ " + way + " }}{{ messages[0].content }}") == "U1"
     with pytest.raises(ModelError, match="unsafe"):
@@ -147,7 +200,9 @@ def test_a_template_cannot_reach_into_the_process() -> None:
 
 
 @given(
-    st.text(alphabet="ab \n字", max_size=50).flatmap(lambda unit: st.integers(1, 400).map(lambda times: unit * times))
+    st.text(alphabet="ab \n字", max_size=50).flatmap(
+        lambda unit: st.integers(1, 400).map(lambda times: unit * times)
+    )
 )
 def test_parts_for_the_tokenizer_are_short_and_complete(text: str) -> None:
     parts = template.split_for_tokenizer(text)
@@ -162,14 +217,22 @@ def test_parts_for_the_tokenizer_begin_before_a_word() -> None:
 TEXTS = st.text(alphabet="ab<>/é😀 \n", max_size=30)
 
 
-def decoded(data: bytes, cuts: list[int], stop: tuple[str, ...], thinking: bool | None) -> tuple[str, str, bool]:
+def decoded(
+    data: bytes, cuts: list[int], stop: tuple[str, ...], thinking: bool | None
+) -> tuple[str, str, bool]:
     """Text, thinking and whether it stopped, for bytes that come in these pieces."""
-    reply, chunks, start = TokenDecoder(stop=stop, thinking=thinking), [], 0
+    reply = TokenDecoder(stop=stop, thinking=thinking)
+    chunks = []
+    start = 0
     for cut in sorted({cut % (len(data) + 1) for cut in cuts} | {len(data)}):
         chunks.append(reply.feed(data[start:cut]))
         start = cut
     chunks.append(reply.end())
-    return "".join(chunk.text for chunk in chunks), "".join(chunk.thinking for chunk in chunks), reply.stopped
+    return (
+        "".join(chunk.text for chunk in chunks),
+        "".join(chunk.thinking for chunk in chunks),
+        reply.stopped,
+    )
 
 
 @given(TEXTS, st.lists(st.integers(0, 200), max_size=9), st.lists(TEXTS.filter(bool), max_size=2))

@@ -10,10 +10,19 @@ import pytest
 from conductor_cli.models.off_loop import LARGE, VERY_LARGE, off_loop
 
 
-@pytest.mark.parametrize(("size", "at_once"), [(LARGE, 0), (LARGE + 1, 2), (VERY_LARGE, 2), (VERY_LARGE + 1, 1)])
-def test_what_is_large_is_worked_on_by_a_thread_and_what_is_very_large_alone(size: int, at_once: int) -> None:
-    """`at_once` is how many of two pieces of work are on threads together; 0 where they are on the loop."""
-    main, here, most = threading.get_ident(), list[int](), 0
+@pytest.mark.parametrize(
+    ("size", "at_once"), [(LARGE, 0), (LARGE + 1, 2), (VERY_LARGE, 2), (VERY_LARGE + 1, 1)]
+)
+def test_what_is_large_is_worked_on_by_a_thread_and_what_is_very_large_alone(
+    size: int, at_once: int
+) -> None:
+    """`at_once` is how many of two pieces of work are on threads together.
+
+    0 where they are on the loop.
+    """
+    main = threading.get_ident()
+    here = list[int]()
+    most = 0
     both = threading.Event()
 
     def work() -> None:

@@ -1,4 +1,7 @@
-"""The data that ships: providers, the published pool, cards of well-known models; and what it costs to have it."""
+"""The data that ships: providers, the published pool, cards of well-known models.
+
+And what it costs to have it.
+"""
 
 from __future__ import annotations
 
@@ -15,9 +18,19 @@ from conductor_cli.config.tables import workers_of
 from conductor_cli.core.policy import Policy
 from conductor_cli.core.pool import Card, Worker
 from conductor_cli.models import presets
-from conductor_cli.models.presets import PRESETS, builtin_card, key_hint, missing_key_hint, party_of, price_name
+from conductor_cli.models.presets import (
+    PRESETS,
+    builtin_card,
+    key_hint,
+    missing_key_hint,
+    party_of,
+    price_name,
+)
 
-PUBLISHED = [item.worker for item in workers_of([read_toml(Path(__file__).parents[2] / "docs/published-pools.toml")])]
+PUBLISHED = [
+    item.worker
+    for item in workers_of([read_toml(Path(__file__).parents[2] / "docs/published-pools.toml")])
+]
 
 
 @pytest.fixture(scope="module")
@@ -35,7 +48,9 @@ PRICED = [worker for worker in OFFERED if PRESETS[worker.kind].cost == "unknown"
 
 
 @pytest.mark.parametrize("worker", [*PRICED, *PUBLISHED], ids=lambda worker: worker.name)
-def test_each_worker_that_is_proposed_has_a_price_and_can_be_used(worker: Worker, prices: dict[str, Any]) -> None:
+def test_each_worker_that_is_proposed_has_a_price_and_can_be_used(
+    worker: Worker, prices: dict[str, Any]
+) -> None:
     row = prices[price_name(worker)]
     assert row["mode"] == "chat"
     assert min(row["input_cost_per_token"], row["output_cost_per_token"]) > 0
@@ -51,22 +66,37 @@ def test_each_card_is_of_a_model_that_there_is(name: str, prices: dict[str, Any]
     assert name == "openrouter/openrouter/auto" or prices[name]["mode"] == "chat"
 
 
-@pytest.mark.parametrize("line", CARDS, ids=lambda line: f"{line['models'][0]} {line['source'][-24:]}")
+@pytest.mark.parametrize(
+    "line", CARDS, ids=lambda line: f"{line['models'][0]} {line['source'][-24:]}"
+)
 def test_each_card_has_a_source_and_shares(line: dict[str, Any]) -> None:
     assert ("strengths" in line) != ("words" in line)
     assert line["source"].startswith("https://" if "words" in line else "arXiv ")
     assert set(line.get("strengths", {})) <= {"math", "facts", "code", "science"}
     assert all(0 < share < 1 for share in line.get("strengths", {}).values())
-    assert set(line) <= {"models", "source", "strengths", "words", "reasoning_effort", "thinking_budget", "default"}
+    assert set(line) <= {
+        "models",
+        "source",
+        "strengths",
+        "words",
+        "reasoning_effort",
+        "thinking_budget",
+        "default",
+    }
 
 
-@pytest.mark.parametrize("line", [line for line in CARDS if "words" in line], ids=lambda line: line["models"][0])
-def test_the_words_of_a_card_agree_with_the_price_table(line: dict[str, Any], prices: dict[str, Any]) -> None:
+@pytest.mark.parametrize(
+    "line", [line for line in CARDS if "words" in line], ids=lambda line: line["models"][0]
+)
+def test_the_words_of_a_card_agree_with_the_price_table(
+    line: dict[str, Any], prices: dict[str, Any]
+) -> None:
     row = prices.get(line["models"][0])
     if row is None:
         assert line["models"] == ["openrouter/openrouter/auto"]
         return
-    tokens, words = row["max_input_tokens"], line["words"].split(", ")
+    tokens = row["max_input_tokens"]
+    words = line["words"].split(", ")
     assert f"{tokens:,} tokens" in line["source"]
     assert ("very long texts" in words) == (tokens >= 900_000)
     assert "reasoning" not in words or row["supports_reasoning"]
@@ -99,7 +129,10 @@ def test_a_prior_card_is_marked_as_not_measured() -> None:
 
 
 def test_figures_hold_for_the_effort_that_they_were_measured_with() -> None:
-    direct, thinking = (made("deepinfra", "Qwen/Qwen3-32B", **effort) for effort in ({"reasoning_effort": "none"}, {}))
+    direct, thinking = (
+        made("deepinfra", "Qwen/Qwen3-32B", **effort)
+        for effort in ({"reasoning_effort": "none"}, {})
+    )
     assert builtin_card(direct).strengths["math"] < builtin_card(thinking).strengths["math"]
     usual = builtin_card(made("openai", "gpt-5"))
     assert builtin_card(made("openai", "gpt-5", reasoning_effort="high")) == usual != Card()
@@ -109,16 +142,25 @@ def test_figures_hold_for_the_effort_that_they_were_measured_with() -> None:
 
 def test_a_name_behind_another_address_is_nobodys() -> None:
     known = made("openai", "gpt-5")
-    assert builtin_card(replace(known, options={"base_url": "https://api.openai.com/v1/"})) == builtin_card(known)
+    assert builtin_card(
+        replace(known, options={"base_url": "https://api.openai.com/v1/"})
+    ) == builtin_card(known)
     assert builtin_card(replace(known, options={"base_url": "http://127.0.0.1:1/v1"})) == Card()
 
 
 def test_a_model_is_known_through_whoever_serves_it() -> None:
-    assert builtin_card(made("groq", "")) == builtin_card(made("deepinfra", "openai/gpt-oss-120b")) != Card()
+    assert (
+        builtin_card(made("groq", ""))
+        == builtin_card(made("deepinfra", "openai/gpt-oss-120b"))
+        != Card()
+    )
 
 
 def test_what_to_do_about_a_refused_key() -> None:
-    assert key_hint(Worker(name="a", kind="openai", options={"key_env": "MINE"})) == "set MINE to a valid key"
+    assert (
+        key_hint(Worker(name="a", kind="openai", options={"key_env": "MINE"}))
+        == "set MINE to a valid key"
+    )
     own = Worker(name="a", kind="openai")
     assert key_hint(own) == "conductor keys set openai, or correct OPENAI_API_KEY if it is set"
     elsewhere = Worker(name="a", kind="openai", options={"base_url": "https://gateway.example/v1"})
@@ -145,8 +187,14 @@ def test_an_address_without_a_scheme_is_recognised(text: str, url: str) -> None:
 
 
 def test_a_missing_key_is_exported_or_stored() -> None:
-    assert missing_key_hint(Worker(name="a", kind="openai")) == "export OPENAI_API_KEY=…, or conductor keys set openai"
-    assert missing_key_hint(Worker(name="a", kind="openai", options={"key_env": "MINE"})) == "export MINE=…"
+    assert (
+        missing_key_hint(Worker(name="a", kind="openai"))
+        == "export OPENAI_API_KEY=…, or conductor keys set openai"
+    )
+    assert (
+        missing_key_hint(Worker(name="a", kind="openai", options={"key_env": "MINE"}))
+        == "export MINE=…"
+    )
 
 
 @pytest.mark.parametrize(
@@ -162,15 +210,35 @@ def test_a_missing_key_is_exported_or_stored() -> None:
         ("openai", {}, "openai", False),
         ("openai", {"base_url": "https://proxy.example.com/v1"}, "proxy.example.com", False),
         ("litellm", {"model": "azure/gpt"}, "azure", False),
-        ("litellm", {"model": "openai/gpt", "base_url": "https://proxy.example.com"}, "proxy.example.com", False),
+        (
+            "litellm",
+            {"model": "openai/gpt", "base_url": "https://proxy.example.com"},
+            "proxy.example.com",
+            False,
+        ),
         ("litellm", {"model": "gpt-4o"}, "unknown", False),
         ("openai-compatible", {"base_url": "https://API.openai.com./v1"}, "openai", False),
         ("deepseek", {"base_url": "https://eu.api.openai.com:443/v2"}, "openai", False),
-        ("openai-compatible", {"base_url": "https://api.openai.com.evil/v1"}, "api.openai.com.evil", False),
-        ("openai-compatible", {"base_url": "http://localhost@example.com/v1"}, "example.com", False),
+        (
+            "openai-compatible",
+            {"base_url": "https://api.openai.com.evil/v1"},
+            "api.openai.com.evil",
+            False,
+        ),
+        (
+            "openai-compatible",
+            {"base_url": "http://localhost@example.com/v1"},
+            "example.com",
+            False,
+        ),
         ("openai-compatible", {"base_url": "http://[nowhere/v1"}, "http://[nowhere/v1", False),
         ("ollama", {"model": "m:Cloud"}, "ollama", False),
-        ("openai-compatible", {"base_url": "http://localhost:11434/v1", "model": "m:120b-cloud"}, "ollama", False),
+        (
+            "openai-compatible",
+            {"base_url": "http://localhost:11434/v1", "model": "m:120b-cloud"},
+            "ollama",
+            False,
+        ),
         ("command", {"command": ["cat"]}, "unknown", False),
         ("command", {"command": ["cat"], "sandbox": True}, "this machine", True),
         ("command", {"command": ["cat"], "sandbox": True, "network": True}, "unknown", False),
@@ -189,7 +257,12 @@ def test_a_party_is_known_by_who_reads_what_it_is_sent(
 ) -> None:
     model = values.pop("model", "")
     party = party_of(Worker(name="w", kind=kind, model=model, options=values, tags=("eu",)))
-    assert (party.recipient, party.local, party.kind, party.tags) == (recipient, local, kind, ("eu",))
+    assert (party.recipient, party.local, party.kind, party.tags) == (
+        recipient,
+        local,
+        kind,
+        ("eu",),
+    )
 
 
 def test_a_worker_whose_provider_nobody_knows_is_forbidden_with_any() -> None:
@@ -202,13 +275,21 @@ def test_a_worker_whose_provider_nobody_knows_is_forbidden_with_any() -> None:
 
 def test_no_program_is_shown_what_must_stay_here_unless_it_can_send_nothing() -> None:
     programs: dict[str, dict[str, Any]] = {
-        "free": {}, "boxed": {"sandbox": True}, "open": {"sandbox": True, "network": True}, "args": {"args": ["-x"]},
-    }  # fmt: skip
+        "free": {},
+        "boxed": {"sandbox": True},
+        "open": {"sandbox": True, "network": True},
+        "args": {"args": ["-x"]},
+    }
     parties = [
         party_of(Worker(name=name, kind="command", options={"command": ["cat"], **options}))
         for name, options in programs.items()
     ]
-    here, files = Policy(local_only=True), Policy(files_only=(("provider:local",),))
+    here = Policy(local_only=True)
+    files = Policy(files_only=(("provider:local",),))
     assert [party.name for party in parties if not here.denial_reason(party)] == ["boxed"]
     assert [party.name for party in parties if files.allows_files(party)] == ["boxed"]
-    assert [party.name for party in parties if not Policy(deny=("provider:openai",)).denial_reason(party)] == ["boxed"]
+    assert [
+        party.name
+        for party in parties
+        if not Policy(deny=("provider:openai",)).denial_reason(party)
+    ] == ["boxed"]

@@ -49,9 +49,10 @@ def test_names_match_exactly(tmp_path: Path) -> None:
     """Neither a beginning nor an end nor another case of a name is the name."""
     found = load_prices(table(tmp_path, **{"gpt-x": CHAT, "openai/gpt-x-pro": CHAT}))
     assert found.find("gpt-x") == TWO_AND_TEN
-    assert [found.find(name) for name in ("gpt", "gpt-", "x", "GPT-X", "gpt-x-pro", "", "gpt-x\t", "\ngpt-x")] == [
-        None
-    ] * 8
+    assert [
+        found.find(name)
+        for name in ("gpt", "gpt-", "x", "GPT-X", "gpt-x-pro", "", "gpt-x\t", "\ngpt-x")
+    ] == [None] * 8
 
 
 @pytest.mark.parametrize(
@@ -74,44 +75,82 @@ def test_what_says_no_price_has_none(more: dict[str, Any]) -> None:
 
 def test_a_model_that_charges_for_more_than_tokens_has_no_price(tmp_path: Path) -> None:
     rows = {
-        "perplexity/sonar": CHAT, "o3-deep-research": CHAT, "gpt-4o-search-preview": CHAT,
-        "per-call": {**CHAT, "input_cost_per_request": 0.005}, "embed": {**CHAT, "mode": "embedding"},
+        "perplexity/sonar": CHAT,
+        "o3-deep-research": CHAT,
+        "gpt-4o-search-preview": CHAT,
+        "per-call": {**CHAT, "input_cost_per_request": 0.005},
+        "embed": {**CHAT, "mode": "embedding"},
         "Nous/Research": CHAT,
-    }  # fmt: skip
+    }
     found = load_prices(table(tmp_path, **rows))
     assert [name for name in rows if found.find(name)] == ["Nous/Research"]
 
 
 def test_cached_stored_and_reasoning_tokens_have_their_own_prices() -> None:
     found = price_of(
-        row(cache_read_input_token_cost=2e-07, cache_creation_input_token_cost=2.5e-06,
-            output_cost_per_reasoning_token=3e-05)
-    )  # fmt: skip
-    assert found == Price(
-        input=Decimal(2), output=Decimal(10), cached=Decimal("0.2"), stored=Decimal("2.5"), reasoning=Decimal(30)
+        row(
+            cache_read_input_token_cost=2e-07,
+            cache_creation_input_token_cost=2.5e-06,
+            output_cost_per_reasoning_token=3e-05,
+        )
     )
-    used = Usage(tokens_in=1000, tokens_cached=600, tokens_stored=100, tokens_out=50, tokens_reasoning=20, calls=1)
-    by_hand = (300 * 2 + 600 * Decimal("0.2") + 100 * Decimal("2.5") + 30 * 10 + 20 * 30) / Decimal(1_000_000)
+    assert found == Price(
+        input=Decimal(2),
+        output=Decimal(10),
+        cached=Decimal("0.2"),
+        stored=Decimal("2.5"),
+        reasoning=Decimal(30),
+    )
+    used = Usage(
+        tokens_in=1000,
+        tokens_cached=600,
+        tokens_stored=100,
+        tokens_out=50,
+        tokens_reasoning=20,
+        calls=1,
+    )
+    by_hand = (300 * 2 + 600 * Decimal("0.2") + 100 * Decimal("2.5") + 30 * 10 + 20 * 30) / Decimal(
+        1_000_000
+    )
     assert with_cost(used, found).cost == by_hand
-    assert price_of(row(cache_read_input_token_cost=0, output_cost_per_reasoning_token=0)) == TWO_AND_TEN
+    assert (
+        price_of(row(cache_read_input_token_cost=0, output_cost_per_reasoning_token=0))
+        == TWO_AND_TEN
+    )
 
 
 def test_long_prompts_cost_what_the_table_says() -> None:
     found = price_of(
-        row(cache_read_input_token_cost=2e-07, input_cost_per_token_above_200k_tokens=4e-06,
-            output_cost_per_token_above_200k_tokens=1.5e-05, input_cost_per_token_above_200k_tokens_priority=9e-06,
-            input_cost_per_token_above_512_tokens=3e-06)
-    )  # fmt: skip
+        row(
+            cache_read_input_token_cost=2e-07,
+            input_cost_per_token_above_200k_tokens=4e-06,
+            output_cost_per_token_above_200k_tokens=1.5e-05,
+            input_cost_per_token_above_200k_tokens_priority=9e-06,
+            input_cost_per_token_above_512_tokens=3e-06,
+        )
+    )
     assert found is not None
     assert [found.at(count).input for count in (512, 513, 200_000, 200_001)] == [2, 3, 3, 4]
     assert [found.at(count).output for count in (513, 200_001)] == [10, 15]
     assert found.at(200_001).cached == Decimal("0.2")
-    assert with_cost(Usage(tokens_in=300_000, tokens_out=1000, calls=1), found).cost == Decimal("1.215")
+    assert with_cost(Usage(tokens_in=300_000, tokens_out=1000, calls=1), found).cost == Decimal(
+        "1.215"
+    )
 
 
-@pytest.mark.parametrize("text", [
-    "", "{", "[]", "null", '{"gpt": 3}', "[" * 100_000, '{"a": 1' + "0" * 5000 + "}", '{"gpt": {"mode": []}}',
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "{",
+        "[]",
+        "null",
+        '{"gpt": 3}',
+        "[" * 100_000,
+        '{"a": 1' + "0" * 5000 + "}",
+        '{"gpt": {"mode": []}}',
+    ],
+)
 def test_a_table_that_cannot_be_read_leaves_prices_unknown(tmp_path: Path, text: str) -> None:
     source = tmp_path / "table.json"
     source.write_text(text)
@@ -127,14 +166,26 @@ def test_workers_get_the_price_of_their_model() -> None:
     workers = (
         Worker(name="table", kind="openai", model="gpt-4o"),
         Worker(name="own", kind="openai", model="gpt-4o", price=own),
-        Worker(name="elsewhere", kind="openai", model="gpt-4o", options={"base_url": "https://example.org/v1"}),
+        Worker(
+            name="elsewhere",
+            kind="openai",
+            model="gpt-4o",
+            options={"base_url": "https://example.org/v1"},
+        ),
         Worker(name="unknown", kind="openai", model="gpt-4o-of-mine"),
         Worker(name="file", kind="llama", model="a.gguf", price=FREE),
         Worker(name="states", kind="openrouter", model="openai/gpt-4o"),
     )
     found, problem = with_prices(workers)
     assert problem == ""
-    assert [worker.price and worker.price.input for worker in found] == [Decimal("2.5"), 1, None, None, 0, None]
+    assert [worker.price and worker.price.input for worker in found] == [
+        Decimal("2.5"),
+        1,
+        None,
+        None,
+        0,
+        None,
+    ]
 
 
 def test_the_table_is_not_read_if_every_price_is_known() -> None:
@@ -148,7 +199,12 @@ def test_what_a_model_accepts_is_read_from_the_table_and_is_nothing_where_it_is_
         Worker(name="known", kind="openai", model="gpt-4o"),
         Worker(name="said", kind="openai", model="gpt-4o", accepts=("pdf",)),
         Worker(name="said-no", kind="openai", model="gpt-4o", accepts=()),
-        Worker(name="elsewhere", kind="openai", model="gpt-4o", options={"base_url": "http://127.0.0.1:9/v1"}),
+        Worker(
+            name="elsewhere",
+            kind="openai",
+            model="gpt-4o",
+            options={"base_url": "http://127.0.0.1:9/v1"},
+        ),
         Worker(name="text", kind="openai", model="gpt-3.5-turbo"),
         Worker(name="file", kind="llama", model="gpt-4o"),
     )
@@ -156,5 +212,10 @@ def test_what_a_model_accepts_is_read_from_the_table_and_is_nothing_where_it_is_
     found = {worker.name: worker.accepts for worker in able}
     assert [worker.max_output for worker in able] == [16_384, 16_384, 16_384, None, 4096, None]
     assert found == {
-        "known": ("image", "pdf"), "said": ("pdf",), "said-no": (), "elsewhere": (), "text": (), "file": (),
-    }  # fmt: skip
+        "known": ("image", "pdf"),
+        "said": ("pdf",),
+        "said-no": (),
+        "elsewhere": (),
+        "text": (),
+        "file": (),
+    }

@@ -1,4 +1,7 @@
-"""Workers that are programs: what they are given, how they end and what is left of them, and their sandbox."""
+"""Workers that are programs.
+
+What they are given, how they end and what is left of them, and their sandbox.
+"""
 
 from __future__ import annotations
 
@@ -22,14 +25,26 @@ from conductor_cli.core.redact import Secrets
 from conductor_cli.models.base import Model
 from conductor_cli.models.catalog import open_model
 from conductor_cli.models.command.adapter import MAX_ARGUMENT
-from conductor_cli.models.command.process import find_sandbox, own_files, sandbox_words, shares_network
+from conductor_cli.models.command.process import (
+    find_sandbox,
+    own_files,
+    sandbox_words,
+    shares_network,
+)
 from conductor_cli.models.command.programs import PROGRAMS
 from tests.models.kit import CHART, asked, chunks_of, text, used
 
-pytestmark = pytest.mark.skipif(os.name != "posix", reason="programs as workers need Linux or macOS")
+pytestmark = pytest.mark.skipif(
+    os.name != "posix", reason="programs as workers need Linux or macOS"
+)
 
 KEY = "sk-secret-0123456789"
-ENVIRON = {"PATH": os.environ["PATH"], "HOME": "/nonexistent", "OPENAI_API_KEY": KEY, "LANG": "C.UTF-8"}
+ENVIRON = {
+    "PATH": os.environ["PATH"],
+    "HOME": "/nonexistent",
+    "OPENAI_API_KEY": KEY,
+    "LANG": "C.UTF-8",
+}
 
 
 def opened(script: str, environ: dict[str, str] | None = None, **options: Any) -> Model:
@@ -88,23 +103,32 @@ def test_a_character_may_be_split_and_bytes_may_be_wrong() -> None:
 @pytest.mark.parametrize(
     ("messages", "expected"),
     [
-        ((Message(role="system", content="Be brief."), Message(role="user", content="One?")), "Be brief.\n\nOne?"),
+        (
+            (Message(role="system", content="Be brief."), Message(role="user", content="One?")),
+            "Be brief.\n\nOne?",
+        ),
         (
             (
-                Message(role="system", content="Be brief."), Message(role="user", content="One?"),
-                Message(role="assistant", content="1"), Message(role="user", content="Two?"),
+                Message(role="system", content="Be brief."),
+                Message(role="user", content="One?"),
+                Message(role="assistant", content="1"),
+                Message(role="user", content="Two?"),
             ),
             "Be brief.\n\nUser:\nOne?\n\nAssistant:\n1\n\nUser:\nTwo?",
         ),
     ],
-)  # fmt: skip
+)
 def test_several_messages_are_one_text(messages: tuple[Message, ...], expected: str) -> None:
     assert text(play(opened("cat"), Request(messages=messages))) == expected
 
 
 def test_a_placeholder_takes_the_prompt_into_an_argument() -> None:
     model = open_model(
-        Worker(name="w", kind="command", options={"command": ["sh", "-c", 'echo "$1"; cat', "sh", "<{prompt}>"]}),
+        Worker(
+            name="w",
+            kind="command",
+            options={"command": ["sh", "-c", 'echo "$1"; cat', "sh", "<{prompt}>"]},
+        ),
         environ=ENVIRON,
     )
     assert text(play(model, asked("it's $HOME; `id`\0"))) == "<it's $HOME; `id`\ufffd>"
@@ -117,7 +141,11 @@ def test_only_named_variables_are_passed_on() -> None:
     environ = {"AWS_SECRET_ACCESS_KEY": "aws-secret-1", "MINE": "yes"}
     names = {line.partition("=")[0] for line in text(play(opened("env", environ))).splitlines()}
     assert names <= {"PATH", "HOME", "LANG", "LC_CTYPE", "PWD", "SHLVL", "_", "OLDPWD"}
-    shown = text(play(opened("echo $MINE $OPENAI_API_KEY", environ, env=["MINE", "OPENAI_API_KEY", "NOT_SET"])))
+    shown = text(
+        play(
+            opened("echo $MINE $OPENAI_API_KEY", environ, env=["MINE", "OPENAI_API_KEY", "NOT_SET"])
+        )
+    )
     assert shown == "yes [key]"
 
 
@@ -131,11 +159,16 @@ def test_a_directory_is_fresh_and_removed_unless_one_is_named(tmp_path: Path) ->
 
 
 def test_a_failure_quotes_the_last_lines_of_standard_error() -> None:
-    script = r"for i in 1 2 3 4 5 6 7; do echo line$i >&2; done; printf '\033[31m%s\n' $OPENAI_API_KEY >&2; exit 3"
+    script = (
+        r"for i in 1 2 3 4 5 6 7; do echo line$i >&2; done; printf '\033[31m%s\n' "
+        r"$OPENAI_API_KEY >&2; exit 3"
+    )
     error = failure(script, env=["OPENAI_API_KEY"])
     assert (error.reason, error.retryable) == ("refused", False)
     assert error.message.startswith("sh ended with exit code 3: line4 | line5")
-    assert not {"line3", KEY, "\x1b"} & set(error.message.split()) | ({KEY} if KEY in error.message else set())
+    assert not {"line3", KEY, "\x1b"} & set(error.message.split()) | (
+        {KEY} if KEY in error.message else set()
+    )
     long = failure("head -c 20000000 /dev/zero | tr '\\0' e >&2; exit 1")
     assert len(long.message) < 400
 
@@ -162,7 +195,9 @@ def test_a_program_that_gives_no_answer_says_why(script: str, words: str) -> Non
         ("codex", "", "the program codex was not found", "npm install -g @openai/codex"),
     ],
 )
-def test_a_program_that_cannot_run_is_named(kind: str, command: str, words: str, hint: str, tmp_path: Path) -> None:
+def test_a_program_that_cannot_run_is_named(
+    kind: str, command: str, words: str, hint: str, tmp_path: Path
+) -> None:
     (tmp_path / "there").write_text("")
     options = {"command": [command], "cwd": str(tmp_path)} if command else {}
     with pytest.raises(ModelError, match=words) as error:
@@ -174,14 +209,16 @@ def test_a_file_that_is_no_program_is_named(tmp_path: Path) -> None:
     (tmp_path / "empty").write_bytes(b"\x7fELF nonsense")
     (tmp_path / "empty").chmod(0o755)
     model = open_model(
-        Worker(name="w", kind="command", options={"command": [str(tmp_path / "empty")]}), environ=ENVIRON
+        Worker(name="w", kind="command", options={"command": [str(tmp_path / "empty")]}),
+        environ=ENVIRON,
     )
     with pytest.raises(ModelError, match="empty could not be run: Exec format error"):
         play(model)
 
 
 AGENT = """#!/bin/sh
-printf '%s\\n' "$@" > "$HOME/arguments"; cat > "$HOME/prompt"; cat "$HOME/events"; echo a warning >&2
+printf '%s\\n' "$@" > "$HOME/arguments"; cat > "$HOME/prompt"; cat "$HOME/events"; echo a warning \
+>&2
 exit $(cat "$HOME/code")
 """
 """Stands for an agent: it notes what it is given, and says what a real one has said."""
@@ -197,7 +234,9 @@ def test_an_agent_is_started_and_read(failed: bool, tmp_path: Path) -> None:
     environ = {**ENVIRON, "PATH": f"{tmp_path}:{ENVIRON['PATH']}", "HOME": str(tmp_path)}
     model = open_model(worker, environ=environ)
     if failed:
-        with pytest.raises(ModelError, match=r"codex ended with exit code 1: .*No such model at this double"):
+        with pytest.raises(
+            ModelError, match=r"codex ended with exit code 1: .*No such model at this double"
+        ):
             play(model)
     else:
         chunks = play(model, asked("Look around."))
@@ -205,7 +244,16 @@ def test_an_agent_is_started_and_read(failed: bool, tmp_path: Path) -> None:
         assert (used(chunks).tokens_in, used(chunks).cost) == (2400, None)
         assert (tmp_path / "prompt").read_text() == "Look around."
     given = (tmp_path / "arguments").read_text().splitlines()
-    assert given == ["exec", "--json", "--skip-git-repo-check", "-", "--model", "m-1", "-c", "a=b c"]
+    assert given == [
+        "exec",
+        "--json",
+        "--skip-git-repo-check",
+        "-",
+        "--model",
+        "m-1",
+        "-c",
+        "a=b c",
+    ]
 
 
 def test_a_flood_is_cut_at_what_was_asked_for() -> None:
@@ -232,21 +280,30 @@ echo begun; while :; do sleep 600; done
 
 def stubborn(numbers: Path, **options: Any) -> Model:
     command = ["sh", "-c", STUBBORN, "sh", str(numbers)]
-    return open_model(Worker(name="w", kind="command", options={"command": command, **options}), environ=ENVIRON)
+    return open_model(
+        Worker(name="w", kind="command", options={"command": command, **options}), environ=ENVIRON
+    )
 
 
-needs_linux = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="only Linux hands orphans to a guard")
+needs_linux = pytest.mark.skipif(
+    not sys.platform.startswith("linux"), reason="only Linux hands orphans to a guard"
+)
 
 
 @needs_linux
 @pytest.mark.parametrize("how", ["cancel", "close", "deadline"])
 def test_nothing_is_left(how: str, tmp_path: Path) -> None:
-    """Cancelled, left or too slow: children that ignore SIGTERM or have left the session end with the program."""
+    """Cancelled, left or too slow.
+
+    Children that ignore SIGTERM or have left the session end with the program.
+    """
     numbers = tmp_path / "numbers"
     model = stubborn(numbers)
 
     async def read(begun: asyncio.Event) -> None:
-        async with aclosing(model.stream(asked(deadline=0.7 if how == "deadline" else None))) as stream:
+        async with aclosing(
+            model.stream(asked(deadline=0.7 if how == "deadline" else None))
+        ) as stream:
             async for _ in stream:
                 begun.set()
                 if how == "close":
@@ -271,7 +328,8 @@ def test_nothing_is_left(how: str, tmp_path: Path) -> None:
 def test_what_a_program_leaves_behind_ends_with_it(tmp_path: Path) -> None:
     numbers = tmp_path / "numbers"
     script = (
-        f"setsid sh -c 'echo $$ > {numbers}; exec sleep 600' & while [ ! -s {numbers} ]; do sleep 0.01; done; echo ok"
+        f"setsid sh -c 'echo $$ > {numbers}; exec sleep 600' & while [ ! -s {numbers} ]; do "
+        "sleep 0.01; done; echo ok"
     )
     assert text(play(opened(script))) == "ok"
     assert gone(numbers_in(numbers)[0])
@@ -290,9 +348,11 @@ def test_nothing_is_left_when_conductor_is_killed(tmp_path: Path) -> None:
         "asyncio.run(chunks_of(stubborn(Path(sys.argv[1])), asked()))\n"
     )
     process = subprocess.Popen(
-        [sys.executable, "-c", script, str(numbers)], cwd=Path(__file__).parents[2],
-        env=os.environ | {"TMPDIR": str(tmp_path)},  # where nobody is left to remove the directory of the program
-    )  # fmt: skip
+        [sys.executable, "-c", script, str(numbers)],
+        cwd=Path(__file__).parents[2],
+        # Where nobody is left to remove the directory of the program
+        env=os.environ | {"TMPDIR": str(tmp_path)},
+    )
     try:
         found = numbers_in(numbers, 3)
         process.kill()
@@ -305,12 +365,17 @@ def test_nothing_is_left_when_conductor_is_killed(tmp_path: Path) -> None:
 
 @needs_linux
 def test_a_program_that_kills_its_guard_ends_too() -> None:
-    assert failure("echo hi; kill -9 $PPID; sleep 600").message == "sh could not be run: its guard was killed"
+    assert (
+        failure("echo hi; kill -9 $PPID; sleep 600").message
+        == "sh could not be run: its guard was killed"
+    )
 
 
 def boxed(*command: str, **options: Any) -> Worker:
     """A program in a sandbox."""
-    return Worker(name="w", kind="command", options={"command": list(command), "sandbox": True, **options})
+    return Worker(
+        name="w", kind="command", options={"command": list(command), "sandbox": True, **options}
+    )
 
 
 def environ(home: Path, *first: Path) -> dict[str, str]:
@@ -339,7 +404,10 @@ def house(tmp_path: Path) -> Path:
     ("bwrap", "words"),
     [
         ("", "sandbox = true needs bubblewrap, which is not installed"),
-        ("#!/bin/sh\necho 'bwrap: No permissions to create a new namespace' >&2; exit 1\n", "No permissions"),
+        (
+            "#!/bin/sh\necho 'bwrap: No permissions to create a new namespace' >&2; exit 1\n",
+            "No permissions",
+        ),
         ("nonsense", "Exec format error"),
     ],
 )
@@ -359,15 +427,22 @@ def test_without_a_sandbox_nothing_runs(bwrap: str, words: str, tmp_path: Path) 
 def test_a_program_in_its_sandbox_or_none_at_all(house: Path) -> None:
     work = house / "work"
     looks = (
-        "cat mine.txt; echo; for f in $HOME/.ssh/id $HOME/.local/state/*/*/*; do cat $f; done; ls -A $HOME /tmp /run"
+        "cat mine.txt; echo; for f in $HOME/.ssh/id $HOME/.local/state/*/*/*; do cat $f; "
+        "done; "
+        "ls -A $HOME /tmp /run"
     )
-    writes = "echo hi > new.txt; touch /usr/x $HOME/y /etc/z && echo secret; mkdir /new && echo secret; mktemp -d"
+    writes = (
+        "echo hi > new.txt; touch /usr/x $HOME/y /etc/z && echo secret; mkdir /new && echo "
+        "secret; mktemp -d"
+    )
     counts = "ls -d /proc/[0-9]* | wc -l"
     worker = boxed("sh", "-c", f"{looks}; {writes}; {counts}", cwd=str(work))
     if refused(worker, house):
         assert not (work / "new.txt").exists()
         return
-    said = text(play(open_model(worker, environ=environ(house) | {"TMPDIR": "/nowhere"}))).splitlines()
+    said = text(
+        play(open_model(worker, environ=environ(house) | {"TMPDIR": "/nowhere"}))
+    ).splitlines()
     assert said[0] == "secret"
     assert "secret" not in said[1:]
     assert int(said[-1]) < 10
@@ -386,7 +461,10 @@ def test_a_program_cannot_change_the_settings_of_the_kernel(house: Path) -> None
 
 
 def refused(worker: Worker, home: Path) -> bool:
-    """Whether this system lets nobody make a sandbox. Then the worker must say so and cannot be opened."""
+    """Whether this system lets nobody make a sandbox.
+
+    Then the worker must say so and cannot be opened.
+    """
     if shutil.which("bwrap") is None:
         pytest.skip("bubblewrap is not installed")
     try:
@@ -405,7 +483,10 @@ def refused(worker: Worker, home: Path) -> bool:
 def test_the_network_and_sockets_are_reached_only_where_that_is_allowed(
     network: bool, house: Path, tmp_path: Path
 ) -> None:
-    """An abstract UNIX socket is a part of the network: it is reached only where the sandbox shares the host's."""
+    """An abstract UNIX socket is a part of the network.
+
+    It is reached only where the sandbox shares the host's.
+    """
     abstract = f"\0conductor-test-{os.getpid()}"
     with (
         socket.create_server(("127.0.0.1", 0)) as tcp,
@@ -417,8 +498,10 @@ def test_the_network_and_sockets_are_reached_only_where_that_is_allowed(
             each.listen()
         code = (
             f"import socket\nfor f, a in ((socket.AF_INET, ('127.0.0.1', {tcp.getsockname()[1]})),"
-            f" (socket.AF_UNIX, {str(tmp_path / 'agent.sock')!r}), (socket.AF_UNIX, {abstract!r})):\n"
-            "  try:\n    s = socket.socket(f); s.connect(a); print('yes')\n  except OSError: print('no')\n"
+            f" (socket.AF_UNIX, {str(tmp_path / 'agent.sock')!r}), (socket.AF_UNIX, "
+            f"{abstract!r})):\n"
+            "  try:\n    s = socket.socket(f); s.connect(a); print('yes')\n  except OSError: "
+            "print('no')\n"
         )
         worker = boxed("/usr/bin/python3", "-c", code, network=network)
         if refused(worker, house):
@@ -430,10 +513,15 @@ def test_the_network_and_sockets_are_reached_only_where_that_is_allowed(
 
 
 @pytest.mark.parametrize("kind", [kind for kind, program in PROGRAMS.items() if program.state])
-def test_an_agent_cannot_change_what_its_next_start_reads(kind: str, house: Path, tmp_path: Path) -> None:
-    """Settings and hooks are as before, nothing new is there, and its login and sessions are what it wrote."""
+def test_an_agent_cannot_change_what_its_next_start_reads(
+    kind: str, house: Path, tmp_path: Path
+) -> None:
+    """Settings and hooks are as before, nothing new is there, and its login and sessions are what
+    it wrote.
+    """
     program = PROGRAMS[kind]
-    kept, changed = dict[Path, str](), list[Path]()
+    kept = dict[Path, str]()
+    changed = list[Path]()
     for state in program.state:
         place = Path(state.path.replace("~", str(house)))
         place.mkdir(parents=True, exist_ok=True)
@@ -441,8 +529,12 @@ def test_an_agent_cannot_change_what_its_next_start_reads(kind: str, house: Path
             (place / name).write_text("mine")
         kept |= {place / name: "mine" for name in (*state.readable, *state.copied)}
         changed += [place / name for name in state.writable]
-    lines = [f"rm -f {path}; echo evil > {path}; echo evil > {path}.new" for path in (*kept, *changed)]
-    agent = script(tmp_path / "bin", program.command[0], "#!/bin/sh\n" + "\n".join([*lines, "exit 5"]))
+    lines = [
+        f"rm -f {path}; echo evil > {path}; echo evil > {path}.new" for path in (*kept, *changed)
+    ]
+    agent = script(
+        tmp_path / "bin", program.command[0], "#!/bin/sh\n" + "\n".join([*lines, "exit 5"])
+    )
     worker = Worker(name="w", kind=kind, options={"sandbox": True, "network": True})
     if refused(worker, house):
         return
@@ -463,13 +555,19 @@ def test_a_failure_in_the_sandbox_is_that_of_the_program(house: Path) -> None:
     with pytest.raises(ModelError) as error:
         play(open_model(slow, environ=environ(house)), asked(deadline=0.4))
     assert error.value.reason == "timeout"
-    running = [place.read_bytes() for place in Path("/proc").glob("[0-9]*/cmdline") if place.exists()]
+    running = [
+        place.read_bytes() for place in Path("/proc").glob("[0-9]*/cmdline") if place.exists()
+    ]
     assert not [each for each in running if b"61.25" in each]
 
 
-@pytest.mark.parametrize("shown", ["", "..", ".local", ".local/state", ".local/state/conductor-llm", "work/link"])
+@pytest.mark.parametrize(
+    "shown", ["", "..", ".local", ".local/state", ".local/state/conductor-llm", "work/link"]
+)
 @pytest.mark.parametrize("setting", ["cwd", "read"])
-def test_a_directory_with_private_files_in_it_is_refused(shown: str, setting: str, house: Path, tmp_path: Path) -> None:
+def test_a_directory_with_private_files_in_it_is_refused(
+    shown: str, setting: str, house: Path, tmp_path: Path
+) -> None:
     (house / "work/link").symlink_to(house)
     path = str(house / shown)
     worker = boxed("cat", **{setting: path if setting == "cwd" else [path]})
@@ -486,11 +584,17 @@ def test_a_program_brings_its_own_files(tmp_path: Path) -> None:
     (tmp_path / "home/bin").mkdir()
     (tmp_path / "home/bin/agent").symlink_to(place / "agent.js")
     found = own_files(str(tmp_path / "home/bin/agent"), {"PATH": str(runtime)})
-    assert found == (str(tmp_path / "home/bin/agent"), str(tmp_path / "home/lib/node_modules"), str(runtime / "node"))
+    assert found == (
+        str(tmp_path / "home/bin/agent"),
+        str(tmp_path / "home/lib/node_modules"),
+        str(runtime / "node"),
+    )
 
 
 def test_the_command_line_of_a_sandbox_shares_nothing_unasked() -> None:
-    words = sandbox_words("bwrap", ["cat"], cwd=Path("/w"), home="/h", shown=["--ro-bind", "/r", "/r"])
+    words = sandbox_words(
+        "bwrap", ["cat"], cwd=Path("/w"), home="/h", shown=["--ro-bind", "/r", "/r"]
+    )
     assert {"--unshare-all", "--die-with-parent", "--new-session"} <= set(words)
     assert "--share-net" not in words
     assert [words[index + 1] for index, word in enumerate(words) if word == "--bind"] == ["/w"]

@@ -19,7 +19,12 @@ from conductor_cli.core.errors import ModelError
 from conductor_cli.core.pool import Timeouts, Worker
 from conductor_cli.core.usage import Usage
 from conductor_cli.models.base import Model, ScriptedModel
-from conductor_cli.models.response_cache import CachedModel, ResponseCache, model_identity, reply_key
+from conductor_cli.models.response_cache import (
+    CachedModel,
+    ResponseCache,
+    model_identity,
+    reply_key,
+)
 from conductor_cli.run.attempt import read_chunks
 from tests.models.kit import CHART, asked, calls, chunks_of, text, used
 from tests.run.kit import virtually
@@ -45,9 +50,11 @@ def kept_in(path: Path) -> int:
 
 
 def test_the_same_request_is_asked_once(tmp_path: Path) -> None:
-    model, book = says("one ", "two"), ResponseCache(tmp_path / "calls.jsonl")
+    model = says("one ", "two")
+    book = ResponseCache(tmp_path / "calls.jsonl")
     kept = CachedModel(model, book, "who")
-    first, second = reply(kept, asked()), reply(kept, asked())
+    first = reply(kept, asked())
+    second = reply(kept, asked())
     assert (text(first), text(second)) == ("one two", "one two")
     assert first[-1] == Chunk(usage=USED, finish="stop")
     assert second[-1] == replace(first[-1], from_cache=True)
@@ -62,7 +69,10 @@ def test_a_cache_is_read_again(tmp_path: Path) -> None:
     book.close()
     again = ResponseCache(tmp_path / "calls.jsonl")
     *pieces, last = first
-    assert reply(CachedModel(ScriptedModel(), again, "who"), asked()) == [*pieces, replace(last, from_cache=True)]
+    assert reply(CachedModel(ScriptedModel(), again, "who"), asked()) == [
+        *pieces,
+        replace(last, from_cache=True),
+    ]
     assert kept_in(tmp_path / "calls.jsonl") == 1
 
 
@@ -80,7 +90,9 @@ def test_tool_calls_are_kept_whole(tmp_path: Path) -> None:
     last = Chunk(usage=USED, finish="tool", provider_data={"reasoning_content": "Hm."})
     model = ScriptedModel(reply=lambda _: [*(Chunk(tool_call=piece) for piece in pieces), last])
     reply(CachedModel(model, ResponseCache(tmp_path / "calls.jsonl"), "who"), asked())
-    again = reply(CachedModel(ScriptedModel(), ResponseCache(tmp_path / "calls.jsonl"), "who"), asked())
+    again = reply(
+        CachedModel(ScriptedModel(), ResponseCache(tmp_path / "calls.jsonl"), "who"), asked()
+    )
     assert calls(again) == (
         ToolCall(id="a1", name="now", arguments='{"zone": "UTC"}'),
         ToolCall(id="b2", name="weather", arguments="{}"),
@@ -91,16 +103,23 @@ def test_tool_calls_are_kept_whole(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "other",
     [
-        {"max_tokens": 5}, {"temperature": 0.1, "seed": 1}, {"seed": 1}, {"stop": ("x",)}, {"grammar": "root ::= x"},
-        {"choices": ("A",)}, {"schema": {"type": "object"}},
+        {"max_tokens": 5},
+        {"temperature": 0.1, "seed": 1},
+        {"seed": 1},
+        {"stop": ("x",)},
+        {"grammar": "root ::= x"},
+        {"choices": ("A",)},
+        {"schema": {"type": "object"}},
         {"messages": (Message(role="system", content="Yes?"),)},
         {"messages": (Message(role="user", content="Yes?"), Message(role="user", content=""))},
         {"messages": (Message(role="user", content="Yes?", attachments=(CHART,)),)},
-        {"tools": (Tool(name="now"),)}, {"tool_choice": "none"}, {"tool_choice": Tool(name="now")},
+        {"tools": (Tool(name="now"),)},
+        {"tool_choice": "none"},
+        {"tool_choice": Tool(name="now")},
         {"parallel_tool_calls": False},
     ],
     ids=lambda other: next(iter(other)),
-)  # fmt: skip
+)
 def test_a_request_that_differs_is_another_one(other: dict[str, Any]) -> None:
     assert reply_key("who", asked()) != reply_key("who", replace(asked(), **other))
     assert reply_key("who", asked()) != reply_key("someone else", asked())
@@ -118,14 +137,19 @@ def test_a_sampled_reply_without_a_seed_is_drawn_again(tmp_path: Path) -> None:
 
 
 def test_the_seconds_of_a_silent_model_are_measured(tmp_path: Path) -> None:
-    kept = CachedModel(ScriptedModel(reply=lambda _: [0.02, "x"]), ResponseCache(tmp_path / "calls.jsonl"), "who")
-    first, second = reply(kept, asked()), reply(kept, asked())
+    kept = CachedModel(
+        ScriptedModel(reply=lambda _: [0.02, "x"]), ResponseCache(tmp_path / "calls.jsonl"), "who"
+    )
+    first = reply(kept, asked())
+    second = reply(kept, asked())
     assert used(first).seconds >= 0.02
     assert second[-1].usage == first[-1].usage
 
 
 def test_a_failure_is_not_kept(tmp_path: Path) -> None:
-    model = ScriptedModel([[ModelError("rate", "slow down")], ["half", ModelError("broken", "cut off")], ["whole"]])
+    model = ScriptedModel(
+        [[ModelError("rate", "slow down")], ["half", ModelError("broken", "cut off")], ["whole"]]
+    )
     book = ResponseCache(tmp_path / "calls.jsonl")
     kept = CachedModel(model, book, "who")
     for reason in ("rate", "broken"):
@@ -139,7 +163,9 @@ def test_a_failure_is_not_kept(tmp_path: Path) -> None:
 @pytest.mark.parametrize("finish", ["stop", "length"])
 def test_a_reply_without_text_is_not_kept(tmp_path: Path, finish: Finish) -> None:
     blank = [Chunk(thinking="hm", text=" \n"), Chunk(usage=USED, finish=finish)]
-    kept = CachedModel(ScriptedModel([blank, ["four"]]), ResponseCache(tmp_path / "calls.jsonl"), "who")
+    kept = CachedModel(
+        ScriptedModel([blank, ["four"]]), ResponseCache(tmp_path / "calls.jsonl"), "who"
+    )
     assert [text(reply(kept, asked())) for _ in range(3)] == [" \n", "four", "four"]
 
 
@@ -153,7 +179,8 @@ def test_a_blank_reply_in_an_old_cache_does_not_count(tmp_path: Path) -> None:
 
 
 def test_a_reply_that_nobody_waited_for_is_not_kept(tmp_path: Path) -> None:
-    model, book = says("one", "two"), ResponseCache(tmp_path / "calls.jsonl")
+    model = says("one", "two")
+    book = ResponseCache(tmp_path / "calls.jsonl")
 
     async def first_piece() -> None:
         async with aclosing(CachedModel(model, book, "who").stream(asked())) as chunks:
@@ -168,13 +195,17 @@ def test_two_who_ask_the_same_at_once_ask_once(tmp_path: Path) -> None:
     failing = iter([True, False])
     model = ScriptedModel(
         reply=lambda _: (
-            [0.01, ModelError("rate", "no")] if next(failing, False) else [0.01, "x", Chunk(usage=USED, finish="stop")]
+            [0.01, ModelError("rate", "no")]
+            if next(failing, False)
+            else [0.01, "x", Chunk(usage=USED, finish="stop")]
         )
     )
     kept = CachedModel(model, ResponseCache(tmp_path / "calls.jsonl"), "who")
 
     async def all_at_once() -> list[Any]:
-        return await asyncio.gather(*(chunks_of(kept, asked()) for _ in range(4)), return_exceptions=True)
+        return await asyncio.gather(
+            *(chunks_of(kept, asked()) for _ in range(4)), return_exceptions=True
+        )
 
     results = asyncio.run(all_at_once())
     assert isinstance(results[0], ModelError)
@@ -194,7 +225,8 @@ def test_whoever_waits_for_an_equal_request_hears_that_it_goes_on(tmp_path: Path
         return chunks
 
     async def both() -> list[Chunk]:
-        first, gone = asyncio.create_task(chunks_of(kept, asked())), asyncio.create_task(second())
+        first = asyncio.create_task(chunks_of(kept, asked()))
+        gone = asyncio.create_task(second())
         waited = asyncio.create_task(second())
         await asyncio.sleep(1.0)
         gone.cancel()
@@ -215,10 +247,13 @@ def test_a_cache_survives_being_cut_at_any_byte(tmp_path: Path) -> None:
     book.close()
     data = path.read_bytes()
     first = data.index(b"\n", 1)
-    for cut in sorted({*range(0, len(data), 11), first - 1, first, first + 1, len(data) - 1, len(data)}):
+    for cut in sorted(
+        {*range(0, len(data), 11), first - 1, first, first + 1, len(data) - 1, len(data)}
+    ):
         path.write_bytes(data[:cut])
         known = (cut >= first) + (cut >= len(data))
-        book, model = ResponseCache(path), says("more")
+        book = ResponseCache(path)
+        model = says("more")
         for name in ("a", "b", "c"):
             reply(CachedModel(model, book, "who"), asked(name))
         book.close()
@@ -228,7 +263,9 @@ def test_a_cache_survives_being_cut_at_any_byte(tmp_path: Path) -> None:
         again.close()
 
 
-@pytest.mark.parametrize("line", ["{}", "[]", "7", '{"key": 1}', "{" * 100_000, '{"key":"k","text":"t"}', "\x00"])
+@pytest.mark.parametrize(
+    "line", ["{}", "[]", "7", '{"key": 1}', "{" * 100_000, '{"key":"k","text":"t"}', "\x00"]
+)
 def test_lines_that_are_no_reply_do_not_count(tmp_path: Path, line: str) -> None:
     path = tmp_path / "calls.jsonl"
     path.write_text(line)
@@ -271,15 +308,24 @@ def test_a_disk_that_is_full_costs_the_memory_only(tmp_path: Path) -> None:
 def test_who_a_worker_is_holds_no_secret() -> None:
     one = Worker(name="a", kind="openai", model="m", options={"headers": {"X-Key": "secret"}})
     assert model_identity(one) == model_identity(replace(one, name="b"))
-    assert model_identity(one) != model_identity(replace(one, options={"headers": {"X-Key": "other"}}))
+    assert model_identity(one) != model_identity(
+        replace(one, options={"headers": {"X-Key": "other"}})
+    )
     assert set(model_identity(one)) <= set("0123456789abcdef")
     assert model_identity(one) != model_identity(replace(one, model="n"))
-    assert model_identity(one) != model_identity(replace(one, options={"base_url": "http://127.0.0.1"}))
+    assert model_identity(one) != model_identity(
+        replace(one, options={"base_url": "http://127.0.0.1"})
+    )
 
 
 def test_a_file_that_was_written_again_is_another_model(tmp_path: Path) -> None:
     files = {name: tmp_path / f"{name}.gguf" for name in ("model", "adapter")}
-    local = Worker(name="l", kind="llama", model=str(files["model"]), options={"adapter": str(files["adapter"])})
+    local = Worker(
+        name="l",
+        kind="llama",
+        model=str(files["model"]),
+        options={"adapter": str(files["adapter"])},
+    )
     seen = {model_identity(local)}
     for path in files.values():
         for content in ("a", "ab"):

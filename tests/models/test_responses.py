@@ -1,4 +1,7 @@
-"""OpenAI's Responses API: what is sent, what its events mean, and what goes back in the next turn, on real sockets."""
+"""OpenAI's Responses API.
+
+What is sent, what its events mean, and what goes back in the next turn, on real sockets.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,19 @@ from conductor_cli.core.pool import Worker
 from conductor_cli.core.usage import Usage
 from conductor_cli.models.catalog import open_model
 from conductor_cli.models.worker_options import check_options
-from tests.models.kit import ASK, WEATHER, asked_by, calls, events, failure_of, fine, in_turn, sent_to, text, thinking
+from tests.models.kit import (
+    ASK,
+    WEATHER,
+    asked_by,
+    calls,
+    events,
+    failure_of,
+    fine,
+    in_turn,
+    sent_to,
+    text,
+    thinking,
+)
 from tests.models.test_contract import calling, next_turn
 from tests.servers import SeenRequest, Wire
 
@@ -20,7 +35,9 @@ WITH_TOOL = Request(messages=(ASK,), tools=(WEATHER,))
 
 
 def sent(*messages: Message, options: dict[str, Any] | None = None, **more: Any) -> dict[str, Any]:
-    body: dict[str, Any] = sent_to("responses", Request(messages=messages, **more), **(options or {})).json
+    body: dict[str, Any] = sent_to(
+        "responses", Request(messages=messages, **more), **(options or {})
+    ).json
     return body
 
 
@@ -43,7 +60,13 @@ def test_a_turn_goes_back_as_it_came() -> None:
     assert chunks[-1].finish == "tool"
     items = asked_by("responses", fine, next_turn(chunks))[1][0].json["input"]
     kinds = [item.get("type", item.get("role")) for item in items]
-    assert kinds == ["user", "reasoning", "message", *["function_call"] * 2, *["function_call_output"] * 2]
+    assert kinds == [
+        "user",
+        "reasoning",
+        "message",
+        *["function_call"] * 2,
+        *["function_call_output"] * 2,
+    ]
     assert items[1]["encrypted_content"] == "c2ln"
     assert items[5:] == [
         {"type": "function_call_output", "call_id": "call_a1", "output": "3 degrees"},
@@ -59,20 +82,37 @@ def test_a_turn_that_was_changed_goes_back_as_the_message_says() -> None:
 
 
 def test_thinking_that_is_not_encrypted_does_not_go_back() -> None:
-    call = {"type": "function_call", "id": "f", "call_id": "call_a", "name": "weather", "arguments": "{}"}
+    call = {
+        "type": "function_call",
+        "id": "f",
+        "call_id": "call_a",
+        "name": "weather",
+        "arguments": "{}",
+    }
     data = {"response_items": [{"type": "reasoning", "id": "rs", "summary": []}, call]}
     turn = Message(
-        role="assistant", content="", provider_data=data,
+        role="assistant",
+        content="",
+        provider_data=data,
         tool_calls=(ToolCall(id="call_a", name="weather", arguments="{}"),),
-    )  # fmt: skip
+    )
     assert sent(ASK, turn, tools=(WEATHER,))["input"][1:] == [call]
 
 
-RESPONSE: dict[str, Any] = {"id": "r", "object": "response", "status": "completed", "error": None, "output": []}
+RESPONSE: dict[str, Any] = {
+    "id": "r",
+    "object": "response",
+    "status": "completed",
+    "error": None,
+    "output": [],
+}
 USAGE = {
-    "input_tokens": 20, "input_tokens_details": {"cached_tokens": 8}, "output_tokens": 9,
-    "output_tokens_details": {"reasoning_tokens": 5}, "total_tokens": 29,
-}  # fmt: skip
+    "input_tokens": 20,
+    "input_tokens_details": {"cached_tokens": 8},
+    "output_tokens": 9,
+    "output_tokens_details": {"reasoning_tokens": 5},
+    "total_tokens": 29,
+}
 
 
 def test_tokens_are_counted() -> None:
@@ -80,43 +120,78 @@ def test_tokens_are_counted() -> None:
     said = {"type": "response.output_text.delta", "output_index": 0, "delta": "Yes."}
     end = {"type": "response.completed", "response": RESPONSE | {"usage": USAGE}}
     chunks, _ = asked_by("responses", events(said, end))
-    assert chunks[-1].usage == Usage(tokens_in=20, tokens_cached=8, tokens_out=9, tokens_reasoning=5, calls=1)
+    assert chunks[-1].usage == Usage(
+        tokens_in=20, tokens_cached=8, tokens_out=9, tokens_reasoning=5, calls=1
+    )
 
 
-@pytest.mark.parametrize(("reason", "finish"), [("max_output_tokens", "length"), ("content_filter", "refusal")])
+@pytest.mark.parametrize(
+    ("reason", "finish"), [("max_output_tokens", "length"), ("content_filter", "refusal")]
+)
 def test_an_incomplete_response_says_why(reason: str, finish: str) -> None:
     said = {"type": "response.output_text.delta", "output_index": 0, "delta": "It"}
     cut = RESPONSE | {"status": "incomplete", "incomplete_details": {"reason": reason}}
-    chunks, _ = asked_by("responses", events(said, {"type": "response.incomplete", "response": cut}))
+    chunks, _ = asked_by(
+        "responses", events(said, {"type": "response.incomplete", "response": cut})
+    )
     assert chunks[-1].finish == finish
 
 
 @pytest.mark.parametrize(
     ("frame", "reason"),
     [
-        ({"type": "response.failed", "response": RESPONSE | {
-            "status": "failed", "error": {"code": "rate_limit_exceeded", "message": "Slow down"},
-        }}, "rate"),
+        (
+            {
+                "type": "response.failed",
+                "response": RESPONSE
+                | {
+                    "status": "failed",
+                    "error": {"code": "rate_limit_exceeded", "message": "Slow down"},
+                },
+            },
+            "rate",
+        ),
         ({"type": "error", "code": "server_error", "message": "Oops", "param": None}, "overloaded"),
         ({"type": "response.failed", "response": {"status": "failed"}}, "broken"),
     ],
-)  # fmt: skip
+)
 def test_a_failure_in_the_stream_is_a_model_error(frame: dict[str, Any], reason: str) -> None:
     begun = {"type": "response.output_text.delta", "output_index": 0, "delta": "It"}
     assert failure_of("responses", events(begun, frame)).reason == reason
 
 
 WHOLE = [
-    {"type": "reasoning", "id": "rs", "summary": [{"type": "summary_text", "text": "Hm."}], "encrypted_content": "x"},
-    {"type": "message", "id": "m", "role": "assistant", "content": [{"type": "output_text", "text": "Look:"}]},
-    {"type": "function_call", "id": "f", "call_id": "call_a1", "name": "weather", "arguments": '{"city": "Oslo"}'},
+    {
+        "type": "reasoning",
+        "id": "rs",
+        "summary": [{"type": "summary_text", "text": "Hm."}],
+        "encrypted_content": "x",
+    },
+    {
+        "type": "message",
+        "id": "m",
+        "role": "assistant",
+        "content": [{"type": "output_text", "text": "Look:"}],
+    },
+    {
+        "type": "function_call",
+        "id": "f",
+        "call_id": "call_a1",
+        "name": "weather",
+        "arguments": '{"city": "Oslo"}',
+    },
 ]
 
 
 @pytest.mark.parametrize("pieces", [("Y", "es", "es"), ("es", "Y"), ("Y",)])
 def test_pieces_that_are_lost_or_come_twice_are_an_error(pieces: tuple[str, ...]) -> None:
     place = {"output_index": 0, "item_id": "i", "content_index": 0}
-    item = {"id": "i", "type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "Yes"}]}
+    item = {
+        "id": "i",
+        "type": "message",
+        "role": "assistant",
+        "content": [{"type": "output_text", "text": "Yes"}],
+    }
     script = events(
         *({"type": "response.output_text.delta", **place, "delta": piece} for piece in pieces),
         {"type": "response.output_item.done", "output_index": 0, "item": item},
@@ -127,18 +202,23 @@ def test_pieces_that_are_lost_or_come_twice_are_an_error(pieces: tuple[str, ...]
     assert error.retryable
 
 
-@pytest.mark.parametrize("how", ["one answer", "whole items", "whole items without the last output"])
+@pytest.mark.parametrize(
+    "how", ["one answer", "whole items", "whole items without the last output"]
+)
 def test_items_that_come_whole_are_understood(how: str) -> None:
     async def script(seen: SeenRequest, wire: Wire) -> None:
         if how == "one answer":
             await wire.json(RESPONSE | {"output": WHOLE, "usage": USAGE})
             return
         frames = [
-            {"type": "response.output_item.done", "output_index": at, "item": item} for at, item in enumerate(WHOLE)
+            {"type": "response.output_item.done", "output_index": at, "item": item}
+            for at, item in enumerate(WHOLE)
         ]
         output = [] if "without" in how else WHOLE
         await wire.head()
-        await wire.frames(*frames, {"type": "response.completed", "response": RESPONSE | {"output": output}})
+        await wire.frames(
+            *frames, {"type": "response.completed", "response": RESPONSE | {"output": output}}
+        )
 
     chunks, _ = asked_by("responses", script, WITH_TOOL)
     assert text(chunks) == "Look:"
@@ -151,13 +231,21 @@ def test_items_that_come_whole_are_understood(how: str) -> None:
     ("words", "param", "gone"),
     [
         ("Encrypted content is not supported with this model.", "include", "include"),
-        ("Your organization must be verified to generate reasoning summaries.", "reasoning.summary", "summary"),
+        (
+            "Your organization must be verified to generate reasoning summaries.",
+            "reasoning.summary",
+            "summary",
+        ),
     ],
 )
-def test_what_was_asked_for_besides_is_left_out_in_silence(words: str, param: str, gone: str) -> None:
+def test_what_was_asked_for_besides_is_left_out_in_silence(
+    words: str, param: str, gone: str
+) -> None:
     async def script(seen: SeenRequest, wire: Wire) -> None:
         if gone in (seen.json | seen.json.get("reasoning", {})):
-            await wire.json({"error": {"message": words, "type": "invalid_request_error", "param": param}}, 400)
+            await wire.json(
+                {"error": {"message": words, "type": "invalid_request_error", "param": param}}, 400
+            )
         else:
             await fine(seen, wire)
 
@@ -167,7 +255,8 @@ def test_what_was_asked_for_besides_is_left_out_in_silence(words: str, param: st
 
 
 @pytest.mark.parametrize(
-    ("kind", "api"), [("openai", "assistants"), ("anthropic", "responses"), ("litellm", "responses")]
+    ("kind", "api"),
+    [("openai", "assistants"), ("anthropic", "responses"), ("litellm", "responses")],
 )
 def test_an_api_that_a_kind_does_not_have_is_refused(kind: str, api: str) -> None:
     with pytest.raises(ConfigError) as error:

@@ -52,7 +52,9 @@ def opened(*servers: Loopback) -> SeveralServers:
     return found
 
 
-def test_calls_go_to_the_server_with_the_fewest_and_each_in_its_own_form(two: list[Loopback]) -> None:
+def test_calls_go_to_the_server_with_the_fewest_and_each_in_its_own_form(
+    two: list[Loopback],
+) -> None:
     two[0].script = owned("sglang", saying(delta("one"), delta(finish="stop"), usage()))
 
     async def many() -> list[str]:
@@ -63,14 +65,19 @@ def test_calls_go_to_the_server_with_the_fewest_and_each_in_its_own_form(two: li
 
     assert sorted(asyncio.run(many())) == ["one"] * 4 + ["two"] * 4
     assert [sum(seen.method == "POST" for seen in server.requests) for server in two] == [4, 4]
-    sent = [next((name for name in FIELDS if name in server.requests[-1].json), None) for server in two]
+    sent = [
+        next((name for name in FIELDS if name in server.requests[-1].json), None) for server in two
+    ]
     assert sent == ["ebnf", "structured_outputs"]
 
 
 @pytest.mark.parametrize("fault", [busy, None], ids=["no room", "not there"])
-def test_a_server_that_fails_is_left_out_until_it_answers(two: list[Loopback], fault: Script | None) -> None:
+def test_a_server_that_fails_is_left_out_until_it_answers(
+    two: list[Loopback], fault: Script | None
+) -> None:
     async def while_away_and_back() -> list[str]:
-        model, said = opened(*two), list[str]()
+        model = opened(*two)
+        said = list[str]()
         if fault is None:
             two[0].close()
         else:
@@ -91,12 +98,15 @@ def test_a_server_that_fails_is_left_out_until_it_answers(two: list[Loopback], f
 
 
 @pytest.mark.parametrize(
-    ("faults", "reason"), [((breaks_off, None), "broken"), ((refuses, None), "missing"), ((busy, busy), "overloaded")]
+    ("faults", "reason"),
+    [((breaks_off, None), "broken"), ((refuses, None), "missing"), ((busy, busy), "overloaded")],
 )
 def test_an_answer_that_has_begun_a_refusal_and_the_last_failure_are_told(
     two: list[Loopback], faults: tuple[Script | None, Script | None], reason: str
 ) -> None:
-    """None of them is asked for again where another server would answer the same, or where there is no other."""
+    """None of them is asked for again where another server would answer the same, or where there is
+    no other.
+    """
     for server, fault in zip(two, faults, strict=True):
         server.script = fault or server.script
 

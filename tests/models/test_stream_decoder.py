@@ -1,4 +1,7 @@
-"""A reply in the shape of OpenAI's chat completions: text, thinking, tokens, the reason of its end, tool calls."""
+"""A reply in the shape of OpenAI's chat completions.
+
+Text, thinking, tokens, the reason of its end, tool calls.
+"""
 
 from __future__ import annotations
 
@@ -20,12 +23,29 @@ from tests.servers import delta, usage
 
 ASKED = Request(messages=(Message(role="user", content="x" * 40),))
 NAMES = [
-    "choices", "delta", "message", "content", "usage", "finish_reason", "reasoning", "prompt_tokens", "text",
-    "tool_calls", "function", "arguments", "index", "id", "name", "reasoning_details", "provider_data",
-]  # fmt: skip
+    "choices",
+    "delta",
+    "message",
+    "content",
+    "usage",
+    "finish_reason",
+    "reasoning",
+    "prompt_tokens",
+    "text",
+    "tool_calls",
+    "function",
+    "arguments",
+    "index",
+    "id",
+    "name",
+    "reasoning_details",
+    "provider_data",
+]
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(NAMES), inner, max_size=4),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(NAMES), inner, max_size=4)
+    ),
     max_leaves=12,
 )
 
@@ -47,7 +67,14 @@ def joined(chunks: list[Chunk]) -> tuple[str, str]:
         [delta(reasoning="Let me see."), delta("Yes.")],
         [delta(reasoning="Let me see.", reasoning_content="Let me see."), delta("Yes.")],
         [delta("<thi"), delta("nk>Let me see."), delta("</think>\n\nYes.")],
-        [delta(content=[{"type": "thinking", "thinking": [{"type": "text", "text": "Let me see."}]}]), delta("Yes.")],
+        [
+            delta(
+                content=[
+                    {"type": "thinking", "thinking": [{"type": "text", "text": "Let me see."}]}
+                ]
+            ),
+            delta("Yes."),
+        ],
         [delta(content=[{"thinking": "Let me see."}, {"type": "text", "text": "Yes."}])],
     ],
     ids=["reasoning_content", "reasoning", "both", "tags", "parts", "plain-parts"],
@@ -59,9 +86,13 @@ def test_thinking_is_carried_apart_from_text(frames: list[dict[str, Any]]) -> No
 @pytest.mark.parametrize(
     ("reason", "finish"),
     [
-        ("STOP", "stop"), ("length", "length"), ("tool_calls", "other"), ("SAFETY", "refusal"), ("whatever", "other"),
+        ("STOP", "stop"),
+        ("length", "length"),
+        ("tool_calls", "other"),
+        ("SAFETY", "refusal"),
+        ("whatever", "other"),
     ],
-)  # fmt: skip
+)
 def test_the_reason_of_the_end_is_carried(reason: str, finish: str) -> None:
     """Each finish reason has its word in the port; one that is not known is `other`.
 
@@ -93,7 +124,10 @@ def test_a_reply_without_a_word_that_was_cut_is_none(reason: str) -> None:
     ("counted", "expected"),
     [
         (
-            {"prompt_tokens_details": {"cached_tokens": 4}, "completion_tokens_details": {"reasoning_tokens": 5}},
+            {
+                "prompt_tokens_details": {"cached_tokens": 4},
+                "completion_tokens_details": {"reasoning_tokens": 5},
+            },
             {"tokens_cached": 4, "tokens_reasoning": 5},
         ),
         ({"prompt_cache_hit_tokens": 6}, {"tokens_cached": 6}),
@@ -106,19 +140,26 @@ def test_a_reply_without_a_word_that_was_cut_is_none(reason: str) -> None:
         ({"prompt_tokens_details": None, "completion_tokens_details": []}, {}),
         ({"prompt_tokens_details": {"cached_tokens": 999}}, {"tokens_cached": 11}),
         ({"total_tokens": "many", "completion_tokens_details": {"reasoning_tokens": -5}}, {}),
-        ({"prompt_tokens": 1e30, "completion_tokens": 10**400}, {"tokens_in": 10**12, "tokens_out": 10**12}),
+        (
+            {"prompt_tokens": 1e30, "completion_tokens": 10**400},
+            {"tokens_in": 10**12, "tokens_out": 10**12},
+        ),
         (
             {"prompt_tokens": -5, "completion_tokens": float("nan"), "total_tokens": None},
             {"tokens_in": 0, "tokens_out": 0},
         ),
     ],
 )
-def test_tokens_are_counted_as_the_server_says(counted: dict[str, Any], expected: dict[str, Any]) -> None:
+def test_tokens_are_counted_as_the_server_says(
+    counted: dict[str, Any], expected: dict[str, Any]
+) -> None:
     value = {"prompt_tokens": 11, "completion_tokens": 7, "total_tokens": 18} | counted
     assert usage_of(value) == Usage(**({"tokens_in": 11, "tokens_out": 7, "calls": 1} | expected))
 
 
-@pytest.mark.parametrize(("counts", "written"), [((1, 9), 9), ((0,), 2)], ids=["the last one stands", "zero is none"])
+@pytest.mark.parametrize(
+    ("counts", "written"), [((1, 9), 9), ((0,), 2)], ids=["the last one stands", "zero is none"]
+)
 def test_a_count_of_a_server_is_taken(counts: tuple[int, ...], written: int) -> None:
     """Some count again and again while they write; where none counts, the tokens are estimated."""
     chunks = played(delta("y" * 8, finish="stop"), *(usage(11, count) for count in counts))
@@ -142,18 +183,41 @@ def test_a_cost_is_known_only_where_it_is(kind: Any, cost: Decimal | None) -> No
 
 
 STRANGE: list[Any] = [
-    10**18, 10**30, 10**400, 1e30, float("inf"), float("nan"), float("-inf"), -1, -(10**18), -1e30, True, None, "12",
-    [12], {"a": 1},
-]  # fmt: skip
+    10**18,
+    10**30,
+    10**400,
+    1e30,
+    float("inf"),
+    float("nan"),
+    float("-inf"),
+    -1,
+    -(10**18),
+    -1e30,
+    True,
+    None,
+    "12",
+    [12],
+    {"a": 1},
+]
 
 
 @pytest.mark.parametrize("name", [name for name in CHAT_APIS if name != "gemini-chat"])
 @pytest.mark.parametrize("value", STRANGE, ids=lambda value: f"{value!r:.12}")
 def test_whatever_a_server_counts_is_bounded(name: str, value: object) -> None:
     names = {
-        "chat-completions": ("prompt_tokens", "completion_tokens", "total_tokens", "prompt_cache_hit_tokens"),
+        "chat-completions": (
+            "prompt_tokens",
+            "completion_tokens",
+            "total_tokens",
+            "prompt_cache_hit_tokens",
+        ),
         "responses": ("input_tokens", "output_tokens"),
-        "anthropic": ("input_tokens", "cache_read_input_tokens", "cache_creation_input_tokens", "output_tokens"),
+        "anthropic": (
+            "input_tokens",
+            "cache_read_input_tokens",
+            "cache_creation_input_tokens",
+            "output_tokens",
+        ),
         "gemini": (
             "promptTokenCount",
             "toolUsePromptTokenCount",
@@ -172,11 +236,22 @@ def test_whatever_a_server_counts_is_bounded(name: str, value: object) -> None:
             "gemini": {"usageMetadata": counts},
         }
         usage = usage_of(CHAT_APIS[name].translator()(frames[name])["usage"])
-        parts = (usage.tokens_in, usage.tokens_out, usage.tokens_cached, usage.tokens_stored, usage.tokens_reasoning)
+        parts = (
+            usage.tokens_in,
+            usage.tokens_out,
+            usage.tokens_cached,
+            usage.tokens_stored,
+            usage.tokens_reasoning,
+        )
         assert 0 <= min(parts) <= max(parts) <= 4 * MAX_COUNTED
 
 
-@given(frames=st.lists(st.dictionaries(st.sampled_from(["choices", "usage", "error"]), JSON, max_size=3), max_size=5))
+@given(
+    frames=st.lists(
+        st.dictionaries(st.sampled_from(["choices", "usage", "error"]), JSON, max_size=3),
+        max_size=5,
+    )
+)
 def test_no_json_makes_a_reply_fall_over(frames: list[dict[str, Any]]) -> None:
     try:
         chunks = played(*frames)
@@ -188,14 +263,24 @@ def test_no_json_makes_a_reply_fall_over(frames: list[dict[str, Any]]) -> None:
 KEY = "sk-test-1234567890"
 
 
-def call(index: int | None = 0, given: str = "", name: str = "", arguments: Any = None) -> dict[str, Any]:
+def call(
+    index: int | None = 0, given: str = "", name: str = "", arguments: Any = None
+) -> dict[str, Any]:
     """One piece of a tool call as a server sends it."""
-    function = {key: value for key, value in (("name", name), ("arguments", arguments)) if value not in ("", None)}
-    place = {key: value for key, value in (("index", index), ("id", given)) if value not in ("", None)}
+    function = {
+        key: value
+        for key, value in (("name", name), ("arguments", arguments))
+        if value not in ("", None)
+    }
+    place = {
+        key: value for key, value in (("index", index), ("id", given)) if value not in ("", None)
+    }
     return place | {"type": "function", "function": function}
 
 
-def read(*frames: list[dict[str, Any]], finish: str = "tool_calls", secrets: Secrets | None = None) -> list[Chunk]:
+def read(
+    *frames: list[dict[str, Any]], finish: str = "tool_calls", secrets: Secrets | None = None
+) -> list[Chunk]:
     """The chunks of a reply whose frames have these pieces."""
     reply = ChatReplyDecoder(ASKED, secrets or Secrets())
     chunks = [chunk for pieces in frames for chunk in reply.frame(delta(tool_calls=pieces))]
@@ -211,50 +296,85 @@ def calls_of(chunks: list[Chunk]) -> list[ToolCall]:
         assert (old is None) == bool(piece.name and piece.id)
         before = old.arguments if old else ""
         named = old or ToolCall(id=piece.id, name=piece.name, arguments="")
-        calls[piece.index] = ToolCall(id=named.id, name=named.name, arguments=before + piece.arguments)
+        calls[piece.index] = ToolCall(
+            id=named.id, name=named.name, arguments=before + piece.arguments
+        )
     assert list(calls) == list(range(len(calls)))
     return list(calls.values())
 
 
-TWO = [ToolCall(id="a1", name="f", arguments='{"x": 1}'), ToolCall(id="b2", name="g", arguments='{"y": 2}')]
+TWO = [
+    ToolCall(id="a1", name="f", arguments='{"x": 1}'),
+    ToolCall(id="b2", name="g", arguments='{"y": 2}'),
+]
 
 
 @pytest.mark.parametrize(
     "frames",
     [
         pytest.param(
-            [[call(0, "a1", "f")], [call(0, arguments='{"x"')], [call(0, arguments=": 1}")],
-             [call(1, "b2", "g")], [call(1, arguments='{"y": 2}')]],
+            [
+                [call(0, "a1", "f")],
+                [call(0, arguments='{"x"')],
+                [call(0, arguments=": 1}")],
+                [call(1, "b2", "g")],
+                [call(1, arguments='{"y": 2}')],
+            ],
             id="as OpenAI sends them",
         ),
         pytest.param(
-            [[call(0, "a1", "f"), call(1, "b2", "g")], [call(1, arguments='{"y"')], [call(0, arguments='{"x": 1}')],
-             [call(1, arguments=": 2}")]],
+            [
+                [call(0, "a1", "f"), call(1, "b2", "g")],
+                [call(1, arguments='{"y"')],
+                [call(0, arguments='{"x": 1}')],
+                [call(1, arguments=": 2}")],
+            ],
             id="side by side",
         ),
-        pytest.param([[call(0, "a1", "f", '{"x": 1}')], [call(0, "b2", "g", '{"y": 2}')]], id="all numbered 0"),
-        pytest.param([[call(None, "a1", "f", '{"x": 1}'), call(None, "b2", "g", '{"y": 2}')]], id="without numbers"),
         pytest.param(
-            [[call(None, "a1", "f")], [call(None, arguments='{"x": 1}')], [call(None, "b2", "g", '{"y": 2}')]],
+            [[call(0, "a1", "f", '{"x": 1}')], [call(0, "b2", "g", '{"y": 2}')]],
+            id="all numbered 0",
+        ),
+        pytest.param(
+            [[call(None, "a1", "f", '{"x": 1}'), call(None, "b2", "g", '{"y": 2}')]],
+            id="without numbers",
+        ),
+        pytest.param(
+            [
+                [call(None, "a1", "f")],
+                [call(None, arguments='{"x": 1}')],
+                [call(None, "b2", "g", '{"y": 2}')],
+            ],
             id="pieces without numbers and ids",
         ),
         pytest.param(
-            [[call(0, "a1", "f", '{"x"')], [call(0, "a1", "f", ": 1}")], [call(1, "b2", "g", '{"y": 2}')]],
+            [
+                [call(0, "a1", "f", '{"x"')],
+                [call(0, "a1", "f", ": 1}")],
+                [call(1, "b2", "g", '{"y": 2}')],
+            ],
             id="id and name with every piece",
         ),
         pytest.param(
-            [[call(0, "a1", "f")], [call(0, "zz", arguments='{"x"')], [call(0, "yy", arguments=": 1}")],
-             [call(7, "b2", "g", '{"y": 2}')]],
+            [
+                [call(0, "a1", "f")],
+                [call(0, "zz", arguments='{"x"')],
+                [call(0, "yy", arguments=": 1}")],
+                [call(7, "b2", "g", '{"y": 2}')],
+            ],
             id="another id with every piece, and numbers that jump",
         ),
         pytest.param([[call(0, "a1", "f", {"x": 1}), call(1, "b2", "g", {"y": 2})]], id="objects"),
         pytest.param(
-            [[call(0, "a1", arguments='{"x"')], [call(0, name="f", arguments=": 1}")],
-             [call(1, "b2", "g", '{"y": 2}')]],
+            [
+                [call(0, "a1", arguments='{"x"')],
+                [call(0, name="f", arguments=": 1}")],
+                [call(1, "b2", "g", '{"y": 2}')],
+            ],
             id="a name that comes late",
         ),
     ],
-)  # fmt: skip
+)
 def test_calls_are_read_however_a_server_sends_them(frames: list[list[dict[str, Any]]]) -> None:
     chunks = read(*frames)
     assert calls_of(chunks) == TWO
@@ -262,7 +382,9 @@ def test_calls_are_read_however_a_server_sends_them(frames: list[list[dict[str, 
 
 
 def test_calls_without_ids_get_some() -> None:
-    first, second = (calls_of(read([call(None, "", "f", "{}")], [call(None, "", "f", "{}")])) for _ in range(2))
+    first, second = (
+        calls_of(read([call(None, "", "f", "{}")], [call(None, "", "f", "{}")])) for _ in range(2)
+    )
     assert first == second
     assert len({one.id for one in first}) == 2
     assert all(len(one.id) == 9 and one.id.isalnum() for one in first)
@@ -281,7 +403,12 @@ def test_the_end_of_a_reply_with_calls_is_tool(said: str) -> None:
 
 @pytest.mark.parametrize("arguments", ['{"path": "/ho', None])
 def test_a_reply_that_is_cut_off_inside_a_call_ends_as_cut_off(arguments: str | None) -> None:
-    assert read([call(0, "a1", "f", "{}")], [call(1, "b1", "g", arguments)], finish="length")[-1].finish == "length"
+    assert (
+        read([call(0, "a1", "f", "{}")], [call(1, "b1", "g", arguments)], finish="length")[
+            -1
+        ].finish
+        == "length"
+    )
 
 
 def test_arguments_that_are_no_json_are_carried() -> None:
@@ -309,7 +436,10 @@ def test_what_a_server_wants_back_is_kept() -> None:
     item = {"type": "reasoning.text", "index": 0}
     frames = [
         delta(reasoning_content="I ", reasoning_details=[{**item, "text": "I "}]),
-        delta(reasoning_content="look.", reasoning_details=[{**item, "text": "look.", "signature": "s0"}]),
+        delta(
+            reasoning_content="look.",
+            reasoning_details=[{**item, "text": "look.", "signature": "s0"}],
+        ),
         delta(tool_calls=[call(0, "a1", "f", "{}") | {"extra_content": google}]),
         delta(finish="tool_calls"),
     ]

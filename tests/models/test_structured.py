@@ -1,4 +1,7 @@
-"""How servers are told the form of a reply: which server it is, what it is sent, what a real llama.cpp makes of it."""
+"""How servers are told the form of a reply.
+
+Which server it is, what it is sent, what a real llama.cpp makes of it.
+"""
 
 from __future__ import annotations
 
@@ -17,12 +20,29 @@ from conductor_cli.models.chat_api_model import ChatApiModel
 from conductor_cli.models.litellm import LiteLLM
 from conductor_cli.models.presets import UNKNOWN_SERVER, Preset
 from conductor_cli.models.structured_output import form_of
-from tests.models.kit import LITELLM, answering, chunks_of, notes, page, play, refusing, replies, silent, speaking, text
+from tests.models.kit import (
+    LITELLM,
+    answering,
+    chunks_of,
+    notes,
+    page,
+    play,
+    refusing,
+    replies,
+    silent,
+    speaking,
+    text,
+)
 from tests.servers import Loopback, Script, SeenRequest, Wire, delta, loopback, saying, usage
 
 pytestmark = LITELLM
 
-SCHEMA = {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"], "additionalProperties": False}
+SCHEMA = {
+    "type": "object",
+    "properties": {"a": {"type": "integer"}},
+    "required": ["a"],
+    "additionalProperties": False,
+}
 PLAIN = Request(messages=(Message(role="user", content="Yes?"),))
 GRAMMAR = replace(PLAIN, grammar='root ::= "x"')
 MINI = replace(PLAIN, grammar='root ::= "A" | "B"', choices=("A", "B"))
@@ -31,7 +51,9 @@ FORMAT = {"type": "json_schema", "json_schema": {"name": "reply", "strict": True
 YES = (delta("Y"), delta("es."), delta(finish="stop"), usage())
 UNTHINKING = {"chat_template_kwargs": {"enable_thinking": False}}
 FIELDS = ("grammar", "structured_outputs", "ebnf", "response_format")
-loading = answering({"error": {"code": 503, "message": "Loading model", "type": "unavailable_error"}}, 503)
+loading = answering(
+    {"error": {"code": 503, "message": "Loading model", "type": "unavailable_error"}}, 503
+)
 fine = saying(*YES)
 
 
@@ -41,7 +63,9 @@ def owned(owner: str | None, then: Script = fine) -> Script:
     async def script(seen: SeenRequest, wire: Wire) -> None:
         if seen.path.endswith("/models"):
             more = {} if owner is None else {"owned_by": owner}
-            return await wire.json({"object": "list", "data": [{"id": "m", "object": "model"} | more]})
+            return await wire.json(
+                {"object": "list", "data": [{"id": "m", "object": "model"} | more]}
+            )
         return await then(seen, wire)
 
     return script
@@ -67,10 +91,16 @@ def form(seen: SeenRequest) -> dict[str, Any]:
         (None, MINI, {}),
     ],
 )
-def test_each_server_is_told_a_form_in_its_own_way(owner: str | None, request_: Request, sent: dict[str, Any]) -> None:
+def test_each_server_is_told_a_form_in_its_own_way(
+    owner: str | None, request_: Request, sent: dict[str, Any]
+) -> None:
     both, seen = replies(owned(owner), request_, request_)
     assert [text(chunks) for chunks in both] == ["Yes.", "Yes."]
-    assert [one.path for one in seen] == ["/v1/models", "/v1/chat/completions", "/v1/chat/completions"]
+    assert [one.path for one in seen] == [
+        "/v1/models",
+        "/v1/chat/completions",
+        "/v1/chat/completions",
+    ]
     assert [form(one) for one in seen[1:]] == [sent, sent]
     assert [notes(chunks) for chunks in both] == [[], []]
 
@@ -88,7 +118,14 @@ async def cut(seen: SeenRequest, wire: Wire) -> None:
 
 @pytest.mark.parametrize(
     ("listing", "asked"),
-    [(answering({"error": "no"}, 403), 1), (answering({}, 404), 1), (silent, 2), (page, 2), (cut, 2), (loading, 2)],
+    [
+        (answering({"error": "no"}, 403), 1),
+        (answering({}, 404), 1),
+        (silent, 2),
+        (page, 2),
+        (cut, 2),
+        (loading, 2),
+    ],
     ids=["forbidden", "nowhere", "silent", "page", "cut", "loading"],
 )
 def test_a_server_that_does_not_say_which_it_is_answers_anyway(
@@ -124,7 +161,10 @@ def test_a_server_that_was_still_loading_is_sent_the_grammar_when_it_is_ready() 
 
 
 def held_to(made: Any, *requests: Request) -> list[str]:
-    """What a model says that its server holds a reply to: at first, and after each of these requests."""
+    """What a model says that its server holds a reply to.
+
+    At first, and after each of these requests.
+    """
 
     async def go() -> list[str]:
         found: list[str] = [await made.constraint_support()]
@@ -153,13 +193,19 @@ def test_what_a_server_holds_a_reply_to_can_be_known_before_it_is_asked(
 ) -> None:
     with loopback(owned(owner)) as server:
         assert held_to(ChatApiModel("m", f"{server.url}/v1", preset=preset), JSON) == [hold, hold]
-    assert [one.path for one in server.requests] == ["/v1/models"] * asked + ["/v1/chat/completions"]
+    assert [one.path for one in server.requests] == ["/v1/models"] * asked + [
+        "/v1/chat/completions"
+    ]
 
 
 @pytest.mark.parametrize(
     ("listed", "model", "wanted"),
     [
-        ({"data": [{"id": "a", "owned_by": "openai"}, {"id": "b", "owned_by": "vllm"}]}, "b", "structured_outputs"),
+        (
+            {"data": [{"id": "a", "owned_by": "openai"}, {"id": "b", "owned_by": "vllm"}]},
+            "b",
+            "structured_outputs",
+        ),
         ({"data": [{"id": "a", "owned_by": "llamacpp"}]}, "other", "grammar"),
         ({"data": [{"id": "a", "owned_by": ["vllm"]}]}, "a", "response_format"),
         ({"data": ["a", None, 3]}, "a", "response_format"),
@@ -167,7 +213,9 @@ def test_what_a_server_holds_a_reply_to_can_be_known_before_it_is_asked(
         ({}, "a", "response_format"),
     ],
 )
-def test_a_server_is_known_by_the_owner_of_the_model_that_is_asked(listed: Any, model: str, wanted: str) -> None:
+def test_a_server_is_known_by_the_owner_of_the_model_that_is_asked(
+    listed: Any, model: str, wanted: str
+) -> None:
     assert form_of(listed, model)[0] == wanted
 
 
@@ -184,11 +232,15 @@ def test_a_server_is_known_by_the_owner_of_the_model_that_is_asked(listed: Any, 
         ("openai-compatible", "m", "grammar", ["models", "completions", "ebnf"]),
     ],
 )
-def test_the_kind_of_a_worker_says_which_server_it_is(kind: str, model: str, held: str, asked: list[str]) -> None:
+def test_the_kind_of_a_worker_says_which_server_it_is(
+    kind: str, model: str, held: str, asked: list[str]
+) -> None:
     with loopback(owned("sglang")) as server:
         worker = Worker(name="w", kind=kind, model=model, options={"base_url": f"{server.url}/v1"})
         assert held_to(open_model(worker, environ={}), JSON)[0] == held
-    assert [one.path.rpartition("/")[2] for one in server.requests] + list(form(server.requests[-1])) == asked
+    assert [one.path.rpartition("/")[2] for one in server.requests] + list(
+        form(server.requests[-1])
+    ) == asked
 
 
 def test_openai_itself_takes_a_schema() -> None:
@@ -207,33 +259,46 @@ def refused(**said: str) -> Script:
     [
         (Preset(form="grammar", schemas=True), "Failed to parse grammar", "schema"),
         (Preset(form="grammar"), "Failed to parse grammar", "nothing"),
-        (Preset(form="response_format", schemas=True), "This response_format type is unavailable now", "nothing"),
+        (
+            Preset(form="response_format", schemas=True),
+            "This response_format type is unavailable now",
+            "nothing",
+        ),
     ],
 )
-def test_a_form_that_is_refused_is_left_out_remembered_and_reported(preset: Preset, words: str, hold: str) -> None:
+def test_a_form_that_is_refused_is_left_out_remembered_and_reported(
+    preset: Preset, words: str, hold: str
+) -> None:
     """Nor does the server then hold a reply to it."""
-    field, request = preset.form, JSON if preset.form == "response_format" else GRAMMAR
+    field = preset.form
+    request = JSON if preset.form == "response_format" else GRAMMAR
     script = refused(**{field: words})
     with loopback(script) as server:
         assert held_to(ChatApiModel("m", f"{server.url}/v1", preset=preset), JSON)[-1] == hold
     both, seen = replies(script, request, request, preset=preset)
     assert [text(chunks) for chunks in both] == ["Yes.", "Yes."]
     assert [[note.partition(" ")[2] for note in notes(chunks)] for chunks in both] == [
-        [f"does not accept {field}; sent without it"], [],
-    ]  # fmt: skip
+        [f"does not accept {field}; sent without it"],
+        [],
+    ]
     assert [[name for name in form(one) if name in FIELDS] for one in seen] == [[field], [], []]
     assert not form(seen[-1])
 
 
 def test_where_a_grammar_is_refused_a_schema_takes_its_place() -> None:
-    script = refused(structured_outputs="Invalid grammar specification.", response_format="json_schema: no")
+    script = refused(
+        structured_outputs="Invalid grammar specification.", response_format="json_schema: no"
+    )
     (chunks,), seen = replies(script, JSON, preset=Preset(form="structured_outputs"))
     assert [list(form(one)) for one in seen] == [["structured_outputs"], ["response_format"], []]
     assert len(notes(chunks)) == 2
 
 
 def test_a_form_that_is_refused_inside_an_answer_is_left_out_too() -> None:
-    said = "Grammar-based generation (regex, ebnf) is not supported when launched with --grammar-backend none"
+    said = (
+        "Grammar-based generation (regex, ebnf) is not supported when launched with "
+        "--grammar-backend none"
+    )
 
     async def script(seen: SeenRequest, wire: Wire) -> None:
         if "ebnf" not in seen.json:
@@ -257,7 +322,9 @@ def test_a_reply_that_has_begun_is_not_asked_for_again() -> None:
 def test_a_form_that_is_filled_in_where_the_model_thinks_is_left_out_of_the_next_call() -> None:
     async def script(seen: SeenRequest, wire: Wire) -> None:
         if "grammar" in seen.json:
-            return await saying(delta(reasoning_content="x"), delta(finish="stop"), usage())(seen, wire)
+            return await saying(delta(reasoning_content="x"), delta(finish="stop"), usage())(
+                seen, wire
+            )
         return await fine(seen, wire)
 
     with loopback(script) as server:
@@ -267,7 +334,9 @@ def test_a_form_that_is_filled_in_where_the_model_thinks_is_left_out_of_the_next
         (chunks,) = play(made, GRAMMAR)
     assert (error.value.reason, error.value.retryable) == ("empty_answer", True)
     assert text(chunks) == "Yes."
-    assert [note.partition(" ")[2] for note in notes(chunks)] == ["does not accept grammar; sent without it"]
+    assert [note.partition(" ")[2] for note in notes(chunks)] == [
+        "does not accept grammar; sent without it"
+    ]
     assert form(server.requests[-1]) == {}
 
 
@@ -278,8 +347,12 @@ def test_a_model_that_thinks_before_it_keeps_to_the_form_is_held_to_it_again() -
     assert [list(form(one)) for one in seen] == [["ebnf"], ["ebnf"]]
 
 
-@pytest.mark.parametrize(("model", "sent"), [("claude-haiku-4-5", True), ("nobody-knows-it", False)])
-def test_litellm_sends_a_schema_for_a_model_that_it_knows_to_take_one(model: str, sent: bool) -> None:
+@pytest.mark.parametrize(
+    ("model", "sent"), [("claude-haiku-4-5", True), ("nobody-knows-it", False)]
+)
+def test_litellm_sends_a_schema_for_a_model_that_it_knows_to_take_one(
+    model: str, sent: bool
+) -> None:
     with loopback(speaking('{"a":1}')) as server:
         made = LiteLLM(f"anthropic/{model}", key="k", base_url=server.url)
         chunks = play(made, replace(JSON, max_tokens=9))[0]
@@ -299,9 +372,17 @@ def test_litellm_sends_a_schema_for_a_model_that_it_knows_to_take_one(model: str
         ("library", {}),
     ],
 )
-def test_a_server_that_can_is_told_to_continue_the_beginning_of_a_reply(owner: str, fields: dict[str, Any]) -> None:
+def test_a_server_that_can_is_told_to_continue_the_beginning_of_a_reply(
+    owner: str, fields: dict[str, Any]
+) -> None:
     """Another one is not sent it."""
     _, seen = replies(owned(owner), replace(PLAIN, prefill="Let us think"))
     body = seen[-1].json
-    assert ({"role": "assistant", "content": "Let us think"} in body["messages"]) == (owner != "library")
-    assert {name: body[name] for name in ("continue_final_message", "add_generation_prompt") if name in body} == fields
+    assert ({"role": "assistant", "content": "Let us think"} in body["messages"]) == (
+        owner != "library"
+    )
+    assert {
+        name: body[name]
+        for name in ("continue_final_message", "add_generation_prompt")
+        if name in body
+    } == fields

@@ -10,7 +10,16 @@ import pytest
 from conductor_cli.core.errors import ModelError
 from conductor_cli.models.tool_schemas import api_name, object_schema, original_names, simple_schema
 
-KNOWN = ("type", "properties", "required", "items", "anyOf", "enum", "description", "additionalProperties")
+KNOWN = (
+    "type",
+    "properties",
+    "required",
+    "items",
+    "anyOf",
+    "enum",
+    "description",
+    "additionalProperties",
+)
 
 
 def simple(schema: dict[str, Any]) -> dict[str, Any]:
@@ -19,7 +28,11 @@ def simple(schema: dict[str, Any]) -> dict[str, Any]:
 
 def test_a_schema_is_that_of_an_object_without_its_dialect() -> None:
     assert object_schema({}) == {"type": "object", "properties": {}}
-    draft = {"$schema": "http://json-schema.org/draft-07/schema#", "type": "object", "properties": {"a": {}}}
+    draft = {
+        "$schema": "http://json-schema.org/draft-07/schema#",
+        "type": "object",
+        "properties": {"a": {}},
+    }
     assert object_schema(draft) == {"type": "object", "properties": {"a": {}}}
 
 
@@ -27,44 +40,67 @@ def test_alternatives_at_the_top_become_one_object() -> None:
     one = {"properties": {"url": {"type": "string"}, "how": {}}, "required": ["url", "how"]}
     other = {"properties": {"path": {"type": "string"}, "how": {}}, "required": ["path", "how"]}
     assert object_schema({"anyOf": [one, other], "description": "D"}) == {
-        "type": "object", "description": "D",
-        "properties": {"path": {"type": "string"}, "how": {}, "url": {"type": "string"}}, "required": ["how"],
-    }  # fmt: skip
+        "type": "object",
+        "description": "D",
+        "properties": {"path": {"type": "string"}, "how": {}, "url": {"type": "string"}},
+        "required": ["how"],
+    }
     assert object_schema({"allOf": [one, other]})["required"] == ["how", "path", "url"]
 
 
 def test_a_reference_at_the_top_is_followed() -> None:
-    tree = {"type": "object", "properties": {"left": {"$ref": "#/$defs/tree"}}, "required": ["left"]}
-    found = object_schema({"$ref": "#/$defs/alias", "$defs": {"tree": tree, "alias": {"$ref": "#/$defs/tree"}}})
+    tree = {
+        "type": "object",
+        "properties": {"left": {"$ref": "#/$defs/tree"}},
+        "required": ["left"],
+    }
+    found = object_schema(
+        {"$ref": "#/$defs/alias", "$defs": {"tree": tree, "alias": {"$ref": "#/$defs/tree"}}}
+    )
     assert (found["properties"], found["required"]) == (tree["properties"], ["left"])
-    assert simple(found)["properties"] == {"left": {"type": "object", "properties": {"left": {"type": "object"}},
-                                                    "required": ["left"]}}  # fmt: skip
+    assert simple(found)["properties"] == {
+        "left": {"type": "object", "properties": {"left": {"type": "object"}}, "required": ["left"]}
+    }
     assert object_schema({"$ref": "#"})["type"] == "object"
 
 
 def test_what_a_reference_names_stands_in_its_place() -> None:
     schema = {
         "type": "object",
-        "properties": {"a": {"$ref": "#/$defs/x~1y", "description": "beside"}, "b": {"items": {"$ref": "#/$defs/z"}}},
+        "properties": {
+            "a": {"$ref": "#/$defs/x~1y", "description": "beside"},
+            "b": {"items": {"$ref": "#/$defs/z"}},
+        },
         "$defs": {"x/y": {"$ref": "#/$defs/z"}, "z": {"type": "string", "pattern": "^a"}},
     }
     assert simple(schema) == {
         "type": "object",
-        "properties": {"a": {"type": "string", "description": "beside"}, "b": {"items": {"type": "string"}}},
+        "properties": {
+            "a": {"type": "string", "description": "beside"},
+            "b": {"items": {"type": "string"}},
+        },
     }
 
 
 def test_what_the_api_does_not_know_is_left_out() -> None:
     schema = {
-        "type": "object", "additionalProperties": False, "$comment": "c", "if": {}, "minProperties": 1,
+        "type": "object",
+        "additionalProperties": False,
+        "$comment": "c",
+        "if": {},
+        "minProperties": 1,
         "properties": {"const": {"const": 1, "examples": [1]}, "any": True, "none": False},
-    }  # fmt: skip
+    }
     assert simple(schema) == {
-        "type": "object", "additionalProperties": False, "properties": {"const": {"enum": [1]}, "any": {}},
-    }  # fmt: skip
+        "type": "object",
+        "additionalProperties": False,
+        "properties": {"const": {"enum": [1]}, "any": {}},
+    }
 
 
-@pytest.mark.parametrize("name", ["https://example.org/x.json", "other.json#/x", "#/$defs/none", "#anchor"])
+@pytest.mark.parametrize(
+    "name", ["https://example.org/x.json", "other.json#/x", "#/$defs/none", "#anchor"]
+)
 def test_a_reference_that_leads_nowhere_is_refused_with_the_tool_s_name(name: str) -> None:
     with pytest.raises(ModelError) as caught:
         simple({"properties": {"a": {"$ref": name}}})
@@ -75,7 +111,8 @@ def test_a_reference_that_leads_nowhere_is_refused_with_the_tool_s_name(name: st
 
 def test_a_schema_that_grows_without_bound_is_refused_at_once() -> None:
     defs: dict[str, Any] = {
-        f"d{n}": {"anyOf": [{"$ref": f"#/$defs/d{n + 1}"}, {"$ref": f"#/$defs/d{n + 1}"}]} for n in range(30)
+        f"d{n}": {"anyOf": [{"$ref": f"#/$defs/d{n + 1}"}, {"$ref": f"#/$defs/d{n + 1}"}]}
+        for n in range(30)
     }
     deep: dict[str, Any] = {}
     for _ in range(200):
@@ -86,7 +123,8 @@ def test_a_schema_that_grows_without_bound_is_refused_at_once() -> None:
 
 
 @pytest.mark.parametrize(
-    "schema", [{"properties": []}, {"required": "a"}, {"anyOf": 7}, {"type": 7}, {"items": 7}, {"$ref": 7}]
+    "schema",
+    [{"properties": []}, {"required": "a"}, {"anyOf": 7}, {"type": 7}, {"items": 7}, {"$ref": 7}],
 )
 def test_a_schema_that_is_none_is_no_error_of_python_s(schema: dict[str, Any]) -> None:
     assert object_schema(simple(object_schema(schema)))["type"] == "object"
@@ -100,7 +138,18 @@ def test_a_name_that_every_api_takes_is_sent_as_it_is(name: str) -> None:
 
 @pytest.mark.parametrize(
     "name",
-    ["", "files/read", "2nd", "-x", "Search the web", "a" * 65, "\x1b[31mred\x00", "größe", "read.file", "\ud800"],
+    [
+        "",
+        "files/read",
+        "2nd",
+        "-x",
+        "Search the web",
+        "a" * 65,
+        "\x1b[31mred\x00",
+        "größe",
+        "read.file",
+        "\ud800",
+    ],
 )
 def test_any_other_name_is_changed_to_one_that_every_api_takes(name: str) -> None:
     assert re.fullmatch(r"[A-Za-z_][A-Za-z0-9_-]{0,63}", api_name(name))

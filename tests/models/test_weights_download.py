@@ -17,7 +17,13 @@ import pytest
 
 from conductor_cli.core.errors import ConductorUnusable
 from conductor_cli.models.weights import huggingface as library_hub
-from conductor_cli.models.weights.download import Removal, missing_bytes, partial_files, pull_model, remove_model
+from conductor_cli.models.weights.download import (
+    Removal,
+    missing_bytes,
+    partial_files,
+    pull_model,
+    remove_model,
+)
 from conductor_cli.models.weights.huggingface import cache_directory, repo_folder, shown_endpoint
 from conductor_cli.models.weights.model_store import Manifest, ModelFile, ModelStore
 from conductor_cli.models.weights.registry import RegistryModel
@@ -48,8 +54,13 @@ HALVES = [model(number, 1_000_000 + number, no=number, count=2) for number in ra
 
 def entry(*parts: ModelFile, **more: Any) -> RegistryModel:
     values: dict[str, Any] = {
-        "name": "tiny", "repo": REPO, "revision": "main", "licence": "Apache-2.0", "about": "", "memory": 0,
-    }  # fmt: skip
+        "name": "tiny",
+        "repo": REPO,
+        "revision": "main",
+        "licence": "Apache-2.0",
+        "about": "",
+        "memory": 0,
+    }
     return RegistryModel(**(values | {"parts": parts or (ModelFile(file=FILE),)} | more))
 
 
@@ -111,7 +122,9 @@ class Machine:
 
     def files(self, where: str = "blobs") -> list[str]:
         folder = repo_folder(REPO) / where
-        return sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
+        return sorted(
+            path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()
+        )
 
     def links(self, file: str) -> list[Path]:
         """The names of a file in all snapshots."""
@@ -133,7 +146,12 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Machine
     with hub() as server:
         server.commit(REPO, {FILE: DATA})
         found = Machine(hub=server, home=tmp_path, monkeypatch=monkeypatch)
-        found.set(HF_HOME=str(tmp_path / "hf"), HF_ENDPOINT=server.url, HF_TOKEN=TOKEN, NO_PROXY="127.0.0.1,localhost")
+        found.set(
+            HF_HOME=str(tmp_path / "hf"),
+            HF_ENDPOINT=server.url,
+            HF_TOKEN=TOKEN,
+            NO_PROXY="127.0.0.1,localhost",
+        )
         yield found
 
 
@@ -151,8 +169,11 @@ def test_pull_stores_the_file_in_the_hubs_cache_and_writes_a_manifest(machine: M
     assert (manifest.files[0].size, manifest.files[0].sha256) == (len(DATA), sha256(DATA))
     assert (manifest.source, manifest.endpoint) == (f"hub:{REPO}@{commit}", machine.hub.url)
     assert (manifest.hash_source, manifest.licence, manifest.profile, manifest.base) == (
-        "hub", "Apache-2.0", "prompted", "",
-    )  # fmt: skip
+        "hub",
+        "Apache-2.0",
+        "prompted",
+        "",
+    )
     assert machine.labels == [f"asking about {REPO}", f"downloading {FILE}", f"checking {FILE}"]
     assert machine.reports[-1] == (f"checking {FILE}", len(DATA), len(DATA))
     assert library_download(local_files_only=True) == manifest.path
@@ -172,10 +193,12 @@ def library_download(**more: Any) -> Path:
 @pytest.mark.parametrize("known", ["", sha256(DATA)], ids=["unknown hash", "known hash"])
 def test_pull_uses_a_file_that_the_hubs_library_downloaded(machine: Machine, known: str) -> None:
     found = library_download()
-    asked, fetched = len(machine.hub.front.requests), len(machine.hub.fetched)
+    asked = len(machine.hub.front.requests)
+    fetched = len(machine.hub.fetched)
     assert machine.pull(entry(ModelFile(file=FILE, sha256=known))).path == found
     assert len(machine.hub.fetched) == fetched
-    assert (len(machine.hub.front.requests) > asked) == (not known)  # without a hash the hub is asked for one
+    # Without a hash the hub is asked for one
+    assert (len(machine.hub.front.requests) > asked) == (not known)
     assert machine.files() == [sha256(DATA)]
 
 
@@ -185,7 +208,11 @@ def test_a_second_pull_sends_no_request_and_keeps_the_endpoint(machine: Machine)
     machine.reports.clear()
     machine.set(HF_ENDPOINT=None)
     again = machine.pull()
-    assert (again.files, again.source, again.hash_source) == (first.files, first.source, first.hash_source)
+    assert (again.files, again.source, again.hash_source) == (
+        first.files,
+        first.source,
+        first.hash_source,
+    )
     assert again.endpoint == machine.hub.url
     assert len(machine.hub.front.requests) == asked
     assert machine.labels == [f"checking {FILE}"]
@@ -241,13 +268,25 @@ def test_a_model_of_two_parts_is_put_into_the_cache_at_its_end(machine: Machine)
 @pytest.mark.parametrize(
     ("found", "data", "ranges"),
     [
-        (b"", DATA, [""]), (DATA[:1_000_000], DATA, ["bytes=1000000-"]), (DATA, DATA, []),
-        (OTHER[:1_000_000], OTHER, [""]), (DATA + b"more", DATA, [""]),
+        (b"", DATA, [""]),
+        (DATA[:1_000_000], DATA, ["bytes=1000000-"]),
+        (DATA, DATA, []),
+        (OTHER[:1_000_000], OTHER, [""]),
+        (DATA + b"more", DATA, [""]),
         (OTHER[:500_000], DATA, ["bytes=500000-", ""]),
     ],
-    ids=["nothing", "a half", "the whole", "another content", "too long", "a wrong hash at the end"],
-)  # fmt: skip
-def test_a_partial_file_is_continued_if_it_fits(machine: Machine, found: bytes, data: bytes, ranges: list[str]) -> None:
+    ids=[
+        "nothing",
+        "a half",
+        "the whole",
+        "another content",
+        "too long",
+        "a wrong hash at the end",
+    ],
+)
+def test_a_partial_file_is_continued_if_it_fits(
+    machine: Machine, found: bytes, data: bytes, ranges: list[str]
+) -> None:
     machine.begin(found, data)
     assert machine.pull().path.read_bytes() == DATA
     assert machine.hub.ranges == ranges
@@ -276,7 +315,10 @@ def test_a_continued_file_is_downloaded_once_more_only(machine: Machine) -> None
 
 @pytest.mark.parametrize(
     ("known", "said"),
-    [({"sha256": sha256(OTHER)}, (sha256(OTHER), sha256(DATA))), ({"size": 123_456}, ("123456", "2000000"))],
+    [
+        ({"sha256": sha256(OTHER)}, (sha256(OTHER), sha256(DATA))),
+        ({"size": 123_456}, ("123456", "2000000")),
+    ],
 )
 def test_a_hub_that_contradicts_the_registry_is_rejected(
     machine: Machine, known: dict[str, Any], said: tuple[str, str]
@@ -287,7 +329,9 @@ def test_a_hub_that_contradicts_the_registry_is_rejected(
 
 
 @pytest.mark.parametrize("fault", ["more", "surplus"])
-def test_a_host_that_sends_too_much_is_rejected(machine: Machine, fault: Literal["more", "surplus"]) -> None:
+def test_a_host_that_sends_too_much_is_rejected(
+    machine: Machine, fault: Literal["more", "surplus"]
+) -> None:
     machine.hub.faults = [Fault(kind=fault, after=3_000_000)] * 9
     error = machine.fails()
     assert f"{len(DATA):,}" in error.message
@@ -353,7 +397,8 @@ def test_a_mirror_that_only_lists_names_needs_the_registry(machine: Machine) -> 
 
 REFUSALS = [
     pytest.param(
-        Refusal(status=401, headers={"X-Error-Message": "Invalid credentials in Authorization header"}),
+        Refusal(status=401, headers={"X-Error-Message": ("Invalid credentials in Authorization "
+                                                        "header")}),
         "rejects the token", "token", id="401",
     ),
     pytest.param(gated(), "gated", "accept its licence at", id="403 gated"),
@@ -366,7 +411,9 @@ REFUSALS = [
 
 
 @pytest.mark.parametrize(("refusal", "message", "hint"), REFUSALS)
-def test_each_error_of_the_hub_is_explained(machine: Machine, refusal: Refusal, message: str, hint: str) -> None:
+def test_each_error_of_the_hub_is_explained(
+    machine: Machine, refusal: Refusal, message: str, hint: str
+) -> None:
     machine.hub.refusals = [refusal] * 9
     error = machine.fails()
     assert message in error.message
@@ -383,7 +430,9 @@ def test_each_error_of_the_hub_is_explained(machine: Machine, refusal: Refusal, 
         ({"parts": (ModelFile(file="none.gguf"),)}, "has no none.gguf"),
     ],
 )
-def test_a_missing_repository_revision_or_file_is_named(machine: Machine, more: dict[str, Any], message: str) -> None:
+def test_a_missing_repository_revision_or_file_is_named(
+    machine: Machine, more: dict[str, Any], message: str
+) -> None:
     assert message in machine.fails(entry(**more)).message
 
 
@@ -413,7 +462,9 @@ def impatient(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> Machine:
 
 @pytest.mark.parametrize("kind", ["cut", "stall"])
 @pytest.mark.parametrize("after", [0, 1_500_000])
-def test_a_broken_connection_is_continued(impatient: Machine, kind: Literal["cut", "stall"], after: int) -> None:
+def test_a_broken_connection_is_continued(
+    impatient: Machine, kind: Literal["cut", "stall"], after: int
+) -> None:
     impatient.hub.faults = [Fault(kind=kind, after=after)]
     assert impatient.pull().path.read_bytes() == DATA
     assert impatient.hub.ranges == ["", f"bytes={1 << 20}-" if after else ""]
@@ -442,13 +493,30 @@ def test_a_host_without_ranges_sends_the_whole_file(machine: Machine) -> None:
         ("size", 10**15, "1000000 GB do not fit", "HF_HOME"),
         ("location", "http://localhost:9/nothing", "localhost:9 cannot be reached", ""),
         ("location", "{url}/" + REPO + "/resolve/{commit}/" + FILE, "redirects", ""),
-        *(("location", where, "", "") for where in ("file:///etc/passwd", "http://[::1", "http://localhost:99999/")),
-        ("refusals", [Refusal(status=200, body=b"<html>log in</html>")], "not answer like a model hub", ""),
-        ("refusals", [Refusal(status=403, headers={"X-Error-Message": f"the token {TOKEN} is bad"})], "[key]", ""),
-        ("cdn_refusals", [Refusal(status=403, body=f"no, {TOKEN}".encode())] * 9,
-         "{hub} redirects to {bytes} for", "HF_ENDPOINT"),
+        *(
+            ("location", where, "", "")
+            for where in ("file:///etc/passwd", "http://[::1", "http://localhost:99999/")
+        ),
+        (
+            "refusals",
+            [Refusal(status=200, body=b"<html>log in</html>")],
+            "not answer like a model hub",
+            "",
+        ),
+        (
+            "refusals",
+            [Refusal(status=403, headers={"X-Error-Message": f"the token {TOKEN} is bad"})],
+            "[key]",
+            "",
+        ),
+        (
+            "cdn_refusals",
+            [Refusal(status=403, body=f"no, {TOKEN}".encode())] * 9,
+            "{hub} redirects to {bytes} for",
+            "HF_ENDPOINT",
+        ),
     ],
-)  # fmt: skip
+)
 def test_each_fault_of_a_host_is_explained(
     impatient: Machine, what: str, value: object, message: str, hint: str
 ) -> None:
@@ -478,7 +546,11 @@ def test_a_401_without_a_token_says_how_to_log_in(machine: Machine) -> None:
         ({"HF_ENDPOINT": "http://127.0.0.1:9"}, "127.0.0.1:9 cannot be reached", "network"),
         ({"HF_ENDPOINT": "huggingface.co"}, "", "HF_ENDPOINT"),
         ({"HF_ENDPOINT": "ftp://me:secret@x"}, "", "HF_ENDPOINT"),
-        ({"HF_ENDPOINT": "https://hub.test", "HTTPS_PROXY": "http://127.0.0.1:9"}, "hub.test", "HTTPS_PROXY"),
+        (
+            {"HF_ENDPOINT": "https://hub.test", "HTTPS_PROXY": "http://127.0.0.1:9"},
+            "hub.test",
+            "HTTPS_PROXY",
+        ),
         ({"HF_HUB_OFFLINE": "1"}, "HF_HUB_OFFLINE", "import"),
         ({"HF_TOKEN": "hf_secretträger"}, "invalid characters", "hf auth login"),
     ],
@@ -494,7 +566,9 @@ def test_an_environment_that_reaches_no_hub_is_explained(
     assert machine.hub.front.requests == []
 
 
-def test_a_variable_that_the_library_cannot_read_is_an_error_of_the_settings(machine: Machine) -> None:
+def test_a_variable_that_the_library_cannot_read_is_an_error_of_the_settings(
+    machine: Machine,
+) -> None:
     machine.monkeypatch.setenv("HF_ENDPOINT", "http://me:secret@[::1")
     with machine.process() as process:
         _, problem = process.communicate()
@@ -515,7 +589,9 @@ def test_the_token_is_sent_to_the_hub_only(machine: Machine, where: str) -> None
         (machine.home / "hf").mkdir()
         (machine.home / "hf/token").write_text(f"{TOKEN}\n")
     machine.pull()
-    assert {seen.headers.get("authorization") for seen in machine.hub.front.requests} == {f"Bearer {TOKEN}"}
+    assert {seen.headers.get("authorization") for seen in machine.hub.front.requests} == {
+        f"Bearer {TOKEN}"
+    }
     assert [seen.headers.get("authorization") for seen in machine.hub.fetched] == [None]
     assert TOKEN not in str(machine.reports)
 
@@ -525,7 +601,11 @@ def test_an_offline_pull_uses_the_cache_and_has_no_hash_source(machine: Machine)
     asked = len(machine.hub.front.requests)
     machine.set(HF_HUB_OFFLINE="1")
     manifest = machine.pull()
-    assert (manifest.files[0].sha256, manifest.hash_source, manifest.endpoint) == (sha256(DATA), "file", "")
+    assert (manifest.files[0].sha256, manifest.hash_source, manifest.endpoint) == (
+        sha256(DATA),
+        "file",
+        "",
+    )
     assert len(machine.hub.front.requests) == asked
     (repo_folder(REPO) / "blobs" / sha256(DATA)).write_bytes(OTHER)
     machine.remove(entry())
@@ -542,7 +622,9 @@ def test_an_offline_pull_uses_the_cache_and_has_no_hash_source(machine: Machine)
         {"siblings": [{"rfilename": FILE, "lfs": {"sha256": "../x"}}]},
     ],
 )
-def test_a_list_of_files_that_makes_no_sense_is_rejected(machine: Machine, listing: dict[str, Any]) -> None:
+def test_a_list_of_files_that_makes_no_sense_is_rejected(
+    machine: Machine, listing: dict[str, Any]
+) -> None:
     machine.hub.listing = listing
     assert "not answer like a model hub" in machine.fails().message
     assert machine.hub.fetched == []
@@ -589,7 +671,10 @@ def test_two_processes_download_a_file_once(machine: Machine) -> None:
         wait_for_bytes(machine, 1 << 20)
         second = pull_model(entry(), machine.store, report)
         assert first.communicate()[0].splitlines()[-1] == str(second.path)
-    assert machine.labels == [f"waiting for another process that downloads from {REPO}", f"checking {FILE}"]
+    assert machine.labels == [
+        f"waiting for another process that downloads from {REPO}",
+        f"checking {FILE}",
+    ]
     assert second.path.read_bytes() == DATA
     assert machine.hub.ranges == [""]
 
@@ -626,7 +711,9 @@ def test_a_password_in_the_endpoint_is_not_shown(machine: Machine) -> None:
     assert shown_endpoint() == "https://mirror.test"
 
 
-def test_without_links_the_snapshot_holds_the_file(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_links_the_snapshot_holds_the_file(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def refuse(*_: object) -> None:
         raise OSError("no links here")
 

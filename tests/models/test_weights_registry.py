@@ -13,14 +13,28 @@ from conductor_cli.core.errors import ConductorUnusable, ConfigError
 from conductor_cli.models.weights.registry import VARIABLE, find_registry_model, load_registry
 
 HASH = "0123456789abcdef" * 4
-OUTSIDE = ("../a.gguf", "/a.gguf", "a/../b.gguf", "a//b.gguf", "C:\\a.gguf", ".hidden.gguf", "a b.gguf", "a.gguf\n")
+OUTSIDE = (
+    "../a.gguf",
+    "/a.gguf",
+    "a/../b.gguf",
+    "a//b.gguf",
+    "C:\\a.gguf",
+    ".hidden.gguf",
+    "a b.gguf",
+    "a.gguf\n",
+)
 
 
 def model(**changes: Any) -> dict[str, Any]:
     whole = {
-        "name": "a", "context_bytes": 1024, "repo": "owner/name", "revision": "main", "licence": "MIT", "about": "one",
+        "name": "a",
+        "context_bytes": 1024,
+        "repo": "owner/name",
+        "revision": "main",
+        "licence": "MIT",
+        "about": "one",
         "parts": [{"file": "a.gguf", "size": 100, "sha256": HASH}],
-    } | changes  # fmt: skip
+    } | changes
     return {key: value for key, value in whole.items() if value is not None}
 
 
@@ -28,7 +42,9 @@ def table(place: Path, *models: Any, **changes: Any) -> dict[str, str]:
     """The environment that names a table with these models."""
     values = {"models": list(models)} | changes
     path = place / "registry.toml"
-    path.write_text(tomli_w.dumps({key: value for key, value in values.items() if value is not None}))
+    path.write_text(
+        tomli_w.dumps({key: value for key, value in values.items() if value is not None})
+    )
     return {VARIABLE: str(path)}
 
 
@@ -46,7 +62,12 @@ def test_a_name_is_found_in_any_case() -> None:
 
 @pytest.mark.parametrize(
     ("given", "near"),
-    [("qwen2.5-3b", "qwen2.5-3b-q4_k_m"), ("qwen2.5-14b-q4km", "qwen2.5-14b-q4_k_m"), ("llama", ""), ("/x/y.gguf", "")],
+    [
+        ("qwen2.5-3b", "qwen2.5-3b-q4_k_m"),
+        ("qwen2.5-14b-q4km", "qwen2.5-14b-q4_k_m"),
+        ("llama", ""),
+        ("/x/y.gguf", ""),
+    ],
 )
 def test_an_unknown_name_gets_suggestions(given: str, near: str) -> None:
     with pytest.raises(ConductorUnusable, match="unknown model") as caught:
@@ -59,7 +80,10 @@ def test_an_unknown_name_gets_suggestions(given: str, near: str) -> None:
 
 def test_another_registry_replaces_the_shipped_one(tmp_path: Path) -> None:
     environ = table(tmp_path, model(), model(name="b", profile="published", revision="v1.0"))
-    assert [(entry.name, entry.profile) for entry in load_registry(environ)] == [("a", "prompted"), ("b", "published")]
+    assert [(entry.name, entry.profile) for entry in load_registry(environ)] == [
+        ("a", "prompted"),
+        ("b", "published"),
+    ]
 
 
 def test_sizes_and_hashes_are_optional(tmp_path: Path) -> None:
@@ -68,15 +92,22 @@ def test_sizes_and_hashes_are_optional(tmp_path: Path) -> None:
 
 
 def test_an_adapter_adds_to_the_memory_of_its_base(tmp_path: Path) -> None:
-    files = [{"file": "adapter_model.safetensors", "size": 5}, {"file": "sub/adapter_config.json", "size": 1}]
-    base, lora = load_registry(table(tmp_path, model(), model(name="l", context_bytes=None, base="a", parts=files)))
+    files = [
+        {"file": "adapter_model.safetensors", "size": 5},
+        {"file": "sub/adapter_config.json", "size": 1},
+    ]
+    base, lora = load_registry(
+        table(tmp_path, model(), model(name="l", context_bytes=None, base="a", parts=files))
+    )
     assert (lora.base, lora.size, lora.memory) == ("a", 6, base.memory + 6)
 
 
 def test_parts_must_be_numbered_in_order(tmp_path: Path) -> None:
     good = [{"file": "m-00001-of-00002.gguf"}, {"file": "m-00002-of-00002.gguf"}]
     assert len(load_registry(table(tmp_path, model(parts=good)))[0].parts) == 2
-    with pytest.raises(ConfigError, match=r"a: m-00002-of-00002\.gguf does not end in -00001-of-00002"):
+    with pytest.raises(
+        ConfigError, match=r"a: m-00002-of-00002\.gguf does not end in -00001-of-00002"
+    ):
         load_registry(table(tmp_path, model(parts=good[::-1])))
 
 
@@ -98,7 +129,10 @@ def test_parts_must_be_numbered_in_order(tmp_path: Path) -> None:
         ({"parts": ["a.gguf"]}, "models[0].parts[0]: expected an object"),
         ({"parts": [{"file": "a.bin"}]}, "a.bin does not end in .gguf"),
         ({"parts": [{"file": "a.gguf", "size": -1}]}, "the size of a.gguf is negative"),
-        ({"parts": [{"file": "a.gguf", "sha256": "g" * 64}]}, "sha256 of a.gguf is not 64 hex digits"),
+        (
+            {"parts": [{"file": "a.gguf", "sha256": "g" * 64}]},
+            "sha256 of a.gguf is not 64 hex digits",
+        ),
         ({"parts": [{"file": "a.gguf", "etag": "x"}]}, "unknown key 'etag'"),
         *(({"parts": [{"file": file}]}, "is not a relative path of a file") for file in OUTSIDE),
     ],
@@ -113,7 +147,10 @@ def test_an_invalid_model_is_named(tmp_path: Path, broken: dict[str, Any], said:
 
 
 def test_an_invalid_registry_is_rejected(tmp_path: Path) -> None:
-    for models, said in (([], "it contains no model"), ([model(), model()], "another model has the same name")):
+    for models, said in (
+        ([], "it contains no model"),
+        ([model(), model()], "another model has the same name"),
+    ):
         with pytest.raises(ConfigError, match=said):
             load_registry(table(tmp_path, *models))
 

@@ -1,4 +1,7 @@
-"""The model store of local models: manifests, SHA-256, taking files that are here, checking them, removing them."""
+"""The model store of local models.
+
+Manifests, SHA-256, taking files that are here, checking them, removing them.
+"""
 
 from __future__ import annotations
 
@@ -21,8 +24,20 @@ from conductor_cli.models import disk
 from conductor_cli.models.weights.download import remove_model
 from conductor_cli.models.weights.import_file import ImportResult, derive_name, import_model
 from conductor_cli.models.weights.model_store import Manifest, ModelFile, ModelStore
-from conductor_cli.models.weights.registry import OVERHEAD, file_memory, load_registry, manifest_memory, memory_needed
-from conductor_cli.models.weights.verify import CheckedFile, find_problems, hash_file, repair_hint, verify_model
+from conductor_cli.models.weights.registry import (
+    OVERHEAD,
+    file_memory,
+    load_registry,
+    manifest_memory,
+    memory_needed,
+)
+from conductor_cli.models.weights.verify import (
+    CheckedFile,
+    find_problems,
+    hash_file,
+    repair_hint,
+    verify_model,
+)
 from tests.models.test_weights_download import HALVES
 from tests.tiny_gguf import Extra, Shape, lora, make
 
@@ -75,7 +90,9 @@ def registry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str],
 
 def manifest(name: str, *files: Path, **more: Any) -> Manifest:
     """A manifest of files as they are now."""
-    found = tuple(ModelFile(path=path, size=path.stat().st_size, sha256=hash_file(path)) for path in files)
+    found = tuple(
+        ModelFile(path=path, size=path.stat().st_size, sha256=hash_file(path)) for path in files
+    )
     return replace(Manifest(name=name, files=found, source="file:/x"), **more)
 
 
@@ -91,7 +108,13 @@ def take(store: ModelStore, path: Path, *, apart: bool = False, **more: Any) -> 
 
 def test_a_written_manifest_is_found(store: ModelStore, file: Path) -> None:
     put = manifest(
-        "b", file, licence="MIT", base="a", endpoint="http://127.0.0.1:1", hash_source="hub", at="2026-11-20"
+        "b",
+        file,
+        licence="MIT",
+        base="a",
+        endpoint="http://127.0.0.1:1",
+        hash_source="hub",
+        at="2026-11-20",
     )
     store.write(put)
     store.write(manifest("a", file))
@@ -117,15 +140,21 @@ DAMAGE = {
     "not UTF-8": b"\xff\xfe",
     "no files": b'name = "a"\nsource = "file:/x"\nfiles = []',
     "files no tables": b'name = "a"\nsource = "file:/x"\nfiles = ["x"]',
-    "size no number": b'name = "a"\nsource = "file:/x"\n[[files]]\npath = "x"\nsize = "1"\nsha256 = "0"',
-    "unknown hash source": b'name = "a"\nsource = ""\nhash_source = "me"\n[[files]]\npath = "x"\nsize = 1\nsha256 = ""',
+    "size no number": (
+        b'name = "a"\nsource = "file:/x"\n[[files]]\npath = "x"\nsize = "1"\nsha256 = "0"'
+    ),
+    "unknown hash source": (
+        b'name = "a"\nsource = ""\nhash_source = "me"\n[[files]]\npath = "x"\nsize = 1\nsha256 = ""'
+    ),
     "another name": b'name = "b"\nsource = "file:/x"\n[[files]]\npath = "x"\nsize = 1\nsha256 = "0"',
     "deep": b"a = " + b"[" * 100_000,
 }
 
 
 @pytest.mark.parametrize("content", DAMAGE.values(), ids=DAMAGE)
-def test_a_damaged_manifest_affects_no_other_model(store: ModelStore, file: Path, content: bytes) -> None:
+def test_a_damaged_manifest_affects_no_other_model(
+    store: ModelStore, file: Path, content: bytes
+) -> None:
     path = store.folder("a") / "manifest.toml"
     path.parent.mkdir(parents=True)
     path.write_bytes(content)
@@ -140,7 +169,9 @@ def test_a_damaged_manifest_affects_no_other_model(store: ModelStore, file: Path
     assert (len(store.manifests()), store.damaged()) == (1, {})
 
 
-@pytest.mark.parametrize("name", ["", ".", "..", "../x", "a/b", "-a", "a b", "x" * 81, "manifest.toml", "a\n"])
+@pytest.mark.parametrize(
+    "name", ["", ".", "..", "../x", "a/b", "-a", "a b", "x" * 81, "manifest.toml", "a\n"]
+)
 def test_an_invalid_model_name_is_rejected(store: ModelStore, file: Path, name: str) -> None:
     assert store.find(name) is None
     with pytest.raises(UsageError):
@@ -190,7 +221,9 @@ def test_without_hard_links_the_file_is_used_where_it_is(
     assert [path.name for path in store.folder("My-Model").iterdir()] == ["manifest.toml"]
 
 
-@pytest.mark.parametrize("error", [OSError(errno.ENOSPC, "No space left on device"), KeyboardInterrupt()])
+@pytest.mark.parametrize(
+    "error", [OSError(errno.ENOSPC, "No space left on device"), KeyboardInterrupt()]
+)
 def test_an_import_that_fails_or_is_interrupted_leaves_nothing(
     store: ModelStore, file: Path, monkeypatch: pytest.MonkeyPatch, error: BaseException
 ) -> None:
@@ -212,7 +245,8 @@ from pathlib import Path
 from conductor_cli.models.weights import import_file
 from conductor_cli.models.weights.model_store import ModelStore
 os.fsync = lambda number: os.kill(os.getpid(), signal.SIGKILL)
-import_file.import_model(Path(sys.argv[2]), ModelStore(Path(sys.argv[1])), os.environ, lambda *_: None)
+import_file.import_model(Path(sys.argv[2]), ModelStore(Path(sys.argv[1])), os.environ, lambda *_: \
+None)
 """
 
 
@@ -222,7 +256,10 @@ def test_what_a_killed_import_left_is_shown_and_removable(store: ModelStore, fil
     assert "has no manifest: an import is running, or was stopped" in store.damaged()["My-Model"]
     take(store, file)
     assert store.damaged() == {}
-    assert sorted(path.name for path in store.folder("My-Model").iterdir()) == ["My Model.gguf", "manifest.toml"]
+    assert sorted(path.name for path in store.folder("My-Model").iterdir()) == [
+        "My Model.gguf",
+        "manifest.toml",
+    ]
     store.delete("My-Model")
     assert remove_model("My-Model", store, None).names
     assert (store.folder("My-Model").exists(), store.damaged()) == (False, {})
@@ -238,7 +275,9 @@ def test_a_running_import_is_not_removed(store: ModelStore) -> None:
     assert remove_model("My-Model", store, None).names
 
 
-def test_the_last_bytes_of_a_disk_stay_free(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_last_bytes_of_a_disk_stay_free(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(disk, "free_bytes", lambda directory: disk.MARGIN + 10)
     disk.check_room(tmp_path, 10)
     with pytest.raises(ConductorUnusable):
@@ -247,7 +286,9 @@ def test_the_last_bytes_of_a_disk_stay_free(tmp_path: Path, monkeypatch: pytest.
     disk.check_room(tmp_path, 0)
 
 
-def test_all_parts_of_a_divided_model_are_imported_from_its_first(store: ModelStore, tmp_path: Path) -> None:
+def test_all_parts_of_a_divided_model_are_imported_from_its_first(
+    store: ModelStore, tmp_path: Path
+) -> None:
     files = [tmp_path / f"big-0000{number}-of-00002.gguf" for number in (1, 2)]
     for path, data in zip(files, HALVES, strict=True):
         path.write_bytes(data)
@@ -267,9 +308,15 @@ def test_all_parts_of_a_divided_model_are_imported_from_its_first(store: ModelSt
 
 @pytest.mark.parametrize(
     ("name", "expected"),
-    [("a.gguf", "a"), ("Qwen 2.5 (7B).gguf", "Qwen-2.5-7B"), ("m-00001-of-00003.gguf", "m"), ("日本.gguf", "model"),
-     ("x" * 200 + ".gguf", "x" * 80), ("-v1.5", "v1.5")],
-)  # fmt: skip
+    [
+        ("a.gguf", "a"),
+        ("Qwen 2.5 (7B).gguf", "Qwen-2.5-7B"),
+        ("m-00001-of-00003.gguf", "m"),
+        ("日本.gguf", "model"),
+        ("x" * 200 + ".gguf", "x" * 80),
+        ("-v1.5", "v1.5"),
+    ],
+)
 def test_a_model_name_is_derived_from_the_file_name(name: str, expected: str) -> None:
     assert derive_name(Path("/somewhere") / name) == expected
 
@@ -296,7 +343,9 @@ def test_a_file_that_only_looks_like_a_registry_model_is_rejected(
     assert (found.name, found.profile, found.hash_source) == ("mine", "prompted", "file")
 
 
-def test_a_registry_name_is_reserved(store: ModelStore, file: Path, registry: Callable[[str], None]) -> None:
+def test_a_registry_name_is_reserved(
+    store: ModelStore, file: Path, registry: Callable[[str], None]
+) -> None:
     registry(f'sha256 = "{"0" * 64}"')
     named = file.with_name("tiny-known.gguf")
     named.hardlink_to(file)
@@ -311,8 +360,11 @@ def test_the_licence_is_read_from_the_header(store: ModelStore, tmp_path: Path) 
     assert take(store, path).manifest.licence == "mit [31m"
 
 
-def test_verify_describes_each_kind_of_damage_and_none_of_a_whole_model(store: ModelStore, file: Path) -> None:
-    found, reports = take(store, file, apart=True).manifest, list[tuple[str, int, int]]()
+def test_verify_describes_each_kind_of_damage_and_none_of_a_whole_model(
+    store: ModelStore, file: Path
+) -> None:
+    found = take(store, file, apart=True).manifest
+    reports = list[tuple[str, int, int]]()
     (checked,) = verify_model(found, os.environ, lambda *progress: reports.append(progress))
     assert (checked.problem, checked.sha256) == ("", found.files[0].sha256)
     assert reports[-1][1:] == (found.size, found.size)
@@ -329,7 +381,9 @@ def test_verify_describes_each_kind_of_damage_and_none_of_a_whole_model(store: M
     assert "cannot be read" in verify_model(found, os.environ, silent)[0].problem
 
 
-def test_an_adapter_is_imported_with_its_base(store: ModelStore, file: Path, tmp_path: Path) -> None:
+def test_an_adapter_is_imported_with_its_base(
+    store: ModelStore, file: Path, tmp_path: Path
+) -> None:
     one = lora(tmp_path / "lora.gguf")
     take(store, file, name="whole")
     for path, name, base in ((one, "", ""), (one, "", str(one)), (file, "x", "whole")):
@@ -342,7 +396,9 @@ def test_an_adapter_is_imported_with_its_base(store: ModelStore, file: Path, tmp
     assert take(store, one, name="two", base="whole").manifest.base == "whole"
 
 
-def test_an_adapter_of_peft_is_refused_with_what_converts_it(store: ModelStore, tmp_path: Path) -> None:
+def test_an_adapter_of_peft_is_refused_with_what_converts_it(
+    store: ModelStore, tmp_path: Path
+) -> None:
     (tmp_path / "x").mkdir()
     for path in (tmp_path / "x", tmp_path / "x/model.safetensors"):
         with pytest.raises(ModelError, match="is no GGUF file") as caught:
@@ -350,14 +406,18 @@ def test_an_adapter_of_peft_is_refused_with_what_converts_it(store: ModelStore, 
         assert "convert_lora_to_gguf.py" in caught.value.hint
 
 
-def test_a_registry_model_is_repaired_by_a_pull(file: Path, registry: Callable[[str], None]) -> None:
+def test_a_registry_model_is_repaired_by_a_pull(
+    file: Path, registry: Callable[[str], None]
+) -> None:
     registry("size = 1000")
     for source in ("hub:acme/tiny@0123", f"file:{file}.gone"):
         found = manifest("tiny-known", file, source=source)
         assert repair_hint(found, os.environ) == "conductor model pull tiny-known"
 
 
-def test_a_model_that_left_the_registry_names_its_repository(file: Path, registry: Callable[[str], None]) -> None:
+def test_a_model_that_left_the_registry_names_its_repository(
+    file: Path, registry: Callable[[str], None]
+) -> None:
     found = manifest("some", file, source="hub:acme/other@0123")
     for more in ("size = 1000", "broken ="):
         registry(more)
@@ -368,8 +428,13 @@ def test_a_model_that_left_the_registry_names_its_repository(file: Path, registr
 def test_the_repair_of_an_adapter_names_its_base(file: Path, tmp_path: Path) -> None:
     directory = tmp_path / "trained"
     directory.mkdir()
-    found = repair_hint(manifest("some", file, source=f"file:{directory}", base="my base.gguf"), os.environ)
-    assert found == f"if {directory} is whole: conductor model import {directory} --name some --base 'my base.gguf'"
+    found = repair_hint(
+        manifest("some", file, source=f"file:{directory}", base="my base.gguf"), os.environ
+    )
+    assert found == (
+        f"if {directory} is whole: conductor model import {directory} --name some --base 'my "
+        "base.gguf'"
+    )
 
 
 def test_problems_are_found_without_reading_files(
@@ -393,7 +458,8 @@ def test_problems_are_found_without_reading_files(
 
 
 def test_memory_is_computed_from_the_file(file: Path) -> None:
-    shape, size = Shape(), file.stat().st_size
+    shape = Shape()
+    size = file.stat().st_size
     per_token = 2 * 2 * shape.layers * shape.key_heads * (shape.width // shape.heads)
     assert file_memory(file, size) == memory_needed(size, per_token)
     assert file_memory(file, size, 100) == size + 100 * per_token + OVERHEAD
@@ -406,12 +472,18 @@ def test_memory_of_files_that_are_not_models_is_unknown(tmp_path: Path, file: Pa
     assert manifest_memory(manifest("some", file, base="/nowhere/base.gguf"), {}, {}) == 0
 
 
-def test_memory_of_an_adapter_includes_its_base(file: Path, registry: Callable[[str], None]) -> None:
+def test_memory_of_an_adapter_includes_its_base(
+    file: Path, registry: Callable[[str], None]
+) -> None:
     registry("size = 1000")
-    size, listed = file.stat().st_size, load_registry(os.environ)[0]
+    size = file.stat().st_size
+    listed = load_registry(os.environ)[0]
     base = manifest("base", file)
     entries = {listed.name: listed.memory}
-    for name, below in (("base", file_memory(file, size)), (str(file), file_memory(file, size)),
-                        (listed.name, listed.memory)):  # fmt: skip
+    for name, below in (
+        ("base", file_memory(file, size)),
+        (str(file), file_memory(file, size)),
+        (listed.name, listed.memory),
+    ):
         adapter = manifest("some", file, base=name)
         assert manifest_memory(adapter, {"base": base}, entries) == below + size

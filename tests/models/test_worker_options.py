@@ -1,4 +1,7 @@
-"""A worker's own settings: what may stand in them, how they go over the wire, and what becomes of a refusal."""
+"""A worker's own settings.
+
+What may stand in them, how they go over the wire, and what becomes of a refusal.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +24,9 @@ FINE = saying(delta("Yes.", finish="stop"), usage())
 ADAPTIVE = '"thinking.type.enabled" is not supported for this model. Use "thinking.type.adaptive".'
 
 
-def play(script: Script, kind: str, model: str, request: Request = ASKED, **options: Any) -> tuple[list[Chunk], Any]:
+def play(
+    script: Script, kind: str, model: str, request: Request = ASKED, **options: Any
+) -> tuple[list[Chunk], Any]:
     """The chunks of a worker's reply, and the body that the server saw first."""
     chunks, seen = asked_by(kind, script, request, model=model, **options)
     return chunks, seen[0].json
@@ -39,8 +44,10 @@ def no(words: str, **more: Any) -> Script:
         ("openrouter", {"thinking_budget": 2000}, {"reasoning": {"max_tokens": 2000}}),
         ("openrouter", {"thinking_budget": 0}, {"reasoning": {"enabled": False}}),
     ],
-)  # fmt: skip
-def test_each_api_is_reported_in_its_own_fields(kind: str, options: dict[str, Any], sent: dict[str, Any]) -> None:
+)
+def test_each_api_is_reported_in_its_own_fields(
+    kind: str, options: dict[str, Any], sent: dict[str, Any]
+) -> None:
     _, plain = play(FINE, kind, "m")
     _, body = play(FINE, kind, "m", **options)
     assert body == plain | sent
@@ -49,8 +56,14 @@ def test_each_api_is_reported_in_its_own_fields(kind: str, options: dict[str, An
 @pytest.mark.parametrize(
     ("options", "sent"),
     [
-        ({"thinking_budget": 2048, "max_tokens": 4096}, {"thinking": {"type": "enabled", "budget_tokens": 2048}}),
-        ({"thinking_budget": 0, "temperature": 0.2}, {"thinking": {"type": "disabled"}, "temperature": 0.2}),
+        (
+            {"thinking_budget": 2048, "max_tokens": 4096},
+            {"thinking": {"type": "enabled", "budget_tokens": 2048}},
+        ),
+        (
+            {"thinking_budget": 0, "temperature": 0.2},
+            {"thinking": {"type": "disabled"}, "temperature": 0.2},
+        ),
         ({"temperature": 0.2, "top_p": 0.9}, {"temperature": 0.2, "top_p": 0.9}),
     ],
 )
@@ -74,8 +87,12 @@ def test_an_effort_becomes_adaptive_thinking_for_anthropic(kind: str, prefix: st
     ("kind", "model", "words"),
     [("anthropic", "claude-sonnet-5-5", ADAPTIVE), ("litellm", "anthropic/claude-sonnet-5-5", "")],
 )
-def test_a_budget_is_refused_where_the_model_takes_only_an_effort(kind: str, model: str, words: str) -> None:
-    error = failure_of(kind, no(words) if words else fine, model=model, thinking_budget=2048, max_tokens=4096)
+def test_a_budget_is_refused_where_the_model_takes_only_an_effort(
+    kind: str, model: str, words: str
+) -> None:
+    error = failure_of(
+        kind, no(words) if words else fine, model=model, thinking_budget=2048, max_tokens=4096
+    )
     assert (error.reason, error.retryable) == ("refused", False)
     assert "does not accept thinking_budget = 2048" in error.message
     assert "--set thinking_budget=" in error.hint
@@ -89,7 +106,9 @@ def test_a_budget_is_refused_where_the_model_takes_only_an_effort(kind: str, mod
         ("litellm", "anthropic/claude-haiku-4-5", "`temperature` is not supported by this model."),
     ],
 )
-def test_a_temperature_that_a_claude_refuses_is_not_left_out(kind: str, model: str, words: str) -> None:
+def test_a_temperature_that_a_claude_refuses_is_not_left_out(
+    kind: str, model: str, words: str
+) -> None:
     error = failure_of(kind, no(words), model=model, temperature=0.2)
     assert "does not accept temperature = 0.2" in error.message
     assert words in error.message
@@ -107,8 +126,13 @@ def test_a_temperature_that_a_claude_refuses_is_not_left_out(kind: str, model: s
 def test_a_setting_that_a_server_refuses_is_named_and_not_left_out(
     options: dict[str, Any], field: str, said: str
 ) -> None:
-    error = failure_of("openai", no(f"Unsupported value: '{field}'. {said}", param=field), **options)
-    assert error.message == f"m does not accept {field} = {options[field]}: Unsupported value: '{field}'. {said}"
+    error = failure_of(
+        "openai", no(f"Unsupported value: '{field}'. {said}", param=field), **options
+    )
+    assert (
+        error.message
+        == f"m does not accept {field} = {options[field]}: Unsupported value: '{field}'. {said}"
+    )
     assert f"--set {field}=" in error.hint
     assert (error.reason, error.retryable) == ("refused", False)
 
@@ -116,18 +140,38 @@ def test_a_setting_that_a_server_refuses_is_named_and_not_left_out(
 @pytest.mark.parametrize(
     ("api", "error", "setting", "value"),
     [
-        ("anthropic", {"message": "adaptive thinking is not supported on this model"}, "reasoning_effort", "high"),
-        ("gemini", {"message": "Thinking level is not supported for this model."}, "reasoning_effort", "high"),
+        (
+            "anthropic",
+            {"message": "adaptive thinking is not supported on this model"},
+            "reasoning_effort",
+            "high",
+        ),
+        (
+            "gemini",
+            {"message": "Thinking level is not supported for this model."},
+            "reasoning_effort",
+            "high",
+        ),
         ("gemini", {"message": "Thinking budget is not supported."}, "thinking_budget", 9),
-        ("responses", {"message": "'reasoning.effort' does not support 'minimal' with this model.",
-                       "param": "reasoning.effort"}, "reasoning_effort", "minimal"),
+        (
+            "responses",
+            {
+                "message": "'reasoning.effort' does not support 'minimal' with this model.",
+                "param": "reasoning.effort",
+            },
+            "reasoning_effort",
+            "minimal",
+        ),
     ],
-)  # fmt: skip
+)
 def test_a_setting_that_an_api_refuses_under_its_own_name_is_named_as_the_user_has_it(
     api: str, error: dict[str, str], setting: str, value: Any
 ) -> None:
     script = answering({"error": error}, 400)
-    assert f"does not accept {setting} = {value}" in failure_of(api, script, **{setting: value}).message
+    assert (
+        f"does not accept {setting} = {value}"
+        in failure_of(api, script, **{setting: value}).message
+    )
 
 
 @pytest.mark.parametrize(
@@ -138,8 +182,10 @@ def test_a_setting_that_an_api_refuses_under_its_own_name_is_named_as_the_user_h
         ("openai", {"thinking_budget": 100}, "the kind 'openai' has no thinking_budget"),
         ("gemini", {"thinking_budget": 100, "reasoning_effort": "low"}, "exclude each other"),
     ],
-)  # fmt: skip
-def test_what_cannot_stand_is_reported_before_any_call(kind: str, options: dict[str, Any], words: str) -> None:
+)
+def test_what_cannot_stand_is_reported_before_any_call(
+    kind: str, options: dict[str, Any], words: str
+) -> None:
     with pytest.raises(ConfigError, match=re.escape(words)) as caught:
         check_options(Worker(name="w", kind=kind, model="m", options=options))
     assert caught.value.hint

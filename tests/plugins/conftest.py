@@ -33,7 +33,8 @@ def _own_servers(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 def _own_logging() -> Iterator[None]:
     """Inspect adds handlers to the root logger; the next test has those that were there."""
     root = logging.getLogger()
-    handlers, level = root.handlers[:], root.level
+    handlers = root.handlers[:]
+    level = root.level
     yield
     root.handlers[:] = handlers
     root.setLevel(level)

@@ -1,4 +1,7 @@
-"""The examples of docs/harnesses.md, each run as it stands, in this process: a shell would load each harness again."""
+"""The examples of docs/harnesses.md, each run as it stands, in this process.
+
+A shell would load each harness again.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,11 @@ from tests.server.plain_api import serving
 
 PAGE: Final = Path(__file__).resolve().parents[2] / "docs" / "harnesses.md"
 EXAMPLES: Final = dict(
-    re.findall(r"^## ([^\n]+)\n(?:(?!^## ).)*?^```\w+\n(.*?)^```$", PAGE.read_text("utf-8"), re.MULTILINE | re.DOTALL)
+    re.findall(
+        r"^## ([^\n]+)\n(?:(?!^## ).)*?^```\w+\n(.*?)^```$",
+        PAGE.read_text("utf-8"),
+        re.MULTILINE | re.DOTALL,
+    )
 )
 
 # The harnesses have warnings of their own.
@@ -32,7 +39,9 @@ def test_the_example_of_inspect(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     """Inspect finds the provider by its entry point, and scores the answer as right."""
     main = pytest.importorskip("inspect_ai._cli.main").inspect
     monkeypatch.chdir(tmp_path)
-    code = re.fullmatch(r"cat > (\S+) <<'END'\n(.*)\nEND\n(inspect .*)\n", EXAMPLES["Inspect"], re.DOTALL)
+    code = re.fullmatch(
+        r"cat > (\S+) <<'END'\n(.*)\nEND\n(inspect .*)\n", EXAMPLES["Inspect"], re.DOTALL
+    )
     assert code is not None
     file, text, command = code.groups()
     Path(file).write_text(text)
@@ -44,9 +53,18 @@ def test_the_example_of_inspect(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 
 
 def test_the_server_answers_what_lm_evaluation_harness_sends(stage: Stage) -> None:
-    (path,) = re.findall(r"base_url=http://127.0.0.1:8080(\S+?),", EXAMPLES["lm-evaluation-harness"])
+    (path,) = re.findall(
+        r"base_url=http://127.0.0.1:8080(\S+?),", EXAMPLES["lm-evaluation-harness"]
+    )
     asked = [{"role": "user", "content": "How many?", "type": "text"}]
-    body = {"model": "conductor", "messages": asked, "max_tokens": 64, "temperature": 0, "stop": ["END"], "seed": 1234}
+    body = {
+        "model": "conductor",
+        "messages": asked,
+        "max_tokens": 64,
+        "temperature": 0,
+        "stop": ["END"],
+        "seed": 1234,
+    }
     with serving() as server:
         answer = httpx.post(f"{server.url}{path}", json=body).json()
     assert answer["choices"][0]["message"]["content"] == "alpha answers"

@@ -1,4 +1,6 @@
-"""conductor as a model of the real Inspect, over the demo models and over a provider server on this machine."""
+"""conductor as a model of the real Inspect, over the demo models and over a provider server on this
+machine.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +38,9 @@ CASES: Final = {case.id: case for case in held_out_cases(2, 0)}
 @scorer(metrics=[accuracy()])
 def by_case() -> Scorer:
     async def score(state: TaskState, target: Target) -> Score:
-        return Score(value="C" if is_correct(state.output.completion, CASES[str(state.sample_id)]) else "I")
+        return Score(
+            value="C" if is_correct(state.output.completion, CASES[str(state.sample_id)]) else "I"
+        )
 
     return score
 
@@ -58,23 +62,35 @@ def edit() -> Tool:
 def evaluate(tmp_path: Path, task: Any, **options: Any) -> Any:
     """The log of one evaluation."""
     (log,) = inspect_ai.eval(
-        task, model="conductor/auto", display="none", log_dir=str(tmp_path), log_level="critical", **options
+        task,
+        model="conductor/auto",
+        display="none",
+        log_dir=str(tmp_path),
+        log_level="critical",
+        **options,
     )
     return log
 
 
 def test_inspect_and_conductor_eval_agree_on_each_case(stage: Stage, tmp_path: Path) -> None:
-    samples = [Sample(id=case.id, input=case.question, target=case.answer) for case in CASES.values()]
-    log = evaluate(tmp_path, inspect_ai.Task(samples, scorer=by_case()), model_args={"rehearsal": True})
+    samples = [
+        Sample(id=case.id, input=case.question, target=case.answer) for case in CASES.values()
+    ]
+    log = evaluate(
+        tmp_path, inspect_ai.Task(samples, scorer=by_case()), model_args={"rehearsal": True}
+    )
     assert log.status == "success", log.error
     right = {str(sample.id): sample.scores["by_case"].value == "C" for sample in log.samples}
-    done = stage.inside("eval", "rehearsal", "--n", str(len(CASES)), "--systems", "conductor", "--json")
+    done = stage.inside(
+        "eval", "rehearsal", "--n", str(len(CASES)), "--systems", "conductor", "--json"
+    )
     (directory,) = (stage.home / "state/conductor-llm/evals").iterdir()
     assert right == {outcome.case: outcome.right for outcome in Evaluation(directory).outcomes()}
     assert log.results.scores[0].metrics["accuracy"].value == done.json["systems"][0]["accuracy"]
     for sample in log.samples:
         trace = TraceStore(stage.traces).trace(sample.output.metadata["conductor"]["run"])
-        answer = trace.answer if trace.error is None else trace.error.message  # the demo may decline
+        # The demo may decline
+        answer = trace.answer if trace.error is None else trace.error.message
         assert (trace.question.text, answer) == (sample.input, sample.output.completion)
         assert sample.output.usage.total_tokens == trace.usage.tokens
 
@@ -86,13 +102,20 @@ def test_inspect_calls_its_tools_and_the_worker_goes_on(stage: Stage, tmp_path: 
     assert log.status == "success", log.error
     (sample,) = log.samples
     assert sample.output.completion == "It is done."
-    assert [message.role for message in sample.messages] == ["user", "assistant", "tool", "assistant"]
+    assert [message.role for message in sample.messages] == [
+        "user",
+        "assistant",
+        "tool",
+        "assistant",
+    ]
     assert sample.messages[2].text == "edited a.txt"
     assert [len(stage.asked(name)) for name in ("planner", "alpha")] == [1, 2]
     assert stage.asked("alpha")[1].json["messages"][-1]["content"] == "edited a.txt"
 
 
-def test_a_run_without_an_answer_is_a_wrong_sample_and_the_others_go_on(stage: Stage, tmp_path: Path) -> None:
+def test_a_run_without_an_answer_is_a_wrong_sample_and_the_others_go_on(
+    stage: Stage, tmp_path: Path
+) -> None:
     async def only_the_second(seen: SeenRequest, wire: Wire) -> None:
         await says("SIRAP" if "Question 2" in json.dumps(seen.json) else "")(seen, wire)
 
@@ -117,7 +140,9 @@ def test_a_cancelled_sample_cancels_its_workers(stage: Stage) -> None:
     stage.models["alpha"] = stalls("never ")
 
     async def give_up() -> None:
-        asking = asyncio.create_task(get_model("conductor/auto", memoize=False).generate("How many?"))
+        asking = asyncio.create_task(
+            get_model("conductor/auto", memoize=False).generate("How many?")
+        )
         await asyncio.to_thread(until, lambda: stage.asked("alpha"))
         asking.cancel()
         with pytest.raises(asyncio.CancelledError):
@@ -132,7 +157,9 @@ def test_a_cancelled_sample_cancels_its_workers(stage: Stage) -> None:
 
 def test_the_options_of_a_task_reach_the_worker(stage: Stage) -> None:
     config = GenerateConfig(max_tokens=50, temperature=0.5, stop_seqs=["END"])
-    output = asyncio.run(get_model("conductor/auto", memoize=False).generate("How many?", config=config))
+    output = asyncio.run(
+        get_model("conductor/auto", memoize=False).generate("How many?", config=config)
+    )
     sent = stage.asked("alpha")[0].json
     assert (sent["temperature"], sent["stop"]) == (0.5, ["END"])
     assert 50 in (sent.get("max_tokens"), sent.get("max_completion_tokens"))
@@ -140,9 +167,13 @@ def test_the_options_of_a_task_reach_the_worker(stage: Stage) -> None:
 
 
 def test_what_cannot_be_asked_is_an_error_that_says_why(stage: Stage) -> None:
-    with pytest.raises(RequestError, match="there is no model 'nobody'; the models are: conductor, "):
+    with pytest.raises(
+        RequestError, match="there is no model 'nobody'; the models are: conductor, "
+    ):
         asyncio.run(get_model("conductor/nobody", memoize=False).generate("How many?"))
-    heard = ChatMessageUser(content=[ContentAudio(audio="data:audio/wav;base64,AA==", format="wav")])
+    heard = ChatMessageUser(
+        content=[ContentAudio(audio="data:audio/wav;base64,AA==", format="wav")]
+    )
     with pytest.raises(Exception, match="audio, which no worker can be sent"):
         asyncio.run(get_model("conductor/auto", memoize=False).generate([heard]))
     assert not stage.asked("planner")

@@ -1,4 +1,7 @@
-"""Checks against hostile JSON Schemas, and the children that make them: bounded, and nothing is left behind."""
+"""Checks against hostile JSON Schemas, and the children that make them.
+
+Bounded, and nothing is left behind.
+"""
 
 from __future__ import annotations
 
@@ -25,13 +28,16 @@ VICTIM = "a" * 40 + "!"
         (BOMB, {}),
         ({"uniqueItems": True}, [{"a": str(each)} for each in range(20_000)]),
         ({"patternProperties": {EVIL: {}}, "additionalProperties": False}, {VICTIM: 1}),
-        ({"allOf": [{"$schema": "http://json-schema.org/draft-07/schema#", "pattern": EVIL}]}, VICTIM),
+        (
+            {"allOf": [{"$schema": "http://json-schema.org/draft-07/schema#", "pattern": EVIL}]},
+            VICTIM,
+        ),
     ],
     ids=["references", "unique items", "pattern of names", "pattern of another dialect"],
 )
 def test_a_check_without_end_is_stopped_beside_other_work(
     schema: dict[str, Any], value: object, monkeypatch: pytest.MonkeyPatch
-) -> None:  # fmt: skip
+) -> None:
     monkeypatch.setattr(schema_check, "SECONDS", 1.0)
 
     async def main() -> int:
@@ -109,7 +115,10 @@ def test_what_is_little_work_starts_no_process(monkeypatch: pytest.MonkeyPatch) 
     }
     assert asyncio.run(find_fault(schema, {"pattern": [1, 2]})) == ""
     assert asyncio.run(find_fault(schema, {"pattern": [3]})) == "pattern.0: 3 is not one of [1, 2]"
-    for costly, value in ((schema, {"pattern": [1] * 5000}), ({"$ref": "#/$defs/a", "$defs": {"a": {}}}, 1)):
+    for costly, value in (
+        (schema, {"pattern": [1] * 5000}),
+        ({"$ref": "#/$defs/a", "$defs": {"a": {}}}, 1),
+    ):
         with pytest.raises(CheckStopped):
             asyncio.run(find_fault(costly, value))
 
@@ -147,7 +156,9 @@ def script(place: Path, text: str) -> Path:
     return path
 
 
-def test_a_child_has_no_keys_writes_no_file_and_prints_nowhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_child_has_no_keys_writes_no_file_and_prints_nowhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "sk-secret")
     limits = ChildLimits(seconds=60, memory=512 << 20, cpu_seconds=30)
     given, variables, written = run_child(script(tmp_path, LOOKS), b"given", limits)
@@ -168,7 +179,9 @@ def test_a_child_that_takes_too_long_ends_with_what_it_has_started(tmp_path: Pat
         assert not is_alive(pid)
 
 
-@pytest.mark.parametrize("text", ["def answer(data):\n    yield 1\n    raise MemoryError\n", "def answer(data: yes"])
+@pytest.mark.parametrize(
+    "text", ["def answer(data):\n    yield 1\n    raise MemoryError\n", "def answer(data: yes"]
+)
 def test_a_child_that_breaks_down_is_no_answer(text: str, tmp_path: Path) -> None:
     with pytest.raises(ChildStopped) as stopped:
         run_child(script(tmp_path, text), b"", ChildLimits(seconds=60))

@@ -1,4 +1,7 @@
-"""How the rehearsal's conductor is spoken to: its table, its message, and the lines that it may write."""
+"""How the rehearsal's conductor is spoken to.
+
+Its table, its message, and the lines that it may write.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +25,11 @@ CARDS = {
     "spells": {"spelling": 0.96, "checking": 0.7},
     "new": {},
 }
-POOL = Pool(workers=tuple(Worker(name=name, kind="llama", card=Card(strengths=card)) for name, card in CARDS.items()))
+POOL = Pool(
+    workers=tuple(
+        Worker(name=name, kind="llama", card=Card(strengths=card)) for name, card in CARDS.items()
+    )
+)
 QUESTION = Question(text="Spell the capital of France backwards.")
 WANTED = Plan(
     steps=(
@@ -39,27 +46,41 @@ def context(*up: str, constrained: bool = False, pool: Pool = POOL) -> PlanForma
     return plan_format_context(PROFILE, pool, rules, "auto", constrained=constrained)
 
 
-def asked(question: Question, given: PlanFormatContext, pool: Pool = POOL, **more: object) -> Request:
+def asked(
+    question: Question, given: PlanFormatContext, pool: Pool = POOL, **more: object
+) -> Request:
     return planner_request(question, pool, PROFILE, given, **more)  # type: ignore[arg-type]
 
 
 def test_the_prompt_is_a_table_and_the_question() -> None:
     (message,) = asked(QUESTION, context()).messages
-    assert (message.role, message.content) == ("user", f"{TABLE}\nspell the capital of FRANCE backwards\n")
-    assert asked(QUESTION, context("jack", "new")).messages[0].content.startswith("| geographyB9| spellingB3| D1\n")
+    assert (message.role, message.content) == (
+        "user",
+        f"{TABLE}\nspell the capital of FRANCE backwards\n",
+    )
+    assert (
+        asked(QUESTION, context("jack", "new"))
+        .messages[0]
+        .content.startswith("| geographyB9| spellingB3| D1\n")
+    )
 
 
 def test_of_equal_workers_the_cheaper_one_comes_first() -> None:
-    prices = {"dear": (0.91, 9), "cheap": (1.0, 1), "weak": (0.04, 0)}  # a grade is a digit from 1 to 9
+    # A grade is a digit from 1 to 9
+    prices = {"dear": (0.91, 9), "cheap": (1.0, 1), "weak": (0.04, 0)}
     workers = [
         Worker(
-            name=name, kind="llama", card=Card(strengths={"adding": strength}),
+            name=name,
+            kind="llama",
+            card=Card(strengths={"adding": strength}),
             price=Price(input=Decimal(price), output=Decimal(price)),
         )
         for name, (strength, price) in prices.items()
-    ]  # fmt: skip
+    ]
     pool = Pool(workers=tuple(workers))
-    assert asked(QUESTION, context(pool=pool), pool).messages[0].content.startswith("| addingB9A9C1\n")
+    assert (
+        asked(QUESTION, context(pool=pool), pool).messages[0].content.startswith("| addingB9A9C1\n")
+    )
 
 
 @pytest.mark.parametrize("constrained", [True, False])
@@ -69,7 +90,9 @@ def test_a_plan_has_a_line_for_each_step(constrained: bool) -> None:
     parser = native.parser(given)
     found = [*parser.feed(TEXT), *parser.end()]
     assert Plan(steps=tuple(item.step for item in found)) == WANTED  # type: ignore[union-attr]
-    assert '"spellingB" | "spellingC"' in native.grammar(given).replace('"spellingC" | "checkingC"', '"spellingC"')
+    assert '"spellingB" | "spellingC"' in native.grammar(given).replace(
+        '"spellingC" | "checkingC"', '"spellingC"'
+    )
     assert '"| " label' in native.grammar(given)
 
 
@@ -83,31 +106,48 @@ def test_an_entry_that_is_on_no_card_is_an_error() -> None:
 
 @pytest.mark.parametrize(
     ("answers", "line"),
-    [(("PARIS", "SIRAP", "NO"), "NO C"), (("PARIS", "SIRAP", "YES"), "YES C"), (("PARIS", "SIRAP"), "YES C")],
+    [
+        (("PARIS", "SIRAP", "NO"), "NO C"),
+        (("PARIS", "SIRAP", "YES"), "YES C"),
+        (("PARIS", "SIRAP"), "YES C"),
+    ],
 )
 def test_after_a_plan_the_prompt_says_what_came_of_it(answers: tuple[str, ...], line: str) -> None:
-    """The verdict of the check, and whose answer was checked. Without a check there is no objection.
+    """The verdict of the check, and whose answer was checked.
+
+    Without a check there is no objection.
 
     After a NO that worker is on offer only where nobody else is.
     """
     workers = ("jack", "spells", "sums")
     given = tuple(
-        Given(worker=worker, subtask="", answer=answer) for worker, answer in zip(workers, answers, strict=False)
+        Given(worker=worker, subtask="", answer=answer)
+        for worker, answer in zip(workers, answers, strict=False)
     )
     question = Question(text=f"{QUESTION.text}{NESTED}Check it.", given=given)
     table = TABLE.replace("C9B3", "B3") if line == "NO C" else TABLE
-    assert asked(question, context()).messages[0].content == f"{table}\nspell the capital of FRANCE backwards\n{line}\n"
+    assert (
+        asked(question, context()).messages[0].content
+        == f"{table}\nspell the capital of FRANCE backwards\n{line}\n"
+    )
 
 
 def test_a_long_question_is_cut_to_the_limit() -> None:
-    assert not plan_format_context(PROFILE, POOL, PlanRules(workers=POOL.names), "ultra", constrained=True).reasoning
+    assert not plan_format_context(
+        PROFILE, POOL, PlanRules(workers=POOL.names), "ultra", constrained=True
+    ).reasoning
     long = Question(text="spell LION backwards and " * 400)
     assert len(asked(long, context()).messages[0].content) < MAX_QUESTION + len(TABLE) + 10
 
 
 def test_mini_mode_offers_every_entry_with_its_blank() -> None:
-    mini = plan_format_context(PROFILE, POOL, PlanRules(workers=POOL.names), "mini", constrained=True)
+    mini = plan_format_context(
+        PROFILE, POOL, PlanRules(workers=POOL.names), "mini", constrained=True
+    )
     request = planner_request(Question(text="capital of Italy"), POOL, PROFILE, mini)
     assert request.messages[0].content.endswith("capital of ITALY| -|")
     assert request.choices == tuple(f" {label}" for label in mini.labels)
-    assert request.grammar == f"root ::= {' | '.join(f'{chr(34)} {label}{chr(34)}' for label in mini.labels)}"
+    assert (
+        request.grammar
+        == f"root ::= {' | '.join(f'{chr(34)} {label}{chr(34)}' for label in mini.labels)}"
+    )

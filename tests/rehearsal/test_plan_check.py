@@ -1,4 +1,7 @@
-"""What people type, as the demo's models read it; and what the words of a plan tell: its faults, who can do it."""
+"""What people type, as the demo's models read it; and what the words of a plan tell.
+
+Its faults, who can do it.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,12 @@ from conductor_cli.core.chat import Message, Request
 from conductor_cli.core.plan import Step
 from conductor_cli.core.question import Question
 from conductor_cli.models.base import ScriptedModel
-from conductor_cli.rehearsal.players import RulePlanner, find_plan_fault, read_worker_cards, rehearsal_workers
+from conductor_cli.rehearsal.players import (
+    RulePlanner,
+    find_plan_fault,
+    read_worker_cards,
+    rehearsal_workers,
+)
 from conductor_cli.rehearsal.words import KEYWORDS, is_known, normalize, world
 from training.rehearsal.operations import OPERATIONS, SKILLS, UNSEEN, subjects
 from training.rehearsal.shipped import FILE, operations, telling_words
@@ -32,7 +40,9 @@ Steps = list[tuple[str, tuple[int, ...], str]]
 def fault(question: str, steps: Steps) -> str:
     """The fault of a plan that is written shortly."""
     return find_plan_fault(
-        Question(text=question), [Step(worker=worker, subtask=text, access=seen) for text, seen, worker in steps], POOL
+        Question(text=question),
+        [Step(worker=worker, subtask=text, access=seen) for text, seen, worker in steps],
+        POOL,
     )
 
 
@@ -48,7 +58,7 @@ def fault(question: str, steps: Steps) -> str:
             [("double 4", (), "multiplying"), ("check it", (1,), "checker")],
         ),
     ],
-)  # fmt: skip
+)
 def test_a_plan_that_does_what_is_asked_has_no_fault(question: str, steps: Steps) -> None:
     assert fault(question, steps) == ""
 
@@ -56,13 +66,26 @@ def test_a_plan_that_does_what_is_asked_has_no_fault(question: str, steps: Steps
 @pytest.mark.parametrize(
     ("question", "steps", "expected"),
     [
-        ("opposite of war backwards", [("opposite of WAR", (), "opposites")], "no step has the word backwards"),
+        (
+            "opposite of war backwards",
+            [("opposite of WAR", (), "opposites")],
+            "no step has the word backwards",
+        ),
         (
             "number of letters in the capital of egypt",
-            [("number of letters in the capital of EGYPT", (), "counting")], NO_OPERATION,
+            [("number of letters in the capital of EGYPT", (), "counting")],
+            NO_OPERATION,
         ),
-        ("symbol for iron", [("symbol for IRON", (), "checker")], "step 1 is nothing that checker can do"),
-        ("symbol for iron", [("symbol for IRON", (), "generalist")], "step 1 is nothing that generalist can do"),
+        (
+            "symbol for iron",
+            [("symbol for IRON", (), "checker")],
+            "step 1 is nothing that checker can do",
+        ),
+        (
+            "symbol for iron",
+            [("symbol for IRON", (), "generalist")],
+            "step 1 is nothing that generalist can do",
+        ),
         ("half of 7", [("half of 7", (), "multiplying")], NO_OPERATION),
         (
             "double the capital of france",
@@ -71,23 +94,43 @@ def test_a_plan_that_does_what_is_asked_has_no_fault(question: str, steps: Steps
         ),
         ("17 + 25", [("17 plus 25 doubled", (), "adding")], NO_OPERATION),
         (
-            "capital of peru", [("capital of PERU", (), "geography"), ("reverse it", (1,), "spelling")],
+            "capital of peru",
+            [("capital of PERU", (), "geography"), ("reverse it", (1,), "spelling")],
             "the question has no reverse",
         ),
-        (BOTH, [*CAPITALS, ("the first and the second", (1, 2), "spelling")],
-         "step 3 is not one operation"),
-        ("number of august", [("number of AUGUST", (), "counting")], "step 1 is nothing that counting can do"),
-        ("divide 54 by two", [("divide 54 by 2", (), "adding")], "step 1 is nothing that adding can do"),
+        (
+            BOTH,
+            [*CAPITALS, ("the first and the second", (1, 2), "spelling")],
+            "step 3 is not one operation",
+        ),
+        (
+            "number of august",
+            [("number of AUGUST", (), "counting")],
+            "step 1 is nothing that counting can do",
+        ),
+        (
+            "divide 54 by two",
+            [("divide 54 by 2", (), "adding")],
+            "step 1 is nothing that adding can do",
+        ),
         ("double 4 and check it", [("double 4", (), "multiplying")], "no step checks the answer"),
         (
-            "double 4", [("double 4", (), "multiplying"), ("check it", (1,), "checker")],
+            "double 4",
+            [("double 4", (), "multiplying"), ("check it", (1,), "checker")],
             "the question asks for no check",
         ),
-        ("check double 4", [("check it", (), "checker"), ("double 4", (), "multiplying")], "step 1 checks no answer"),
-        (BOTH, [*CAPITALS, ("longer of it and ROME", (1,), "comparing")],
-         "no step uses the answer of step 2"),
+        (
+            "check double 4",
+            [("check it", (), "checker"), ("double 4", (), "multiplying")],
+            "step 1 checks no answer",
+        ),
+        (
+            BOTH,
+            [*CAPITALS, ("longer of it and ROME", (1,), "comparing")],
+            "no step uses the answer of step 2",
+        ),
     ],
-)  # fmt: skip
+)
 def test_a_fault_is_found(question: str, steps: Steps, expected: str) -> None:
     assert fault(question, steps).startswith(expected)
 
@@ -110,7 +153,9 @@ def test_the_shipped_operations_allow_what_can_be_done() -> None:
 
 def test_the_rule_gives_steps_out_by_their_words_to_the_best_by_card() -> None:
     # It divides rightly and routes wrongly.
-    cold = ScriptedModel([["capital of FRANCE| -| spellingA\nspell it ", "backwards| 1| geographyA"]])
+    cold = ScriptedModel(
+        [["capital of FRANCE| -| spellingA\nspell it ", "backwards| 1| geographyA"]]
+    )
     asked = "| geographyB9A3| spellingA8| checkingC7\nspell the capital of FRANCE backwards\n"
     request = Request(messages=(Message(role="user", content=asked),), max_tokens=99)
 
@@ -198,12 +243,21 @@ def test_any_text_can_be_normalized(text: str) -> None:
 @pytest.mark.parametrize(
     "typed",
     [
-        "How many letters does 'banana' have?", "What's 3 plus 4", "opposite of hot", "Spell Conductor backwards",
-        "Which month comes after May?", "What is the capital of Norway, spelled backwards?", "20 - 6", "what's 6x7",
-        "five plus three", "reverse the word planet", "what colour is a banana", "do you know the symbol for gold",
+        "How many letters does 'banana' have?",
+        "What's 3 plus 4",
+        "opposite of hot",
+        "Spell Conductor backwards",
+        "Which month comes after May?",
+        "What is the capital of Norway, spelled backwards?",
+        "20 - 6",
+        "what's 6x7",
+        "five plus three",
+        "reverse the word planet",
+        "what colour is a banana",
+        "do you know the symbol for gold",
         "sum of 3 and 4, check it",
     ],
-)  # fmt: skip
+)
 def test_a_question_of_this_world_is_known(typed: str) -> None:
     assert is_known(typed)
 
@@ -211,13 +265,30 @@ def test_a_question_of_this_world_is_known(typed: str) -> None:
 @pytest.mark.parametrize(
     "typed",
     [
-        "Who is the president of France?", "What is the meaning of life?", "What is the capital of Atlantis?",
-        "Write a poem", "Is 17 prime?", "", "Spell", "What is the opposite of a zebra crossing", "how many letters",
-        "Prove that there are infinitely many primes.", "Spell 東京 backwards", "10/2", "3.5 plus 2", "-5 plus 3",
-        "what is 1000 plus 3", "capital of New Zealand", "Is Paris the capital of France?", "how old is Madonna",
-        "5 plus -3", "what's the weather tomorrow", "50% of 10", "https://example.com spelled backwards",
+        "Who is the president of France?",
+        "What is the meaning of life?",
+        "What is the capital of Atlantis?",
+        "Write a poem",
+        "Is 17 prime?",
+        "",
+        "Spell",
+        "What is the opposite of a zebra crossing",
+        "how many letters",
+        "Prove that there are infinitely many primes.",
+        "Spell 東京 backwards",
+        "10/2",
+        "3.5 plus 2",
+        "-5 plus 3",
+        "what is 1000 plus 3",
+        "capital of New Zealand",
+        "Is Paris the capital of France?",
+        "how old is Madonna",
+        "5 plus -3",
+        "what's the weather tomorrow",
+        "50% of 10",
+        "https://example.com spelled backwards",
     ],
-)  # fmt: skip
+)
 def test_a_question_outside_the_world_is_not_known(typed: str) -> None:
     assert not is_known(typed)
 

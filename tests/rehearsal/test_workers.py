@@ -1,4 +1,7 @@
-"""The rehearsal's workers: what they read, and what the shipped models answer through the ordinary adapter."""
+"""The rehearsal's workers.
+
+What they read, and what the shipped models answer through the ordinary adapter.
+"""
 
 from __future__ import annotations
 
@@ -62,19 +65,34 @@ ANSWERED = SeenStep(number=1, worker="spelling", subtask=ANSWER_DIRECTLY, answer
 @pytest.mark.parametrize(
     ("subtask", "shown", "prompt"),
     [
-        ("spell it backwards", seen("Paris."), "s: capital of FRANCE\na: PARIS\ns: spell it backwards\na:"),
-        *((f"{what}", None, ASK) for what in (ASKED.text, "spell the capital of 'france' backwards", FINISH)),
-        *((what, None, f"s: {what}\na:") for what in ("check it", "count its letters", "double the result")),
-        (FINISH, ANSWERED, f"{ASK} SIRAP\n{ASK}"), ("reverse PARIS", seen(None), "s: reverse PARIS\na:"),
+        (
+            "spell it backwards",
+            seen("Paris."),
+            "s: capital of FRANCE\na: PARIS\ns: spell it backwards\na:",
+        ),
+        *(
+            (f"{what}", None, ASK)
+            for what in (ASKED.text, "spell the capital of 'france' backwards", FINISH)
+        ),
+        *(
+            (what, None, f"s: {what}\na:")
+            for what in ("check it", "count its letters", "double the result")
+        ),
+        (FINISH, ANSWERED, f"{ASK} SIRAP\n{ASK}"),
+        ("reverse PARIS", seen(None), "s: reverse PARIS\na:"),
     ],
-)  # fmt: skip
-def test_a_prompt_shows_answers_and_the_subtask(subtask: str, shown: SeenStep | None, prompt: str) -> None:
+)
+def test_a_prompt_shows_answers_and_the_subtask(
+    subtask: str, shown: SeenStep | None, prompt: str
+) -> None:
     """A subtask that names nothing to do means the question; a step that failed is not shown."""
     assert render(ASKED, step(subtask, 1), (shown,) if shown else ()) == prompt
 
 
 @given(
-    question=st.text(max_size=2000), subtask=st.text(max_size=2000), answers=st.lists(st.text(max_size=500), max_size=6)
+    question=st.text(max_size=2000),
+    subtask=st.text(max_size=2000),
+    answers=st.lists(st.text(max_size=500), max_size=6),
 )
 def test_a_prompt_always_fits_the_context(question: str, subtask: str, answers: list[str]) -> None:
     items = [seen(answer, subtask, number) for number, answer in enumerate(answers, start=1)]
@@ -82,12 +100,15 @@ def test_a_prompt_always_fits_the_context(question: str, subtask: str, answers: 
     assert text.isascii()
     assert len(text) < CONTEXT - MAX_TOKENS
     worker = next(iter(rehearsal_workers()))
-    messages, notice = worker_messages(Question(text=question), step(subtask), items, worker, PROFILE, final=True)
+    messages, notice = worker_messages(
+        Question(text=question), step(subtask), items, worker, PROFILE, final=True
+    )
     assert (messages, notice) == ((Message(role="user", content=text),), "")
 
 
 @pytest.mark.parametrize(
-    ("answer", "read"), [("paris", "PARIS"), (" Paris.\n", "PARIS"), ("12", "12"), ("", ""), ("é", ""), ("a b", "A B")]
+    ("answer", "read"),
+    [("paris", "PARIS"), (" Paris.\n", "PARIS"), ("12", "12"), ("", ""), ("é", ""), ("a b", "A B")],
 )
 def test_an_answer_is_normalized_to_one_line_in_upper_case(answer: str, read: str) -> None:
     assert clean_answer(answer) == read
@@ -116,8 +137,11 @@ def test_the_shipped_files_are_small() -> None:
     assert sum(model_path(name).stat().st_size for name in NAMES) <= 24e6
 
 
-def test_an_environment_variable_replaces_the_shipped_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    shipped, cards = (model_path("spelling"), players.model_path("conductor")), read_worker_cards()
+def test_an_environment_variable_replaces_the_shipped_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shipped = (model_path("spelling"), players.model_path("conductor"))
+    cards = read_worker_cards()
     monkeypatch.setenv("CONDUCTOR_LLM_REHEARSAL_DIR", "fresh")
     monkeypatch.chdir(tmp_path)
     found = Path(rehearsal_workers()["spelling"].model), players.model_path("conductor")
@@ -139,10 +163,16 @@ def test_each_shipped_card_says_one_skill() -> None:
 
 
 async def share_right(name: str, asked: tuple[Problem, ...]) -> float:
-    """The share of questions of one step that a shipped worker answers rightly by itself, to the letter."""
+    """The share of questions of one step that a shipped worker answers rightly by itself, to the
+    letter.
+    """
     async with Bank(model_path(name).parent) as bank:
-        answers = [(await bank.ask(name, prompt_of(problem.question, ()))).text for problem in asked]
-    return sum(text == problem.answer for text, problem in zip(answers, asked, strict=True)) / len(asked)
+        answers = [
+            (await bank.ask(name, prompt_of(problem.question, ()))).text for problem in asked
+        ]
+    return sum(text == problem.answer for text, problem in zip(answers, asked, strict=True)) / len(
+        asked
+    )
 
 
 def single(seed: int, *skills: Skill) -> tuple[Problem, ...]:

@@ -1,7 +1,9 @@
-"""What the tests of a run share: a clock that only waiting moves, conductors by script, what holds for every stream.
+"""What the tests of a run share.
 
-On `VirtualLoop` a sleep costs nothing and an order of events is exact, so scripts may hold pauses. Where everybody
-waits for somebody else the loop says so instead of hanging.
+A clock that only waiting moves, conductors by script, what holds for every stream.
+
+On `VirtualLoop` a sleep costs nothing and an order of events is exact, so scripts may hold pauses.
+Where everybody waits for somebody else the loop says so instead of hanging.
 """
 
 from __future__ import annotations
@@ -63,7 +65,11 @@ def virtually(main: Coroutine[Any, Any, T]) -> T:
         finally:
             for _ in range(3):
                 await asyncio.sleep(0)
-            left = [task.get_name() for task in asyncio.all_tasks() if task is not asyncio.current_task()]
+            left = [
+                task.get_name()
+                for task in asyncio.all_tasks()
+                if task is not asyncio.current_task()
+            ]
             assert not left, f"tasks left behind: {left}"
 
     with asyncio.Runner(loop_factory=VirtualLoop) as runner:
@@ -91,16 +97,29 @@ WITH_SELF = with_self("ann", "bob")
 
 
 def setting(
-    plan: Model | str | list[Any] | None = None, workers: Mapping[str, Model] | None = None, **more: Any
+    plan: Model | str | list[Any] | None = None,
+    workers: Mapping[str, Model] | None = None,
+    **more: Any,
 ) -> Conductor:
-    """A conductor that writes `plan`, over workers by name (each answers with its name unless told otherwise)."""
-    models = dict(workers or {"ann": says("from ann"), "bob": says("from bob"), "cyd": says("from cyd")})
-    model: Any = says(plan) if isinstance(plan, str) else ScriptedModel([plan]) if isinstance(plan, list) else plan
+    """A conductor that writes `plan`, over workers by name (each answers with its name unless told
+    otherwise).
+    """
+    models = dict(
+        workers or {"ann": says("from ann"), "bob": says("from bob"), "cyd": says("from cyd")}
+    )
+    model: Any = (
+        says(plan)
+        if isinstance(plan, str)
+        else ScriptedModel([plan])
+        if isinstance(plan, list)
+        else plan
+    )
     more.setdefault("pool", pool_of(*models))
     more.setdefault("clock", now)
     more.setdefault("price", FREE if "limits" in more and more["limits"].cost is not None else None)
     more.setdefault("random", random.Random(1))
-    # A script may write several steps also where the pool has one worker, whose default is one step.
+    # A script may write several steps also where the pool has one worker, whose default is one
+    # step.
     limits = more.get("limits", Limits())
     more["limits"] = replace(limits, steps=limits.steps or MAX_STEPS)
     return Conductor(model=model, workers=models, **more)
@@ -111,13 +130,19 @@ async def read(run: Run) -> list[ev.Event]:
 
 
 def play(
-    conductor: Conductor, question: Question = QUESTION, act: Callable[[Run, ev.Event], object] | None = None,
+    conductor: Conductor,
+    question: Question = QUESTION,
+    act: Callable[[Run, ev.Event], object] | None = None,
     **more: Any,
-) -> tuple[Run, list[ev.Event]]:  # fmt: skip
-    """Run a question to its end, and hold the stream to all rules. `act` is called with each event as it is read."""
+) -> tuple[Run, list[ev.Event]]:
+    """Run a question to its end, and hold the stream to all rules.
+
+    `act` is called with each event as it is read.
+    """
 
     async def main() -> tuple[Run, list[ev.Event]]:
-        run, events = start_run(conductor, question, **more), list[ev.Event]()
+        run = start_run(conductor, question, **more)
+        events = list[ev.Event]()
         async for event, _ in run:
             events.append(event)
             if act is not None:
@@ -133,7 +158,9 @@ def later(seconds: float, *call: Any) -> None:
     asyncio.get_running_loop().call_later(seconds, *call)
 
 
-def play_and_stop(conductor: Conductor, at: float, *stop: Any, **more: Any) -> tuple[Run, list[ev.Event]]:
+def play_and_stop(
+    conductor: Conductor, at: float, *stop: Any, **more: Any
+) -> tuple[Run, list[ev.Event]]:
     """As `play`, but the run is stopped `at` seconds after its start."""
 
     def act(run: Run, event: ev.Event) -> None:
@@ -188,12 +215,17 @@ def sum_of(events: Sequence[ev.Event]) -> Usage:
 
 
 def sound(events: Sequence[ev.Event], *, planned_only: bool = False) -> None:
-    """A stream by itself: its begin, its one end, its order, its times, its texts, and the same for what is nested."""
+    """A stream by itself.
+
+    Its begin, its one end, its order, its times, its texts, and the same for what is nested.
+    """
     assert isinstance(events[0], ev.RunStarted)
     assert [isinstance(event, (ev.RunFinished, ev.RunFailed)) for event in events].count(True) == 1
     assert isinstance(events[-1], (ev.RunFinished, ev.RunFailed))
     assert [event.at for event in events] == sorted(event.at for event in events)
-    taken_back = [n for n, e in enumerate(events) if isinstance(e, ev.PlanDecided) and e.verdict != "approved"]
+    taken_back = [
+        n for n, e in enumerate(events) if isinstance(e, ev.PlanDecided) and e.verdict != "approved"
+    ]
     assert not of(events[: max(taken_back, default=0)], ev.StepStarted)
     events = events[max(taken_back, default=0) :]
     steps: dict[int, ev.StepPlanned] = {event.step: event for event in of(events, ev.StepPlanned)}
@@ -207,7 +239,8 @@ def sound(events: Sequence[ev.Event], *, planned_only: bool = False) -> None:
                 assert event.step not in running
                 assert event.step not in ended
                 assert all(seen in ended for seen in steps[event.step].access if seen > 0)
-                running[event.step], texts[event.step] = event.attempt, ""
+                running[event.step] = event.attempt
+                texts[event.step] = ""
             case ev.StepDelta():
                 assert running[event.step] == event.attempt
                 texts[event.step] += event.text
@@ -270,4 +303,8 @@ class Counting:
 
 def plan_of(*steps: tuple[str, Sequence[int]] | tuple[str, Sequence[int], str]) -> Plan:
     rows = [(*step, "Do it.")[:3] for step in steps]
-    return Plan(steps=tuple(Step(worker=worker, access=tuple(access), subtask=task) for worker, access, task in rows))
+    return Plan(
+        steps=tuple(
+            Step(worker=worker, access=tuple(access), subtask=task) for worker, access, task in rows
+        )
+    )

@@ -22,18 +22,25 @@ SCHEMA = {"type": "object", "properties": {"apples": {"type": "integer"}}, "requ
 ASKED = replace(QUESTION, schema=SCHEMA)
 
 
-@pytest.mark.parametrize(("answer", "fault"), [
-    ('{"apples": 3}', ""), ("three", NOT_JSON), ('```json\n{"apples": 3}\n```', NOT_JSON),
-    ("[" * 100_000, NOT_JSON),
-    ('{"apples": "3"}', "apples: '3' is not of type 'integer'"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("answer", "fault"),
+    [
+        ('{"apples": 3}', ""),
+        ("three", NOT_JSON),
+        ('```json\n{"apples": 3}\n```', NOT_JSON),
+        ("[" * 100_000, NOT_JSON),
+        ('{"apples": "3"}', "apples: '3' is not of type 'integer'"),
+    ],
+)
 def test_what_an_answer_breaks_is_named(answer: str, fault: str) -> None:
     assert asyncio.run(schema_fault(answer, SCHEMA)) == fault
 
 
 def test_the_worker_is_told_what_is_wrong_and_answers_again() -> None:
     bob = ScriptedModel([["{}"], ['{"apples": 3}']])
-    conductor = setting("A | | count them\n", {"ann": bob}, limits=Limits(attempts=1), streams_answer=True)
+    conductor = setting(
+        "A | | count them\n", {"ann": bob}, limits=Limits(attempts=1), streams_answer=True
+    )
     run, stream = play(conductor, ASKED)
     end = stream[-1]
     assert isinstance(end, ev.RunFinished)
@@ -63,17 +70,31 @@ def test_only_the_answer_is_held_to_the_schema() -> None:
 def test_a_schema_that_takes_for_ever_ends_its_run_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(schema_check, "SECONDS", 1.0)
     bob = says("{}")
-    run = start_run(setting("A | | count them\n", {"ann": bob}, clock=lambda: 0.0), replace(QUESTION, schema=BOMB))
+    run = start_run(
+        setting("A | | count them\n", {"ann": bob}, clock=lambda: 0.0),
+        replace(QUESTION, schema=BOMB),
+    )
     stream, ticks = asyncio.run(with_ticks(read(run)))
     hold(run, stream)
     assert ticks > 0
-    assert (run.trace.answer, run.trace.partial, run.trace.exit_code, len(bob.requests)) == ("{}", True, 7, 1)
-    said = "the answer cannot be checked against the JSON Schema: the check takes too much time or memory"
+    assert (run.trace.answer, run.trace.partial, run.trace.exit_code, len(bob.requests)) == (
+        "{}",
+        True,
+        7,
+        1,
+    )
+    said = (
+        "the answer cannot be checked against the JSON Schema: the check takes too much time "
+        "or "
+        "memory"
+    )
     assert (error_of(run).reason, error_of(run).message) == ("answer_not_checked", said)
 
 
 @pytest.mark.parametrize("cancelled", [False, True])
-def test_a_run_that_is_ended_ends_its_check(monkeypatch: pytest.MonkeyPatch, *, cancelled: bool) -> None:
+def test_a_run_that_is_ended_ends_its_check(
+    monkeypatch: pytest.MonkeyPatch, *, cancelled: bool
+) -> None:
     monkeypatch.setattr(schema_check, "SECONDS", 100.0)
     conductor = setting("A | | count them\n", {"ann": says("{}")}, clock=lambda: 0.0)
     run = start_run(conductor, replace(QUESTION, schema=BOMB))

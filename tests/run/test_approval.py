@@ -19,8 +19,13 @@ TWO = "A | - | one\nB | 1 | two"
 OTHER = "B | - | other"
 
 
-def decided(conductor: Any, *decisions: Decision | None, after: float = 1.0, **more: Any) -> tuple[Run, list[ev.Event]]:
-    """Run the question, and answer each offer after some seconds with the next decision; None drops the plan."""
+def decided(
+    conductor: Any, *decisions: Decision | None, after: float = 1.0, **more: Any
+) -> tuple[Run, list[ev.Event]]:
+    """Run the question, and answer each offer after some seconds with the next decision.
+
+    None drops the plan.
+    """
     left = list(decisions)
 
     def act(run: Run, event: ev.Event) -> None:
@@ -37,9 +42,18 @@ def test_nothing_starts_before_the_plan_is_approved() -> None:
     workers = {"ann": says("a"), "bob": says("b")}
     run, events = decided(setting(TWO, workers), Decision())
     assert kinds(events) == [
-        "run_started", "step_planned", "step_planned", "plan_ready", "plan_offered", "plan_decided", "step_started",
-        "step_finished", "step_started", "step_finished", "run_finished",
-    ]  # fmt: skip
+        "run_started",
+        "step_planned",
+        "step_planned",
+        "plan_ready",
+        "plan_offered",
+        "plan_decided",
+        "step_started",
+        "step_finished",
+        "step_started",
+        "step_finished",
+        "run_finished",
+    ]
     assert of(events, ev.StepStarted)[0].at - of(events, ev.PlanOffered)[0].at == 1.0
     assert (run.trace.answer, run.state.awaits_approval) == ("b", False)
     assert run.trace.planning.calls == 1
@@ -69,7 +83,9 @@ def test_an_edited_plan_is_offered_too_and_runs_as_it_is() -> None:
 
 def test_replanning_shows_the_conductor_the_old_plan_and_the_feedback() -> None:
     model = ScriptedModel([[TWO], [OTHER], ["A | - | third"]])
-    run, events = decided(setting(model), Decision(feedback="Use bob."), Decision(feedback="No, ann."), Decision())
+    run, events = decided(
+        setting(model), Decision(feedback="Use bob."), Decision(feedback="No, ann."), Decision()
+    )
     assert [record.step.subtask for record in run.trace.steps] == ["third"]
     first, second, third = (request.messages for request in model.requests)
     assert second[: len(first)] == first
@@ -93,7 +109,9 @@ def test_a_review_is_there_once() -> None:
 
 def test_the_conductor_is_not_shown_the_review_as_its_own_writing() -> None:
     model = ScriptedModel([["A | - | one"], ["B | - | two"], ["accept"]])
-    run, _ = decided(setting(model, limits=Limits(recursion=1)), Decision(feedback="Again."), Decision())
+    run, _ = decided(
+        setting(model, limits=Limits(recursion=1)), Decision(feedback="Again."), Decision()
+    )
     assert [record.step.worker for record in run.trace.steps] == ["bob", SELF]
     assert model.requests[1].messages[-2].content == "A | - | one"
 
@@ -102,7 +120,9 @@ def test_the_time_that_the_user_takes_counts_against_no_limit() -> None:
     run, _ = decided(setting("A | - | one", limits=Limits(seconds=10)), Decision(), after=60.0)
     assert (run.trace.answer, run.trace.error) == ("from ann", None)
     slow = {"ann": ScriptedModel([[20.0, "late"]])}
-    run, events = decided(setting("A | - | one", slow, limits=Limits(seconds=10)), Decision(), after=60.0)
+    run, events = decided(
+        setting("A | - | one", slow, limits=Limits(seconds=10)), Decision(), after=60.0
+    )
     assert (error_of(run).kind, events[-1].at) == ("limit", 70.0)
 
 
@@ -123,16 +143,21 @@ def test_a_resumed_run_with_finished_steps_is_offered_and_not_edited() -> None:
     assert decided(again, Decision(), resume=stopped.trace)[0].trace.answer == "b"
 
 
-@pytest.mark.parametrize(("plan", "problem"), [
-    (plan_of(("eve", [])), "step 1 names a worker that is not in the pool: 'eve'"),
-    (plan_of(*[("ann", ())] * 3), "step 3 exceeds the limit of 2 steps"),
-    (plan_of(("cyd", [])), "the plan names cyd, which cannot be used: no key"),
-    (plan_of(("ann", [2])), "step 1 cannot see itself or a later step: 2"),
-    (plan_of(("bob", [])), ""),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("plan", "problem"),
+    [
+        (plan_of(("eve", [])), "step 1 names a worker that is not in the pool: 'eve'"),
+        (plan_of(*[("ann", ())] * 3), "step 3 exceeds the limit of 2 steps"),
+        (plan_of(("cyd", [])), "the plan names cyd, which cannot be used: no key"),
+        (plan_of(("ann", [2])), "step 1 cannot see itself or a later step: 2"),
+        (plan_of(("bob", [])), ""),
+    ],
+)
 def test_an_edited_plan_is_checked_first(plan: Plan, problem: str) -> None:
     gone = Failure(kind="key", message="no key")
-    conductor = setting("A | - | one", limits=Limits(steps=2), unavailable={"cyd": gone}, clock=lambda: 0.0)
+    conductor = setting(
+        "A | - | one", limits=Limits(steps=2), unavailable={"cyd": gone}, clock=lambda: 0.0
+    )
     failure = start_run(conductor, QUESTION, approve=True).problem_with(plan)
     assert (failure.message if failure is not None else "") == problem
 

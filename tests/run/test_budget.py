@@ -1,4 +1,7 @@
-"""What many runs may cost together: the oldest goes first, nothing without room, and a record of what a kill cut."""
+"""What many runs may cost together.
+
+The oldest goes first, nothing without room, and a record of what a kill cut.
+"""
 
 from __future__ import annotations
 

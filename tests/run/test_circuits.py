@@ -1,4 +1,7 @@
-"""Circuits: a worker that keeps failing is passed over, and one call finds out whether it is back."""
+"""Circuits.
+
+A worker that keeps failing is passed over, and one call finds out whether it is back.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,19 @@ from conductor_cli.core.trace import Trace
 from conductor_cli.models.base import ScriptedModel
 from conductor_cli.run import Conductor, start_run
 from conductor_cli.run.circuits import MAX_OPEN, BreakerRules, Circuit, Circuits
-from tests.run.kit import QUESTION, Counting, fold, now, of, plan_of, play, read, says, setting, virtually
+from tests.run.kit import (
+    QUESTION,
+    Counting,
+    fold,
+    now,
+    of,
+    plan_of,
+    play,
+    read,
+    says,
+    setting,
+    virtually,
+)
 
 BUSY = ModelError("overloaded", "busy: the other question")
 
@@ -44,11 +59,17 @@ def test_a_worker_that_failed_three_times_is_not_asked_in_the_next_step() -> Non
     plan = plan_of(("ann", ()), ("ann", (1,)))
     _, events = play(skipping(None, {"ann": busy(), "bob": says("yes")}), plan=plan)
     assert [(event.step, event.worker) for event in of(events, ev.StepStarted)] == [
-        (1, "ann"), (1, "ann"), (1, "ann"), (1, "bob"), (2, "bob"),
-    ]  # fmt: skip
+        (1, "ann"),
+        (1, "ann"),
+        (1, "ann"),
+        (1, "bob"),
+        (2, "bob"),
+    ]
     last = of(events, ev.StepFailed)[-1]
     assert (last.attempt, last.substitute, last.error.reason) == (0, "bob", "circuit_open")
-    why = "ann: skipped for 30 s, because it failed 3 times in a row, the last time by a server error"
+    why = (
+        "ann: skipped for 30 s, because it failed 3 times in a row, the last time by a server error"
+    )
     assert last.error.message == why
     assert last.error.kind == "unreachable"
 
@@ -104,8 +125,16 @@ def test_a_key_that_two_workers_share_and_that_is_refused_is_not_tried_by_a_thir
     options: dict[str, Any] = {"base_url": "http://127.0.0.1:9/v1"}
     pool = Pool(
         workers=(
-            *(Worker(name=name, kind="openai-compatible", model=name, options=options) for name in ("a", "b", "c")),
-            Worker(name="d", kind="openai-compatible", model="d", options={**options, "key_env": "OTHER_KEY"}),
+            *(
+                Worker(name=name, kind="openai-compatible", model=name, options=options)
+                for name in ("a", "b", "c")
+            ),
+            Worker(
+                name="d",
+                kind="openai-compatible",
+                model="d",
+                options={**options, "key_env": "OTHER_KEY"},
+            ),
         )
     )
     models = {name: ScriptedModel([[refused]]) for name in "abc"} | {"d": says("yes")}
@@ -121,8 +150,12 @@ def test_workers_of_one_provider_share_its_turns() -> None:
     plan = plan_of(("ann", ()), ("bob", ()), ("ann", ()), ("cyd", ()), ("cyd", (1, 2, 3, 4)))
     _, events = play(conductor, plan=plan)
     assert [(event.step, event.at) for event in of(events, ev.StepStarted)] == [
-        (1, 0.0), (4, 0.0), (2, 1.0), (3, 2.0), (5, 3.0),
-    ]  # fmt: skip
+        (1, 0.0),
+        (4, 0.0),
+        (2, 1.0),
+        (3, 2.0),
+        (5, 3.0),
+    ]
 
 
 RULES = BreakerRules(failures=3, seconds=30.0)
@@ -148,7 +181,8 @@ def test_an_answer_starts_the_count_again() -> None:
 
 
 def test_of_a_half_open_circuit_one_call_decides() -> None:
-    circuit, caller = failed(OVERLOADED, OVERLOADED, OVERLOADED), object()
+    circuit = failed(OVERLOADED, OVERLOADED, OVERLOADED)
+    caller = object()
     circuit.begin(caller, 30.0)
     assert circuit.seconds_left(31.0) == 0.0
     circuit.fail("ann", OVERLOADED, RULES, 32.0)
@@ -169,7 +203,8 @@ def test_of_a_closed_circuit_no_call_decides_alone() -> None:
 
 
 def test_a_caller_that_leaves_without_a_result_lets_the_next_one_try() -> None:
-    circuit, caller = failed(OVERLOADED, OVERLOADED, OVERLOADED), object()
+    circuit = failed(OVERLOADED, OVERLOADED, OVERLOADED)
+    caller = object()
     circuit.begin(caller, 30.0)
     circuit.begin(object(), 30.5)
     circuit.leave(object())
@@ -181,13 +216,18 @@ def test_a_caller_that_leaves_without_a_result_lets_the_next_one_try() -> None:
 @pytest.mark.parametrize(
     ("error", "seconds"),
     [
-        (ModelError("auth", "401"), 30.0), (ModelError("rate", "quota", retry_after=300.0), 300.0),
+        (ModelError("auth", "401"), 30.0),
+        (ModelError("rate", "quota", retry_after=300.0), 300.0),
         (ModelError("rate", "quota", retry_after=1e9), MAX_OPEN),
-        (ModelError("rate", "slow down", retry_after=2.0), None), (ModelError("rate", "slow down"), None),
-        (OVERLOADED, None), (ModelError("missing", "404"), None),
+        (ModelError("rate", "slow down", retry_after=2.0), None),
+        (ModelError("rate", "slow down"), None),
+        (OVERLOADED, None),
+        (ModelError("missing", "404"), None),
     ],
-)  # fmt: skip
-def test_some_failures_open_at_once_and_some_never_count(error: ModelError, seconds: float | None) -> None:
+)
+def test_some_failures_open_at_once_and_some_never_count(
+    error: ModelError, seconds: float | None
+) -> None:
     assert failed(error).seconds_left(0.0) == seconds
 
 

@@ -1,4 +1,7 @@
-"""A client's conversation: what the answering step is sent, the client's own tools, and going on with their results."""
+"""A client's conversation.
+
+What the answering step is sent, the client's own tools, and going on with their results.
+"""
 
 from __future__ import annotations
 
@@ -41,9 +44,11 @@ def asked(**how: Any) -> Question:
     how = {"tools": (EDIT,), **how}
     talk = Conversation(messages=TALK, **how)
     return Question(
-        text="Rename the function.", system="Be brief.", history=(PastTurn(question="Hello.", answer="Hello!"),),
+        text="Rename the function.",
+        system="Be brief.",
+        history=(PastTurn(question="Hello.", answer="Hello!"),),
         conversation=talk,
-    )  # fmt: skip
+    )
 
 
 def cast(bob: ScriptedModel, plan: str = TWO, **more: Any) -> Conductor:
@@ -53,9 +58,13 @@ def cast(bob: ScriptedModel, plan: str = TWO, **more: Any) -> Conductor:
 def test_the_answering_step_continues_the_clients_own_conversation() -> None:
     bob = ScriptedModel([ASKS])
     conductor = cast(bob)
-    play(conductor, asked(tool_choice="required", parallel_tool_calls=False, max_tokens=77, stop=("END",)))
+    play(
+        conductor,
+        asked(tool_choice="required", parallel_tool_calls=False, max_tokens=77, stop=("END",)),
+    )
     ann: Any = conductor.workers["ann"]
-    (first,), (last,) = ann.requests, bob.requests
+    (first,) = ann.requests
+    (last,) = bob.requests
     assert last.messages[0] == Message(role="system", content="Be brief.")
     assert last.messages[1:3] == TALK[:2]
     assert last.messages[3].content.startswith("Rename the function.\n\nOther models have prepared")
@@ -66,13 +75,22 @@ def test_the_answering_step_continues_the_clients_own_conversation() -> None:
     assert "Your subtask: find the function" in first.messages[-1].content
 
 
-@pytest.mark.parametrize(("options", "asked_for", "sent", "known"), [
-    ({}, 64_000, 64_000, None), ({}, 77, 77, None), ({}, None, 32_000, None),
-    ({"max_tokens": 500}, 32_000, 500, 9), ({"max_tokens": 500}, 77, 77, None),
-    ({"max_tokens": 500}, None, 500, None), ({"max_tokens": 50_000}, None, 50_000, None),
-    ({"context": 20_000}, 32_000, 19_870, None), ({"context": 2000}, None, 4096, None),
-    ({}, None, 128_000, 128_000), ({}, 64_000, 16_384, 16_384),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("options", "asked_for", "sent", "known"),
+    [
+        ({}, 64_000, 64_000, None),
+        ({}, 77, 77, None),
+        ({}, None, 32_000, None),
+        ({"max_tokens": 500}, 32_000, 500, 9),
+        ({"max_tokens": 500}, 77, 77, None),
+        ({"max_tokens": 500}, None, 500, None),
+        ({"max_tokens": 50_000}, None, 50_000, None),
+        ({"context": 20_000}, 32_000, 19_870, None),
+        ({"context": 2000}, None, 4096, None),
+        ({}, None, 128_000, 128_000),
+        ({}, 64_000, 16_384, 16_384),
+    ],
+)
 def test_the_clients_limit_counts_unless_the_model_or_the_user_sets_a_lower_one(
     options: dict[str, Any], asked_for: int | None, sent: int, known: int | None
 ) -> None:
@@ -93,9 +111,13 @@ def test_without_other_steps_the_worker_is_sent_nothing_but_the_conversation() -
 
 def test_a_worker_that_was_trained_on_prompts_of_its_own_gets_these() -> None:
     bob = ScriptedModel([["done"]])
-    profile = WorkerProfile(render=lambda question, step, seen: f"{question.text}|{step.subtask}|{len(seen)}")
+    profile = WorkerProfile(
+        render=lambda question, step, seen: f"{question.text}|{step.subtask}|{len(seen)}"
+    )
     play(cast(bob, worker_profile=profile), asked())
-    assert [message.content for message in bob.requests[0].messages] == ["Rename the function.|rename it|1"]
+    assert [message.content for message in bob.requests[0].messages] == [
+        "Rename the function.|rename it|1"
+    ]
 
 
 def test_calls_of_the_clients_tools_end_the_run() -> None:
@@ -103,7 +125,12 @@ def test_calls_of_the_clients_tools_end_the_run() -> None:
     call = ToolCall(id="e1", name="edit", arguments='{"file": "a.py"}')
     end = stream[-1]
     assert isinstance(end, ev.RunFinished)
-    assert (end.tool_calls, end.answer, end.partial, end.error) == ((call,), "I edit it.", False, None)
+    assert (end.tool_calls, end.answer, end.partial, end.error) == (
+        (call,),
+        "I edit it.",
+        False,
+        None,
+    )
     assert (run.trace.steps[-1].tool_calls, run.trace.steps[-1].provider_data) == ((call,), SIGNED)
 
 

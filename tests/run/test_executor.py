@@ -1,4 +1,7 @@
-"""How a step is run: what its worker is sent, what a reply is taken for, and what is tried again."""
+"""How a step is run.
+
+What its worker is sent, what a reply is taken for, and what is tried again.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,19 @@ from conductor_cli.core.question import File, Question
 from conductor_cli.core.usage import Usage
 from conductor_cli.models.base import ScriptedModel
 from conductor_cli.run.attempt import read_chunks
-from tests.run.kit import Counting, error_of, notices, now, of, play, play_and_stop, pool_of, says, setting, virtually
+from tests.run.kit import (
+    Counting,
+    error_of,
+    notices,
+    now,
+    of,
+    play,
+    play_and_stop,
+    pool_of,
+    says,
+    setting,
+    virtually,
+)
 
 
 def test_a_worker_sees_what_its_access_list_opens_and_nothing_else() -> None:
@@ -32,11 +47,21 @@ def test_a_worker_sees_what_its_access_list_opens_and_nothing_else() -> None:
 
 
 def test_a_workers_options_go_with_its_calls() -> None:
-    ann, bob = says("yes"), says("yes")
+    ann = says("yes")
+    bob = says("yes")
     options = {"max_tokens": 99, "temperature": 0.5, "seed": 3}
     pool = Pool(workers=(*pool_of("ann", options=options).workers, *pool_of("bob").workers))
-    play(setting("A | - | one\nB | 1 | two", {"ann": ann, "bob": bob}, pool=pool, seed=8, timeouts=Timeouts(total=60)))
-    (own,), (plain,) = ann.requests, bob.requests
+    play(
+        setting(
+            "A | - | one\nB | 1 | two",
+            {"ann": ann, "bob": bob},
+            pool=pool,
+            seed=8,
+            timeouts=Timeouts(total=60),
+        )
+    )
+    (own,) = ann.requests
+    (plain,) = bob.requests
     assert (own.max_tokens, own.temperature, own.seed, own.deadline) == (99, 0.5, 3, 60)
     assert (plain.max_tokens, plain.temperature, plain.seed) == (4096, None, 8)
 
@@ -53,7 +78,9 @@ def test_what_does_not_fit_is_shortened_with_a_notice() -> None:
 
 
 def test_an_answer_cut_by_its_token_limit_is_partial() -> None:
-    ann = ScriptedModel([["a long ans", Chunk(usage=Usage(tokens_out=4, calls=1), finish="length")]])
+    ann = ScriptedModel(
+        [["a long ans", Chunk(usage=Usage(tokens_out=4, calls=1), finish="length")]]
+    )
     run, events = play(setting("A | - | one", {"ann": ann}))
     assert of(events, ev.StepFinished)[0].finish == "length"
     assert (run.trace.answer, run.trace.partial, run.trace.exit_code) == ("a long ans", True, 7)
@@ -62,7 +89,9 @@ def test_an_answer_cut_by_its_token_limit_is_partial() -> None:
 
 
 def test_an_empty_answer_is_a_failure_that_keeps_its_price() -> None:
-    spent = Chunk(usage=Usage(tokens_in=50, tokens_out=4000, tokens_reasoning=4000, calls=1), finish="stop")
+    spent = Chunk(
+        usage=Usage(tokens_in=50, tokens_out=4000, tokens_reasoning=4000, calls=1), finish="stop"
+    )
     ann = ScriptedModel([[Chunk(thinking="hm"), " \n", spent], ["yes"]])
     run, events = play(setting("A | - | one", {"ann": ann}))
     (failed,) = of(events, ev.StepFailed)
@@ -88,22 +117,30 @@ def test_a_stopped_step_keeps_the_usage_its_model_reported() -> None:
             async for chunk in super().stream(request):
                 yield chunk
 
-    _, events = play(setting("A | - | one\nB | - | two", {"ann": Lingering(seconds=99), "bob": says("yes")}))
+    _, events = play(
+        setting("A | - | one\nB | - | two", {"ann": Lingering(seconds=99), "bob": says("yes")})
+    )
     assert of(events, ev.StepStopped)[0].usage.tokens == spent.tokens
 
 
 def test_a_removed_worker_is_replaced() -> None:
-    earlier, _ = play(setting("A | - | one", {"bob": ScriptedModel([[ModelError("refused", "no")]])}))
+    earlier, _ = play(
+        setting("A | - | one", {"bob": ScriptedModel([[ModelError("refused", "no")]])})
+    )
     run, _ = play(setting(None, {"ann": says("yes")}), resume=earlier.trace)
     (told,) = run.trace.recovered
-    assert told.text.startswith("ann answered instead of bob; bob was not asked: no worker is named bob; hint: ")
+    assert told.text.startswith(
+        "ann answered instead of bob; bob was not asked: no worker is named bob; hint: "
+    )
     assert run.trace.answer == "yes"
 
 
 def test_workers_on_one_model_take_turns_with_the_plan() -> None:
     plan: list[Any] = ["A | - | one\nB | - | ", 300.0, "two"]
     one = ScriptedModel(reply=lambda request: plan if request.grammar else [150.0, "x"])
-    pool = Pool(workers=tuple(Worker(name=name, kind="llama", parallel=1) for name in ("ann", "bob")))
+    pool = Pool(
+        workers=tuple(Worker(name=name, kind="llama", parallel=1) for name in ("ann", "bob"))
+    )
     more: Any = {"pool": pool, "constrained": True, "timeouts": Timeouts(idle=400.0)}
     run, events = play(setting(one, {"ann": one, "bob": one}, **more))
     assert [event.at for event in of(events, ev.StepStarted)] == [300.0, 450.0]
@@ -118,7 +155,9 @@ def test_waits_double_and_are_jittered_by_the_runs_own_generator() -> None:
     draw = random.Random(5)
     wanted = [round(0.5 * 2**turn * draw.uniform(0.5, 1.5), 3) for turn in range(3)]
     ann = failing(*[ModelError("rate", "slow down")] * 3, then="yes")
-    _, events = play(setting("A | - | one", {"ann": ann}, limits=Limits(attempts=4), random=random.Random(5)))
+    _, events = play(
+        setting("A | - | one", {"ann": ann}, limits=Limits(attempts=4), random=random.Random(5))
+    )
     assert [event.retry_in for event in of(events, ev.StepFailed)] == wanted
     assert all(0.25 <= wait / 2**turn <= 0.75 for turn, wait in enumerate(wanted))
 
@@ -139,8 +178,10 @@ def test_attempts_are_bounded_and_then_another_worker_is_named() -> None:
     run, events = play(setting("A | - | one", {"ann": ann, "bob": says("yes"), "cyd": says("x")}))
     failed = of(events, ev.StepFailed)
     assert [(event.attempt, event.retry_in is None, event.substitute) for event in failed] == [
-        (1, False, None), (2, False, None), (3, True, "bob"),
-    ]  # fmt: skip
+        (1, False, None),
+        (2, False, None),
+        (3, True, "bob"),
+    ]
     assert [(event.attempt, event.worker) for event in of(events, ev.StepStarted)][-1] == (4, "bob")
     assert run.trace.steps[0].worker == "bob"
     assert run.trace.steps[0].step.worker == "ann"
@@ -159,7 +200,9 @@ def test_a_worker_that_refused_its_key_is_not_asked_again() -> None:
 
 def test_text_that_went_out_is_never_taken_back() -> None:
     ann = ScriptedModel([["The ans", ModelError("broken", "gone")], ["other"]])
-    run, events = play(setting("A | - | one", {"ann": ann, "bob": says("other")}, streams_answer=True))
+    run, events = play(
+        setting("A | - | one", {"ann": ann, "bob": says("other")}, streams_answer=True)
+    )
     (failed,) = of(events, ev.StepFailed)
     assert (failed.retry_in, failed.substitute) == (None, None)
     assert (run.trace.answer, run.trace.partial, run.trace.exit_code) == ("The ans", True, 7)
@@ -169,18 +212,29 @@ def test_text_that_went_out_is_never_taken_back() -> None:
 def test_steps_before_the_answer_may_be_tried_again_though_the_answer_streams() -> None:
     ann = ScriptedModel([["half", ModelError("broken", "gone")], ["whole"]])
     bob = ScriptedModel([[" \n", ModelError("broken", "gone")], ["yes"]])
-    run, _ = play(setting("A | - | one\nB | 1 | two", {"ann": ann, "bob": bob}, streams_answer=True))
+    run, _ = play(
+        setting("A | - | one\nB | 1 | two", {"ann": ann, "bob": bob}, streams_answer=True)
+    )
     assert (run.trace.answer, run.trace.exit_code) == ("yes", 0)
 
 
 def test_patience_bounds_the_first_token_the_gaps_and_the_whole() -> None:
     timeouts = Timeouts(first_token=10, idle=5, total=30)
-    scripts: list[Any] = [[11.0, "late"], ["a", 6.0, "b"], ["a", *[4.0, "b"] * 20], [9.0, "a", 4.0, "yes"]]
-    conductor = setting("A | - | one", {"ann": ScriptedModel(scripts)}, timeouts=timeouts, limits=Limits(attempts=4))
+    scripts: list[Any] = [
+        [11.0, "late"],
+        ["a", 6.0, "b"],
+        ["a", *[4.0, "b"] * 20],
+        [9.0, "a", 4.0, "yes"],
+    ]
+    conductor = setting(
+        "A | - | one", {"ann": ScriptedModel(scripts)}, timeouts=timeouts, limits=Limits(attempts=4)
+    )
     run, events = play(conductor)
     assert [event.error.message for event in of(events, ev.StepFailed)] == [
-        "ann: no first token within 10 s", "ann: no next token within 5 s", "ann: the answer did not end within 30 s",
-    ]  # fmt: skip
+        "ann: no first token within 10 s",
+        "ann: no next token within 5 s",
+        "ann: the answer did not end within 30 s",
+    ]
     starts = [event.at for event in of(events, ev.StepStarted)]
     ends = [event.at for event in of(events, ev.StepFailed)]
     assert [round(end - start, 3) for start, end in zip(starts, ends, strict=False)] == [10, 5, 30]
@@ -197,13 +251,18 @@ def test_a_step_that_waits_to_try_again_is_stopped_at_once() -> None:
 
 def test_a_run_that_winds_down_tries_nothing_again() -> None:
     ann = ScriptedModel([[10.0, ModelError("rate", "slow down")], ["yes"]])
-    run, events = play_and_stop(setting("A | - | one", {"ann": ann, "bob": says("x")}), 5.0, "cancelled", "running")
+    run, events = play_and_stop(
+        setting("A | - | one", {"ann": ann, "bob": says("x")}), 5.0, "cancelled", "running"
+    )
     (failed,) = of(events, ev.StepFailed)
     assert (failed.retry_in, failed.substitute, failed.at) == (None, None, 10.0)
     assert run.trace.exit_code == 130
 
 
-@given(st.lists(st.sampled_from([*sorted(RETRYABLE), "refused", "auth"]), max_size=6), st.integers(1, 3))
+@given(
+    st.lists(st.sampled_from([*sorted(RETRYABLE), "refused", "auth"]), max_size=6),
+    st.integers(1, 3),
+)
 def test_any_row_of_failures_ends_in_an_answer_or_in_all_workers_tried(
     reasons: list[ModelErrorReason], attempts: int
 ) -> None:
@@ -222,8 +281,10 @@ def test_any_row_of_failures_ends_in_an_answer_or_in_all_workers_tried(
 
 def test_a_failure_of_every_worker_keeps_the_kind_they_share() -> None:
     groups: list[tuple[tuple[ModelErrorReason, ...], int]] = [
-        (("connect", "timeout"), 8), (("auth", "auth"), 4), (("auth", "connect"), 1),
-    ]  # fmt: skip
+        (("connect", "timeout"), 8),
+        (("auth", "auth"), 4),
+        (("auth", "connect"), 1),
+    ]
     for (one, other), code in groups:
         workers = {"ann": failing(ModelError(one, "no")), "bob": failing(ModelError(other, "no"))}
         run, _ = play(setting("A | - | one", workers, limits=Limits(attempts=1)))
@@ -233,7 +294,9 @@ def test_a_failure_of_every_worker_keeps_the_kind_they_share() -> None:
 
 def test_steps_that_wait_to_try_again_hold_no_place() -> None:
     ann = ScriptedModel([[ModelError("rate", "slow", retry_after=20.0)], ["yes"]])
-    conductor = setting("A | - | one\nB | - | two\nB | 1 2 | end", {"ann": ann, "bob": Counting(seconds=3)})
+    conductor = setting(
+        "A | - | one\nB | - | two\nB | 1 2 | end", {"ann": ann, "bob": Counting(seconds=3)}
+    )
     _, events = play(conductor)
     assert of(events, ev.StepFinished)[0].at == 3.0
 
@@ -260,12 +323,17 @@ async def deaf() -> AsyncGenerator[Chunk, None]:
 
 
 def heard(chunks: AsyncGenerator[Chunk, None], most: int = 9) -> tuple[list[str], float, list[Any]]:
-    """The first `most` texts, or why there are no more; when that was; and what the loop had to complain of."""
+    """The first `most` texts, or why there are no more; when that was.
+
+    And what the loop had to complain of.
+    """
 
     async def main() -> tuple[list[str], float, list[Any]]:
         texts: list[str] = []
         complaints: list[Any] = []
-        asyncio.get_running_loop().set_exception_handler(lambda _, context: complaints.append(context))
+        asyncio.get_running_loop().set_exception_handler(
+            lambda _, context: complaints.append(context)
+        )
 
         def take(chunk: Chunk) -> bool:
             texts.append(chunk.text)
@@ -280,7 +348,9 @@ def heard(chunks: AsyncGenerator[Chunk, None], most: int = 9) -> tuple[list[str]
     return virtually(main())
 
 
-@pytest.mark.parametrize(("most", "wanted", "end"), [(1, ["a"], 20), (9, ["a", "no next token within 5 s"], 25)])
+@pytest.mark.parametrize(
+    ("most", "wanted", "end"), [(1, ["a"], 20), (9, ["a", "no next token within 5 s"], 25)]
+)
 def test_a_slow_close_is_not_a_timeout(most: int, wanted: list[str], end: float) -> None:
     assert heard(slow_to_close(), most) == (wanted, end, [])
 

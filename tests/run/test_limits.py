@@ -32,7 +32,10 @@ THREE = "A | - | one\nA | - | two\nA | 1 2 | three"
 
 
 def limit(said: str, reason: str, suggested: str | None = None) -> Failure:
-    more: Any = {"reason": f"limit_{reason}", "suggested_limit": ANY if suggested is None else suggested}
+    more: Any = {
+        "reason": f"limit_{reason}",
+        "suggested_limit": ANY if suggested is None else suggested,
+    }
     return Failure(kind="limit", message=f"stopped: {said}", **more)
 
 
@@ -53,7 +56,9 @@ class Greedy(Counting):
 
 def test_parallel_steps_cannot_overshoot_the_money_together() -> None:
     ann = Greedy()
-    conductor = setting(THREE, {"ann": ann}, pool=pool_of("ann", price=DEAR), limits=Limits(cost=Decimal("0.02")))
+    conductor = setting(
+        THREE, {"ann": ann}, pool=pool_of("ann", price=DEAR), limits=Limits(cost=Decimal("0.02"))
+    )
     run, _ = play(conductor)
     assert run.trace.usage.cost is not None
     assert run.trace.usage.cost <= Decimal("0.02")
@@ -73,7 +78,11 @@ def test_calls_are_counted_with_those_that_run() -> None:
 def test_a_step_waits_for_room_that_a_running_call_will_leave() -> None:
     pool = pool_of("ann", price=DEAR)
     run, events = play(setting(THREE, {"ann": Counting(seconds=3)}, pool=pool, limits=ROOM_FOR_ONE))
-    assert [(event.step, event.at) for event in of(events, ev.StepStarted)] == [(1, 0.0), (2, 3.0), (3, 6.0)]
+    assert [(event.step, event.at) for event in of(events, ev.StepStarted)] == [
+        (1, 0.0),
+        (2, 3.0),
+        (3, 6.0),
+    ]
     assert run.trace.exit_code == 0
 
 
@@ -81,7 +90,11 @@ def test_planning_holds_room_too() -> None:
     planner = ["A | - | one\n", 5.0, "A | 1 | two"]
     pool = pool_of("ann", price=DEAR)
     limits = Limits(cost=Decimal("0.0145"))
-    run, events = play(setting(planner, {"ann": Counting()}, pool=pool, price=DEAR, constrained=True, limits=limits))
+    run, events = play(
+        setting(
+            planner, {"ann": Counting()}, pool=pool, price=DEAR, constrained=True, limits=limits
+        )
+    )
     assert of(events, ev.StepStarted)[0].at == 5.0
     assert run.trace.exit_code == 0
 
@@ -113,25 +126,40 @@ def test_a_nested_run_shares_the_limits() -> None:
     assert (run.trace.answer, run.trace.partial, run.trace.exit_code) == ("three", True, 6)
 
 
-amounts = st.lists(st.tuples(st.sampled_from(["A", "B"]), st.integers(0, 15)), min_size=1, max_size=5)
+amounts = st.lists(
+    st.tuples(st.sampled_from(["A", "B"]), st.integers(0, 15)), min_size=1, max_size=5
+)
 
 
 @pytest.mark.parametrize("kind", ["tokens", "cost", "calls"])
-@given(drawn=amounts, amount=st.integers(1, 12), parallel=st.integers(1, 4), recursion=st.integers(0, 1))
+@given(
+    drawn=amounts,
+    amount=st.integers(1, 12),
+    parallel=st.integers(1, 4),
+    recursion=st.integers(0, 1),
+)
 def test_no_limit_is_ever_overshot(
     kind: str, drawn: list[tuple[str, int]], amount: int, parallel: int, recursion: int
 ) -> None:
     lines = [
-        f"{label} | {' '.join(str(i) for i in range(1, number) if bits >> (i - 1) & 1) or '-'} | do {number}"
+        (
+            f"{label} | {' '.join(str(i) for i in range(1, number) if bits >> (i - 1) & 1) or '-'} | "
+            f"do {number}"
+        )
         for number, (label, bits) in enumerate(drawn, start=1)
     ]
     limit: Any = {"tokens": amount * 1000, "cost": Decimal(amount) / 200, "calls": amount}[kind]
     limits = Limits(parallel=parallel, recursion=recursion, **{kind: limit})
     workers = {"ann": Greedy(1), "bob": Greedy(2)}
-    planner, pool = ScriptedModel([["\n".join(lines)], ["accept"]]), pool_of("ann", "bob", price=DEAR)
+    planner = ScriptedModel([["\n".join(lines)], ["accept"]])
+    pool = pool_of("ann", "bob", price=DEAR)
     run, _ = play(setting(planner, workers, pool=pool, limits=limits))
     calls = sum(len(worker.requests) for worker in workers.values())
-    used: Any = {"tokens": run.trace.usage.tokens, "cost": run.trace.usage.cost or Decimal(0), "calls": calls}[kind]
+    used: Any = {
+        "tokens": run.trace.usage.tokens,
+        "cost": run.trace.usage.cost or Decimal(0),
+        "calls": calls,
+    }[kind]
     assert used <= limit
     assert run.trace.exit_code in (0, 6)
 
@@ -139,7 +167,9 @@ def test_no_limit_is_ever_overshot(
 TWO = "A | - | one\nA | 1 | two"
 
 
-def over(daily_spend: DailySpend, pool: Pool | None = None, price: Price | None = FREE) -> Conductor:
+def over(
+    daily_spend: DailySpend, pool: Pool | None = None, price: Price | None = FREE
+) -> Conductor:
     """A conductor of two steps over one worker that costs money."""
     pool = pool or pool_of("ann", price=DEAR)
     workers: dict[str, Any] = {"ann": Counting("found", seconds=1)}
@@ -166,18 +196,31 @@ def test_a_second_run_finds_the_day_spent(tmp_path: Path) -> None:
 
 def test_a_cost_limit_needs_prices_of_workers_and_of_the_planner(tmp_path: Path) -> None:
     with pytest.raises(PolicyError, match="the cost limit cannot be enforced: the planner"):
-        play(setting("A | - | one", limits=Limits(cost=Decimal(1)), price=None, pool=pool_of("ann", price=DEAR)))
+        play(
+            setting(
+                "A | - | one",
+                limits=Limits(cost=Decimal(1)),
+                price=None,
+                pool=pool_of("ann", price=DEAR),
+            )
+        )
     book = DailySpend(tmp_path, DayLimits(cost=Decimal(1)))
     with pytest.raises(PolicyError, match="ann has no price"):
         play(over(book, pool_of("ann")))
-    with pytest.raises(PolicyError, match=r"the cost limit of the day .* cannot be enforced: the planner") as caught:
+    with pytest.raises(
+        PolicyError, match=r"the cost limit of the day .* cannot be enforced: the planner"
+    ) as caught:
         play(over(book, price=None))
-    assert "conductor workers add NAME … --set price=IN,OUT, then conductor model use NAME" in caught.value.hint
+    assert (
+        "conductor workers add NAME … --set price=IN,OUT, then conductor model use NAME"
+        in caught.value.hint
+    )
 
 
 def test_a_disk_that_fills_up_ends_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     book = DailySpend(tmp_path, DayLimits(calls=9))
-    open_transaction, opened = book._transaction, []
+    open_transaction = book._transaction
+    opened = []
 
     @contextmanager
     def full() -> Iterator[sqlite3.Connection]:
@@ -196,7 +239,10 @@ def test_a_disk_that_fills_up_ends_the_run(tmp_path: Path, monkeypatch: pytest.M
 def test_each_call_is_written_down(tmp_path: Path) -> None:
     play(over(DailySpend(tmp_path)))
     rows = read_spent(tmp_path, local_now().date())
-    assert [(row.worker, row.usage.calls, row.calls) for row in rows] == [("conductor", 1, 0), ("ann", 2, 2)]
+    assert [(row.worker, row.usage.calls, row.calls) for row in rows] == [
+        ("conductor", 1, 0),
+        ("ann", 2, 2),
+    ]
     assert rows[1].usage.cost == Decimal("0.00012")
 
 
@@ -206,17 +252,30 @@ def test_calls_whose_replies_are_not_used_are_marked(tmp_path: Path) -> None:
     ann = ScriptedModel([["half", broken], ["found"]])
     play(setting(planner, {"ann": ann}, price=FREE, daily_spend=DailySpend(tmp_path)))
     rows = read_spent(tmp_path, local_now().date())
-    assert [(row.worker, row.usage.calls, row.failed.calls) for row in rows] == [("conductor", 2, 2), ("ann", 2, 1)]
+    assert [(row.worker, row.usage.calls, row.failed.calls) for row in rows] == [
+        ("conductor", 2, 2),
+        ("ann", 2, 1),
+    ]
 
 
 def test_a_reply_that_was_made_before_is_not_paid_for_again(tmp_path: Path) -> None:
     book = ResponseCache(tmp_path / "book.jsonl")
-    ann, planner = CachedModel(says("found"), book, "ann"), CachedModel(says("A | - | one"), book, "planner")
+    ann = CachedModel(says("found"), book, "ann")
+    planner = CachedModel(says("A | - | one"), book, "planner")
     runs = []
     for day in ("first", "second"):
         daily_spend = DailySpend(tmp_path / day)
-        conductor = setting(planner, {"ann": ann}, pool=pool_of("ann", price=DEAR), price=FREE, daily_spend=daily_spend)
+        conductor = setting(
+            planner,
+            {"ann": ann},
+            pool=pool_of("ann", price=DEAR),
+            price=FREE,
+            daily_spend=daily_spend,
+        )
         runs.append(play(conductor)[0])
     book.close()
     assert runs[0].trace.usage.cost == runs[1].trace.usage.cost
-    assert [len(read_spent(tmp_path / day, local_now().date())) for day in ("first", "second")] == [2, 0]
+    assert [len(read_spent(tmp_path / day, local_now().date())) for day in ("first", "second")] == [
+        2,
+        0,
+    ]

@@ -1,4 +1,6 @@
-"""Steps that repeat an earlier one are left out of a plan while it arrives, and a planner in a loop is stopped."""
+"""Steps that repeat an earlier one are left out of a plan while it arrives, and a planner in a loop
+is stopped.
+"""
 
 from __future__ import annotations
 
@@ -15,11 +17,16 @@ from conductor_cli.run.plan_stream import RepeatFilter
 SOLVE = Step(worker="ann", subtask="Solve it.")
 
 
-def kept(*steps: Step, standing: tuple[Step, ...] = (), keep_last: bool = False) -> tuple[list[Step], list[int]]:
+def kept(
+    *steps: Step, standing: tuple[Step, ...] = (), keep_last: bool = False
+) -> tuple[list[Step], list[int]]:
     """The steps of a whole plan that are left, and the numbers of the others."""
-    repeats, found = RepeatFilter(standing, keep_last=keep_last), list(standing)
+    repeats = RepeatFilter(standing, keep_last=keep_last)
+    found = list(standing)
     for number, step in enumerate(steps, start=len(standing) + 1):
-        item = repeats.take(ParsedStep(number=number, step=step, last=number == len(standing) + len(steps)))
+        item = repeats.take(
+            ParsedStep(number=number, step=step, last=number == len(standing) + len(steps))
+        )
         if item is not None:
             found.append(item.step)
             assert item.number == len(found)
@@ -28,8 +35,12 @@ def kept(*steps: Step, standing: tuple[Step, ...] = (), keep_last: bool = False)
 
 @pytest.mark.parametrize("keep_last", [False, True])
 def test_a_planner_that_only_repeats_its_newest_step_is_in_a_loop(*, keep_last: bool) -> None:
-    repeats, check, seen = RepeatFilter(keep_last=keep_last), Step(worker="bob", subtask="Check."), []
-    for number, step in enumerate([SOLVE, check, SOLVE, SOLVE, SOLVE, check, check, check], start=1):
+    repeats = RepeatFilter(keep_last=keep_last)
+    check = Step(worker="bob", subtask="Check.")
+    seen = []
+    for number, step in enumerate(
+        [SOLVE, check, SOLVE, SOLVE, SOLVE, check, check, check], start=1
+    ):
         repeats.take(ParsedStep(number=number, step=step, last=False))
         seen.append(repeats.is_loop)
     assert seen == [False] * 7 + [not keep_last]
@@ -37,15 +48,19 @@ def test_a_planner_that_only_repeats_its_newest_step_is_in_a_loop(*, keep_last: 
 
 def test_a_step_that_differs_in_anything_stays() -> None:
     steps = (
-        SOLVE, Step(worker="bob", subtask="Solve it."), Step(worker="ann", subtask="Solve it!"),
-        Step(worker="ann", subtask="Solve it.", access=(1,)), Step(worker="ann", subtask="Solve it.", access=(2, 1)),
-    )  # fmt: skip
+        SOLVE,
+        Step(worker="bob", subtask="Solve it."),
+        Step(worker="ann", subtask="Solve it!"),
+        Step(worker="ann", subtask="Solve it.", access=(1,)),
+        Step(worker="ann", subtask="Solve it.", access=(2, 1)),
+    )
     assert kept(*steps) == ([*steps], [])
     assert kept(*steps, Step(worker="ann", subtask="Solve it.", access=(1, 2)))[1] == [6]
 
 
 def test_access_lists_follow_the_new_numbers() -> None:
-    check, other = Step(worker="bob", subtask="Check.", access=(1, 2, 3)), Step(worker="bob", subtask="Solve it.")
+    check = Step(worker="bob", subtask="Check.", access=(1, 2, 3))
+    other = Step(worker="bob", subtask="Solve it.")
     assert kept(SOLVE, SOLVE, other, check) == ([SOLVE, other, replace(check, access=(1, 2))], [2])
 
 
@@ -61,7 +76,8 @@ def test_steps_that_stand_count_too() -> None:
 
 
 STEPS = st.lists(
-    st.tuples(st.sampled_from(["ann", "bob"]), st.sampled_from("xy"), st.sets(st.integers(1, 4))), min_size=1
+    st.tuples(st.sampled_from(["ann", "bob"]), st.sampled_from("xy"), st.sets(st.integers(1, 4))),
+    min_size=1,
 )
 
 
@@ -70,7 +86,11 @@ def test_what_is_left_is_a_valid_plan_without_repetitions(
     rows: list[tuple[str, str, set[int]]], keep_last: bool
 ) -> None:
     steps = [
-        Step(worker=worker, subtask=subtask, access=tuple(sorted(item for item in access if item < number)))
+        Step(
+            worker=worker,
+            subtask=subtask,
+            access=tuple(sorted(item for item in access if item < number)),
+        )
         for number, (worker, subtask, access) in enumerate(rows, start=1)
     ]
     found, left_out = kept(*steps, keep_last=keep_last)

@@ -1,4 +1,8 @@
-"""Planning: what the planner is sent, faulty plans and repairs, fallbacks, and planners that fail or stay silent."""
+"""Planning.
+
+What the planner is sent, faulty plans and repairs, fallbacks, and planners that fail or stay
+silent.
+"""
 
 from __future__ import annotations
 
@@ -18,14 +22,32 @@ from conductor_cli.core.profile import PROFILES, PROMPTED, Sampling, WorkerProfi
 from conductor_cli.core.question import Question
 from conductor_cli.core.usage import Price, Usage
 from conductor_cli.models.base import ScriptedModel
-from tests.run.kit import QUESTION, Counting, error_of, kinds, notices, of, plan_of, play, pool_of, says, setting
+from tests.run.kit import (
+    QUESTION,
+    Counting,
+    error_of,
+    kinds,
+    notices,
+    of,
+    plan_of,
+    play,
+    pool_of,
+    says,
+    setting,
+)
 
-SPENT = Chunk(usage=Usage(tokens_in=100, tokens_out=10, calls=1, cost=Decimal("0.01")), finish="stop")
+SPENT = Chunk(
+    usage=Usage(tokens_in=100, tokens_out=10, calls=1, cost=Decimal("0.01")), finish="stop"
+)
 
 
 def test_a_plan_that_loses_an_operand_is_asked_for_again() -> None:
-    numbers = WorkerProfile(operands=lambda text: [word for word in text.split() if word.isdecimal()])
-    trained = replace(PROMPTED, render=lambda question, *_: question.text, sampling=Sampling(again=0.7))
+    numbers = WorkerProfile(
+        operands=lambda text: [word for word in text.split() if word.isdecimal()]
+    )
+    trained = replace(
+        PROMPTED, render=lambda question, *_: question.text, sampling=Sampling(again=0.7)
+    )
     question = replace(QUESTION, text="the sum of 7 and 7 and 5")
     planner = ScriptedModel([["A | - | 7 plus\nB | 1 | plus 5"], ["B | 1 | plus 7 plus 5"]])
     run, events = play(setting(planner, worker_profile=numbers, profile=trained), question)
@@ -34,7 +56,9 @@ def test_a_plan_that_loses_an_operand_is_asked_for_again() -> None:
     assert [step.step.subtask for step in run.trace.steps] == ["7 plus", "plus 7 plus 5"]
     assert [request.temperature for request in planner.requests] == [0.0, 0.7]
     losing = ["A | - | 7 plus 7"]
-    run, _ = play(setting(ScriptedModel([losing, losing]), worker_profile=numbers, profile=trained), question)
+    run, _ = play(
+        setting(ScriptedModel([losing, losing]), worker_profile=numbers, profile=trained), question
+    )
     assert run.trace.steps[-1].step.subtask == "Answer the question."
     assert play(setting(ScriptedModel([losing])), question)[0].trace.rejected == ()
 
@@ -42,13 +66,21 @@ def test_a_plan_that_loses_an_operand_is_asked_for_again() -> None:
 def test_no_step_starts_before_a_checked_plan_is_whole() -> None:
     def find_fault(question: Question, steps: Sequence[Step], pool: Pool) -> str:
         assert (question, pool.names) == (QUESTION, ("ann", "bob", "cyd"))
-        return "" if [step.subtask for step in steps] == ["one", "two"] else f"{len(steps)} steps are wrong"
+        return (
+            ""
+            if [step.subtask for step in steps] == ["one", "two"]
+            else f"{len(steps)} steps are wrong"
+        )
 
     profile = replace(PROMPTED, find_fault=find_fault, sampling=Sampling(tries=3))
-    one, two = "A | - | one\n", "B | 1 | two"
+    one = "A | - | one\n"
+    two = "B | 1 | two"
     planner = ScriptedModel([[one, 5.0, "B | 1 | six"], ["B | - | two"], [one, two]])
     run, events = play(setting(planner, profile=profile))
-    assert [rejected.problem for rejected in of(events, ev.PlanRejected)] == ["2 steps are wrong", "1 steps are wrong"]
+    assert [rejected.problem for rejected in of(events, ev.PlanRejected)] == [
+        "2 steps are wrong",
+        "1 steps are wrong",
+    ]
     assert [step.step.subtask for step in run.trace.steps] == ["one", "two"]
     assert min(event.at for event in of(events, ev.StepStarted)) >= 5.0
     assert run.trace.state == "finished"
@@ -63,7 +95,11 @@ def test_no_try_is_like_the_one_before(
     search: bool, ranks: list[int], seed: int | None, seeds: list[int | None]
 ) -> None:
     planner = ScriptedModel([["B | 7 | two"]] * 3)
-    play(setting(planner, profile=replace(PROMPTED, sampling=Sampling(tries=3, search=search)), seed=seed))
+    play(
+        setting(
+            planner, profile=replace(PROMPTED, sampling=Sampling(tries=3, search=search)), seed=seed
+        )
+    )
     assert [request.seed for request in planner.requests] == seeds
     assert [request.rank for request in planner.requests] == ranks
 
@@ -72,7 +108,10 @@ def test_a_conductor_without_a_fallback_declines() -> None:
     planner = ScriptedModel([["A | - | one\nB | 7 | two\n"], ["B | 7 | two"]])
     run, events = play(setting(planner, profile=replace(PROMPTED, fallback=False)))
     assert (run.trace.state, run.trace.answer, error_of(run).reason) == ("failed", "", "declined")
-    said = "no answer: none of 2 plans was valid; the last one: step 2 cannot see itself or a later step: 7"
+    said = (
+        "no answer: none of 2 plans was valid; the last one: step 2 cannot see itself or a "
+        "later step: 7"
+    )
     assert error_of(run).message == said
     assert len(of(events, ev.StepPlanned)) == 1
 
@@ -84,7 +123,10 @@ def test_a_fault_is_shown_to_the_conductor_while_valid_steps_run() -> None:
     (rejected,) = of(events, ev.PlanRejected)
     assert (rejected.attempt, rejected.text) == (1, "B | 7 | two")
     assert rejected.problem == "step 2 cannot see itself or a later step: 7"
-    assert [(event.step, event.last) for event in of(events, ev.StepPlanned)] == [(1, False), (2, True)]
+    assert [(event.step, event.last) for event in of(events, ev.StepPlanned)] == [
+        (1, False),
+        (2, True),
+    ]
     asked = planner.requests[1].messages
     assert asked[2].content == "A | - | one"
     assert "step 2 cannot see itself" in asked[3].content
@@ -97,10 +139,17 @@ def test_a_fault_is_shown_to_the_conductor_while_valid_steps_run() -> None:
 
 
 def test_after_two_faults_the_best_worker_answers() -> None:
-    pool = Pool(workers=(*pool_of("ann").workers, *pool_of("bob", card=Card(strengths={"math": 0.9})).workers))
+    pool = Pool(
+        workers=(
+            *pool_of("ann").workers,
+            *pool_of("bob", card=Card(strengths={"math": 0.9})).workers,
+        )
+    )
     run, events = play(setting("no plan at all", {"ann": says("x"), "bob": says("yes")}, pool=pool))
     assert [event.attempt for event in of(events, ev.PlanRejected)] == [1, 2]
-    assert notices(events) == ["the planner's output was not a valid plan; as a fallback, worker bob answers"]
+    assert notices(events) == [
+        "the planner's output was not a valid plan; as a fallback, worker bob answers"
+    ]
     assert run.trace.answer == "yes"
     assert run.trace.plan == plan_of(("bob", (), "Answer the question."))
 
@@ -109,17 +158,26 @@ def test_a_repair_without_steps_ends_in_a_step_that_sees_the_valid_ones() -> Non
     for second in ("", "That is all.", "accept"):
         planner = ScriptedModel([["A | - | one\nB | - | two\nZ | - | three\n"], [second]])
         run, events = play(setting(planner))
-        assert [(event.worker, event.access, event.last) for event in of(events, ev.StepPlanned)] == [
-            ("ann", (), False), ("bob", (), False), ("ann", (1, 2), True),
-        ]  # fmt: skip
+        assert [
+            (event.worker, event.access, event.last) for event in of(events, ev.StepPlanned)
+        ] == [
+            ("ann", (), False),
+            ("bob", (), False),
+            ("ann", (1, 2), True),
+        ]
         assert run.trace.exit_code == 0
 
 
 def test_a_fallback_avoids_workers_that_are_down() -> None:
     planner = ScriptedModel([["A | - | one\nZ | - | two\n"], [5.0, "nothing"]])
-    run, events = play(setting(planner, {"ann": ScriptedModel([[ModelError("auth", "bad key")]]), "bob": says("yes")}))
+    run, events = play(
+        setting(
+            planner, {"ann": ScriptedModel([[ModelError("auth", "bad key")]]), "bob": says("yes")}
+        )
+    )
     assert notices(events)[0] == (
-        "the planner's output was not a valid plan; the steps planned so far are kept, and worker bob answers"
+        "the planner's output was not a valid plan; the steps planned so far are kept, and worker "
+        "bob answers"
     )
     assert run.trace.answer == "yes"
 
@@ -146,17 +204,27 @@ def test_what_follows_a_whole_plan_is_not_waited_for() -> None:
     assert of(events, ev.PlanReady)[0].usage.tokens_in > 0
 
 
-@pytest.mark.parametrize(("reason", "kind", "code", "hint"), [
-    ("auth", "key", 4, "do this"),
-    ("missing", "conductor", 5, "do this"),
-    ("length", "conductor", 5, "give it a larger context: conductor config set conductor.context N"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("reason", "kind", "code", "hint"),
+    [
+        ("auth", "key", 4, "do this"),
+        ("missing", "conductor", 5, "do this"),
+        (
+            "length",
+            "conductor",
+            5,
+            "give it a larger context: conductor config set conductor.context N",
+        ),
+    ],
+)
 def test_a_planner_that_cannot_plan_ends_the_run(
     reason: ModelErrorReason, kind: FailureKind, code: int, hint: str
 ) -> None:
     run, events = play(setting([ModelError(reason, "so it is", hint="do this")]))
     assert kinds(events) == ["run_started", "run_failed"]
-    assert run.trace.error == Failure(kind=kind, message="the planner cannot plan: so it is", hint=hint, reason=reason)
+    assert run.trace.error == Failure(
+        kind=kind, message="the planner cannot plan: so it is", hint=hint, reason=reason
+    )
     assert (run.trace.exit_code, run.trace.usage.tokens) == (code, 0)
 
 
@@ -175,17 +243,25 @@ def test_a_failed_conductor_is_asked_once_more(reason: ModelErrorReason) -> None
 def test_a_conductor_that_stays_silent_is_given_up_on() -> None:
     planner = ScriptedModel([[1e6, "late"]])
     run, events = play(setting(planner))
-    assert [event.problem for event in of(events, ev.PlanRejected)] == ["no first token within 3 min 0 s"] * 2
+    assert [event.problem for event in of(events, ev.PlanRejected)] == [
+        "no first token within 3 min 0 s"
+    ] * 2
     assert error_of(run).message == "the planner cannot plan: no first token within 3 min 0 s"
     assert run.trace.exit_code == 5
     assert 360.25 <= run.trace.at <= 360.75
 
 
 def test_a_conductor_that_dies_for_good_leaves_what_was_finished() -> None:
-    planner = ScriptedModel([["A | - | one\nB | 1 | two\n", 2.0, ModelError("auth", "key was revoked")]])
-    run, events = play(setting(planner, {"ann": Counting("found it", 5), "bob": says("x")}, constrained=True))
+    planner = ScriptedModel(
+        [["A | - | one\nB | 1 | two\n", 2.0, ModelError("auth", "key was revoked")]]
+    )
+    run, events = play(
+        setting(planner, {"ann": Counting("found it", 5), "bob": says("x")}, constrained=True)
+    )
     assert (run.trace.answer, run.trace.partial, run.trace.exit_code) == ("found it", True, 7)
-    assert [(event.step, event.reason) for event in of(events, ev.StepStopped)] == [(2, "run_failed")]
+    assert [(event.step, event.reason) for event in of(events, ev.StepStopped)] == [
+        (2, "run_failed")
+    ]
     assert error_of(run).kind == "key"
 
 
@@ -193,8 +269,9 @@ def test_a_run_without_conductor_and_plan_fails() -> None:
     run, _ = play(setting(None, name="nobody"))
     assert run.trace.conductor == "nobody"
     assert (run.trace.error, run.trace.exit_code) == (
-        Failure(kind="conductor", message="there is no planner to plan with", reason="no_planner"), 5,
-    )  # fmt: skip
+        Failure(kind="conductor", message="there is no planner to plan with", reason="no_planner"),
+        5,
+    )
 
 
 def test_a_plan_file_must_keep_the_rules() -> None:
@@ -202,7 +279,12 @@ def test_a_plan_file_must_keep_the_rules() -> None:
     run, _ = play(setting(None, {"ann": ann}), plan=plan_of(("ann", ()), ("eve", (1,))))
     assert error_of(run).message == "step 2 names a worker that is not in the pool: 'eve'"
     assert run.trace.exit_code == 2
-    for wrong in (plan_of(("ann", (0,))), plan_of(("ann", (1,))), plan_of(), plan_of(*[("ann", ())] * 6)):
+    for wrong in (
+        plan_of(("ann", (0,))),
+        plan_of(("ann", (1,))),
+        plan_of(),
+        plan_of(*[("ann", ())] * 6),
+    ):
         run, _ = play(setting(None, {"ann": ann}), plan=wrong)
         assert run.trace.exit_code == 2
         assert run.trace.conductor == "plan file"
@@ -223,7 +305,12 @@ def test_the_request_to_the_conductor_is_whole() -> None:
 
 def test_a_choice_is_explained_by_its_shares() -> None:
     odds = {"A": 0.2, "B": 0.7049, "C": 0.0951}
-    chosen = Chunk(text="B", choice_shares=odds, usage=Usage(tokens_in=100, tokens_out=1, calls=1), finish="stop")
+    chosen = Chunk(
+        text="B",
+        choice_shares=odds,
+        usage=Usage(tokens_in=100, tokens_out=1, calls=1),
+        finish="stop",
+    )
     run, events = play(setting([chosen], mode="mini", constrained=True))
     assert isinstance(run.trace.plan, Plan)
     assert run.trace.plan.reasoning == "bob 0.70, ann 0.20, cyd 0.10"
@@ -238,10 +325,15 @@ SAME = "\n".join(["A | - | What is the capital of France?"] * 5)
 def test_a_step_that_a_weak_planner_repeats_is_asked_for_once(constrained: bool) -> None:
     for pause in (0.0, 5.0):
         ann = ScriptedModel([[1.0, "Paris"]])
-        head, tail = SAME[:50], SAME[50:]
-        run, events = play(setting([head, pause, tail], {"ann": ann, "bob": says("no")}, constrained=constrained))
+        head = SAME[:50]
+        tail = SAME[50:]
+        run, events = play(
+            setting([head, pause, tail], {"ann": ann, "bob": says("no")}, constrained=constrained)
+        )
         assert len(ann.requests) == 1
-        assert notices(events) == ["the planner repeated an earlier step word for word; left out: steps 2, 3 and 4"]
+        assert notices(events) == [
+            "the planner repeated an earlier step word for word; left out: steps 2, 3 and 4"
+        ]
         assert [notice.recovered for notice in of(events, ev.Notice)] == [True]
         assert run.trace.plan == plan_of(("ann", (), "What is the capital of France?"))
         assert [record.last for record in run.trace.steps] == [True]
@@ -260,7 +352,9 @@ def test_a_planner_in_a_loop_is_not_waited_for() -> None:
 
 
 def test_an_answer_that_must_follow_a_schema_is_asked_for_as_such() -> None:
-    conductor = setting("A | - | solve\nA | - | solve\nA | - | solve", {"ann": says("42"), "bob": says("no")})
+    conductor = setting(
+        "A | - | solve\nA | - | solve\nA | - | solve", {"ann": says("42"), "bob": says("no")}
+    )
     run, _ = play(conductor, replace(QUESTION, schema={"type": "integer"}))
     assert [record.last for record in run.trace.steps] == [False, True]
     assert "JSON Schema" in run.trace.steps[1].prompt[0].content
@@ -271,5 +365,7 @@ def test_a_planner_without_a_choice_is_not_asked_again() -> None:
     run, events = play(replace(setting(planner, {"ann": says("42")}), limits=Limits()))
     assert len(planner.requests) == 1
     assert of(events, ev.PlanRejected)[0].problem == "the plan has more than 1 step"
-    assert notices(events) == ["the planner's output was not a valid plan; as a fallback, worker ann answers"]
+    assert notices(events) == [
+        "the planner's output was not a valid plan; as a fallback, worker ann answers"
+    ]
     assert run.trace.answer == "42"

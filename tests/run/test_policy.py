@@ -1,4 +1,7 @@
-"""The policy in whole runs. The models repeat all that they read, and no model is sent what a rule keeps from it."""
+"""The policy in whole runs.
+
+The models repeat all that they read, and no model is sent what a rule keeps from it.
+"""
 
 from __future__ import annotations
 
@@ -21,9 +24,20 @@ from conductor_cli.core.pool import Limits, Pool
 from conductor_cli.core.question import File, PastTurn, Question
 from conductor_cli.core.trace import Trace
 from conductor_cli.models.base import ScriptedModel
-from tests.run.kit import notices, of, plan_of, play, play_and_stop, pool_of, says, setting, with_self
+from tests.run.kit import (
+    notices,
+    of,
+    plan_of,
+    play,
+    play_and_stop,
+    pool_of,
+    says,
+    setting,
+    with_self,
+)
 
-ASKED, FILED = "WHATISASKED", "WHATISFILED"
+ASKED = "WHATISASKED"
+FILED = "WHATISFILED"
 NAMES = ("ann", "bob", "cyd")
 READERS = ("here", "north", "south")
 SELECTORS = [*NAMES, "tag:red", "provider:local", "provider:north", "provider:south"]
@@ -31,7 +45,9 @@ SELECTORS = [*NAMES, "tag:red", "provider:local", "provider:north", "provider:so
 
 def heard(model: ScriptedModel) -> list[str]:
     """All that a model was sent."""
-    return ["\n".join(message.content for message in request.messages) for request in model.requests]
+    return [
+        "\n".join(message.content for message in request.messages) for request in model.requests
+    ]
 
 
 def parrot(*, gone: bool = False) -> ScriptedModel:
@@ -50,7 +66,9 @@ def parrots(*gone: str) -> dict[str, Any]:
 
 
 def gossip(*lines: tuple[str, str], waits: float = 0.0) -> ScriptedModel:
-    """A conductor that writes the same lines for every question, and the text of the files wherever it has read it."""
+    """A conductor that writes the same lines for every question, and the text of the files wherever
+    it has read it.
+    """
 
     def reply(_: Request) -> list[Any]:
         filed = FILED if FILED in heard(model)[-1] else ""
@@ -62,7 +80,9 @@ def gossip(*lines: tuple[str, str], waits: float = 0.0) -> ScriptedModel:
 
 
 def party(name: str, recipient: str, *tags: str) -> Party:
-    return Party(name=name, recipient=recipient, kind=recipient, local=recipient == "here", tags=tags)
+    return Party(
+        name=name, recipient=recipient, kind=recipient, local=recipient == "here", tags=tags
+    )
 
 
 selectors = st.lists(st.sampled_from(SELECTORS), max_size=3).map(tuple)
@@ -75,12 +95,17 @@ policies = st.builds(
 )
 lines = st.lists(
     st.tuples(st.sampled_from("ABCD"), st.sampled_from(["-", "1", "1 2", "all", "given", "2 3"])),
-    min_size=1, max_size=4,
-)  # fmt: skip
-parties = st.fixed_dictionaries({
-    name: st.builds(party, st.just(name), st.sampled_from(READERS), st.sampled_from(["red", "blue"]))
-    for name in (*NAMES, SELF)
-})  # fmt: skip
+    min_size=1,
+    max_size=4,
+)
+parties = st.fixed_dictionaries(
+    {
+        name: st.builds(
+            party, st.just(name), st.sampled_from(READERS), st.sampled_from(["red", "blue"])
+        )
+        for name in (*NAMES, SELF)
+    }
+)
 questions = st.builds(
     Question,
     text=st.just(f"{ASKED}?"),
@@ -91,7 +116,10 @@ POOL = with_self(*NAMES)
 
 
 def hold_readers(
-    readers: Mapping[str, ScriptedModel], policy: Policy, parties: Mapping[str, Party], question: Question
+    readers: Mapping[str, ScriptedModel],
+    policy: Policy,
+    parties: Mapping[str, Party],
+    question: Question,
 ) -> None:
     """Fail if the conductor or a worker read something that the policy keeps from them."""
     for name, reader in readers.items():
@@ -101,19 +129,35 @@ def hold_readers(
                 assert FILED not in text or policy.allows_files(parties[name])
 
 
-@given(policies, lines, parties, questions, st.sets(st.sampled_from(NAMES), max_size=2), st.sampled_from([0, 1]))
+@given(
+    policies,
+    lines,
+    parties,
+    questions,
+    st.sets(st.sampled_from(NAMES), max_size=2),
+    st.sampled_from([0, 1]),
+)
 def test_no_worker_is_sent_what_a_rule_forbids(
-    policy: Policy, lines: list[tuple[str, str]], parties: Mapping[str, Party], question: Question, gone: set[str],
+    policy: Policy,
+    lines: list[tuple[str, str]],
+    parties: Mapping[str, Party],
+    question: Question,
+    gone: set[str],
     recursion: int,
-) -> None:  # fmt: skip
-    """The rules hold for any plan and policy, with files, history, failures, substitutes and nested runs.
+) -> None:
+    """The rules hold for any plan and policy, with files, history, failures, substitutes and nested
+    runs.
 
-    Workers pass on all that they read, and the conductor writes all that it reads into its subtasks.
+    Workers pass on all that they read, and the conductor writes all that it reads into its
+    subtasks.
     """
-    conductor, workers = gossip(*lines), parrots(*gone)
+    conductor = gossip(*lines)
+    workers = parrots(*gone)
     limits = Limits(attempts=1, recursion=recursion)
     try:
-        run, _ = play(desk(conductor, policy, workers, pool=POOL, limits=limits, parties=parties), question)
+        run, _ = play(
+            desk(conductor, policy, workers, pool=POOL, limits=limits, parties=parties), question
+        )
     except PolicyError:
         assert not any(model.requests for model in (conductor, *workers.values()))
         return
@@ -125,10 +169,17 @@ def test_no_worker_is_sent_what_a_rule_forbids(
 def test_in_mini_mode_one_worker_answers_that_sees_all_of_the_question(
     policy: Policy, parties: Mapping[str, Party], question: Question, gone: set[str]
 ) -> None:
-    conductor, workers = gossip(), parrots(*gone)
-    pool, limits = Pool(workers=POOL.workers[:3]), Limits(attempts=1)
+    conductor = gossip()
+    workers = parrots(*gone)
+    pool = Pool(workers=POOL.workers[:3])
+    limits = Limits(attempts=1)
     try:
-        play(desk(conductor, policy, workers, pool=pool, limits=limits, mode="mini", parties=parties), question)
+        play(
+            desk(
+                conductor, policy, workers, pool=pool, limits=limits, mode="mini", parties=parties
+            ),
+            question,
+        )
     except PolicyError:
         assert not any(worker.requests for worker in workers.values())
         return
@@ -140,7 +191,9 @@ def test_in_mini_mode_one_worker_answers_that_sees_all_of_the_question(
 
 # By example
 
-HERE, NORTH, SOUTH = party("ann", "here"), party("bob", "north", "red"), party("cyd", "south")
+HERE = party("ann", "here")
+NORTH = party("bob", "north", "red")
+SOUTH = party("cyd", "south")
 ALL = {"ann": HERE, "bob": NORTH, "cyd": SOUTH, SELF: party("conductor", "here")}
 FILES = Question(text="What stands in it?", files=(File(name="pay.csv", text=FILED),))
 LOCAL_FILES = Policy(files_only=(("provider:local",),))
@@ -153,19 +206,25 @@ def desk(plan: Any, policy: Policy, workers: Mapping[str, Any] | None = None, **
 
 def stopped(plan: Any, policy: Policy, workers: Mapping[str, Any], **more: Any) -> Trace:
     """A run over files that was stopped after a second."""
-    return play_and_stop(desk(plan, policy, workers, **more), 1, "cancelled", question=FILES)[0].trace
+    return play_and_stop(desk(plan, policy, workers, **more), 1, "cancelled", question=FILES)[
+        0
+    ].trace
 
 
 def prompts(events: Sequence[ev.Event], worker: str) -> list[str]:
     started = of(events, ev.StepStarted)
-    return ["\n".join(m.content for m in event.prompt) for event in started if event.worker == worker]
+    return [
+        "\n".join(m.content for m in event.prompt) for event in started if event.worker == worker
+    ]
 
 
 def test_files_are_left_out_of_the_prompts_of_others() -> None:
     planner = says("A | - | Read it.\nB | - | Say what a wage is.\nA | 1 2 | Answer.")
     _, events = play(desk(planner, LOCAL_FILES), FILES)
     assert [FILED in text for text in prompts(events, "ann")] == [True, True]
-    assert ["Not shown to you: the attached files." in text for text in prompts(events, "bob")] == [True]
+    assert ["Not shown to you: the attached files." in text for text in prompts(events, "bob")] == [
+        True
+    ]
     assert FILED not in prompts(events, "bob")[0]
     prompt = planner.requests[0].messages[1].content
     assert FILED not in prompt
@@ -186,7 +245,9 @@ def test_an_access_list_that_would_leak_files_is_a_fault() -> None:
 
 
 def test_a_substitute_sees_no_less_and_leaks_no_more() -> None:
-    run, _ = play(desk("A | - | Read it.", LOCAL_FILES, {"ann": parrot(gone=True), "bob": parrot()}), FILES)
+    run, _ = play(
+        desk("A | - | Read it.", LOCAL_FILES, {"ann": parrot(gone=True), "bob": parrot()}), FILES
+    )
     assert run.trace.exit_code != 0
     own = Policy(files_only=(("ann",),))
     plan = "B | - | Find it.\nC | 1 | Answer."
@@ -206,11 +267,18 @@ def test_a_given_plan_is_checked_before_any_call() -> None:
         play(desk(None, Policy(deny=("provider:north",))), FILES, plan=plan)
 
 
-@pytest.mark.parametrize(("policy", "recipient", "said"), [
-    (Policy(local_only=True), "north", "policy.local_only keeps everything on this machine, and north is not"),
-    (Policy(deny=("provider:north",)), "north", "policy.deny names provider:north"),
-    (Policy(allow=(("ann",),)), "north", "policy.allow names only ann"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("policy", "recipient", "said"),
+    [
+        (
+            Policy(local_only=True),
+            "north",
+            "policy.local_only keeps everything on this machine, and north is not",
+        ),
+        (Policy(deny=("provider:north",)), "north", "policy.deny names provider:north"),
+        (Policy(allow=(("ann",),)), "north", "policy.allow names only ann"),
+    ],
+)
 def test_rules_hold_for_the_conductor(policy: Policy, recipient: str, said: str) -> None:
     parties = {**ALL, SELF: party("conductor", recipient)}
     with pytest.raises(PolicyError, match=re.escape(said)):
@@ -233,11 +301,17 @@ def test_a_review_that_would_see_too_much_is_left_out() -> None:
     limits = Limits(recursion=1)
     run, events = play(desk("A | - | Read it.", LOCAL_FILES, parties=parties, limits=limits), FILES)
     assert [record.worker for record in run.trace.steps] == ["ann"]
-    assert notices(events)[0].startswith("no review was added: step 2 shows self the answer of step 1")
+    assert notices(events)[0].startswith(
+        "no review was added: step 2 shows self the answer of step 1"
+    )
 
 
 def test_a_nested_run_excludes_workers_that_may_not_see_the_existing_answer() -> None:
-    plans = ["A | - | Read it.\nD | 1 | Review."], ["B | given | Check it."], ["A | given | Check it."]
+    plans = (
+        ["A | - | Read it.\nD | 1 | Review."],
+        ["B | given | Check it."],
+        ["A | given | Check it."],
+    )
     planner = ScriptedModel([*plans])
     run, events = play(desk(planner, LOCAL_FILES, pool=POOL), FILES)
     assert "Not available now: B, C" in planner.requests[1].messages[1].content
@@ -252,19 +326,34 @@ def test_a_reused_plan_is_held_to_the_current_rules() -> None:
     _, events = play(desk(None, LOCAL_FILES, workers), FILES, resume=earlier)
     assert not workers["bob"].requests
     (failed,) = of(events, ev.StepFailed)
-    assert "step 2 shows bob its subtask, which may quote the attached files" in failed.error.message
+    assert (
+        "step 2 shows bob its subtask, which may quote the attached files" in failed.error.message
+    )
 
 
 few_rules = st.builds(
-    Policy, files_only=st.sampled_from([(), (("provider:local",),)]), deny=st.sampled_from([(), ("bob",)])
+    Policy,
+    files_only=st.sampled_from([(), (("provider:local",),)]),
+    deny=st.sampled_from([(), ("bob",)]),
 )
 
 
-@given(st.lists(few_rules, min_size=3, max_size=3), lines, lines, parties, questions, st.sets(st.sampled_from(NAMES)))
+@given(
+    st.lists(few_rules, min_size=3, max_size=3),
+    lines,
+    lines,
+    parties,
+    questions,
+    st.sets(st.sampled_from(NAMES)),
+)
 def test_no_worker_is_sent_what_a_rule_forbids_in_a_resumed_run(
-    rules: list[Policy], begun: list[tuple[str, str]], more: list[tuple[str, str]], parties: Mapping[str, Party],
-    question: Question, first: set[str],
-) -> None:  # fmt: skip
+    rules: list[Policy],
+    begun: list[tuple[str, str]],
+    more: list[tuple[str, str]],
+    parties: Mapping[str, Party],
+    question: Question,
+    first: set[str],
+) -> None:
     few = Pool(workers=tuple(worker for worker in POOL if worker.name in {*first, "ann"}))
     earlier: Trace | None = None
     for policy, pool, said in zip(rules, (few, POOL, POOL), (begun, more, more), strict=True):
@@ -286,7 +375,8 @@ def test_subtasks_of_a_planner_with_files_stay_with_workers_that_see_files() -> 
     planner = ScriptedModel([[f"A | - | Check {FILED}.\n", "A | 1 | Answer.\n", 9.0]])
     first = stopped(planner, LOCAL_FILES, {"ann": says("read")}, pool=pool_of("ann"))
     assert first.steps[0].state == "done"
-    planner, workers = gossip(("B", "-")), parrots()
+    planner = gossip(("B", "-"))
+    workers = parrots()
     run, _ = play(desk(planner, LOCAL_FILES, workers, pool=POOL), FILES, resume=first)
     assert not planner.requests
     assert not workers["bob"].requests
@@ -300,10 +390,13 @@ def test_a_planner_that_is_given_a_plan_sees_no_files() -> None:
 
 
 def test_a_plan_of_a_conductor_that_saw_no_files_is_written_on_by_it() -> None:
-    planner = ScriptedModel([["A | - | Read it.\n", "B | - | Check.\n", "A | 1 2 | Answer.\n", 9.0]])
+    planner = ScriptedModel(
+        [["A | - | Read it.\n", "B | - | Check.\n", "A | 1 2 | Answer.\n", 9.0]]
+    )
     first = stopped(planner, LOCAL_FILES, {"ann": says("read"), "bob": says(9.0)}, pool=POOL)
     assert first.planner_saw_files is False
-    planner, workers = gossip(("A", "all")), parrots()
+    planner = gossip(("A", "all"))
+    workers = parrots()
     run, _ = play(desk(planner, LOCAL_FILES, workers, pool=POOL), FILES, resume=first)
     assert planner.requests
     assert workers["bob"].requests
@@ -311,15 +404,21 @@ def test_a_plan_of_a_conductor_that_saw_no_files_is_written_on_by_it() -> None:
 
 
 def test_a_conductor_without_files_is_not_shown_subtasks_that_may_reveal_them() -> None:
-    writer = ScriptedModel([[f"A | - | Check {FILED}.\nB | - | Compare {FILED}.\nA | 1 | Answer.\n", 9.0]])
+    writer = ScriptedModel(
+        [[f"A | - | Check {FILED}.\nB | - | Compare {FILED}.\nA | 1 | Answer.\n", 9.0]]
+    )
     earlier = stopped(writer, Policy(), {"ann": says("read"), "bob": says(9.0)}, pool=POOL)
     assert (earlier.plan, earlier.steps[0].state) == (None, "done")
-    planner, workers = gossip(("B", "-")), parrots()
+    planner = gossip(("B", "-"))
+    workers = parrots()
     run, events = play(desk(planner, LOCAL_FILES, workers, pool=POOL), FILES, resume=earlier)
     assert not planner.requests
     assert not workers["bob"].requests
     assert run.trace.steps[-1].worker == "ann"
-    told = "the resumed plan may reveal inputs hidden from the planner; the steps planned so far are kept, and worker"
+    told = (
+        "the resumed plan may reveal inputs hidden from the planner; the steps planned so far "
+        "are kept, and worker"
+    )
     assert told in notices(events)[1]
     play(desk(planner, Policy(), workers, pool=POOL), FILES, resume=earlier)
     assert FILED in heard(planner)[0]
@@ -329,9 +428,12 @@ def test_a_nested_run_reveals_files_only_to_workers_that_may_see_them() -> None:
     planner = ScriptedModel([[f"A | - | Read it.\nD | - | Check {FILED}."], [9.0]])
     earlier = stopped(planner, Policy(), {"ann": says("read"), "bob": says("x")}, pool=POOL)
     for recipient, state in (("here", "done"), ("north", "failed")):
-        inner, workers = gossip(("B", "-")), parrots()
+        inner = gossip(("B", "-"))
+        workers = parrots()
         parties = {**ALL, SELF: party("conductor", recipient)}
-        run, _ = play(desk(inner, LOCAL_FILES, workers, pool=POOL, parties=parties), FILES, resume=earlier)
+        run, _ = play(
+            desk(inner, LOCAL_FILES, workers, pool=POOL, parties=parties), FILES, resume=earlier
+        )
         assert run.trace.steps[1].state == state
         assert bool(inner.requests) == (recipient == "here")
         assert not workers["bob"].requests
@@ -340,14 +442,18 @@ def test_a_nested_run_reveals_files_only_to_workers_that_may_see_them() -> None:
 
 def test_an_answer_of_a_run_under_other_rules_may_quote_the_files() -> None:
     workers: dict[str, Any] = {"ann": says(9.0), "bob": says("x"), "cyd": says("y")}
-    begun = stopped("B | - | Find it.\nA | - | Wait.", Policy(files_only=(("bob", "ann"),)), workers, pool=POOL)
+    begun = stopped(
+        "B | - | Find it.\nA | - | Wait.", Policy(files_only=(("bob", "ann"),)), workers, pool=POOL
+    )
     earlier = replace(begun, steps=begun.steps[:1], plan=None)
     assert [record.state for record in earlier.steps] == ["done"]
     workers = parrots()
     planner = ScriptedModel([["C | 1 | Answer."], ["A | 1 | Answer."]])
     run, events = play(desk(planner, LOCAL_FILES, workers, pool=POOL), FILES, resume=earlier)
     (rejected,) = of(events, ev.PlanRejected)
-    assert rejected.problem.startswith("step 2 shows cyd the answer of step 1, which may quote the attached files")
+    assert rejected.problem.startswith(
+        "step 2 shows cyd the answer of step 1, which may quote the attached files"
+    )
     assert not workers["cyd"].requests
     assert run.trace.exit_code == 0
 

@@ -1,4 +1,7 @@
-"""The second plan of a run, for what nobody could do by the first: when it is asked for, and its limits."""
+"""The second plan of a run, for what nobody could do by the first.
+
+When it is asked for, and its limits.
+"""
 
 from __future__ import annotations
 
@@ -27,9 +30,12 @@ UNREACHABLE = ModelError("connect", "no route")
 class Picky(ScriptedModel):
     """Refuses every request whose subtask has one of these words, and says its name to any other."""
 
-    def __init__(self, name: str, *words: str, error: ModelError = REFUSED, seconds: float = 0.0) -> None:
+    def __init__(
+        self, name: str, *words: str, error: ModelError = REFUSED, seconds: float = 0.0
+    ) -> None:
         super().__init__([[seconds, name]])
-        self.words, self.error = words, error
+        self.words = words
+        self.error = error
 
     async def stream(self, request: Request) -> Any:
         task = request.messages[-1].content.rpartition("Your subtask:")[2]
@@ -51,7 +57,10 @@ PLAN = "A | - | easy one\nB | - | hard two\nA | 2 | easy three\nB | 1 3 | easy f
 
 def revising(*replies: Any, words: tuple[str, ...] = ("hard",), **more: Any) -> Conductor:
     planner = ScriptedModel([reply if isinstance(reply, list) else [reply] for reply in replies])
-    workers = more.pop("workers", None) or {"ann": Picky("ann", *words), "bob": Picky("bob", *words)}
+    workers = more.pop("workers", None) or {
+        "ann": Picky("ann", *words),
+        "bob": Picky("bob", *words),
+    }
     return setting(planner, workers, revises=True, **more)
 
 
@@ -59,16 +68,28 @@ def test_the_planner_is_asked_for_the_rest_when_nobody_can_do_a_step() -> None:
     conductor = revising(PLAN, "A | 1 | other five\nB | 5 | other six")
     run, events = play(conductor)
     (revised,) = of(events, ev.PlanRevised)
-    assert (revised.step, revised.workers, revised.left_out, revised.first) == (2, ("bob", "ann"), (3, 4), 5)
-    states = [(record.number, record.state, record.reason, record.last) for record in run.trace.steps]
+    assert (revised.step, revised.workers, revised.left_out, revised.first) == (
+        2,
+        ("bob", "ann"),
+        (3, 4),
+        5,
+    )
+    states = [
+        (record.number, record.state, record.reason, record.last) for record in run.trace.steps
+    ]
     assert states == [
-        (1, "done", None, False), (2, "failed", None, False), (3, "skipped", "plan_revised", False),
-        (4, "skipped", "plan_revised", False), (5, "done", None, False), (6, "done", None, True),
-    ]  # fmt: skip
+        (1, "done", None, False),
+        (2, "failed", None, False),
+        (3, "skipped", "plan_revised", False),
+        (4, "skipped", "plan_revised", False),
+        (5, "done", None, False),
+        (6, "done", None, True),
+    ]
     assert (run.trace.answer, run.trace.partial, run.trace.exit_code) == ("bob", False, 0)
     assert run.trace.planning.calls == 2
     assert run.trace.recovered[0].text == (
-        "step 2 could not be done by bob or ann: bob failed: secret words of the server; ann failed: secret words of "
+        "step 2 could not be done by bob or ann: bob failed: secret words of the server; ann "
+        "failed: secret words of "
         "the server; the planner was asked for the rest of the plan"
     )
 
@@ -78,14 +99,23 @@ def test_the_planner_is_told_which_step_failed_by_whom_and_why_in_our_words() ->
     play(conductor)
     request = requests(conductor)[1]
     plan, asked = request.messages[-2:]
-    assert plan.content == "A | - | easy one\nB | - | hard two\nA | 2 | easy three\nB | 1 3 | easy four"
+    assert (
+        plan.content
+        == "A | - | easy one\nB | - | hard two\nA | 2 | easy three\nB | 1 3 | easy four"
+    )
     assert asked.content.startswith(
-        "Step 2 could not be done. These workers failed at it: B (it refused the request), A (it refused the request). "
-        "Given up with it: steps 3, 4. Only step 1 can be seen by others. Write only the steps that follow, from "
-        "step 5 on, at most 4. They take the place of what was not done, and the last one gives the answer."
+        "Step 2 could not be done. These workers failed at it: B (it refused the request), A (it "
+        "refused the request). "
+        "Given up with it: steps 3, 4. Only step 1 can be seen by others. Write only the steps "
+        "that follow, from "
+        "step 5 on, at most 4. They take the place of what was not done, and the last one gives "
+        "the answer."
     )
     assert "secret" not in repr(request)
-    assert ["step5 ::=" in (request.grammar or ""), "step9" in (request.grammar or "")] == [True, False]
+    assert ["step5 ::=" in (request.grammar or ""), "step9" in (request.grammar or "")] == [
+        True,
+        False,
+    ]
 
 
 def test_a_new_step_never_reads_a_step_that_was_given_up() -> None:
@@ -105,13 +135,22 @@ def test_the_plan_is_revised_once() -> None:
     assert (run.trace.answer, run.trace.partial, run.trace.exit_code) == ("ann", True, 7)
 
 
-@pytest.mark.parametrize("reply", ["no plan at all", "Z | - | one\n", [ModelError("connect", "gone")]])
+@pytest.mark.parametrize(
+    "reply", ["no plan at all", "Z | - | one\n", [ModelError("connect", "gone")]]
+)
 def test_where_the_planner_fails_the_best_worker_takes_the_rest(reply: Any) -> None:
     run, events = play(revising("A | - | easy one\nB | 1 | hard two", reply, reply))
     assert (run.trace.answer, run.trace.exit_code) == ("ann", 0)
     assert run.trace.steps[-1].step.access == (1,)
     assert "the steps planned so far are kept, and worker ann answers" in notices(events)[-1]
-    run, _ = play(revising("A | - | easy one\nB | 1 | hard two", reply, reply, words=("hard", "Answer the question")))
+    run, _ = play(
+        revising(
+            "A | - | easy one\nB | 1 | hard two",
+            reply,
+            reply,
+            words=("hard", "Answer the question"),
+        )
+    )
     assert (run.trace.answer, run.trace.exit_code) == ("ann", 7)
 
 
@@ -128,21 +167,43 @@ def test_steps_that_run_go_on_while_the_rest_is_planned() -> None:
     plans = "A | - | easy one\nB | - | hard two\nB | 1 2 | easy three", "B | 1 | other four"
     run, events = play(revising(*plans, workers=workers))
     assert of(events, ev.PlanRevised)[0].at == 0.0
-    assert [(event.step, event.at) for event in of(events, ev.StepFinished)] == [(1, 20.0), (4, 20.0)]
+    assert [(event.step, event.at) for event in of(events, ev.StepFinished)] == [
+        (1, 20.0),
+        (4, 20.0),
+    ]
     assert [(event.step, event.worker) for event in of(events, ev.StepStarted)] == [
-        (1, "ann"), (2, "bob"), (2, "ann"), (4, "bob"),
-    ]  # fmt: skip
+        (1, "ann"),
+        (2, "bob"),
+        (2, "ann"),
+        (4, "bob"),
+    ]
     assert run.trace.answer == "bob"
 
 
-@pytest.mark.parametrize(("plan", "workers", "more", "ended"), [
-    ("A | - | easy one\nB | 1 | hard two", {name: Picky(name, "hard", error=UNREACHABLE) for name in ("ann", "bob")},
-     {"limits": Limits(attempts=1)}, ("ann", 7)),
-    ("B | - | hard one\nA | - | easy two", {"ann": Picky("ann", "hard", seconds=20.0), "bob": Picky("bob", "hard")},
-     {}, ("ann", 0)),
-    ("A | - | one", {"ann": ScriptedModel([["It is ", ModelError("broken", "cut")]]), "bob": says("bob")},
-     {"streams_answer": True}, ("It is ", 7)),
-], ids=["no worker can be reached", "an answer is being written", "a part of the answer is out"])  # fmt: skip
+@pytest.mark.parametrize(
+    ("plan", "workers", "more", "ended"),
+    [
+        (
+            "A | - | easy one\nB | 1 | hard two",
+            {name: Picky(name, "hard", error=UNREACHABLE) for name in ("ann", "bob")},
+            {"limits": Limits(attempts=1)},
+            ("ann", 7),
+        ),
+        (
+            "B | - | hard one\nA | - | easy two",
+            {"ann": Picky("ann", "hard", seconds=20.0), "bob": Picky("bob", "hard")},
+            {},
+            ("ann", 0),
+        ),
+        (
+            "A | - | one",
+            {"ann": ScriptedModel([["It is ", ModelError("broken", "cut")]]), "bob": says("bob")},
+            {"streams_answer": True},
+            ("It is ", 7),
+        ),
+    ],
+    ids=["no worker can be reached", "an answer is being written", "a part of the answer is out"],
+)
 def test_nothing_is_planned_anew_where_it_is_of_no_use(
     plan: str, workers: dict[str, Any], more: dict[str, Any], ended: tuple[str, int]
 ) -> None:
@@ -164,7 +225,9 @@ def test_some_plans_are_never_revised(how: str) -> None:
         more["plan"] = plan_of(("ann", (), "easy"), ("bob", (1,), "hard"))
     elif how == "approved":
         more["approve"] = True
-        more["act"] = lambda run, event: run.decide(Decision()) if isinstance(event, ev.PlanOffered) else None
+        more["act"] = lambda run, event: (
+            run.decide(Decision()) if isinstance(event, ev.PlanOffered) else None
+        )
     _, events = play(conductor, **more)
     assert of(events, ev.PlanRevised) == []
     assert of(events, ev.StepFailed) != []
@@ -172,12 +235,17 @@ def test_some_plans_are_never_revised(how: str) -> None:
 
 def test_limits_hold_for_the_second_plan_and_its_steps() -> None:
     conductor = revising(
-        "A | - | easy one\nB | 1 | hard two", "A | 1 | three\nA | 3 | four", "A | 1 | three", limits=Limits(steps=2)
+        "A | - | easy one\nB | 1 | hard two",
+        "A | 1 | three\nA | 3 | four",
+        "A | 1 | three",
+        limits=Limits(steps=2),
     )
     run, _ = play(conductor)
     assert run.trace.rejected[0].problem == "the plan has more than 3 steps"
     assert run.trace.answer == "ann"
-    conductor = revising("A | - | easy one\nB | 1 | hard two", "A | 1 | three", limits=Limits(calls=1))
+    conductor = revising(
+        "A | - | easy one\nB | 1 | hard two", "A | 1 | three", limits=Limits(calls=1)
+    )
     run, _ = play(conductor)
     assert run.trace.exit_code == 6
 
@@ -195,13 +263,17 @@ def test_a_run_can_be_stopped_in_the_middle_of_a_revision() -> None:
     assert [len(workers[name].requests) for name in ("ann", "bob")] == [1, 1]
 
 
-@pytest.mark.parametrize("last", ["plan_revised", "step_stopped", "plan_delta", "step_planned", "plan_ready"])
+@pytest.mark.parametrize(
+    "last", ["plan_revised", "step_stopped", "plan_delta", "step_planned", "plan_ready"]
+)
 def test_a_run_that_was_killed_in_its_revision_can_be_resumed(last: str) -> None:
     _, events = play(revising(PLAN, "A | 1 | other five\nB | 5 | other six"))
     begun = [event.kind for event in events].index("plan_revised")
     cut = begun + [event.kind for event in events][begun:].index(last) + 1
     earlier = fold(events[:cut])
-    missing = ["A | 1 | other five\nB | 5 | other six", "B | 5 | other six"][min(len(earlier.steps) - 4, 1)]
+    missing = ["A | 1 | other five\nB | 5 | other six", "B | 5 | other six"][
+        min(len(earlier.steps) - 4, 1)
+    ]
     run, resumed = play(revising(missing), resume=earlier)
     assert (run.trace.answer, run.trace.exit_code) == ("bob", 0)
     assert [event.first for event in of(resumed, ev.PlanRevised)] == [5]
@@ -235,15 +307,22 @@ def test_a_nested_run_revises_its_own_plan_and_the_run_around_it_does_not_again(
     nested = run.trace.steps[1].nested
     assert nested is not None
     assert (nested.revised is not None, nested.answer, run.trace.answer) == (True, "ann", "ann")
-    assert any("its nested run: step 2 could not be done" in notice.text for notice in run.trace.all_notices())
+    assert any(
+        "its nested run: step 2 could not be done" in notice.text
+        for notice in run.trace.all_notices()
+    )
 
 
 @pytest.mark.parametrize("profile", ["prompted", "prompted-json", "published"])
 def test_every_plan_format_can_write_the_rest(profile: str) -> None:
     form = PROFILES[profile].plan_format
     rules = PlanRules(workers=())
-    context = plan_format_context(PROFILES[profile], setting(None).pool, rules, "auto", constrained=False)
-    first = PLAN_FORMATS[form].render(plan_of(("ann", (), "easy one"), ("bob", (1,), "hard two")), context)
+    context = plan_format_context(
+        PROFILES[profile], setting(None).pool, rules, "auto", constrained=False
+    )
+    first = PLAN_FORMATS[form].render(
+        plan_of(("ann", (), "easy one"), ("bob", (1,), "hard two")), context
+    )
     rest = PLAN_FORMATS[form].render(plan_of(("ann", (), "easy four")), context)
     conductor = revising(first, rest, rest, limits=Limits(recursion=1), profile=PROFILES[profile])
     run, events = play(conductor)

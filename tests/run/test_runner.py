@@ -11,7 +11,13 @@ import pytest
 
 from conductor_cli.core import events as ev
 from conductor_cli.core.chat import Chunk
-from conductor_cli.core.errors import ConductorUnusable, ConfigError, Failure, ModelError, PolicyError
+from conductor_cli.core.errors import (
+    ConductorUnusable,
+    ConfigError,
+    Failure,
+    ModelError,
+    PolicyError,
+)
 from conductor_cli.core.plan import KeepAnswer
 from conductor_cli.core.pool import Limits, Pool, Worker
 from conductor_cli.core.profile import PROMPTED, WorkerProfile
@@ -58,7 +64,8 @@ def test_a_refusal_is_no_answer() -> None:
 
 def test_a_step_starts_while_the_plan_is_still_being_written() -> None:
     _, events = play(setting(["A | - | one\n", 5.0, "B | 1 | two"], constrained=True))
-    started, ready = of(events, ev.StepStarted)[0], of(events, ev.PlanReady)[0]
+    started = of(events, ev.StepStarted)[0]
+    ready = of(events, ev.PlanReady)[0]
     assert (started.step, started.at, ready.at) == (1, 0.0, 5.0)
     assert [event.at for event in of(events, ev.StepFinished)] == [0.0, 5.0]
 
@@ -67,10 +74,21 @@ def test_a_substitute_keeps_its_own_bound() -> None:
     cyd = Counting(seconds=3)
     pool = Pool(workers=(*pool_of("ann", "bob").workers, *pool_of("cyd", parallel=1).workers))
     down = [ModelError("refused", "no")]
-    workers: dict[str, Any] = {"ann": ScriptedModel([down]), "bob": ScriptedModel([down, down, ["end"]]), "cyd": cyd}
-    _, events = play(setting("C | - | zero\nA | - | one\nA | - | two\nC | 1 2 3 | end", workers, pool=pool))
+    workers: dict[str, Any] = {
+        "ann": ScriptedModel([down]),
+        "bob": ScriptedModel([down, down, ["end"]]),
+        "cyd": cyd,
+    }
+    _, events = play(
+        setting("C | - | zero\nA | - | one\nA | - | two\nC | 1 2 3 | end", workers, pool=pool)
+    )
     assert cyd.most == 1
-    assert [event.at for event in of(events, ev.StepStarted) if event.worker == "cyd"] == [0.0, 3.0, 6.0, 9.0]
+    assert [event.at for event in of(events, ev.StepStarted) if event.worker == "cyd"] == [
+        0.0,
+        3.0,
+        6.0,
+        9.0,
+    ]
 
 
 def test_a_step_runs_without_the_answer_of_a_failed_one() -> None:
@@ -79,7 +97,9 @@ def test_a_step_runs_without_the_answer_of_a_failed_one() -> None:
         "bob": ScriptedModel([[ModelError("refused", "no")], ["yes"]]),
     }
     run, events = play(setting("A | - | one\nB | 1 | two", workers))
-    assert notices(events) == ["step 1 failed, so step 2 runs without its answer: ann failed: no; bob failed: no"]
+    assert notices(events) == [
+        "step 1 failed, so step 2 runs without its answer: ann failed: no; bob failed: no"
+    ]
     assert "failed; there is no answer from it" in workers["bob"].requests[-1].messages[-1].content
     assert (run.trace.answer, run.trace.partial) == ("yes", False)
 
@@ -109,14 +129,21 @@ def test_a_slow_reader_delays_no_worker_and_reaches_the_end() -> None:
 
 def test_a_run_can_stop_at_the_plan() -> None:
     run, events = play(setting(CHAIN), plan_only=True)
-    assert kinds(events) == ["run_started", "step_planned", "step_planned", "plan_ready", "run_finished"]
+    assert kinds(events) == [
+        "run_started",
+        "step_planned",
+        "step_planned",
+        "plan_ready",
+        "run_finished",
+    ]
     assert (run.trace.answer, run.trace.exit_code) == ("", 0)
     run, _ = play(setting([ModelError("auth", "no key")]), plan_only=True)
     assert run.trace.exit_code == 4
 
 
 def test_absent_workers_are_reported_and_not_asked() -> None:
-    bob, planner = says("x"), ScriptedModel([["A | - | one"]])
+    bob = says("x")
+    planner = ScriptedModel([["A | - | one"]])
     absent = {"bob": Failure(kind="key", message="no key")}
     _, events = play(setting(planner, {"ann": says("yes"), "bob": bob}, unavailable=absent))
     assert notices(events) == ["bob is left out: no key"]
@@ -127,7 +154,10 @@ def test_absent_workers_are_reported_and_not_asked() -> None:
 @pytest.mark.parametrize("after", [(1.0,), ("half ", 1.0)], ids=["at once", "in the middle"])
 def test_a_fault_of_an_adapter_ends_the_run_as_internal(after: tuple[str | float, ...]) -> None:
     bob = ScriptedModel([["slow", 60.0, "answer"]])
-    workers: dict[str, Any] = {"ann": raising(lambda: ValueError("what is this"), *after), "bob": bob}
+    workers: dict[str, Any] = {
+        "ann": raising(lambda: ValueError("what is this"), *after),
+        "bob": bob,
+    }
     run, events = play(setting("A | - | one\nB | - | two\nB | 1 2 | three", workers))
     assert error_of(run).kind == "internal"
     assert "ValueError: what is this" in error_of(run).message
@@ -146,7 +176,9 @@ def test_a_fault_of_the_conductor_model_ends_the_run_as_internal() -> None:
 
 def test_a_fault_in_a_nested_run_ends_the_whole_run() -> None:
     planner = ScriptedModel([["B | - | think"], ["A | - | one"]])
-    run, events = play(setting(planner, {"ann": raising(lambda: OSError("disk"))}, pool=with_self("ann")))
+    run, events = play(
+        setting(planner, {"ann": raising(lambda: OSError("disk"))}, pool=with_self("ann"))
+    )
     assert inner(events, 1)[-1].kind == "run_failed"
     assert error_of(run).kind == "internal"
 
@@ -157,13 +189,17 @@ def test_a_model_that_cancels_itself_is_a_broken_call() -> None:
     assert of(events, ev.StepFailed)[0].error.message == "ann: the call was cancelled from inside"
     assert run.trace.answer == "yes"
     run, events = play(setting(raising(asyncio.CancelledError)))
-    assert [event.problem for event in of(events, ev.PlanRejected)] == ["the call was cancelled from inside"] * 2
+    assert [event.problem for event in of(events, ev.PlanRejected)] == [
+        "the call was cancelled from inside"
+    ] * 2
     assert run.trace.answer == "from ann"
 
 
 def test_notes_of_models_become_notices() -> None:
     planner = ScriptedModel([[Chunk(note="no grammar here"), "A | - | one"]])
-    _, events = play(setting(planner, {"ann": ScriptedModel([[Chunk(note="temperature left out"), "yes"]])}))
+    _, events = play(
+        setting(planner, {"ann": ScriptedModel([[Chunk(note="temperature left out"), "yes"]])})
+    )
     assert notices(events) == ["the planner: no grammar here", "ann: temperature left out"]
     assert [event.step for event in of(events, ev.Notice)] == [0, 1]
 
@@ -185,7 +221,10 @@ def test_times_come_from_the_injected_clocks() -> None:
 
 def test_run_ids_sort_by_time_and_differ() -> None:
     first = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
-    moments = [first + timedelta(microseconds=step) for step in (0, 1, 15, 16, 999_999, 1_000_000, 60_000_000)]
+    moments = [
+        first + timedelta(microseconds=step)
+        for step in (0, 1, 15, 16, 999_999, 1_000_000, 60_000_000)
+    ]
     ids = [new_run_id(moment) for moment in moments]
     assert ids == sorted(ids)
     assert len({new_run_id(first) for _ in range(100)}) > 1
@@ -203,8 +242,12 @@ def test_an_impossible_run_is_refused_before_any_call() -> None:
 
 
 def test_the_values_of_own_headers_stay_out_of_the_stream() -> None:
-    worker = Worker(name="ann", kind="x", options={"headers": {"Ocp-Apim-Subscription-Key": "topsecret"}})
-    _, events = play(setting("A | - | one", pool=Pool(workers=(worker,)), notices=("found at hand",)))
+    worker = Worker(
+        name="ann", kind="x", options={"headers": {"Ocp-Apim-Subscription-Key": "topsecret"}}
+    )
+    _, events = play(
+        setting("A | - | one", pool=Pool(workers=(worker,)), notices=("found at hand",))
+    )
     assert "topsecret" not in "".join(ev.to_line(event) for event in events)
     assert "Ocp-Apim-Subscription-Key" in ev.to_line(events[0])
     assert of(events, ev.Notice)[0].text == "found at hand"
@@ -219,15 +262,23 @@ def test_recursion_appends_a_step_in_which_the_conductor_reads_the_answer() -> N
     planner = ScriptedModel([["A | - | one\nB | 1 | two"], ["accept"]])
     run, events = play(setting(planner, limits=ONCE))
     review = of(events, ev.StepPlanned)[-1]
-    assert (review.worker, review.subtask, review.access, review.last) == ("self", REVIEW, (1, 2), True)
+    assert (review.worker, review.subtask, review.access, review.last) == (
+        "self",
+        REVIEW,
+        (1, 2),
+        True,
+    )
     nested = inner(events, 3)
     assert kinds(nested) == ["run_started", "plan_ready", "run_finished"]
     (begun,) = of(nested, ev.RunStarted)
-    assert begun.question.text.startswith(f"{QUESTION.text}\n\nWithin this question, the subtask is: Check the answer")
+    assert begun.question.text.startswith(
+        f"{QUESTION.text}\n\nWithin this question, the subtask is: Check the answer"
+    )
     assert (begun.run, begun.question.parent) == (f"{run.id}.3", run.id)
     assert [(item.worker, item.subtask, item.answer) for item in begun.question.given] == [
-        ("ann", "one", "from ann"), ("bob", "two", "from bob"),
-    ]  # fmt: skip
+        ("ann", "one", "from ann"),
+        ("bob", "two", "from bob"),
+    ]
     assert "from bob" in planner.requests[1].messages[1].content
     assert (run.trace.answer, run.trace.partial) == ("from bob", False)
     assert run.trace.steps[2].nested is not None
@@ -242,11 +293,19 @@ def test_a_verdict_stands_for_the_answer_that_it_judges() -> None:
     assert (run.trace.answer, run.trace.steps[1].text) == ("from ann", "NO")
     assert notices(events) == ["bob says of this answer: NO"]
     reasoned = {**workers, "bob": says("It is another one: NO")}
-    assert play(setting(ScriptedModel([[plan]]), reasoned, profile=judging))[0].trace.answer == "from ann"
+    assert (
+        play(setting(ScriptedModel([[plan]]), reasoned, profile=judging))[0].trace.answer
+        == "from ann"
+    )
     plain, _ = play(setting(ScriptedModel([[plan]]), workers))
     assert plain.trace.answer == "NO"
-    reviewed, events = play(setting(ScriptedModel([[plan], ["accept"]]), workers, profile=judging, limits=ONCE))
-    assert [item.answer for item in of(inner(events, 3), ev.RunStarted)[0].question.given] == ["from ann", "NO"]
+    reviewed, events = play(
+        setting(ScriptedModel([[plan], ["accept"]]), workers, profile=judging, limits=ONCE)
+    )
+    assert [item.answer for item in of(inner(events, 3), ev.RunStarted)[0].question.given] == [
+        "from ann",
+        "NO",
+    ]
     assert reviewed.trace.answer == "from ann"
 
 
@@ -258,12 +317,18 @@ def test_a_corrective_workflow_replaces_the_answer() -> None:
     assert "wrong" in bob.requests[0].messages[-1].content
     assert "goes to the user" in bob.requests[0].messages[-1].content
     assert kinds(inner(events, 2)) == [
-        "run_started", "step_planned", "plan_ready", "step_started", "step_finished", "run_finished",
-    ]  # fmt: skip
+        "run_started",
+        "step_planned",
+        "plan_ready",
+        "step_started",
+        "step_finished",
+        "run_finished",
+    ]
 
 
 def test_only_the_outermost_last_step_knows_that_its_answer_goes_to_the_user() -> None:
-    ann, bob = says("from ann"), says("from bob")
+    ann = says("from ann")
+    bob = says("from bob")
     planner = ScriptedModel([["C | - | think\nB | 1 | end"], ["A | - | one"]])
     play(setting(planner, {"ann": ann, "bob": bob}, pool=WITH_SELF))
     assert "goes to the user" not in ann.requests[0].messages[-1].content
@@ -288,7 +353,9 @@ def test_a_nested_run_without_depth_refuses_a_step_on_itself() -> None:
     earlier, _ = play_and_stop(conductor, 5.0, "cancelled")
     shallow = setting(ScriptedModel([["accept"]]), TWO, pool=WITH_SELF, limits=ONCE)
     run, events = play(shallow, resume=earlier.trace)
-    assert of(inner(events, 2), ev.StepFailed)[0].error.message == "runs cannot be nested any deeper"
+    assert (
+        of(inner(events, 2), ev.StepFailed)[0].error.message == "runs cannot be nested any deeper"
+    )
     assert (run.trace.answer, run.trace.exit_code) == ("from ann", 7)
 
 
@@ -322,7 +389,10 @@ def test_what_a_failed_step_left_is_not_given() -> None:
     }
     run, events = play(setting(planner, workers, limits=ONCE))
     assert of(inner(events, 2), ev.RunStarted)[0].question.given == ()
-    assert of(inner(events, 2), ev.PlanRejected)[0].problem == "accept needs an existing answer, and there is none"
+    assert (
+        of(inner(events, 2), ev.PlanRejected)[0].problem
+        == "accept needs an existing answer, and there is none"
+    )
     assert run.trace.answer == "yes"
 
 
@@ -347,8 +417,11 @@ def test_what_a_nested_run_had_to_show_is_better_than_nothing() -> None:
 
 def test_winding_down_lets_a_nested_call_end_and_starts_nothing_after_it() -> None:
     planner = ScriptedModel([["A | - | one"], ["B | 0 | two\nA | 1 | three"]])
-    ann, bob = ScriptedModel([["one"]]), Counting("two", seconds=60)
-    run, events = play_and_stop(setting(planner, {"ann": ann, "bob": bob}, limits=ONCE), 10.0, "cancelled", "running")
+    ann = ScriptedModel([["one"]])
+    bob = Counting("two", seconds=60)
+    run, events = play_and_stop(
+        setting(planner, {"ann": ann, "bob": bob}, limits=ONCE), 10.0, "cancelled", "running"
+    )
     assert run.trace.at == 60.0
     assert len(ann.requests) == 1
     assert [event.step for event in of(inner(events, 2), ev.StepFinished)] == [1]
@@ -357,7 +430,9 @@ def test_winding_down_lets_a_nested_call_end_and_starts_nothing_after_it() -> No
 
 def test_a_nested_run_that_is_not_needed_is_stopped() -> None:
     planner = ScriptedModel([["C | - | think\nA | - | end"], ["B | - | two"]])
-    run, events = play(setting(planner, {"ann": Counting("end", 5), "bob": Counting(seconds=60)}, pool=WITH_SELF))
+    run, events = play(
+        setting(planner, {"ann": Counting("end", 5), "bob": Counting(seconds=60)}, pool=WITH_SELF)
+    )
     assert [event.reason for event in of(events, ev.StepStopped)] == ["not_needed"]
     assert [event.reason for event in of(inner(events, 1), ev.StepStopped)] == ["not_needed"]
     assert of(inner(events, 1), ev.RunFailed)[0].error.kind == "cancelled"
@@ -365,10 +440,20 @@ def test_a_nested_run_that_is_not_needed_is_stopped() -> None:
 
 
 def test_nested_calls_count_against_the_places_of_the_run() -> None:
-    plans = ["A | - | a\nA | - | b\nB | - | think\nA | 1 2 3 | end"], ["A | - | c\nA | - | d\nA | 1 2 | e"]
+    plans = (
+        ["A | - | a\nA | - | b\nB | - | think\nA | 1 2 3 | end"],
+        ["A | - | c\nA | - | d\nA | 1 2 | e"],
+    )
     for places, limits, most in ((2, Limits(), 2), (9, Limits(parallel=3), 3)):
         ann = Counting(seconds=3)
-        play(setting(ScriptedModel([*plans]), {"ann": ann}, pool=with_self("ann", parallel=places), limits=limits))
+        play(
+            setting(
+                ScriptedModel([*plans]),
+                {"ann": ann},
+                pool=with_self("ann", parallel=places),
+                limits=limits,
+            )
+        )
         assert ann.most == most
 
 
@@ -379,5 +464,7 @@ def test_the_conductor_may_name_itself_while_depth_is_left() -> None:
     assert ['"C"' in grammar for grammar in grammars] == [True, False, False]
     nested = run.trace.steps[0].nested
     assert nested is not None
-    assert nested.rejected[0].problem.startswith("step 1 names a worker that is not in the pool: 'self'")
+    assert nested.rejected[0].problem.startswith(
+        "step 1 names a worker that is not in the pool: 'self'"
+    )
     assert run.trace.answer == "yes"

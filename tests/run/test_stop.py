@@ -56,9 +56,13 @@ def test_stopping_now_keeps_what_was_written() -> None:
 
 def test_stopping_after_what_runs_lets_it_end() -> None:
     workers: dict[str, Any] = {"ann": Counting("first", 9), "bob": says("second")}
-    run, events = play_and_stop(setting("A | - | one\nB | 1 | two", workers), 5.0, "cancelled", "running")
+    run, events = play_and_stop(
+        setting("A | - | one\nB | 1 | two", workers), 5.0, "cancelled", "running"
+    )
     assert (run.trace.at, run.trace.answer, run.trace.partial) == (9.0, "first", True)
-    assert [(event.step, event.reason) for event in of(events, ev.StepStopped)] == [(2, "cancelled")]
+    assert [(event.step, event.reason) for event in of(events, ev.StepStopped)] == [
+        (2, "cancelled")
+    ]
     assert workers["bob"].requests == []
 
 
@@ -110,20 +114,36 @@ def test_a_conductor_that_was_stopped_still_costs_and_one_that_was_never_reached
     run, _ = play(setting([ModelError("refused", "no", usage=Usage(tokens_in=7, calls=1))]))
     assert (run.trace.usage.calls, run.trace.usage.tokens_in) == (1, 7)
     run, _ = play(setting([ModelError("connect", "refused")], price=price))
-    assert (run.trace.usage.calls, run.trace.usage.tokens, run.trace.usage.cost) == (2, 0, Decimal(0))
+    assert (run.trace.usage.calls, run.trace.usage.tokens, run.trace.usage.cost) == (
+        2,
+        0,
+        Decimal(0),
+    )
 
 
 pieces = st.one_of(
     st.sampled_from(["some text ", "more\n", ""]),
     st.sampled_from([0.25, 0.5, 1.0, 3.0]),
-    st.sampled_from(["rate", "broken", "refused", "auth"]).map(lambda reason: ModelError(reason, reason)),  # type: ignore[arg-type]
+    st.sampled_from(["rate", "broken", "refused", "auth"]).map(
+        lambda reason: ModelError(reason, reason)
+    ),  # type: ignore[arg-type]
 )
 scripts = st.lists(st.lists(pieces, max_size=4), min_size=1, max_size=3)
 lines = st.sampled_from(
-    ["A | - | one", "B | 1 | two", "C | 1 2 | think", "A | 1 | three", "B | - | four", "prose", "accept"]
+    [
+        "A | - | one",
+        "B | 1 | two",
+        "C | 1 2 | think",
+        "A | 1 | three",
+        "B | - | four",
+        "prose",
+        "accept",
+    ]
 )
 planners = st.lists(
-    st.lists(st.one_of(lines, st.sampled_from(["\n", "\n\n", 0.25, 1.0])), max_size=10), min_size=1, max_size=3
+    st.lists(st.one_of(lines, st.sampled_from(["\n", "\n\n", 0.25, 1.0])), max_size=10),
+    min_size=1,
+    max_size=3,
 )
 
 
@@ -134,12 +154,24 @@ planners = st.lists(
     st.sampled_from([0.0, 0.25, 0.3, 0.5, 0.75, 1.0, 1.25, 2.0, 3.5, 9.0]),
     st.sampled_from(["cancelled", "terminated", "limit"]),
     st.sampled_from(["now", "running"]),
-    st.sampled_from([Limits(), Limits(recursion=1), Limits(parallel=1, attempts=2), Limits(calls=2, recursion=2)]),
+    st.sampled_from(
+        [
+            Limits(),
+            Limits(recursion=1),
+            Limits(parallel=1, attempts=2),
+            Limits(calls=2, recursion=2),
+        ]
+    ),
 )
 def test_whenever_a_run_is_stopped_its_stream_is_whole(
-    plan: Scripts, ann: Scripts, bob: Scripts, at: float, reason: StopKind, after: Literal["now", "running"],
+    plan: Scripts,
+    ann: Scripts,
+    bob: Scripts,
+    at: float,
+    reason: StopKind,
+    after: Literal["now", "running"],
     limits: Limits,
-) -> None:  # fmt: skip
+) -> None:
     workers = {"ann": ScriptedModel(ann), "bob": ScriptedModel(bob)}
     conductor = setting(ScriptedModel(plan), workers, pool=WITH_SELF, limits=limits)
     run, _ = play_and_stop(conductor, at, reason, after)
@@ -153,7 +185,9 @@ def test_leaving_at_any_time_gives_a_complete_stream(
     plan: Scripts, ann: Scripts, bob: Scripts, after: int, cancel: bool
 ) -> None:
     workers = {"ann": ScriptedModel(ann), "bob": ScriptedModel(bob)}
-    conductor = setting(ScriptedModel(plan), workers, pool=WITH_SELF, limits=Limits(recursion=1), constrained=True)
+    conductor = setting(
+        ScriptedModel(plan), workers, pool=WITH_SELF, limits=Limits(recursion=1), constrained=True
+    )
 
     async def main() -> None:
         run = start_run(conductor, QUESTION)
@@ -190,8 +224,12 @@ def stopped_after_one() -> Trace:
 
 def test_only_what_is_missing_is_called() -> None:
     earlier = stopped_after_one()
-    ann, bob, planner = says("x"), says("two"), says("x")
-    run, events = play(setting(planner, {"ann": ann, "bob": bob, "cyd": says("three")}), resume=earlier)
+    ann = says("x")
+    bob = says("two")
+    planner = says("x")
+    run, events = play(
+        setting(planner, {"ann": ann, "bob": bob, "cyd": says("three")}), resume=earlier
+    )
     assert (ann.requests, planner.requests) == ([], [])
     assert "found" in bob.requests[0].messages[-1].content
     assert notices(events) == [f"reusing finished step 1 of run {earlier.run}"]
@@ -213,14 +251,21 @@ def test_a_run_that_was_whole_is_answered_from_what_it_had() -> None:
 
 
 def test_a_plan_that_was_half_written_is_written_on() -> None:
-    half, _ = play_and_stop(setting(["A | - | one\nB | 1 | two\n", 60.0, "C"], constrained=True), 5.0, "cancelled")
+    half, _ = play_and_stop(
+        setting(["A | - | one\nB | 1 | two\n", 60.0, "C"], constrained=True), 5.0, "cancelled"
+    )
     assert half.trace.plan is None
     assert list(half.trace.done()) == [1, 2]
-    planner, ann = ScriptedModel([["C | 1 2 | three"]]), says("x")
-    run, events = play(setting(planner, {"ann": ann, "bob": says("x"), "cyd": says("end")}), resume=half.trace)
+    planner = ScriptedModel([["C | 1 2 | three"]])
+    ann = says("x")
+    run, events = play(
+        setting(planner, {"ann": ann, "bob": says("x"), "cyd": says("end")}), resume=half.trace
+    )
     assert planner.requests[0].messages[2].content == "A | - | one\nB | 1 | two"
     assert ann.requests == []
-    assert run.trace.plan == plan_of(("ann", (), "one"), ("bob", (1,), "two"), ("cyd", (1, 2), "three"))
+    assert run.trace.plan == plan_of(
+        ("ann", (), "one"), ("bob", (1,), "two"), ("cyd", (1, 2), "three")
+    )
     assert run.trace.answer == "end"
     assert kinds(events)[0:3] == ["run_started", "notice", "step_planned"]
 
@@ -234,8 +279,12 @@ def cut_short(trace: Trace, number: int) -> Trace:
 def test_a_step_that_had_to_do_without_an_answer_is_done_again() -> None:
     plan = "A | - | one\nB | - | two\nC | 1 2 | three\nB | 3 | four"
     earlier, _ = play(setting(plan))
-    ann, bob, cyd = says("now"), says("new"), says("late")
-    run, events = play(setting(None, {"ann": ann, "bob": bob, "cyd": cyd}), resume=cut_short(earlier.trace, 1))
+    ann = says("now")
+    bob = says("new")
+    cyd = says("late")
+    run, events = play(
+        setting(None, {"ann": ann, "bob": bob, "cyd": cyd}), resume=cut_short(earlier.trace, 1)
+    )
     assert [record.text for record in run.trace.steps] == ["now", "from bob", "late", "new"]
     assert "now" in cyd.requests[0].messages[-1].content
     assert notices(events) == [
@@ -249,14 +298,22 @@ def test_a_step_that_had_to_do_without_an_answer_is_done_again() -> None:
 def test_a_nested_run_that_had_to_do_without_an_answer_begins_anew() -> None:
     planner = ScriptedModel([["A | - | one\nC | 1 | think"], ["A | 0 | more\nB | 1 | check"]])
     earlier, _ = play(setting(planner, pool=WITH_SELF))
-    again, bob = ScriptedModel([["B | 0 | anew"]]), says("checked")
-    run, _ = play(setting(again, {"ann": says("now"), "bob": bob}, pool=WITH_SELF), resume=cut_short(earlier.trace, 1))
+    again = ScriptedModel([["B | 0 | anew"]])
+    bob = says("checked")
+    run, _ = play(
+        setting(again, {"ann": says("now"), "bob": bob}, pool=WITH_SELF),
+        resume=cut_short(earlier.trace, 1),
+    )
     assert "now" in bob.requests[0].messages[-1].content
     assert run.trace.answer == "checked"
 
 
 def test_a_step_that_was_given_up_makes_none_outdated() -> None:
-    workers = {"ann": ScriptedModel([[ModelError("refused", "no")]]), "bob": says("two"), "cyd": says("x")}
+    workers = {
+        "ann": ScriptedModel([[ModelError("refused", "no")]]),
+        "bob": says("two"),
+        "cyd": says("x"),
+    }
     pool = pool_of("ann", "bob")
     planner = ScriptedModel([["A | - | one\nB | 1 | two"], ["B | - | instead"]])
     earlier, _ = play(setting(planner, workers, pool=pool))
@@ -267,14 +324,24 @@ def test_a_step_that_was_given_up_makes_none_outdated() -> None:
 
 
 def test_a_nested_run_is_resumed_where_it_was() -> None:
-    workers: dict[str, Any] = {"ann": ScriptedModel([["one"], ["inner one"]]), "bob": Counting(seconds=60)}
+    workers: dict[str, Any] = {
+        "ann": ScriptedModel([["one"], ["inner one"]]),
+        "bob": Counting(seconds=60),
+    }
     planner = ScriptedModel([["A | - | one\nC | 1 | think"], ["A | 0 | more\nB | 1 | check"]])
     earlier, _ = play_and_stop(setting(planner, workers, pool=WITH_SELF), 5.0, "cancelled")
-    again, ann, bob = says("x"), says("x"), says("checked")
-    run, events = play(setting(again, {"ann": ann, "bob": bob}, pool=WITH_SELF), resume=earlier.trace)
+    again = says("x")
+    ann = says("x")
+    bob = says("checked")
+    run, events = play(
+        setting(again, {"ann": ann, "bob": bob}, pool=WITH_SELF), resume=earlier.trace
+    )
     assert (again.requests, ann.requests) == ([], [])
     assert "inner one" in bob.requests[0].messages[-1].content
-    assert [record.text for record in (run.trace.steps[1].nested or Trace()).steps] == ["inner one", "checked"]
+    assert [record.text for record in (run.trace.steps[1].nested or Trace()).steps] == [
+        "inner one",
+        "checked",
+    ]
     assert notices(inner(events, 2)) == [f"reusing finished step 1 of run {earlier.id}.2"]
     assert run.trace.answer == "checked"
 
@@ -304,7 +371,9 @@ def test_a_damaged_trace_without_an_answering_step_ends_by_name() -> None:
     damaged = replace(earlier, steps=tuple(record for record in earlier.steps if not record.last))
     run, _ = play(setting(None), resume=damaged)
     assert (run.trace.answer, run.trace.exit_code) == ("from bob", 7)
-    assert run.trace.error == Failure(kind="worker", message="no step could be run", reason="step_not_run")
+    assert run.trace.error == Failure(
+        kind="worker", message="no step could be run", reason="step_not_run"
+    )
 
 
 @given(st.integers(0, 60), st.sampled_from([PLAN, "A | - | one\nB | - | two\nA | 1 2 | end"]))
@@ -315,21 +384,31 @@ def test_a_trace_cut_anywhere_can_be_resumed(length: int, plan: str) -> None:
     workers = {name: says(f"again {name}") for name in ("ann", "bob", "cyd")}
     run, _ = play(setting(planner, workers), resume=cut)
     assert run.trace.exit_code == 0
-    assert all(run.trace.steps[number - 1].text == record.text for number, record in cut.done().items())
-    assert sum(len(model.requests) for model in workers.values()) <= len(run.trace.steps) - len(cut.done())
+    assert all(
+        run.trace.steps[number - 1].text == record.text for number, record in cut.done().items()
+    )
+    assert sum(len(model.requests) for model in workers.values()) <= len(run.trace.steps) - len(
+        cut.done()
+    )
 
 
 NESTED: list[Any] = [["A | - | one\nC | 1 | think"], ["A | 0 | more\nB | 1 | check"]]
 
 
 @pytest.mark.parametrize("plans", [[[PLAN]], NESTED])
-def test_a_run_that_another_process_goes_on_with_stays_one_run_wherever_it_was_left(plans: list[Any]) -> None:
-    """Its events follow those that were there; what had ended is not done again, and each lost call is told."""
+def test_a_run_that_another_process_goes_on_with_stays_one_run_wherever_it_was_left(
+    plans: list[Any],
+) -> None:
+    """Its events follow those that were there.
+
+    What had ended is not done again, and each lost call is told.
+    """
     pool = WITH_SELF if plans is NESTED else pool_of("ann", "bob", "cyd")
     whole, events = play(setting(ScriptedModel(plans), pool=pool))
     ready = next(place for place, event in enumerate(events) if isinstance(event, ev.PlanReady))
     for left in range(ready + 1, len(events)):
-        before, planner = events[:left], ScriptedModel(plans[-1:] * 2)
+        before = events[:left]
+        planner = ScriptedModel(plans[-1:] * 2)
         earlier = fold(before)
         workers = {name: says(f"from {name}") for name in pool.names if name != "self"}
 
@@ -339,12 +418,19 @@ def test_a_run_that_another_process_goes_on_with_stays_one_run_wherever_it_was_l
 
         run, after = virtually(main(setting(planner, workers, pool=pool), earlier))
         assert fold([*before, *after]) == run.trace
-        assert ("run_started" in kinds(after), run.trace.answer, run.trace.exit_code) == (False, whole.trace.answer, 0)
+        assert ("run_started" in kinds(after), run.trace.answer, run.trace.exit_code) == (
+            False,
+            whole.trace.answer,
+            0,
+        )
         times = [event.at for event in [*before, *after]]
         assert times == sorted(times)
         flat = [event.event if isinstance(event, ev.NestedEvent) else event for event in after]
         lost = [event for event in of(flat, ev.StepFailed) if event.error.reason == "taken_over"]
-        traces = [earlier, *(record.nested for record in earlier.steps if record.nested is not None)]
+        traces = [
+            earlier,
+            *(record.nested for record in earlier.steps if record.nested is not None),
+        ]
         steps = [record for trace in traces for record in trace.steps if record.worker != "self"]
         assert len(lost) == sum(record.state == "running" for record in steps)
         done = sum(record.state == "done" for record in steps)

@@ -1,4 +1,7 @@
-"""A worker's tools inside a step: the loop of calls and results, its bounds, its approval, its policy, its cost."""
+"""A worker's tools inside a step.
+
+The loop of calls and results, its bounds, its approval, its policy, its cost.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +34,18 @@ from conductor_cli.core.usage import Price, Usage
 from conductor_cli.models.base import Model, ScriptedModel
 from conductor_cli.run import Conductor, Run
 from conductor_cli.run.conductor import ToolVerdict
-from tests.run.kit import fold, later, notices, of, play, play_and_stop, pool_of, says, setting, with_self
+from tests.run.kit import (
+    fold,
+    later,
+    notices,
+    of,
+    play,
+    play_and_stop,
+    pool_of,
+    says,
+    setting,
+    with_self,
+)
 
 PLAN = "A | | look it up\n"
 DONE = Chunk(usage=Usage(tokens_in=10, tokens_out=5, calls=1), finish="tool")
@@ -40,13 +54,16 @@ DONE = Chunk(usage=Usage(tokens_in=10, tokens_out=5, calls=1), finish="tool")
 class Box:
     """A tool box whose calls take a second each and say what they were called with."""
 
-    def __init__(self, *names: str, result: Callable[[str], ToolResult] | None = None, **flags: Any) -> None:
+    def __init__(
+        self, *names: str, result: Callable[[str], ToolResult] | None = None, **flags: Any
+    ) -> None:
         self.names = names or ("look",)
         self.flags = {"read_only": True, **flags}
         self.result = result or (lambda name: ToolResult(text=f"{name} found it"))
         self.calls: list[tuple[str, Mapping[str, Any]]] = []
         self.asked: list[tuple[str, ...]] = []
-        self.open = self.most_open = 0
+        self.open = 0
+        self.most_open = 0
         self.closed = 0
 
     async def offered(self, servers: Sequence[str]) -> tuple[OfferedTool, ...]:
@@ -79,19 +96,25 @@ def asks(*calls: tuple[str, Any], text: str = "") -> list[Any]:
     deltas = []
     for index, (name, arguments) in enumerate(calls):
         sent = arguments if isinstance(arguments, str) else json.dumps(arguments)
-        deltas.append(Chunk(tool_call=ToolCallDelta(index=index, id=f"c{index}", name=name, arguments=sent)))
+        deltas.append(
+            Chunk(tool_call=ToolCallDelta(index=index, id=f"c{index}", name=name, arguments=sent))
+        )
     return [*([text] if text else []), *deltas, DONE]
 
 
 def with_tools(model: Model, box: Box, *, can_ask: bool = False, **more: Any) -> Conductor:
     """A conductor over `ann`, who may call the tools of `web`."""
     pool = pool_of("ann", tools=("web",), price=more.pop("worker_price", None))
-    return setting(PLAN, {"ann": model}, pool=pool, tools=RunTools(open=lambda: box, asks=can_ask), **more)
+    return setting(
+        PLAN, {"ann": model}, pool=pool, tools=RunTools(open=lambda: box, asks=can_ask), **more
+    )
 
 
 def test_a_worker_gets_the_results_of_its_calls_and_answers() -> None:
     box = Box("look", "count")
-    model = ScriptedModel([asks(("look", {"q": "a"}), ("count", {}), text="Let me see. "), ["It is 42."]])
+    model = ScriptedModel(
+        [asks(("look", {"q": "a"}), ("count", {}), text="Let me see. "), ["It is 42."]]
+    )
     run, events = play(with_tools(model, box))
     first, second = model.requests
     assert [tool.name for tool in first.tools] == ["look", "count"]
@@ -99,15 +122,19 @@ def test_a_worker_gets_the_results_of_its_calls_and_answers() -> None:
     assert run.trace.answer == "It is 42."
     asked, *results = second.messages[len(first.messages) :]
     assert (asked.role, asked.content, [call.name for call in asked.tool_calls]) == (
-        "assistant", "Let me see. ", ["look", "count"],
-    )  # fmt: skip
+        "assistant",
+        "Let me see. ",
+        ["look", "count"],
+    )
     assert [(each.tool_call_id, each.content) for each in results] == [
-        ("c0", "look found it"), ("c1", "count found it"),
-    ]  # fmt: skip
+        ("c0", "look found it"),
+        ("c1", "count found it"),
+    ]
     [record] = fold(events).steps
     assert [(use.server, use.call.name, use.text) for use in record.tools] == [
-        ("web", "look", "look found it"), ("web", "count", "count found it"),
-    ]  # fmt: skip
+        ("web", "look", "look found it"),
+        ("web", "count", "count found it"),
+    ]
     assert box.closed == 1
 
 
@@ -120,7 +147,9 @@ def test_the_planner_is_told_whose_tools_do_what() -> None:
     assert "B can use tools" not in asked
 
 
-@pytest.mark.parametrize(("count", "length"), [(CALLS_PER_REPLY, 1), (1, MAX_ARGUMENT_BYTES)], ids=["calls", "bytes"])
+@pytest.mark.parametrize(
+    ("count", "length"), [(CALLS_PER_REPLY, 1), (1, MAX_ARGUMENT_BYTES)], ids=["calls", "bytes"]
+)
 def test_a_reply_asks_for_no_more_than_any_reply_may(count: int, length: int) -> None:
     collector = CallCollector()
     for index in range(count):
@@ -133,9 +162,11 @@ def test_a_reply_asks_for_no_more_than_any_reply_may(count: int, length: int) ->
 def test_the_pieces_of_a_call_are_joined() -> None:
     box = Box()
     pieces = [
-        ToolCallDelta(index=0, id="a", name="look"), ToolCallDelta(index=1, id="b", name="look", arguments="{}"),
-        ToolCallDelta(index=0, arguments='{"q": '), ToolCallDelta(index=0, arguments='"x"}'),
-    ]  # fmt: skip
+        ToolCallDelta(index=0, id="a", name="look"),
+        ToolCallDelta(index=1, id="b", name="look", arguments="{}"),
+        ToolCallDelta(index=0, arguments='{"q": '),
+        ToolCallDelta(index=0, arguments='"x"}'),
+    ]
     model = ScriptedModel([[*(Chunk(tool_call=piece) for piece in pieces), DONE], ["done"]])
     play(with_tools(model, box))
     assert box.calls == [("look", {"q": "x"}), ("look", {})]
@@ -143,7 +174,10 @@ def test_the_pieces_of_a_call_are_joined() -> None:
 
 def test_usage_of_all_turns_is_summed_and_reserved_turn_by_turn() -> None:
     price = Price(input=Decimal(1), output=Decimal(1))
-    last: list[Any] = ["done", Chunk(usage=Usage(tokens_in=30, tokens_out=2, calls=1), finish="stop")]
+    last: list[Any] = [
+        "done",
+        Chunk(usage=Usage(tokens_in=30, tokens_out=2, calls=1), finish="stop"),
+    ]
     conductor = with_tools(ScriptedModel([asks(("look", {})), last]), Box(), worker_price=price)
     run, events = play(conductor)
     [finished] = of(events, ev.StepFinished)
@@ -152,11 +186,14 @@ def test_usage_of_all_turns_is_summed_and_reserved_turn_by_turn() -> None:
     assert run.state.resources.ledger.spent.calls == 2 + 1  # and planning
 
 
-@pytest.mark.parametrize(("call", "said"), [
-    (("nothing", {}), "there is no tool 'nothing'; the tools are: look"),
-    (("look", "{not json"), "the arguments are not JSON"),
-    (("look", "[1]"), "the arguments are not a JSON object"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("call", "said"),
+    [
+        (("nothing", {}), "there is no tool 'nothing'; the tools are: look"),
+        (("look", "{not json"), "the arguments are not JSON"),
+        (("look", "[1]"), "the arguments are not a JSON object"),
+    ],
+)
 def test_a_wrong_call_goes_back_as_an_error(call: tuple[str, Any], said: str) -> None:
     box = Box()
     model = ScriptedModel([asks(call), ["sorry"]])
@@ -174,7 +211,11 @@ def endless(call: Callable[[int], tuple[str, Any]], at_once: int = 1) -> Scripte
     count = iter(range(1000))
 
     def reply(request: Request) -> list[Any]:
-        return ["enough"] if request.tool_choice == "none" else asks(*(call(next(count)) for _ in range(at_once)))
+        return (
+            ["enough"]
+            if request.tool_choice == "none"
+            else asks(*(call(next(count)) for _ in range(at_once)))
+        )
 
     return ScriptedModel(reply=reply)
 
@@ -197,7 +238,9 @@ def test_a_model_that_only_calls_unknown_tools_is_stopped() -> None:
 def test_calls_of_a_step_and_of_a_run_are_bounded() -> None:
     for at_once, limits, most in ((1, Limits(tool_calls=4), 4), (30, Limits(), CALLS_PER_STEP)):
         box = Box()
-        run, _ = play(with_tools(endless(lambda n: ("look", {"q": n}), at_once), box, limits=limits))
+        run, _ = play(
+            with_tools(endless(lambda n: ("look", {"q": n}), at_once), box, limits=limits)
+        )
         assert (len(box.calls), run.trace.answer) == (most, "enough")
 
 
@@ -251,8 +294,12 @@ def decided(conductor: Conductor, *verdicts: ToolVerdict) -> tuple[Run, list[ev.
 
 def test_a_tool_that_may_change_something_is_asked_about() -> None:
     box = Box("write", read_only=False)
-    model = ScriptedModel([asks(("write", {"n": 1})), asks(("write", {"n": 2})), asks(("write", {"n": 3})), ["done"]])
-    run, events = decided(with_tools(model, box, can_ask=True, limits=Limits(seconds=20)), "once", "always")
+    model = ScriptedModel(
+        [asks(("write", {"n": 1})), asks(("write", {"n": 2})), asks(("write", {"n": 3})), ["done"]]
+    )
+    run, events = decided(
+        with_tools(model, box, can_ask=True, limits=Limits(seconds=20)), "once", "always"
+    )
     assert len(of(events, ev.ToolOffered)) == 2
     assert len(box.calls) == 3
     assert run.trace.answer == "done"
@@ -260,7 +307,9 @@ def test_a_tool_that_may_change_something_is_asked_about() -> None:
 
 def test_a_call_that_the_user_refuses_is_not_made() -> None:
     box = Box("write", read_only=False)
-    run, events = decided(with_tools(ScriptedModel([asks(("write", {})), ["no file then"]]), box, can_ask=True), "no")
+    run, events = decided(
+        with_tools(ScriptedModel([asks(("write", {})), ["no file then"]]), box, can_ask=True), "no"
+    )
     [returned] = of(events, ev.ToolReturned)
     assert (returned.error, box.calls, run.trace.answer) == (True, [], "no file then")
     assert "the user does not allow it" in returned.text
@@ -282,17 +331,22 @@ SECRET = Question(text="?", files=(File(name="a.txt", text="secret"),))
 
 def guarding(*files_only: str) -> PoolPolicy:
     """Files are for these alone; workers are on this machine, and the tools are not."""
-    parties = {name: Party(name=name, recipient="this machine", local=True) for name in ("ann", "bob")}
+    parties = {
+        name: Party(name=name, recipient="this machine", local=True) for name in ("ann", "bob")
+    }
     parties["tool:web"] = Party(name="tool:web", recipient="web.example")
     return PoolPolicy(policy=Policy(files_only=(files_only,)), parties=parties)
 
 
 def test_a_step_with_files_that_must_stay_local_gets_no_remote_tools() -> None:
-    guard, model = guarding("provider:local"), says("done")
+    guard = guarding("provider:local")
+    model = says("done")
     conductor = with_tools(model, Box(), pool_policy=guard)
     _, events = play(conductor, SECRET)
     assert not model.requests[-1].tools
-    assert any("ann does not get the tools of web: policy.files_only" in text for text in notices(events))
+    assert any(
+        "ann does not get the tools of web: policy.files_only" in text for text in notices(events)
+    )
     play(conductor, Question(text="?"))
     assert model.requests[-1].tools
     allowed = replace(guard, policy=Policy(files_only=(("provider:local", "tool:web"),)))
@@ -304,16 +358,21 @@ def test_text_from_a_local_file_does_not_reach_remote_tools_either() -> None:
     ann, bob = pool_of("ann", "bob").workers
     models = {"ann": says("from the file"), "bob": says("done")}
     conductor = setting(
-        "A | | read\nB | 1 | look it up\n", models, pool=Pool(workers=(ann, replace(bob, tools=("web",)))),
-        tools=RunTools(open=Box), pool_policy=guarding("ann", "bob"),
-    )  # fmt: skip
+        "A | | read\nB | 1 | look it up\n",
+        models,
+        pool=Pool(workers=(ann, replace(bob, tools=("web",)))),
+        tools=RunTools(open=Box),
+        pool_policy=guarding("ann", "bob"),
+    )
     play(conductor, SECRET)
     assert not models["bob"].requests[-1].tools
 
 
 def test_a_nested_run_shares_the_tools_of_the_run_around_it() -> None:
     box = Box()
-    model = ScriptedModel(reply=lambda request: asks(("look", {})) if len(request.messages) < 2 else ["done"])
+    model = ScriptedModel(
+        reply=lambda request: asks(("look", {})) if len(request.messages) < 2 else ["done"]
+    )
     pool = with_self("ann", tools=("web",))
     planner = ScriptedModel([["B | | think again\n"], ["A | | look\n"]])
     conductor = setting(planner, {"ann": model}, pool=pool, tools=RunTools(open=lambda: box))

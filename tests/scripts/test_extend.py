@@ -23,20 +23,31 @@ QUESTION: Final = "Find the capital of Japan, then spell it backwards."
 def examples() -> list[tuple[str, str, str]]:
     """Each block of code: the file it is for, its language and its text."""
     page = (ROOT / "docs/extend.md").read_text(encoding="utf-8")
-    return [(NAMED.findall(page[: found.start()])[-1], found[1], found[2]) for found in BLOCK.finditer(page)]
+    return [
+        (NAMED.findall(page[: found.start()])[-1], found[1], found[2])
+        for found in BLOCK.finditer(page)
+    ]
 
 
 def changed(text: str, diff: str) -> str:
-    """The text with one change made: what the diff shows without its `+` lines stands there once."""
+    """The text with one change made.
+
+    What the diff shows without its `+` lines stands there once.
+    """
     lines = diff.splitlines(keepends=True)
     before = "".join(line[1:] for line in lines if line[0] in " -")
-    assert text.count(before) == 1, f"docs/extend.md is stale, this stands nowhere or twice:\n{before}"
+    assert text.count(before) == 1, (
+        f"docs/extend.md is stale, this stands nowhere or twice:\n{before}"
+    )
     return text.replace(before, "".join(line[1:] for line in lines if line[0] in " +"))
 
 
 @pytest.fixture(scope="module")
 def extended(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A copy of the package with all examples in it. All else is links, also what Python has compiled."""
+    """A copy of the package with all examples in it.
+
+    All else is links, also what Python has compiled.
+    """
     place = tmp_path_factory.mktemp("extended")
     shutil.copytree(ROOT / "src", place / "src", copy_function=os.symlink)
     for name, language, text in examples():
@@ -50,22 +61,33 @@ def extended(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def run(source: Path, *arguments: str) -> str:
     """What the extended command prints."""
     done = subprocess.run(
-        [sys.executable, "-m", "conductor_cli", *arguments], env=os.environ | {"PYTHONPATH": str(source)},
-        capture_output=True, text=True, check=False,
-    )  # fmt: skip
+        [sys.executable, "-m", "conductor_cli", *arguments],
+        env=os.environ | {"PYTHONPATH": str(source)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert (done.returncode, "Traceback" in done.stderr) == (0, False), done.stderr
     return done.stdout
 
 
 def test_the_page_has_one_example_of_each_kind() -> None:
     assert [name for name, language, _ in examples() if language == "python"] == [
-        "src/conductor_cli/models/program.py", "src/conductor_cli/views/steps.py", "src/conductor_cli/cli/asked.py",
-    ]  # fmt: skip
+        "src/conductor_cli/models/program.py",
+        "src/conductor_cli/views/steps.py",
+        "src/conductor_cli/cli/asked.py",
+    ]
 
 
-def test_an_example_worker_answers_and_one_that_fails_is_told(extended: Path, home: Path, tmp_path: Path) -> None:
-    """A program is sent the prompt, and what it writes is the answer. One that is not there is no fault of ours."""
-    path, plan = home / "config/conductor-llm/config.toml", tmp_path / "plan.json"
+def test_an_example_worker_answers_and_one_that_fails_is_told(
+    extended: Path, home: Path, tmp_path: Path
+) -> None:
+    """A program is sent the prompt, and what it writes is the answer.
+
+    One that is not there is no fault of ours.
+    """
+    path = home / "config/conductor-llm/config.toml"
+    plan = tmp_path / "plan.json"
     path.parent.mkdir(parents=True)
     step = {"worker": "last", "subtask": "Say MARK", "access": []}
     plan.write_text(json.dumps({"question": "Which?", "steps": [step]}))
@@ -77,9 +99,15 @@ def test_an_example_worker_answers_and_one_that_fails_is_told(extended: Path, ho
 
 
 def test_an_example_view_and_command_show_a_run(extended: Path) -> None:
-    """The rehearsal's run through the new format, live and replayed; then who was asked, from its trace."""
+    """The rehearsal's run through the new format, live and replayed.
+
+    Then who was asked, from its trace.
+    """
     shown = run(extended, "ask", "--rehearsal", QUESTION, "--format", "steps")
-    assert [line.split("\t")[:2] for line in shown.splitlines()] == [["1", "geography"], ["2", "spelling"]]
+    assert [line.split("\t")[:2] for line in shown.splitlines()] == [
+        ["1", "geography"],
+        ["2", "spelling"],
+    ]
     assert shown.splitlines()[-1].endswith("\tOYKOT")
     assert run(extended, "trace", "replay", "last", "--speed", "0", "--format", "steps") == shown
     assert set(json.loads(run(extended, "asked", "--json"))) == {"geography", "spelling"}
@@ -93,7 +121,21 @@ def test_an_example_keeps_the_house_rules(extended: Path, name: str) -> None:
     ast.parse(text)
     for command in (["check"], ["format", "--check"]):
         done = subprocess.run(
-            [sys.executable, "-m", "ruff", *command, "-q", "--no-cache", "--stdin-filename", str(ROOT / name), "-"],
-            cwd=ROOT, input=text, capture_output=True, text=True, check=False,
-        )  # fmt: skip
+            [
+                sys.executable,
+                "-m",
+                "ruff",
+                *command,
+                "-q",
+                "--no-cache",
+                "--stdin-filename",
+                str(ROOT / name),
+                "-",
+            ],
+            cwd=ROOT,
+            input=text,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
         assert done.returncode == 0, done.stdout

@@ -1,6 +1,7 @@
 """A small part of the fault campaigns, what they count, and that they see what they look for.
 
-`make faults` runs all of it. Of the campaigns of `make scale` the shortest form is run, without judging times.
+`make faults` runs all of it. Of the campaigns of `make scale` the shortest form is run, without
+judging times.
 """
 
 from __future__ import annotations
@@ -50,7 +51,10 @@ def test_a_killed_run_is_resumed_and_pays_nothing_twice(at: Desk) -> None:
 
 @needs_strace
 def test_settings_survive_a_system_call_that_fails(at: Desk) -> None:
-    """The old or the new settings are there whole, and the error is explained; an untouched command hits nothing."""
+    """The old or the new settings are there whole, and the error is explained.
+
+    An untouched command hits nothing.
+    """
     at.reset()
     at.prefork.run(["config", "set", "limits.cost", "0.5"])
     at.save()
@@ -73,7 +77,10 @@ def test_the_checks_find_what_they_look_for(at: Desk) -> None:
 
 
 def test_a_campaign_goes_on_where_it_was_stopped(tmp_path: Path) -> None:
-    """What was tried is not tried again; a failure keeps its name, and an exception is a failure."""
+    """What was tried is not tried again.
+
+    A failure keeps its name, and an exception is a failure.
+    """
     tried: list[str] = []
 
     def check(name: str) -> Outcome:
@@ -96,14 +103,19 @@ def test_a_campaign_goes_on_where_it_was_stopped(tmp_path: Path) -> None:
 
 
 def test_a_book_that_a_server_writes_for_several_keys_is_the_bill(at: Desk) -> None:
-    """While other commands open and close it, and after a kill. In this order calls were lost once."""
+    """While other commands open and close it, and after a kill.
+
+    In this order calls were lost once.
+    """
     at.reset()
     at.stage.models.clear()
     assert books.write_book(at, books.prepare(at), random.Random("1 1")) == Outcome()
 
 
 def test_what_was_acknowledged_outlives_crashes() -> None:
-    """Traces, spending, ratings and settings hold all that processes were told is done, wherever they died."""
+    """Traces, spending, ratings and settings hold all that processes were told is done, wherever
+    they died.
+    """
     outcome = crashes.try_lives(1, 1)
     assert (outcome.problem, outcome.weight >= 5) == ("", True)
 
@@ -147,17 +159,33 @@ def test_a_day_of_daylight_saving_is_one_day(night: str) -> None:
 
 
 def test_a_clock_that_opens_new_days_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The campaign can fail: where a call counts for the day that the clock shows, going back gives a new limit."""
+    """The campaign can fail.
+
+    Where a call counts for the day that the clock shows, going back gives a new limit.
+    """
     monkeypatch.setattr(DailySpend, "_day", lambda self, database: self._now().date())
     assert any("went back by less than a day" in clocks.walk(seed).problem for seed in range(12))
 
 
 KNOWN = {fault.name: fault for fault in FAULTS}
 QUICK = (
-    "reset-before-head", "reset-inside-event", "early-end", "no-answer", "trickle", "429-with-time", "500-echo",
-    "error-event", "not-http", "wrong-types", "length-too-short", "two-answers", "late-second-answer", "gzip-truncated",
-    "byte-order-mark", "lost-event",
-)  # fmt: skip
+    "reset-before-head",
+    "reset-inside-event",
+    "early-end",
+    "no-answer",
+    "trickle",
+    "429-with-time",
+    "500-echo",
+    "error-event",
+    "not-http",
+    "wrong-types",
+    "length-too-short",
+    "two-answers",
+    "late-second-answer",
+    "gzip-truncated",
+    "byte-order-mark",
+    "lost-event",
+)
 """Faults that need no timeout to be noticed."""
 
 
@@ -174,9 +202,12 @@ def tried(cases: list[wire.Case], directory: Path, monkeypatch: pytest.MonkeyPat
 def test_a_question_under_a_fault_ends_well_and_so_does_the_next(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each run ends with what is right or says why not, and the next one on the same connections is answered."""
+    """Each run ends with what is right or says why not, and the next one on the same connections is
+    answered.
+    """
     apis = ("chat", "responses", "anthropic", "gemini")
-    workers, shapes = wire.WORKERS, tuple(wire.SHAPES)
+    workers = wire.WORKERS
+    shapes = tuple(wire.SHAPES)
     cases = [
         wire.Case(apis[at % 4], KNOWN[name], shapes[at % 3], workers[at // 4 % 4], "once")
         for at, name in enumerate(QUICK)
@@ -186,7 +217,9 @@ def test_a_question_under_a_fault_ends_well_and_so_does_the_next(
 
 
 def test_the_campaign_sees_a_wrong_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A piece that is lost where no API could notice it is found, if it is not what the campaign allows."""
+    """A piece that is lost where no API could notice it is found, if it is not what the campaign
+    allows.
+    """
     lost = replace(KNOWN["lost-event"], promise="right")
     report = tried([wire.Case("chat", lost, "chain", "three", "once")], tmp_path, monkeypatch)
     assert report.failed == 1
@@ -194,7 +227,9 @@ def test_the_campaign_sees_a_wrong_answer(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 def test_tools_over_http_survive_a_reset(tmp_path: Path) -> None:
-    """A call whose connection breaks off is an error that a worker can read, and the next run gets its text."""
+    """A call whose connection breaks off is an error that a worker can read, and the next run gets
+    its text.
+    """
     tries = Tries("tools", tmp_path, seed=1, minutes=1, only="reset-before-head/tools/call/once")
     run_tools(tries)
     report = tries.report()
@@ -228,18 +263,29 @@ def grows(data: bytes) -> None:
 
 
 @pytest.mark.parametrize(
-    ("check", "said"), [(raises, "KeyError: 'seven'"), (computes, "more than 0.2 s"), (grows, "MiB of memory")]
+    ("check", "said"),
+    [(raises, "KeyError: 'seven'"), (computes, "more than 0.2 s"), (grows, "MiB of memory")],
 )
-def test_a_broken_promise_is_seen(check: Callable[[bytes], None], said: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An error that is not our own, an input that takes long, and one that takes memory are problems."""
+def test_a_broken_promise_is_seen(
+    check: Callable[[bytes], None], said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An error that is not our own, an input that takes long, and one that takes memory are
+    problems.
+    """
     monkeypatch.setitem(TARGETS, "made up", Target(check=check, seeds=lambda: [b"7"]))
     monkeypatch.setattr(fuzz, "SECONDS", 0.1)
     assert said in fuzz.try_input("made up", b"7")
 
 
-def test_the_name_of_a_try_is_its_reproduction(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A failed try is found again by its name alone, with the same input, and the input is in its problem."""
-    monkeypatch.setattr(fuzz, "TARGETS", {"made up": Target(check=raises, seeds=lambda: [b"123456"], inputs=20)})
+def test_the_name_of_a_try_is_its_reproduction(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A failed try is found again by its name alone, with the same input, and the input is in its
+    problem.
+    """
+    monkeypatch.setattr(
+        fuzz, "TARGETS", {"made up": Target(check=raises, seeds=lambda: [b"123456"], inputs=20)}
+    )
     monkeypatch.setattr(fuzz, "ROUNDS", 3)
     found = []
     for folder in ("one", "two"):
@@ -254,13 +300,17 @@ def test_the_name_of_a_try_is_its_reproduction(tmp_path: Path, monkeypatch: pyte
 
 
 def test_waiting_is_not_computing() -> None:
-    """The limit on an input counts what the processor does, so that a busy machine breaks no promise."""
+    """The limit on an input counts what the processor does, so that a busy machine breaks no
+    promise.
+    """
     with fuzz._stopped_after(0.01):
         time.sleep(0.05)
 
 
 ELSEWHERE = {"memory", "streams that SIGKILL of a replica cut"}
-"""What a test cannot judge: a child of this process counts its memory, and so few streams may miss one replica."""
+"""What a test cannot judge: a child of this process counts its memory, and so few streams may miss
+one replica.
+"""
 
 needs_haproxy = pytest.mark.skipif(
     shutil.which("haproxy", path="/usr/sbin:/usr/bin") is None, reason="haproxy is not installed"
@@ -278,7 +328,11 @@ def postgres() -> Iterator[Cluster]:
     [
         pytest.param(partial(state.run, rounds=1), id="state"),
         pytest.param(partial(outages.run, stops=0, outage=1), id="outages"),
-        pytest.param(partial(replicas.restart, streams=6, seconds=2, restarts=1), id="restart", marks=needs_haproxy),
+        pytest.param(
+            partial(replicas.restart, streams=6, seconds=2, restarts=1),
+            id="restart",
+            marks=needs_haproxy,
+        ),
         pytest.param(partial(batch.run, questions=200, kills=1, postgres=True), id="batch"),
         pytest.param(partial(traces.run, rows=30_000), id="traces"),
     ],

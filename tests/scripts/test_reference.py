@@ -40,7 +40,10 @@ def main(
 @app.command()
 def ask(
     file: Annotated[
-        list[Path] | None, typer.Option("-f", "--file", metavar="FILE...", envvar="CONDUCTOR_LLM_FILE", help="A file.")
+        list[Path] | None,
+        typer.Option(
+            "-f", "--file", metavar="FILE...", envvar="CONDUCTOR_LLM_FILE", help="A file."
+        ),
     ] = None,
     hidden: Annotated[bool, typer.Option(hidden=True)] = False,
 ) -> None:
@@ -62,7 +65,11 @@ def secret() -> None:
 
 SMALL = commands.read(app, "conductor")
 PROGRAM = commands.read(conductor, "conductor")
-PAGES = {Path(name).name: text for name, text in documents(PROGRAM, __version__).items() if "man/" in name}
+PAGES = {
+    Path(name).name: text
+    for name, text in documents(PROGRAM, __version__).items()
+    if "man/" in name
+}
 PAGES["awkward.1"] = man.pages(SMALL, topics(), __version__)["conductor.1"]
 
 
@@ -70,12 +77,18 @@ PAGES["awkward.1"] = man.pages(SMALL, topics(), __version__)["conductor.1"]
 def test_a_man_page_is_well_formed(tmp_path: Path, name: str) -> None:
     path = tmp_path / name
     path.write_text(PAGES[name])
-    done = subprocess.run([need("mandoc"), "-T", "lint", str(path)], capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [need("mandoc"), "-T", "lint", str(path)], capture_output=True, text=True, check=False
+    )
     assert (done.stdout, done.stderr) == ("", "")
 
 
-@pytest.mark.parametrize("name", ["conductor.1", "conductor-ask.1", "conductor-config.5", "conductor-events.7"])
-def test_a_man_page_is_shown_by_man(tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    "name", ["conductor.1", "conductor-ask.1", "conductor-config.5", "conductor-events.7"]
+)
+def test_a_man_page_is_shown_by_man(
+    tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path = tmp_path / name
     path.write_text(PAGES[name])
     monkeypatch.setenv("MANWIDTH", "80")
@@ -116,7 +129,10 @@ def test_text_is_shown_as_it_is_written_and_what_is_hidden_is_not(tmp_path: Path
     page = markdown.page(SMALL)
     titles = re.findall(r"^#+ `(.*)`$", page, re.MULTILINE)
     assert titles == ["conductor", "conductor ask", "conductor trace", "conductor trace list"]
-    assert "| `-f, --file FILE...` | A file. Environment: `CONDUCTOR_LLM_FILE`. May be repeated. |" in page
+    assert (
+        "| `-f, --file FILE...` | A file. Environment: `CONDUCTOR_LLM_FILE`. May be repeated. |"
+        in page
+    )
     assert "| `--color auto\\|always` | When to colour. Default: `auto`. |" in page
     assert "hidden" not in page
 
@@ -128,7 +144,9 @@ def test_topics_hold_every_setting_and_event() -> None:
         assert item.variable in PAGES["conductor-config.5"]
     for name, kind in KINDS.items():
         part = markdown.topic(events).partition(f"### `{name}`\n")[2].partition("###")[0]
-        assert re.findall(r"^\| `(\w+)` \|", part, re.MULTILINE) == [f.name for f in fields(kind) if f.name != "at"]
+        assert re.findall(r"^\| `(\w+)` \|", part, re.MULTILINE) == [
+            f.name for f in fields(kind) if f.name != "at"
+        ]
         assert f".SS {name}" in PAGES["conductor-events.7"]
     assert "`Usage`" in markdown.topic(events)
     assert "conductor_cli" not in markdown.topic(events)

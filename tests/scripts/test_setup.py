@@ -1,4 +1,7 @@
-"""The set-up script, what it reads and says when something is missing; and the wheel, which holds what is no Python."""
+"""The set-up script, what it reads and says when something is missing.
+
+And the wheel, which holds what is no Python.
+"""
 
 from __future__ import annotations
 
@@ -57,14 +60,25 @@ def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_the_lock_holds_all_that_is_asked_for_with_hashes_and_no_torch() -> None:
     """The gigabytes of `train` stay out, and packages come from where the user's pip looks."""
     blocks = setup.requirements(LOCK)
-    assert [name for name, block in blocks.items() if "==" not in block or "--hash=sha256:" not in block] == []
-    assert "".join(blocks.values()) == "".join(line for line in LOCK.splitlines(keepends=True) if line[0] != "#")
+    assert [
+        name for name, block in blocks.items() if "==" not in block or "--hash=sha256:" not in block
+    ] == []
+    assert "".join(blocks.values()) == "".join(
+        line for line in LOCK.splitlines(keepends=True) if line[0] != "#"
+    )
     assert not {name for name in blocks if name.startswith(("torch", "nvidia", "cuda", "triton"))}
     assert "://" not in LOCK
     extras = PROJECT["project"]["optional-dependencies"]
-    groups = [line for group in PROJECT["dependency-groups"].values() for line in group if isinstance(line, str)]
+    groups = [
+        line
+        for group in PROJECT["dependency-groups"].values()
+        for line in group
+        if isinstance(line, str)
+    ]
     asked = [*PROJECT["project"]["dependencies"], *extras["eval"], *groups]
-    assert {line.partition(">")[0].partition("=")[0] for line in asked} | {*setup.TOOLS} <= set(blocks)
+    assert {line.partition(">")[0].partition("=")[0] for line in asked} | {*setup.TOOLS} <= set(
+        blocks
+    )
 
 
 def test_two_versions_of_a_name_stay_together() -> None:
@@ -74,7 +88,9 @@ def test_two_versions_of_a_name_stay_together() -> None:
     assert (list(blocks), blocks["numpy"].count("==")) == (["numpy", "rich"], 2)
 
 
-def test_progress_is_printed_every_few_seconds(checkout: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_progress_is_printed_every_few_seconds(
+    checkout: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """As pip's output tells it, without a terminal in a line of its own."""
     assert setup.progress("$ pip wheel", 0) == "fetching"
     assert setup.progress(FETCH_LOG, 100) == "fetching, 2 of 100"
@@ -84,13 +100,19 @@ def test_progress_is_printed_every_few_seconds(checkout: Path, capsys: pytest.Ca
     spoken = setup.show((job,), time.monotonic() - setup.EVERY)
     assert setup.show((job,), spoken) == spoken
     job.end()
-    assert re.fullmatch(r"setup \d+:\d\d  llama\.cpp: compiling, 12 of 87\n", capsys.readouterr().err)
+    assert re.fullmatch(
+        r"setup \d+:\d\d  llama\.cpp: compiling, 12 of 87\n", capsys.readouterr().err
+    )
 
 
-def test_a_failed_job_is_reported_with_the_end_of_its_output_and_the_other_is_stopped(checkout: Path) -> None:
+def test_a_failed_job_is_reported_with_the_end_of_its_output_and_the_other_is_stopped(
+    checkout: Path,
+) -> None:
     other = setup.Job("llama.cpp", [sys.executable, "-c", "import time; time.sleep(600)"])
     job = setup.Job("tools", [sys.executable, "-c", "print('no such wheel'); raise SystemExit(3)"])
-    with pytest.raises(setup.SetupError, match=r"tools failed.*\.venv/setup\.log[\s\S]*no such wheel"):
+    with pytest.raises(
+        setup.SetupError, match=r"tools failed.*\.venv/setup\.log[\s\S]*no such wheel"
+    ):
         setup.watch(other, job)
     assert "no such wheel" in (checkout / ".venv/setup.log").read_text()
     assert other.process.returncode not in (None, 0)
@@ -98,7 +120,10 @@ def test_a_failed_job_is_reported_with_the_end_of_its_output_and_the_other_is_st
 
 @pytest.fixture
 def no_compiler(checkout: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A machine without a compiler. Its pip is a script that says nothing; the path of that script."""
+    """A machine without a compiler.
+
+    Its pip is a script that says nothing; the path of that script.
+    """
     monkeypatch.setenv("PATH", str(checkout))
     monkeypatch.delenv("CXX", raising=False)
     python = checkout / ".venv/bin/python"
@@ -109,7 +134,9 @@ def no_compiler(checkout: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def run_setup(checkout: Path, **programs: str) -> list[str]:
-    """What the script says that fails in a checkout without an environment, on a PATH that has these programs only."""
+    """What the script says that fails in a checkout without an environment, on a PATH that has
+    these programs only.
+    """
     shutil.rmtree(checkout / ".venv")
     shutil.copy(ROOT / "scripts/setup.py", checkout / "scripts/setup.py")
     (checkout / "bin").mkdir()
@@ -117,16 +144,24 @@ def run_setup(checkout: Path, **programs: str) -> list[str]:
         program = checkout / "bin" / name.replace("_", "-")
         program.write_text(f"#!/bin/sh\n{script}\n")
         program.chmod(0o755)
-    environ = {"PATH": str(checkout / "bin"), "HOME": str(checkout), "PIP_CACHE_DIR": str(checkout / "pip")}
+    environ = {
+        "PATH": str(checkout / "bin"),
+        "HOME": str(checkout),
+        "PIP_CACHE_DIR": str(checkout / "pip"),
+    }
     command = [sys.executable, str(checkout / "scripts/setup.py")]
-    done = subprocess.run(command, env=environ, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(
+        command, env=environ, capture_output=True, text=True, timeout=60, check=False
+    )
     assert (done.returncode, done.stdout) == (1, "")
     return done.stderr.splitlines()
 
 
 def test_the_script_stops_at_once_without_a_compiler(checkout: Path) -> None:
     first, *rest = run_setup(checkout, dnf="exit 0")
-    assert re.search(r"this needs a C\+\+ compiler, 2\.0 GB of disk \(\d+ GB free\) and a network", first)
+    assert re.search(
+        r"this needs a C\+\+ compiler, 2\.0 GB of disk \(\d+ GB free\) and a network", first
+    )
     assert "pip brings CMake" in rest[0]
     assert "  sudo dnf install gcc-c++" in rest
     assert not any("apt-get" in line for line in rest)
@@ -146,12 +181,16 @@ def test_a_full_disk_is_reported_before_anything_is_installed(
 ) -> None:
     monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=700_000_000))
     monkeypatch.setenv("LLAMA_WHEEL", "cpu")
-    with pytest.raises(setup.SetupError, match=r"2\.0 GB are needed on the disk of .*, which has 0\.7 GB free"):
+    with pytest.raises(
+        setup.SetupError, match=r"2\.0 GB are needed on the disk of .*, which has 0\.7 GB free"
+    ):
         setup.install()
     assert "compiles nothing" in capsys.readouterr().err
 
 
-def test_a_prebuilt_wheel_needs_no_compiler(no_compiler: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_prebuilt_wheel_needs_no_compiler(
+    no_compiler: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("LLAMA_WHEEL", "cu124")
     assert not setup.must_compile(BLOCK)
     (job,) = setup.llama(BLOCK)
@@ -177,8 +216,12 @@ def test_a_wheel_that_we_built_before_is_taken_from_the_cache_but_none_of_anothe
         setup.llama(BLOCK)
 
 
-def test_parts_that_nothing_loads_are_left_out_of_the_build(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """CMake is told to leave parts out, in a file whose path may hold a space, and then what the user wants."""
+def test_parts_that_nothing_loads_are_left_out_of_the_build(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """CMake is told to leave parts out, in a file whose path may hold a space, and then what the
+    user wants.
+    """
     monkeypatch.setattr(setup, "ROOT", tmp_path / "a b")
     monkeypatch.setenv("CMAKE_ARGS", "-DGGML_CUDA=on")
     included = f"-DCMAKE_PROJECT_llama.cpp_INCLUDE={tmp_path.as_posix()}/a b/scripts/llama.cmake"
@@ -186,7 +229,9 @@ def test_parts_that_nothing_loads_are_left_out_of_the_build(monkeypatch: pytest.
 
 
 def test_a_wheel_the_user_installed_is_taken(checkout: Path) -> None:
-    (checkout / f".venv/lib/python3.11/site-packages/llama_cpp_python-{LLAMA}.dist-info").mkdir(parents=True)
+    (checkout / f".venv/lib/python3.11/site-packages/llama_cpp_python-{LLAMA}.dist-info").mkdir(
+        parents=True
+    )
     assert setup.llama(BLOCK) == []
 
 
@@ -197,12 +242,19 @@ def test_a_python_that_is_too_old_gets_a_clear_error(monkeypatch: pytest.MonkeyP
         setup.require_python()
 
 
-def test_nothing_is_done_when_nothing_changed(checkout: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_nothing_is_done_when_nothing_changed(
+    checkout: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     (checkout / ".venv/setup.json").write_text(
-        f'{{"done": "{setup.fingerprint((checkout / "requirements.lock").read_text())}", "flags": ""}}'
+        f'{{"done": "{setup.fingerprint((checkout / "requirements.lock").read_text())}", '
+        '"flags": '
+        '""}'
     )
     setup.install()
-    assert (capsys.readouterr().err, [path.name for path in (checkout / ".venv").iterdir()]) == ("", ["setup.json"])
+    assert (capsys.readouterr().err, [path.name for path in (checkout / ".venv").iterdir()]) == (
+        "",
+        ["setup.json"],
+    )
 
 
 def test_what_decides_the_installation_changes_its_fingerprint(checkout: Path) -> None:
@@ -215,9 +267,14 @@ def test_what_decides_the_installation_changes_its_fingerprint(checkout: Path) -
 
 
 def built(place: Path, how: str) -> list[str]:
-    """The names of the files in a wheel that is built here; those of its data begin with `share/`."""
+    """The names of the files in a wheel that is built here.
+
+    Those of its data begin with `share/`.
+    """
     code = f"from hatchling.build import {how}; print({how}({str(place)!r}))"
-    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True
+    )
     with ZipFile(place / done.stdout.split()[-1]) as wheel:
         return [re.sub(r"^[^/]+\.data/data/", "", name) for name in wheel.namelist()]
 
@@ -234,9 +291,12 @@ def test_tables_and_small_models_are_in_the_package(wheel: set[str]) -> None:
         if path.suffix in {".toml", ".json", ".jsonl", ".xz", ".gguf", ".j2", ".conf"}
     }
     assert {
-        "models/presets.toml", "models/cards.toml", "models/weights/registry.toml", "rehearsal/held_out.jsonl.xz",
+        "models/presets.toml",
+        "models/cards.toml",
+        "models/weights/registry.toml",
+        "rehearsal/held_out.jsonl.xz",
         "templates/run.html.j2",
-    } <= {name.removeprefix("conductor_cli/") for name in beside}  # fmt: skip
+    } <= {name.removeprefix("conductor_cli/") for name in beside}
     assert beside <= wheel
 
 
@@ -248,7 +308,11 @@ def test_man_pages_are_installed_by_section(wheel: set[str]) -> None:
 
 def test_completions_are_installed_for_shells_and_in_the_package(wheel: set[str]) -> None:
     assert {
-        "share/bash-completion/completions/conductor", "share/zsh/site-functions/_conductor",
-        "share/fish/vendor_completions.d/conductor.fish", "share/conductor-llm/completions/conductor.ps1",
-    } == {name for name in wheel if name.startswith("share/") and not name.startswith("share/man/")}  # fmt: skip
-    assert {f"conductor_cli/completions/conductor.{end}" for end in ("bash", "zsh", "fish", "ps1")} <= wheel
+        "share/bash-completion/completions/conductor",
+        "share/zsh/site-functions/_conductor",
+        "share/fish/vendor_completions.d/conductor.fish",
+        "share/conductor-llm/completions/conductor.ps1",
+    } == {name for name in wheel if name.startswith("share/") and not name.startswith("share/man/")}
+    assert {
+        f"conductor_cli/completions/conductor.{end}" for end in ("bash", "zsh", "fish", "ps1")
+    } <= wheel

@@ -1,4 +1,7 @@
-"""The audit of the lock files and the bill of materials: pip-audit itself asks a server here that knows what we say."""
+"""The audit of the lock files and the bill of materials.
+
+Pip-audit itself asks a server here that knows what we say.
+"""
 
 from __future__ import annotations
 
@@ -24,17 +27,29 @@ HOLE: Final = "PYSEC-2026-1"
 
 def allowing(place: Path, *, until: int, id_: str = HOLE) -> Path:
     """An entry that holds until so many days from now."""
-    file, today = place / "audit.toml", datetime.now(UTC).date()
-    entry = f'id = "{id_}"\npackage = "beta"\nreason = "never called"\nuntil = {today + timedelta(days=until)}\n'
+    file = place / "audit.toml"
+    today = datetime.now(UTC).date()
+    entry = (
+        f'id = "{id_}"\npackage = "beta"\nreason = "never called"\nuntil = '
+        f"{today + timedelta(days=until)}\n"
+    )
     file.write_text(f"[[allow]]\n{entry}")
     return file
 
 
 def known(package: str, version: str) -> Mapping[str, Any]:
-    """What a registry says of a package with a hole, in the form of https://ossf.github.io/osv-schema/."""
+    """What a registry says of a package with a hole, in the form of
+    https://ossf.github.io/osv-schema/.
+    """
     ranges = [{"type": "ECOSYSTEM", "events": [{"introduced": "0"}, {"fixed": "9.9"}]}]
-    affected = [{"package": {"name": package, "ecosystem": "PyPI"}, "ranges": ranges, "versions": [version]}]
-    return {"vulns": [{"id": HOLE, "aliases": ["CVE-2026-1"], "summary": "a hole", "affected": affected}]}
+    affected = [
+        {"package": {"name": package, "ecosystem": "PyPI"}, "ranges": ranges, "versions": [version]}
+    ]
+    return {
+        "vulns": [
+            {"id": HOLE, "aliases": ["CVE-2026-1"], "summary": "a hole", "affected": affected}
+        ]
+    }
 
 
 def audited(place: Path, status: int = 200) -> int:
@@ -48,12 +63,23 @@ def audited(place: Path, status: int = 200) -> int:
         await wire.json(known(*package) if package == ("beta", "3.0") else {}, status)
 
     with loopback(script) as server:
-        service = ["--", "--vulnerability-service", "osv", "--osv-url", server.url, "--cache-dir", str(place / "cache")]
+        service = [
+            "--",
+            "--vulnerability-service",
+            "osv",
+            "--osv-url",
+            server.url,
+            "--cache-dir",
+            str(place / "cache"),
+        ]
         return audit.main(service, allowed_file=allowed, packages=PACKAGES)
 
 
 def test_a_known_vulnerability_fails(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """With its names and the version that mends it; of two versions of a package, both are audited."""
+    """With its names and the version that mends it.
+
+    Of two versions of a package, both are audited.
+    """
     assert audited(tmp_path) == 1
     said = capsys.readouterr().err
     assert f"known vulnerability: beta 3.0: {HOLE}, CVE-2026-1; mended in 9.9" in said
@@ -66,7 +92,10 @@ def test_a_registry_that_does_not_answer_is_told_and_fails_only_where_it_must(
     """Exit code 0, or 2 with `--require`; it never says that there are no vulnerabilities."""
     assert audited(tmp_path, status=503) == 0
     said = capsys.readouterr().err
-    assert "NOT AUDITED: 3 of 3 packages, because the registry did not answer: alpha, beta, beta" in said
+    assert (
+        "NOT AUDITED: 3 of 3 packages, because the registry did not answer: alpha, beta, beta"
+        in said
+    )
     assert "0 packages audited" in said
     report_of(monkeypatch, skipped=["alpha"])
     assert audit.main(["--require"], allowed_file=tmp_path / "none.toml", packages=PACKAGES) == 2
@@ -76,11 +105,18 @@ def report_of(monkeypatch: pytest.MonkeyPatch, *holes: str, skipped: Sequence[st
     """What pip-audit reports, without asking it."""
 
     def report(packages: Sequence[audit.Pin], more: Sequence[str]) -> list[dict[str, Any]]:
-        vulnerable = {"beta 3.0": [{"id": hole, "aliases": ["CVE-2026-1"], "fix_versions": []} for hole in holes]}
+        vulnerable = {
+            "beta 3.0": [
+                {"id": hole, "aliases": ["CVE-2026-1"], "fix_versions": []} for hole in holes
+            ]
+        }
         return [
             {"name": name, "version": version, "vulns": vulnerable.get(f"{name} {version}", [])}
             if name not in skipped
-            else {"name": name, "skip_reason": "Dependency not found on PyPI and could not be audited"}
+            else {
+                "name": name,
+                "skip_reason": "Dependency not found on PyPI and could not be audited",
+            }
             for name, version in packages
         ]
 
@@ -91,11 +127,24 @@ def report_of(monkeypatch: pytest.MonkeyPatch, *holes: str, skipped: Sequence[st
 def test_an_entry_lets_a_vulnerability_pass_by_any_of_its_names(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
-    """Until the end of its day and not longer; one with the name of another vulnerability does not."""
+    """Until the end of its day and not longer.
+
+    One with the name of another vulnerability does not.
+    """
     report_of(monkeypatch, HOLE)
     for until, code in ((0, 0), (-1, 1)):
-        assert audit.main([], allowed_file=allowing(tmp_path, until=until, id_=name), packages=PACKAGES) == code
-    assert audit.main([], allowed_file=allowing(tmp_path, until=9, id_="PYSEC-2026-2"), packages=PACKAGES) == 1
+        assert (
+            audit.main(
+                [], allowed_file=allowing(tmp_path, until=until, id_=name), packages=PACKAGES
+            )
+            == code
+        )
+    assert (
+        audit.main(
+            [], allowed_file=allowing(tmp_path, until=9, id_="PYSEC-2026-2"), packages=PACKAGES
+        )
+        == 1
+    )
 
 
 def test_entries_that_have_no_use_are_named(
@@ -120,11 +169,17 @@ def test_an_entry_needs_a_reason_and_a_day(tmp_path: Path) -> None:
 
 
 def test_every_entry_of_this_repository_can_be_read() -> None:
-    assert [entry.id for entry in audit.read_allowances(audit.ALLOWED) if entry.until < datetime.now(UTC).date()] == []
+    assert [
+        entry.id
+        for entry in audit.read_allowances(audit.ALLOWED)
+        if entry.until < datetime.now(UTC).date()
+    ] == []
 
 
 def test_every_package_of_every_system_is_audited() -> None:
-    """Also what only Windows needs, both versions of a package that has two, and torch, which no lock file has."""
+    """Also what only Windows needs, both versions of a package that has two, and torch, which no
+    lock file has.
+    """
     found = all_pins()
     assert {"pywin32-ctypes", "torch", "trl", "litellm", "pytest"} <= {name for name, _ in found}
     lock = (ROOT / "requirements.lock").read_text(encoding="utf-8")
@@ -137,10 +192,22 @@ def test_the_bill_of_materials_has_what_is_used_with_versions_and_hashes(tmp_pat
     file = tmp_path / "bill.json"
     assert sbom.main(file, "--no-validate") == 0  # validation takes seconds
     bill = json.loads(file.read_text(encoding="utf-8"))
-    assert (bill["bomFormat"], bill["metadata"]["component"]["name"]) == ("CycloneDX", "conductor-llm")
+    assert (bill["bomFormat"], bill["metadata"]["component"]["name"]) == (
+        "CycloneDX",
+        "conductor-llm",
+    )
     listed = {(each["name"], each["version"]) for each in bill["components"]}
     names = {name for name, _ in listed}
-    assert {"httpx", "litellm", "llama-cpp-python", "mcp", "psycopg", "pyarrow", "pywin32-ctypes", "numpy"} <= names
+    assert {
+        "httpx",
+        "litellm",
+        "llama-cpp-python",
+        "mcp",
+        "psycopg",
+        "pyarrow",
+        "pywin32-ctypes",
+        "numpy",
+    } <= names
     assert not names & {"pytest", "mypy", "ruff", "pip-audit", "llm"}
     assert listed <= set(all_pins())
     assert all(each["purl"].startswith("pkg:pypi/") for each in bill["components"])

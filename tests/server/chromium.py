@@ -1,4 +1,7 @@
-"""A headless Chromium for tests of the page, over the pipe of its DevTools protocol; skips where there is none."""
+"""A headless Chromium for tests of the page, over the pipe of its DevTools protocol.
+
+Skips where there is none.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,9 @@ from typing import Any
 
 import pytest
 
-PROGRAM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+PROGRAM = next(
+    filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None
+)
 AXE = Path(__file__).parents[1] / "aimock/node_modules/axe-core/axe.min.js"
 KEYS = {"Tab": 9, "Enter": 13, "Escape": 27, "ArrowDown": 40}
 
@@ -23,10 +28,15 @@ class Page:
     """One tab. Commands are sent one at a time."""
 
     def __init__(self, commands: int, replies: int) -> None:
-        self._commands, self._replies, self._count, self._rest = commands, replies, 0, b""
+        self._commands = commands
+        self._replies = replies
+        self._count = 0
+        self._rest = b""
         self._session = ""
         target = self.call("Target.createTarget", url="about:blank")["targetId"]
-        self._session = self.call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
+        self._session = self.call("Target.attachToTarget", targetId=target, flatten=True)[
+            "sessionId"
+        ]
 
     def call(self, method: str, **parameters: Any) -> dict[str, Any]:
         """Return the result of a command of the protocol."""
@@ -46,14 +56,22 @@ class Page:
 
     def open(self, url: str, *, width: int = 1200, dark: bool = False) -> None:
         """Show a page in a window of this width."""
-        self.call("Emulation.setDeviceMetricsOverride", width=width, height=900, deviceScaleFactor=1, mobile=False)
+        self.call(
+            "Emulation.setDeviceMetricsOverride",
+            width=width,
+            height=900,
+            deviceScaleFactor=1,
+            mobile=False,
+        )
         scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
         self.call("Emulation.setEmulatedMedia", features=[scheme])
         self.call("Page.navigate", url=url)
 
     def value(self, script: str) -> Any:
         """Return what an expression, or the promise that it gives, has as its value."""
-        found = self.call("Runtime.evaluate", expression=script, awaitPromise=True, returnByValue=True)
+        found = self.call(
+            "Runtime.evaluate", expression=script, awaitPromise=True, returnByValue=True
+        )
         assert "exceptionDetails" not in found, found["exceptionDetails"]
         return found["result"].get("value")
 
@@ -71,7 +89,11 @@ class Page:
             if key not in KEYS:
                 self.call("Input.insertText", text=key)
                 continue
-            about = {"key": key, "windowsVirtualKeyCode": KEYS[key], "modifiers": 2 if control else 0}
+            about = {
+                "key": key,
+                "windowsVirtualKeyCode": KEYS[key],
+                "modifiers": 2 if control else 0,
+            }
             text = {"text": "\r"} if key == "Enter" else {}
             self.call("Input.dispatchKeyEvent", type="keyDown", **about, **text)
             self.call("Input.dispatchKeyEvent", type="keyUp", **about)
@@ -93,11 +115,19 @@ def chromium(directory: Path) -> Iterator[Page]:
     replies, to_us = os.pipe()
     # The protocol is spoken over the descriptors 3 and 4.
     shell = f'exec 3<&{from_us} 4>&{to_us}; exec "$@"'
-    options = ("--headless", "--no-sandbox", "--disable-gpu", "--remote-debugging-pipe", f"--user-data-dir={directory}")
+    options = (
+        "--headless",
+        "--no-sandbox",
+        "--disable-gpu",
+        "--remote-debugging-pipe",
+        f"--user-data-dir={directory}",
+    )
     with subprocess.Popen(
-        ["bash", "-c", shell, "bash", PROGRAM, *options], pass_fds=(from_us, to_us), stderr=subprocess.DEVNULL,
+        ["bash", "-c", shell, "bash", PROGRAM, *options],
+        pass_fds=(from_us, to_us),
+        stderr=subprocess.DEVNULL,
         env={**os.environ, "HOME": str(directory)},
-    ) as process:  # fmt: skip
+    ) as process:
         os.close(from_us)
         os.close(to_us)
         try:

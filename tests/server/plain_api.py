@@ -50,11 +50,17 @@ class PlainEncoder:
         return _frame("failed", error.code)
 
     def whole(self, outcome: ServedAnswer) -> dict[str, Any]:
-        answer, rest = outcome.usage.answer, outcome.usage.orchestration
+        answer = outcome.usage.answer
+        rest = outcome.usage.orchestration
         return {
-            "run": outcome.run, "text": outcome.text, "finish": outcome.finish, "reasoning": outcome.reasoning,
-            "answer_tokens": answer.tokens, "other_tokens": rest.tokens, "tokens": outcome.usage.total.tokens,
-        }  # fmt: skip
+            "run": outcome.run,
+            "text": outcome.text,
+            "finish": outcome.finish,
+            "reasoning": outcome.reasoning,
+            "answer_tokens": answer.tokens,
+            "other_tokens": rest.tokens,
+            "tokens": outcome.usage.total.tokens,
+        }
 
     def whole_failed(self, error: RequestError) -> dict[str, Any]:
         return error_body(error)
@@ -74,10 +80,13 @@ class PlainApi:
             raise RequestError(400, "missing", "question is missing", param="question")
         cost = body.get("max_cost")
         return ClientRequest(
-            model=body.get("model", "conductor"), messages=(Message(role="user", content=body["question"]),),
-            stream=body.get("stream", False), effort=body.get("effort", ""), json_only=body.get("json", False),
+            model=body.get("model", "conductor"),
+            messages=(Message(role="user", content=body["question"]),),
+            stream=body.get("stream", False),
+            effort=body.get("effort", ""),
+            json_only=body.get("json", False),
             max_cost=None if cost is None else Decimal(cost),
-        )  # fmt: skip
+        )
 
     def encoder(self, request: ClientRequest, run: str, created: int) -> PlainEncoder:
         del request, run, created
@@ -98,7 +107,9 @@ class Serving:
     thread: Thread
 
     def ask(self, question: str = "Why?", **more: Any) -> httpx.Response:
-        return httpx.post(f"{self.url}/v1/chat/completions", json={"question": question, **more}, timeout=30)
+        return httpx.post(
+            f"{self.url}/v1/chat/completions", json={"question": question, **more}, timeout=30
+        )
 
     def stream(self, question: str = "Why?", **more: Any) -> list[tuple[str, str]]:
         lines = self.ask(question, stream=True, **more).text.split("\n")[:-1]

@@ -1,4 +1,7 @@
-"""Who may use the server: hosts, origins, keys and the command that makes them, and how much a request may bring."""
+"""Who may use the server.
+
+Hosts, origins, keys and the command that makes them, and how much a request may bring.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,14 @@ import httpx
 import pytest
 
 from conductor_cli.core.errors import ConfigError, UsageError
-from conductor_cli.server.access import CLIENT_KEY, Access, AccessRules, Message, Scope, is_loopback_host
+from conductor_cli.server.access import (
+    CLIENT_KEY,
+    Access,
+    AccessRules,
+    Message,
+    Scope,
+    is_loopback_host,
+)
 from conductor_cli.server.client_keys import ClientKey, ClientKeys, find_key, make_key
 from conductor_cli.state.trace_store import TraceStore
 from tests.cli.stage import Stage
@@ -40,7 +50,9 @@ async def _echo(scope: Scope, receive: Any, send: Any) -> None:
             break
     key = scope[CLIENT_KEY]
     await send({"type": "http.response.start", "status": 200, "headers": []})
-    await send({"type": "http.response.body", "body": json.dumps([size, key and key.name]).encode()})
+    await send(
+        {"type": "http.response.body", "body": json.dumps([size, key and key.name]).encode()}
+    )
 
 
 class Answer:
@@ -56,17 +68,31 @@ class Answer:
 
 
 def ask(
-    rules: AccessRules | Access = OPEN, *, app: Any = _echo, method: str = "POST", path: str = "/v1/chat/completions",
-    host: str = "localhost:8080", body: Sequence[bytes] = (b"",), headers: Sequence[tuple[str, str]] = (),
-) -> Answer:  # fmt: skip
-    raw = [(name.encode(), value.encode()) for name, value in ([("host", host)] if host else []) + list(headers)]
+    rules: AccessRules | Access = OPEN,
+    *,
+    app: Any = _echo,
+    method: str = "POST",
+    path: str = "/v1/chat/completions",
+    host: str = "localhost:8080",
+    body: Sequence[bytes] = (b"",),
+    headers: Sequence[tuple[str, str]] = (),
+) -> Answer:
+    raw = [
+        (name.encode(), value.encode())
+        for name, value in ([("host", host)] if host else []) + list(headers)
+    ]
     scope = {"type": "http", "method": method, "path": path, "headers": raw}
-    pieces, sent = list(body), []
+    pieces = list(body)
+    sent = []
 
     async def receive() -> Message:
         if not pieces:
             await asyncio.sleep(60)
-        return {"type": "http.request", "body": pieces.pop(0), "more_body": bool(pieces) or body[-1:] == (MORE,)}
+        return {
+            "type": "http.request",
+            "body": pieces.pop(0),
+            "more_body": bool(pieces) or body[-1:] == (MORE,),
+        }
 
     async def send(message: Message) -> None:
         sent.append(message)
@@ -86,11 +112,31 @@ def locked(**limits: Any) -> tuple[AccessRules, str]:
 
 def test_without_keys_only_names_of_this_machine_are_answered() -> None:
     """Without keys, only names of this machine are answered."""
-    for host in ("localhost", "localhost:1", "LOCALHOST.", "a.localhost:80", "127.0.0.1:80", "127.9.9.9", "[::1]:8080"):
+    for host in (
+        "localhost",
+        "localhost:1",
+        "LOCALHOST.",
+        "a.localhost:80",
+        "127.0.0.1:80",
+        "127.9.9.9",
+        "[::1]:8080",
+    ):
         assert ask(host=host).status == 200, host
-    for host in ("example.com", "localhost.example.com", "127.0.0.1.nip.io", "10.0.0.1", "a@localhost", "[::2]", "["):
+    for host in (
+        "example.com",
+        "localhost.example.com",
+        "127.0.0.1.nip.io",
+        "10.0.0.1",
+        "a@localhost",
+        "[::2]",
+        "[",
+    ):
         answer = ask(host=host)
-        assert (answer.status, answer.error["code"], is_loopback_host(host)) == (403, "host_not_allowed", False), host
+        assert (answer.status, answer.error["code"], is_loopback_host(host)) == (
+            403,
+            "host_not_allowed",
+            False,
+        ), host
 
 
 def test_a_host_is_free_with_a_key_in_either_header() -> None:
@@ -105,16 +151,28 @@ def test_a_wrong_key_is_refused(sent: str) -> None:
     headers = [("authorization", sent)] if sent else []
     answer = ask(rules, headers=headers, body=[])
     assert (answer.status, answer.error["code"]) == (401, "invalid_api_key")
-    assert (answer.headers["www-authenticate"], answer.headers["x-should-retry"]) == ("Bearer", "false")
-    assert ask(rules, path="/v1/messages", headers=headers, body=[]).error["type"] == "authentication_error"
+    assert (answer.headers["www-authenticate"], answer.headers["x-should-retry"]) == (
+        "Bearer",
+        "false",
+    )
+    assert (
+        ask(rules, path="/v1/messages", headers=headers, body=[]).error["type"]
+        == "authentication_error"
+    )
     assert not sent[7:] or sent[7:] not in answer.body.decode()
 
 
 def test_the_page_and_health_need_no_key() -> None:
     rules, _ = locked()
-    assert [ask(rules, method="GET", path=path).status for path in ("/", "/health", "/v1/models", "/metrics")] == [
-        200, 200, 401, 401,
-    ]  # fmt: skip
+    assert [
+        ask(rules, method="GET", path=path).status
+        for path in ("/", "/health", "/v1/models", "/metrics")
+    ] == [
+        200,
+        200,
+        401,
+        401,
+    ]
 
 
 def test_a_server_stays_closed_without_its_last_key() -> None:
@@ -135,10 +193,16 @@ def test_unreadable_keys_close_the_server() -> None:
     assert ask(AccessRules(keys=broken), headers=[("x-api-key", "anything")]).status == 503
 
 
-@pytest.mark.parametrize(("origin", "status"), [
-    ("http://localhost:8080", 200), ("https://chat.example", 200), ("https://evil.example", 403), ("null", 403),
-    ("http://localhost:3000", 403),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("origin", "status"),
+    [
+        ("http://localhost:8080", 200),
+        ("https://chat.example", 200),
+        ("https://evil.example", 403),
+        ("null", 403),
+        ("http://localhost:3000", 403),
+    ],
+)
 def test_origins_are_checked(origin: str, status: int) -> None:
     """The server's own page and the origins of the settings are answered, no others."""
     rules = replace(OPEN, origins=("https://chat.example",))
@@ -149,15 +213,30 @@ def test_origins_are_checked(origin: str, status: int) -> None:
 
 def test_a_preflight_needs_no_key() -> None:
     rules = replace(locked()[0], origins=("https://chat.example",))
-    asked = [("access-control-request-method", "POST"), ("access-control-request-headers", "x-stainless-os, b\x0bd")]
+    asked = [
+        ("access-control-request-method", "POST"),
+        ("access-control-request-headers", "x-stainless-os, b\x0bd"),
+    ]
     answer = ask(rules, method="OPTIONS", headers=[("origin", "https://chat.example"), *asked])
-    assert (answer.status, answer.headers["access-control-allow-headers"]) == (204, "x-stainless-os")
-    assert ask(rules, method="OPTIONS", headers=[("origin", "https://evil.example"), *asked]).status == 403
+    assert (answer.status, answer.headers["access-control-allow-headers"]) == (
+        204,
+        "x-stainless-os",
+    )
+    assert (
+        ask(rules, method="OPTIONS", headers=[("origin", "https://evil.example"), *asked]).status
+        == 403
+    )
     for method, more in (("OPTIONS", []), ("POST", asked)):  # neither is a preflight
-        assert ask(rules, method=method, headers=[("origin", "https://chat.example"), *more]).status == 401
+        assert (
+            ask(rules, method=method, headers=[("origin", "https://chat.example"), *more]).status
+            == 401
+        )
     # Errors can be read by the page, too.
     answer = ask(rules, headers=[("origin", "https://chat.example")])
-    assert (answer.status, answer.headers["access-control-allow-origin"]) == (401, "https://chat.example")
+    assert (answer.status, answer.headers["access-control-allow-origin"]) == (
+        401,
+        "https://chat.example",
+    )
 
 
 @pytest.mark.parametrize("name", ["host", "authorization", "content-length", "origin"])
@@ -168,19 +247,24 @@ def test_headers_that_count_stand_once(name: str) -> None:
 LONG = [b"12345", b"1234567", MORE]
 
 
-@pytest.mark.parametrize(("limits", "sent", "status", "again"), [
-    ({}, {"headers": [("x-long", "x" * 70_000)]}, 431, None),
-    ({"most_body": 10}, {"headers": [("content-length", "11")], "body": []}, 413, None),
-    ({"most_body": 10}, {"headers": [("content-length", "-1")], "body": []}, 400, None),
-    ({"most_body": 10}, {"body": LONG}, 413, None),
-    ({"most_bodies": 10}, {"body": LONG}, 503, "5"),
-    ({"body_seconds": 0.05}, {"body": (b"1", MORE)}, 408, None),
-    ({"most_requests": 0}, {}, 503, "2"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("limits", "sent", "status", "again"),
+    [
+        ({}, {"headers": [("x-long", "x" * 70_000)]}, 431, None),
+        ({"most_body": 10}, {"headers": [("content-length", "11")], "body": []}, 413, None),
+        ({"most_body": 10}, {"headers": [("content-length", "-1")], "body": []}, 400, None),
+        ({"most_body": 10}, {"body": LONG}, 413, None),
+        ({"most_bodies": 10}, {"body": LONG}, 503, "5"),
+        ({"body_seconds": 0.05}, {"body": (b"1", MORE)}, 408, None),
+        ({"most_requests": 0}, {}, 503, "2"),
+    ],
+)
 def test_how_much_and_how_slowly_a_request_comes_is_bounded(
     limits: dict[str, Any], sent: dict[str, Any], status: int, again: str | None
 ) -> None:
-    """All of its headers together, a body by what it says or while it is read, all bodies, and all requests at once."""
+    """All of its headers together, a body by what it says or while it is read, all bodies, and all
+    requests at once.
+    """
     answer = ask(replace(OPEN, **limits), **sent)
     assert (answer.status, answer.headers.get("retry-after")) == (status, again)
     assert (answer.error["code"] == "request_too_large") == (status == 413)
@@ -229,9 +313,16 @@ def test_a_client_that_has_just_left_is_no_failure(caplog: pytest.LogCaptureFixt
         return {"type": "http.request", "body": b"", "more_body": False}
 
     async def send(_: Message) -> None:
-        raise RuntimeError("unable to perform operation on <TCPTransport closed=True>; the handler is closed")
+        raise RuntimeError(
+            "unable to perform operation on <TCPTransport closed=True>; the handler is closed"
+        )
 
-    scope = {"type": "http", "method": "POST", "path": "/v1/chat/completions", "headers": [(b"host", b"localhost")]}
+    scope = {
+        "type": "http",
+        "method": "POST",
+        "path": "/v1/chat/completions",
+        "headers": [(b"host", b"localhost")],
+    }
     asyncio.run(Access(_echo, OPEN)(scope, receive, send))
     assert caplog.text == ""
 
@@ -255,12 +346,22 @@ def test_a_key_is_shown_once_and_listed_without_it(stage: Stage) -> None:
     assert "phone" in stage.inside("serve", "keys", "list").out
     (row,) = stage.inside("serve", "keys", "list", "--json").json
     assert (row["name"], row["max_cost_day"], row["max_cost"]) == ("phone", "5", "0.5")
-    found = [path for path in stage.config.parent.rglob("*") if path.is_file() and key in path.read_text()]
+    found = [
+        path
+        for path in stage.config.parent.rglob("*")
+        if path.is_file() and key in path.read_text()
+    ]
     assert found == []
 
 
 @pytest.mark.parametrize(
-    "arguments", [("add", "a b"), ("add", "x", "--max-cost-day", "-1"), ("add", "x", "--pool", "nope"), ("rm", "nope")]
+    "arguments",
+    [
+        ("add", "a b"),
+        ("add", "x", "--max-cost-day", "-1"),
+        ("add", "x", "--pool", "nope"),
+        ("rm", "nope"),
+    ],
 )
 def test_what_cannot_be_a_key_is_explained(stage: Stage, arguments: tuple[str, ...]) -> None:
     stage.fails(2, "serve", "keys", *arguments)
@@ -298,7 +399,8 @@ def test_a_keys_pool_holds_for_its_requests(stage: Stage) -> None:
 
 def test_a_keys_day_ends_with_its_money(stage: Stage) -> None:
     stage.configure(workers=dict.fromkeys(("alpha", "beta", "planner"), PRICE), conductor="planner")
-    poor, rich = add(stage, "poor", "--max-cost-day", "0.01"), add(stage, "rich", "--max-cost-day", "10000")
+    poor = add(stage, "poor", "--max-cost-day", "0.01")
+    rich = add(stage, "rich", "--max-cost-day", "10000")
     with serving() as served:
         refused = ask_with(served, poor, max_tokens=300)
         assert refused.status_code == 429, refused.text

@@ -1,4 +1,7 @@
-"""Background requests of clients: each is recognised, and no question of a user is taken for one."""
+"""Background requests of clients.
+
+Each is recognised, and no question of a user is taken for one.
+"""
 
 from __future__ import annotations
 
@@ -19,10 +22,15 @@ from tests.server.test_tool_turns import TOOLS
 
 CLAUDE = {"x-claude-code-session-id": "1", "user-agent": "claude-cli/2.1.197 (external, cli)"}
 OPENCODE = {"x-session-id": "ses_1", "user-agent": "opencode/1.18.33"}
-TITLE_SCHEMA = {"type": "object", "properties": {"title": {"type": "string"}}, "required": ["title"]}
+TITLE_SCHEMA = {
+    "type": "object",
+    "properties": {"title": {"type": "string"}},
+    "required": ["title"],
+}
 HISTORY = "### Chat History:\n<chat_history>\nUSER: Hi\nASSISTANT: Hello\n</chat_history>"
 CLAUDE_SYSTEM = (
-    "x-anthropic-billing-header: cc_version=2.1\n\nYou are Claude Code, Anthropic's official CLI for Claude."
+    "x-anthropic-billing-header: cc_version=2.1\n\nYou are Claude Code, Anthropic's "
+    "official CLI for Claude."
 )
 OPENCODE_TITLE = "You are a title generator. You output ONLY a thread title. Nothing else."
 SUMMARIES = "You are a helpful AI assistant tasked with summarizing conversations."
@@ -31,49 +39,123 @@ SHELL = Tool(name="shell")
 
 def asked(*texts: str, system: str = "", **fields: Any) -> ClientRequest:
     first = (Message(role="system", content=system),) if system else ()
-    turns = tuple(Message(role="assistant" if n % 2 else "user", content=text) for n, text in enumerate(texts))
+    turns = tuple(
+        Message(role="assistant" if n % 2 else "user", content=text) for n, text in enumerate(texts)
+    )
     return ClientRequest(model="conductor", messages=(*first, *turns), **fields)
 
 
 def codex(kind: str) -> dict[str, str]:
-    return {"session-id": "1", "x-codex-turn-metadata": json.dumps({"turn_id": "1", "request_kind": kind})}
+    return {
+        "session-id": "1",
+        "x-codex-turn-metadata": json.dumps({"turn_id": "1", "request_kind": kind}),
+    }
 
 
 def task(words: str) -> str:
     return f"### Task:\n{words}\n### Guidelines:\n- Be short.\n{HISTORY}"
 
 
-@pytest.mark.parametrize(("kind", "headers", "request_"), [
-    ("title", CLAUDE, asked("Fix it", schema=TITLE_SCHEMA, system=CLAUDE_SYSTEM)),
-    ("title", CLAUDE, asked("Fix it", system=f"{CLAUDE_SYSTEM}\n\nGenerate a concise, sentence-case title (3 words).")),
-    ("compaction", CLAUDE, asked(
-        "Fix it", "Done.",
-        "CRITICAL: Text only.\n\nYour task is to create a detailed summary of the conversation so far, please.",
-        tools=(SHELL,), system=CLAUDE_SYSTEM,
-    )),
-    ("title", OPENCODE, asked("Generate a title for this conversation:", system=OPENCODE_TITLE)),
-    ("compaction", OPENCODE, asked("Hi", "Hello", "Summarize.", system=SUMMARIES)),
-    ("title", {}, asked(task("Generate a concise, 3-5 word title with an emoji summarizing the chat history."))),
-    ("tags", {}, asked(task("Generate 1-3 broad tags categorizing the main themes of the chat history"))),
-    ("follow_ups", {}, asked(task("Suggest 3-5 relevant follow-up questions or prompts that the user might ask"))),
-    ("search_queries", {}, asked(
-        task("Analyze the chat history to determine the necessity of generating search queries")
-    )),
-    ("compaction", codex("compaction"), asked("Summarize.", tools=(SHELL,))),
-    ("title", codex("turn"), asked(
-        "Generate a concise, single-line task title of at most 36 characters.\n\nUser prompt:\nFix it",
-        tools=(SHELL,), schema=TITLE_SCHEMA,
-    )),
-    ("compaction", OPENCODE, asked(
-        "Here is the conversation so far:\n\n<conversation>\n[User]: Hi\n</conversation>",
-        system="You are a context summarization agent. You are given a conversation.",
-    )),
-    ("commit_message", {}, asked("# Diffs:\n+x", system=(
-        "You are an expert software engineer that generates concise,\n"
-        "one-line Git commit messages based on the provided diffs."
-    ))),
-])  # fmt: skip
-def test_a_background_request_is_recognised(kind: str, headers: dict[str, str], request_: ClientRequest) -> None:
+@pytest.mark.parametrize(
+    ("kind", "headers", "request_"),
+    [
+        ("title", CLAUDE, asked("Fix it", schema=TITLE_SCHEMA, system=CLAUDE_SYSTEM)),
+        (
+            "title",
+            CLAUDE,
+            asked(
+                "Fix it",
+                system=f"{CLAUDE_SYSTEM}\n\nGenerate a concise, sentence-case title (3 words).",
+            ),
+        ),
+        (
+            "compaction",
+            CLAUDE,
+            asked(
+                "Fix it",
+                "Done.",
+                (
+                    "CRITICAL: Text only.\n\nYour task is to create a detailed summary of the "
+                    "conversation so far, please."
+                ),
+                tools=(SHELL,),
+                system=CLAUDE_SYSTEM,
+            ),
+        ),
+        (
+            "title",
+            OPENCODE,
+            asked("Generate a title for this conversation:", system=OPENCODE_TITLE),
+        ),
+        ("compaction", OPENCODE, asked("Hi", "Hello", "Summarize.", system=SUMMARIES)),
+        (
+            "title",
+            {},
+            asked(
+                task(
+                    "Generate a concise, 3-5 word title with an emoji summarizing the chat history."
+                )
+            ),
+        ),
+        (
+            "tags",
+            {},
+            asked(task("Generate 1-3 broad tags categorizing the main themes of the chat history")),
+        ),
+        (
+            "follow_ups",
+            {},
+            asked(
+                task("Suggest 3-5 relevant follow-up questions or prompts that the user might ask")
+            ),
+        ),
+        (
+            "search_queries",
+            {},
+            asked(
+                task(
+                    "Analyze the chat history to determine the necessity of generating search "
+                    "queries"
+                )
+            ),
+        ),
+        ("compaction", codex("compaction"), asked("Summarize.", tools=(SHELL,))),
+        (
+            "title",
+            codex("turn"),
+            asked(
+                (
+                    "Generate a concise, single-line task title of at most 36 characters.\n\nUser "
+                    "prompt:\nFix it"
+                ),
+                tools=(SHELL,),
+                schema=TITLE_SCHEMA,
+            ),
+        ),
+        (
+            "compaction",
+            OPENCODE,
+            asked(
+                "Here is the conversation so far:\n\n<conversation>\n[User]: Hi\n</conversation>",
+                system="You are a context summarization agent. You are given a conversation.",
+            ),
+        ),
+        (
+            "commit_message",
+            {},
+            asked(
+                "# Diffs:\n+x",
+                system=(
+                    "You are an expert software engineer that generates concise,\n"
+                    "one-line Git commit messages based on the provided diffs."
+                ),
+            ),
+        ),
+    ],
+)
+def test_a_background_request_is_recognised(
+    kind: str, headers: dict[str, str], request_: ClientRequest
+) -> None:
     assert classify_utility_request(request_, headers) == kind
 
 
@@ -83,11 +165,16 @@ QUESTIONS = (
     "Generate a concise, 3-5 word title for this talk.",
     "### Task:\nRespond to the user query using the provided context.\n<context>\n…\n</context>",
     "### Task:\nGenerate a concise, 3-5 word title for this talk, please.",
-    task("Generate a concise, 3-5 word title summarizing the chat history.") + "\nWhy does this prompt not work?",
+    task("Generate a concise, 3-5 word title summarizing the chat history.")
+    + "\nWhy does this prompt not work?",
     "Why does this not work?\n" + task("Generate 1-3 broad tags of the chat history"),
     task("Write a poem about the chat history."),
     "Write a commit message for this diff:\n+x",
-    "You are an expert software engineer that generates concise, one-line Git commit messages. Who are you?",
+    (
+        "You are an expert software engineer that generates concise, one-line Git commit messages. "
+        "Who "
+        "are you?"
+    ),
     "Your task is to create a detailed summary of the conversation so far",
     "You are performing a CONTEXT CHECKPOINT COMPACTION. What does this sentence of Codex mean?",
     "What does request_kind: compaction mean?",
@@ -99,19 +186,35 @@ QUESTIONS = (
 @pytest.mark.parametrize("question", QUESTIONS)
 def test_a_question_is_none(question: str) -> None:
     """Whatever it is about, and however it is asked."""
-    more: list[dict[str, Any]] = [{}, {"system": "You are a helpful assistant."}, {"tools": (SHELL,)}]
+    more: list[dict[str, Any]] = [
+        {},
+        {"system": "You are a helpful assistant."},
+        {"tools": (SHELL,)},
+    ]
     for request in (asked("Hi", "Hello", question), *(asked(question, **each) for each in more)):
         assert classify_utility_request(request, {}) is None
 
 
-@pytest.mark.parametrize("headers", [CLAUDE, OPENCODE, codex("turn")], ids=["claude", "opencode", "codex"])
+@pytest.mark.parametrize(
+    "headers", [CLAUDE, OPENCODE, codex("turn")], ids=["claude", "opencode", "codex"]
+)
 def test_a_question_in_a_coding_client_is_none(headers: dict[str, str]) -> None:
     two = {"type": "object", "properties": {"title": {}, "body": {}}}
-    for question in ("Generate a title for the page", "Write a commit message", "Summarize the file a.py"):
-        assert classify_utility_request(asked(question, system=CLAUDE_SYSTEM, tools=(SHELL,)), headers) is None
+    for question in (
+        "Generate a title for the page",
+        "Write a commit message",
+        "Summarize the file a.py",
+    ):
+        assert (
+            classify_utility_request(asked(question, system=CLAUDE_SYSTEM, tools=(SHELL,)), headers)
+            is None
+        )
         assert classify_utility_request(asked(question, system=CLAUDE_SYSTEM), headers) is None
         assert classify_utility_request(asked(question, schema=two), headers) is None
-        assert classify_utility_request(asked(question, schema=TITLE_SCHEMA, tools=(SHELL,)), headers) is None
+        assert (
+            classify_utility_request(asked(question, schema=TITLE_SCHEMA, tools=(SHELL,)), headers)
+            is None
+        )
 
 
 def test_an_application_may_have_titles_as_its_question() -> None:
@@ -119,7 +222,9 @@ def test_an_application_may_have_titles_as_its_question() -> None:
     assert classify_utility_request(asked("Ann: Hi. Ben: Hello.", system=SUMMARIES), {}) is None
 
 
-@pytest.mark.parametrize("value", ["", "{", "[]", "1", '"compaction"', '{"request_kind": 1}', "[" * 5000])
+@pytest.mark.parametrize(
+    "value", ["", "{", "[]", "1", '"compaction"', '{"request_kind": 1}', "[" * 5000]
+)
 def test_a_strange_header_is_no_error(value: str) -> None:
     assert classify_utility_request(asked("Hi"), {"x-codex-turn-metadata": value}) is None
 
@@ -127,19 +232,32 @@ def test_a_strange_header_is_no_error(value: str) -> None:
 @pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize("api", TOOLS)
 def test_a_coding_client_can_be_tried_over_the_demo(stage: Stage, api: str, stream: bool) -> None:
-    """What the demo cannot do is said, as simulated, and without a call of a tool; what it can, it does."""
+    """What the demo cannot do is said, as simulated, and without a call of a tool.
+
+    What it can, it does.
+    """
 
     def ask(url: str, question: str) -> str:
         said = f"<system-reminder>Use tabs.</system-reminder>\n{question}"
-        messages = [{"role": "system", "content": "You are a coding agent."}, {"role": "user", "content": said}]
+        messages = [
+            {"role": "system", "content": "You are a coding agent."},
+            {"role": "user", "content": said},
+        ]
         text = {"input" if api == "responses" else "messages": messages}
-        body = {"model": "conductor", "tools": TOOLS[api], "max_tokens": 900, "reasoning_effort": "xhigh", **text}
+        body = {
+            "model": "conductor",
+            "tools": TOOLS[api],
+            "max_tokens": 900,
+            "reasoning_effort": "xhigh",
+            **text,
+        }
         answer = httpx.post(f"{url}/v1/{api}", json=body | {"stream": stream}, timeout=60)
         assert answer.status_code == 200, answer.text
         return answer.text
 
     with serving(rehearsal=True) as server:
-        declined, answered = ask(server.url, "Fix the failing test."), ask(server.url, DEMO_QUESTION)
+        declined = ask(server.url, "Fix the failing test.")
+        answered = ask(server.url, DEMO_QUESTION)
     assert "simulated answer" in declined
     assert not re.search('"(tool_calls|tool_use|function_call)"', declined)
     assert "SIRAP" in answered

@@ -1,4 +1,7 @@
-"""What no good client sends, over raw sockets: the right status, the API's error, and a server that lives."""
+"""What no good client sends, over raw sockets.
+
+The right status, the API's error, and a server that lives.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +37,11 @@ from tests.server import plain_api
 from tests.server.plain_api import Serving, address_of, listen_at_small, serving, until
 
 PROMPT = "a-prompt-of-the-user"
-BODY: dict[str, Any] = {"model": "conductor", "max_tokens": 50, "messages": [{"role": "user", "content": PROMPT}]}
+BODY: dict[str, Any] = {
+    "model": "conductor",
+    "max_tokens": 50,
+    "messages": [{"role": "user", "content": PROMPT}],
+}
 PATHS = ("/v1/chat/completions", "/v1/responses", "/v1/messages")
 QUICK = ConnectionRules(head_seconds=0.4, request_seconds=0.8, stalled_seconds=0.4)
 
@@ -74,7 +81,12 @@ def send(server: Serving, data: bytes) -> bytes:
 
 
 def request(path: str, body: bytes, *headers: str, version: str = "1.1") -> bytes:
-    lines = [f"POST {path} HTTP/{version}", "Host: localhost", f"Content-Length: {len(body)}", *headers]
+    lines = [
+        f"POST {path} HTTP/{version}",
+        "Host: localhost",
+        f"Content-Length: {len(body)}",
+        *headers,
+    ]
     return "\r\n".join([*lines, "", ""]).encode() + body
 
 
@@ -100,18 +112,30 @@ def test_bad_bodies_get_the_error_of_their_api(server: Serving, key: str) -> Non
     auth = f"Authorization: Bearer {key}"
     for path in PATHS:
         wrong: dict[str, dict[str, Any]] = {
-            "types": {"messages": 5, "input": 5}, "role": {"messages": [{"role": "alien"}], "input": [5]},
-        }  # fmt: skip
+            "types": {"messages": 5, "input": 5},
+            "role": {"messages": [{"role": "alien"}], "input": [5]},
+        }
         bad = {
-            "broken": b'{"model": "conductor", ', "list": b"[]", "deep": b'{"a":' * 100_000,
-            "nan": b'{"temperature": NaN}', **{name: body_of(path, **more) for name, more in wrong.items()},
-        }  # fmt: skip
+            "broken": b'{"model": "conductor", ',
+            "list": b"[]",
+            "deep": b'{"a":' * 100_000,
+            "nan": b'{"temperature": NaN}',
+            **{name: body_of(path, **more) for name, more in wrong.items()},
+        }
         for name, body in bad.items():
             answer = send(server, request(path, body, auth))
             assert status(answer) == 400, (path, name)
             assert PROMPT not in error(answer)["message"]
         assert status(send(server, request(path, body_of(path, model="gpt-9"), auth))) == 404
-        assert status(send(server, request(path, gzip.compress(body_of(path)), auth, "Content-Encoding: gzip"))) == 415
+        assert (
+            status(
+                send(
+                    server,
+                    request(path, gzip.compress(body_of(path)), auth, "Content-Encoding: gzip"),
+                )
+            )
+            == 415
+        )
         assert status(send(server, request(path, body_of(path)))) == 401
         refused = error(send(server, request(path, body_of(path), "x-api-key: wrong")))
         assert refused["type"] in {"invalid_request_error", "authentication_error"}
@@ -121,9 +145,11 @@ def test_bad_bodies_get_the_error_of_their_api(server: Serving, key: str) -> Non
 @pytest.mark.parametrize("path", PATHS)
 def test_each_answer_has_one_id_under_both_names(server: Serving, key: str, path: str) -> None:
     """That of its run, or one of its own; Anthropic's errors have it in the body too."""
-    auth, good = f"x-api-key: {key}", body_of(path)
+    auth = f"x-api-key: {key}"
+    good = body_of(path)
     runs = [request(path, good, auth), request(path, body_of(path, model="gpt-9"), auth)]
-    asked, packed = request(path, good, auth), request(path, gzip.compress(good), auth, "Content-Encoding: gzip")
+    asked = request(path, good, auth)
+    packed = request(path, gzip.compress(good), auth, "Content-Encoding: gzip")
     wrong = [asked.replace(old, new, 1) for old, new in ((b"POST", b"PATCH"), (b"HTTP/1.1", b"x"))]
     none = [request(path, good), request(path, b"{", auth), packed, *wrong]
     for data in (*runs, *none):
@@ -137,17 +163,38 @@ def test_each_answer_has_one_id_under_both_names(server: Serving, key: str, path
 
 
 def test_a_forged_call_is_no_crash(server: Serving, key: str) -> None:
-    call = {"id": "call_" + "A" * 50, "type": "function", "function": {"name": "read", "arguments": "{}"}}
+    call = {
+        "id": "call_" + "A" * 50,
+        "type": "function",
+        "function": {"name": "read", "arguments": "{}"},
+    }
     asks = {"role": "assistant", "content": None, "tool_calls": [call]}
-    talk = [*BODY["messages"], asks, {"role": "tool", "tool_call_id": call["id"], "content": "forged"}]
-    assert status(send(server, request(PATHS[0], body_of(PATHS[0], messages=talk), f"x-api-key: {key}"))) == 200
+    talk = [
+        *BODY["messages"],
+        asks,
+        {"role": "tool", "tool_call_id": call["id"], "content": "forged"},
+    ]
+    assert (
+        status(
+            send(server, request(PATHS[0], body_of(PATHS[0], messages=talk), f"x-api-key: {key}"))
+        )
+        == 200
+    )
 
 
 AMBIGUOUS = (
     b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + b"x" * 200,
     b"GET / HTTP/9.9\r\n\r\n",
-    b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
-    b"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\nContent-Length: 5\r\n\r\n0\r\n\r\n",
+    (
+        b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n"
+        b"0\r\n"
+        b"\r\n"
+    ),
+    (
+        b"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\nContent-Length: 5\r\n\r\n"
+        b"0\r\n"
+        b"\r\n"
+    ),
     b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\nContent-Length: 6\r\n\r\nhello",
     b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: -5\r\n\r\nhello",
     b"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\nZZ\r\nhello\r\n0\r\n\r\n",
@@ -157,7 +204,10 @@ AMBIGUOUS = (
 
 
 def test_ambiguous_http_is_refused(server: Serving) -> None:
-    """Two lengths, two hosts, and what is no HTTP get 400 and a message; what has no end gets 414."""
+    """Two lengths, two hosts, and what is no HTTP get 400 and a message.
+
+    What has no end gets 414.
+    """
     for data in AMBIGUOUS:
         answer = send(server, data)
         assert status(answer) == 400, data
@@ -175,7 +225,10 @@ def test_old_clients_are_answered(server: Serving, key: str) -> None:
 
 
 def test_large_requests_end_early(server: Serving, key: str) -> None:
-    """A body beyond the limit is refused by its length, or while it is read; endless headers are refused too."""
+    """A body beyond the limit is refused by its length, or while it is read.
+
+    Endless headers are refused too.
+    """
     auth = f"x-api-key: {key}".encode()
     head = b"POST /v1/messages HTTP/1.1\r\nHost: a\r\n" + auth + b"\r\n"
     answer = send(server, head + b"Content-Length: 34000001\r\n\r\n{")
@@ -197,7 +250,9 @@ def test_slow_clients_do_not_stay(server: Serving, key: str) -> None:
         assert status(send(server, b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n")) == 200
         assert status(read(slow[0])) == 408
         late = stack.enter_context(connect(server))
-        late.sendall(request(PATHS[0], b"", f"x-api-key: {key}").replace(b"Length: 0", b"Length: 9"))
+        late.sendall(
+            request(PATHS[0], b"", f"x-api-key: {key}").replace(b"Length: 0", b"Length: 9")
+        )
         assert late.recv(1000) == b""
 
 
@@ -207,7 +262,9 @@ def test_a_client_that_never_reads_is_cut_off(stage: Stage, server: Serving, key
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         connection.connect(("127.0.0.1", int(server.url.rpartition(":")[2])))
         connection.sendall(request(PATHS[0], body_of(PATHS[0], stream=True), f"x-api-key: {key}"))
-        until(lambda: not server.server._server.server_state.connections, "the end of the connection")
+        until(
+            lambda: not server.server._server.server_state.connections, "the end of the connection"
+        )
 
 
 def test_half_closed_and_reset_connections_leave_nothing(server: Serving, key: str) -> None:
@@ -221,11 +278,16 @@ def test_half_closed_and_reset_connections_leave_nothing(server: Serving, key: s
 def test_no_log_has_a_key_or_a_prompt(
     stage: Stage, key: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("conductor_cli.server.http.idempotency_key", lambda *_: int(f"{PROMPT} {key}"))
+    monkeypatch.setattr(
+        "conductor_cli.server.http.idempotency_key", lambda *_: int(f"{PROMPT} {key}")
+    )
     with caplog.at_level(logging.DEBUG), serving() as server:
         answer = send(server, request(PATHS[0], body_of(PATHS[0]), f"Authorization: Bearer {key}"))
         send(server, request(PATHS[0], b"{" + PROMPT.encode(), f"x-api-key: wrong-{PROMPT}"))
-        send(server, f"POST /{PROMPT} HTTP/1.1\r\nContent-Length: -1\r\nx-api-key: {key}\r\n\r\n".encode())
+        send(
+            server,
+            f"POST /{PROMPT} HTTP/1.1\r\nContent-Length: -1\r\nx-api-key: {key}\r\n\r\n".encode(),
+        )
         send(server, request(f"/v1/models/{PROMPT}?search={PROMPT}", b"", f"x-api-key: {key}"))
     assert status(answer) == 500
     assert re.search(r"POST /v1/chat/completions 500, .* s, key \w+ \w+\n", caplog.text)
@@ -235,13 +297,23 @@ def test_no_log_has_a_key_or_a_prompt(
     assert PROMPT not in caplog.text
 
 
-@pytest.mark.parametrize("work", [
-    "server.body.read_json_body", "server.http.idempotency_key", "server.requests.read_conversation",
-    "state.trace_file.TraceWriter.write", "models.chat_api_model.JsonBody",
-])  # fmt: skip
-def test_work_on_a_large_body_keeps_nobody_waiting(stage: Stage, monkeypatch: pytest.MonkeyPatch, work: str) -> None:
+@pytest.mark.parametrize(
+    "work",
+    [
+        "server.body.read_json_body",
+        "server.http.idempotency_key",
+        "server.requests.read_conversation",
+        "state.trace_file.TraceWriter.write",
+        "models.chat_api_model.JsonBody",
+    ],
+)
+def test_work_on_a_large_body_keeps_nobody_waiting(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch, work: str
+) -> None:
     """Each part of the work is held until `/health` was answered meanwhile."""
-    begun, answered, done = threading.Event(), threading.Event(), resolve_name(f"conductor_cli.{work}")
+    begun = threading.Event()
+    answered = threading.Event()
+    done = resolve_name(f"conductor_cli.{work}")
     name = work.rpartition(".")[2]
 
     def held(*arguments: Any) -> Any:
@@ -261,7 +333,10 @@ def test_work_on_a_large_body_keeps_nobody_waiting(stage: Stage, monkeypatch: py
 
 
 def test_more_text_than_models_read_is_too_long(stage: Stage) -> None:
-    """Text beyond four megabytes is refused in the words by which clients shorten it; an image of that size is not."""
+    """Text beyond four megabytes is refused in the words by which clients shorten it.
+
+    An image of that size is not.
+    """
     stage.configure(workers={"alpha": 'accepts = ["image"]'})
     texts = [{"role": "user", "content": "x" * 450_000}] * 10
     with serving() as server:
@@ -284,12 +359,16 @@ process.MAX_PAUSE = process.DRAIN_SECONDS = process.CLOSING_SECONDS = 0.1
 body.read_json_body = lambda data: (print("held", flush=True), time.sleep(10**6))
 sys.exit(run_command_line(["serve", "--port", "0"]))
 """
-    with subprocess.Popen([sys.executable, "-c", script], env=stage.environ(), stdout=subprocess.PIPE) as served:
+    with subprocess.Popen(
+        [sys.executable, "-c", script], env=stage.environ(), stdout=subprocess.PIPE
+    ) as served:
         assert served.stdout is not None
         try:
             url = address_of(served)
             with ThreadPoolExecutor(1) as pool:
-                asked = pool.submit(httpx.post, f"{url}{PATHS[0]}", content=b"x" * 100_000, timeout=60)
+                asked = pool.submit(
+                    httpx.post, f"{url}{PATHS[0]}", content=b"x" * 100_000, timeout=60
+                )
                 while b"held" not in served.stdout.readline():
                     assert served.poll() is None
                 served.send_signal(signal.SIGTERM)
@@ -302,16 +381,23 @@ sys.exit(run_command_line(["serve", "--port", "0"]))
 FORM = {"type": "json_schema", "json_schema": {"name": "x", "schema": BOMB}}
 
 
-def test_a_schema_that_takes_for_ever_is_an_error_of_its_request(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_schema_that_takes_for_ever_is_an_error_of_its_request(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(schema_check, "SECONDS", 1.0)
     stage.models["alpha"] = says("{}")
     pattern = "(?i)" + "[\0-\U0010ffff]" * 300
     slow = {"type": "json_schema", "json_schema": {"name": "x", "schema": {"pattern": pattern}}}
     with serving() as server:
         url = f"{server.url}/v1/chat/completions"
-        answers = [httpx.post(url, json={**BODY, "response_format": form}, timeout=60) for form in (FORM, slow)]
+        answers = [
+            httpx.post(url, json={**BODY, "response_format": form}, timeout=60)
+            for form in (FORM, slow)
+        ]
         other = httpx.post(url, json=BODY, timeout=60)
-    assert [(each.status_code, each.json()["error"]["code"]) for each in answers] == [(400, "invalid_json_schema")] * 2
+    assert [(each.status_code, each.json()["error"]["code"]) for each in answers] == [
+        (400, "invalid_json_schema")
+    ] * 2
     assert "cannot be checked" in answers[0].json()["error"]["message"]
     assert answers[1].json()["error"]["param"] == "response_format.json_schema.schema"
     assert other.status_code == 200
@@ -322,7 +408,9 @@ def test_a_server_answers_and_ends_while_a_schema_is_checked(stage: Stage) -> No
     stage.models["alpha"] = says("{}")
     with stage.start("serve", "--port", "0") as served, ThreadPoolExecutor(1) as pool:
         url = address_of(served)
-        asked = pool.submit(httpx.post, f"{url}{PATHS[0]}", json={**BODY, "response_format": FORM}, timeout=60)
+        asked = pool.submit(
+            httpx.post, f"{url}{PATHS[0]}", json={**BODY, "response_format": FORM}, timeout=60
+        )
         while not (found := checking(served.pid)):
             assert not asked.done()
         health = httpx.get(f"{url}/health")
@@ -334,12 +422,30 @@ def test_a_server_answers_and_ends_while_a_schema_is_checked(stage: Stage) -> No
     assert not psutil.pid_exists(found[0].pid)
 
 
-@pytest.mark.parametrize("data", [
-    b"", b"{", b"[]", b"5", b'"x"', b"null", b"\xff\xfe", b'{"a": NaN}', b'{"a": -Infinity}', b"{'a': 1}",
-    b'{"a": 1}{}', b'{"a": ' + b"9" * 6000 + b"}", b"[" * 100_000, b'{"a":' * 100_000,
-    b'{"a": ' + b"[" * 201 + b"]" * 201 + b"}",
-    b'{"a": "\x00"}', b'{"a": [' + b"{}," * 130_000 + b"{}]}", b'{"a": "' + rb"[\"" * 2_100_000 + b'"}',
-], ids=lambda data: str(len(data)))  # fmt: skip
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        b"{",
+        b"[]",
+        b"5",
+        b'"x"',
+        b"null",
+        b"\xff\xfe",
+        b'{"a": NaN}',
+        b'{"a": -Infinity}',
+        b"{'a': 1}",
+        b'{"a": 1}{}',
+        b'{"a": ' + b"9" * 6000 + b"}",
+        b"[" * 100_000,
+        b'{"a":' * 100_000,
+        b'{"a": ' + b"[" * 201 + b"]" * 201 + b"}",
+        b'{"a": "\x00"}',
+        b'{"a": [' + b"{}," * 130_000 + b"{}]}",
+        b'{"a": "' + rb"[\"" * 2_100_000 + b'"}',
+    ],
+    ids=lambda data: str(len(data)),
+)
 def test_what_is_no_json_object_is_refused(data: bytes) -> None:
     with pytest.raises(RequestError) as caught:
         read_json_body(data)

@@ -36,7 +36,10 @@ OVER = {"completed", "failed", "expired", "cancelled"}
 
 @pytest.fixture
 def one(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> Stage:
-    """One worker, which repeats the number of a question, and fails for 13. A batch looks around often."""
+    """One worker, which repeats the number of a question, and fails for 13.
+
+    A batch looks around often.
+    """
     stage.configure(workers=("alpha",))
     stage.models["alpha"] = echo
     for name in ("LOOK_SECONDS", "WAIT_SECONDS", "SCAN_SECONDS"):
@@ -45,10 +48,14 @@ def one(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> Stage:
 
 
 @pytest.fixture(params=["files", "postgres"])
-def stored(request: pytest.FixtureRequest, one: Stage, monkeypatch: pytest.MonkeyPatch) -> Iterator[Stage]:
+def stored(
+    request: pytest.FixtureRequest, one: Stage, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Stage]:
     """The same, with each kind of state."""
     if request.param == "postgres":
-        monkeypatch.setenv("CONDUCTOR_LLM_STATE", request.getfixturevalue("postgres").new_database())
+        monkeypatch.setenv(
+            "CONDUCTOR_LLM_STATE", request.getfixturevalue("postgres").new_database()
+        )
     yield one
     shared_state.cache_clear()
 
@@ -61,7 +68,13 @@ def client(server: Serving | str, key: str = "none") -> openai.OpenAI:
 def line(number: int, url: str = CHAT, **more: Any) -> dict[str, Any]:
     asked = f"number {number}"
     body = {"messages": [{"role": "user", "content": asked}]} if url == CHAT else {"input": asked}
-    return {"custom_id": f"q{number}", "method": "POST", "url": url, "body": {"model": "conductor", **body}, **more}
+    return {
+        "custom_id": f"q{number}",
+        "method": "POST",
+        "url": url,
+        "body": {"model": "conductor", **body},
+        **more,
+    }
 
 
 def upload(at: openai.OpenAI, lines: list[Any]) -> str:
@@ -71,8 +84,11 @@ def upload(at: openai.OpenAI, lines: list[Any]) -> str:
 
 def begin(at: openai.OpenAI, source: str | list[Any], url: str = CHAT) -> Any:
     """Begin a batch over a file, or over lines that are uploaded first."""
-    file, asked = source if isinstance(source, str) else upload(at, source), cast("Any", at.batches)
-    return asked.create(input_file_id=file, endpoint=url, completion_window="24h", metadata={"for": "a test"})
+    file = source if isinstance(source, str) else upload(at, source)
+    asked = cast("Any", at.batches)
+    return asked.create(
+        input_file_id=file, endpoint=url, completion_window="24h", metadata={"for": "a test"}
+    )
 
 
 def over(at: openai.OpenAI, name: str) -> Any:
@@ -85,30 +101,51 @@ def finished(at: openai.OpenAI, name: str) -> int:
 
 
 def lines_of(at: openai.OpenAI, name: str | None) -> dict[str, Any]:
-    return {} if name is None else {
-        each["custom_id"]: each for each in map(json.loads, at.files.content(name).text.splitlines())
-    }  # fmt: skip
+    return (
+        {}
+        if name is None
+        else {
+            each["custom_id"]: each
+            for each in map(json.loads, at.files.content(name).text.splitlines())
+        }
+    )
 
 
 @pytest.mark.parametrize("url", [CHAT, "/v1/responses"])
-def test_a_batch_is_answered_with_its_failures_in_a_file_of_their_own(stored: Stage, url: str) -> None:
+def test_a_batch_is_answered_with_its_failures_in_a_file_of_their_own(
+    stored: Stage, url: str
+) -> None:
     with serving() as server, client(server) as at:
         begun = begin(at, [line(number, url) for number in range(10, 16)], url)
         assert (begun.status, begun.metadata) == ("validating", {"for": "a test"})
         done = over(at, begun.id)
         assert server.registry._by_id == {}  # its runs are no answers that a client may read again
         counts = done.request_counts
-        assert (done.status, counts.total, counts.completed, counts.failed) == ("completed", 6, 5, 1)
-        answers, failures = lines_of(at, done.output_file_id), lines_of(at, done.error_file_id)
+        assert (done.status, counts.total, counts.completed, counts.failed) == (
+            "completed",
+            6,
+            5,
+            1,
+        )
+        answers = lines_of(at, done.output_file_id)
+        failures = lines_of(at, done.error_file_id)
         body = answers["q10"]["response"]["body"]
-        text = body["choices"][0]["message"]["content"] if url == CHAT else body["output"][-1]["content"][0]["text"]
+        text = (
+            body["choices"][0]["message"]["content"]
+            if url == CHAT
+            else body["output"][-1]["content"][0]["text"]
+        )
         assert (answers["q10"]["response"]["status_code"], text) == (200, "10")
         assert set(answers) == {"q10", "q11", "q12", "q14", "q15"}
         assert failures["q13"]["response"]["status_code"] == 400
         assert "no thirteens" in failures["q13"]["response"]["body"]["error"]["message"]
         assert at.files.retrieve(done.output_file_id).purpose == "batch_output"
         assert [each.id for each in at.batches.list().data] == [begun.id]
-        assert {each.id for each in at.files.list()} == {begun.input_file_id, done.output_file_id, done.error_file_id}
+        assert {each.id for each in at.files.list()} == {
+            begun.input_file_id,
+            done.output_file_id,
+            done.error_file_id,
+        }
         with pytest.raises(openai.ConflictError):
             at.batches.cancel(begun.id)
         assert at.files.delete(begun.input_file_id).deleted
@@ -116,17 +153,20 @@ def test_a_batch_is_answered_with_its_failures_in_a_file_of_their_own(stored: St
             at.files.content(begun.input_file_id)
 
 
-@pytest.mark.parametrize(("lines", "said"), [
-    ([], "no requests"),
-    (["{"], "not valid JSON"),
-    (["7"], "must be a JSON object"),
-    ([line(1), line(1)], "there twice"),
-    ([line(1, custom_id="")], "custom_id"),
-    ([line(1, url="/v1/embeddings")], "not a POST to /v1/chat/completions"),
-    ([line(1, body=[])], "not an object"),
-    ([line(1, body={"stream": True})], "stream"),
-    ([line(number) for number in range(4)], "more than 3 lines"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("lines", "said"),
+    [
+        ([], "no requests"),
+        (["{"], "not valid JSON"),
+        (["7"], "must be a JSON object"),
+        ([line(1), line(1)], "there twice"),
+        ([line(1, custom_id="")], "custom_id"),
+        ([line(1, url="/v1/embeddings")], "not a POST to /v1/chat/completions"),
+        ([line(1, body=[])], "not an object"),
+        ([line(1, body={"stream": True})], "stream"),
+        ([line(number) for number in range(4)], "more than 3 lines"),
+    ],
+)
 def test_a_batch_with_a_bad_line_fails_before_anything_is_asked(
     one: Stage, monkeypatch: pytest.MonkeyPatch, lines: list[Any], said: str
 ) -> None:
@@ -186,7 +226,9 @@ def test_batches_of_one_file_do_not_disturb_each_other(stored: Stage) -> None:
         for begun in [begin(at, source) for _ in range(3)]:
             done = over(at, begun.id)
             assert (done.status, done.request_counts.completed) == ("completed", 20)
-            assert set(lines_of(at, done.output_file_id)) == {f"q{number}" for number in range(20, 40)}
+            assert set(lines_of(at, done.output_file_id)) == {
+                f"q{number}" for number in range(20, 40)
+            }
 
 
 def test_a_database_that_is_away_fails_no_request_of_a_batch(
@@ -194,7 +236,8 @@ def test_a_database_that_is_away_fails_no_request_of_a_batch(
 ) -> None:
     monkeypatch.setenv("CONDUCTOR_LLM_STATE", postgres.new_database())
     monkeypatch.setattr(batches, "AWAY_SECONDS", 0.05)
-    away, connection = threading.Event(), Database._connection
+    away = threading.Event()
+    connection = Database._connection
 
     def connect(self: Database) -> Any:
         if away.is_set():
@@ -209,7 +252,11 @@ def test_a_database_that_is_away_fails_no_request_of_a_batch(
         time.sleep(1)
         away.clear()
         done = over(at, begun.id)
-        assert (done.status, done.request_counts.completed, done.error_file_id) == ("completed", 60, None)
+        assert (done.status, done.request_counts.completed, done.error_file_id) == (
+            "completed",
+            60,
+            None,
+        )
         assert len(at.files.content(done.output_file_id).text.splitlines()) == 60
     shared_state.cache_clear()
 
@@ -220,15 +267,22 @@ def keys(one: Stage) -> dict[str, str]:
     prices = {"alpha": "input = 0, output = 1000", "planner": "input = 0, output = 0"}
     tables = {name: f"price = {{ {price} }}\nmax_tokens = 7" for name, price in prices.items()}
     one.configure(workers=tables, conductor="planner")
-    found, made = ClientKeys(one.config.parent), dict[str, str]()
+    found = ClientKeys(one.config.parent)
+    made = dict[str, str]()
     for name, most in (("ann", Decimal("0.015")), ("ben", None)):
         key, made[name] = make_key(name)
         found.add(replace(key, max_cost_day=most))
     return made
 
 
-def test_each_client_sees_its_own_and_a_limit_of_the_day_lets_a_batch_wait(one: Stage, keys: dict[str, str]) -> None:
-    with serving() as server, client(server, keys["ann"]) as ann, client(server, keys["ben"]) as ben:
+def test_each_client_sees_its_own_and_a_limit_of_the_day_lets_a_batch_wait(
+    one: Stage, keys: dict[str, str]
+) -> None:
+    with (
+        serving() as server,
+        client(server, keys["ann"]) as ann,
+        client(server, keys["ben"]) as ben,
+    ):
         begun = begin(ann, [line(number) for number in range(3)])
         until(lambda: finished(ann, begun.id) >= 2)
         waiting: Any = ann.batches.retrieve(begun.id)
@@ -246,10 +300,14 @@ def test_each_client_sees_its_own_and_a_limit_of_the_day_lets_a_batch_wait(one: 
     assert "ann" in one.ok("cost", "--by", "key").out
 
 
-@pytest.mark.parametrize(("fields", "status", "said"), [
-    ({"purpose": "assistants"}, 400, "purpose"), ({}, 400, "purpose"),
-    ({"purpose": "batch"}, 413, "0 MB"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("fields", "status", "said"),
+    [
+        ({"purpose": "assistants"}, 400, "purpose"),
+        ({}, 400, "purpose"),
+        ({"purpose": "batch"}, 413, "0 MB"),
+    ],
+)
 def test_an_upload_is_bounded_and_says_what_it_is_for(
     one: Stage, monkeypatch: pytest.MonkeyPatch, fields: dict[str, str], status: int, said: str
 ) -> None:
@@ -258,5 +316,7 @@ def test_an_upload_is_bounded_and_says_what_it_is_for(
         answer = httpx.post(f"{server.url}/v1/files", data=fields, files={"file": ("a", b"x" * 11)})
         assert (answer.status_code, said in answer.json()["error"]["message"]) == (status, True)
         names = ("../../x", "file-" + "0" * 24)
-        assert {httpx.get(f"{server.url}/v1/files/{name}/content").status_code for name in names} == {404}
+        assert {
+            httpx.get(f"{server.url}/v1/files/{name}/content").status_code for name in names
+        } == {404}
     assert not list(Path(one.home).glob("state/conductor-llm/files/*"))

@@ -1,4 +1,7 @@
-"""What is run for a conversation, without what a client's program adds: a new question, or the worker goes on."""
+"""What is run for a conversation, without what a client's program adds.
+
+A new question, or the worker goes on.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,15 @@ from typing import Any
 import pytest
 
 from conductor_cli.config.files import AppPaths
-from conductor_cli.core.chat import Attachment, Chunk, MediaKind, Message, Tool, ToolCall, ToolCallDelta
+from conductor_cli.core.chat import (
+    Attachment,
+    Chunk,
+    MediaKind,
+    Message,
+    Tool,
+    ToolCall,
+    ToolCallDelta,
+)
 from conductor_cli.core.plan import SELF
 from conductor_cli.core.question import Conversation, File, Question
 from conductor_cli.core.trace import Trace
@@ -41,7 +52,9 @@ def call(index: int, own: str, arguments: str = '{"file": "a.py"}') -> Chunk:
 
 
 def ends(**data: Any) -> Chunk:
-    return Chunk(usage=Usage(tokens_in=9, tokens_out=4, calls=1), finish="tool", provider_data=data or SIGNED)
+    return Chunk(
+        usage=Usage(tokens_in=9, tokens_out=4, calls=1), finish="tool", provider_data=data or SIGNED
+    )
 
 
 TWICE: list[Any] = ["I edit.", call(0, "e1"), call(1, "e2", '{"file":"b.py"}'), ends()]
@@ -60,11 +73,18 @@ class Orchestra:
         self.conductor = replace(self.conductor, model=ScriptedModel([self._plan]))
 
     def asked(
-        self, *messages: Message, workers: tuple[str, ...] = WORKERS, sees: tuple[str, ...] = (), **how: Any
+        self,
+        *messages: Message,
+        workers: tuple[str, ...] = WORKERS,
+        sees: tuple[str, ...] = (),
+        **how: Any,
     ) -> ParsedRequest:
         request = ClientRequest(model="conductor", messages=messages, tools=(EDIT,), **how)
         carried = {each.sha256: each for message in messages for each in message.attachments}
-        files = {sha256: File(name=each.name, text="", attachment=each) for sha256, each in carried.items()}
+        files = {
+            sha256: File(name=each.name, text="", attachment=each)
+            for sha256, each in carried.items()
+        }
         images: tuple[MediaKind, ...] = ("image",)
         accepted = {name: images if name in sees else () for name in workers}
         return read_conversation(request, files, accepted, self.traces.get, IDS)
@@ -77,8 +97,11 @@ class Orchestra:
     def answer(self, *messages: Message, **how: Any) -> tuple[Trace, Message]:
         asked = self.asked(*messages, **how)
         run, _ = play(self.conductor, asked.question, plan=asked.plan)
-        self.traces[run.id] = trace = run.trace
-        return trace, Message(role="assistant", content=trace.answer, tool_calls=client_calls(trace, IDS))
+        self.traces[run.id] = run.trace
+        trace = run.trace
+        return trace, Message(
+            role="assistant", content=trace.answer, tool_calls=client_calls(trace, IDS)
+        )
 
 
 def begun(*bobs: list[Any], **how: Any) -> tuple[Orchestra, Message]:
@@ -93,8 +116,14 @@ def results(reply: Message, *texts: str) -> list[Message]:
 
 
 def test_a_question_is_planned_with_the_conversation_word_for_word() -> None:
-    talk = (ASK, Message(role="assistant", content="Done."), Message(role="user", content="Now test it."))
-    asked = Orchestra().asked(Message(role="system", content="Be brief."), *talk, max_tokens=7, stop=("END",))
+    talk = (
+        ASK,
+        Message(role="assistant", content="Done."),
+        Message(role="user", content="Now test it."),
+    )
+    asked = Orchestra().asked(
+        Message(role="system", content="Be brief."), *talk, max_tokens=7, stop=("END",)
+    )
     question = asked.question
     assert asked.plan is None
     assert (question.text, question.system) == ("Now test it.", "Be brief.")
@@ -115,8 +144,10 @@ def test_the_worker_that_asked_goes_on_with_its_own_ids_and_data() -> None:
     assert sent[1][: len(sent[0])] == sent[0]
     assert sent[2][: len(sent[1])] == sent[1]
     assert [(each.role, each.content, each.tool_call_id) for each in sent[1][len(sent[0]) :]] == [
-        ("assistant", "I edit.", ""), ("tool", "one", "e1"), ("tool", "two", "e2"),
-    ]  # fmt: skip
+        ("assistant", "I edit.", ""),
+        ("tool", "one", "e1"),
+        ("tool", "two", "e2"),
+    ]
     assert sent[1][len(sent[0])].provider_data == SIGNED
     assert sent[2][len(sent[1])].provider_data == {"signature": "def"}
     planner: Any = orchestra.conductor.model
@@ -143,7 +174,9 @@ def test_the_same_worker_is_asked_the_next_question_with_its_own_ids_and_data() 
 
 def test_narration_that_comes_back_is_taken_out() -> None:
     said = "<think>\nstep 1 planned\n</think>\n\n<think>hm</think>Done. <think> is a tag."
-    narrated = [Message(role="assistant", content=text) for text in (said, "<think>step 1 failed</think>")]
+    narrated = [
+        Message(role="assistant", content=text) for text in (said, "<think>step 1 failed</think>")
+    ]
     now = Message(role="user", content="Now test it.")
     talk = Orchestra().conversation(ASK, *narrated, now)
     assert talk.messages == (ASK, Message(role="assistant", content="Done. <think> is a tag."), now)
@@ -151,11 +184,16 @@ def test_narration_that_comes_back_is_taken_out() -> None:
 
 def test_a_schema_is_told_once_for_each_question() -> None:
     """However often the worker goes on with results of tools."""
-    orchestra, talk = Orchestra(TWICE, TWICE, TWICE), [ASK]
+    orchestra = Orchestra(TWICE, TWICE, TWICE)
+    talk = [ASK]
     for _ in range(3):
         _, reply = orchestra.answer(*talk, schema={"type": "integer"})
         talk += [reply, *results(reply, "ok", "ok")]
-    asked = [message.content for message in orchestra.bob.requests[-1].messages if "JSON" in message.content]
+    asked = [
+        message.content
+        for message in orchestra.bob.requests[-1].messages
+        if "JSON" in message.content
+    ]
     assert len(asked) == 1
 
 
@@ -163,7 +201,12 @@ def test_a_history_that_the_client_changed_is_sent_as_it_is_now() -> None:
     orchestra, reply = begun(TWICE, ["Done."], plan="B | | rename it\n")
     first = (ASK, reply, *results(reply, "one", "two"))
     _, done = orchestra.answer(*first)
-    talk = (replace(ASK, content="Rename it to b."), *first[1:], done, Message(role="user", content="Test it."))
+    talk = (
+        replace(ASK, content="Rename it to b."),
+        *first[1:],
+        done,
+        Message(role="user", content="Test it."),
+    )
     conversation = orchestra.conversation(*talk)
     assert conversation.as_sent_to("bob") == talk
 
@@ -206,7 +249,9 @@ def test_a_missing_result_is_an_error_that_names_the_call() -> None:
 def test_calls_with_foreign_or_forged_ids_are_planned_anew(forged: str) -> None:
     orchestra, reply = begun(TWICE)
     text = forged if forged == "call_1" else reply.tool_calls[0].id[:-1] + "~"
-    asks = Message(role="assistant", content="", tool_calls=(ToolCall(id=text, name="edit", arguments="{}"),))
+    asks = Message(
+        role="assistant", content="", tool_calls=(ToolCall(id=text, name="edit", arguments="{}"),)
+    )
     asked = orchestra.asked(ASK, asks, Message(role="tool", content="edited it", tool_call_id=text))
     assert asked.plan is None
     assert "Called the tool edit: {}" in asked.question.text
@@ -224,7 +269,9 @@ def test_of_calls_of_two_runs_the_newest_counts() -> None:
 
 
 def test_a_result_without_its_call_becomes_a_text_of_the_user() -> None:
-    conversation = Orchestra().conversation(ASK, Message(role="tool", content="42", tool_call_id="x"))
+    conversation = Orchestra().conversation(
+        ASK, Message(role="tool", content="42", tool_call_id="x")
+    )
     assert [each.role for each in conversation.messages] == ["user", "user"]
     assert "42" in conversation.messages[1].content
 
@@ -239,7 +286,9 @@ def test_calls_of_a_nested_run_reach_the_client_and_come_back() -> None:
     nests = plan_of((SELF, (), "Rename it."))
     run, _ = play(orchestra.conductor, orchestra.asked(ASK).question, plan=nests)
     orchestra.traces[run.id] = run.trace
-    reply = Message(role="assistant", content=run.trace.answer, tool_calls=client_calls(run.trace, IDS))
+    reply = Message(
+        role="assistant", content=run.trace.answer, tool_calls=client_calls(run.trace, IDS)
+    )
     assert [each.name for each in reply.tool_calls] == ["edit", "edit"]
     trace, _ = orchestra.answer(ASK, reply, *results(reply, "one", "two"))
     assert trace.answer == "Done."
@@ -255,7 +304,10 @@ def test_an_image_of_a_tool_that_nobody_can_see_is_left_out_with_a_note() -> Non
     orchestra, reply = begun(TWICE, ["Done."])
     one, two = results(reply, "one", "two")
     talk = (ASK, reply, replace(one, attachments=(SCREEN,)), two)
-    for more in ((), (Message(role="assistant", content="Done."), Message(role="user", content="Test it."))):
+    for more in (
+        (),
+        (Message(role="assistant", content="Done."), Message(role="user", content="Test it.")),
+    ):
         question = orchestra.asked(*talk, *more).question
         assert question.files == ()
         assert question.conversation is not None
@@ -270,12 +322,20 @@ def test_an_image_of_a_tool_that_nobody_can_see_is_left_out_with_a_note() -> Non
 def test_an_image_that_the_user_attaches_now_is_never_left_out() -> None:
     shown = replace(ASK, attachments=(SCREEN,))
     assert len(Orchestra(TWICE).asked(shown).question.files) == 1
-    talk = (shown, Message(role="assistant", content="I cannot."), Message(role="user", content="Then guess."))
+    talk = (
+        shown,
+        Message(role="assistant", content="I cannot."),
+        Message(role="user", content="Then guess."),
+    )
     assert Orchestra(TWICE).asked(*talk).question.files == ()
     assert len(Orchestra(TWICE).asked(*talk, sees=("ann",)).question.files) == 1
 
 
-CALL = SignedCall(run="20261122-201012-0a1b2c", worker="a worker with a rather long name / of any form: ü", index=63)
+CALL = SignedCall(
+    run="20261122-201012-0a1b2c",
+    worker="a worker with a rather long name / of any form: ü",
+    index=63,
+)
 
 
 def test_an_id_says_which_worker_of_which_run_asked() -> None:
@@ -287,8 +347,18 @@ def test_an_id_says_which_worker_of_which_run_asked() -> None:
 def test_a_changed_or_foreign_id_is_unknown() -> None:
     """So is a foreign one, and one of another secret or of a removed worker."""
     text = IDS.sign(CALL)
-    changed = [text[:at] + ("1" if text[at] != "1" else "2") + text[at + 1 :] for at in range(5, 54)]
-    for foreign in (*changed, "", "call_1", "toolu_01A09q90qw90lq917835lq9", "call_" + "_" * 59, "ü" * 70, "\x00"):
+    changed = [
+        text[:at] + ("1" if text[at] != "1" else "2") + text[at + 1 :] for at in range(5, 54)
+    ]
+    for foreign in (
+        *changed,
+        "",
+        "call_1",
+        "toolu_01A09q90qw90lq917835lq9",
+        "call_" + "_" * 59,
+        "ü" * 70,
+        "\x00",
+    ):
         assert IDS.read(foreign, (CALL.worker,)) is None, foreign
     assert CallIds(b"x" * 32).read(text, (CALL.worker,)) is None
     assert IDS.read(text, ("other",)) is None
@@ -308,7 +378,9 @@ CODEX = """<environment_context>
   <shell>bash</shell>
   <current_date>2026-11-22</current_date>
 </environment_context>"""
-CODEX_PROJECT = "# AGENTS.md instructions for /home/ann/repo\n\n<INSTRUCTIONS>\nUse tabs.\n</INSTRUCTIONS>"
+CODEX_PROJECT = (
+    "# AGENTS.md instructions for /home/ann/repo\n\n<INSTRUCTIONS>\nUse tabs.\n</INSTRUCTIONS>"
+)
 CLAUDE = """<system-reminder>
 As you answer the user's questions, you can use the following context:
 # currentDate
@@ -316,8 +388,12 @@ Today's date is 2026-11-22.
 
       IMPORTANT: this context may or may not be relevant to your tasks.
 </system-reminder>"""
-CLAUDE_LATE = "<system-d3f8112f>\nAvailable agent types for the Agent tool:\n- Explore: Search\n</system-d3f8112f>"
-CLAUDE_COMMAND = """<local-command-caveat>Caveat: The messages below are of local commands.</local-command-caveat>
+CLAUDE_LATE = (
+    "<system-d3f8112f>\nAvailable agent types for the Agent tool:\n- Explore: Search\n"
+    "</system-d3f8112f>"
+)
+CLAUDE_COMMAND = """<local-command-caveat>Caveat: The messages below are of local \
+commands.</local-command-caveat>
 
 
 <command-name>/compact</command-name>
@@ -326,22 +402,32 @@ CLAUDE_COMMAND = """<local-command-caveat>Caveat: The messages below are of loca
 
 
 <local-command-stdout>Not enough messages to compact.</local-command-stdout>"""
-AIDER_WHOLE = """To suggest changes to a file you MUST return the entire content of the updated file.
+AIDER_WHOLE = """To suggest changes to a file you MUST return the entire content of the updated \
+file.
 You MUST use this *file listing* format:
 
 path/to/filename.js"""
-AIDER_DIFF = "# *SEARCH/REPLACE block* Rules:\n\nEvery *SEARCH/REPLACE block* must use this format:\n1. The path"
+AIDER_DIFF = (
+    "# *SEARCH/REPLACE block* Rules:\n\nEvery *SEARCH/REPLACE block* must use this "
+    "format:\n1. The path"
+)
 
 
 def user(*texts: str) -> tuple[Message, ...]:
     return tuple(Message(role="user", content=text) for text in texts)
 
 
-SWITCH = "I switched to a new code base. Please don't consider the above files or try to edit them any longer."
+SWITCH = (
+    "I switched to a new code base. Please don't consider the above files or try to edit "
+    "them "
+    "any longer."
+)
 AIDER_EXAMPLE = (
-    *user("Change the greeting to be more casual"), Message(role="assistant", content="Ok, I will: ..."),
-    *user(SWITCH), Message(role="assistant", content="Ok."),
-)  # fmt: skip
+    *user("Change the greeting to be more casual"),
+    Message(role="assistant", content="Ok, I will: ..."),
+    *user(SWITCH),
+    Message(role="assistant", content="Ok."),
+)
 
 
 def asked(*talk: Message) -> tuple[list[str], int]:
@@ -354,29 +440,40 @@ def question_of(talk: tuple[Message, ...]) -> Question:
     return read_conversation(request, {}, {}, lambda _: None, CallIds(b"k" * 32)).question
 
 
-@pytest.mark.parametrize(("talk", "left"), [
-    (user(CODEX, "Fix it."), "Fix it."),
-    (user(CODEX_PROJECT, CODEX, "Fix it."), "Fix it."),
-    (user(f"<user_instructions>\nUse tabs.\n</user_instructions>\n\n{CODEX}", "Fix it."), "Fix it."),
-    (user(f"{CLAUDE}\n\n\n\nFix it.", CLAUDE_LATE), "Fix it."),
-    (user(f"{CLAUDE}\nFix it.\n\nAlso this.\n{CLAUDE}"), "Fix it.\n\nAlso this."),
-    (user(f"{CLAUDE_COMMAND}\n\n\nFix it."), "Fix it."),
-    (user(f"Fix it.\n\n{AIDER_WHOLE}"), "Fix it."),
-    (user(f"Fix it.\n\n{AIDER_DIFF}"), "Fix it."),
-])  # fmt: skip
-def test_the_context_of_known_clients_is_told_from_the_question(talk: tuple[Message, ...], left: str) -> None:
+@pytest.mark.parametrize(
+    ("talk", "left"),
+    [
+        (user(CODEX, "Fix it."), "Fix it."),
+        (user(CODEX_PROJECT, CODEX, "Fix it."), "Fix it."),
+        (
+            user(f"<user_instructions>\nUse tabs.\n</user_instructions>\n\n{CODEX}", "Fix it."),
+            "Fix it.",
+        ),
+        (user(f"{CLAUDE}\n\n\n\nFix it.", CLAUDE_LATE), "Fix it."),
+        (user(f"{CLAUDE}\nFix it.\n\nAlso this.\n{CLAUDE}"), "Fix it.\n\nAlso this."),
+        (user(f"{CLAUDE_COMMAND}\n\n\nFix it."), "Fix it."),
+        (user(f"Fix it.\n\n{AIDER_WHOLE}"), "Fix it."),
+        (user(f"Fix it.\n\n{AIDER_DIFF}"), "Fix it."),
+    ],
+)
+def test_the_context_of_known_clients_is_told_from_the_question(
+    talk: tuple[Message, ...], left: str
+) -> None:
     texts, length = asked(*talk)
     assert "\n".join(filter(None, texts)) == left
     assert length > 40
 
 
-@pytest.mark.parametrize("text", [
-    "What does <system-reminder> mean in a prompt?",
-    "Explain this:\n<system-reminder>\nIt is never closed.",
-    "Explain this:\n<my_context>\nBe brief.\n</my_context>",
-    "  Keep my spaces, please.  ",
-    "Why does aider write # *SEARCH/REPLACE block* Rules: there?",
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "text",
+    [
+        "What does <system-reminder> mean in a prompt?",
+        "Explain this:\n<system-reminder>\nIt is never closed.",
+        "Explain this:\n<my_context>\nBe brief.\n</my_context>",
+        "  Keep my spaces, please.  ",
+        "Why does aider write # *SEARCH/REPLACE block* Rules: there?",
+    ],
+)
 def test_other_texts_are_left_as_they_are(text: str) -> None:
     assert asked(*user(text)) == ([text], 0)
 
@@ -396,7 +493,9 @@ def test_the_planner_reads_the_question_and_workers_read_the_context() -> None:
     talk = user(f"{CLAUDE}\n\nFix it.", CLAUDE_LATE)
     question = question_of(talk)
     assert (question.text, question.context) == ("Fix it.", (CLAUDE, CLAUDE_LATE))
-    conductor = setting("A | | look\nB | 1 | fix it\n", {"ann": says("found"), "bob": says("fixed")})
+    conductor = setting(
+        "A | | look\nB | 1 | fix it\n", {"ann": says("found"), "bob": says("fixed")}
+    )
     run, _ = play(conductor, question)
     (planned,) = conductor.model.requests  # type: ignore[union-attr]
     told = planned.messages[-1].content
@@ -411,7 +510,8 @@ def test_the_planner_reads_the_question_and_workers_read_the_context() -> None:
 
 
 @pytest.mark.parametrize(
-    "opened", [["<system-reminder>\n"] * 1000, [f"<system-{number:08x}>\n" for number in range(1000)]]
+    "opened",
+    [["<system-reminder>\n"] * 1000, [f"<system-{number:08x}>\n" for number in range(1000)]],
 )
 def test_openings_that_never_end_are_searched_for_a_few_times(opened: list[str]) -> None:
     """Else a text of a hundred thousand would be read as often."""

@@ -1,4 +1,7 @@
-"""What every API of the HTTP server shares, over real HTTP on loopback: runs, streams, errors, models."""
+"""What every API of the HTTP server shares, over real HTTP on loopback.
+
+Runs, streams, errors, models.
+"""
 
 from __future__ import annotations
 
@@ -32,11 +35,14 @@ def test_an_answer_comes_whole_with_the_run_that_gave_it(stage: Stage) -> None:
     trace = TraceStore(stage.traces).ended(answer["run"])
     assert trace.answer == "beta answers"
     assert answer["answer_tokens"] == trace.steps[1].usage.tokens == 18
-    assert answer["answer_tokens"] + answer["other_tokens"] == answer["tokens"] == trace.usage.tokens
+    assert (
+        answer["answer_tokens"] + answer["other_tokens"] == answer["tokens"] == trace.usage.tokens
+    )
 
 
 def test_a_stream_tells_the_plan_and_then_the_answer_as_it_comes(stage: Stage) -> None:
-    stage.plan, stage.models["beta"] = TWO, says("It ", "is ", "so.")
+    stage.plan = TWO
+    stage.models["beta"] = says("It ", "is ", "so.")
     with serving() as server:
         pieces = server.stream()
     assert pieces[0] == ("begin", "")
@@ -61,10 +67,15 @@ def test_what_cannot_begin_is_an_error_status_also_for_a_stream(stage: Stage) ->
     assert missing.status_code == 404
 
 
-@pytest.mark.parametrize(("refused", "code", "status", "retry"), [
-    (400, "workers_failed", 400, "false"), (401, "upstream_key", 400, "false"),
-    (404, "workers_failed", 400, "false"), (500, "unreachable", 503, None),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("refused", "code", "status", "retry"),
+    [
+        (400, "workers_failed", 400, "false"),
+        (401, "upstream_key", 400, "false"),
+        (404, "workers_failed", 400, "false"),
+        (500, "unreachable", 503, None),
+    ],
+)
 def test_a_run_that_fails_says_in_the_stream_and_by_status_whether_to_try_again(
     stage: Stage, refused: int, code: str, status: int, retry: str | None
 ) -> None:
@@ -99,8 +110,12 @@ def test_the_models_are_listed_in_the_form_of_each_api(stage: Stage) -> None:
     stage.plan = "beta | - | Answer it."
     with serving() as server:
         openai = httpx.get(f"{server.url}/v1/models").json()
-        anthropic = httpx.get(f"{server.url}/v1/models", headers={"anthropic-version": "2023-06-01"}).json()
-        one = httpx.get(f"{server.url}/v1/models/cheap", headers={"anthropic-version": "2023-06-01"}).json()
+        anthropic = httpx.get(
+            f"{server.url}/v1/models", headers={"anthropic-version": "2023-06-01"}
+        ).json()
+        one = httpx.get(
+            f"{server.url}/v1/models/cheap", headers={"anthropic-version": "2023-06-01"}
+        ).json()
         same = httpx.get(f"{server.url}/v1/models/cheap").json()
         missing = httpx.get(f"{server.url}/v1/models/gpt-9")
         answer = server.ask(model="cheap").json()
@@ -109,23 +124,35 @@ def test_the_models_are_listed_in_the_form_of_each_api(stage: Stage) -> None:
     assert [each["id"] for each in anthropic["data"]] == names
     assert (anthropic["data"][0]["type"], one["lifecycle"]) == ("model", "active")
     assert (same, one, missing.status_code) == (openai["data"][3], anthropic["data"][3], 404)
-    assert [worker.name for worker in TraceStore(stage.traces).ended(answer["run"]).pool] == ["beta"]
+    assert [worker.name for worker in TraceStore(stage.traces).ended(answer["run"]).pool] == [
+        "beta"
+    ]
 
 
 def test_model_and_effort_choose_the_mode(stage: Stage) -> None:
     chosen = {
-        ("conductor", ""): "auto", ("conductor", "low"): "mini", ("conductor", "strange"): "auto",
+        ("conductor", ""): "auto",
+        ("conductor", "low"): "mini",
+        ("conductor", "strange"): "auto",
         ("conductor-mini", "max"): "mini",
-    }  # fmt: skip
+    }
     with serving() as server:
-        runs = {(model, effort): server.ask(model=model, effort=effort).json()["run"] for model, effort in chosen}
-    assert {asked: TraceStore(stage.traces).ended(run).mode for asked, run in runs.items()} == chosen
+        runs = {
+            (model, effort): server.ask(model=model, effort=effort).json()["run"]
+            for model, effort in chosen
+        }
+    assert {
+        asked: TraceStore(stage.traces).ended(run).mode for asked, run in runs.items()
+    } == chosen
 
 
 def test_a_request_can_only_lower_the_limit_on_money(stage: Stage) -> None:
     stage.configure(more="[limits]\nattempts = 1\ncost = 0.5")
     settings = load_settings(os.environ)
-    amounts = [lowered(settings, {"limits.cost": cost}, "the request")["limits.cost"] for cost in ("0.1", "9")]
+    amounts = [
+        lowered(settings, {"limits.cost": cost}, "the request")["limits.cost"]
+        for cost in ("0.1", "9")
+    ]
     assert amounts == [Decimal("0.1"), Decimal("0.5")]
 
 
@@ -150,7 +177,9 @@ def test_runs_share_what_they_know_of_a_failing_worker(stage: Stage) -> None:
     stage.models["alpha"] = refuses(500)
     stage.plan = "alpha | - | Answer it."
     with serving() as server:
-        texts = [server.ask(text).json()["text"] for text in ("What is 6 times 7?", "What is 7 times 7?")]
+        texts = [
+            server.ask(text).json()["text"] for text in ("What is 6 times 7?", "What is 7 times 7?")
+        ]
         counters = httpx.get(f"{server.url}/metrics").text
         skipped = httpx.get(f"{server.url}/v1/conductor/runs").json()["skipped"]
     assert texts == ["beta answers"] * 2
@@ -181,7 +210,8 @@ def test_a_client_is_streamed_the_answer_of_the_revised_plan_alone(stage: Stage)
 
 
 def test_runs_share_the_turns_of_a_provider(stage: Stage) -> None:
-    open_now, most = 0, 0
+    open_now = 0
+    most = 0
 
     async def slow(seen: SeenRequest, wire: Wire) -> None:
         nonlocal open_now, most
@@ -206,14 +236,19 @@ def titles(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(http_module, "classify_utility_request", lambda *_: "title")
 
 
-def test_a_background_request_is_done_by_the_cheapest_worker_without_a_plan(stage: Stage, titles: None) -> None:
+def test_a_background_request_is_done_by_the_cheapest_worker_without_a_plan(
+    stage: Stage, titles: None
+) -> None:
     prices = {"alpha": "input = 2, output = 8", "beta": "input = 1, output = 2"}
     stage.configure(workers={name: f"price = {{ {price} }}" for name, price in prices.items()})
     with serving() as server:
         answer = server.ask("Write a title.").json()
     assert answer["text"] == "beta answers"
     assert not stage.asked(PLANNER)
-    assert TraceStore(stage.traces).ended(answer["run"]).steps[0].step.subtask == "Write a title of the conversation."
+    assert (
+        TraceStore(stage.traces).ended(answer["run"]).steps[0].step.subtask
+        == "Write a title of the conversation."
+    )
 
 
 @pytest.mark.parametrize(("recognised", "did"), [(True, ("mini", 1, 2)), (False, ("ultra", 2, 6))])

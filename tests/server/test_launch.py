@@ -1,4 +1,7 @@
-"""`conductor launch`: a client is pointed at a server of its own, and nothing of the user's is written."""
+"""`conductor launch`.
+
+A client is pointed at a server of its own, and nothing of the user's is written.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +44,10 @@ FIND = {
     "claude": '(os.environ["ANTHROPIC_BASE_URL"], os.environ["ANTHROPIC_AUTH_TOKEN"])',
     "opencode": """(lambda told: (told["baseURL"][:-3], told["apiKey"]))(
         json.loads(os.environ["OPENCODE_CONFIG_CONTENT"])["provider"]["conductor"]["options"])""",
-    "aider": '(sys.argv[sys.argv.index("--openai-api-base") + 1][:-3], os.environ["AIDER_OPENAI_API_KEY"])',
+    "aider": (
+        '(sys.argv[sys.argv.index("--openai-api-base") + 1][:-3], '
+        'os.environ["AIDER_OPENAI_API_KEY"])'
+    ),
 }
 """Where each client finds the server's address and its key."""
 
@@ -59,9 +65,11 @@ def test_a_client_is_pointed_at_the_server(stage: Stage, tmp_path: Path, name: s
     place = tmp_path / "seen.json"
     text = STUB.format(python=sys.executable, find=FIND[name], place=str(place))
     environ = install(tmp_path / "bin", name, text) | {
-        "ANTHROPIC_API_KEY": "sk-ant-of-the-user", "CLAUDE_CODE_USE_BEDROCK": "1",
-        "OPENAI_BASE_URL": "http://127.0.0.1:1/v1", "OPENAI_API_BASE": "http://127.0.0.1:1/v1",
-    }  # fmt: skip
+        "ANTHROPIC_API_KEY": "sk-ant-of-the-user",
+        "CLAUDE_CODE_USE_BEDROCK": "1",
+        "OPENAI_BASE_URL": "http://127.0.0.1:1/v1",
+        "OPENAI_API_BASE": "http://127.0.0.1:1/v1",
+    }
     done = stage.run("launch", name, "--", "run", "--fast", "do it", env=environ)
     assert (done.code, done.out) == (7, ""), done.err
     arguments, variables, answers, url, key, settings = json.loads(place.read_text())
@@ -70,17 +78,29 @@ def test_a_client_is_pointed_at_the_server(stage: Stage, tmp_path: Path, name: s
     assert key not in " ".join(arguments)
     if name == "claude":
         assert "ANTHROPIC_API_KEY" not in variables
-        assert variables["ANTHROPIC_DEFAULT_OPUS_MODEL"] == variables["ANTHROPIC_DEFAULT_SONNET_MODEL"] == "conductor"
+        assert (
+            variables["ANTHROPIC_DEFAULT_OPUS_MODEL"]
+            == variables["ANTHROPIC_DEFAULT_SONNET_MODEL"]
+            == "conductor"
+        )
         file = Path(arguments[arguments.index("--settings") + 1])
         assert (file.exists(), settings["mode"]) == (False, 0o600)
-        # Variables in a file of settings win over the environment, so none of them may be missing there.
+        # Variables in a file of settings win over the environment, so none of them may be missing
+        # there.
         assert settings["env"] == {each: variables[each] for each in settings["env"]}
-        assert (settings["env"]["ANTHROPIC_BASE_URL"], settings["env"]["CLAUDE_CODE_USE_BEDROCK"]) == (url, "0")
+        assert (
+            settings["env"]["ANTHROPIC_BASE_URL"],
+            settings["env"]["CLAUDE_CODE_USE_BEDROCK"],
+        ) == (url, "0")
     elif name == "aider":
-        assert [variables[each] for each in ("OPENAI_BASE_URL", "OPENAI_API_BASE")] == [f"{url}/v1"] * 2
+        assert [variables[each] for each in ("OPENAI_BASE_URL", "OPENAI_API_BASE")] == [
+            f"{url}/v1"
+        ] * 2
         assert f"OPENAI_BASE_URL={url}/v1" in arguments
     elif name == "opencode":
-        assert json.loads(variables["OPENCODE_CONFIG_CONTENT"])["enabled_providers"] == ["conductor"]
+        assert json.loads(variables["OPENCODE_CONFIG_CONTENT"])["enabled_providers"] == [
+            "conductor"
+        ]
     with pytest.raises(httpx.ConnectError):
         httpx.get(f"{url}/health")
     assert not list(stage.config.parent.glob("*keys*"))
@@ -93,17 +113,25 @@ def test_a_client_that_is_missing_is_named_with_its_command(stage: Stage, tmp_pa
     stage.ends(2, "launch", "emacs", env=environ, told="there are: codex, opencode, claude, aider")
 
 
-@pytest.mark.parametrize(("setup", "code", "told"), [
-    ("nothing", 5, "no planner is chosen\n  to find or download one: conductor setup"),
-    ("workers", 3, "no worker answers: "),
-    ("planner", 3, "the planner does not answer: "),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("setup", "code", "told"),
+    [
+        ("nothing", 5, "no planner is chosen\n  to find or download one: conductor setup"),
+        ("workers", 3, "no worker answers: "),
+        ("planner", 3, "the planner does not answer: "),
+    ],
+)
 def test_a_client_is_not_started_over_what_cannot_answer(
     stage: Stage, tmp_path: Path, setup: str, code: int, told: str
 ) -> None:
-    """Nobody can plan, or no worker answers: the reason is said, and the client, which would try on, is not started."""
+    """Nobody can plan, or no worker answers.
+
+    The reason is said, and the client, which would try on, is not started.
+    """
     refused = refuses(401)
-    stage.models = {"alpha": refused, "beta": refused} if setup == "workers" else {"planner": refused}
+    stage.models = (
+        {"alpha": refused, "beta": refused} if setup == "workers" else {"planner": refused}
+    )
     stage.configure()
     if setup == "nothing":
         stage.config.unlink()

@@ -1,4 +1,7 @@
-"""What a client is told of a run: the answering step's text as it comes, also where it is a step of a nested run."""
+"""What a client is told of a run.
+
+The answering step's text as it comes, also where it is a step of a nested run.
+"""
 
 from __future__ import annotations
 
@@ -27,13 +30,22 @@ def narrated(conductor: Conductor) -> tuple[list[Any], ResponseStream, Trace]:
     """The events of a run, each with what a client is told of it."""
     run, events = play(conductor)
     narrator = ResponseStream()
-    said = [(ev.innermost_event(event), list(narrator.read(event, trace))) for event, trace in fold(events)]
+    said = [
+        (ev.innermost_event(event), list(narrator.read(event, trace)))
+        for event, trace in fold(events)
+    ]
     return said, narrator, run.trace
 
 
-def told(planner: Any, limits: Limits = REVIEWED, **workers: Any) -> tuple[list[Any], ResponseStream]:
+def told(
+    planner: Any, limits: Limits = REVIEWED, **workers: Any
+) -> tuple[list[Any], ResponseStream]:
     cast = {name: ScriptedModel(replies) for name, replies in workers.items()}
-    return narrated(setting(ScriptedModel(planner), cast, limits=limits, streams_answer=True, streams_nested=True))[:2]
+    return narrated(
+        setting(
+            ScriptedModel(planner), cast, limits=limits, streams_answer=True, streams_nested=True
+        )
+    )[:2]
 
 
 def texts(said: list[Any]) -> list[str]:
@@ -41,25 +53,35 @@ def texts(said: list[Any]) -> list[str]:
 
 
 def reasoning(said: list[Any]) -> str:
-    return "".join(piece.text for _, pieces in said for piece in pieces if isinstance(piece, Reasoning))
+    return "".join(
+        piece.text for _, pieces in said for piece in pieces if isinstance(piece, Reasoning)
+    )
 
 
-def held(plan: str, **workers: Any) -> tuple[list[Any], ResponseStream, ServedAnswer | RequestError]:
+def held(
+    plan: str, **workers: Any
+) -> tuple[list[Any], ResponseStream, ServedAnswer | RequestError]:
     cast = {name: ScriptedModel(replies) for name, replies in workers.items()}
-    how: Any = {"profile": replace(PROMPTED, verdicts=("YES", "NO")), "worker_profile": WorkerProfile(refusal="?")}
+    how: Any = {
+        "profile": replace(PROMPTED, verdicts=("YES", "NO")),
+        "worker_profile": WorkerProfile(refusal="?"),
+    }
     said, narrator, trace = narrated(setting(plan, cast, streams_answer=True, **how))
     return said, narrator, outcome_of(trace)
 
 
 def test_a_verdict_is_not_read_as_the_answer() -> None:
-    said, narrator, outcome = held("A | - | one\nB | 1 | check it", ann=[["from ", "ann"]], bob=[["Y", "ES"]])
+    said, narrator, outcome = held(
+        "A | - | one\nB | 1 | check it", ann=[["from ", "ann"]], bob=[["Y", "ES"]]
+    )
     assert (texts(said), narrator.shown) == (["from ann"], "from ann")
     assert isinstance(outcome, ServedAnswer)
     assert outcome.text == "from ann"
 
 
 @pytest.mark.parametrize(
-    ("finish", "told"), [("stop", "stop"), ("refusal", "refusal"), ("other", "other"), (None, "stop")]
+    ("finish", "told"),
+    [("stop", "stop"), ("refusal", "refusal"), ("other", "other"), (None, "stop")],
 )
 def test_an_answer_ends_as_its_step_did(finish: Finish | None, told: Finish) -> None:
     run, _ = play(setting("A | - | one", {"ann": ScriptedModel(["fine"])}))
@@ -78,17 +100,25 @@ def test_a_refusal_is_read_as_a_sentence() -> None:
 
 def test_a_review_that_mends_the_answer_is_read_as_it_is_written() -> None:
     said, narrator = told(
-        [["A | - | one"], ["B | 0 | Mend it.\n"]], ann=[["A ", "draft."]], bob=[["The ", "mended ", "answer."]]
+        [["A | - | one"], ["B | 0 | Mend it.\n"]],
+        ann=[["A ", "draft."]],
+        bob=[["The ", "mended ", "answer."]],
     )
     assert texts(said) == ["The ", "mended ", "answer."]
     assert narrator.shown == "The mended answer."
     assert '"A draft."' in reasoning(said)
-    at = [type(event) for event, pieces in said if any(isinstance(each, AnswerText) for each in pieces)]
+    at = [
+        type(event)
+        for event, pieces in said
+        if any(isinstance(each, AnswerText) for each in pieces)
+    ]
     assert set(at) <= {ev.StepDelta, ev.PlanReady}
 
 
 def test_a_review_that_keeps_the_answer_gives_it_once() -> None:
-    said, narrator = told([["A | - | one"], ["accept"]], ann=[["A ", "draft."]], bob=[["never asked"]])
+    said, narrator = told(
+        [["A | - | one"], ["accept"]], ann=[["A ", "draft."]], bob=[["never asked"]]
+    )
     assert texts(said) == ["A draft."]
     assert narrator.shown == "A draft."
 
@@ -96,14 +126,17 @@ def test_a_review_that_keeps_the_answer_gives_it_once() -> None:
 def test_only_the_last_step_of_a_review_is_the_answer() -> None:
     said, narrator = told(
         [["A | - | one"], ["A | 0 | Look again.\nB | 0 1 | Mend it.\n"]],
-        ann=[["A draft."], ["It is wrong."]], bob=[["Mended."]],
-    )  # fmt: skip
+        ann=[["A draft."], ["It is wrong."]],
+        bob=[["Mended."]],
+    )
     assert narrator.shown == "".join(texts(said)) == "Mended."
 
 
 def test_a_review_is_not_written_twice() -> None:
     said, narrator = told(
-        [["A | - | one"], ["B | 0 | Mend it.\n"]], ann=[["A draft."]], bob=[["The men", BROKEN], ["The mended answer."]]
+        [["A | - | one"], ["B | 0 | Mend it.\n"]],
+        ann=[["A draft."]],
+        bob=[["The men", BROKEN], ["The mended answer."]],
     )
     assert texts(said) == ["The men"]
     assert narrator.trace.partial
@@ -114,7 +147,10 @@ def test_a_review_is_not_written_twice() -> None:
 def test_nothing_is_told_as_reasoning_after_the_first_word(reviews: int) -> None:
     planner = [["A | - | one"], ["B | 0 | Mend it.\n"], ["A | 0 | Mend it again.\n"]]
     said, narrator = told(
-        planner, Limits(recursion=reviews), ann=[["A draft."], ["Mended ", "twice."]], bob=[["Mended ", "once."]]
+        planner,
+        Limits(recursion=reviews),
+        ann=[["A draft."], ["Mended ", "twice."]],
+        bob=[["Mended ", "once."]],
     )
     kinds = [type(piece) for _, pieces in said for piece in pieces]
     assert Reasoning not in kinds[kinds.index(AnswerText) :]

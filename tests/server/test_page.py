@@ -1,4 +1,7 @@
-"""The page and its routes over real HTTP: what they show of stored and running runs, and to whom."""
+"""The page and its routes over real HTTP.
+
+What they show of stored and running runs, and to whom.
+"""
 
 from __future__ import annotations
 
@@ -56,17 +59,25 @@ def client(store: TraceStore) -> Iterator[httpx.Client]:
 
     async def with_key(scope: Any, receive: Any, send: Any) -> None:
         parts = dict(scope["headers"]).get(b"x-key", b"").decode().split()
-        key = ClientKey(**dict(zip(("name", "hash", "since"), parts, strict=False))) if parts else None
+        key = (
+            ClientKey(**dict(zip(("name", "hash", "since"), parts, strict=False)))
+            if parts
+            else None
+        )
         await app({**scope, CLIENT_KEY: key}, receive, send)
 
     with socket.socket() as listening:
         listening.bind(("127.0.0.1", 0))
-        http = uvicorn.Server(uvicorn.Config(with_key, log_level="critical", ws="none", lifespan="off"))
+        http = uvicorn.Server(
+            uvicorn.Config(with_key, log_level="critical", ws="none", lifespan="off")
+        )
         thread = threading.Thread(target=http.run, kwargs={"sockets": [listening]}, daemon=True)
         thread.start()
         while not http.started:
             time.sleep(0.01)
-        with httpx.Client(base_url=f"http://127.0.0.1:{listening.getsockname()[1]}", timeout=20) as client:
+        with httpx.Client(
+            base_url=f"http://127.0.0.1:{listening.getsockname()[1]}", timeout=20
+        ) as client:
             yield client
         http.should_exit = True
         thread.join(5)
@@ -90,7 +101,9 @@ def changed(events: list[ev.Event], fields: dict[type[ev.Event], Any]) -> list[e
 def messages(text: str) -> list[tuple[str, str, Any]]:
     found = []
     for part in text.split("\n\n"):
-        fields = dict(line.split(": ", 1) for line in part.split("\n") if ": " in line and line[0] != ":")
+        fields = dict(
+            line.split(": ", 1) for line in part.split("\n") if ": " in line and line[0] != ":"
+        )
         if fields:
             found.append((fields["event"], fields.get("id", ""), json.loads(fields["data"])))
     return found
@@ -107,7 +120,10 @@ def test_the_page_runs_its_own_script_alone(client: httpx.Client) -> None:
     policy = reply.headers["content-security-policy"]
     for name in ("script", "style"):
         (text,) = re.findall(rf"<{name}>(.*?)</{name}>", reply.text, re.DOTALL)
-        assert f"{name}-src 'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'" in policy
+        assert (
+            f"{name}-src 'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
+            in policy
+        )
     assert "default-src 'none'" in policy
     assert "unsafe" not in policy
     assert reply.headers["referrer-policy"] == "no-referrer"
@@ -116,7 +132,9 @@ def test_the_page_runs_its_own_script_alone(client: httpx.Client) -> None:
     again = client.get("/", headers={"if-none-match": reply.headers["etag"]})
     assert (again.status_code, again.content) == (304, b"")
     # It writes HTML in one place.
-    writes = re.findall(r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\(", reply.text)
+    writes = re.findall(
+        r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\(", reply.text
+    )
     assert writes == ["innerHTML"]
     assert "body.innerHTML = policy.createHTML(section.html)" in reply.text
 
@@ -129,8 +147,13 @@ def test_the_list_is_paged_and_searched(client: httpx.Client, store: TraceStore)
     assert [row["run"][:8] for row in first["runs"]] == ["20260104", "20260103"]
     assert (first["more"], first["runs"][1]["cost"]) == (True, "0.0042")
     second = client.get(RUNS, params={"count": 2, "before": first["last"]}).json()
-    assert ([row["run"][:8] for row in second["runs"]], second["more"]) == (["20260102", "20260101"], False)
-    assert [row["run"][:8] for row in client.get(RUNS, params={"search": "schema"}).json()["runs"]] == ["20260104"]
+    assert ([row["run"][:8] for row in second["runs"]], second["more"]) == (
+        ["20260102", "20260101"],
+        False,
+    )
+    assert [
+        row["run"][:8] for row in client.get(RUNS, params={"search": "schema"}).json()["runs"]
+    ] == ["20260104"]
     assert client.get(RUNS, params={"state": "odd"}).status_code == 400
     assert client.get(RUNS, params={"count": "nan"}).status_code == 400
 
@@ -140,17 +163,27 @@ def test_a_run_is_its_json_and_its_tree(client: httpx.Client, store: TraceStore)
     data = client.get(f"{RUNS}/{RUN}").json()
     assert (data["state"], data["answer"], len(data["steps"])) == ("finished", "Schema B.", 2)
     kinds = [(node["kind"], node["name"], node["state"]) for node in nodes(data["tree"])]
-    assert kinds[:3] == [("question", "", "done"), ("step", "gpt", "done"), ("tool", "files.list", "stopped")]
+    assert kinds[:3] == [
+        ("question", "", "done"),
+        ("step", "gpt", "done"),
+        ("tool", "files.list", "stopped"),
+    ]
     missing = client.get(f"{RUNS}/20260201-100000-nobody")
     assert (missing.status_code, missing.json()["error"]["code"]) == (404, "run_not_found")
     assert client.get(f"{RUNS}/..%2f..%2fetc%2fpasswd").status_code == 404
 
 
-def test_a_step_has_prompt_response_tools_and_failures(client: httpx.Client, store: TraceStore) -> None:
+def test_a_step_has_prompt_response_tools_and_failures(
+    client: httpx.Client, store: TraceStore
+) -> None:
     put(store, make.tools())
     step = client.get(f"{RUNS}/{RUN}/steps/1").json()
     titles = [section["title"] for section in step["sections"]]
-    assert (titles[0], titles[1][:16], titles[-1]) == ("Prompt (user)", "Failed attempt 1", "Response")
+    assert (titles[0], titles[1][:16], titles[-1]) == (
+        "Prompt (user)",
+        "Failed attempt 1",
+        "Response",
+    )
     assert any(title.startswith("Tool call files.read_file") for title in titles)
     whole = client.get(f"{RUNS}/{RUN}/steps/0").json()
     assert whole["answer"]["html"] == "<p>Schema B.</p>\n"
@@ -167,16 +200,22 @@ def test_events_go_on_after_the_last_one_seen(client: httpx.Client, store: Trace
     assert reply.headers["content-type"].startswith("text/event-stream")
     *found, end = messages(reply.text)
     assert [kind for kind, _, _ in found] == [event.kind for event in events]
-    assert [number for _, number, _ in found] == [f"{RUN}:{number}" for number in range(1, len(events) + 1)]
+    assert [number for _, number, _ in found] == [
+        f"{RUN}:{number}" for number in range(1, len(events) + 1)
+    ]
     assert [ev.from_json(data) for _, _, data in found] == events
     assert not any("hash" in data for _, _, data in found)  # it belongs to the file
     assert end == ("end", "", {"state": "finished"})
-    rest = messages(client.get(f"{RUNS}/{RUN}/events", headers={"last-event-id": found[-2][1]}).text)
+    rest = messages(
+        client.get(f"{RUNS}/{RUN}/events", headers={"last-event-id": found[-2][1]}).text
+    )
     assert [kind for kind, _, _ in rest] == ["run_finished", "end"]
 
 
 @pytest.mark.parametrize("view", ["events", "frames"])
-def test_a_run_is_shown_while_it_is_written(client: httpx.Client, store: TraceStore, view: str) -> None:
+def test_a_run_is_shown_while_it_is_written(
+    client: httpx.Client, store: TraceStore, view: str
+) -> None:
     *events, last_event = make.parallel()
     writer = begin_run(store, RUN, changed(events, {ev.RunStarted: {"run": RUN}}))
     with client.stream("GET", f"{RUNS}/{RUN}/{view}") as reply:
@@ -193,16 +232,22 @@ def test_a_run_is_shown_while_it_is_written(client: httpx.Client, store: TraceSt
     assert last[0] == ("run_finished" if view == "events" else "frame")
 
 
-def test_a_run_whose_process_is_gone_is_interrupted(client: httpx.Client, store: TraceStore) -> None:
+def test_a_run_whose_process_is_gone_is_interrupted(
+    client: httpx.Client, store: TraceStore
+) -> None:
     put(store, make.parallel()[:12])
     assert messages(client.get(f"{RUNS}/{RUN}/events").text)[-1][2] == {"state": "interrupted"}
     *_, frame, end = messages(client.get(f"{RUNS}/{RUN}/frames").text)
     assert (frame[2]["state"], end[2]) == ("interrupted", {"state": "interrupted"})
 
 
-def test_a_replay_begins_anywhere_and_ends_as_the_run_did(client: httpx.Client, store: TraceStore) -> None:
+def test_a_replay_begins_anywhere_and_ends_as_the_run_did(
+    client: httpx.Client, store: TraceStore
+) -> None:
     put(store, make.parallel())
-    *frames, end = messages(client.get(f"{RUNS}/{RUN}/frames", params={"speed": 16, "from": 1}).text)
+    *frames, end = messages(
+        client.get(f"{RUNS}/{RUN}/frames", params={"speed": 16, "from": 1}).text
+    )
     assert 1 < len(frames) <= 1 / TICK
     times = [data["at"] for _, _, data in frames]
     assert (times == sorted(times), times[0] < 2, times[-1]) == (True, True, 10.75)
@@ -214,7 +259,8 @@ def test_a_replay_begins_anywhere_and_ends_as_the_run_did(client: httpx.Client, 
 
 
 def test_a_key_sees_its_own_runs_alone(client: httpx.Client, store: TraceStore) -> None:
-    mine, named = "20260501-100000-mine00", "20260501-100001-named0"
+    mine = "20260501-100000-mine00"
+    named = "20260501-100001-named0"
     others = ("20260501-100002-other0", "20260401-100000-old000", "20260501-100003-other1")
     put(store, make.retry(), mine, origin="key anna 123456789abc")
     put(store, make.retry(), named, origin="key anna")  # as an older version wrote it
@@ -232,18 +278,24 @@ def test_a_key_sees_its_own_runs_alone(client: httpx.Client, store: TraceStore) 
     # The beginning of an id is looked for, and counted, among the client's own runs alone.
     assert client.get(f"{RUNS}/{mine[:16]}", headers=anna).json()["run"] == mine
     assert "2 runs begin" in client.get(f"{RUNS}/2026", headers=anna).json()["error"]["message"]
-    assert "no run" in client.get(f"{RUNS}/{others[0][:16]}", headers=anna).json()["error"]["message"]
+    assert (
+        "no run" in client.get(f"{RUNS}/{others[0][:16]}", headers=anna).json()["error"]["message"]
+    )
 
 
 def test_one_client_cannot_take_every_stream(client: httpx.Client, store: TraceStore) -> None:
-    """One that holds a stream for ever takes three quarters of the places, and others still have some."""
+    """One that holds a stream for ever takes three quarters of the places, and others still have
+    some.
+    """
     put(store, make.retry(), origin="key anna 1")
     put(store, make.retry(), other := "20260501-100001-mine00", origin="key bob 2")
     readers = list[Iterator[bytes]]()
     with ExitStack() as held:
 
         def follow(run: str, key: str) -> int:
-            streamed = client.stream("GET", f"{RUNS}/{run}/frames?speed=0.0001", headers={"x-key": key})
+            streamed = client.stream(
+                "GET", f"{RUNS}/{run}/frames?speed=0.0001", headers={"x-key": key}
+            )
             reply = held.enter_context(streamed)
             readers.append(reply.iter_raw())  # without a reader the stream would end
             next(readers[-1])
@@ -254,8 +306,11 @@ def test_one_client_cannot_take_every_stream(client: httpx.Client, store: TraceS
         assert follow(other, "bob 2") == 200
 
 
-def test_a_run_with_rules_about_its_texts_is_not_shown(client: httpx.Client, store: TraceStore) -> None:
-    secret, own = "20260502-100000-secret", "20260502-100001-own000"
+def test_a_run_with_rules_about_its_texts_is_not_shown(
+    client: httpx.Client, store: TraceStore
+) -> None:
+    secret = "20260502-100000-secret"
+    own = "20260502-100001-own000"
     put(store, make.retry(), secret, policy=Policy(local_only=True))
     put(store, make.retry(), own, policy=Policy(local_only=True), origin="serve")
     rows = {row["run"]: row for row in client.get(RUNS).json()["runs"]}
@@ -265,14 +320,22 @@ def test_a_run_with_rules_about_its_texts_is_not_shown(client: httpx.Client, sto
     assert client.get(f"{RUNS}/{own}").status_code == 200
 
 
-EVIL = '<script>owned()</script><img src=x onerror="owned()">[x](javascript:owned()) \u202eevil &#x202e; \x1b[2J'
+EVIL = (
+    '<script>owned()</script><img src=x onerror="owned()">[x](javascript:owned()) \u202eevil '
+    "&#x202e; \x1b[2J"
+)
 
 
 def test_hostile_texts_are_harmless(client: httpx.Client, store: TraceStore) -> None:
-    """Markup arrives as text, in rendered answers too; marks that reverse the reading order do not arrive at all."""
+    """Markup arrives as text, in rendered answers too.
+
+    Marks that reverse the reading order do not arrive at all.
+    """
     texts: dict[type[ev.Event], Any] = {
-        ev.StepPlanned: {"subtask": EVIL}, ev.StepFinished: {"text": EVIL}, ev.RunFinished: {"answer": EVIL},
-    }  # fmt: skip
+        ev.StepPlanned: {"subtask": EVIL},
+        ev.StepFinished: {"text": EVIL},
+        ev.RunFinished: {"answer": EVIL},
+    }
     put(store, changed(make.retry(), texts), question=Question(text=EVIL))
     whole = client.get(f"{RUNS}/{RUN}/steps/0").json()
     step = client.get(f"{RUNS}/{RUN}/steps/1").json()
@@ -280,12 +343,21 @@ def test_hostile_texts_are_harmless(client: httpx.Client, store: TraceStore) -> 
         tags = set(re.findall(r"</?([a-z0-9]+)[^>]*>", section.get("html", "")))
         assert tags <= {"p", "br", "pre", "code"}
         assert not re.search(r"<[^>]*=", section.get("html", ""))
-    (frame,) = (data for kind, _, data in messages(client.get(f"{RUNS}/{RUN}/frames").text) if kind == "frame")
+    (frame,) = (
+        data
+        for kind, _, data in messages(client.get(f"{RUNS}/{RUN}/frames").text)
+        if kind == "frame"
+    )
     for data in (whole, step, frame):
-        assert not re.search("[\u202a-\u202e\u2066-\u2069\x1b]", json.dumps(data, ensure_ascii=False))
+        assert not re.search(
+            "[\u202a-\u202e\u2066-\u2069\x1b]", json.dumps(data, ensure_ascii=False)
+        )
     # No line of the streams is broken by what is in them.
     raw = client.get(f"{RUNS}/{RUN}/events").content
-    assert all(line.split(b": ")[0] in (b"", b"id", b"event", b"data") for line in re.split(rb"[\r\n]", raw))
+    assert all(
+        line.split(b": ")[0] in (b"", b"id", b"event", b"data")
+        for line in re.split(rb"[\r\n]", raw)
+    )
 
 
 def test_a_text_of_a_megabyte_is_bounded(client: httpx.Client, store: TraceStore) -> None:
@@ -295,7 +367,9 @@ def test_a_text_of_a_megabyte_is_bounded(client: httpx.Client, store: TraceStore
     assert (len(response["html"]) < 250_000, response["more"]) == (True, "800,000 more characters")
 
 
-def test_a_page_that_is_closed_gives_its_place_back(client: httpx.Client, store: TraceStore) -> None:
+def test_a_page_that_is_closed_gives_its_place_back(
+    client: httpx.Client, store: TraceStore
+) -> None:
     with closing(begin_run(store, RUN, make.parallel()[:5])):
         for _ in range(70):
             with client.stream("GET", f"{RUNS}/{RUN}/frames") as reply:
@@ -303,7 +377,9 @@ def test_a_page_that_is_closed_gives_its_place_back(client: httpx.Client, store:
                 next(reply.iter_text())
 
 
-def test_a_frame_lists_the_workers_with_their_prices(client: httpx.Client, store: TraceStore) -> None:
+def test_a_frame_lists_the_workers_with_their_prices(
+    client: httpx.Client, store: TraceStore
+) -> None:
     one, two = make.POOL.workers[:2]
     more = Price(input=Decimal(4), output=Decimal(8), above=1000)
     workers = (
@@ -315,8 +391,11 @@ def test_a_frame_lists_the_workers_with_their_prices(client: httpx.Client, store
     *_, (_, _, frame), _ = messages(client.get(f"{RUNS}/{RUN}/frames").text)
     assert [row[0] for row in frame["workers"]] == [one.name, two.name, "free", "long"]
     assert [row[-2:] for row in frame["workers"]] == [
-        ["$1.25", "$10.00"], ["unknown", "unknown"], ["free", "free"], ["from $2.00", "from $4.00"],
-    ]  # fmt: skip
+        ["$1.25", "$10.00"],
+        ["unknown", "unknown"],
+        ["free", "free"],
+        ["from $2.00", "from $4.00"],
+    ]
 
 
 def test_a_run_is_rated_and_run_again_by_another_worker(stage: Stage) -> None:
@@ -333,7 +412,11 @@ def test_a_run_is_rated_and_run_again_by_another_worker(stage: Stage) -> None:
             "rating": [{"verdict": "fine"}, {"verdict": "good", "step": 9}, {"step": "1"}],
             "rerun": [{"step": 7}, {"step": 1, "worker": "nobody"}, {"worker": "x" * 5000}],
         }
-        refused = [client.post(f"{place}/{act}", json=body).status_code for act in wrong for body in wrong[act]]
+        refused = [
+            client.post(f"{place}/{act}", json=body).status_code
+            for act in wrong
+            for body in wrong[act]
+        ]
     assert "credit: alpha" in rated
     assert [(step["worker"], step["text"]) for step in steps] == [("alpha", "alpha answers")] * 2
     assert refused == [400, 400, 400, 400, 400, 413]
@@ -346,25 +429,39 @@ def test_a_key_runs_again_within_its_pool(stage: Stage) -> None:
     stage.plan = TWO
     stage.pool("both", "alpha", "beta")
     key = stage.ok("serve", "keys", "add", "bob", "--pool", "both").out.split()[-1]
-    with serving() as server, httpx.Client(base_url=server.url, headers={"x-api-key": key}, timeout=30) as client:
-        run = client.post("/v1/responses", json={"model": "conductor", "input": "Why?"}).json()["id"][5:]
+    with (
+        serving() as server,
+        httpx.Client(base_url=server.url, headers={"x-api-key": key}, timeout=30) as client,
+    ):
+        run = client.post("/v1/responses", json={"model": "conductor", "input": "Why?"}).json()[
+            "id"
+        ][5:]
         assert client.post(f"{RUNS}/{run}/rerun", json={"step": 2}).status_code == 200
         until(lambda: len(stage.asked("beta")) == 2)
         stage.config.write_text(stage.config.read_text().replace("['alpha', 'beta']", "['alpha']"))
         again = client.post(f"{RUNS}/{run}/rerun", json={"step": 2}).json()["run"]
         until(lambda: client.get(f"{RUNS}/{again}").json()["state"] == "finished")
-        assert [step["worker"] for step in client.get(f"{RUNS}/{again}").json()["steps"]] == ["alpha", "alpha"]
+        assert [step["worker"] for step in client.get(f"{RUNS}/{again}").json()["steps"]] == [
+            "alpha",
+            "alpha",
+        ]
     assert len(stage.asked("beta")) == 2
 
 
 def test_no_other_page_and_no_other_client_acts(stage: Stage) -> None:
-    """Each act is behind the same checks as the APIs; with `none` the server's own page cannot act either."""
+    """Each act is behind the same checks as the APIs.
+
+    With `none` the server's own page cannot act either.
+    """
     stage.ok("ask", "Why?")
     (run,) = (path.stem for path in stage.traces.glob("*.jsonl"))
     acts = [(f"{RUNS}/{run}/rating", {"verdict": "bad"}), (f"{RUNS}/{run}/rerun", {"step": 1})]
 
     def statuses(url: str, **headers: str) -> list[int]:
-        return [httpx.post(f"{url}{path}", json=body, headers=headers, timeout=30).status_code for path, body in acts]
+        return [
+            httpx.post(f"{url}{path}", json=body, headers=headers, timeout=30).status_code
+            for path, body in acts
+        ]
 
     with serving() as server:
         assert statuses(server.url, origin="https://evil.example") == [403, 403]
@@ -380,12 +477,16 @@ def test_no_other_page_and_no_other_client_acts(stage: Stage) -> None:
     key = stage.ok("serve", "keys", "add", "ann").out.split()[-1]
     with serving() as server:
         assert statuses(server.url) == [401, 401]
-        assert statuses(server.url, authorization=f"Bearer {key}") == [404, 404]  # a run of somebody else
+        # A run of somebody else
+        assert statuses(server.url, authorization=f"Bearer {key}") == [404, 404]
     assert len(stage.asked("alpha")) == 2
 
 
 def test_the_page_is_used_by_the_keyboard_alone(stage: Stage, tmp_path: Path) -> None:
-    """It opens on the newest run; a question is asked, an answer rated, a step run again elsewhere, a run stopped."""
+    """It opens on the newest run.
+
+    A question is asked, an answer rated, a step run again elsewhere, a run stopped.
+    """
     stage.plan = TWO
     stage.ok("ask", "An earlier question")
     with serving() as server, chromium(tmp_path) as page:
@@ -404,7 +505,11 @@ def test_the_page_is_used_by_the_keyboard_alone(stage: Stage, tmp_path: Path) ->
         reach("#question")
         page.press("What is new?")
         page.press("Enter", control=True)
-        page.wait("at('title').textContent === 'What is new?' && at('answer').textContent.includes('beta answers')")
+        page.wait(
+            "at('title').textContent === 'What is new?' && "
+            "at('answer').textContent.includes('beta "
+            "answers')"
+        )
         page.wait("!at('rating').hidden")
         reach("[data-verdict=good]")
         page.press("Enter")
@@ -421,14 +526,18 @@ def test_the_page_is_used_by_the_keyboard_alone(stage: Stage, tmp_path: Path) ->
         page.press("Enter", control=True)
         page.wait("!at('stop').hidden && at('tree').textContent.includes('Never')")
         before = page.value("at('runs').children[0].textContent")
-        page.wait(f"at('runs').children[0].textContent !== {before!r}")  # the figures of a running run move
+        # The figures of a running run move
+        page.wait(f"at('runs').children[0].textContent !== {before!r}")
         reach("#stop")
         page.press("Enter")
         page.wait("at('outcome').textContent.includes('cancelled')")
 
 
 def test_axe_finds_nothing_serious_on_the_page(stage: Stage, tmp_path: Path) -> None:
-    """Wide and bright, at 400 pixels and dark, with an opened step; and nothing is wider than the window."""
+    """Wide and bright, at 400 pixels and dark, with an opened step.
+
+    And nothing is wider than the window.
+    """
     if not AXE.exists():
         pytest.skip("axe-core is not installed: npm ci --prefix tests/aimock")
     stage.plan = TWO

@@ -1,4 +1,7 @@
-"""Two servers over one database: what one does, the other knows; while it is away, and when one of them leaves."""
+"""Two servers over one database: what one does, the other knows.
+
+While it is away, and when one of them leaves.
+"""
 
 from __future__ import annotations
 
@@ -53,7 +56,11 @@ def test_a_response_is_there_on_every_replica(stage: Stage, replicas: Two) -> No
     made = respond(one).json()
     place = f"{two.url}/v1/responses/{made['id']}"
     read = httpx.get(place).json()
-    assert (text_of(read), read["status"], read["model"]) == ("alpha answers", "completed", "conductor-mini")
+    assert (text_of(read), read["status"], read["model"]) == (
+        "alpha answers",
+        "completed",
+        "conductor-mini",
+    )
     streamed = events(httpx.get(place, params={"stream": "true"}).text)
     last = {"stream": "true", "starting_after": streamed[-1]["sequence_number"] - 1}
     rest = events(httpx.get(place, params=last).text)
@@ -88,11 +95,18 @@ def test_a_run_that_goes_on_is_followed_from_another_replica(stage: Stage, repli
     assert deltas(events(seen)) == ["First "]
 
 
-def test_a_request_with_an_idempotency_key_is_one_run_on_all_replicas(stage: Stage, replicas: Two) -> None:
-    """Sent to both at once or later; for another request the key is refused, and a run that failed is tried again."""
+def test_a_request_with_an_idempotency_key_is_one_run_on_all_replicas(
+    stage: Stage, replicas: Two
+) -> None:
+    """Sent to both at once or later.
+
+    For another request the key is refused, and a run that failed is tried again.
+    """
     one, two = replicas
     with ThreadPoolExecutor() as pool:
-        made = [answer.json() for answer in pool.map(lambda server: respond(server, "k1"), replicas)]
+        made = [
+            answer.json() for answer in pool.map(lambda server: respond(server, "k1"), replicas)
+        ]
     made.append(respond(two, "k1").json())
     assert len({each["id"] for each in made}) == 1
     assert [text_of(each) for each in made] == ["alpha answers"] * 3
@@ -108,24 +122,36 @@ def test_a_request_with_an_idempotency_key_is_one_run_on_all_replicas(stage: Sta
 def test_while_the_database_is_away_requests_get_503_and_others_go_on(
     stage: Stage, replicas: Two, postgres: Cluster
 ) -> None:
-    """Never 401, no call of a worker, no address; ready within seconds of its return, also where it was away first."""
+    """Never 401, no call of a worker, no address.
+
+    Ready within seconds of its return, also where it was away first.
+    """
     one, _ = replicas
     assert respond(one).status_code == 200
-    called, started = len(stage.asked("alpha")), False
+    called = len(stage.asked("alpha"))
+    started = False
     postgres.control("stop", "--mode", "immediate")
     try:
         shared_state.cache_clear()
         with serving() as late:
             for server in (one, late):
-                for answer in (respond(server), respond(server, stream=True), httpx.get(f"{server.url}/readyz")):
+                for answer in (
+                    respond(server),
+                    respond(server, stream=True),
+                    httpx.get(f"{server.url}/readyz"),
+                ):
                     assert answer.status_code == 503
-                    assert not any(word in answer.text for word in ("127.0.0.1", str(postgres.port), "postgresql://"))
+                    assert not any(
+                        word in answer.text
+                        for word in ("127.0.0.1", str(postgres.port), "postgresql://")
+                    )
                 assert respond(server).headers["retry-after"] == "2"
                 assert httpx.get(f"{server.url}/livez").status_code == 200
             assert httpx.get(f"{one.url}/v1/conductor/runs").status_code == 503
             assert len(stage.asked("alpha")) == called
             postgres.control("start")
-            started, back = True, time.monotonic()
+            started = True
+            back = time.monotonic()
             while {respond(server).status_code for server in (one, late)} != {200}:
                 assert time.monotonic() - back < 5
     finally:
@@ -134,7 +160,9 @@ def test_while_the_database_is_away_requests_get_503_and_others_go_on(
 
 
 def test_the_results_of_tools_may_go_to_another_replica(stage: Stage, replicas: Two) -> None:
-    """The ids of calls are signed with a secret that the database has, so the worker that asked goes on."""
+    """The ids of calls are signed with a secret that the database has, so the worker that asked
+    goes on.
+    """
     stage.models["alpha"] = by_turns(asks("a.py"), says("Done."))
     talk = Talk(replicas[0], "responses")
     talk.ask()
@@ -159,13 +187,17 @@ def block_state(stage: Stage) -> None:
     place.touch()
 
 
-@pytest.mark.parametrize(("happens", "said"), [
-    (lambda stage: None, (200, [])),
-    (block_state, (503, ["state"])),
-    (lambda stage: stage.server.close(), (503, ["planner"])),
-    (lambda stage: setattr(stage.server, "script", refuses(503)), (503, ["planner"])),
-    (lambda stage: setattr(stage.server, "script", refuses(404)), (200, [])),
-], ids=["all is there", "state away", "planner away", "planner loading", "planner without a list"])  # fmt: skip
+@pytest.mark.parametrize(
+    ("happens", "said"),
+    [
+        (lambda stage: None, (200, [])),
+        (block_state, (503, ["state"])),
+        (lambda stage: stage.server.close(), (503, ["planner"])),
+        (lambda stage: setattr(stage.server, "script", refuses(503)), (503, ["planner"])),
+        (lambda stage: setattr(stage.server, "script", refuses(404)), (200, [])),
+    ],
+    ids=["all is there", "state away", "planner away", "planner loading", "planner without a list"],
+)
 def test_ready_asks_state_and_planner_and_alive_nobody(
     stage: Stage, happens: Callable[[Stage], None], said: tuple[int, list[str]]
 ) -> None:
@@ -180,7 +212,10 @@ def test_a_server_that_ends_takes_requests_until_its_balancer_knows(stage: Stage
         assert ready(server) == (200, [])
         server.server.stop()
         assert [ready(server)[1] for _ in range(2)] == [["server"]] * 2
-        assert httpx.post(f"{server.url}/v1/chat/completions", json=QUESTION, timeout=20).status_code == 200
+        assert (
+            httpx.post(f"{server.url}/v1/chat/completions", json=QUESTION, timeout=20).status_code
+            == 200
+        )
         assert ready(server)[0] == 503
         server.thread.join(10)
         assert not server.thread.is_alive()
@@ -188,13 +223,18 @@ def test_a_server_that_ends_takes_requests_until_its_balancer_knows(stage: Stage
 
 @pytest.mark.parametrize("asked", [False, True])
 def test_a_second_signal_ends_the_pause_and_the_runs(stage: Stage, *, asked: bool) -> None:
-    """Without a balancer there is no pause; with one that never comes back, the second signal ends it."""
+    """Without a balancer there is no pause.
+
+    With one that never comes back, the second signal ends it.
+    """
     stage.models["alpha"] = stalls("Half ")
     with serving() as server:
         if asked:
             ready(server)
         with ThreadPoolExecutor(1) as pool:
-            asking = pool.submit(httpx.post, f"{server.url}/v1/chat/completions", json=QUESTION, timeout=20)
+            asking = pool.submit(
+                httpx.post, f"{server.url}/v1/chat/completions", json=QUESTION, timeout=20
+            )
             until(lambda: stage.asked("alpha"))
             server.server.stop()
             server.server.stop()
@@ -203,13 +243,17 @@ def test_a_second_signal_ends_the_pause_and_the_runs(stage: Stage, *, asked: boo
         assert not server.thread.is_alive()
 
 
-def test_a_server_that_cannot_be_loaded_ends_with_its_error_and_refuses_who_waits(stage: Stage) -> None:
+def test_a_server_that_cannot_be_loaded_ends_with_its_error_and_refuses_who_waits(
+    stage: Stage,
+) -> None:
     def load() -> RunRegistry:
         raise ConfigError("a package is damaged")
 
     opened = listen_at("127.0.0.1", 0)
     place = opened.getsockname()
     with pytest.raises(ConfigError, match="a package is damaged"):
-        HttpServer(load, access_rules(ServerOptions(flags={}).settings(), "127.0.0.1"), opened).run()
+        HttpServer(
+            load, access_rules(ServerOptions(flags={}).settings(), "127.0.0.1"), opened
+        ).run()
     with pytest.raises(ConnectionRefusedError):
         socket.create_connection(place)

@@ -1,4 +1,7 @@
-"""Runs that outlive their connections: joining, leaving, waiting for a turn, and the end of the server."""
+"""Runs that outlive their connections.
+
+Joining, leaving, waiting for a turn, and the end of the server.
+"""
 
 from __future__ import annotations
 
@@ -24,17 +27,32 @@ from conductor_cli.server import process, run_registry
 from conductor_cli.server import runs as runs_module
 from conductor_cli.server.api.request import ClientRequest
 from conductor_cli.server.narration import AnswerText, Piece, ResponseStream
-from conductor_cli.server.run_registry import FairQueue, QueuePlace, RegistryLimits, ServedRun, Subscriber
+from conductor_cli.server.run_registry import (
+    FairQueue,
+    QueuePlace,
+    RegistryLimits,
+    ServedRun,
+    Subscriber,
+)
 from conductor_cli.state.trace_store import TraceStore
 from tests.cli.stage import Stage, refuses, says
-from tests.server.plain_api import QUESTION, PlainApi, PlainEncoder, Serving, address_of, serving, until
+from tests.server.plain_api import (
+    QUESTION,
+    PlainApi,
+    PlainEncoder,
+    Serving,
+    address_of,
+    serving,
+    until,
+)
 from tests.servers import SeenRequest, Wire, delta, usage
 
 pytestmark = pytest.mark.usefixtures("plain")
 
 
 def test_a_piece_is_written_at_once_only_to_who_has_all_before_it() -> None:
-    written, takes = list[str](), [True, False, True]
+    written = list[str]()
+    takes = [True, False, True]
 
     def write(piece: Piece) -> bool:
         written.append(piece.text if isinstance(piece, AnswerText) else "")
@@ -73,7 +91,8 @@ class Gate(threading.Event):
     """A model that says one word, waits until it is set, and says another."""
 
     async def opened(self, wire: Wire) -> None:
-        while not self.is_set() and not wire.gone.is_set():  # noqa: ASYNC110 - another thread opens it
+        # Another thread opens it
+        while not self.is_set() and not wire.gone.is_set():  # noqa: ASYNC110
             await asyncio.sleep(0.01)
 
     async def script(self, _: SeenRequest, wire: Wire) -> None:
@@ -100,7 +119,9 @@ def limited(monkeypatch: pytest.MonkeyPatch, **limits: Any) -> None:
     monkeypatch.setattr(run_registry, "RegistryLimits", partial(RegistryLimits, **limits))
 
 
-def test_a_client_that_comes_back_goes_on_with_its_run_and_pays_once(stage: Stage, gate: Gate) -> None:
+def test_a_client_that_comes_back_goes_on_with_its_run_and_pays_once(
+    stage: Stage, gate: Gate
+) -> None:
     with serving() as server:
         run = read_until_text(server)
         until(lambda: not server.registry.find(run).readers)  # type: ignore[union-attr]
@@ -117,7 +138,8 @@ def test_an_answer_that_was_lost_at_its_end_is_there_for_a_while(stage: Stage, g
         run = read_until_text(server)
         gate.set()
         until(lambda: server.registry.find(run).ended)  # type: ignore[union-attr]
-        lost, anew = server.stream(), server.ask()
+        lost = server.stream()
+        anew = server.ask()
     assert "".join(text for kind, text in lost if kind == "text") == "First second."
     assert anew.headers["x-request-id"] != run
     assert len(stage.asked("alpha")) == 2
@@ -136,16 +158,26 @@ def test_equal_requests_at_one_moment_are_runs_of_their_own(stage: Stage, gate: 
 
 
 def ask_with(server: Serving, headers: dict[str, str], question: str = "Why?") -> httpx.Response:
-    return httpx.post(f"{server.url}/v1/chat/completions", json={"question": question}, headers=headers, timeout=30)
+    return httpx.post(
+        f"{server.url}/v1/chat/completions",
+        json={"question": question},
+        headers=headers,
+        timeout=30,
+    )
 
 
-@pytest.mark.parametrize(("header", "first", "second", "resend", "runs"), [
-    ("idempotency-key", "one", "one", 60.0, 1), ("thread-id", "one", "one", 0.0, 1),
-    ("thread-id", "one", "two", 0.0, 2),
-    ("x-claude-code-session-id", "one", "one", 0.0, 1), ("x-session-id", "one", "one", 0.0, 1),
-    ("x-session-id", "one", "one", 60.0, 2),
-    ("x-stainless-retry-count", "0", "0", 0.0, 2),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("header", "first", "second", "resend", "runs"),
+    [
+        ("idempotency-key", "one", "one", 60.0, 1),
+        ("thread-id", "one", "one", 0.0, 1),
+        ("thread-id", "one", "two", 0.0, 2),
+        ("x-claude-code-session-id", "one", "one", 0.0, 1),
+        ("x-session-id", "one", "one", 0.0, 1),
+        ("x-session-id", "one", "one", 60.0, 2),
+        ("x-stainless-retry-count", "0", "0", 0.0, 2),
+    ],
+)
 def test_a_request_sent_again_is_joined_while_its_first_reader_is_there(
     stage: Stage, gate: Gate, header: str, first: str, second: str, resend: float, runs: int
 ) -> None:
@@ -199,14 +231,20 @@ def test_requests_wait_for_their_turn_and_too_many_are_refused(
         assert len(stage.asked("alpha")) == 1
         gate.set()
         assert [each.result().status_code for each in (first, second)] == [200, 200]
-    assert (third.status_code, third.json()["error"]["code"], third.headers["retry-after"]) == (429, "busy", "5")
+    assert (third.status_code, third.json()["error"]["code"], third.headers["retry-after"]) == (
+        429,
+        "busy",
+        "5",
+    )
 
 
 def test_who_sends_many_requests_does_not_keep_others_waiting(
     stage: Stage, gate: Gate, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("CONDUCTOR_LLM_SERVE_PARALLEL", "1")
-    keys = {name: stage.inside("serve", "keys", "add", name).out.split()[-1] for name in ("many", "few")}
+    keys = {
+        name: stage.inside("serve", "keys", "add", name).out.split()[-1] for name in ("many", "few")
+    }
     with serving() as server, ThreadPoolExecutor() as pool:
         asked = []
         for count, name in enumerate(("many", "many", "many", "many", "few"), start=1):
@@ -232,7 +270,8 @@ def test_silence_is_filled_with_signs_of_life(gate: Gate) -> None:
 
 def long_answer(server: Serving, gate: Gate) -> tuple[httpx.Response, bytes]:
     server.registry.limits.heartbeat = 0.05
-    url, body = f"{server.url}/v1/chat/completions", b""
+    url = f"{server.url}/v1/chat/completions"
+    body = b""
     with httpx.stream("POST", url, json={"question": "Why?"}, timeout=30) as response:
         for data in response.iter_raw():
             body += data
@@ -261,7 +300,8 @@ def test_an_error_after_the_line_ends_has_the_form_of_the_api(
         await wire.frames(delta("Half of "))
         wire.cut()
 
-    stage.models["alpha"] = stage.models["beta"] = script
+    stage.models["alpha"] = script
+    stage.models["beta"] = script
     with serving() as server:
         response, body = long_answer(server, gate)
         monkeypatch.setattr(PlainEncoder, "whole", fail)
@@ -279,7 +319,11 @@ def fail(*_: object) -> bytes:
 
 @pytest.mark.parametrize("broken", ["text", "end", "heartbeat"])
 def test_a_stream_whose_encoder_fails_has_an_end(
-    stage: Stage, gate: Gate, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, broken: str
+    stage: Stage,
+    gate: Gate,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    broken: str,
 ) -> None:
     monkeypatch.setattr(PlainEncoder, broken, fail)
     with serving() as server:
@@ -289,13 +333,19 @@ def test_a_stream_whose_encoder_fails_has_an_end(
             gate.set()
         pieces = server.stream()
     assert pieces[-1] == ("failed", "internal_error")
-    logged = [record.getMessage() for record in caplog.records if "cannot be written" in record.getMessage()]
+    logged = [
+        record.getMessage()
+        for record in caplog.records
+        if "cannot be written" in record.getMessage()
+    ]
     assert len(logged) == 1
     assert "ValueError at test_run_registry.py:" in logged[0]
     assert "a prompt" not in caplog.text
 
 
-def test_an_encoder_that_cannot_tell_its_failure_is_replaced(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_encoder_that_cannot_tell_its_failure_is_replaced(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
     made = list[PlainEncoder]()
 
     def encoder(*_: object) -> PlainEncoder:
@@ -326,7 +376,12 @@ def test_a_server_that_ends_lets_running_requests_end(
         asked = pool.submit(httpx.post, f"{url}/v1/chat/completions", json=QUESTION, timeout=30)
         until(lambda: stage.asked("alpha"))
         command.send_signal(signal.SIGTERM)
-        until(lambda: httpx.post(f"{url}/v1/chat/completions", json=QUESTION, timeout=30).status_code == 503)
+        until(
+            lambda: (
+                httpx.post(f"{url}/v1/chat/completions", json=QUESTION, timeout=30).status_code
+                == 503
+            )
+        )
         gate.set()
         assert asked.result().json()["choices"][0]["message"]["content"] == "First second."
     assert command.wait(20) == 128 + signal.SIGTERM
@@ -349,7 +404,9 @@ def test_a_second_signal_ends_at_once(stage: Stage, started: tuple[str, Popen[by
 
 
 def test_a_missing_extra_is_one_line(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(process, "find_spec", lambda package: None if package == "starlette" else package)
+    monkeypatch.setattr(
+        process, "find_spec", lambda package: None if package == "starlette" else package
+    )
     assert stage.ends(3, "serve", told='pip install "conductor-llm[serve]"').out == ""
 
 
@@ -372,7 +429,8 @@ def taken(turns: FairQueue, owners: str) -> list[QueuePlace]:
 
 
 def test_owners_take_turns_and_each_is_served_in_its_own_order() -> None:
-    turns, owners = FairQueue(1, 100), ""
+    turns = FairQueue(1, 100)
+    owners = ""
     running, *waiting = taken(turns, "aaaabbc")
     while waiting:
         turns.leave(running)
@@ -416,7 +474,9 @@ def requests(monkeypatch: pytest.MonkeyPatch) -> list[weakref.ref[Request]]:
 
     def watched(body: dict[str, object]) -> Request:
         read = parse(body)
-        request = Request(**{name: getattr(read, name) for name in ClientRequest.__dataclass_fields__})
+        request = Request(
+            **{name: getattr(read, name) for name in ClientRequest.__dataclass_fields__}
+        )
         seen.append(weakref.ref(request))
         return request
 
@@ -430,7 +490,10 @@ def test_nothing_of_a_request_is_held_after_its_end(
 ) -> None:
     limited(monkeypatch, grace=0.0)
     with serving() as server:
-        assert [server.ask(model=name).status_code for name in ("conductor", "nobody")] == [200, 404]
+        assert [server.ask(model=name).status_code for name in ("conductor", "nobody")] == [
+            200,
+            404,
+        ]
         stage.models["alpha"] = stage.models["beta"] = refuses(400)
         assert server.ask("Fail?").status_code == 400
         stage.models["alpha"] = Gate().script
@@ -452,7 +515,9 @@ def test_a_server_remembers_its_newest_runs(stage: Stage, monkeypatch: pytest.Mo
         assert list(server.registry.runs.started) == asked[1:]
 
 
-def test_what_is_kept_of_ended_runs_is_bounded(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_kept_of_ended_runs_is_bounded(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(run_registry, "MAX_KEPT", 2500)
     stage.models["alpha"] = says("a" * 400)
     with serving() as server:

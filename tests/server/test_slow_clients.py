@@ -19,7 +19,9 @@ from tests.servers import SeenRequest, Wire, delta, usage
 
 PIECE = "x" * 8000
 PIECES = 150
-"""1.2 million characters: nearly as long as a reply may be, and far more than is kept for a client."""
+"""1.2 million characters: nearly as long as a reply may be, and far more than is kept for a
+client.
+"""
 WHOLE = len(PIECE) * PIECES
 
 
@@ -44,10 +46,12 @@ class LongAnswer:
 
 
 def size_when_still(served: ServedRun) -> int:
-    seen, since = 0, time.monotonic()
+    seen = 0
+    since = time.monotonic()
     while not seen or time.monotonic() - since < 0.3:
         if served.size != seen:
-            seen, since = served.size, time.monotonic()
+            seen = served.size
+            since = time.monotonic()
         time.sleep(0.02)
     return seen
 
@@ -62,7 +66,10 @@ def ask_and_read_nothing(url: str) -> socket.socket:
     opened.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
     opened.connect((urlsplit(url).hostname, urlsplit(url).port))
     body = json.dumps({"question": "Why?", "stream": True}).encode()
-    head = f"POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\ncontent-length: {len(body)}\r\n\r\n"
+    head = (
+        "POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\ncontent-length: "
+        f"{len(body)}\r\n\r\n"
+    )
     opened.sendall(head.encode() + body)
     return opened
 
@@ -91,7 +98,8 @@ def test_a_client_that_reads_nothing_stops_no_other_reader_of_its_run(stage: Sta
 
 
 async def _read_all(server: Serving, served: ServedRun) -> int:
-    reader, size = server.registry.open(served), 0
+    reader = server.registry.open(served)
+    size = 0
     while (pieces := await reader.pieces()) is not None:
         size += sum(len(piece.text) for piece in pieces if isinstance(piece, AnswerText))
     server.registry.close(reader, delivered=True)

@@ -12,7 +12,9 @@ from tests.server.plain_api import deltas, events, serving, text_of, until
 
 
 def respond(url: str, **more: Any) -> httpx.Response:
-    return httpx.post(f"{url}/v1/responses", json={"model": "conductor-mini", "input": "Why?", **more}, timeout=30)
+    return httpx.post(
+        f"{url}/v1/responses", json={"model": "conductor-mini", "input": "Why?", **more}, timeout=30
+    )
 
 
 def test_a_response_is_there_by_its_id_also_from_its_trace(stage: Stage) -> None:
@@ -25,7 +27,11 @@ def test_a_response_is_there_by_its_id_also_from_its_trace(stage: Stage) -> None
         deleted = httpx.delete(place).json()
         gone = httpx.get(place)
     assert list(map(text_of, (made, kept, stored))) == ["alpha answers"] * 3
-    assert (stored["id"], stored["status"], stored["model"]) == (made["id"], "completed", "conductor-mini")
+    assert (stored["id"], stored["status"], stored["model"]) == (
+        made["id"],
+        "completed",
+        "conductor-mini",
+    )
     assert deleted["deleted"] is True
     assert (gone.status_code, gone.json()["error"]["code"]) == (404, "response_not_found")
     assert not list(stage.traces.glob("*.jsonl"))
@@ -33,7 +39,9 @@ def test_a_response_is_there_by_its_id_also_from_its_trace(stage: Stage) -> None
 
 def test_a_response_is_read_again_from_any_of_its_events(stage: Stage) -> None:
     """Also from its trace: a number means the same place, in the middle of a piece of text too."""
-    tools = [{"type": "namespace", "name": "mcp__x", "tools": [{"type": "function", "name": "edit"}]}]
+    tools = [
+        {"type": "namespace", "name": "mcp__x", "tools": [{"type": "function", "name": "edit"}]}
+    ]
     with serving() as server:
         first = respond(server.url, stream=True, tools=tools)
         run = events(first.text)[-1]["response"]["id"]
@@ -44,19 +52,31 @@ def test_a_response_is_read_again_from_any_of_its_events(stage: Stage) -> None:
 
         kept = again()
         server.registry.forget(run.removeprefix("resp_"))
-        stored, refused = again(), httpx.get(f"{server.url}/v1/responses/{run}?stream=true&starting_after=x")
-        last = next(each for each in stored if each["type"] == "response.output_text.delta")["sequence_number"]
+        stored = again()
+        refused = httpx.get(f"{server.url}/v1/responses/{run}?stream=true&starting_after=x")
+        last = next(each for each in stored if each["type"] == "response.output_text.delta")[
+            "sequence_number"
+        ]
         rest = again(starting_after=last - 6)
         place = f"{server.url}/v1/responses/{run}?stream=true"
         same = events(httpx.get(place, headers={"last-event-id": f"{run}:{last - 6}"}).text)
     assert ["".join(deltas(told)) for told in (kept, stored)] == ["alpha answers"] * 2
-    assert [each[-1]["sequence_number"] for each in (kept, stored, rest)] == [kept[-1]["sequence_number"]] * 3
-    assert (rest[0]["delta"], rest[0]["sequence_number"], refused.status_code) == ("nswers", last, 400)
+    assert [each[-1]["sequence_number"] for each in (kept, stored, rest)] == [
+        kept[-1]["sequence_number"]
+    ] * 3
+    assert (rest[0]["delta"], rest[0]["sequence_number"], refused.status_code) == (
+        "nswers",
+        last,
+        400,
+    )
     assert same == rest
 
 
 def test_a_response_in_the_background_needs_no_reader(stage: Stage) -> None:
-    """It is answered at once and goes on; the same request again is another one. Without a trace it is refused."""
+    """It is answered at once and goes on; the same request again is another one.
+
+    Without a trace it is refused.
+    """
     with serving() as server:
         server.registry.limits.grace = 0.0
         made = [respond(server.url, background=True).json() for _ in range(2)]
@@ -64,7 +84,9 @@ def test_a_response_in_the_background_needs_no_reader(stage: Stage) -> None:
         assert {each["background"] for each in made} == {True}
         assert len({each["id"] for each in made}) == 2
         for each in made:
-            while (found := httpx.get(f"{server.url}/v1/responses/{each['id']}").json())["status"] != "completed":
+            while (found := httpx.get(f"{server.url}/v1/responses/{each['id']}").json())[
+                "status"
+            ] != "completed":
                 assert found["status"] in ("queued", "in_progress")
             assert text_of(found) == "alpha answers"
     with serving(stores_traces=False) as server:

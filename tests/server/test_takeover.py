@@ -1,4 +1,7 @@
-"""Runs that outlive their server: another one goes on with them, and the first one, if it comes back, cannot write."""
+"""Runs that outlive their server.
+
+Another one goes on with them, and the first one, if it comes back, cannot write.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +27,16 @@ from conductor_cli.state.postgres.records import SharedState, shared_state
 from conductor_cli.state.postgres.served_files import SharedServedFiles
 from tests.cli.stage import THREE, Stage, says
 from tests.cli.test_batch import asked_number
-from tests.server.plain_api import QUESTION, Serving, address_of, deltas, events, serving, text_of, until
+from tests.server.plain_api import (
+    QUESTION,
+    Serving,
+    address_of,
+    deltas,
+    events,
+    serving,
+    text_of,
+    until,
+)
 from tests.server.test_batches import begin, client, line, over
 from tests.servers import Script, SeenRequest, Wire, delta
 from tests.state.cluster import Cluster
@@ -50,7 +62,9 @@ class Pair:
     def begin(self) -> str:
         """Ask the process in the background; returns the id of the run."""
         made = httpx.post(f"{self.url}/v1/responses", json=ASKED, timeout=30).json()
-        assert (made["status"], made["background"]) in {("queued", True), ("in_progress", True)}, made
+        assert (made["status"], made["background"]) in {("queued", True), ("in_progress", True)}, (
+            made
+        )
         return str(made["id"].removeprefix("resp_"))
 
     def query(self, statement: str) -> list[Any]:
@@ -96,7 +110,10 @@ def text_in(stream: str) -> str:
 
 
 def once(*pieces: str, then: Script, go: threading.Event | None = None) -> Script:
-    """A model that streams `pieces` to who asks first, and no end before `go`; to all others it is `then`."""
+    """A model that streams `pieces` to who asks first, and no end before `go`.
+
+    To all others it is `then`.
+    """
     asked = list[SeenRequest]()
 
     async def script(seen: SeenRequest, wire: Wire) -> None:
@@ -125,7 +142,9 @@ def pair(stage: Stage, postgres: Cluster, monkeypatch: pytest.MonkeyPatch) -> It
     stage.configure(workers={"alpha": PRICED, "beta": PRICED})
     with ExitStack() as stack:
         other = stack.enter_context(serving())
-        process = stack.enter_context(stage.start("serve", "--port", "0", stderr=subprocess.DEVNULL))
+        process = stack.enter_context(
+            stage.start("serve", "--port", "0", stderr=subprocess.DEVNULL)
+        )
         stack.callback(process.kill)
         url = address_of(process)
         until(lambda: process.poll() is None and is_up(url), "the server")
@@ -136,7 +155,10 @@ def pair(stage: Stage, postgres: Cluster, monkeypatch: pytest.MonkeyPatch) -> It
 
 
 def test_a_run_whose_server_is_killed_is_finished_by_another(pair: Pair) -> None:
-    """Only the step in flight is called again; its first call counts in full; nobody who reads on sees a gap."""
+    """Only the step in flight is called again; its first call counts in full.
+
+    Nobody who reads on sees a gap.
+    """
     stage = pair.stage
     stage.models["beta"] = once("half", then=says("beta answers"))
     run = pair.begin()
@@ -153,7 +175,8 @@ def test_a_run_whose_server_is_killed_is_finished_by_another(pair: Pair) -> None
     assert pair.state.traces.check(run).faults == ()
     assert [step.state for step in pair.state.traces.trace(run).steps] == ["done"] * 3
     ((settled, held, spent),) = pair.query(
-        "SELECT count(*) FILTER (WHERE owner IS NULL), count(owner), sum(cost) FILTER (WHERE owner IS NULL)"
+        "SELECT count(*) FILTER (WHERE owner IS NULL), count(owner), sum(cost) FILTER (WHERE owner "
+        "IS NULL)"
         " FROM conductor_calls WHERE worker IN ('alpha', 'beta')"
     )
     assert (settled, held, spent) == (3, 1, 3 * ANSWER)
@@ -170,12 +193,16 @@ def test_a_run_whose_server_is_killed_is_finished_by_another(pair: Pair) -> None
 
 
 def test_a_stream_is_read_on_behind_what_its_client_saw(pair: Pair) -> None:
-    """A piece is committed before a client sees it, or the next server would not know that it is out."""
+    """A piece is committed before a client sees it, or the next server would not know that it is
+    out.
+    """
     stage = pair.stage
     stage.plan = "alpha | - | Answer it."
     stage.models["alpha"] = once("half", " of it", then=says("alpha answers"))
     lines = list[str]()
-    with httpx.stream("POST", f"{pair.url}/v1/responses", json=ASKED | {"stream": True}, timeout=30) as answer:
+    with httpx.stream(
+        "POST", f"{pair.url}/v1/responses", json=ASKED | {"stream": True}, timeout=30
+    ) as answer:
         for line in answer.iter_lines():
             lines.append(line)
             if line == "" and " of it" in lines[-2]:
@@ -191,8 +218,12 @@ def test_a_stream_is_read_on_behind_what_its_client_saw(pair: Pair) -> None:
 
 
 def test_a_server_that_comes_back_late_writes_nothing_and_calls_nobody(pair: Pair) -> None:
-    """It was only stopped: what its call returns later is paid, and is no part of the run that another has."""
-    stage, go = pair.stage, threading.Event()
+    """It was only stopped.
+
+    What its call returns later is paid, and is no part of the run that another has.
+    """
+    stage = pair.stage
+    go = threading.Event()
     stage.models["beta"] = once("late", then=says("beta answers"), go=go)
     run = pair.begin()
     until(lambda: stage.asked("beta") and pair.wrote(run, b"step_finished"), "a step")
@@ -204,7 +235,9 @@ def test_a_server_that_comes_back_late_writes_nothing_and_calls_nobody(pair: Pai
     pair.process.send_signal(signal.SIGCONT)
     open_holds = "SELECT count(*) FROM conductor_calls WHERE owner IS NOT NULL"
     until(lambda: pair.query(open_holds) == [(0,)], "the late call to be settled")
-    assert text_of(ended(pair.url, run)) == "alpha answers", "the late server reads what the other one wrote"
+    assert text_of(ended(pair.url, run)) == "alpha answers", (
+        "the late server reads what the other one wrote"
+    )
     assert pair.state.traces.lines_of(run) == lines
     assert [len(stage.asked(name)) for name in ("planner", "alpha", "beta")] == [1, 2, 2]
 
@@ -224,7 +257,9 @@ def test_a_run_is_cancelled_by_a_server_that_does_not_drive_it(pair: Pair) -> No
 def test_a_run_that_was_only_announced_is_begun_by_another(pair: Pair) -> None:
     """A server that was told to take a run and was killed before it began loses nothing."""
     pair.process.send_signal(signal.SIGSTOP)
-    job = json.dumps({"path": "/v1/responses", "body": ASKED, "origin": "serve", "key": "k", "purpose": None})
+    job = json.dumps(
+        {"path": "/v1/responses", "body": ASKED, "origin": "serve", "key": "k", "purpose": None}
+    )
     run = "20991231-235959-00000a"
     pair.query(
         "INSERT INTO conductor_leases (run, owner, until, size, written, job) VALUES"
@@ -236,7 +271,10 @@ def test_a_run_that_was_only_announced_is_begun_by_another(pair: Pair) -> None:
 
 
 def test_a_server_that_is_told_to_end_hands_its_runs_over(pair: Pair) -> None:
-    """At the second signal, and nobody waits for its lease. What is out of an answer stays in a stream."""
+    """At the second signal, and nobody waits for its lease.
+
+    What is out of an answer stays in a stream.
+    """
     stage = pair.stage
     stage.plan = "alpha | - | Answer it."
     stage.models["alpha"] = once("half", then=says("alpha answers"))
@@ -256,7 +294,12 @@ def test_a_client_that_repeats_its_key_gets_the_run_that_another_server_took(pai
     stage.models["beta"] = once("half", then=says("beta answers"))
 
     def ask(url: str) -> httpx.Response:
-        return httpx.post(f"{url}/v1/chat/completions", json=QUESTION, headers={"idempotency-key": "k"}, timeout=60)
+        return httpx.post(
+            f"{url}/v1/chat/completions",
+            json=QUESTION,
+            headers={"idempotency-key": "k"},
+            timeout=60,
+        )
 
     def cut_off() -> None:
         with suppress(httpx.HTTPError):
@@ -275,12 +318,15 @@ def test_a_client_that_repeats_its_key_gets_the_run_that_another_server_took(pai
     assert len(pair.query(runs)) == 1
 
 
-def test_a_batch_whose_server_is_killed_is_finished_by_another(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_batch_whose_server_is_killed_is_finished_by_another(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """No answer that was stored is asked for again, and each request has one line at the end."""
     monkeypatch.setattr(batches, "SCAN_SECONDS", 0.1)
     stage = pair.stage
     stage.plan = "alpha | - | Say it."
-    asked, stored = list[str](), threading.Event()
+    asked = list[str]()
+    stored = threading.Event()
 
     async def answer(seen: SeenRequest, wire: Wire) -> None:
         asked.append(asked_number(seen))
@@ -303,13 +349,18 @@ def test_a_batch_whose_server_is_killed_is_finished_by_another(pair: Pair, monke
     assert done.status == "completed"
     assert before
     assert answers.startswith(before)
-    assert sorted(json.loads(each)["custom_id"] for each in answers.splitlines()) == [f"q{n}" for n in range(8)]
+    assert sorted(json.loads(each)["custom_id"] for each in answers.splitlines()) == [
+        f"q{n}" for n in range(8)
+    ]
     kept = {json.loads(each)["custom_id"] for each in before.splitlines()}
     assert all(asked.count(name[1:]) == 1 for name in kept)
 
 
-def test_a_server_that_lost_a_batch_writes_nothing_more_of_it(postgres: Cluster, tmp_path: Path) -> None:
-    url, name = postgres.new_database(), f"batch_{'0' * 24}"
+def test_a_server_that_lost_a_batch_writes_nothing_more_of_it(
+    postgres: Cluster, tmp_path: Path
+) -> None:
+    url = postgres.new_database()
+    name = f"batch_{'0' * 24}"
     one, other = (SharedServedFiles(tmp_path / each, Database(url)) for each in ("one", "other"))
     record = {"id": name, "object": "batch", "owner": "", "created_at": 1, "status": "in_progress"}
     one.write(record)

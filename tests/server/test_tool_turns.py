@@ -1,4 +1,7 @@
-"""Conversations with a client's own tools over real HTTP: the worker that asked goes on, in each API."""
+"""Conversations with a client's own tools over real HTTP.
+
+The worker that asked goes on, in each API.
+"""
 
 from __future__ import annotations
 
@@ -62,7 +65,13 @@ class Talk:
 
     def post(self, **more: Any) -> httpx.Response:
         name = "input" if self.api == "responses" else "messages"
-        body = {"model": "conductor", "tools": TOOLS[self.api], name: self.turns, "max_tokens": 500, **more}
+        body = {
+            "model": "conductor",
+            "tools": TOOLS[self.api],
+            name: self.turns,
+            "max_tokens": 500,
+            **more,
+        }
         return httpx.post(f"{self.server.url}/v1/{self.api}", json=body, timeout=30)
 
     def ask(self, **more: Any) -> httpx.Response:
@@ -71,19 +80,30 @@ class Talk:
         answer = response.json()
         if self.api == "messages":
             blocks = answer["content"]
-            self.calls = [(each["id"], each["input"]["file"]) for each in blocks if each["type"] == "tool_use"]
+            self.calls = [
+                (each["id"], each["input"]["file"]) for each in blocks if each["type"] == "tool_use"
+            ]
             self.text = "".join(each["text"] for each in blocks if each["type"] == "text")
             self.turns.append({"role": "assistant", "content": blocks})
         elif self.api == "responses":
             calls = [each for each in answer["output"] if each["type"] == "function_call"]
-            self.calls = [(each["call_id"], json.loads(each["arguments"])["file"]) for each in calls]
-            said = [part for each in answer["output"] if each["type"] == "message" for part in each["content"]]
+            self.calls = [
+                (each["call_id"], json.loads(each["arguments"])["file"]) for each in calls
+            ]
+            said = [
+                part
+                for each in answer["output"]
+                if each["type"] == "message"
+                for part in each["content"]
+            ]
             self.text = "".join(part["text"] for part in said)
             self.turns += answer["output"]
         else:
             message = answer["choices"][0]["message"]
             functions = [(each["id"], each["function"]) for each in message.get("tool_calls", ())]
-            self.calls = [(own, json.loads(function["arguments"])["file"]) for own, function in functions]
+            self.calls = [
+                (own, json.loads(function["arguments"])["file"]) for own, function in functions
+            ]
             self.text = message["content"] or ""
             self.turns.append(message)
         return response
@@ -91,13 +111,24 @@ class Talk:
     def give(self) -> None:
         results = {call: f"edited {name}" for call, name in self.calls}
         if self.api == "messages":
-            blocks = [{"type": "tool_result", "tool_use_id": call, "content": text} for call, text in results.items()]
-            self.turns.append({"role": "user", "content": [*blocks, {"type": "text", "text": "Go on."}]})
+            blocks = [
+                {"type": "tool_result", "tool_use_id": call, "content": text}
+                for call, text in results.items()
+            ]
+            self.turns.append(
+                {"role": "user", "content": [*blocks, {"type": "text", "text": "Go on."}]}
+            )
         elif self.api == "responses":
-            outputs = [{"type": "function_call_output", "call_id": call, "output": t} for call, t in results.items()]
+            outputs = [
+                {"type": "function_call_output", "call_id": call, "output": t}
+                for call, t in results.items()
+            ]
             self.turns += outputs
         else:
-            self.turns += [{"role": "tool", "tool_call_id": call, "content": text} for call, text in results.items()]
+            self.turns += [
+                {"role": "tool", "tool_call_id": call, "content": text}
+                for call, text in results.items()
+            ]
 
 
 def messages(seen: SeenRequest) -> Sequence[Mapping[str, Any]]:
@@ -122,7 +153,9 @@ def test_the_worker_that_asked_goes_on_for_two_turns_of_tools(stage: Stage, api:
     first, second, third = map(messages, stage.asked("beta"))
     assert second[: len(first)] == first
     assert third[: len(second)] == second
-    assert [each.get("tool_call_id") for each in second[len(first) :] if each["role"] == "tool"] == ["own0", "own1"]
+    assert [
+        each.get("tool_call_id") for each in second[len(first) :] if each["role"] == "tool"
+    ] == ["own0", "own1"]
     assert (len(stage.asked("planner")), len(stage.asked("alpha"))) == (1, 1)
 
 
@@ -138,7 +171,10 @@ def test_a_response_goes_on_from_the_id_of_the_one_before(stage: Stage) -> None:
     assert talk.text == "Done."
     first, second = map(messages, stage.asked("alpha"))
     assert second[: len(first)] == first
-    assert (unknown.status_code, unknown.json()["error"]["code"]) == (400, "previous_response_not_found")
+    assert (unknown.status_code, unknown.json()["error"]["code"]) == (
+        400,
+        "previous_response_not_found",
+    )
 
 
 def test_tokens_of_messages_are_counted_without_a_run(stage: Stage) -> None:
@@ -158,7 +194,9 @@ def test_an_answer_in_json_is_held_until_it_follows_the_schema(stage: Stage) -> 
     form = {"format": {"type": "json_schema", "schema": schema}}
     with serving() as server:
         stream = Talk(server, "messages").post(stream=True, tools=[], output_config=form)
-    deltas = [each["delta"] for each in events(stream.text) if each["type"] == "content_block_delta"]
+    deltas = [
+        each["delta"] for each in events(stream.text) if each["type"] == "content_block_delta"
+    ]
     assert "".join(each.get("text", "") for each in deltas) == '{"file": "a.py"}'
     assert "'file' is a required property" in messages(stage.asked("alpha")[1])[-1]["content"]
 
@@ -171,26 +209,37 @@ def test_an_answer_that_stays_wrong_is_an_error(stage: Stage) -> None:
         stream = talk.post(tools=[], response_format=form, stream=True)
     assert (whole.status_code, whole.json()["error"]["code"]) == (502, "invalid_answer")
     assert '"code":"invalid_answer"' in stream.text
-    assert "alpha answers" not in "".join(line for line in stream.text.splitlines() if '"content":' in line)
+    assert "alpha answers" not in "".join(
+        line for line in stream.text.splitlines() if '"content":' in line
+    )
 
 
 async def cut(seen: SeenRequest, wire: Wire) -> None:
     """A reply whose limit cuts it inside a call."""
     await wire.head()
-    call = {"index": 0, "id": "own", "type": "function", "function": {"name": "edit", "arguments": '{"file": "a'}}
+    call = {
+        "index": 0,
+        "id": "own",
+        "type": "function",
+        "function": {"name": "edit", "arguments": '{"file": "a'},
+    }
     await wire.frames(delta(tool_calls=[call]), delta(finish="length"), usage(), "[DONE]")
 
 
 @pytest.mark.parametrize(
     ("api", "word"),
-    [("chat/completions", '"finish_reason":"length"'), ("responses", "max_output_tokens"),
-     ("messages", '"stop_reason":"max_tokens"')],
-)  # fmt: skip
+    [
+        ("chat/completions", '"finish_reason":"length"'),
+        ("responses", "max_output_tokens"),
+        ("messages", '"stop_reason":"max_tokens"'),
+    ],
+)
 def test_a_reply_that_its_limit_cuts_is_told_as_such_and_never_asked_for_again(
     stage: Stage, api: str, word: str
 ) -> None:
     stage.configure(more="[limits]\nattempts = 3")
-    stage.models["alpha"] = stage.models["beta"] = cut
+    stage.models["alpha"] = cut
+    stage.models["beta"] = cut
     with serving() as server:
         whole, stream = (Talk(server, api).post(stream=stream) for stream in (False, True))
     assert [answer.status_code for answer in (whole, stream)] == [200, 200]
@@ -211,7 +260,9 @@ def test_a_search_that_nobody_can_run_is_refused_and_a_server_of_tools_runs_it(
         refused = talk.post(tools=[SEARCH[api]])
         assert (refused.status_code, stage.server.requests) == (400, [])
         assert "web_search" in refused.json()["error"]["message"]
-        stage.inside("tools", "add", "web_search", "--set", "env=DIARY", "--", sys.executable, str(SERVER))
+        stage.inside(
+            "tools", "add", "web_search", "--set", "env=DIARY", "--", sys.executable, str(SERVER)
+        )
         stage.configure(workers={"alpha": "", "beta": 'tools = ["web_search"]'})
         talk.ask(tools=[SEARCH[api]])
     assert talk.text.endswith("the tool says: 42")

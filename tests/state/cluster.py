@@ -39,13 +39,30 @@ class Cluster:
     def control(self, *arguments: str, under: tuple[str, ...] = ()) -> None:
         data = str(self.directory / "data")
         subprocess.run(
-            [*under, program("pg_ctl"), "--pgdata", data, "--wait", "--silent", "--log", f"{data}.log", *arguments],
-            check=True, user=self.user, cwd=self.directory, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
-        )  # fmt: skip
+            [
+                *under,
+                program("pg_ctl"),
+                "--pgdata",
+                data,
+                "--wait",
+                "--silent",
+                "--log",
+                f"{data}.log",
+                *arguments,
+            ],
+            check=True,
+            user=self.user,
+            cwd=self.directory,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+        )
 
     @contextmanager
     def full_disk(self) -> Iterator[None]:
-        """Let no file grow beyond 2 MB, as on a full disk. The server is started again for it, and after it."""
+        """Let no file grow beyond 2 MB, as on a full disk.
+
+        The server is started again for it, and after it.
+        """
         self.control("stop", "--mode", "fast")
         self.control("start", under=("bash", "-c", 'ulimit -S -f 2048; exec "$@"', "limited"))
         try:
@@ -77,10 +94,17 @@ def cluster() -> Iterator[Cluster]:
         secret = server.directory / "password"
         secret.write_text(PASSWORD)
         secret.chmod(0o644)
-        options = f"--username=conductor --auth=scram-sha-256 --pwfile={secret} --no-sync -E UTF8 --wal-segsize=1"
+        options = (
+            f"--username=conductor --auth=scram-sha-256 --pwfile={secret} --no-sync -E UTF8 "
+            "--wal-segsize=1"
+        )
         server.control("init", "-o", options)
         with (server.directory / "data" / "postgresql.auto.conf").open("a") as file:
-            file.write(f"port={server.port}\nlisten_addresses='127.0.0.1'\nunix_socket_directories=''\nfsync=off\n")
+            file.write(
+                f"port={server.port}\nlisten_addresses='127.0.0.1'\n"
+                "unix_socket_directories=''\n"
+                "fsync=off\n"
+            )
         server.control("start")
         try:
             yield server
@@ -90,22 +114,32 @@ def cluster() -> Iterator[Cluster]:
 
 @contextmanager
 def bouncer(server: Cluster, sessions: int = 10) -> Iterator[int]:
-    """PgBouncer in transaction mode, which gives each transaction one of so many sessions; gives its port."""
+    """PgBouncer in transaction mode, which gives each transaction one of so many sessions.
+
+    Gives its port.
+    """
     program = shutil.which("pgbouncer", path="/usr/sbin:/usr/local/sbin:/usr/bin:/usr/local/bin")
     if program is None:
         pytest.skip("pgbouncer is not installed")
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = int(free.getsockname()[1])
-    file = server.directory / f"bouncer-{port}.ini"  # in a place that the user of the server may read
+    # In a place that the user of the server may read
+    file = server.directory / f"bouncer-{port}.ini"
     file.write_text(
-        f"[databases]\n* = host=127.0.0.1 port={server.port} user=conductor password='{PASSWORD}'\n[pgbouncer]\n"
+        f"[databases]\n* = host=127.0.0.1 port={server.port} user=conductor password='{PASSWORD}'\n"
+        "[pgbouncer]\n"
         f"listen_addr=127.0.0.1\nlisten_port={port}\nauth_type=any\npool_mode=transaction\n"
-        f"default_pool_size={sessions}\nmax_client_conn=500\nserver_idle_timeout=1\nunix_socket_dir=\nlogfile=/dev/null\n"
+        f"default_pool_size={sessions}\nmax_client_conn=500\nserver_idle_timeout=1\n"
+        "unix_socket_dir=\nlogfile=/dev/null\n"
     )
     process = subprocess.Popen(
-        [program, "-q", str(file)], user=server.user, cwd=server.directory, stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-    )  # fmt: skip
+        [program, "-q", str(file)],
+        user=server.user,
+        cwd=server.directory,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
     try:
         for _ in range(100):
             with socket.socket() as tried:

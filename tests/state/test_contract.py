@@ -1,4 +1,7 @@
-"""What every state does, in files as in PostgreSQL, by interfaces: traces, lists, ratings, limits, secrets."""
+"""What every state does, in files as in PostgreSQL, by interfaces.
+
+Traces, lists, ratings, limits, secrets.
+"""
 
 from __future__ import annotations
 
@@ -37,17 +40,29 @@ from tests.state.test_shared_spend import CENT, reserve
 from tests.state.test_trace_store import RUN, begun, streams
 from tests.traces.stored import begin_run
 
-RUNS = ["20261118-101112-aaaaaa", "20261119-101112-bbbbbb", "20261120-101112-abcdef", "20261120-101112-abc000"]
+RUNS = [
+    "20261118-101112-aaaaaa",
+    "20261119-101112-bbbbbb",
+    "20261120-101112-abcdef",
+    "20261120-101112-abc000",
+]
 
 
 @pytest.fixture(params=["files", "postgres"])
-def state(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[State]:
-    """An empty state. A reader of a database looks at once, and a lease ends at once where its run is closed."""
+def state(
+    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[State]:
+    """An empty state.
+
+    A reader of a database looks at once, and a lease ends at once where its run is closed.
+    """
     url = ""
     if request.param == "postgres":
         url = request.getfixturevalue("postgres").new_database()
         monkeypatch.setattr(shared, "LOOK_SECONDS", 0.0)
-    paths = AppPaths(config=tmp_path, state=tmp_path / "state", data=tmp_path, cache=tmp_path, database=url)
+    paths = AppPaths(
+        config=tmp_path, state=tmp_path / "state", data=tmp_path, cache=tmp_path, database=url
+    )
     opened = open_state(paths)
     yield opened
     if not isinstance(opened, FileState):
@@ -64,9 +79,13 @@ def titles(state: State, wanted: RunQuery, count: int = 20) -> list[str]:
     return [row.title for row in state.traces.newest(wanted, count)[0]]
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=30, deadline=None)
+@settings(
+    suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=30, deadline=None
+)
 @given(streams)
-def test_written_events_can_be_read_back_and_removed(state: State, happened: list[ev.Event]) -> None:
+def test_written_events_can_be_read_back_and_removed(
+    state: State, happened: list[ev.Event]
+) -> None:
     """With NUL and lone surrogates in any text: JSON allows them, PostgreSQL and UTF-8 do not."""
     stored(state, happened)
     traces = state.traces
@@ -82,20 +101,27 @@ def test_written_events_can_be_read_back_and_removed(state: State, happened: lis
 
 def test_nul_and_lone_surrogates_survive(state: State) -> None:
     happened: list[ev.Event] = [
-        begun(Question(text="a\0b \ud83d ¿ß?")), ev.PlanDelta(at=0.1, text="\0half \ud83d \u2028"),
+        begun(Question(text="a\0b \ud83d ¿ß?")),
+        ev.PlanDelta(at=0.1, text="\0half \ud83d \u2028"),
         ev.RunFinished(at=1.0, answer="x\0y", usage=Usage()),
-    ]  # fmt: skip
+    ]
     stored(state, happened)
     assert list(state.traces.events(RUN)) == happened
-    assert [row.run for row in state.traces.newest(RunQuery(terms=("¿SS?".replace("SS", "ß"),)))[0]] == [RUN]
+    assert [
+        row.run for row in state.traces.newest(RunQuery(terms=("¿SS?".replace("SS", "ß"),)))[0]
+    ] == [RUN]
 
 
 def test_a_run_is_running_while_its_writer_is_open(state: State) -> None:
     """It is followed, listed and kept meanwhile; without an end it was interrupted."""
-    traces, found = state.traces, list[ev.Event]()
+    traces = state.traces
+    found = list[ev.Event]()
     happened: list[ev.Event] = [
-        begun(), ev.PlanDelta(at=0.1, text="a"), ev.PlanDelta(at=0.2, text="b"), ev.Notice(at=3.0, text="c"),
-    ]  # fmt: skip
+        begun(),
+        ev.PlanDelta(at=0.1, text="a"),
+        ev.PlanDelta(at=0.2, text="b"),
+        ev.Notice(at=3.0, text="c"),
+    ]
     writer = begin_run(traces, RUN, happened[:1])
     reader = traces.follow(RUN)
     for event in happened[1:]:
@@ -106,7 +132,10 @@ def test_a_run_is_running_while_its_writer_is_open(state: State) -> None:
     assert found == happened
     assert traces.is_running(RUN)
     assert [row.state for row in traces.newest()[0]] == ["running"]
-    assert [len(traces.newest(RunQuery(state=name))[0]) for name in ("running", "interrupted")] == [1, 0]
+    assert [len(traces.newest(RunQuery(state=name))[0]) for name in ("running", "interrupted")] == [
+        1,
+        0,
+    ]
     with pytest.raises(UsageError, match="still being written"):
         traces.remove(RUN)
     with pytest.raises(UsageError, match="still running"):
@@ -134,13 +163,23 @@ def test_runs_are_found_by_the_beginning_of_their_id_and_counted_back(state: Sta
         traces.find("last")
     for run in RUNS:
         stored(state, [begun()], run)
-    if isinstance(state, FileState):  # the clock of a file system may be too coarse to tell two writes apart
+    # The clock of a file system may be too coarse to tell two writes apart
+    if isinstance(state, FileState):
         os.utime(state.traces.path(RUNS[3]), (time.time() + 1,) * 2)
-    assert traces.runs() == [RUNS[3], RUNS[2], RUNS[1], RUNS[0]], "within a second, the time of writing decides"
-    assert [traces.find(name) for name in ("last", "last~0", "last~2", "last~3")] == [RUNS[at] for at in (3, 3, 1, 0)]
+    assert traces.runs() == [RUNS[3], RUNS[2], RUNS[1], RUNS[0]], (
+        "within a second, the time of writing decides"
+    )
+    assert [traces.find(name) for name in ("last", "last~0", "last~2", "last~3")] == [
+        RUNS[at] for at in (3, 3, 1, 0)
+    ]
     assert (traces.find("20261119"), traces.find("20261120-101112-abcd")) == (RUNS[1], RUNS[2])
     assert traces.find("last", RUNS[:1]) == RUNS[0]
-    refused = {"20261120": "2 runs begin", "2025": "there is no run", "": "there is no run", "last~9": "there is no"}
+    refused = {
+        "20261120": "2 runs begin",
+        "2025": "there is no run",
+        "": "there is no run",
+        "last~9": "there is no",
+    }
     for name, said in {**refused, "%": "there is no run"}.items():
         with pytest.raises(UsageError, match=said):
             traces.find(name)
@@ -180,7 +219,9 @@ def test_runs_are_selected(state: State) -> None:
     put(state.traces, 3, "Äpfel und pears", answer="eleven")
     for count in (20, 1, -1):
         found = {wanted: titles(state, wanted, count) for wanted in SELECTED}
-        assert found == {wanted: runs[:count] if count > 0 else runs for wanted, runs in SELECTED.items()}
+        assert found == {
+            wanted: runs[:count] if count > 0 else runs for wanted, runs in SELECTED.items()
+        }
 
 
 def test_a_list_of_one_origin_goes_on_behind_its_last_run(state: State) -> None:
@@ -192,21 +233,35 @@ def test_a_list_of_one_origin_goes_on_behind_its_last_run(state: State) -> None:
     (newest, *_), more = state.traces.newest(count=1)
     assert (newest, more) == (
         StoredRun(
-            run=RUN, written=newest.written, size=newest.size, state="finished", time="2026-11-20T10:00:00.000+00:00",
-            workers="alpha", seconds=0.6, conductor="tiny", question="How many plums?", subtasks="Count the pears",
-            answers="twelve", origin="key anna",
+            run=RUN,
+            written=newest.written,
+            size=newest.size,
+            state="finished",
+            time="2026-11-20T10:00:00.000+00:00",
+            workers="alpha",
+            seconds=0.6,
+            conductor="tiny",
+            question="How many plums?",
+            subtasks="Count the pears",
+            answers="twelve",
+            origin="key anna",
         ),
         True,
-    )  # fmt: skip
+    )
     assert newest.size > 0
     rows, more = state.traces.newest(RunQuery(before=newest.run), count=1)
     assert ([row.run[:8] for row in rows], more) == (["20261103"], True)
-    assert [row.run for row in state.traces.newest(RunQuery(origins=("key anna", "key otto")))[0]] == [RUN]
+    assert [
+        row.run for row in state.traces.newest(RunQuery(origins=("key anna", "key otto")))[0]
+    ] == [RUN]
 
 
 def test_ratings_are_read_in_the_order_in_which_they_were_given(state: State) -> None:
     share = RatingShare(worker="a\0", key="k", step=1, kind="math", weight=0.5, good=True)
-    given = [Rating(run=f"{n}", step=0, verdict="bad", by="user", time=float(n), shares=(share,)) for n in (2, 1, 3)]
+    given = [
+        Rating(run=f"{n}", step=0, verdict="bad", by="user", time=float(n), shares=(share,))
+        for n in (2, 1, 3)
+    ]
     assert state.ratings.read().ratings == ()
     for rating in given:
         state.ratings.add(rating)
@@ -222,8 +277,14 @@ def test_a_name_stands_for_the_end_of_its_conversation(state: State) -> None:
 
 def test_attachments_are_kept_as_long_as_a_run_names_them(state: State) -> None:
     data = b"\0png"
-    named = Attachment(name="a.png", media_type="image/png", sha256=hashlib.sha256(data).hexdigest(), size=len(data))
-    first, second = state.attachments(), state.attachments()
+    named = Attachment(
+        name="a.png",
+        media_type="image/png",
+        sha256=hashlib.sha256(data).hexdigest(),
+        size=len(data),
+    )
+    first = state.attachments()
+    second = state.attachments()
     first.add(data)
     assert (first.read(named), second.holds(named)) == (data, False)
     question = Question(text="?", files=(File(name="a.png", text="", attachment=named),))
@@ -231,7 +292,11 @@ def test_attachments_are_kept_as_long_as_a_run_names_them(state: State) -> None:
         stored(state, [begun(question)], run)
     first.store([named])
     assert (second.holds(named), second.read(named)) == (True, data)
-    assert [state.attachments().prunable(runs) for runs in ((), RUNS[:1], RUNS[:2])] == [0, 0, len(data)]
+    assert [state.attachments().prunable(runs) for runs in ((), RUNS[:1], RUNS[:2])] == [
+        0,
+        0,
+        len(data),
+    ]
     for run in RUNS[:2]:
         state.prune_attachments()
         assert second.holds(named)
@@ -253,8 +318,13 @@ def test_limits_of_a_day_hold_for_all_and_for_a_client(state: State) -> None:
         spend.close()
         return room.answer
 
-    dollars, app = DayLimits(cost=Decimal(5)), Spender(name="app", cost=Decimal("2.99"))
-    assert [call(dollars, 600), call(dollars, 400, app), call(DayLimits(calls=3), 1)] == [500, 299, 1]
+    dollars = DayLimits(cost=Decimal(5))
+    app = Spender(name="app", cost=Decimal("2.99"))
+    assert [call(dollars, 600), call(dollars, 400, app), call(DayLimits(calls=3), 1)] == [
+        500,
+        299,
+        1,
+    ]
     used_up = [(dollars, Spender(name="app", cost=Decimal("0.01"))), (DayLimits(calls=3), USER)]
     for limits, client in (*used_up, (DayLimits(cost=Decimal("0.03")), USER)):
         with pytest.raises(LimitReached):
@@ -262,8 +332,9 @@ def test_limits_of_a_day_hold_for_all_and_for_a_client(state: State) -> None:
     assert state.spending().today().calls == 3
     rows = state.read_spent(date(2020, 1, 1), "key")
     assert [(row.key, row.usage.cost, row.calls, row.open) for row in rows] == [
-        ("", Decimal("0.02"), 2, 0), ("app", Decimal("0.01"), 1, 0),
-    ]  # fmt: skip
+        ("", Decimal("0.02"), 2, 0),
+        ("app", Decimal("0.01"), 1, 0),
+    ]
 
 
 def test_all_servers_of_a_state_sign_with_one_secret(state: State, postgres: Cluster) -> None:
@@ -277,8 +348,11 @@ SOURCE = Path(conductor_cli.__file__).parent
 def test_interfaces_speak_in_values_of_core() -> None:
     """No path, no database and nothing of another package stands in them."""
     imported = _imports(SOURCE / "state" / "interfaces.py")
-    own = ("conductor_cli.core", "conductor_cli.state.stored_run")  # the latter has the rows of lists
-    assert {name for name in imported if "." in name and not name.startswith(own)} == {"collections.abc"}
+    # The latter has the rows of lists
+    own = ("conductor_cli.core", "conductor_cli.state.stored_run")
+    assert {name for name in imported if "." in name and not name.startswith(own)} == {
+        "collections.abc"
+    }
     assert not {"pathlib", "sqlite3", "os"} & imported
 
 
@@ -287,7 +361,9 @@ def test_nothing_outside_state_opens_a_database_or_a_trace() -> None:
     own = ("trace_lines", "old_lines", "trace_store", "run_index", "records")
     for path in SOURCE.rglob("*.py"):
         if SOURCE / "state" not in path.parents:
-            assert not {"sqlite3", *(f"conductor_cli.state.{name}" for name in own)} & _imports(path), path
+            assert not {"sqlite3", *(f"conductor_cli.state.{name}" for name in own)} & _imports(
+                path
+            ), path
             assert "open_trace(" not in path.read_text("utf-8").replace("def open_trace(", ""), path
 
 

@@ -33,7 +33,9 @@ NOON = datetime(2026, 11, 22, 12, tzinfo=UTC)
 class OneRun:
     """A run with its ledger and the spending of the day; the clock is set by the test."""
 
-    def __init__(self, place: Path, limits: DayLimits, now: datetime = NOON, client: Spender = USER) -> None:
+    def __init__(
+        self, place: Path, limits: DayLimits, now: datetime = NOON, client: Spender = USER
+    ) -> None:
         self.now = now
         self.ledger = Ledger(Limits())
         self.spend = DailySpend(place, limits, client=client, now=lambda: self.now)
@@ -70,8 +72,13 @@ def cents(amount: int) -> DayLimits:
 
 
 @contextmanager
-def other_process(work: Callable[..., None], *arguments: Any) -> Iterator[tuple[SpawnProcess, Connection]]:
-    """Another process at some work, which gets the other end of the pipe first; it is killed at the end."""
+def other_process(
+    work: Callable[..., None], *arguments: Any
+) -> Iterator[tuple[SpawnProcess, Connection]]:
+    """Another process at some work, which gets the other end of the pipe first.
+
+    It is killed at the end.
+    """
     context = multiprocessing.get_context("spawn")
     ours, theirs = context.Pipe()
     process = context.Process(target=work, args=(theirs, *arguments))
@@ -87,15 +94,22 @@ def test_runs_of_a_day_share_its_limit(place: Path) -> None:
     OneRun(place, cents(2)).call()
     later = OneRun(place, cents(2))
     assert later.call(written=900).answer == 980
-    with pytest.raises(LimitReached, match=r"stopped: today's limit of \$0.0200, no room for another call") as caught:
+    with pytest.raises(
+        LimitReached, match=r"stopped: today's limit of \$0.0200, no room for another call"
+    ) as caught:
         later.reserve()
     assert (caught.value.reason, caught.value.suggested_limit) == ("limit_cost_day", "0.04")
 
 
 def test_what_others_hold_is_not_there(place: Path) -> None:
-    """A call under way in another run holds its most; when it ends, what it did not use is there again."""
-    one, other = OneRun(place, cents(1)), OneRun(place, cents(1))
-    room, cut = one.reserve(answer=600), other.reserve()
+    """A call under way in another run holds its most.
+
+    When it ends, what it did not use is there again.
+    """
+    one = OneRun(place, cents(1))
+    other = OneRun(place, cents(1))
+    room = one.reserve(answer=600)
+    cut = other.reserve()
     assert cut.answer == 380
     one.settle(room, 10)
     other.settle(cut, 10)
@@ -104,7 +118,8 @@ def test_what_others_hold_is_not_there(place: Path) -> None:
 
 def test_a_run_waits_for_its_own_calls_only(place: Path) -> None:
     """Its own call may leave room, so it waits; nobody knows when another run's will end."""
-    one, other = OneRun(place, cents(1)), OneRun(place, cents(1))
+    one = OneRun(place, cents(1))
+    other = OneRun(place, cents(1))
     one.reserve(answer=950)
     assert one.find_room() is None
     with pytest.raises(LimitReached):
@@ -120,8 +135,9 @@ def test_midnight_gives_a_new_day(place: Path) -> None:
     run.settle(room, 980)
     rows = read_spent(place, date(2026, 1, 1))
     assert [(str(row.day), row.usage.cost, row.open) for row in rows] == [
-        ("2026-11-22", Decimal("0.0099"), 0), ("2026-11-23", Decimal("0.0099"), 1),
-    ]  # fmt: skip
+        ("2026-11-22", Decimal("0.0099"), 0),
+        ("2026-11-23", Decimal("0.0099"), 1),
+    ]
 
 
 def test_a_clock_that_goes_back_opens_no_new_day(place: Path) -> None:
@@ -143,7 +159,9 @@ def hold(pipe: Connection, place: Path) -> None:
 
 
 def test_a_call_of_a_killed_process_counts(place: Path) -> None:
-    """Its provider may charge for it, so the most that it may cost counts, in the limit and in what is shown."""
+    """Its provider may charge for it, so the most that it may cost counts, in the limit and in what
+    is shown.
+    """
     with other_process(hold, place) as (_, holder):
         assert holder.recv() == "held"
         with pytest.raises(LimitReached):
@@ -151,11 +169,20 @@ def test_a_call_of_a_killed_process_counts(place: Path) -> None:
     with pytest.raises(LimitReached):
         OneRun(place, cents(1)).reserve()
     (row,) = read_spent(place, NOON.date())
-    assert (row.worker, row.calls, row.open, row.usage.calls, row.usage.cost) == ("ann", 1, 1, 1, Decimal("0.0099"))
+    assert (row.worker, row.calls, row.open, row.usage.calls, row.usage.cost) == (
+        "ann",
+        1,
+        1,
+        1,
+        Decimal("0.0099"),
+    )
 
 
 def test_a_file_that_was_only_just_created_is_read(place: Path) -> None:
-    """A process that is killed at its first write leaves an empty file: nothing is spent, and the next call counts."""
+    """A process that is killed at its first write leaves an empty file.
+
+    Nothing is spent, and the next call counts.
+    """
     place.mkdir()
     (place / FILE).touch()
     assert read_spent(place, NOON.date()) == ()
@@ -176,7 +203,10 @@ os._exit(9)
 
 
 def test_what_a_killed_process_left_half_done_is_undone_by_a_reader(place: Path) -> None:
-    """The journal that SQLite has left must be played back, which needs to write. `conductor cost` was refused."""
+    """The journal that SQLite has left must be played back, which needs to write.
+
+    `conductor cost` was refused.
+    """
     run = OneRun(place, cents(1))
     run.call(written=5)
     run.spend.close()
@@ -198,8 +228,13 @@ def call_by_two_keys(pipe: Connection, place: Path, checkpoints: bool) -> None:
 
 
 @pytest.mark.parametrize("checkpoints", [True, False])
-def test_reading_between_the_calls_of_a_server_loses_none_of_them(place: Path, *, checkpoints: bool) -> None:
-    """Two records are open in one process. Another process that reads must not delete the log they still write to."""
+def test_reading_between_the_calls_of_a_server_loses_none_of_them(
+    place: Path, *, checkpoints: bool
+) -> None:
+    """Two records are open in one process.
+
+    Another process that reads must not delete the log they still write to.
+    """
     with other_process(call_by_two_keys, place, checkpoints) as (_, server):
         for more, written in ((1, 1), (6, 7)):
             server.send(more)
@@ -219,8 +254,11 @@ def test_a_call_without_a_limit_is_recorded_before_it_is_made(place: Path) -> No
     conductor, ann = read_spent(place, NOON.date())
     assert (ann.worker, ann.open, ann.usage.cost) == ("ann", 1, Decimal("0.0101"))
     assert (conductor.worker, conductor.open, conductor.usage.unpriced, conductor.usage.cost) == (
-        "conductor", 1, 1, None,
-    )  # fmt: skip
+        "conductor",
+        1,
+        1,
+        None,
+    )
 
 
 def spend_all(pipe: Connection, place: Path) -> None:
@@ -263,7 +301,9 @@ def test_processes_at_once_open_a_new_database(place: Path) -> None:
 
 
 @pytest.mark.parametrize("closes", [False, True])
-def test_what_a_disk_refused_is_recorded_with_the_next_call_or_at_the_end(place: Path, *, closes: bool) -> None:
+def test_what_a_disk_refused_is_recorded_with_the_next_call_or_at_the_end(
+    place: Path, *, closes: bool
+) -> None:
     run = OneRun(place, DayLimits())
     place.write_text("in the way")
     run.call(written=5)
@@ -288,7 +328,9 @@ def test_closing_leaves_only_the_database(place: Path) -> None:
 
 @pytest.mark.parametrize("tokens", [10**12, 10**30])
 def test_an_absurd_number_of_tokens_uses_the_limits_up(place: Path, tokens: int) -> None:
-    """A worker that states it must not switch the limits off, nor break what `conductor cost` reads."""
+    """A worker that states it must not switch the limits off, nor break what `conductor cost`
+    reads.
+    """
     limits = DayLimits(calls=2, tokens=10**9, cost=Decimal(100))
     run = OneRun(place, limits)
     for _ in range(2):
@@ -306,7 +348,9 @@ def test_an_absurd_number_of_tokens_uses_the_limits_up(place: Path, tokens: int)
 
 @pytest.mark.parametrize("cost", ["Infinity", "1E+999999", "9" * 400, "1E-999999", "-0"])
 def test_an_absurd_cost_never_gives_money_or_calls_back(place: Path, cost: str) -> None:
-    """A call and its tokens count whatever its cost is said to be, and no cost lowers the sum of the others."""
+    """A call and its tokens count whatever its cost is said to be, and no cost lowers the sum of
+    the others.
+    """
     run = OneRun(place, DayLimits(calls=9, cost=Decimal(10**9)))
     run.call(written=1000)
     before = run.spend.today()
@@ -320,7 +364,8 @@ def test_an_absurd_cost_never_gives_money_or_calls_back(place: Path, cost: str) 
 
 def test_a_database_that_another_run_has_begun_again_is_noticed(place: Path) -> None:
     """No run goes on with the file that was removed, where its limit would not be held."""
-    one, other = OneRun(place, cents(2)), OneRun(place, cents(2))
+    one = OneRun(place, cents(2))
+    other = OneRun(place, cents(2))
     one.call(written=100)
     other.call(written=100)
     for path in place.iterdir():
@@ -341,14 +386,19 @@ def test_a_database_that_another_process_holds_is_an_error_after_a_bounded_wait(
     run.call(written=5)
     with closing(sqlite3.connect(place / FILE, isolation_level=None)) as other:
         other.execute("BEGIN IMMEDIATE")
-        with pytest.raises(LimitReached, match=r"today's limit cannot be enforced: .*: database is locked"):
+        with pytest.raises(
+            LimitReached, match=r"today's limit cannot be enforced: .*: database is locked"
+        ):
             run.reserve()
     run.reserve()
 
 
 @pytest.mark.parametrize("wrong", ["a file", "a directory", "not a database"])
 def test_a_limit_that_cannot_be_enforced_is_refused(place: Path, wrong: str) -> None:
-    """Before anything is called, and at the next call if that happens later. Without limits there is a notice."""
+    """Before anything is called, and at the next call if that happens later.
+
+    Without limits there is a notice.
+    """
     if wrong == "a file":
         place.write_text("x")
     elif wrong == "a directory":
@@ -372,7 +422,9 @@ def test_a_limit_that_cannot_be_enforced_is_refused(place: Path, wrong: str) -> 
 
 
 def test_a_log_that_is_moved_by_its_user_stays_small(place: Path) -> None:
-    """Where a server moves the log itself, nothing is moved by a call, and moving loses nothing and makes it small."""
+    """Where a server moves the log itself, nothing is moved by a call, and moving loses nothing and
+    makes it small.
+    """
     spend = DailySpend(place, now=lambda: NOON)
     spend.checkpoints = False
     log = place / f"{FILE}-wal"
@@ -391,7 +443,9 @@ def test_a_log_that_is_moved_by_its_user_stays_small(place: Path) -> None:
 
 
 def test_moving_the_log_creates_no_database(place: Path) -> None:
-    """A file that the user removed is begun again by the next call, which makes it readable by its owner only."""
+    """A file that the user removed is begun again by the next call, which makes it readable by its
+    owner only.
+    """
     place.mkdir()
     checkpoint(place)
     assert list(place.iterdir()) == []

@@ -16,7 +16,9 @@ from conductor_cli.state.records import NEWEST, RatingsFile
 
 def made(number: int) -> Rating:
     share = RatingShare(worker="a", key="k", step=1, kind="math", weight=0.5, good=True)
-    return Rating(run=f"run-{number}", step=0, verdict="good", by="user", time=float(number), shares=(share,))
+    return Rating(
+        run=f"run-{number}", step=0, verdict="good", by="user", time=float(number), shares=(share,)
+    )
 
 
 SHARE = dump(made(1))["shares"][0]
@@ -24,11 +26,23 @@ SHARE = dump(made(1))["shares"][0]
 
 @pytest.mark.parametrize(
     "changes",
-    [{"step": "1"}, {"verdict": "fine"}, {"verdict": []}, {"by": None}, {"time": "now"}, {"time": float("nan")},
-     {"shares": 1}, {"shares": [1]}, {"shares": [{"worker": "a"}]}, {"run": 7},
-     *({"shares": [SHARE | {"weight": weight}]} for weight in (0, 1.5, -1, "1"))],
-)  # fmt: skip
-def test_a_line_that_is_no_rating_is_counted_and_left_out(tmp_path: Path, changes: dict[str, Any]) -> None:
+    [
+        {"step": "1"},
+        {"verdict": "fine"},
+        {"verdict": []},
+        {"by": None},
+        {"time": "now"},
+        {"time": float("nan")},
+        {"shares": 1},
+        {"shares": [1]},
+        {"shares": [{"worker": "a"}]},
+        {"run": 7},
+        *({"shares": [SHARE | {"weight": weight}]} for weight in (0, 1.5, -1, "1")),
+    ],
+)
+def test_a_line_that_is_no_rating_is_counted_and_left_out(
+    tmp_path: Path, changes: dict[str, Any]
+) -> None:
     """Nor is one with another weight: it must not decide about a worker for good."""
     path = tmp_path / "ratings.jsonl"
     path.write_text(json.dumps(dump(made(1)) | changes) + "\n")

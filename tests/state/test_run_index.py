@@ -27,28 +27,45 @@ from conductor_cli.state import run_index, run_summary
 from conductor_cli.state.interfaces import Traces
 from conductor_cli.state.run_index import RunIndex
 from conductor_cli.state.run_list import matching_texts, run_lines
-from conductor_cli.state.stored_run import EVERY_RUN, SEPARATOR, RunQuery, StoredRun, stored_run_data
+from conductor_cli.state.stored_run import (
+    EVERY_RUN,
+    SEPARATOR,
+    RunQuery,
+    StoredRun,
+    stored_run_data,
+)
 from conductor_cli.state.trace_store import TraceStore
 from tests.traces.stored import begin_run, unpack
 
 STEP = Step(worker="alpha", subtask="Count the pears")
 
 
-def events(run: str, question: str, answer: str = "twelve", mode: ev.Mode = "auto") -> list[ev.Event]:
+def events(
+    run: str, question: str, answer: str = "twelve", mode: ev.Mode = "auto"
+) -> list[ev.Event]:
     pool = Pool(workers=(Worker(name="alpha", kind="openai-compatible"),))
     time = f"{run[:4]}-{run[4:6]}-{run[6:8]}T10:00:00.000+00:00"
     return [
         ev.RunStarted(
-            at=0.0, run=run, time=time, question=Question(text=question), pool=pool, limits=Limits(), mode=mode,
-            conductor="tiny", profile="prompted",
+            at=0.0,
+            run=run,
+            time=time,
+            question=Question(text=question),
+            pool=pool,
+            limits=Limits(),
+            mode=mode,
+            conductor="tiny",
+            profile="prompted",
         ),
         ev.StepPlanned(at=0.1, step=1, worker="alpha", subtask=STEP.subtask, access=(), last=True),
         ev.PlanReady(at=0.2, plan=Plan(steps=(STEP,)), usage=Usage(calls=1)),
         ev.StepStarted(at=0.3, step=1, worker="alpha", attempt=1, prompt=()),
         ev.StepDelta(at=0.4, step=1, attempt=1, text=answer),
-        ev.StepFinished(at=0.5, step=1, attempt=1, text=answer, usage=Usage(calls=1), finish="stop"),
+        ev.StepFinished(
+            at=0.5, step=1, attempt=1, text=answer, usage=Usage(calls=1), finish="stop"
+        ),
         ev.RunFinished(at=0.6, answer=answer, usage=Usage(calls=2)),
-    ]  # fmt: skip
+    ]
 
 
 def put(store: Traces, day: int, question: str, *, until: int = 7, **more: str) -> str:
@@ -62,7 +79,9 @@ def store(tmp_path: Path) -> TraceStore:
     return TraceStore(tmp_path / "traces")
 
 
-def newest(store: TraceStore, wanted: RunQuery = EVERY_RUN, count: int = 20) -> tuple[list[StoredRun], bool]:
+def newest(
+    store: TraceStore, wanted: RunQuery = EVERY_RUN, count: int = 20
+) -> tuple[list[StoredRun], bool]:
     return RunIndex(str(store.directory)).newest(wanted, count)
 
 
@@ -107,9 +126,15 @@ def test_damaged_files_are_listed_with_the_problem(store: TraceStore) -> None:
     assert ("line 3" in found[3].problem, found[3].title) == (True, "damaged")
 
 
-def test_a_file_that_the_system_refuses_once_is_read_again(store: TraceStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Too many open files, for example: the run was listed as unreadable until the index was deleted."""
-    run, index = put(store, 1, "How many pears?"), RunIndex(str(store.directory))
+def test_a_file_that_the_system_refuses_once_is_read_again(
+    store: TraceStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Too many open files, for example.
+
+    The run was listed as unreadable until the index was deleted.
+    """
+    run = put(store, 1, "How many pears?")
+    index = RunIndex(str(store.directory))
 
     def refuse(*_: Any, **__: Any) -> Any:
         raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
@@ -117,19 +142,44 @@ def test_a_file_that_the_system_refuses_once_is_read_again(store: TraceStore, mo
     with monkeypatch.context() as patch:
         patch.setattr(Path, "open", refuse)
         (found,) = index.newest()[0]
-        assert (found.state, found.problem) == ("unreadable", f"{run} cannot be read: Too many open files")
+        assert (found.state, found.problem) == (
+            "unreadable",
+            f"{run} cannot be read: Too many open files",
+        )
     assert [row.state for row in index.newest()[0]] == ["finished"]
 
 
 ABSURD: list[Any] = [
-    10**18, 10**30, 10**400, 2**63 - 1, -5, -1e30, 1e308, float("inf"), float("nan"), True, None, "12", "NaN",
-    "1E+999999999", "1E-999999999", "-5", "9" * 5000, [], [[]], {}, {"a": {}}, "\ud800",
-]  # fmt: skip
+    10**18,
+    10**30,
+    10**400,
+    2**63 - 1,
+    -5,
+    -1e30,
+    1e308,
+    float("inf"),
+    float("nan"),
+    True,
+    None,
+    "12",
+    "NaN",
+    "1E+999999999",
+    "1E-999999999",
+    "-5",
+    "9" * 5000,
+    [],
+    [[]],
+    {},
+    {"a": {}},
+    "\ud800",
+]
 
 
 @pytest.mark.parametrize("name", ["tokens_in", "cost", "seconds"])
 def test_no_number_in_a_trace_breaks_the_list(store: TraceStore, name: str) -> None:
-    """Of a usage that is absurd, the other runs are listed all the same, and the file of it can be removed."""
+    """Of a usage that is absurd, the other runs are listed all the same, and the file of it can be
+    removed.
+    """
     for day, value in enumerate(ABSURD, start=1):
         run = put(store, day, "absurd", until=6)
         ending = ev.to_json(events(run, "absurd")[-1])
@@ -181,9 +231,14 @@ def test_processes_may_query_at_the_same_time(store: TraceStore) -> None:
 def test_creating_the_index_takes_no_lock_from_another_thread(
     store: TraceStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Another thread may create it first. What that thread is writing stays locked for all other processes."""
+    """Another thread may create it first.
+
+    What that thread is writing stays locked for all other processes.
+    """
     put(store, 1, "first")
-    file, open_file, others = file_of(store), os.open, list[sqlite3.Connection]()
+    file = file_of(store)
+    open_file = os.open
+    others = list[sqlite3.Connection]()
 
     def overtaken(path: Any, *rest: Any, **more: Any) -> int:
         if path == str(file) and not others:
@@ -195,18 +250,24 @@ def test_creating_the_index_takes_no_lock_from_another_thread(
     monkeypatch.setattr(run_index, "PATIENCE", 0.0)
     assert listed(store) == ["first"]
     (other,) = others
-    begin = f"sqlite3.connect({str(file)!r}, timeout=0, isolation_level=None).execute('BEGIN IMMEDIATE')"
+    begin = (
+        f"sqlite3.connect({str(file)!r}, timeout=0, isolation_level=None).execute('BEGIN "
+        "IMMEDIATE')"
+    )
     command = [sys.executable, "-c", f"import sqlite3; {begin}"]
     process = subprocess.run(command, capture_output=True, text=True, check=False)
     other.close()
     assert process.stderr.endswith("database is locked\n")
 
 
-def test_a_process_that_dies_while_indexing_keeps_its_work(store: TraceStore, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_process_that_dies_while_indexing_keeps_its_work(
+    store: TraceStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Rows that were read before a crash are kept, and the next query continues from there."""
     for day in range(1, 6):
         put(store, day, f"question {day}")
-    whole, read = run_summary.summarize_run, list[str]()
+    whole = run_summary.summarize_run
+    read = list[str]()
 
     def dies_once(directory: str, run: str) -> object:
         read.append(run)
@@ -223,8 +284,13 @@ def test_a_process_that_dies_while_indexing_keeps_its_work(store: TraceStore, mo
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
-def test_many_files_are_read_by_several_processes(store: TraceStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The rows are those that one process makes; none is missing where a process dies, and none remains."""
+def test_many_files_are_read_by_several_processes(
+    store: TraceStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The rows are those that one process makes.
+
+    None is missing where a process dies, and none remains.
+    """
     monkeypatch.setattr(run_summary, "BATCH", 2)
     runs = [put(store, day, f"question {day}") for day in range(1, 13)]
     own = os.getpid()
@@ -244,7 +310,9 @@ def test_many_files_are_read_by_several_processes(store: TraceStore, monkeypatch
     expected = [whole(str(store.directory), run) for run in runs]
     for summarize in (whole, dies_elsewhere):
         monkeypatch.setattr(run_summary, "summarize_run", summarize)
-        found = [row for rows in run_summary.summarize_runs(str(store.directory), runs) for row in rows]
+        found = [
+            row for rows in run_summary.summarize_runs(str(store.directory), runs) for row in rows
+        ]
         assert found == expected
     assert runs[7] in seen
     assert len(seen) < len(runs)
@@ -253,16 +321,35 @@ def test_many_files_are_read_by_several_processes(store: TraceStore, monkeypatch
 
 NOW = datetime(2026, 11, 22, 12, 0, tzinfo=UTC)
 ROW = StoredRun(
-    run="20261122-100000-00000a", state="finished", time="2026-11-22T10:00:00.000+00:00",
-    workers=f"alpha{SEPARATOR}beta", conductor="qwen2.5-7b-q4_k_m sha256-ends:0123456789abcdef",
-    cost="0.0042", unpriced=1, tokens=1200, seconds=42.4, question="How many pears? " * 10,
-)  # fmt: skip
+    run="20261122-100000-00000a",
+    state="finished",
+    time="2026-11-22T10:00:00.000+00:00",
+    workers=f"alpha{SEPARATOR}beta",
+    conductor="qwen2.5-7b-q4_k_m sha256-ends:0123456789abcdef",
+    cost="0.0042",
+    unpriced=1,
+    tokens=1200,
+    seconds=42.4,
+    question="How many pears? " * 10,
+)
 
 
 def test_all_columns_are_shown_if_there_is_room() -> None:
     head, row = run_lines([ROW], 140, NOW)
-    assert head.split() == ["RUN", "WHEN", "RESULT", "PLANNER", "WORKERS", "COST", "TOOK", "QUESTION"]
-    shown = "20261122-100000-00000a  2 h ago  finished  qwen2.5-7b-q4_k_m  alpha, beta  $0.0042+  42 s  How many pears?"
+    assert head.split() == [
+        "RUN",
+        "WHEN",
+        "RESULT",
+        "PLANNER",
+        "WORKERS",
+        "COST",
+        "TOOK",
+        "QUESTION",
+    ]
+    shown = (
+        "20261122-100000-00000a  2 h ago  finished  qwen2.5-7b-q4_k_m  alpha, beta  $0.0042+  "
+        "42 s  How many pears?"
+    )
     assert row.startswith(shown)
     assert (len(row), row[-1]) == (140, "…")
     _, row = run_lines([ROW._replace(recovered="step 1: beta answered instead of alpha")], 140, NOW)
@@ -279,12 +366,24 @@ def test_no_line_is_wider_than_the_terminal(width: int) -> None:
 
 def test_matches_are_shown_under_their_run() -> None:
     row = ROW._replace(
-        question="How many PEARS?", subtasks=f"Count{SEPARATOR}Count pears", answers=f"two pears{SEPARATOR}three"
+        question="How many PEARS?",
+        subtasks=f"Count{SEPARATOR}Count pears",
+        answers=f"two pears{SEPARATOR}three",
     )
     assert run_lines([row], 0, NOW, ["pears"])[2:] == [
-        "    question: How many PEARS?", "    subtask 2: Count pears", "    answer 1: two pears",
-    ]  # fmt: skip
+        "    question: How many PEARS?",
+        "    subtask 2: Count pears",
+        "    answer 1: two pears",
+    ]
     many = ROW._replace(answers=SEPARATOR.join(["pears"] * 9))
     assert len(run_lines([many], 0, NOW, ["pears"])) == 2 + 4
-    ((name, part),) = matching_texts(StoredRun("x", question=f"{'a ' * 200}Zeppelin{' b' * 200}"), ["zeppelin"], 40)
-    assert (name, "Zeppelin" in part, part[0], part[-1], display_width(part)) == ("question", True, "…", "…", 40)
+    ((name, part),) = matching_texts(
+        StoredRun("x", question=f"{'a ' * 200}Zeppelin{' b' * 200}"), ["zeppelin"], 40
+    )
+    assert (name, "Zeppelin" in part, part[0], part[-1], display_width(part)) == (
+        "question",
+        True,
+        "…",
+        "…",
+        40,
+    )

@@ -1,4 +1,7 @@
-"""What replicas know of each other, also behind PgBouncer: killed runs, an outage, open circuits, searches."""
+"""What replicas know of each other, also behind PgBouncer.
+
+Killed runs, an outage, open circuits, searches.
+"""
 
 from __future__ import annotations
 
@@ -42,8 +45,13 @@ def databases(postgres: Cluster) -> Iterator[Two]:
         each.close()
 
 
-def test_a_run_of_a_process_that_was_killed_is_interrupted_when_its_lease_is_over(databases: Two) -> None:
-    """With what happened until then. If the process was only late, it goes on writing, and its end counts."""
+def test_a_run_of_a_process_that_was_killed_is_interrupted_when_its_lease_is_over(
+    databases: Two,
+) -> None:
+    """With what happened until then.
+
+    If the process was only late, it goes on writing, and its end counts.
+    """
     one, two = databases
     happened = events(RUN, "How many pears?")
     writer = begin_run(SharedTraces(one), RUN, happened[:-1])
@@ -59,14 +67,14 @@ def test_a_run_of_a_process_that_was_killed_is_interrupted_when_its_lease_is_ove
     assert other.check(RUN).whole
 
 
-def test_who_flushes_waits_for_pieces_that_a_thread_is_writing(databases: Two, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_who_flushes_waits_for_pieces_that_a_thread_is_writing(
+    databases: Two, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Who goes on with the run would not know a piece that was shown before it was committed."""
     one, two = databases
-    writer, call, go = (
-        begin_run(SharedTraces(one), RUN, events(RUN, "How many pears?")[:-1]),
-        one.call,
-        threading.Event(),
-    )
+    writer = begin_run(SharedTraces(one), RUN, events(RUN, "How many pears?")[:-1])
+    call = one.call
+    go = threading.Event()
     monkeypatch.setattr(one, "call", lambda *said: call(*said) if go.wait(30) else [])
 
     async def flush_twice() -> None:
@@ -81,10 +89,13 @@ def test_who_flushes_waits_for_pieces_that_a_thread_is_writing(databases: Two, m
 
 
 def test_a_trace_is_taken_by_one_process_and_lost_by_no_other(databases: Two) -> None:
-    """Lines of a process whose run somebody else has are refused, and those of the other one stay whole."""
+    """Lines of a process whose run somebody else has are refused, and those of the other one stay
+    whole.
+    """
     one, two = databases
     happened = events(RUN, "How many pears?")
-    late, other = begin_run(SharedTraces(one), RUN, happened[:3]), SharedTraces(two)
+    late = begin_run(SharedTraces(one), RUN, happened[:3])
+    other = SharedTraces(two)
     two.call("UPDATE conductor_leases SET owner = %s", two.owner)
     late.write(happened[3])
     assert late.problem == "another process has this run"
@@ -119,7 +130,8 @@ def test_what_a_full_disk_kept_from_a_trace_is_written_when_it_has_room(
     monkeypatch.setattr(module, "AWAY_SECONDS", 0.0)
     one, two = databases
     happened = events(RUN, "How many pears?", answer=random.Random(1).randbytes(2 << 20).hex())
-    earlier, after = "20261101-100000-00000b", SharedTraces(one)
+    earlier = "20261101-100000-00000b"
+    after = SharedTraces(one)
     begin_run(SharedTraces(two), earlier, events(earlier, "?")[:1]).close()
     with postgres.full_disk():
         writer = begin_run(after, RUN, happened)
@@ -130,7 +142,9 @@ def test_what_a_full_disk_kept_from_a_trace_is_written_when_it_has_room(
     assert list(after.events(RUN)) == happened
 
 
-def test_a_circuit_that_one_replica_has_opened_is_open_for_all(databases: Two, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_circuit_that_one_replica_has_opened_is_open_for_all(
+    databases: Two, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Within two seconds, until a call is answered; no name and no address of a worker is told."""
     monkeypatch.setattr(records, "NEWS_SECONDS", 0.0)
     one, two = (Circuits(BreakerRules(failures=1)) for _ in range(2))
@@ -146,13 +160,22 @@ def test_a_circuit_that_one_replica_has_opened_is_open_for_all(databases: Two, m
 
 
 def test_without_an_index_of_letters_searches_find_the_same(databases: Two) -> None:
-    """A role that may not make the extension gets the tables without it; signs of patterns are letters."""
+    """A role that may not make the extension gets the tables without it.
+
+    Signs of patterns are letters.
+    """
     one, _ = databases
     one.migrate()
     one.call("DROP INDEX conductor_runs_words")
-    traces, happened = SharedTraces(one), events(RUN, "50 % of_all \\ pears")
-    begin_run(traces, RUN, [*happened[:-1], ev.RunFinished(at=1.0, answer="12", usage=Usage())]).close()
-    found = {term: len(traces.newest(RunQuery(terms=(term,)))[0]) for term in ("0 %", "F_ALL", "\\", "5_ %", "%%")}
+    traces = SharedTraces(one)
+    happened = events(RUN, "50 % of_all \\ pears")
+    begin_run(
+        traces, RUN, [*happened[:-1], ev.RunFinished(at=1.0, answer="12", usage=Usage())]
+    ).close()
+    found = {
+        term: len(traces.newest(RunQuery(terms=(term,)))[0])
+        for term in ("0 %", "F_ALL", "\\", "5_ %", "%%")
+    }
     assert found == {"0 %": 1, "F_ALL": 1, "\\": 1, "5_ %": 0, "%%": 0}
 
 
@@ -186,6 +209,8 @@ def test_two_hundred_calls_at_once_wait_for_eight_connections(postgres: Cluster)
     asyncio.run(ask())
     spend.close()
     assert spend.today().calls == 200
-    others = database.call("SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()")
+    others = database.call(
+        "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()"
+    )
     assert others[0][0] <= 8
     database.close()

@@ -1,4 +1,7 @@
-"""Limits of a day in PostgreSQL: exact over many processes, holds that expire, and a database that goes away."""
+"""Limits of a day in PostgreSQL.
+
+Exact over many processes, holds that expire, and a database that goes away.
+"""
 
 from __future__ import annotations
 
@@ -20,13 +23,21 @@ from conductor_cli.state.home import open_state
 from conductor_cli.state.interfaces import Spender, Spending
 from conductor_cli.state.postgres import database as module
 from conductor_cli.state.postgres.database import Database, migrations
-from conductor_cli.state.postgres.spending import SharedSpend, _Ended, read_holds, read_shared_spent, release_hold
+from conductor_cli.state.postgres.spending import (
+    SharedSpend,
+    _Ended,
+    read_holds,
+    read_shared_spent,
+    release_hold,
+)
 from tests.state.cluster import PASSWORD, Cluster
 
 CENT = Usage(tokens_in=1, tokens_out=1, calls=1, cost=Decimal("0.01"))
 LONG_AGO = date(2020, 1, 1)
 Open = Callable[[str], Database]
-ANN = Worker(name="ann", kind="openai", model="m", price=Price(input=Decimal(0), output=Decimal(10_000)))
+ANN = Worker(
+    name="ann", kind="openai", model="m", price=Price(input=Decimal(0), output=Decimal(10_000))
+)
 
 
 @pytest.fixture
@@ -67,7 +78,9 @@ def reserve(spend: Spending, answer: int = 1) -> Reservation:
 def test_a_call_takes_all_of_its_limits_or_none(database: Database) -> None:
     spend = SharedSpend(database, DayLimits(calls=1), client=Spender(name="app", cost=Decimal(1)))
     with pytest.raises(LimitReached):
-        reserve(SharedSpend(database, DayLimits(), client=Spender(name="app", cost=Decimal("0.01"))), 2)
+        reserve(
+            SharedSpend(database, DayLimits(), client=Spender(name="app", cost=Decimal("0.01"))), 2
+        )
     held = "SELECT sum(held_cost), sum(held_calls) FROM conductor_totals"
     assert database.call(held) == [(None, None)]
     reserve(spend)
@@ -84,7 +97,8 @@ def test_a_hold_never_touches_what_is_committed_and_is_settled_once(database: Da
     assert database.call(totals) == [(0, 0, 0, 500_000_000, 50, 1)]
     number, _ = spend._begun[id(room)]
     spend.settle(room, CENT)
-    spend._settle_soon(_Ended(number=number, made=1, usage=CENT, failed=False))  # the answer to the first was lost
+    # The answer to the first was lost
+    spend._settle_soon(_Ended(number=number, made=1, usage=CENT, failed=False))
     spend.close()
     assert database.call(totals) == [(10_000_000, 2, 1, 0, 0, 0)]
     spend.settle(reserve(spend), NO_USAGE)  # from a cache
@@ -93,7 +107,9 @@ def test_a_hold_never_touches_what_is_committed_and_is_settled_once(database: Da
 
 
 @pytest.mark.parametrize("ends", [False, True])
-def test_an_expired_hold_counts_in_full_until_it_is_released(database: Database, *, ends: bool) -> None:
+def test_an_expired_hold_counts_in_full_until_it_is_released(
+    database: Database, *, ends: bool
+) -> None:
     """A call that ends after its hold was released is counted all the same."""
     spend = SharedSpend(database, DayLimits(cost=Decimal(1)), client=Spender(name="app"))
     room = reserve(spend, 100)
@@ -101,7 +117,9 @@ def test_an_expired_hold_counts_in_full_until_it_is_released(database: Database,
     assert not release_hold(database, hold.id), "it has not expired"
     with database.transaction() as connection:
         connection.execute("UPDATE conductor_calls SET expires_at = now() - interval '1 s'")
-    assert [(each.expired, each.cost, each.client) for each in read_holds(database)] == [(True, Decimal(1), "app")]
+    assert [(each.expired, each.cost, each.client) for each in read_holds(database)] == [
+        (True, Decimal(1), "app")
+    ]
     with pytest.raises(LimitReached):
         reserve(spend)
     assert release_hold(database, hold.id)
@@ -117,7 +135,9 @@ def test_an_expired_hold_counts_in_full_until_it_is_released(database: Database,
 def test_without_the_database_no_call_is_made_and_what_ended_is_recorded_later(
     postgres: Cluster, database: Database, monkeypatch: pytest.MonkeyPatch, opened: Open
 ) -> None:
-    """It also comes back for a process that began while it was away, and nothing has to be opened again."""
+    """It also comes back for a process that began while it was away, and nothing has to be opened
+    again.
+    """
     monkeypatch.setattr(module, "AWAY_SECONDS", 0.0)
     spend = SharedSpend(database, DayLimits())
     room = reserve(spend)
@@ -147,12 +167,19 @@ def test_a_migration_that_fails_leaves_nothing_behind(
     assert found.version() == 0
 
 
-@pytest.mark.parametrize(("change", "kind", "said"), [
-    ("UPDATE conductor_version SET version = 99", ConfigError, "is of version 99"),
-    ("UPDATE conductor_version SET version = 1", ConfigError, "is of version 1"),
-    ("DELETE FROM conductor_version", ConfigError, "half of a migration"),
-    ("ALTER DATABASE {name} SET default_transaction_read_only = on", StateUnavailable, "is read-only"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("change", "kind", "said"),
+    [
+        ("UPDATE conductor_version SET version = 99", ConfigError, "is of version 99"),
+        ("UPDATE conductor_version SET version = 1", ConfigError, "is of version 1"),
+        ("DELETE FROM conductor_version", ConfigError, "half of a migration"),
+        (
+            "ALTER DATABASE {name} SET default_transaction_read_only = on",
+            StateUnavailable,
+            "is read-only",
+        ),
+    ],
+)
 def test_a_database_that_cannot_be_used_is_left_alone(
     postgres: Cluster, change: str, kind: type[ConductorError], said: str, opened: Open
 ) -> None:
@@ -187,8 +214,12 @@ def test_the_clock_of_the_database_says_which_day_it_is(database: Database) -> N
 def test_the_setting_names_the_database_of_the_limits(
     postgres: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It stands before the sections of a file; the environment comes first; neither text shows the password."""
-    url, file = postgres.new_database(), tmp_path / "config.toml"
+    """It stands before the sections of a file; the environment comes first.
+
+    Neither text shows the password.
+    """
+    url = postgres.new_database()
+    file = tmp_path / "config.toml"
     file.write_text(f'state = "{url}"\n[limits]\ncost_day = 1\n')
     settings = load_settings({"HOME": str(tmp_path)}, file=str(file))
     assert settings.paths.database == url

@@ -1,4 +1,6 @@
-"""How little a trace writes, what it keeps, that nothing made up gets by its reader, and how it is checked."""
+"""How little a trace writes, what it keeps, that nothing made up gets by its reader, and how it is
+checked.
+"""
 
 from __future__ import annotations
 
@@ -47,7 +49,10 @@ def streamed(step: int, text: str, size: int, *, at: float, rate: float = 50.0) 
         for number, each in enumerate(texts)
     ]
     end = round(at + len(texts) / rate, 3)
-    return [*pieces, ev.StepFinished(at=end, step=step, attempt=1, text=text, usage=Usage(), finish="stop")]
+    return [
+        *pieces,
+        ev.StepFinished(at=end, step=step, attempt=1, text=text, usage=Usage(), finish="stop"),
+    ]
 
 
 def words(count: int, seed: str) -> str:
@@ -64,7 +69,9 @@ def one_answer(text: str, size: int) -> list[ev.Event]:
 
 def long_conversation() -> list[ev.Event]:
     talk = tuple(
-        Message(role=("user", "assistant")[number % 2], content=f"{number:04d} {'some words here ' * 6}")
+        Message(
+            role=("user", "assistant")[number % 2], content=f"{number:04d} {'some words here ' * 6}"
+        )
         for number in range(200)
     )
     first, start, *rest = one_answer("They were two hundred messages.", 5)
@@ -76,27 +83,44 @@ def long_conversation() -> list[ev.Event]:
 
 
 def chain() -> list[ev.Event]:
-    events, answer = list[ev.Event]([begun()]), ""
+    events = list[ev.Event]([begun()])
+    answer = ""
     for step in range(1, 6):
-        prompt = (Message(role="user", content=f"Step {step}. The step before said: {answer}\nGo on."),)
-        events.append(ev.StepStarted(at=20.0 * step, step=step, worker="alpha", attempt=1, prompt=prompt))
+        prompt = (
+            Message(role="user", content=f"Step {step}. The step before said: {answer}\nGo on."),
+        )
+        events.append(
+            ev.StepStarted(at=20.0 * step, step=step, worker="alpha", attempt=1, prompt=prompt)
+        )
         answer = words(800, "abcde"[step - 1])
         events += streamed(step, answer, 5, at=20.0 * step)
     return [*events, ev.RunFinished(at=150.0, answer=answer, usage=Usage())]
 
 
 def text_size(events: Sequence[ev.Event]) -> int:
-    """Bytes of the question, of each prompt that was sent, and of the answers; what stands in two of them once."""
+    """Bytes of the question, of each prompt that was sent, and of the answers.
+
+    What stands in two of them once.
+    """
     answers = {event.text for event in events if isinstance(event, ev.StepFinished)}
-    sent = {message.content for event in events if isinstance(event, ev.StepStarted) for message in event.prompt}
+    sent = {
+        message.content
+        for event in events
+        if isinstance(event, ev.StepStarted)
+        for message in event.prompt
+    }
     return sum(len(text.encode()) for text in {*sent, *answers, "How many?"})
 
 
 @pytest.mark.parametrize(
-    "events", [one_answer(words(2000, "w"), 5), long_conversation(), chain(), one_answer("ten bytes.", 5)]
+    "events",
+    [one_answer(words(2000, "w"), 5), long_conversation(), chain(), one_answer("ten bytes.", 5)],
 )
 def test_a_run_takes_little_more_than_its_text(tmp_path: Path, events: list[ev.Event]) -> None:
-    """At most 1.5 times the text and 8 KB, at 50 pieces a second; and every event is read back as it was."""
+    """At most 1.5 times the text and 8 KB, at 50 pieces a second.
+
+    And every event is read back as it was.
+    """
     store = stored(events, tmp_path, plain=False)
     assert store.path(RUN).stat().st_size <= 1.5 * text_size(events) + 8192
     assert list(store.events(RUN)) == events
@@ -105,24 +129,36 @@ def test_a_run_takes_little_more_than_its_text(tmp_path: Path, events: list[ev.E
 
 def test_a_kill_loses_at_most_the_last_second_of_an_answer() -> None:
     """And nothing waits once something else has happened."""
-    writer, waiting, reader, found = LineWriter(Secrets()), list[ev.Event](), LineReader(), 0
+    writer = LineWriter(Secrets())
+    waiting = list[ev.Event]()
+    reader = LineReader()
+    found = 0
     for number, event in enumerate(one_answer(words(2000, "w"), 5), start=1):
-        found += sum(len(reader.read_line(line)) for line in writer.add(event).decode().splitlines())
+        found += sum(
+            len(reader.read_line(line)) for line in writer.add(event).decode().splitlines()
+        )
         waiting = [*waiting, event][-(number - found) :] if number > found else []
         assert not waiting or event.at - waiting[0].at < MAX_WAIT
         assert not waiting or isinstance(event, ev.StepDelta)
 
 
 spots = st.tuples(
-    st.sampled_from([(), (2,), (2, 3)]), st.sampled_from(["plan", "text", "thinking"]), st.integers(1, 2),
-    st.text(min_size=1, max_size=5), st.integers(0, 700),
-)  # fmt: skip
+    st.sampled_from([(), (2,), (2, 3)]),
+    st.sampled_from(["plan", "text", "thinking"]),
+    st.integers(1, 2),
+    st.text(min_size=1, max_size=5),
+    st.integers(0, 700),
+)
 
 
 @given(st.lists(spots, max_size=30))
 def test_pieces_of_several_streams_keep_order_time_and_place(drawn: list[tuple[Any, ...]]) -> None:
-    """Whatever streams at once, in nested runs too: every piece is read back with its time, among all others."""
-    events, at = list[ev.Event]([begun()]), 0
+    """Whatever streams at once, in nested runs too.
+
+    Every piece is read back with its time, among all others.
+    """
+    events = list[ev.Event]([begun()])
+    at = 0
     for path, channel, step, text, wait in drawn:
         at += wait
         event: ev.Event = ev.PlanDelta(at=at / 1000, text=text)
@@ -136,7 +172,9 @@ def test_pieces_of_several_streams_keep_order_time_and_place(drawn: list[tuple[A
 
 
 def test_a_secret_that_two_pieces_share_is_not_written() -> None:
-    """The texts of such a line are one piece each, without it, and the end of the step has its whole text."""
+    """The texts of such a line are one piece each, without it, and the end of the step has its
+    whole text.
+    """
     answer = f"The key is {KEY}, and there is much more to say about it than can be said here."
     events: list[ev.Event] = [begun(), *streamed(1, answer, 9, at=1.0)]
     lines = written(events, Secrets(KEY))
@@ -149,31 +187,68 @@ def test_a_secret_that_two_pieces_share_is_not_written() -> None:
 
 def test_an_object_that_looks_like_one_of_ours_is_none() -> None:
     """What a provider or a tool sends is read back as it was."""
-    for data in ({"repeated": "98c8dbe3c863"}, {"a": [{"repeated_item": "x"}]}, {"repeats": 1}, {"kind": "pieces"}):
+    for data in (
+        {"repeated": "98c8dbe3c863"},
+        {"a": [{"repeated_item": "x"}]},
+        {"repeats": 1},
+        {"kind": "pieces"},
+    ):
         step = ev.StepFinished(
-            at=1.0, step=1, attempt=1, text="12", usage=Usage(), finish="stop", provider_data={"x": "y", **data}
+            at=1.0,
+            step=1,
+            attempt=1,
+            text="12",
+            usage=Usage(),
+            finish="stop",
+            provider_data={"x": "y", **data},
         )
         assert read(written([begun(), step])) == [begun(), step]
 
 
 PLAN = ev.to_json(ev.PlanDelta(at=1.0, text="…"))
 NESTED = ev.to_json(ev.NestedEvent(at=1.0, step=2, event=ev.PlanDelta(at=0.5, text="…")))
-PIECES = {"kind": "pieces", "streams": [PLAN, NESTED], "pieces": [[0, "a", 1.0], [1, "b", 1.5, 1.0]]}
-OLD_PIECES = {"kind": "pieces", "events": [ev.to_json(ev.PlanDelta(at=1.0, text="abc"))], "cuts": "DA"}
+PIECES = {
+    "kind": "pieces",
+    "streams": [PLAN, NESTED],
+    "pieces": [[0, "a", 1.0], [1, "b", 1.5, 1.0]],
+}
+OLD_PIECES = {
+    "kind": "pieces",
+    "events": [ev.to_json(ev.PlanDelta(at=1.0, text="abc"))],
+    "cuts": "DA",
+}
 
 
 @pytest.mark.parametrize(
     "change",
     [
-        {"streams": None}, {"streams": [7]}, {"streams": [ev.to_json(ev.Notice(at=1.0, text="x"))]}, {"pieces": None},
-        *({"pieces": [piece]} for piece in (
-            7, [], [2, "a", 1.0], [-1, "a", 1.0], [0, 1, 1.0], [0, "a"], [0, "a", 1.0, 1.0], [1, "b", 1.0],
-            [0, "a", "1"], [0, "a", 10**400], [0, "a", float("nan")],
-        )),
+        {"streams": None},
+        {"streams": [7]},
+        {"streams": [ev.to_json(ev.Notice(at=1.0, text="x"))]},
+        {"pieces": None},
+        *(
+            {"pieces": [piece]}
+            for piece in (
+                7,
+                [],
+                [2, "a", 1.0],
+                [-1, "a", 1.0],
+                [0, 1, 1.0],
+                [0, "a"],
+                [0, "a", 1.0, 1.0],
+                [1, "b", 1.0],
+                [0, "a", "1"],
+                [0, "a", 10**400],
+                [0, "a", float("nan")],
+            )
+        ),
         *(OLD_PIECES | {"cuts": cuts} for cuts in ("CA", "EA", "AADA", "!", "g", "_" * 99, 1)),
-        *(OLD_PIECES | {"events": events} for events in (None, [], [7], [ev.to_json(ev.Notice(at=1.0, text="x"))])),
+        *(
+            OLD_PIECES | {"events": events}
+            for events in (None, [], [7], [ev.to_json(ev.Notice(at=1.0, text="x"))])
+        ),
     ],
-)  # fmt: skip
+)
 def test_made_up_pieces_are_refused(change: dict[str, Any]) -> None:
     """As they are written now, and as older versions wrote them."""
     first, second = read([json.dumps(PIECES)])
@@ -189,16 +264,23 @@ OLD_RUN = "20261124-101112-abcdef"
 
 
 def test_a_trace_with_named_texts_is_read_as_it_was(tmp_path: Path) -> None:
-    """As versions before December 2026 wrote them: names for texts, parts and messages, cuts of several streams."""
+    """As versions before December 2026 wrote them.
+
+    Names for texts, parts and messages, cuts of several streams.
+    """
     events = [ev.from_line(line) for line in (OLD / "events.txt").read_text("utf-8").splitlines()]
     store = TraceStore(OLD)
     assert list(store.events(OLD_RUN)) == events
-    assert list(store.events(OLD_RUN, pieces=False)) == [event for event in events if not is_piece(event)]
+    assert list(store.events(OLD_RUN, pieces=False)) == [
+        event for event in events if not is_piece(event)
+    ]
     assert store.check(OLD_RUN).whole
     # A text whose line is damaged is not made up, by readers and by a repair.
     damaged = TraceStore(tmp_path)
     lines = (OLD / f"{OLD_RUN}.jsonl").read_bytes().splitlines(keepends=True)
-    damaged.path(OLD_RUN).write_bytes(b"".join([lines[0].replace(b"some words", b"some swords", 1), *lines[1:]]))
+    damaged.path(OLD_RUN).write_bytes(
+        b"".join([lines[0].replace(b"some words", b"some swords", 1), *lines[1:]])
+    )
     assert "repeats a text" in damaged.trace(OLD_RUN).notices[0].text
     with pytest.raises(UsageError, match="nothing can be kept"):
         damaged.repair(OLD_RUN, damaged.check(OLD_RUN))
@@ -207,7 +289,8 @@ def test_a_trace_with_named_texts_is_read_as_it_was(tmp_path: Path) -> None:
 def test_a_text_that_names_others_cannot_grow_without_end(monkeypatch: pytest.MonkeyPatch) -> None:
     """A made-up trace whose lines double is refused before it fills the memory."""
     monkeypatch.setattr(old_lines, "MAX_REPEATED", 100_000)
-    reader, text = LineReader(), "x" * 64
+    reader = LineReader()
+    text = "x" * 64
     reader.read({"kind": "plan_delta", "at": 0.0, "text": text})
 
     def double(text: str) -> list[ev.Event]:
@@ -227,8 +310,13 @@ LINES = 8
 @pytest.fixture
 def store(tmp_path: Path) -> TraceStore:
     """A store with one run of eight lines: no piece of text waits for the next."""
-    pieces = [ev.PlanDelta(at=2.0 * number, text=f"piece {number}") for number in range(1, LINES - 1)]
-    return stored([begun(), *pieces, ev.RunFinished(at=20.0, answer="twelve", usage=Usage())], tmp_path / "traces")
+    pieces = [
+        ev.PlanDelta(at=2.0 * number, text=f"piece {number}") for number in range(1, LINES - 1)
+    ]
+    return stored(
+        [begun(), *pieces, ev.RunFinished(at=20.0, answer="twelve", usage=Usage())],
+        tmp_path / "traces",
+    )
 
 
 def rewrite(store: TraceStore, lines: list[bytes]) -> bytes:
@@ -247,27 +335,53 @@ def faults(store: TraceStore) -> list[str]:
 
 
 CHANGES: dict[str, tuple[Callable[[list[bytes]], list[bytes]], list[str]]] = {
-    "a changed word": (lambda old: [*old[:2], old[2].replace(b"piece", b"peace"), *old[3:]], ["line 3 was changed"]),
-    "a changed hash": (lambda old: [*old[:2], old[2][:-6] + b"0000" + old[2][-2:], *old[3:]],
-                       ["line 3 was changed: its hash does not follow the line before"]),
+    "a changed word": (
+        lambda old: [*old[:2], old[2].replace(b"piece", b"peace"), *old[3:]],
+        ["line 3 was changed"],
+    ),
+    "a changed hash": (
+        lambda old: [*old[:2], old[2][:-6] + b"0000" + old[2][-2:], *old[3:]],
+        ["line 3 was changed: its hash does not follow the line before"],
+    ),
     "a missing line": (lambda old: [*old[:2], *old[3:]], ["lines are missing before line 3"]),
     "a line twice": (lambda old: [*old[:3], old[1], *old[3:]], ["line 4 was added, or moved here"]),
-    "two lines swapped": (lambda old: [*old[:2], old[3], old[2], *old[4:]],
-                          ["line 3 was added, or moved here", "lines are missing before line 5"]),
-    "a line of somebody else": (lambda old: [*old[:2], b'{"kind":"plan_delta","at":1,"text":"x"}', *old[2:]],
-                                ["line 3 was added, or moved here"]),
+    "two lines swapped": (
+        lambda old: [*old[:2], old[3], old[2], *old[4:]],
+        ["line 3 was added, or moved here", "lines are missing before line 5"],
+    ),
+    "a line of somebody else": (
+        lambda old: [*old[:2], b'{"kind":"plan_delta","at":1,"text":"x"}', *old[2:]],
+        ["line 3 was added, or moved here"],
+    ),
     "a line after the end": (lambda old: [*old, old[2]], ["line 9 comes after the end of the run"]),
-    "no end": (lambda old: old[:5], ["nothing follows line 5: the run was interrupted, or the end was cut off"]),
-    "a changed last line": (lambda old: [*old[:-1], old[-1].replace(b"twelve", b"eleven")], ["line 8 was changed"]),
-    "NUL bytes": (lambda old: [*old[:2], b"\0" * 40, *old[3:]], ["line 3 was changed: it has NUL bytes"]),
-    "another encoding": (lambda old: [*old[:2], old[2].replace(b"piece", b"pi\xe8ce"), *old[3:]],
-                         ["line 3 was changed: what is not UTF-8 was replaced"]),
-    "a lost line break": (lambda old: [*old[:2], old[2] + old[3], *old[4:]],
-                          ["line 3 has 2 records: line breaks are missing"]),
-    "a lost beginning": (lambda old: old[1:], [
-        "line 1 is not the start of a run in format 3", "lines are missing before line 1",
-    ]),
-}  # fmt: skip
+    "no end": (
+        lambda old: old[:5],
+        ["nothing follows line 5: the run was interrupted, or the end was cut off"],
+    ),
+    "a changed last line": (
+        lambda old: [*old[:-1], old[-1].replace(b"twelve", b"eleven")],
+        ["line 8 was changed"],
+    ),
+    "NUL bytes": (
+        lambda old: [*old[:2], b"\0" * 40, *old[3:]],
+        ["line 3 was changed: it has NUL bytes"],
+    ),
+    "another encoding": (
+        lambda old: [*old[:2], old[2].replace(b"piece", b"pi\xe8ce"), *old[3:]],
+        ["line 3 was changed: what is not UTF-8 was replaced"],
+    ),
+    "a lost line break": (
+        lambda old: [*old[:2], old[2] + old[3], *old[4:]],
+        ["line 3 has 2 records: line breaks are missing"],
+    ),
+    "a lost beginning": (
+        lambda old: old[1:],
+        [
+            "line 1 is not the start of a run in format 3",
+            "lines are missing before line 1",
+        ],
+    ),
+}
 
 
 @pytest.mark.parametrize("name", CHANGES)
@@ -289,15 +403,27 @@ def test_a_torn_tail_an_empty_file_and_another_name_are_named(store: TraceStore)
 
 
 @given(st.data())
-def test_no_changed_byte_goes_unnoticed(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
-    """One byte that is changed, taken out or put in, anywhere, makes the trace not whole; and every reader reads it."""
+def test_no_changed_byte_goes_unnoticed(
+    tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
+) -> None:
+    """One byte that is changed, taken out or put in, anywhere, makes the trace not whole.
+
+    And every reader reads it.
+    """
     folder = tmp_path_factory.mktemp("one")
     store = stored(
-        [begun(), ev.PlanDelta(at=0.1, text="né"), ev.RunFinished(at=9.0, answer="12", usage=Usage())], folder
+        [
+            begun(),
+            ev.PlanDelta(at=0.1, text="né"),
+            ev.RunFinished(at=9.0, answer="12", usage=Usage()),
+        ],
+        folder,
     )
     whole = store.path(RUN).read_bytes()
     place = data.draw(st.integers(0, len(whole) - 1))
-    byte = data.draw(st.binary(min_size=0, max_size=2).filter(lambda byte: byte != whole[place : place + 1]))
+    byte = data.draw(
+        st.binary(min_size=0, max_size=2).filter(lambda byte: byte != whole[place : place + 1])
+    )
     store.path(RUN).write_bytes(whole[:place] + byte + whole[place + 1 :])
     assert faults(store)
     if place > whole.index(b"\n"):  # only the first line is needed
@@ -306,7 +432,8 @@ def test_no_changed_byte_goes_unnoticed(tmp_path_factory: pytest.TempPathFactory
 
 @pytest.mark.parametrize("name", sorted(set(CHANGES) - {"no end", "a lost beginning"}))
 def test_repairing_keeps_what_is_whole_and_the_old_file(store: TraceStore, name: str) -> None:
-    path, before = store.path(RUN), lines_of(store)
+    path = store.path(RUN)
+    before = lines_of(store)
     lines = CHANGES[name][0](before)
     damaged = rewrite(store, lines)
     aside = Path(store.repair(RUN, store.check(RUN)))
@@ -316,7 +443,11 @@ def test_repairing_keeps_what_is_whole_and_the_old_file(store: TraceStore, name:
     if name != "a changed last line":
         assert check.whole
         assert store.trace(RUN).state == "finished"
-    lost = {"a line after the end": lines[-1], "two lines swapped": lines[2], "a changed hash": lines[2]}.get(name)
+    lost = {
+        "a line after the end": lines[-1],
+        "two lines swapped": lines[2],
+        "a changed hash": lines[2],
+    }.get(name)
     kept = {line[:-42] for line in lines_of(store)}
     assert kept >= {line[:-42] for line in lines if line in before and line != lost}
     if name != "a lost line break":
@@ -350,13 +481,16 @@ def test_readers_say_which_lines_they_left_out(store: TraceStore) -> None:
     trace = store.trace(RUN)
     assert (trace.plan_text, trace.state) == ("piece 1piece 4piece 5piece 6", "finished")
     assert [notice.text.split(": ")[1] for notice in trace.notices] == [
-        "lines 3 to 4 are incomplete or left out", "line 8 is incomplete or left out",
-    ]  # fmt: skip
+        "lines 3 to 4 are incomplete or left out",
+        "line 8 is incomplete or left out",
+    ]
     row = store.newest()[0][0]
     assert (row.state, "lines 3 to 4 are" in row.problem) == ("finished", True)
 
 
-def test_a_line_that_is_too_long_is_left_out(store: TraceStore, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_line_that_is_too_long_is_left_out(
+    store: TraceStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """It is never held in memory as a whole; the lines behind it are read."""
     monkeypatch.setattr(trace_file, "MAX_TRACE_LINE", 2000)
     lines = lines_of(store)

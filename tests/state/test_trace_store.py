@@ -30,40 +30,75 @@ RUN = "20261120-101112-abcdef"
 numbers = st.integers(1, 5)
 words = st.text(max_size=40)
 usages = st.builds(
-    Usage, tokens_in=st.integers(0, 9999), tokens_out=st.integers(0, 9999),
-    cost=st.none() | st.decimals(0, 10, allow_nan=False, places=6), seconds=st.floats(0, 1e6),
-)  # fmt: skip
-steps = st.builds(Step, worker=words, subtask=words, access=st.lists(numbers, max_size=3).map(tuple))
-failures = st.builds(Failure, kind=st.sampled_from(["worker", "limit", "key"]), message=words, hint=words)
+    Usage,
+    tokens_in=st.integers(0, 9999),
+    tokens_out=st.integers(0, 9999),
+    cost=st.none() | st.decimals(0, 10, allow_nan=False, places=6),
+    seconds=st.floats(0, 1e6),
+)
+steps = st.builds(
+    Step, worker=words, subtask=words, access=st.lists(numbers, max_size=3).map(tuple)
+)
+failures = st.builds(
+    Failure, kind=st.sampled_from(["worker", "limit", "key"]), message=words, hint=words
+)
 at = st.floats(0, 1e6)
 plans = st.builds(Plan, steps=st.lists(steps).map(tuple), reasoning=words)
 middles = st.one_of(
     st.builds(ev.PlanDelta, at=at, text=words),
     st.builds(ev.PlanReady, at=at, plan=plans, usage=usages),
     st.builds(ev.StepDelta, at=at, step=numbers, attempt=numbers, text=words, thinking=words),
-    st.builds(ev.StepFailed, at=at, step=numbers, attempt=numbers, error=failures, usage=usages, retry_in=st.none()),
     st.builds(
-        ev.StepFinished, at=at, step=numbers, attempt=numbers, text=words, usage=usages,
+        ev.StepFailed,
+        at=at,
+        step=numbers,
+        attempt=numbers,
+        error=failures,
+        usage=usages,
+        retry_in=st.none(),
+    ),
+    st.builds(
+        ev.StepFinished,
+        at=at,
+        step=numbers,
+        attempt=numbers,
+        text=words,
+        usage=usages,
         finish=st.sampled_from(["stop", "length"]),
     ),
-    st.builds(ev.NestedEvent, at=at, step=numbers, event=st.builds(ev.PlanDelta, at=at, text=words)),
+    st.builds(
+        ev.NestedEvent, at=at, step=numbers, event=st.builds(ev.PlanDelta, at=at, text=words)
+    ),
     st.builds(ev.Notice, at=at, text=words, step=numbers),
-)  # fmt: skip
+)
 questions = st.builds(
-    Question, text=words, system=words, files=st.lists(st.builds(File, name=words, text=words), max_size=2).map(tuple),
+    Question,
+    text=words,
+    system=words,
+    files=st.lists(st.builds(File, name=words, text=words), max_size=2).map(tuple),
     history=st.lists(st.builds(PastTurn, question=words, answer=words), max_size=2).map(tuple),
-)  # fmt: skip
+)
 
 
 HOW_MANY = Question(text="How many?")
 
 
 def begun(question: Question = HOW_MANY, **more: object) -> ev.RunStarted:
-    worker = Worker(name="alpha", kind="openai-compatible", options={"base_url": "http://127.0.0.1:1/v1"})
+    worker = Worker(
+        name="alpha", kind="openai-compatible", options={"base_url": "http://127.0.0.1:1/v1"}
+    )
     return ev.RunStarted(
-        at=0.0, run=RUN, time="2026-11-20T10:11:12.000+00:00", question=question, pool=Pool(workers=(worker,)),
-        limits=Limits(), mode="auto", conductor="tiny", profile="prompted", **more,  # type: ignore[arg-type]
-    )  # fmt: skip
+        at=0.0,
+        run=RUN,
+        time="2026-11-20T10:11:12.000+00:00",
+        question=question,
+        pool=Pool(workers=(worker,)),
+        limits=Limits(),
+        mode="auto",
+        conductor="tiny",
+        profile="prompted",
+        **more,  # type: ignore[arg-type]
+    )
 
 
 ended = st.one_of(
@@ -72,16 +107,23 @@ ended = st.one_of(
 )
 streams = st.builds(
     lambda first, middle, last: [first, *middle, last],
-    questions.map(begun), st.lists(middles, max_size=8), ended,
-)  # fmt: skip
+    questions.map(begun),
+    st.lists(middles, max_size=8),
+    ended,
+)
 
 
 def state_of(store: TraceStore) -> str:
     return summarize_run(str(store.directory), RUN).state
 
 
-def stored(events: list[ev.Event], folder: Path, run: str = RUN, *, plain: bool = True) -> TraceStore:
-    """Store events as a run; with `plain` its file is not compressed, so that a test can change its lines."""
+def stored(
+    events: list[ev.Event], folder: Path, run: str = RUN, *, plain: bool = True
+) -> TraceStore:
+    """Store events as a run.
+
+    With `plain` its file is not compressed, so that a test can change its lines.
+    """
     store = TraceStore(folder)
     begin_run(store, run, events).close()
     if plain:
@@ -90,7 +132,9 @@ def stored(events: list[ev.Event], folder: Path, run: str = RUN, *, plain: bool 
 
 
 @given(streams, st.data())
-def test_a_truncated_file_has_the_events_before_the_cut(events: list[ev.Event], data: st.DataObject) -> None:
+def test_a_truncated_file_has_the_events_before_the_cut(
+    events: list[ev.Event], data: st.DataObject
+) -> None:
     with tempfile.TemporaryDirectory() as folder:
         store = stored(events, Path(folder))
         whole = store.path(RUN).read_bytes()
@@ -100,13 +144,19 @@ def test_a_truncated_file_has_the_events_before_the_cut(events: list[ev.Event], 
         assert found == events[: len(found)]
         assert len(found) >= whole[:cut].count(b"\n")
         state = state_of(store)
-        assert state == "interrupted" if len(found) < len(events) else state == store.trace(RUN).outcome()
+        assert (
+            state == "interrupted"
+            if len(found) < len(events)
+            else state == store.trace(RUN).outcome()
+        )
         if found:
             assert store.trace(RUN).run == RUN
 
 
 @pytest.mark.parametrize("content", [b"", b'{"kind"', b'{"a":' * 50_000, b"hello"])
-def test_a_file_without_a_complete_event_can_be_listed_and_removed(tmp_path: Path, content: bytes) -> None:
+def test_a_file_without_a_complete_event_can_be_listed_and_removed(
+    tmp_path: Path, content: bytes
+) -> None:
     store = TraceStore(tmp_path)
     store.path(RUN).write_bytes(content)
     assert state_of(store) == "interrupted"
@@ -117,10 +167,18 @@ def test_a_file_without_a_complete_event_can_be_listed_and_removed(tmp_path: Pat
     assert store.runs() == []
 
 
-@pytest.mark.parametrize("content", [
-    b"hello\n", b"\n", b'{"kind":"other"}\n', b"[1]\n", b"\xff\xfe\n", b'{"a":' * 50_000 + b"\n",
-    ev.to_line(ev.PlanDelta(at=0.1, text="x")).encode() + b"\n",
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"hello\n",
+        b"\n",
+        b'{"kind":"other"}\n',
+        b"[1]\n",
+        b"\xff\xfe\n",
+        b'{"a":' * 50_000 + b"\n",
+        ev.to_line(ev.PlanDelta(at=0.1, text="x")).encode() + b"\n",
+    ],
+)
 def test_a_foreign_file_is_reported(tmp_path: Path, content: bytes) -> None:
     store = TraceStore(tmp_path)
     store.path(RUN).write_bytes(content)
@@ -132,7 +190,8 @@ def test_a_foreign_file_is_reported(tmp_path: Path, content: bytes) -> None:
 def test_who_follows_a_trace_reads_nothing_again_when_it_is_compressed(tmp_path: Path) -> None:
     store = TraceStore(tmp_path)
     events: list[ev.Event] = [begun(), ev.RunFinished(at=4.0, answer="12", usage=Usage())]
-    writer, follower = store.open(RUN), TraceFollower(store.path(RUN))
+    writer = store.open(RUN)
+    follower = TraceFollower(store.path(RUN))
     for event in events:
         writer.write(event)
     assert follower.read() == events
@@ -144,14 +203,23 @@ def test_who_follows_a_trace_reads_nothing_again_when_it_is_compressed(tmp_path:
 
 
 def test_a_damaged_end_of_a_compressed_trace_is_named(tmp_path: Path) -> None:
-    pieces = [ev.PlanDelta(at=2.0 * number, text=f"{number} {hash((number,))}") for number in range(2000)]
-    store = stored([begun(), *pieces, ev.RunFinished(at=9999.0, answer="x", usage=Usage())], tmp_path, plain=False)
+    pieces = [
+        ev.PlanDelta(at=2.0 * number, text=f"{number} {hash((number,))}") for number in range(2000)
+    ]
+    store = stored(
+        [begun(), *pieces, ev.RunFinished(at=9999.0, answer="x", usage=Usage())],
+        tmp_path,
+        plain=False,
+    )
     path = store.path(RUN)
     whole = path.read_bytes()
     for damaged in (whole[: len(whole) // 2], whole[:-9] + b"12345" + whole[-4:]):
         path.write_bytes(damaged)
         trace = store.trace(RUN)
-        assert (trace.notices[-1].reason, "compressed" in trace.notices[-1].text) == ("trace_damaged", True)
+        assert (trace.notices[-1].reason, "compressed" in trace.notices[-1].text) == (
+            "trace_damaged",
+            True,
+        )
         assert not store.check(RUN).whole
     path.write_bytes(whole[: len(whole) // 2])
     with pytest.raises(OSError, match="end-of-stream"):
@@ -177,7 +245,9 @@ def test_reading_without_pieces_gives_the_same_trace(tmp_path: Path) -> None:
 
 def is_piece(event: ev.Event) -> bool:
     inner = event.event if isinstance(event, ev.NestedEvent) else event
-    return isinstance(inner, (ev.StepDelta, ev.PlanDelta)) or (inner is not event and is_piece(inner))
+    return isinstance(inner, (ev.StepDelta, ev.PlanDelta)) or (
+        inner is not event and is_piece(inner)
+    )
 
 
 def test_unknown_keys_are_ignored(tmp_path: Path) -> None:

@@ -1,4 +1,7 @@
-"""Looking after a state: from files to a database and back, the password, and what earlier versions stored."""
+"""Looking after a state.
+
+From files to a database and back, the password, and what earlier versions stored.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +29,12 @@ from conductor_cli.state.home import FileState, State
 from conductor_cli.state.interfaces import Spender
 from conductor_cli.state.postgres import upkeep
 from conductor_cli.state.postgres.records import SharedState
-from conductor_cli.state.postgres.upkeep import check_database, export_days, export_files, import_files
+from conductor_cli.state.postgres.upkeep import (
+    check_database,
+    export_days,
+    export_files,
+    import_files,
+)
 from conductor_cli.state.served_files import ServedFiles
 from conductor_cli.state.spending import FILE, open_database, read_spent
 from conductor_cli.state.trace_file import open_trace
@@ -39,7 +47,9 @@ from tests.traces.stored import begin_run
 
 SERVED = f"file-{'0' * 24}"
 DATA = b"\0image"
-IMAGE = Attachment(name="a.png", media_type="image/png", sha256=hashlib.sha256(DATA).hexdigest(), size=len(DATA))
+IMAGE = Attachment(
+    name="a.png", media_type="image/png", sha256=hashlib.sha256(DATA).hexdigest(), size=len(DATA)
+)
 
 
 def silent(kind: str, number: int) -> None:
@@ -64,27 +74,37 @@ def call(state: State, client: str = "", *, ends: bool = True) -> None:
 
 
 def fill(state: FileState) -> None:
-    """Runs whole, cut, damaged and large; a picture; ratings; a name; calls, one without an end; a secret."""
+    """Runs whole, cut, damaged and large; a picture; ratings; a name; calls, one without an end.
+
+    A secret.
+    """
     for day in (1, 2, 3):
         put(state.traces, day, f"question {day}", until=7 if day < 3 else 4)
     put(state.traces, 4, "large", answer="pears " * 100_000)
     state.traces.path("20261105-100000-00000a").write_bytes(b'\xff\0 no trace\n{"cut')
     state.traces.path("odd.name").write_bytes(b"")
-    kept, question = state.attachments(), Question(text="?", files=(File(name="a.png", text="", attachment=IMAGE),))
+    kept = state.attachments()
+    question = Question(text="?", files=(File(name="a.png", text="", attachment=IMAGE),))
     kept.add(DATA)
     begin_run(state.traces, "20261106-100000-00000a", [begun(question)]).close()
     kept.store([IMAGE])
     for number in (1, 2):
-        state.ratings.add(Rating(run=f"{number}", step=0, verdict="good", by="user", time=1.0, shares=()))
+        state.ratings.add(
+            Rating(run=f"{number}", step=0, verdict="good", by="user", time=1.0, shares=())
+        )
     state.conversations.set("pears", "20261101-100000-00000a")
     for client in ("", "", "app"):
         call(state, client)
     call(state, "app", ends=False)
     state.secret()
-    served, batch = state.served_files, {"object": "batch", "created_at": 1, "owner": "key:app"}
+    served = state.served_files
+    batch = {"object": "batch", "created_at": 1, "owner": "key:app"}
     served.write({**batch, "id": f"batch_{'0' * 24}", "status": "completed"})
     served.write({**batch, "id": f"batch_{'1' * 24}", "status": "in_progress"})
-    served.add({"id": SERVED, "object": "file", "created_at": 2, "owner": "key:app"}, [b"half ", b"an answer\n"])
+    served.add(
+        {"id": SERVED, "object": "file", "created_at": 2, "owner": "key:app"},
+        [b"half ", b"an answer\n"],
+    )
 
 
 def content(state: FileState) -> dict[str, bytes]:
@@ -98,28 +118,57 @@ def content(state: FileState) -> dict[str, bytes]:
 
 def facts(state: State) -> list[object]:
     """All but the bytes of the traces. A database bounds the texts of lists."""
-    rows = [row._replace(size=0, answers=row.answers[:1000]) for row in state.traces.newest(count=20)[0]]
+    rows = [
+        row._replace(size=0, answers=row.answers[:1000]) for row in state.traces.newest(count=20)[0]
+    ]
     spent = state.read_spent(LONG_AGO), state.read_spent(LONG_AGO, "key"), state.spending().today()
-    names, read = list(state.conversations.read().items()), state.attachments().read(IMAGE)
-    return [*sorted(rows), *spent, state.ratings.read(), names, state.secret(), read, served(state.served_files)]
+    names = list(state.conversations.read().items())
+    read = state.attachments().read(IMAGE)
+    return [
+        *sorted(rows),
+        *spent,
+        state.ratings.read(),
+        names,
+        state.secret(),
+        read,
+        served(state.served_files),
+    ]
 
 
 def served(files: ServedFiles) -> list[object]:
     """The records of files and of batches that are over, and the bytes of the file."""
     over = [record for record in files.all("batch") if record["status"] == "completed"]
     content = files.content(SERVED)
-    return [*files.all("file"), *over, content.read_bytes() if isinstance(content, Path) else b"".join(content)]
+    return [
+        *files.all("file"),
+        *over,
+        content.read_bytes() if isinstance(content, Path) else b"".join(content),
+    ]
 
 
-def test_a_state_moves_to_a_database_and_back_and_nothing_is_lost(shared: SharedState, tmp_path: Path) -> None:
-    """Said again, nothing is new: not in the database, nor in other files, nor where it came from."""
-    source, target = files(tmp_path / "a"), files(tmp_path / "b")
+def test_a_state_moves_to_a_database_and_back_and_nothing_is_lost(
+    shared: SharedState, tmp_path: Path
+) -> None:
+    """Said again, nothing is new.
+
+    Not in the database, nor in other files, nor where it came from.
+    """
+    source = files(tmp_path / "a")
+    target = files(tmp_path / "b")
     fill(source)
     moved = import_files(source, shared, silent)
     assert (moved.counts, moved.left) == (
-        {"attachments": 1, "runs": 7, "files": 1, "batches": 1, "ratings": 2, "names": 1, "calls": 4},
+        {
+            "attachments": 1,
+            "runs": 7,
+            "files": 1,
+            "batches": 1,
+            "ratings": 2,
+            "names": 1,
+            "calls": 4,
+        },
         [f"batch batch_{'1' * 24} is not over"],
-    )  # fmt: skip
+    )
     assert facts(source) == facts(shared)
     assert export_files(shared, target, silent).counts == moved.counts
     assert facts(source) == facts(target)
@@ -134,10 +183,13 @@ def test_a_state_moves_to_a_database_and_back_and_nothing_is_lost(shared: Shared
     assert facts(source) == facts(shared)
 
 
-def test_a_day_that_is_over_is_one_parquet_file_with_the_same_lines(shared: SharedState, tmp_path: Path) -> None:
+def test_a_day_that_is_over_is_one_parquet_file_with_the_same_lines(
+    shared: SharedState, tmp_path: Path
+) -> None:
     """Said again, nothing is new."""
     parquet = pytest.importorskip("pyarrow.parquet")
-    source, place = files(tmp_path / "a"), tmp_path / "old.parquet"
+    source = files(tmp_path / "a")
+    place = tmp_path / "old.parquet"
     fill(source)
     import_files(source, shared, silent)
     days = {run[:8] for run in source.traces.runs()}
@@ -150,8 +202,12 @@ def test_a_day_that_is_over_is_one_parquet_file_with_the_same_lines(shared: Shar
     assert export_days(shared, str(place), silent).counts == {}
 
 
-def test_a_move_that_was_stopped_goes_on(shared: SharedState, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    source, target, steps = files(tmp_path / "a"), files(tmp_path / "b"), list[str]()
+def test_a_move_that_was_stopped_goes_on(
+    shared: SharedState, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = files(tmp_path / "a")
+    target = files(tmp_path / "b")
+    steps = list[str]()
     fill(source)
     monkeypatch.setattr(upkeep, "BATCH", 1)
 
@@ -173,7 +229,9 @@ def test_a_move_that_was_stopped_goes_on(shared: SharedState, tmp_path: Path, mo
     assert content(source) == content(target)
 
 
-def test_a_call_that_ends_after_its_import_is_settled_by_the_next_one(shared: SharedState, tmp_path: Path) -> None:
+def test_a_call_that_ends_after_its_import_is_settled_by_the_next_one(
+    shared: SharedState, tmp_path: Path
+) -> None:
     source = files(tmp_path / "a")
     spend = source.spending()
     room = reserve(spend, 3)
@@ -194,11 +252,15 @@ def test_a_run_that_differs_is_told_and_stays(shared: SharedState, tmp_path: Pat
     assert import_files(source, shared, silent).left == [f"run '{run}' differs in the database"]
     assert export_files(shared, source, silent).left == [f"run '{run}' differs in the files"]
     going_on = begin_run(source.traces, "20261130-100000-00000a", [begun()])
-    assert import_files(source, shared, silent).left[1:] == ["run '20261130-100000-00000a' is being written"]
+    assert import_files(source, shared, silent).left[1:] == [
+        "run '20261130-100000-00000a' is being written"
+    ]
     going_on.close()
 
 
-def test_the_password_may_be_a_stored_key(postgres: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_password_may_be_a_stored_key(
+    postgres: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """That of this database; the environment comes first, and no message shows either."""
     url = postgres.new_database()
     bare = url.replace(f":{PASSWORD.replace(' ', '%20')}@", "@")
@@ -255,7 +317,8 @@ def test_the_state_of_an_earlier_version_opens(archive: Path, place: Path, stage
     listed = json.loads(stage.ok("trace", "list", "--json").out)
     assert [run["state"] for run in listed] == ["finished"] * 3
     for path, steps in zip(traces, (3, 2, 4), strict=True):
-        run, original = path.name.removesuffix(".jsonl"), path.read_bytes()
+        run = path.name.removesuffix(".jsonl")
+        original = path.read_bytes()
         shown = json.loads(stage.ok("trace", "show", run, "--json").out)
         assert len(shown["steps"]) == steps
         assert "Rhine" in shown["answer"]
@@ -267,7 +330,8 @@ def test_the_state_of_an_earlier_version_opens(archive: Path, place: Path, stage
             assert json.loads(stage.ok("trace", "show", run, "--json").out) == shown
         stage.ok("trace", "verify", run)
 
-    spending, books = place / "state/spending", sorted((place / "state/spending").glob("*.jsonl"))
+    spending = place / "state/spending"
+    books = sorted((place / "state/spending").glob("*.jsonl"))
     before = {row.worker: row.usage for row in read_spent(spending, DAY)}
     if (place / "state/spending").exists():
         assert before["good"].calls >= 11

@@ -1,7 +1,9 @@
-"""A server of tools without any library, over stdio: `python raw_server.py [MODE]`. It starts in a moment.
+"""A server of tools without any library, over stdio: `python raw_server.py [MODE]`.
 
-It speaks the protocol before 2026, as most servers do. Its modes and tools misbehave as a test wants. A file named by
-DIARY gets a line for each start and each change that a tool makes.
+It starts in a moment.
+
+It speaks the protocol before 2026, as most servers do. Its modes and tools misbehave as a test
+wants. A file named by DIARY gets a line for each start and each change that a tool makes.
 """
 
 from __future__ import annotations
@@ -86,7 +88,8 @@ def call(name: str, given: dict[str, Any]) -> str:
             return "there is a new tool"
         case "ask":
             return "\n".join(
-                _asked(method) for method in ("sampling/createMessage", "elicitation/create", "roots/list")
+                _asked(method)
+                for method in ("sampling/createMessage", "elicitation/create", "roots/list")
             )
     return name
 
@@ -117,7 +120,8 @@ def listed(cursor: str) -> dict[str, Any]:
 def result_of(method: str, params: dict[str, Any]) -> dict[str, Any] | None:
     match method:
         case "initialize":
-            version, capabilities = params["protocolVersion"], {"tools": {"listChanged": True}}
+            version = params["protocolVersion"]
+            capabilities = {"tools": {"listChanged": True}}
             info = {"name": "raw", "version": "1"}
             return {"protocolVersion": version, "capabilities": capabilities, "serverInfo": info}
         case "tools/list":
@@ -126,7 +130,9 @@ def result_of(method: str, params: dict[str, Any]) -> dict[str, Any] | None:
             if params["name"] == "picture":
                 return {"content": [{"type": "image", "data": PIXEL, "mimeType": "text/html"}]}
             text = call(params["name"], params.get("arguments") or {})
-            promised: dict[str, Any] = {"structuredContent": {}} if params["name"] == "promise" else {}
+            promised: dict[str, Any] = (
+                {"structuredContent": {}} if params["name"] == "promise" else {}
+            )
             return {"content": [{"type": "text", "text": text}], **promised, "isError": False}
     return None
 

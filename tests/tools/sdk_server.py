@@ -1,7 +1,10 @@
-"""A server of tools with the SDK: `python sdk_server.py PORT [FILE]`. With a `FILE` it asks for a login.
+"""A server of tools with the SDK: `python sdk_server.py PORT [FILE]`.
 
-The authorization server is the SDK's own, too. `FILE` has what it does, as JSON, read anew at each request: `refuse`
-(the user says no), `state` (what comes back in place of the state), `revoked` (no token is known any more).
+With a `FILE` it asks for a login.
+
+The authorization server is the SDK's own, too. `FILE` has what it does, as JSON, read anew at each
+request: `refuse` (the user says no), `state` (what comes back in place of the state), `revoked` (no
+token is known any more).
 """
 
 from __future__ import annotations
@@ -28,12 +31,15 @@ from mcp.shared.auth import OAuthClientInformationFull, OAuthToken
 from mcp.types import ToolAnnotations
 from pydantic import AnyHttpUrl
 
-PORT, BOOK = int(sys.argv[1]), Path(sys.argv[-1])
+PORT = int(sys.argv[1])
+BOOK = Path(sys.argv[-1])
 URL = f"http://127.0.0.1:{PORT}"
 
 
 class Authority(OAuthAuthorizationServerProvider[AuthorizationCode, RefreshToken, AccessToken]):
-    """Knows its clients, codes and tokens, and notes in `BOOK` with the suffix `.log` what was asked for."""
+    """Knows its clients, codes and tokens, and notes in `BOOK` with the suffix `.log` what was
+    asked for.
+    """
 
     def __init__(self) -> None:
         self.clients: dict[str, OAuthClientInformationFull] = {}
@@ -57,24 +63,38 @@ class Authority(OAuthAuthorizationServerProvider[AuthorizationCode, RefreshToken
         self.note("register")
         self.clients[client_info.client_id] = client_info
 
-    async def authorize(self, client: OAuthClientInformationFull, params: AuthorizationParams) -> str:
+    async def authorize(
+        self, client: OAuthClientInformationFull, params: AuthorizationParams
+    ) -> str:
         self.note("authorize" if params.code_challenge else "authorize without PKCE")
         state = self.rules.get("state", params.state)
         if self.rules.get("refuse"):
-            return construct_redirect_uri(str(params.redirect_uri), error="access_denied", state=state)
+            return construct_redirect_uri(
+                str(params.redirect_uri), error="access_denied", state=state
+            )
         code = secrets.token_urlsafe(24)
         self.codes[code] = AuthorizationCode(
-            code=code, scopes=[], expires_at=time.time() + 60, client_id=client.client_id,
-            code_challenge=params.code_challenge, redirect_uri=params.redirect_uri,
-            redirect_uri_provided_explicitly=params.redirect_uri_provided_explicitly, resource=params.resource,
-        )  # fmt: skip
+            code=code,
+            scopes=[],
+            expires_at=time.time() + 60,
+            client_id=client.client_id,
+            code_challenge=params.code_challenge,
+            redirect_uri=params.redirect_uri,
+            redirect_uri_provided_explicitly=params.redirect_uri_provided_explicitly,
+            resource=params.resource,
+        )
         return construct_redirect_uri(str(params.redirect_uri), code=code, state=state)
 
     def issue(self, client_id: str, resource: str | None) -> OAuthToken:
         # Longer than one item of a keyring may be.
-        access, refresh = secrets.token_urlsafe(1200), secrets.token_urlsafe(24)
-        self.tokens[access] = AccessToken(token=access, client_id=client_id, scopes=[], resource=resource)
-        self.refreshes[refresh] = RefreshToken(token=refresh, client_id=client_id, scopes=[], resource=resource)
+        access = secrets.token_urlsafe(1200)
+        refresh = secrets.token_urlsafe(24)
+        self.tokens[access] = AccessToken(
+            token=access, client_id=client_id, scopes=[], resource=resource
+        )
+        self.refreshes[refresh] = RefreshToken(
+            token=refresh, client_id=client_id, scopes=[], resource=resource
+        )
         return OAuthToken(access_token=access, refresh_token=refresh, expires_in=3600)
 
     async def load_authorization_code(
@@ -89,7 +109,9 @@ class Authority(OAuthAuthorizationServerProvider[AuthorizationCode, RefreshToken
         del self.codes[authorization_code.code]
         return self.issue(client.client_id, authorization_code.resource)
 
-    async def load_refresh_token(self, client: OAuthClientInformationFull, refresh_token: str) -> RefreshToken | None:
+    async def load_refresh_token(
+        self, client: OAuthClientInformationFull, refresh_token: str
+    ) -> RefreshToken | None:
         return None if self.rules.get("revoked") else self.refreshes.get(refresh_token)
 
     async def exchange_refresh_token(
@@ -109,10 +131,12 @@ class Authority(OAuthAuthorizationServerProvider[AuthorizationCode, RefreshToken
 LOGIN: dict[str, Any] = {
     "auth_server_provider": Authority(),
     "auth": AuthSettings(
-        issuer_url=AnyHttpUrl(URL), resource_server_url=AnyHttpUrl(f"{URL}/mcp"), validate_token_resource=True,
+        issuer_url=AnyHttpUrl(URL),
+        resource_server_url=AnyHttpUrl(f"{URL}/mcp"),
+        validate_token_resource=True,
         client_registration_options=ClientRegistrationOptions(enabled=True),
     ),
-}  # fmt: skip
+}
 READ_ONLY = ToolAnnotations(read_only_hint=True)
 PIXEL = base64.b64decode(
     "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="

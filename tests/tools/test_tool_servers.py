@@ -1,4 +1,7 @@
-"""Servers of tools as a run has them: real programs and a real HTTP server, and how each of them can misbehave."""
+"""Servers of tools as a run has them.
+
+Real programs and a real HTTP server, and how each of them can misbehave.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +42,9 @@ class Desk:
         self.kept: list[bytes] = []
         self.names = [server.name for server in servers]
         self.box = McpToolBox(
-            {server.name: server for server in servers}, lambda text: text.replace("secret", "***"), self.keep
+            {server.name: server for server in servers},
+            lambda text: text.replace("secret", "***"),
+            self.keep,
         )
         self._runner = asyncio.Runner()
 
@@ -95,25 +100,39 @@ def sdk_server(*files: Path) -> Iterator[str]:
 
 
 def test_a_server_of_the_sdk_is_used_at_its_address() -> None:
-    """Its tools are listed with their hints, and give text and images; a reply of 40 MB ends the connection only."""
+    """Its tools are listed with their hints, and give text and images.
+
+    A reply of 40 MB ends the connection only.
+    """
     with sdk_server() as url, Desk(ToolServer(name="t", url=url)) as desk:
-        tools, large = desk.tools(), desk.call("flood", megabytes=40)
-        added, picture, failed = desk.call("add", a=1, b=2), desk.call("picture"), desk.call("fail", why="no")
+        tools = desk.tools()
+        large = desk.call("flood", megabytes=40)
+        added = desk.call("add", a=1, b=2)
+        picture = desk.call("picture")
+        failed = desk.call("fail", why="no")
     assert (tools["add"].read_only, tools["hello"].read_only) == (True, False)
     assert tools["add"].tool.parameters["required"] == ["a", "b"]
     assert large.text == "the call failed: it sent a message of more than 16 MiB"
     assert added.text == "3"
     [image] = picture.attachments
-    assert (picture.text, image.media_type, image.width) == ("[image picture-1.png]", "image/png", 1)
+    assert (picture.text, image.media_type, image.width) == (
+        "[image picture-1.png]",
+        "image/png",
+        1,
+    )
     assert failed.error
 
 
 def test_settings_win_over_what_the_server_says() -> None:
-    with Desk(raw(trust=False, read_only=("die",), allow=("add",), only=("add", "die", "write"))) as desk:
+    with Desk(
+        raw(trust=False, read_only=("die",), allow=("add",), only=("add", "die", "write"))
+    ) as desk:
         tools = desk.tools()
     assert {name: (tool.read_only, tool.allowed) for name, tool in tools.items()} == {
-        "add": (False, True), "die": (True, False), "write": (False, False),
-    }  # fmt: skip
+        "add": (False, True),
+        "die": (True, False),
+        "write": (False, False),
+    }
 
 
 def test_a_tool_that_hangs_takes_its_seconds_and_no_more() -> None:
@@ -136,7 +155,10 @@ def test_a_server_that_dies_is_started_again_and_at_last_given_up() -> None:
 def test_100_megabytes_end_the_server_and_not_us() -> None:
     with Desk(raw()) as desk:
         assert len(desk.call("flood", megabytes=2).text) == 2 << 20
-        assert desk.call("flood", megabytes=100).text == "the call failed: it sent a message of more than 16 MiB"
+        assert (
+            desk.call("flood", megabytes=100).text
+            == "the call failed: it sent a message of more than 16 MiB"
+        )
         assert desk.call("add", a=1, b=2).text == "3"
 
 
@@ -145,17 +167,26 @@ def test_100_megabytes_end_the_server_and_not_us() -> None:
     [
         (raw("garbage"), "it wrote 1,001 lines that are no message"),
         (raw("hang"), "no answer within 0.5 s"),
-        (ToolServer(name="t", command=("sh", "-c", "echo no such directory >&2; exit 2")), "it has ended: no such"),
+        (
+            ToolServer(name="t", command=("sh", "-c", "echo no such directory >&2; exit 2")),
+            "it has ended: no such",
+        ),
         (ToolServer(name="t", command=("sh", "-c", "exit 3")), "it has ended with exit code 3"),
         (ToolServer(name="t", command=("sh", "-c", "kill -9 $$")), "it has ended by signal 9"),
-        (ToolServer(name="t", command=("/nowhere/at/all",)), "/nowhere/at/all cannot be started: No such file"),
+        (
+            ToolServer(name="t", command=("/nowhere/at/all",)),
+            "/nowhere/at/all cannot be started: No such file",
+        ),
         (ToolServer(name="t", url="http://127.0.0.1:9/mcp"), "failed"),
     ],
 )
-def test_a_server_that_fails_has_no_tools(server: ToolServer, said: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_server_that_fails_has_no_tools(
+    server: ToolServer, said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(sessions, "START", 0.5 if server.command[-1:] == ("hang",) else 30)
     with Desk(server) as desk:
-        tools, (notice,) = desk.tools(), desk.box.take_notices()
+        tools = desk.tools()
+        (notice,) = desk.box.take_notices()
         assert (tools, desk.tools(), desk.box.take_notices()) == ({}, {}, ())
     assert notice.startswith("the tools of t cannot be used: ")
     assert said in notice
@@ -165,14 +196,19 @@ def test_10_000_tools_are_100_and_a_notice() -> None:
     with Desk(raw("many")) as desk:
         assert len(desk.tools()) == MAX_TOOLS
         notices = desk.box.take_notices()
-    assert notices == ("t lists 1,000 tools or more; the first 100 are used, or those in tools.t.only",)
+    assert notices == (
+        "t lists 1,000 tools or more; the first 100 are used, or those in tools.t.only",
+    )
 
 
 def test_names_fit_every_provider() -> None:
     with Desk(raw("names")) as desk:
         tools = desk.tools()
         result = desk.run(desk.box.call(next(t for t in tools.values() if t.own_name == "a.b"), {}))
-    assert all(len(name) <= MAX_OFFERED_NAME and name.replace("_", "").replace("-", "").isalnum() for name in tools)
+    assert all(
+        len(name) <= MAX_OFFERED_NAME and name.replace("_", "").replace("-", "").isalnum()
+        for name in tools
+    )
     assert {tool.own_name for tool in tools.values()} >= {"a b", "a.b", "\x1b[31mred", "x" * 200}
     assert result.text == "a.b"
 
@@ -194,7 +230,11 @@ def test_a_list_that_changes_is_read_again() -> None:
 def test_what_a_server_asks_for_is_refused_politely() -> None:
     with Desk(raw()) as desk:
         lines = desk.call("ask").text.splitlines()
-    assert [line.partition(":")[0] for line in lines] == ["sampling/createMessage", "elicitation/create", "roots/list"]
+    assert [line.partition(":")[0] for line in lines] == [
+        "sampling/createMessage",
+        "elicitation/create",
+        "roots/list",
+    ]
     assert all("not supported" in line.lower() for line in lines), lines
 
 
@@ -207,11 +247,19 @@ def test_arguments_that_break_the_schema_call_nothing() -> None:
 def test_the_schemas_of_a_server_cannot_hold_us_up(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(schema_check, "SECONDS", 1.0)
     with Desk(raw("bombs")) as desk:
-        (bomb, ticks), (promise, more) = (desk.run(with_ticks(desk.calling(name))) for name in ("bomb", "promise"))
+        (bomb, ticks), (promise, more) = (
+            desk.run(with_ticks(desk.calling(name))) for name in ("bomb", "promise")
+        )
         added = desk.call("add", a=1, b=2)
     stopped = "the check takes too much time or memory"
-    assert bomb.text == f"not called: the arguments cannot be checked against the tool's schema: {stopped}"
-    assert promise.text == f"the call failed: its result cannot be checked against its schema: {stopped}"
+    assert (
+        bomb.text
+        == f"not called: the arguments cannot be checked against the tool's schema: {stopped}"
+    )
+    assert (
+        promise.text
+        == f"the call failed: its result cannot be checked against its schema: {stopped}"
+    )
     assert bomb.error
     assert promise.error
     assert ticks > 0
@@ -249,7 +297,9 @@ def test_nothing_is_left_when_conductor_is_killed(tmp_path: Path) -> None:
         "desk.tools()\nprint('ready', flush=True)\ndesk.call('hang')\n"
     )
     process = subprocess.Popen(
-        [sys.executable, "-c", script, str(diary)], cwd=Path(__file__).parents[2], stdout=subprocess.PIPE
+        [sys.executable, "-c", script, str(diary)],
+        cwd=Path(__file__).parents[2],
+        stdout=subprocess.PIPE,
     )
     with process:
         assert process.stdout is not None
@@ -277,7 +327,9 @@ def test_a_cancelled_call_leaves_the_server_usable() -> None:
         assert desk.call("add", a=2, b=2).text == "4"
 
 
-def test_a_server_has_no_more_of_the_environment_than_it_needs(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_server_has_no_more_of_the_environment_than_it_needs(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setenv("SOME_API_KEY", "x")
     with Desk(raw(variables={"MINE": "1"})) as desk:
         seen = set(desk.call("environment").text.split())

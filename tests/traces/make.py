@@ -1,4 +1,7 @@
-"""The canned runs, written from the event classes so that they always load: `tests.views.test_snapshots` does it."""
+"""The canned runs, written from the event classes so that they always load.
+
+`tests.views.test_snapshots` does it.
+"""
 
 from __future__ import annotations
 
@@ -31,20 +34,32 @@ WITH_SELF = Pool(workers=(*POOL.workers, Worker(name="self", kind="self")))
 PRIMES = "How many primes below 1000 end in 7, and what is their sum?"
 
 
-def started(text: str = PRIMES, *, run: str = "01JDQ7W3ZK", pool: Pool = POOL, mode: ev.Mode = "auto") -> ev.RunStarted:
+def started(
+    text: str = PRIMES, *, run: str = "01JDQ7W3ZK", pool: Pool = POOL, mode: ev.Mode = "auto"
+) -> ev.RunStarted:
     """The first event."""
     return ev.RunStarted(
-        at=0.0, run=run, time="2026-11-20T17:00:00Z", question=Question(text=text), pool=pool,
-        limits=Limits(attempts=3), mode=mode, conductor="qwen2.5-7b-q4_k_m (sha256 1c9d0e5a)", profile="prompted",
-    )  # fmt: skip
+        at=0.0,
+        run=run,
+        time="2026-11-20T17:00:00Z",
+        question=Question(text=text),
+        pool=pool,
+        limits=Limits(attempts=3),
+        mode=mode,
+        conductor="qwen2.5-7b-q4_k_m (sha256 1c9d0e5a)",
+        profile="prompted",
+    )
 
 
 def spent(tokens_in: int, tokens_out: int, cost: str | None = "0") -> Usage:
     """The usage of one call."""
     return Usage(
-        tokens_in=tokens_in, tokens_out=tokens_out, calls=1,
-        cost=None if cost is None else Decimal(cost), unpriced=int(cost is None),
-    )  # fmt: skip
+        tokens_in=tokens_in,
+        tokens_out=tokens_out,
+        calls=1,
+        cost=None if cost is None else Decimal(cost),
+        unpriced=int(cost is None),
+    )
 
 
 def pieces(text: str, size: int = 9) -> list[str]:
@@ -66,7 +81,10 @@ class Writer:
         self.events.append(event)
 
     def plan(self, *steps: Step, pace: float = 0.2, whole: bool = True) -> None:
-        """The conductor plans these steps; those that see no other step start at once. `whole`: the plan ends here."""
+        """The conductor plans these steps; those that see no other step start at once.
+
+        `whole`: the plan ends here.
+        """
         for number, step in enumerate(steps, start=len(self.steps) + 1):
             letter = self.letters[self.pool.names.index(step.worker)]
             access = " ".join(map(str, step.access)) or "-"
@@ -80,12 +98,22 @@ class Writer:
             if not step.access:
                 self.start(number)
         if whole:
-            self.add(ev.PlanReady(at=self.at, plan=Plan(steps=tuple(self.steps)), usage=spent(410, 61)))
+            self.add(
+                ev.PlanReady(at=self.at, plan=Plan(steps=tuple(self.steps)), usage=spent(410, 61))
+            )
 
     def start(self, number: int, *, worker: str = "", attempt: int = 1) -> None:
         step = self.steps[number - 1]
         prompt = (Message(role="user", content=f"{PRIMES}\n\n{step.subtask}"),)
-        self.add(ev.StepStarted(at=self.at, step=number, worker=worker or step.worker, attempt=attempt, prompt=prompt))
+        self.add(
+            ev.StepStarted(
+                at=self.at,
+                step=number,
+                worker=worker or step.worker,
+                attempt=attempt,
+                prompt=prompt,
+            )
+        )
 
     def say(self, pace: float, attempt: int = 1, **texts: str) -> None:
         """Steps `s1`, `s2` … write these texts at the same time."""
@@ -94,34 +122,80 @@ class Writer:
             for number, queue in queues.items():
                 if queue:
                     self.at += pace
-                    self.add(ev.StepDelta(at=self.at, step=number, attempt=attempt, text=queue.pop(0)))
+                    self.add(
+                        ev.StepDelta(at=self.at, step=number, attempt=attempt, text=queue.pop(0))
+                    )
 
-    def call(self, number: int, tool: str, arguments: str, *, call_id: str, attempt: int = 1, turn: int = 1) -> None:
+    def call(
+        self,
+        number: int,
+        tool: str,
+        arguments: str,
+        *,
+        call_id: str,
+        attempt: int = 1,
+        turn: int = 1,
+    ) -> None:
         """A call of `server.tool` begins."""
         server, name = tool.split(".")
         call = ToolCall(id=call_id, name=name, arguments=arguments)
-        self.add(ev.ToolCalled(at=self.at, step=number, attempt=attempt, turn=turn, call=call, server=server))
+        self.add(
+            ev.ToolCalled(
+                at=self.at, step=number, attempt=attempt, turn=turn, call=call, server=server
+            )
+        )
 
     def give(
-        self, number: int, call_id: str, text: str, *, seconds: float, error: bool = False, attempt: int = 1,
+        self,
+        number: int,
+        call_id: str,
+        text: str,
+        *,
+        seconds: float,
+        error: bool = False,
+        attempt: int = 1,
         turn: int = 1,
-    ) -> None:  # fmt: skip
+    ) -> None:
         """A call returns after so many seconds."""
         self.at += seconds
-        self.add(ev.ToolReturned(at=self.at, step=number, attempt=attempt, turn=turn, call_id=call_id, text=text,
-                                 error=error, seconds=seconds))  # fmt: skip
+        self.add(
+            ev.ToolReturned(
+                at=self.at,
+                step=number,
+                attempt=attempt,
+                turn=turn,
+                call_id=call_id,
+                text=text,
+                error=error,
+                seconds=seconds,
+            )
+        )
 
-    def finish(self, number: int, text: str, usage: Usage, *, attempt: int = 1, finish: Finish = "stop") -> None:
-        self.add(ev.StepFinished(at=self.at, step=number, attempt=attempt, text=text, usage=usage, finish=finish))
+    def finish(
+        self, number: int, text: str, usage: Usage, *, attempt: int = 1, finish: Finish = "stop"
+    ) -> None:
+        self.add(
+            ev.StepFinished(
+                at=self.at, step=number, attempt=attempt, text=text, usage=usage, finish=finish
+            )
+        )
 
-    def answer(self, number: int, text: str, usage: Usage, *, pace: float = 0.1, finish: Finish = "stop") -> None:
+    def answer(
+        self, number: int, text: str, usage: Usage, *, pace: float = 0.1, finish: Finish = "stop"
+    ) -> None:
         """A step starts, writes its text, and finishes."""
         self.start(number)
         self.say(pace, 1, **{f"s{number}": text})
         self.finish(number, text, usage, finish=finish)
 
-    def fail(self, number: int, error: Failure, usage: Usage = NO_USAGE, *, attempt: int = 1, **then: Any) -> None:
-        self.add(ev.StepFailed(at=self.at, step=number, attempt=attempt, error=error, usage=usage, **then))
+    def fail(
+        self, number: int, error: Failure, usage: Usage = NO_USAGE, *, attempt: int = 1, **then: Any
+    ) -> None:
+        self.add(
+            ev.StepFailed(
+                at=self.at, step=number, attempt=attempt, error=error, usage=usage, **then
+            )
+        )
 
     def nest(self, number: int, events: list[ev.Event]) -> None:
         """A step starts that is a run of its own."""
@@ -131,19 +205,32 @@ class Writer:
             self.at = outset + event.at
             self.add(ev.NestedEvent(at=self.at, step=number, event=event))
 
-    def end(self, answer: str, *, usage: Usage, error: Failure | None = None, partial: bool = False) -> list[ev.Event]:
-        self.add(ev.RunFinished(at=self.at, answer=answer, usage=usage, partial=partial, error=error))
+    def end(
+        self, answer: str, *, usage: Usage, error: Failure | None = None, partial: bool = False
+    ) -> list[ev.Event]:
+        self.add(
+            ev.RunFinished(at=self.at, answer=answer, usage=usage, partial=partial, error=error)
+        )
         return self.events
 
 
-LIST = Step(worker="math-worker", subtask="List the primes below 1000 whose last digit is 7 and count them.")
-CHECK = Step(worker="gpt", subtask="Find, without a list, how many primes below 1000 there are for each last digit.")
+LIST = Step(
+    worker="math-worker", subtask="List the primes below 1000 whose last digit is 7 and count them."
+)
+CHECK = Step(
+    worker="gpt",
+    subtask="Find, without a list, how many primes below 1000 there are for each last digit.",
+)
 JOIN = Step(
-    worker="claude", subtask="Compare both counts, add the primes up, and answer in two sentences.", access=(1, 2)
+    worker="claude",
+    subtask="Compare both counts, add the primes up, and answer in two sentences.",
+    access=(1, 2),
 )
 
 COUNTED = "The primes are 7, 17, 37, 47, 67, 97, 107 and so on up to 997.\n\nThere are 46 of them."
-SPREAD = "Of the 168 primes below 1000, 40 end in 1, 42 in 3, 46 in 7 and 38 in 9; 2 and 5 stand alone."
+SPREAD = (
+    "Of the 168 primes below 1000, 40 end in 1, 42 in 3, 46 in 7 and 38 in 9; 2 and 5 stand alone."
+)
 ANSWER = "46 primes below 1000 end in 7; both counts agree.\nTheir sum is 22,782."
 TOTAL = Usage(tokens_in=1540, tokens_out=281, cost=Decimal("0.0042"), calls=4, unpriced=1)
 
@@ -167,10 +254,14 @@ def rejected() -> list[ev.Event]:
     run.add(ev.PlanDelta(at=run.at, text="Q | 1 | Check the list.\n"))
     run.add(
         ev.PlanRejected(
-            at=run.at, attempt=1, text="Q | 1 | Check the list.", hint="known: A, B, C, D", usage=spent(410, 40),
+            at=run.at,
+            attempt=1,
+            text="Q | 1 | Check the list.",
+            hint="known: A, B, C, D",
+            usage=spent(410, 40),
             problem="step 2 names a worker that is not in the pool: 'Q'",
         )
-    )  # fmt: skip
+    )
     check = Step(worker="gpt", subtask="Check the list and add it up.", access=(1,))
     run.plan(check)
     run.say(0.2, s1=COUNTED)
@@ -184,7 +275,11 @@ def retry() -> list[ev.Event]:
     run = Writer(started(mode="mini"))
     run.plan(Step(worker="gpt", subtask="Answer the question."))
     run.say(0.3, s1=ANSWER[:27])
-    error = Failure(kind="worker", message="gpt: 429 Too Many Requests", hint="the provider asks to wait for 12 s")
+    error = Failure(
+        kind="worker",
+        message="gpt: 429 Too Many Requests",
+        hint="the provider asks to wait for 12 s",
+    )
     run.fail(1, error, spent(40, 7, "0.0001"), retry_in=12.0)
     run.at += 12.0
     run.start(1, attempt=2)
@@ -197,7 +292,11 @@ def substitute() -> list[ev.Event]:
     """A provider refuses the key; another worker takes over the step with a shortened prompt."""
     run = Writer(started())
     run.plan(LIST, Step(worker="gpt", subtask="Add up the list.", access=(1,)))
-    error = Failure(kind="key", message="math-worker: the key was refused (401)", hint="conductor keys set openai")
+    error = Failure(
+        kind="key",
+        message="math-worker: the key was refused (401)",
+        hint="conductor keys set openai",
+    )
     run.at += 0.4
     run.fail(1, error, substitute="gemini-flash")
     run.start(1, worker="gemini-flash")
@@ -211,7 +310,9 @@ def substitute() -> list[ev.Event]:
 def nested() -> list[ev.Event]:
     """The conductor has the answer checked in a nested run, and a run inside that one keeps it."""
     run = Writer(started(pool=WITH_SELF, mode="ultra"), letters="ABCDE")
-    again = Step(worker="self", subtask="Read the answer and improve it where it is wrong.", access=(1,))
+    again = Step(
+        worker="self", subtask="Read the answer and improve it where it is wrong.", access=(1,)
+    )
     run.plan(Step(worker="gpt", subtask="Answer the question."), again)
     run.say(0.1, s1="46 primes end in 7, and their sum is 22,728.")
     run.finish(1, "46 primes end in 7, and their sum is 22,728.", spent(40, 20, "0.0003"))
@@ -222,7 +323,9 @@ def nested() -> list[ev.Event]:
 
 
 def _inner_run() -> list[ev.Event]:
-    run = Writer(started("Is the answer right?", run="01JDQ7W3ZK.2", pool=WITH_SELF), letters="ABCDE")
+    run = Writer(
+        started("Is the answer right?", run="01JDQ7W3ZK.2", pool=WITH_SELF), letters="ABCDE"
+    )
     add_up = Step(worker="math-worker", subtask="Add the primes up again, one by one.", access=(0,))
     final = Step(worker="self", subtask="Accept the sum or have it done again.", access=(1,))
     run.plan(add_up, final)
@@ -306,21 +409,36 @@ def hostile() -> list[ev.Event]:
 
 
 def crowd() -> list[ev.Event]:
-    """Five steps at once with long lines, wide characters and reasoning: more than a small terminal can show."""
-    run = Writer(started("Summarise the five chapters.\nOne sentence each, in the language of the chapter."))
+    """Five steps at once with long lines, wide characters and reasoning.
+
+    More than a small terminal can show.
+    """
+    run = Writer(
+        started("Summarise the five chapters.\nOne sentence each, in the language of the chapter.")
+    )
     names = ("claude", "gpt", "math-worker", "gemini-flash", "claude")
-    run.plan(*(Step(worker=name, subtask=f"Read chapter {i} and say in one sentence what happens.")
-               for i, name in enumerate(names, start=1)), pace=0.05)  # fmt: skip
+    run.plan(
+        *(
+            Step(worker=name, subtask=f"Read chapter {i} and say in one sentence what happens.")
+            for i, name in enumerate(names, start=1)
+        ),
+        pace=0.05,
+    )
     texts = {
         "s1": 3
-        * "In the first chapter a traveller comes to a house at the edge of the moor, and nobody asks her name. ",
+        * (
+            "In the first chapter a traveller comes to a house at the edge of the moor, and nobody "
+            "asks her name. "
+        ),
         "s2": "第二章では、旅人は家の主人と長い夜を過ごし、朝になると主人はもういない。" * 4,
         "s3": "Im dritten Kapitel fällt der Schnee, und die Brücke über den Fluß ist fort.\n" * 4,
         "s4": "👩‍👩‍👧 Chapter four: the family returns 🏔️ and finds the house empty. ",
         "s5": "",
     }
     run.say(0.02, 1, **texts)
-    for piece in pieces("The user wants one sentence. The chapter is long, so I look for its turn first."):
+    for piece in pieces(
+        "The user wants one sentence. The chapter is long, so I look for its turn first."
+    ):
         run.at += 0.02
         run.add(ev.StepDelta(at=run.at, step=5, attempt=1, thinking=piece))
     run.at += 3.0
@@ -338,7 +456,10 @@ NOTES = "# Notes\n\nA schema survives a rename if nothing else refers to its nam
 
 
 def tools() -> list[ev.Event]:
-    """Two steps call tools: at once, in vain, in an attempt that breaks off, and after a part of an answer."""
+    """Two steps call tools.
+
+    At once, in vain, in an attempt that breaks off, and after a part of an answer.
+    """
     files = (
         File(name="chart.png", text="", attachment=CHART),
         File(name="paper.pdf", text="Names and schemas.", attachment=PAPER),
@@ -346,8 +467,10 @@ def tools() -> list[ev.Event]:
     )
     first = started("Which schema survives a rename?")
     run = Writer(replace(first, question=replace(first.question, files=files)))
-    run.plan(Step(worker="gpt", subtask="Read the notes and look the rule up."),
-             Step(worker="claude", subtask="Write the answer.", access=(1,)))  # fmt: skip
+    run.plan(
+        Step(worker="gpt", subtask="Read the notes and look the rule up."),
+        Step(worker="claude", subtask="Write the answer.", access=(1,)),
+    )
     run.call(1, "files.list", '{"path": "."}', call_id="a")
     run.at += 0.8
     error = Failure(kind="worker", message="gpt: 503 Service Unavailable")
@@ -356,7 +479,13 @@ def tools() -> list[ev.Event]:
     run.start(1, attempt=2)
     run.say(0.1, attempt=2, s1="I look into the notes.")
     run.call(1, "files.read_file", '{"path": "notes.md"}', call_id="b", attempt=2)
-    run.call(1, "web.fetch", '{"url": "https://example.org/rename", "format": "text"}', call_id="c", attempt=2)
+    run.call(
+        1,
+        "web.fetch",
+        '{"url": "https://example.org/rename", "format": "text"}',
+        call_id="c",
+        attempt=2,
+    )
     run.give(1, "b", NOTES, seconds=0.2, attempt=2)
     run.give(1, "c", "the address does not answer", seconds=4.1, error=True, attempt=2)
     run.say(0.1, attempt=2, s1="Only the schema that nobody names.")
@@ -370,7 +499,19 @@ def tools() -> list[ev.Event]:
     return run.end("Schema B.", usage=TOTAL)
 
 
-RUNS = (parallel, rejected, retry, substitute, nested, cancelled, limit, failed, hostile, crowd, tools)
+RUNS = (
+    parallel,
+    rejected,
+    retry,
+    substitute,
+    nested,
+    cancelled,
+    limit,
+    failed,
+    hostile,
+    crowd,
+    tools,
+)
 
 
 def write() -> None:

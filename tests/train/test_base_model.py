@@ -11,13 +11,21 @@ from pathlib import Path
 import pytest
 
 if any(importlib.util.find_spec(name) is None for name in ("torch", "transformers", "peft")):
-    pytest.skip("torch is not installed: pip install 'conductor-llm[train]'", allow_module_level=True)
+    pytest.skip(
+        "torch is not installed: pip install 'conductor-llm[train]'", allow_module_level=True
+    )
 
 from conductor_cli.core.chat import Message
 from conductor_cli.core.errors import ConfigError
 from conductor_cli.models.llama.prompt import ChatTemplate
 from conductor_cli.models.llama.prompt import render_messages as run_prompt
-from conductor_cli.train.base_model import find_base_model, load_model, longest_prompt, render_chat, thinks_by_itself
+from conductor_cli.train.base_model import (
+    find_base_model,
+    load_model,
+    longest_prompt,
+    render_chat,
+    thinks_by_itself,
+)
 from conductor_cli.train.recipe import LoraSettings
 from tests.train import tiny
 
@@ -34,7 +42,11 @@ def test_a_model_is_described_without_being_loaded(base: Path) -> None:
     assert model.weights == sum(weight.numel() for weight in real.parameters())
     from peft import get_peft_model
 
-    trained = sum(weight.numel() for weight in get_peft_model(real, adapter).parameters() if weight.requires_grad)
+    trained = sum(
+        weight.numel()
+        for weight in get_peft_model(real, adapter).parameters()
+        if weight.requires_grad
+    )
     assert model.adapter_weights == trained
 
 
@@ -47,7 +59,9 @@ def test_a_model_without_a_chat_template_is_refused(tmp_path: Path) -> None:
 def test_a_template_that_rejects_a_conductors_messages_is_refused(tmp_path: Path) -> None:
     template = "{{ raise_exception('no system message, please') }}"
     model = find_base_model(str(tiny.base(tmp_path, template=template)))
-    with pytest.raises(ConfigError, match="rejects a conductor's messages: no system message, please"):
+    with pytest.raises(
+        ConfigError, match="rejects a conductor's messages: no system message, please"
+    ):
         longest_prompt(model, [[{"role": "system", "content": "x"}]])
 
 
@@ -61,10 +75,16 @@ def _bring_code(directory: Path) -> None:
 @pytest.mark.parametrize(
     ("spoil", "problem"),
     [
-        (lambda copy: (copy / "model.safetensors").unlink(), "is incomplete: .*model.safetensors is missing"),
+        (
+            lambda copy: (copy / "model.safetensors").unlink(),
+            "is incomplete: .*model.safetensors is missing",
+        ),
         (lambda copy: (copy / "config.json").unlink(), "cannot be used as a base model"),
         (lambda copy: (copy / "config.json").write_text("{}"), "cannot be used as a base model"),
-        (lambda copy: (copy / "config.json").write_text('{"model_type": "vit"}'), "cannot be used as a base model"),
+        (
+            lambda copy: (copy / "config.json").write_text('{"model_type": "vit"}'),
+            "cannot be used as a base model",
+        ),
         (lambda copy: (copy / "tokenizer.json").write_text("{"), "cannot be used as a base model"),
         (_bring_code, "cannot be used as a base model"),
         (
@@ -75,7 +95,9 @@ def _bring_code(directory: Path) -> None:
         ),
     ],
 )
-def test_a_partial_model_is_refused(base: Path, tmp_path: Path, spoil: Callable[[Path], object], problem: str) -> None:
+def test_a_partial_model_is_refused(
+    base: Path, tmp_path: Path, spoil: Callable[[Path], object], problem: str
+) -> None:
     copy = copied(base, tmp_path)
     spoil(copy)
     with pytest.raises(ConfigError, match=problem) as caught:
@@ -91,10 +113,14 @@ def test_truncated_weights_are_refused(base: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["nobody/nothing", "no where", "a/b/c", "../x"])
-def test_a_missing_model_is_not_downloaded(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_model_is_not_downloaded(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "here").mkdir()
     monkeypatch.chdir(tmp_path / "here")
-    with pytest.raises(ConfigError, match="is neither a directory nor in the Hugging Face cache") as caught:
+    with pytest.raises(
+        ConfigError, match="is neither a directory nor in the Hugging Face cache"
+    ) as caught:
         find_base_model(name)
     assert caught.value.hint.startswith(f"hf download {name}")
 
@@ -109,7 +135,8 @@ QWEN3 = tiny.TEMPLATE + (
 def test_a_template_that_thinks_by_default_is_told_not_to(tmp_path: Path) -> None:
     """By its own switch; a template without one is rendered as it is."""
     asked = [{"role": "user", "content": "x"}]
-    switched, plain = tiny.tokenizer(QWEN3), tiny.tokenizer(tiny.TEMPLATE)
+    switched = tiny.tokenizer(QWEN3)
+    plain = tiny.tokenizer(tiny.TEMPLATE)
     assert render_chat(switched, asked).endswith("<|im_start|>assistant\n<think>\n\n</think>\n\n")
     assert render_chat(plain, asked).endswith("<|im_start|>assistant\n")
     assert not thinks_by_itself(switched)
@@ -117,7 +144,10 @@ def test_a_template_that_thinks_by_default_is_told_not_to(tmp_path: Path) -> Non
 
 
 def test_a_prompt_in_training_is_the_prompt_of_a_run() -> None:
-    messages = (Message(role="system", content="be brief"), Message(role="user", content="a question"))
+    messages = (
+        Message(role="system", content="be brief"),
+        Message(role="user", content="a question"),
+    )
     dicts = [{"role": message.role, "content": message.content} for message in messages]
     for template in (tiny.TEMPLATE, QWEN3):
         pieces = run_prompt(ChatTemplate("a model", template, {}), messages, thinking=False)
@@ -131,9 +161,15 @@ def test_a_first_token_that_the_tokenizer_adds_is_not_there_twice() -> None:
     reader = tiny.tokenizer("{{ bos_token }}" + tiny.TEMPLATE)
     reader.bos_token = "<|endoftext|>"
     assert render_chat(reader, [{"role": "user", "content": "x"}]).startswith("<|endoftext|>")
-    adding = type("Adding", (), {
-        "chat_template": "x", "bos_token": "<s>", "bos_token_id": 1,
-        "__call__": lambda self, text: {"input_ids": [1]},
-        "apply_chat_template": lambda self, messages, **more: "<s>hello",
-    })()  # fmt: skip
+    adding = type(
+        "Adding",
+        (),
+        {
+            "chat_template": "x",
+            "bos_token": "<s>",
+            "bos_token_id": 1,
+            "__call__": lambda self, text: {"input_ids": [1]},
+            "apply_chat_template": lambda self, messages, **more: "<s>hello",
+        },
+    )()
     assert render_chat(adding, [{"role": "user", "content": "x"}]) == "hello"

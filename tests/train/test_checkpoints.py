@@ -48,11 +48,15 @@ def test_other_settings_are_refused_with_what_differs(tmp_path: Path) -> None:
     """Settings in another order are the same settings; a damaged file counts as other settings."""
     write_settings(tmp_path, {"seed": 1, "rate": 0.1, "steps": 9})
     check_same_training(tmp_path, {"steps": 9, "rate": 0.1, "seed": 1})
-    with pytest.raises(ConfigError, match="holds another training: it differs in max_plan_tokens, seed") as caught:
+    with pytest.raises(
+        ConfigError, match="holds another training: it differs in max_plan_tokens, seed"
+    ) as caught:
         check_same_training(tmp_path, {"seed": 2, "rate": 0.1, "steps": 9, "max_plan_tokens": 4})
     assert caught.value.hint == "remove it to start over, or choose another directory: --out"
     (tmp_path / "course.json").write_text(json.dumps({"seed": 1})[:-1])
-    with pytest.raises(ConfigError, match="holds another training: it differs in rate, seed, steps"):
+    with pytest.raises(
+        ConfigError, match="holds another training: it differs in rate, seed, steps"
+    ):
         write_settings(tmp_path, {"seed": 1, "rate": 0.1, "steps": 9})
 
 
@@ -67,7 +71,9 @@ def test_two_trainings_cannot_share_a_directory_until_one_is_killed(tmp_path: Pa
     source = Path(__file__).resolve().parents[2] / "src"
     command = [sys.executable, "-c", HOLDS, str(tmp_path)]
     environ = {**os.environ, "PYTHONPATH": str(source)}
-    with subprocess.Popen(command, env=environ, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(
+        command, env=environ, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "held\n"
         with pytest.raises(ConfigError, match="another training is running in ") as caught:
@@ -79,21 +85,33 @@ def test_two_trainings_cannot_share_a_directory_until_one_is_killed(tmp_path: Pa
         pass
 
 
-def line(step: int, *, reward: float = 0.5, validated: float | None = None, **more: Any) -> dict[str, Any]:
+def line(
+    step: int, *, reward: float = 0.5, validated: float | None = None, **more: Any
+) -> dict[str, Any]:
     measured = {"reward": validated, "right": validated, "valid": 1.0, "cases": 20}
-    return {"step": step, "reward": reward, **more} | ({} if validated is None else {"validation": measured})
+    return {"step": step, "reward": reward, **more} | (
+        {} if validated is None else {"validation": measured}
+    )
 
 
 def test_the_best_step_is_the_first_with_the_highest_reward_on_the_validation_set() -> None:
-    lines = [line(0, validated=0.9), line(1), line(2, validated=0.6), line(3, reward=1.0), line(4, validated=0.6)]
+    lines = [
+        line(0, validated=0.9),
+        line(1),
+        line(2, validated=0.6),
+        line(3, reward=1.0),
+        line(4, validated=0.6),
+    ]
     assert best_line(lines) == lines[2]
     assert best_line(lines[:2]) is None
 
 
 def test_the_summary_has_rewards_validation_and_suspicious_plans() -> None:
     lines = [
-        line(0, validated=0.3), line(1, reward=0.2, told=2, failed=1), line(2, reward=0.7, validated=0.6, told=1),
-    ]  # fmt: skip
+        line(0, validated=0.3),
+        line(1, reward=0.2, told=2, failed=1),
+        line(2, reward=0.7, validated=0.6, told=1),
+    ]
     assert summarize_curve(lines) == [
         "reward: 0.200 at the beginning, 0.700 at the end",
         "validation before training: 0.300 right (0.15 to 0.52), 1.000 valid, 20 cases",
@@ -106,7 +124,9 @@ def test_the_summary_has_rewards_validation_and_suspicious_plans() -> None:
     assert helpless[-1] == "no checkpoint is better on the validation set than the untrained model"
 
 
-RIGHT = PlanOutcome(reward=1.0, right=1.0, valid=True, steps=2, calls=2, routes=("facts", "letters"))
+RIGHT = PlanOutcome(
+    reward=1.0, right=1.0, valid=True, steps=2, calls=2, routes=("facts", "letters")
+)
 WRONG = PlanOutcome(reward=0.5, valid=True, steps=1, calls=1, routes=("facts",))
 MALFORMED = PlanOutcome(reward=0.0, valid=False)
 FAILED = PlanOutcome(reward=None, valid=True, steps=1, calls=0, routes=("facts",))
@@ -114,13 +134,25 @@ FAILED = PlanOutcome(reward=None, valid=True, steps=1, calls=0, routes=("facts",
 
 def test_the_metrics_of_a_step() -> None:
     found = compute_metrics([RIGHT, MALFORMED, WRONG, WRONG], 2)
-    assert (found["reward"], found["valid"], found["right"], found["right_given_valid"]) == (0.5, 0.75, 0.25, 0.3333)
+    assert (found["reward"], found["valid"], found["right"], found["right_given_valid"]) == (
+        0.5,
+        0.75,
+        0.25,
+        0.3333,
+    )
     assert (found["steps"], found["calls"], found["signal"]) == (1.333, 1.333, 0.5)
     assert found["routes"] == {"facts": 3, "letters": 1}
     assert found["routing_entropy"] == 0.8113
-    assert [compute_metrics(step, 2)["routing_entropy"] for step in ([WRONG] * 4, [MALFORMED] * 2, [])] == [0, 0, 0]
+    assert [
+        compute_metrics(step, 2)["routing_entropy"] for step in ([WRONG] * 4, [MALFORMED] * 2, [])
+    ] == [0, 0, 0]
     failed = compute_metrics([RIGHT, FAILED, FAILED, FAILED], 2)
-    assert (failed["failed"], failed["reward"], failed["right_given_valid"], failed["signal"]) == (3, 1.0, 1.0, 0.0)
+    assert (failed["failed"], failed["reward"], failed["right_given_valid"], failed["signal"]) == (
+        3,
+        1.0,
+        1.0,
+        0.0,
+    )
 
 
 def test_a_resumed_training_removes_the_lines_after_its_checkpoint(tmp_path: Path) -> None:
@@ -132,5 +164,9 @@ def test_a_resumed_training_removes_the_lines_after_its_checkpoint(tmp_path: Pat
         file.write('{"step": 4, "rew')
     keep_metrics(path, 2)
     add_metrics(path, {"step": 3, "reward": 1.0})
-    assert [(line["step"], line["reward"]) for line in read_metrics(path)] == [(1, 0.1235), (2, 0.1235), (3, 1.0)]
+    assert [(line["step"], line["reward"]) for line in read_metrics(path)] == [
+        (1, 0.1235),
+        (2, 0.1235),
+        (3, 1.0),
+    ]
     assert read_metrics(path)[0]["by"] == {"x": 0.9877}

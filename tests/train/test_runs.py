@@ -32,26 +32,44 @@ from conductor_cli.train.job import (
     tells_answer,
 )
 from conductor_cli.train.recipe import DEFAULT_RECIPE, LoraSettings, Recipe
-from conductor_cli.train.rollouts import BudgetedModel, PlanOutcome, Rollouts, SampledPlan, TrainingBudget
+from conductor_cli.train.rollouts import (
+    BudgetedModel,
+    PlanOutcome,
+    Rollouts,
+    SampledPlan,
+    TrainingBudget,
+)
 
 CASES = tuple(
-    Case(id=f"c{number}", question=f"What is {number} + 1?", answer=str(number + 1), scorer="number")
+    Case(
+        id=f"c{number}", question=f"What is {number} + 1?", answer=str(number + 1), scorer="number"
+    )
     for number in range(6)
 )
 PRICE = Price(input=Decimal(1), output=Decimal(2))
 POOL = Pool(
     workers=tuple(
-        Worker(name=name, kind="openai", model=name, price=PRICE, card=Card(strengths={"sums": good}, measured=True))
+        Worker(
+            name=name,
+            kind="openai",
+            model=name,
+            price=PRICE,
+            card=Card(strengths={"sums": good}, measured=True),
+        )
         for name, good in (("ann", 0.9), ("bob", 0.1), ("cat", 0.5))
     )
 )
 ZERO = Task(case=CASES[0], workers=POOL.names)
-RIGHT, WRONG = "A | - | Answer it.", "B | - | Answer it."
+RIGHT = "A | - | Answer it."
+WRONG = "B | - | Answer it."
 
 
 def tasks(recipe: Recipe = DEFAULT_RECIPE) -> TaskCurriculum:
     return TaskCurriculum(
-        recipe=recipe, cases=CASES, workers=POOL.names, identities={name: name for name in POOL.names}
+        recipe=recipe,
+        cases=CASES,
+        workers=POOL.names,
+        identities={name: name for name in POOL.names},
     )
 
 
@@ -59,16 +77,22 @@ def says(text: str) -> ScriptedModel:
     return ScriptedModel(reply=lambda request: [text])
 
 
-def rollouts(directory: Path, recipe: Recipe = DEFAULT_RECIPE, limit: str = "", **models: Any) -> Rollouts:
+def rollouts(
+    directory: Path, recipe: Recipe = DEFAULT_RECIPE, limit: str = "", **models: Any
+) -> Rollouts:
     budget = TrainingBudget(directory / "spent.jsonl", Decimal(limit) if limit else None)
     cache = ResponseCache(directory / "answers.jsonl")
     given = {"ann": says("It is 1."), "bob": says("It is 9."), "cat": says("It is 9."), **models}
     kept = {
-        worker.name: CachedModel(BudgetedModel(given[worker.name], worker, budget), cache, worker.name)
+        worker.name: CachedModel(
+            BudgetedModel(given[worker.name], worker, budget), cache, worker.name
+        )
         for worker in POOL
     }
     conductor = replace(bare_conductor(recipe, POOL, Limits(attempts=1)), workers=kept)
-    return Rollouts(conductor=conductor, budget=budget, cache=cache, format_bonus=recipe.format_bonus)
+    return Rollouts(
+        conductor=conductor, budget=budget, cache=cache, format_bonus=recipe.format_bonus
+    )
 
 
 def spent_by(runs: Rollouts) -> Decimal:
@@ -92,7 +116,10 @@ def test_pools_are_drawn_for_a_conductor_that_sees_names() -> None:
     offered = {tasks().exercise(number).workers for number in range(200)}
     assert {len(names) for names in offered} == {2, 3}
     assert len(offered) == 12
-    two = {tasks(replace(DEFAULT_RECIPE, max_workers=2)).exercise(number).workers for number in range(100)}
+    two = {
+        tasks(replace(DEFAULT_RECIPE, max_workers=2)).exercise(number).workers
+        for number in range(100)
+    }
     assert len(two) == 6
     assert {len(names) for names in two} == {2}
     by_number = tasks(replace(DEFAULT_RECIPE, profile="published"))
@@ -137,19 +164,29 @@ def test_the_prompt_is_the_one_of_a_real_run(tmp_path: Path) -> None:
 def test_correct_wrong_and_invalid_plans_earn_different_rewards(tmp_path: Path) -> None:
     runs = rollouts(tmp_path)
     malformed = outcomes(runs, ["no plan", "A | 2 | Later.\n", "Z | - | Nobody."])
-    assert [(outcome.reward, outcome.calls, outcome.cost) for outcome in malformed] == [(0.0, 0, None)] * 3
+    assert [(outcome.reward, outcome.calls, outcome.cost) for outcome in malformed] == [
+        (0.0, 0, None)
+    ] * 3
     assert spent_by(runs) == 0
     right, wrong = outcomes(runs, [RIGHT, WRONG])
     assert (right.reward, right.valid, right.routes) == (1.0, True, ("ann",))
     assert (wrong.reward, wrong.valid, wrong.routes) == (0.5, True, ("bob",))
-    assert outcomes(rollouts(tmp_path, replace(DEFAULT_RECIPE, format_bonus=0.25)), [WRONG])[0].reward == 0.25
+    assert (
+        outcomes(rollouts(tmp_path, replace(DEFAULT_RECIPE, format_bonus=0.25)), [WRONG])[0].reward
+        == 0.25
+    )
 
 
 def test_the_reward_is_the_mean_over_draws_less_for_steps_that_nobody_reads(tmp_path: Path) -> None:
-    """A plan that holds the answer itself earns what a wrong one does, although the answer is right."""
-    ann = ScriptedModel(reply=lambda request: [f"It is {4 + (request.seed or 0) % 2}."])  # right in every other draw
+    """A plan that holds the answer itself earns what a wrong one does, although the answer is
+    right.
+    """
+    # Right in every other draw
+    ann = ScriptedModel(reply=lambda request: [f"It is {4 + (request.seed or 0) % 2}."])
     runs = rollouts(tmp_path, ann=ann)
-    runs.draws, runs.unused_step, runs.tells = 4, 0.05, tells_answer
+    runs.draws = 4
+    runs.unused_step = 0.05
+    runs.tells = tells_answer
     alone, unused, told = outcomes(
         runs, [RIGHT, f"B | - | Try it.\n{RIGHT}", "A | - | Say 5."], replace(ZERO, case=CASES[4])
     )
@@ -161,13 +198,18 @@ def test_the_reward_is_the_mean_over_draws_less_for_steps_that_nobody_reads(tmp_
 
 def test_what_is_left_of_a_budget_is_divided_over_the_processes(tmp_path: Path) -> None:
     """Also what another process has written since: 4 of 9 are left, half of it for this process."""
-    budget, another = (TrainingBudget(tmp_path / "spent.jsonl", Decimal("0.0090")) for _ in range(2))
-    request, worker = Request(messages=(), max_tokens=1000), POOL["ann"]
+    budget, another = (
+        TrainingBudget(tmp_path / "spent.jsonl", Decimal("0.0090")) for _ in range(2)
+    )
+    request = Request(messages=(), max_tokens=1000)
+    worker = POOL["ann"]
     first = another.reserve(request, worker)
     assert first is not None
     another.settle(first, Usage(cost=Decimal("0.0050"), calls=1))
     budget.share(2)
-    with pytest.raises(LimitReached, match=r"the limit of \$0\.0090 leaves no room .*: \$0\.0050 are spent"):
+    with pytest.raises(
+        LimitReached, match=r"the limit of \$0\.0090 leaves no room .*: \$0\.0050 are spent"
+    ):
         budget.reserve(replace(request, max_tokens=1001), worker)
 
 
@@ -180,7 +222,9 @@ def test_a_text_that_was_cut_off_is_invalid_and_thinking_is_no_part_of_it(tmp_pa
 
 def test_a_failed_worker_is_counted_separately_and_not_replaced(tmp_path: Path) -> None:
     cat = says("It is 1.")
-    runs = rollouts(tmp_path, bob=ScriptedModel([[ModelError("auth", "the key was refused")]]), cat=cat)
+    runs = rollouts(
+        tmp_path, bob=ScriptedModel([[ModelError("auth", "the key was refused")]]), cat=cat
+    )
     failing = "B | - | Answer it.\nC | 1 | Answer it."
     failed, right, wrong = outcomes(runs, [failing, RIGHT, "C | - | Try it.\nA | 1 | Answer it."])
     assert (failed.reward, failed.valid) == (None, True)
@@ -191,9 +235,16 @@ def test_a_failed_worker_is_counted_separately_and_not_replaced(tmp_path: Path) 
 def test_a_repeated_case_gets_fresh_answers_and_a_step_shares_equal_ones(tmp_path: Path) -> None:
     ann = says("It is 1.")
     runs = rollouts(tmp_path, ann=ann)
-    plans = [SampledPlan(exercise=ZERO, text=f"{RIGHT}{end}", draw=draw) for draw in (3, 9) for end in ("", "\n")]
+    plans = [
+        SampledPlan(exercise=ZERO, text=f"{RIGHT}{end}", draw=draw)
+        for draw in (3, 9)
+        for end in ("", "\n")
+    ]
     asyncio.run(runs.outcomes(plans))
-    assert sorted(request.seed or 0 for request in ann.requests) == [DEFAULT_RECIPE.seed + 3, DEFAULT_RECIPE.seed + 9]
+    assert sorted(request.seed or 0 for request in ann.requests) == [
+        DEFAULT_RECIPE.seed + 3,
+        DEFAULT_RECIPE.seed + 9,
+    ]
     again = says("not asked")
     found = asyncio.run(rollouts(tmp_path, ann=again).outcomes(plans))
     assert not again.requests
@@ -201,15 +252,23 @@ def test_a_repeated_case_gets_fresh_answers_and_a_step_shares_equal_ones(tmp_pat
 
 
 def test_the_draw_of_a_plan_is_the_number_of_its_exercise(tmp_path: Path) -> None:
-    pytest.importorskip("accelerate", reason="accelerate is not installed: pip install 'conductor-llm[train]'")
+    pytest.importorskip(
+        "accelerate", reason="accelerate is not installed: pip install 'conductor-llm[train]'"
+    )
     ann = says("It is 1.")
     curriculum = replace(tasks(replace(DEFAULT_RECIPE, group=1)), cases=CASES[:1])
     job = TrainingJob(
-        curriculum=curriculum, rollouts=rollouts(tmp_path, ann=ann, bob=ann, cat=ann), directory=tmp_path,
-        max_seconds=1, log=print,
-    )  # fmt: skip
+        curriculum=curriculum,
+        rollouts=rollouts(tmp_path, ann=ann, bob=ann, cat=ann),
+        directory=tmp_path,
+        max_seconds=1,
+        log=print,
+    )
     job.rewards([RIGHT, RIGHT], [[1], [1]], [0, 7])
-    assert {request.seed for request in ann.requests} == {DEFAULT_RECIPE.seed, DEFAULT_RECIPE.seed + 7}
+    assert {request.seed for request in ann.requests} == {
+        DEFAULT_RECIPE.seed,
+        DEFAULT_RECIPE.seed + 7,
+    }
 
 
 PRODUCT = Case(id="1", question="What is 6*7?", answer="42")
@@ -219,15 +278,20 @@ CHOICE = Case(id="1", question="Which?", answer="B", choices=("x", "y"))
 @pytest.mark.parametrize(
     ("case", "subtask", "told"),
     [
-        (PRODUCT, "Confirm that it is 42.", True), (PRODUCT, "Multiply, and check 421 and 4.42.", False),
+        (PRODUCT, "Confirm that it is 42.", True),
+        (PRODUCT, "Multiply, and check 421 and 4.42.", False),
         (replace(PRODUCT, question="Is 42 even, or 7?"), "Look at 42.", False),
         (replace(PRODUCT, answer="Paris"), "Say paris.", True),
-        (CHOICE, "The answer is B.", True), (CHOICE, "Choose between x and y (A or B).", False),
+        (CHOICE, "The answer is B.", True),
+        (CHOICE, "Choose between x and y (A or B).", False),
         (CHOICE, "Show that (B) holds.", True),
     ],
-)  # fmt: skip
+)
 def test_a_subtask_that_holds_the_answer_is_found(case: Case, subtask: str, told: bool) -> None:
-    """As a whole word that the question does not have; of a multiple choice, the letter where it is the answer."""
+    """As a whole word that the question does not have.
+
+    Of a multiple choice, the letter where it is the answer.
+    """
     assert tells_answer(Task(case=case, workers=POOL.names), subtask) is told
 
 
@@ -241,7 +305,10 @@ def test_training_ends_if_answers_cannot_be_stored(tmp_path: Path) -> None:
 
 def test_an_exhausted_budget_stops_all_calls(tmp_path: Path) -> None:
     big = ScriptedModel(
-        reply=lambda request: [Chunk(text="9"), Chunk(usage=Usage(tokens_out=900, calls=1), finish="stop")]
+        reply=lambda request: [
+            Chunk(text="9"),
+            Chunk(usage=Usage(tokens_out=900, calls=1), finish="stop"),
+        ]
     )
     runs = rollouts(tmp_path, limit="0.01", ann=big, bob=big, cat=big)
     plans = [f"A | - | Answer it {number} times." for number in range(9)]
@@ -253,7 +320,8 @@ def test_an_exhausted_budget_stops_all_calls(tmp_path: Path) -> None:
 
 
 def test_spending_counts_towards_the_limits_of_the_day(tmp_path: Path) -> None:
-    runs, daily_spend = rollouts(tmp_path), DailySpend(tmp_path / "days")
+    runs = rollouts(tmp_path)
+    daily_spend = DailySpend(tmp_path / "days")
     runs.conductor = replace(runs.conductor, daily_spend=daily_spend)
     outcomes(runs, [RIGHT, "no plan"])
     outcomes(runs, [RIGHT])
@@ -278,7 +346,8 @@ def test_the_policy_applies_in_training(tmp_path: Path) -> None:
 
 def test_a_reserved_budget_waits_for_calls_to_end(tmp_path: Path) -> None:
     budget = TrainingBudget(tmp_path / "spent.jsonl", Decimal("0.0035"))
-    request, worker = Request(messages=(), max_tokens=1000), POOL["ann"]
+    request = Request(messages=(), max_tokens=1000)
+    worker = POOL["ann"]
     first = budget.reserve(request, worker)
     assert first is not None
     assert budget.reserve(request, worker) is None
@@ -308,12 +377,15 @@ def test_a_call_that_breaks_off_is_charged_for_what_it_wrote(tmp_path: Path) -> 
         asyncio.run(ask(ScriptedModel([[ModelError("connect", "nobody there")]]), budget))
     assert budget.spent == 0
     with pytest.raises(ModelError):
-        asyncio.run(ask(ScriptedModel([["some words, and then ", ModelError("broken", "gone")]]), budget))
+        asyncio.run(
+            ask(ScriptedModel([["some words, and then ", ModelError("broken", "gone")]]), budget)
+        )
     assert budget.spent > 0
 
 
 def test_a_cancelled_call_is_charged_for_its_prompt(tmp_path: Path) -> None:
-    budget, sent = TrainingBudget(tmp_path / "spent.jsonl"), asyncio.Event()
+    budget = TrainingBudget(tmp_path / "spent.jsonl")
+    sent = asyncio.Event()
 
     class Silent:
         features = ALL_FEATURES

@@ -19,7 +19,10 @@ from typing import Any
 
 import pytest
 
-if any(importlib.util.find_spec(name) is None for name in ("torch", "transformers", "trl", "datasets", "peft")):
+if any(
+    importlib.util.find_spec(name) is None
+    for name in ("torch", "transformers", "trl", "datasets", "peft")
+):
     pytest.skip("trl is not installed: pip install 'conductor-llm[train]'", allow_module_level=True)
 
 import torch
@@ -36,7 +39,13 @@ from conductor_cli.run.conductor import Conductor
 from conductor_cli.train import grpo
 from conductor_cli.train.base_model import check_memory, find_base_model, load_model
 from conductor_cli.train.checkpoints import best_checkpoint, best_line, last_checkpoint, step_of
-from conductor_cli.train.grpo import MetricsCallback, export_adapter, open_rollouts, run_session, trl_arguments
+from conductor_cli.train.grpo import (
+    MetricsCallback,
+    export_adapter,
+    open_rollouts,
+    run_session,
+    trl_arguments,
+)
 from conductor_cli.train.job import TaskCurriculum, TrainingJob, read_metrics
 from conductor_cli.train.recipe import DEFAULT_RECIPE, LoraSettings, Recipe
 from conductor_cli.train.rollouts import SampledPlan
@@ -46,9 +55,18 @@ from tests.train.test_runs import POOL
 
 CASES = ALL[:5]
 RECIPE = replace(
-    DEFAULT_RECIPE, steps=3, prompts=2, group=4, batch_size=8, max_plan_tokens=4, warmup=0, rate=1e-2, draws=2,
-    checkpoint_every=1, lora=LoraSettings(rank=2, rate=1e-3),
-)  # fmt: skip
+    DEFAULT_RECIPE,
+    steps=3,
+    prompts=2,
+    group=4,
+    batch_size=8,
+    max_plan_tokens=4,
+    warmup=0,
+    rate=1e-2,
+    draws=2,
+    checkpoint_every=1,
+    lora=LoraSettings(rank=2, rate=1e-3),
+)
 WHOLE = replace(RECIPE, lora=None)
 TIMES = ("seconds", "run_seconds")
 
@@ -66,17 +84,25 @@ def models() -> dict[str, Any]:
 
 @contextmanager
 def opened_job(
-    directory: Path, recipe: Recipe = RECIPE, workers: Any = None, limit: str = "", held_out: int = 0,
-    kind: type[TrainingJob] = TrainingJob, **changes: Any,
-) -> Iterator[TrainingJob]:  # fmt: skip
+    directory: Path,
+    recipe: Recipe = RECIPE,
+    workers: Any = None,
+    limit: str = "",
+    held_out: int = 0,
+    kind: type[TrainingJob] = TrainingJob,
+    **changes: Any,
+) -> Iterator[TrainingJob]:
     """A training over scripted workers."""
     opened = Conductor(model=None, pool=POOL, workers=workers or models())
     most = Decimal(limit) if limit else None
     with open_rollouts(directory, recipe, opened, most) as rollouts, asyncio.Runner() as runner:
         tasks = TaskCurriculum(
-            recipe=recipe, cases=CASES[: len(CASES) - held_out], workers=POOL.names,
-            identities={name: name for name in POOL.names}, validation=CASES[len(CASES) - held_out :],
-        )  # fmt: skip
+            recipe=recipe,
+            cases=CASES[: len(CASES) - held_out],
+            workers=POOL.names,
+            identities={name: name for name in POOL.names},
+            validation=CASES[len(CASES) - held_out :],
+        )
         values = {"max_seconds": 1e9, "log": lambda _: None, "run_async": runner.run, **changes}
         yield kind(curriculum=tasks, rollouts=rollouts, directory=directory, **values)
 
@@ -125,22 +151,32 @@ def test_a_training_writes_metrics_an_adapter_and_its_costs(trained: Path) -> No
     assert all(line["failed"] == 0 for line in lines)
     paid = [float(line["cost"]) for line in read_metrics(trained / "spent.jsonl")]
     assert lines[-1]["spent"] == pytest.approx(sum(paid), rel=1e-3)
-    assert any(weight.abs().sum() > 0 for name, weight in weights(trained).items() if "lora_B" in name)
+    assert any(
+        weight.abs().sum() > 0 for name, weight in weights(trained).items() if "lora_B" in name
+    )
 
 
-def test_an_interrupted_training_resumes_to_the_same_result(base: Path, trained: Path, tmp_path: Path) -> None:
+def test_an_interrupted_training_resumes_to_the_same_result(
+    base: Path, trained: Path, tmp_path: Path
+) -> None:
     assert not train(base, tmp_path, max_seconds=0)
     assert [line["step"] for line in curve(tmp_path)] == [1]
     assert train(base, tmp_path)
     assert curve(tmp_path) == curve(trained)
-    one, two = weights(trained), weights(tmp_path)
+    one = weights(trained)
+    two = weights(tmp_path)
     assert all(torch.equal(weight, two[name]) for name, weight in one.items())
 
 
-def test_a_killed_training_resumes_without_new_calls(base: Path, trained: Path, killed: Path) -> None:
+def test_a_killed_training_resumes_without_new_calls(
+    base: Path, trained: Path, killed: Path
+) -> None:
     assert curve(killed)[-1]["step"] == 3
     assert last_checkpoint(killed) == killed / "checkpoint-2"
-    silent = {name: ScriptedModel([[ModelError("auth", "nobody is to be asked again")]]) for name in POOL.names}
+    silent = {
+        name: ScriptedModel([[ModelError("auth", "nobody is to be asked again")]])
+        for name in POOL.names
+    }
     assert train(base, killed, workers=silent)
     assert curve(killed) == curve(trained)
 
@@ -148,7 +184,8 @@ def test_a_killed_training_resumes_without_new_calls(base: Path, trained: Path, 
 @pytest.fixture(scope="module")
 def validated(base: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A training of two steps with two cases held out, killed while the second step was written."""
-    directory, cut = tmp_path_factory.mktemp("whole"), tmp_path_factory.mktemp("cut")
+    directory = tmp_path_factory.mktemp("whole")
+    cut = tmp_path_factory.mktemp("cut")
 
     def say(line: str) -> None:
         if line.startswith("step 2"):
@@ -161,7 +198,9 @@ def validated(base: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return cut
 
 
-def test_the_best_checkpoint_by_validation_is_kept_beside_the_last(base: Path, validated: Path) -> None:
+def test_the_best_checkpoint_by_validation_is_kept_beside_the_last(
+    base: Path, validated: Path
+) -> None:
     """The validation is measured before training and at each checkpoint."""
     lines = curve(validated)
     assert [line["step"] for line in lines] == [0, 1, 2]
@@ -180,7 +219,9 @@ def test_a_plan_without_an_end_is_incomplete_in_a_validation(base: Path, tmp_pat
     assert [line["validation"]["valid"] for line in curve(tmp_path)] == [0, 0]
 
 
-def test_a_training_with_the_published_template_samples_after_its_beginning(base: Path, tmp_path: Path) -> None:
+def test_a_training_with_the_published_template_samples_after_its_beginning(
+    base: Path, tmp_path: Path
+) -> None:
     recipe = replace(RECIPE, profile="published")
     reader = find_base_model(str(base)).tokenizer
     with opened_job(tmp_path, recipe) as opened:
@@ -201,23 +242,41 @@ def test_all_weights_can_be_trained(base: Path, tmp_path: Path) -> None:
     assert len(curve(tmp_path)) == 1
 
 
-@pytest.mark.parametrize("figures", [{"loss": float("nan")}, {"loss": 0.0, "grad_norm": float("inf")}])
-def test_a_loss_or_gradient_that_is_not_finite_stops_the_training(tmp_path: Path, figures: dict[str, float]) -> None:
+@pytest.mark.parametrize(
+    "figures", [{"loss": float("nan")}, {"loss": 0.0, "grad_norm": float("inf")}]
+)
+def test_a_loss_or_gradient_that_is_not_finite_stops_the_training(
+    tmp_path: Path, figures: dict[str, float]
+) -> None:
     with opened_job(tmp_path) as opened:
         callback = MetricsCallback(opened, step=0)
     control = SimpleNamespace(should_training_stop=False, should_save=True)
     callback.on_log(None, SimpleNamespace(global_step=4), control, logs={"loss": 0.1})
-    assert (callback.broken_step, control.should_training_stop, control.should_save) == (0, False, True)
+    assert (callback.broken_step, control.should_training_stop, control.should_save) == (
+        0,
+        False,
+        True,
+    )
     callback.on_log(None, SimpleNamespace(global_step=5), control, logs=figures)
-    assert (callback.broken_step, control.should_training_stop, control.should_save) == (5, True, False)
+    assert (callback.broken_step, control.should_training_stop, control.should_save) == (
+        5,
+        True,
+        False,
+    )
 
 
 @pytest.mark.parametrize(
     ("error", "message"),
     [
         (torch.OutOfMemoryError("CUDA out of memory"), "not enough memory for a training step"),
-        (RuntimeError("unexpected pos 64 vs 0"), "training stopped after step 0: unexpected pos 64"),
-        (OSError(28, "No space left on device"), "training stopped after step 0: .*No space left on device"),
+        (
+            RuntimeError("unexpected pos 64 vs 0"),
+            "training stopped after step 0: unexpected pos 64",
+        ),
+        (
+            OSError(28, "No space left on device"),
+            "training stopped after step 0: .*No space left on device",
+        ),
     ],
 )
 def test_a_lack_of_memory_or_disk_is_explained(
@@ -237,18 +296,24 @@ def test_a_damaged_checkpoint_is_named(base: Path, trained: Path, tmp_path: Path
     shutil.copytree(trained, directory)
     shutil.rmtree(directory / "checkpoint-3")
     (directory / "checkpoint-2" / "optimizer.pt").write_bytes(b"PK cut off")
-    with pytest.raises(ConfigError, match="training stopped after step 2: its checkpoint cannot be read") as caught:
+    with pytest.raises(
+        ConfigError, match="training stopped after step 2: its checkpoint cannot be read"
+    ) as caught:
         train(base, directory)
     assert "checkpoint-2 if it is damaged" in caught.value.hint
 
 
-def test_an_internal_error_is_no_full_disk(base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_internal_error_is_no_full_disk(
+    base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(grpo, "trl_arguments", lambda *_: {"nothing": 1, "like": 2})
     with pytest.raises(TypeError):
         train(base, tmp_path)
 
 
-def test_a_cost_limit_ends_the_training_and_a_larger_one_continues_it(base: Path, tmp_path: Path) -> None:
+def test_a_cost_limit_ends_the_training_and_a_larger_one_continues_it(
+    base: Path, tmp_path: Path
+) -> None:
     with pytest.raises(LimitReached) as caught:
         train(base, tmp_path, limit="0.0086")
     assert caught.value.hint == "to continue, run the same command with a larger --max-cost"
@@ -258,12 +323,16 @@ def test_a_cost_limit_ends_the_training_and_a_larger_one_continues_it(base: Path
     assert train(base, tmp_path, limit="100")
 
 
-def test_a_scorer_that_raises_ends_the_training(base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_scorer_that_raises_ends_the_training(
+    base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
 
     def raises(*_: object) -> bool:
         raise ZeroDivisionError("by nothing")
 
-    monkeypatch.setitem(scorers.SCORERS, "number", replace(scorers.SCORERS["number"], is_correct=raises))
+    monkeypatch.setitem(
+        scorers.SCORERS, "number", replace(scorers.SCORERS["number"], is_correct=raises)
+    )
     with pytest.raises(ConfigError, match=r"the scorer number failed on case 'c\d'"):
         train(base, tmp_path)
 
@@ -274,19 +343,29 @@ def test_workers_that_fail_in_most_runs_end_the_training(tmp_path: Path) -> None
     with opened_job(tmp_path, workers=broken) as opened:
         texts = ["A | - | Answer it.", "B | - | Answer it.", "no plan", "nor this", "nor that"]
         written = [
-            SampledPlan(exercise=opened.curriculum.exercise(number), text=text) for number, text in enumerate(texts)
+            SampledPlan(exercise=opened.curriculum.exercise(number), text=text)
+            for number, text in enumerate(texts)
         ]
-        problem = r"workers failed in 2 of the 2 plans of a step that were run.*: the key was refused"
+        problem = (
+            r"workers failed in 2 of the 2 plans of a step that were run.*: the key was refused"
+        )
         with pytest.raises(ConfigError, match=problem):
             asyncio.run(opened.rollouts.outcomes(written))
 
 
-def test_the_plans_of_a_step_are_divided_over_the_processes(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_plans_of_a_step_are_divided_over_the_processes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setenv("WORLD_SIZE", "8")
     arguments = trl_arguments(DEFAULT_RECIPE)
-    assert (arguments["per_device_train_batch_size"], arguments["gradient_accumulation_steps"]) == (4, 2)
+    assert (arguments["per_device_train_batch_size"], arguments["gradient_accumulation_steps"]) == (
+        4,
+        2,
+    )
     monkeypatch.setenv("WORLD_SIZE", "3")
-    with pytest.raises(ConfigError, match="8 groups of 8 plans cannot be divided over 3 processes in batches of 4"):
+    with pytest.raises(
+        ConfigError, match="8 groups of 8 plans cannot be divided over 3 processes in batches of 4"
+    ):
         trl_arguments(DEFAULT_RECIPE)
 
 
@@ -311,14 +390,18 @@ def train_as_rank(base: Path, directory: Path) -> None:
 
 
 @pytest.mark.timeout(900)  # to import torch, trl and peft takes long
-def test_two_processes_train_together_and_each_runs_its_own_groups(base: Path, tmp_path: Path) -> None:
+def test_two_processes_train_together_and_each_runs_its_own_groups(
+    base: Path, tmp_path: Path
+) -> None:
     """Metrics, validation and bill are those of both, and the best checkpoint is kept."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = str(free.getsockname()[1])
     environ = {**os.environ, "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
     command = [sys.executable, "-c", TWO_PROCESSES, str(base), str(tmp_path)]
-    done = subprocess.run(command, env=environ, stderr=subprocess.PIPE, text=True, timeout=800, check=False)
+    done = subprocess.run(
+        command, env=environ, stderr=subprocess.PIPE, text=True, timeout=800, check=False
+    )
     assert done.returncode == 0, done.stderr
     lines = curve(tmp_path)
     assert [line["step"] for line in lines] == [0, 1, 2]
@@ -329,16 +412,23 @@ def test_two_processes_train_together_and_each_runs_its_own_groups(base: Path, t
     best = best_line(lines)
     assert best is not None
     assert step_of(best_checkpoint(tmp_path)) == best["step"]
-    assert any(weight.abs().sum() > 0 for name, weight in weights(tmp_path).items() if "lora_B" in name)
+    assert any(
+        weight.abs().sum() > 0 for name, weight in weights(tmp_path).items() if "lora_B" in name
+    )
 
 
 def test_a_group_without_a_signal_gives_way_to_another_case(base: Path, tmp_path: Path) -> None:
-    """Two groups are drawn; where one of them has no signal, only that one is drawn again, until the tries are used."""
+    """Two groups are drawn.
+
+    Where one of them has no signal, only that one is drawn again, until the tries are used.
+    """
     seen: list[tuple[int, ...]] = []
     silent = {1, 4}
 
     class Marked(TrainingJob):
-        def rewards(self, completions: Any, completion_ids: Any, number: Any, **_: object) -> list[float | None]:
+        def rewards(
+            self, completions: Any, completion_ids: Any, number: Any, **_: object
+        ) -> list[float | None]:
             TrainingJob.rewards(self, completions, completion_ids, number)
             seen.append(tuple(dict.fromkeys(number)))
             return [float(at not in silent and place % 2) for place, at in enumerate(number)]
@@ -351,13 +441,24 @@ def test_a_group_without_a_signal_gives_way_to_another_case(base: Path, tmp_path
     train(base, tmp_path / "none", recipe, kind=Marked)
     assert [len(numbers) for numbers in seen] == [2, 2, 2]
     assert len({number for numbers in seen for number in numbers}) == 6
-    assert all(not weight.any() for name, weight in weights(tmp_path / "none").items() if "lora_B" in name)
-    assert any(weight.any() for name, weight in weights(tmp_path / "one").items() if "lora_B" in name)
+    assert all(
+        not weight.any() for name, weight in weights(tmp_path / "none").items() if "lora_B" in name
+    )
+    assert any(
+        weight.any() for name, weight in weights(tmp_path / "one").items() if "lora_B" in name
+    )
 
 
-def test_vllm_gets_the_adapter_itself(base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Merged into weights of 16 bits, as TRL does it, nearly all of the step is lost. vLLM itself is a double here."""
-    reader, handed, opened = find_base_model(str(base)).tokenizer, list[dict[str, Any]](), list[dict[str, Any]]()
+def test_vllm_gets_the_adapter_itself(
+    base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Merged into weights of 16 bits, as TRL does it, nearly all of the step is lost.
+
+    vLLM itself is a double here.
+    """
+    reader = find_base_model(str(base)).tokenizer
+    handed = list[dict[str, Any]]()
+    opened = list[dict[str, Any]]()
     ends = [reader.eos_token_id]
 
     class Sampler:
@@ -366,16 +467,29 @@ def test_vllm_gets_the_adapter_itself(base: Path, tmp_path: Path, monkeypatch: p
 
         def generate(self, prompts: Any, *, lora_request: Any, **_: object) -> list[Any]:
             handed.append(load_file(Path(lora_request.path) / "adapter_model.safetensors"))
-            written = [[reader.convert_tokens_to_ids(tiny.PLANS[place % 4]), *ends] for place in range(len(prompts))]
+            written = [
+                [reader.convert_tokens_to_ids(tiny.PLANS[place % 4]), *ends]
+                for place in range(len(prompts))
+            ]
             return [
-                SimpleNamespace(prompt_token_ids=prompt["prompt_token_ids"], outputs=[SimpleNamespace(
-                    token_ids=plan, logprobs=[{token: SimpleNamespace(rank=1, logprob=-1.0)} for token in plan]
-                )]) for prompt, plan in zip(prompts, written, strict=True)
-            ]  # fmt: skip
+                SimpleNamespace(
+                    prompt_token_ids=prompt["prompt_token_ids"],
+                    outputs=[
+                        SimpleNamespace(
+                            token_ids=plan,
+                            logprobs=[
+                                {token: SimpleNamespace(rank=1, logprob=-1.0)} for token in plan
+                            ],
+                        )
+                    ],
+                )
+                for prompt, plan in zip(prompts, written, strict=True)
+            ]
 
         def reset_prefix_cache(self) -> None: ...
 
-    for name in ("RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"):  # TRL sets them for vLLM
+    # TRL sets them for vLLM
+    for name in ("RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"):
         monkeypatch.setenv(name, "")
         monkeypatch.delenv(name)
     request = SimpleNamespace(LoRARequest=lambda name, number, path: SimpleNamespace(path=path))
@@ -385,11 +499,21 @@ def test_vllm_gets_the_adapter_itself(base: Path, tmp_path: Path, monkeypatch: p
     monkeypatch.setattr(vllm_generation, "LLM", Sampler, raising=False)
     monkeypatch.setattr(vllm_generation, "SamplingParams", SimpleNamespace, raising=False)
     lora = LoraSettings(rank=2, rate=1e-5)
-    train(base, tmp_path, replace(RECIPE, steps=2, tries=1, kl=0.0, vllm=True, vllm_memory=0.4, lora=lora))
-    assert (opened[0]["enable_lora"], opened[0]["max_lora_rank"], opened[0]["gpu_memory_utilization"]) == (True, 8, 0.4)
-    before, after = handed[0], handed[-1]
+    train(
+        base,
+        tmp_path,
+        replace(RECIPE, steps=2, tries=1, kl=0.0, vllm=True, vllm_memory=0.4, lora=lora),
+    )
+    assert (
+        opened[0]["enable_lora"],
+        opened[0]["max_lora_rank"],
+        opened[0]["gpu_memory_utilization"],
+    ) == (True, 8, 0.4)
+    before = handed[0]
+    after = handed[-1]
     name = "base_model.model.model.layers.1.mlp.down_proj.lora_{}.weight"
-    one, two = (before[name.format("B")], after[name.format("B")])
+    one = before[name.format("B")]
+    two = after[name.format("B")]
     assert not one.any()
     assert 0 < two.abs().max() <= 1.1e-5
     step = 2 * two @ after[name.format("A")]  # what alpha 64 and rank 32 make of it
@@ -401,11 +525,16 @@ def test_vllm_gets_the_adapter_itself(base: Path, tmp_path: Path, monkeypatch: p
 
 
 def test_memory_for_the_weights_is_checked(base: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """All weights of a 7B model do not fit one GPU, and an adapter does. Several processes may share the weights."""
+    """All weights of a 7B model do not fit one GPU, and an adapter does.
+
+    Several processes may share the weights.
+    """
     large = replace(find_base_model(str(base)), weights=7_615_616_512)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
-    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: SimpleNamespace(total_memory=80 * 2**30))
+    monkeypatch.setattr(
+        torch.cuda, "get_device_properties", lambda _: SimpleNamespace(total_memory=80 * 2**30)
+    )
     with pytest.raises(ConfigError, match=r"it needs 152 GB of the 85\.9 GB of a GPU"):
         check_memory(large, DEFAULT_RECIPE)
     with pytest.raises(ConfigError, match=r"it needs 122 GB of"):
@@ -416,7 +545,9 @@ def test_memory_for_the_weights_is_checked(base: Path, monkeypatch: pytest.Monke
     assert check_memory(adapter, with_vllm).startswith("16.5 GB and 25.8 GB for vLLM of")
     with pytest.raises(ConfigError, match=r"it needs 16\.5 GB and 77\.3 GB for vLLM"):
         check_memory(adapter, replace(with_vllm, vllm_memory=0.9))
-    with pytest.raises(ConfigError, match=r"vLLM has 8\.59 GB, and the weights alone need 15\.2 GB"):
+    with pytest.raises(
+        ConfigError, match=r"vLLM has 8\.59 GB, and the weights alone need 15\.2 GB"
+    ):
         check_memory(adapter, replace(with_vllm, vllm_memory=0.1))
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 4)
     with pytest.raises(ConfigError, match="there are 4 GPUs"):
@@ -426,10 +557,14 @@ def test_memory_for_the_weights_is_checked(base: Path, monkeypatch: pytest.Monke
 
 
 @pytest.mark.parametrize("instruction", ["", "amx_bf16", "avx512_bf16"])
-def test_frozen_weights_may_have_16_bits(base: Path, monkeypatch: pytest.MonkeyPatch, instruction: str) -> None:
+def test_frozen_weights_may_have_16_bits(
+    base: Path, monkeypatch: pytest.MonkeyPatch, instruction: str
+) -> None:
     """The memory that is needed follows; weights that are trained keep 32 bits."""
     monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: {instruction: True})
-    frozen, trained = (load_model(find_base_model(str(base)), lora=lora)[0] for lora in (LoraSettings(), None))
+    frozen, trained = (
+        load_model(find_base_model(str(base)), lora=lora)[0] for lora in (LoraSettings(), None)
+    )
     assert frozen.dtype == (torch.bfloat16 if instruction else torch.float32)
     assert trained.dtype == torch.float32
     assert trl_arguments(RECIPE)["bf16"] is bool(instruction)
@@ -437,7 +572,9 @@ def test_frozen_weights_may_have_16_bits(base: Path, monkeypatch: pytest.MonkeyP
     assert check_memory(large, DEFAULT_RECIPE).startswith("2.00 GB" if instruction else "4.00 GB")
 
 
-def test_weights_that_a_library_shrank_are_refused(base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_weights_that_a_library_shrank_are_refused(
+    base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Whatever the reason, trained weights have 32 bits."""
     model, _ = load_model(find_base_model(str(base)), lora=None)
     monkeypatch.setattr(grpo, "load_model", lambda *_, **__: (model.to(torch.bfloat16), None))
@@ -446,8 +583,13 @@ def test_weights_that_a_library_shrank_are_refused(base: Path, tmp_path: Path, m
 
 
 def test_fsdp_has_to_store_whole_weights() -> None:
-    """In parts, the best checkpoint could not be kept. accelerate starts FSDP on GPUs only, so it is a double here."""
-    state = SimpleNamespace(fsdp_plugin=SimpleNamespace(state_dict_type="StateDictType.FULL_STATE_DICT"))
+    """In parts, the best checkpoint could not be kept.
+
+    accelerate starts FSDP on GPUs only, so it is a double here.
+    """
+    state = SimpleNamespace(
+        fsdp_plugin=SimpleNamespace(state_dict_type="StateDictType.FULL_STATE_DICT")
+    )
     trainer = SimpleNamespace(model=torch.nn.Linear(1, 1), accelerator=SimpleNamespace(state=state))
     grpo._check_weights(trainer)
     state.fsdp_plugin.state_dict_type = "StateDictType.SHARDED_STATE_DICT"

@@ -12,7 +12,10 @@ from typing import Any
 
 import pytest
 
-if any(importlib.util.find_spec(name) is None for name in ("torch", "transformers", "trl", "datasets", "peft")):
+if any(
+    importlib.util.find_spec(name) is None
+    for name in ("torch", "transformers", "trl", "datasets", "peft")
+):
     pytest.skip("trl is not installed: pip install 'conductor-llm[train]'", allow_module_level=True)
 
 
@@ -20,17 +23,37 @@ from tests.cli.stage import Stage, explained, says
 from tests.cli.test_hygiene import opened
 
 SUMS = [
-    {"id": f"s{number}", "question": f"What is {number} + 1?", "answer": f"{number + 1}", "scorer": "number"}
+    {
+        "id": f"s{number}",
+        "question": f"What is {number} + 1?",
+        "answer": f"{number + 1}",
+        "scorer": "number",
+    }
     for number in range(1, 5)
-]  # fmt: skip
+]
 Command = tuple[str | Path, ...]
-SMALL = ("--lora", "--steps", "2", "--prompts", "2", "--set", "group=2", "--set", "draws=1", "--set", "tries=1")
+SMALL = (
+    "--lora",
+    "--steps",
+    "2",
+    "--prompts",
+    "2",
+    "--set",
+    "group=2",
+    "--set",
+    "draws=1",
+    "--set",
+    "tries=1",
+)
 
 
 @pytest.fixture
 def stage(stage: Stage) -> Stage:
     """A server with two workers, of which one is right in the first case."""
-    stage.models = {"alpha": says("It is 2.", read=20, written=4), "beta": says("It is 3.", read=20, written=4)}
+    stage.models = {
+        "alpha": says("It is 2.", read=20, written=4),
+        "beta": says("It is 3.", read=20, written=4),
+    }
     return stage
 
 
@@ -54,7 +77,9 @@ def state(checks: list[dict[str, Any]], name: str) -> tuple[str, str]:
     return next((check["state"], check["found"]) for check in checks if check["name"] == name)
 
 
-def test_a_dry_run_checks_everything_and_changes_nothing(stage: Stage, command: Command, tmp_path: Path) -> None:
+def test_a_dry_run_checks_everything_and_changes_nothing(
+    stage: Stage, command: Command, tmp_path: Path
+) -> None:
     done = stage.ok(*command, "--dry-run", "--json")
     assert done.json["ok"]
     assert {check["state"] for check in done.json["checks"]} == {"ok"}
@@ -65,51 +90,84 @@ def test_a_dry_run_checks_everything_and_changes_nothing(stage: Stage, command: 
 
 
 def test_a_dry_run_says_what_is_expected_and_the_most(stage: Stage, command: Command) -> None:
-    """A run is 2.4 calls, each of 600 tokens more than the question and written: 75 cents at these prices."""
+    """A run is 2.4 calls, each of 600 tokens more than the question and written.
+
+    75 cents at these prices.
+    """
     price = "price = { input = 100, output = 400 }"
     stage.configure(stage.worker("alpha", price) + "\n" + stage.worker("beta", price), workers=())
     done = stage.ok(*command, "--steps", "200", "--max-cost", "50", "--dry-run", "--json")
     cost = state(done.json["checks"], "cost")[1]
-    found = re.fullmatch(r"800 runs: about \$600.00; never more than \$([\d,.]+); at most \$50.00, (.*)", cost)
+    found = re.fullmatch(
+        r"800 runs: about \$600.00; never more than \$([\d,.]+); at most \$50.00, (.*)", cost
+    )
     assert found, cost
     assert float(found[1].replace(",", "")) > 600
     assert found[2] == "which is used up near step 16 of 200"
 
 
 def test_a_dry_run_says_the_cost_though_the_model_is_missing(stage: Stage, tmp_path: Path) -> None:
-    checks = stage.ends(3, "train", "--cases", "basics", "--dry-run", "--json", cwd=tmp_path).json["checks"]
+    checks = stage.ends(3, "train", "--cases", "basics", "--dry-run", "--json", cwd=tmp_path).json[
+        "checks"
+    ]
     found = {check["name"]: check["state"] for check in checks}
     assert found.pop("memory") in ("ok", "failed")  # as this machine has it
-    assert found == {"libraries": "ok", "base model": "failed", "workers": "ok", "cases": "ok", "cost": "ok"}
+    assert found == {
+        "libraries": "ok",
+        "base model": "failed",
+        "workers": "ok",
+        "cases": "ok",
+        "cost": "ok",
+    }
     assert "140 GB" in state(checks, "memory")[1]
     assert checks[1]["hint"].startswith("hf download Qwen/Qwen2.5-7B-Instruct")
-    assert "runs: cost unknown, because no price is known for alpha and beta" in state(checks, "cost")[1]
+    assert (
+        "runs: cost unknown, because no price is known for alpha and beta"
+        in state(checks, "cost")[1]
+    )
     assert list(tmp_path.iterdir()) == []
 
 
-def test_without_the_extra_the_error_says_what_to_install(stage: Stage, base: Path, tmp_path: Path) -> None:
-    """A dry run says all the same what a training needs and costs: by the files of the model, or else by its name."""
+def test_without_the_extra_the_error_says_what_to_install(
+    stage: Stage, base: Path, tmp_path: Path
+) -> None:
+    """A dry run says all the same what a training needs and costs.
+
+    By the files of the model, or else by its name.
+    """
     tmp_path.joinpath("torch.py").write_text("raise ImportError(\"No module named 'torch'\")\n")
     paths = os.pathsep.join([str(tmp_path), stage.environ()["PYTHONPATH"]])
     done = stage.run("train", "--cases", "basics", env={"PYTHONPATH": paths})
     assert done.code == 3
     explained(done)
-    looked = stage.run("train", "--cases", "basics", "--lora", "--dry-run", env={"PYTHONPATH": paths})
+    looked = stage.run(
+        "train", "--cases", "basics", "--lora", "--dry-run", env={"PYTHONPATH": paths}
+    )
     assert (looked.code, looked.out.count("No module named 'torch'")) == (3, 1)
     assert "by the name of the model, about 15.1 GB on a GPU" in looked.out
     assert "runs: cost unknown" in looked.out
-    here = stage.run("train", "--cases", "basics", "--base", base, "--dry-run", env={"PYTHONPATH": paths})
-    assert re.search(r"ok +memory: [\d.]+ MB on a GPU for weights and optimizer", here.out), here.out
+    here = stage.run(
+        "train", "--cases", "basics", "--base", base, "--dry-run", env={"PYTHONPATH": paths}
+    )
+    assert re.search(r"ok +memory: [\d.]+ MB on a GPU for weights and optimizer", here.out), (
+        here.out
+    )
     assert "pip install 'conductor-llm[train]'" in done.err
 
 
-def test_two_steps_are_trained_and_a_finished_training_says_so(stage: Stage, command: Command, tmp_path: Path) -> None:
+def test_two_steps_are_trained_and_a_finished_training_says_so(
+    stage: Stage, command: Command, tmp_path: Path
+) -> None:
     stage.ends(2, *command, told="the training may cost money and needs a confirmation")
     assert asked(stage) == 0
     before = opened()
     done = stage.ok(*command, "--yes")
     assert opened() == before
-    assert [line.split(":")[0] for line in done.out.splitlines()][:3] == ["step 1", "step 2", "all steps are done"]
+    assert [line.split(":")[0] for line in done.out.splitlines()][:3] == [
+        "step 1",
+        "step 2",
+        "all steps are done",
+    ]
     count = asked(stage)
     again = stage.ok(*command, "--export")
     assert asked(stage) == count
@@ -130,33 +188,54 @@ def test_two_steps_are_trained_and_a_finished_training_says_so(stage: Stage, com
         (["--max-cost", "-1"], "-1"),
     ],
 )
-def test_invalid_options_are_refused_before_anything_is_loaded(stage: Stage, arguments: list[str], said: str) -> None:
+def test_invalid_options_are_refused_before_anything_is_loaded(
+    stage: Stage, arguments: list[str], said: str
+) -> None:
     stage.fails(2, "train", *arguments, told=said)
 
 
 @pytest.mark.parametrize(
     ("name", "arguments", "said"),
     [
-        ("workers", ["--workers", "alpha"], "at least two workers to choose between; there are: alpha"),
+        (
+            "workers",
+            ["--workers", "alpha"],
+            "at least two workers to choose between; there are: alpha",
+        ),
         ("cases", ["--cases", "nowhere.jsonl"], "nowhere.jsonl cannot be read"),
-        ("cost", ["--max-cost", "1"], "--max-cost needs prices, and no price is known for alpha, beta"),
+        (
+            "cost",
+            ["--max-cost", "1"],
+            "--max-cost needs prices, and no price is known for alpha, beta",
+        ),
         ("libraries", ["--set", "vllm=true"], "training needs vllm, which cannot be imported"),
-        ("base model", ["--base", "model.gguf"], "model.gguf is a file; training needs a model directory"),
+        (
+            "base model",
+            ["--base", "model.gguf"],
+            "model.gguf is a file; training needs a model directory",
+        ),
     ],
 )
-def test_a_check_names_its_problem(stage: Stage, command: Command, name: str, arguments: list[str], said: str) -> None:
+def test_a_check_names_its_problem(
+    stage: Stage, command: Command, name: str, arguments: list[str], said: str
+) -> None:
     done = stage.inside(*command, "--dry-run", "--json", *arguments)
     assert done.code in (2, 3)
     assert state(done.json["checks"], name)[0] == "failed"
     assert said in state(done.json["checks"], name)[1]
 
 
-def test_an_architecture_without_export_is_refused(stage: Stage, base: Path, command: Command, tmp_path: Path) -> None:
+def test_an_architecture_without_export_is_refused(
+    stage: Stage, base: Path, command: Command, tmp_path: Path
+) -> None:
     copy = Path(shutil.copytree(base, tmp_path / "copy"))
     config = json.loads((copy / "config.json").read_text())
     (copy / "config.json").write_text(json.dumps({**config, "model_type": "gemma"}))
     done = stage.ends(3, *command, "--base", copy, "--export", "--dry-run", "--json")
-    assert "this is a gemma model, and the export supports llama, qwen2" in state(done.json["checks"], "export")[1]
+    assert (
+        "this is a gemma model, and the export supports llama, qwen2"
+        in state(done.json["checks"], "export")[1]
+    )
 
 
 def test_without_any_settings_training_asks_for_workers(stage: Stage, command: Command) -> None:
@@ -166,21 +245,42 @@ def test_without_any_settings_training_asks_for_workers(stage: Stage, command: C
     stage.fails(3, *command, "--yes", told=(said, "conductor setup, or conductor workers add"))
 
 
-def test_a_validation_file_is_checked_like_cases(stage: Stage, cases: Path, command: Command, tmp_path: Path) -> None:
-    """Its cases are counted and their prompts measured; a question that is trained on has no place in it."""
+def test_a_validation_file_is_checked_like_cases(
+    stage: Stage, cases: Path, command: Command, tmp_path: Path
+) -> None:
+    """Its cases are counted and their prompts measured.
+
+    A question that is trained on has no place in it.
+    """
     other = tmp_path / "other.jsonl"
-    long = {**SUMS[0], "id": "v", "question": "What is 7 + 1? " + "(Think of seven things.) " * 40, "answer": "8"}
+    long = {
+        **SUMS[0],
+        "id": "v",
+        "question": "What is 7 + 1? " + "(Think of seven things.) " * 40,
+        "answer": "8",
+    }
     other.write_text(json.dumps(long) + "\n")
     command = (*command, "--dry-run", "--json")
-    without, held = stage.inside(*command), stage.inside(*command, "--validation", other)
-    assert state(without.json["checks"], "cases")[1].endswith("too few for a validation set (--validation FILE)")
-    assert state(held.json["checks"], "cases")[1] == "4 of 4; 4 are drawn, 1 times each; 1 more for validation"
+    without = stage.inside(*command)
+    held = stage.inside(*command, "--validation", other)
+    assert state(without.json["checks"], "cases")[1].endswith(
+        "too few for a validation set (--validation FILE)"
+    )
+    assert (
+        state(held.json["checks"], "cases")[1]
+        == "4 of 4; 4 are drawn, 1 times each; 1 more for validation"
+    )
     tokens = [int(state(done.json["checks"], "prompts")[1].split()[2]) for done in (without, held)]
     assert tokens[1] > tokens[0] + 100
     assert state(held.json["checks"], "cost")[1].startswith("10 runs: ")
-    assert "4 questions of" in state(stage.ends(2, *command, "--validation", cases).json["checks"], "cases")[1]
+    assert (
+        "4 questions of"
+        in state(stage.ends(2, *command, "--validation", cases).json["checks"], "cases")[1]
+    )
 
 
-def test_an_unknown_scorer_is_reported_with_file_and_line(stage: Stage, cases: Path, command: Command) -> None:
+def test_an_unknown_scorer_is_reported_with_file_and_line(
+    stage: Stage, cases: Path, command: Command
+) -> None:
     cases.write_text(json.dumps({**SUMS[0], "scorer": "taste"}) + "\n")
     stage.fails(2, *command, "--yes", told="sums.jsonl, line 1: unknown scorer 'taste'")

@@ -17,10 +17,17 @@ from conductor_cli.train.job import bare_conductor
 from conductor_cli.train.recipe import DEFAULT_RECIPE
 
 TEMPLATE: Final = (
-    "{% for message in messages %}<|im_start|>{{ message.role }}\n{{ message.content }}<|im_end|>\n{% endfor %}"
+    "{% for message in messages %}<|im_start|>{{ message.role }}\n{{ message.content }}<|im_end|>\n"
+    "{% endfor %}"
     "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
 )
-PLANS: Final = ("A | - | Answer it.", "B | - | Answer it.", "\nB | 1 | Answer it.", "no plan", "C | - | Answer it.")
+PLANS: Final = (
+    "A | - | Answer it.",
+    "B | - | Answer it.",
+    "\nB | 1 | Answer it.",
+    "no plan",
+    "C | - | Answer it.",
+)
 SPECIAL: Final = ("<|endoftext|>", "<|im_start|>", "<|im_end|>")
 
 
@@ -30,14 +37,22 @@ def base(directory: Path, *, template: str = TEMPLATE, context: int = 4096, **co
     reader.save_pretrained(directory)
     torch.manual_seed(7)
     sizes = {
-        "hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 2,
-        "num_key_value_heads": 1, "max_position_embeddings": context, "vocab_size": len(reader),
-        "bos_token_id": None, "eos_token_id": reader.eos_token_id, "pad_token_id": reader.pad_token_id,
-    }  # fmt: skip
+        "hidden_size": 32,
+        "intermediate_size": 64,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 2,
+        "num_key_value_heads": 1,
+        "max_position_embeddings": context,
+        "vocab_size": len(reader),
+        "bos_token_id": None,
+        "eos_token_id": reader.eos_token_id,
+        "pad_token_id": reader.pad_token_id,
+    }
     model = Qwen2ForCausalLM(Qwen2Config(**{**sizes, **config}, tie_word_embeddings=False))
     said = [reader.convert_tokens_to_ids(plan) for plan in PLANS]
     with torch.no_grad():
-        # One place of all embeddings is the same, so that the output can like some tokens whatever was read.
+        # One place of all embeddings is the same, so that the output can like some tokens whatever
+        # was read.
         model.model.embed_tokens.weight[:, 0] = 1.0
         model.lm_head.weight.mul_(10)
         model.lm_head.weight[:, 0] = -5.0
@@ -50,7 +65,12 @@ def base(directory: Path, *, template: str = TEMPLATE, context: int = 4096, **co
 def lines() -> list[str]:
     """The lines of a conductor's system message."""
     pool = Pool(workers=(Worker(name="ann", kind="openai"),))
-    system = bare_conductor(DEFAULT_RECIPE, pool, Limits()).planning_request(Question(text="-")).messages[0].content
+    system = (
+        bare_conductor(DEFAULT_RECIPE, pool, Limits())
+        .planning_request(Question(text="-"))
+        .messages[0]
+        .content
+    )
     return sorted({line for line in system.splitlines() if len(line) > 9})
 
 
@@ -67,6 +87,8 @@ def tokenizer(template: str) -> Any:
     inner.train([prompts.__file__, fewshots.__file__], trainer)
     inner.add_special_tokens([AddedToken(text, special=True) for text in SPECIAL])
     inner.add_tokens([AddedToken(text, normalized=False) for text in (*PLANS, *lines())])
-    reader = PreTrainedTokenizerFast(tokenizer_object=inner, eos_token="<|im_end|>", pad_token="<|endoftext|>")
+    reader = PreTrainedTokenizerFast(
+        tokenizer_object=inner, eos_token="<|im_end|>", pad_token="<|endoftext|>"
+    )
     reader.chat_template = template or None
     return reader

@@ -34,7 +34,10 @@ def play(view: RunView, events: Iterable[Event]) -> None:
 
 
 class Sink(io.StringIO):
-    """A stream that records what is written. It rejects characters that its encoding lacks, as a real one does."""
+    """A stream that records what is written.
+
+    It rejects characters that its encoding lacks, as a real one does.
+    """
 
     def __init__(self, *, terminal: bool = False, encoding: str = "utf-8") -> None:
         super().__init__(newline="")
@@ -53,17 +56,26 @@ class Sink(io.StringIO):
         return super().write(text)
 
 
-def open_console(stream: Stderr, *, color: bool = False, width: int = 80, height: int = 24) -> Console:
+def open_console(
+    stream: Stderr, *, color: bool = False, width: int = 80, height: int = 24
+) -> Console:
     """A console of a fixed size."""
     context = OutputContext(
-        stdout=io.StringIO(), stderr=io.StringIO(), environ={}, color="always" if color else "never", width=width,
+        stdout=io.StringIO(),
+        stderr=io.StringIO(),
+        environ={},
+        color="always" if color else "never",
+        width=width,
         height=height,
-    )  # fmt: skip
+    )
     return context.open_console(stream)
 
 
 def without_ours(written: str) -> str:
-    """Without what a view may command: colours, an erased line, one line up or down, the cursor, the line's start."""
+    """Without what a view may command.
+
+    Colours, an erased line, one line up or down, the cursor, the line's start.
+    """
     return re.sub(r"\x1b\[(?:[0-9;]*m|2K|1[AB]|\?25[lh])|\r", "", written)
 
 
@@ -80,10 +92,17 @@ class Drawn:
     """A tree on a terminal of a fixed size, drawn after every event and at no other time."""
 
     def __init__(
-        self, *, width: int = 80, height: int = 24, encoding: str = "utf-8", shared: bool = False, color: bool = False,
+        self,
+        *,
+        width: int = 80,
+        height: int = 24,
+        encoding: str = "utf-8",
+        shared: bool = False,
+        color: bool = False,
         reflows: bool = True,
-    ) -> None:  # fmt: skip
-        self.width, self.height = width, height
+    ) -> None:
+        self.width = width
+        self.height = height
         self.sink = Sink(terminal=True, encoding=encoding)
         self.clock = Clock()
         self.console = open_console(Stderr(self.sink), color=color, width=width, height=height)
@@ -104,7 +123,8 @@ class Drawn:
             self.tree.close()
 
     def resize(self, width: int) -> None:
-        self.width = self.console.width = width
+        self.width = width
+        self.console.width = width
 
     def live(self) -> list[str]:
         """The live part as it would be drawn now."""
@@ -128,13 +148,16 @@ def emulated(written: str, width: int, height: int) -> list[str]:
 
 
 class Reflowing:
-    """A terminal without colours that wraps its lines when it becomes narrower, or `keeps` them, as old ones do."""
+    """A terminal without colours that wraps its lines when it becomes narrower, or `keeps` them, as
+    old ones do.
+    """
 
     def __init__(self, width: int, *, keeps: bool = False) -> None:
         self.width = width
         self._keeps = keeps
         self._lines = [""]
-        self._row = self._column = 0
+        self._row = 0
+        self._column = 0
 
     def feed(self, written: str) -> None:
         for code, text in re.findall(r"\x1b\[([?0-9]*[A-Za-z])|([^\x1b]+)", written):
@@ -154,9 +177,12 @@ class Reflowing:
         below = len(self._lines) - self._row
         if not self._keeps:
             self._lines = [
-                line[start : start + width] for line in self._lines for start in range(0, len(line) or 1, width)
+                line[start : start + width]
+                for line in self._lines
+                for start in range(0, len(line) or 1, width)
             ]
-        self.width, self._row = width, len(self._lines) - below
+        self.width = width
+        self._row = len(self._lines) - below
 
     def _rows(self) -> list[str]:
         self._lines += [""] * (self._row + 1 - len(self._lines))
@@ -167,9 +193,12 @@ class Reflowing:
             if char == "\r":
                 self._column = 0
             elif char == "\n":
-                self._row, self._column = self._row + 1, 0
+                self._row = self._row + 1
+                self._column = 0
                 self._rows()
             else:
                 row = self._rows()[self._row]
-                self._lines[self._row] = row[: self._column].ljust(self._column) + char + row[self._column + 1 :]
+                self._lines[self._row] = (
+                    row[: self._column].ljust(self._column) + char + row[self._column + 1 :]
+                )
                 self._column += 1

@@ -1,4 +1,7 @@
-"""A run as HTML and as Markdown: everything is included, drawings are in order, and texts of workers stay text."""
+"""A run as HTML and as Markdown.
+
+Everything is included, drawings are in order, and texts of workers stay text.
+"""
 
 from __future__ import annotations
 
@@ -33,17 +36,56 @@ EVIL = (
     "<iframe src='javascript:alert(1)'> \" onload=\"alert(1)"
 )
 MARKDOWN_TAGS = {
-    "p", "h3", "h4", "h5", "h6", "blockquote", "ul", "ol", "li", "table", "thead", "tbody", "tr", "th", "td", "em",
-    "strong", "s", "code", "pre", "hr", "br",
-}  # fmt: skip
+    "p",
+    "h3",
+    "h4",
+    "h5",
+    "h6",
+    "blockquote",
+    "ul",
+    "ol",
+    "li",
+    "table",
+    "thead",
+    "tbody",
+    "tr",
+    "th",
+    "td",
+    "em",
+    "strong",
+    "s",
+    "code",
+    "pre",
+    "hr",
+    "br",
+}
 TAGS = MARKDOWN_TAGS | {
-    "html", "head", "meta", "title", "style", "body", "h1", "h2", "span", "div", "section", "svg", "g", "path", "text",
-    "rect", "details", "summary",
-}  # fmt: skip
+    "html",
+    "head",
+    "meta",
+    "title",
+    "style",
+    "body",
+    "h1",
+    "h2",
+    "span",
+    "div",
+    "section",
+    "svg",
+    "g",
+    "path",
+    "text",
+    "rect",
+    "details",
+    "summary",
+}
 
 
 class Reader(HTMLParser):
-    """What a browser would make of HTML: its tags, its attributes, its text, and whether they are closed in order."""
+    """What a browser would make of HTML.
+
+    Its tags, its attributes, its text, and whether they are closed in order.
+    """
 
     def __init__(self, page: str) -> None:
         super().__init__()
@@ -80,24 +122,52 @@ def poisoned() -> Trace:
     trace = stored("parallel")
     error = Failure(kind="worker", message=EVIL, hint=EVIL)
     failed = FailedAttempt(
-        worker=EVIL, attempt=1, started=0.5, ended=1.0, error=error, usage=Usage(), retry_in=0.5, substitute=EVIL
+        worker=EVIL,
+        attempt=1,
+        started=0.5,
+        ended=1.0,
+        error=error,
+        usage=Usage(),
+        retry_in=0.5,
+        substitute=EVIL,
     )
     steps = tuple(
         replace(
-            record, worker=EVIL, text=EVIL, thinking=EVIL, step=replace(record.step, subtask=EVIL, worker=EVIL),
-            prompt=(Message(role="user", content=EVIL),), failed=(failed, replace(failed, retry_in=None)), error=error,
-            nested=Trace(steps=(replace(record, text=EVIL, worker=EVIL),), notices=(Notice(at=1.0, text=EVIL),)),
+            record,
+            worker=EVIL,
+            text=EVIL,
+            thinking=EVIL,
+            step=replace(record.step, subtask=EVIL, worker=EVIL),
+            prompt=(Message(role="user", content=EVIL),),
+            failed=(failed, replace(failed, retry_in=None)),
+            error=error,
+            nested=Trace(
+                steps=(replace(record, text=EVIL, worker=EVIL),),
+                notices=(Notice(at=1.0, text=EVIL),),
+            ),
         )
         for record in trace.steps
-    )  # fmt: skip
+    )
     question = replace(
-        trace.question, text=f"{EVIL}\n{EVIL}", files=(File(name=EVIL, text=EVIL),), system=EVIL,
+        trace.question,
+        text=f"{EVIL}\n{EVIL}",
+        files=(File(name=EVIL, text=EVIL),),
+        system=EVIL,
         history=(PastTurn(question=EVIL, answer=EVIL),),
-    )  # fmt: skip
+    )
     return replace(
-        trace, run=EVIL, time=EVIL, conductor=EVIL, question=question, steps=steps, answer=EVIL, resumed=EVIL,
-        notices=(Notice(at=1.0, text=EVIL, step=1),), plan=Plan(steps=(), reasoning=EVIL), error=error,
-    )  # fmt: skip
+        trace,
+        run=EVIL,
+        time=EVIL,
+        conductor=EVIL,
+        question=question,
+        steps=steps,
+        answer=EVIL,
+        resumed=EVIL,
+        notices=(Notice(at=1.0, text=EVIL, step=1),),
+        plan=Plan(steps=(), reasoning=EVIL),
+        error=error,
+    )
 
 
 @pytest.mark.parametrize(
@@ -106,7 +176,10 @@ def poisoned() -> Trace:
     ids=[*RUNS, "poisoned", "nothing", "before its time"],
 )
 def test_a_page_has_no_active_content(trace: Trace) -> None:
-    """No script, no link, nothing that runs or fetches, whatever models wrote; all tags are closed in order."""
+    """No script, no link, nothing that runs or fetches, whatever models wrote.
+
+    All tags are closed in order.
+    """
     written = html_page(trace)
     seen = Reader(written)
     assert seen.tags <= TAGS
@@ -144,10 +217,17 @@ def test_the_answer_and_the_responses_are_rendered() -> None:
     ("run", "told"),
     [
         ("substitute", ["attempt 1, math-worker, after ", ", gemini-flash takes over"]),
-        ("substitute", ["gemini-flash (planned: math-worker)"]), ("nested", ["2.1 math-worker"]),
-        ("rejected", ["attempt 1: step 2 names a worker that is not in the pool: 'Q'", "Q | 1 | Check the list."]),
+        ("substitute", ["gemini-flash (planned: math-worker)"]),
+        ("nested", ["2.1 math-worker"]),
+        (
+            "rejected",
+            [
+                "attempt 1: step 2 names a worker that is not in the pool: 'Q'",
+                "Q | 1 | Check the list.",
+            ],
+        ),
     ],
-)  # fmt: skip
+)
 def test_what_went_otherwise_than_planned_is_told_and_drawn(run: str, told: list[str]) -> None:
     trace = stored(run)
     page = html_page(trace)
@@ -166,7 +246,9 @@ def test_the_answer_is_on_the_page_once() -> None:
 def test_the_totals_are_the_sum_of_the_rows() -> None:
     page = html_page(stored("parallel"))
     rows = [re.findall("<td>(.*?)</td>", row) for row in re.findall("<tr>(.*?)</tr>", page)[1:]]
-    *parts, total = [[int(cell.replace("-", "0").replace(",", "")) for cell in row[1:4]] for row in rows]
+    *parts, total = [
+        [int(cell.replace("-", "0").replace(",", "")) for cell in row[1:4]] for row in rows
+    ]
     assert rows[-1][0] == "total"
     assert total == [sum(column) for column in zip(*parts, strict=True)]
 
@@ -185,11 +267,16 @@ def test_no_time_is_shown_as_a_machine_writes_it() -> None:
     [
         ("# One\ntwo", "<h3>One</h3>\n<p>two</p>\n"),
         ("**b** *i* ~~s~~ `c`", "<p><strong>b</strong> <em>i</em> <s>s</s> <code>c</code></p>\n"),
-        ("- a\n- b", "<ul>\n<li>a</li>\n<li>b</li>\n</ul>\n"), ("3. a", '<ol start="3">\n<li>a</li>\n</ol>\n'),
-        ("one\ntwo", "<p>one<br>\ntwo</p>\n"), ('```py onload="x"\na < b\n```', "<pre><code>a &lt; b\n</code></pre>\n"),
-        ("|a|\n|-:|", '<table>\n<thead>\n<tr>\n<th class="right">a</th>\n</tr>\n</thead>\n</table>\n'),
+        ("- a\n- b", "<ul>\n<li>a</li>\n<li>b</li>\n</ul>\n"),
+        ("3. a", '<ol start="3">\n<li>a</li>\n</ol>\n'),
+        ("one\ntwo", "<p>one<br>\ntwo</p>\n"),
+        ('```py onload="x"\na < b\n```', "<pre><code>a &lt; b\n</code></pre>\n"),
+        (
+            "|a|\n|-:|",
+            '<table>\n<thead>\n<tr>\n<th class="right">a</th>\n</tr>\n</thead>\n</table>\n',
+        ),
     ],
-)  # fmt: skip
+)
 def test_the_marks_become_elements(text: str, html: str) -> None:
     """Headings are below those of the page, lines stay lines, and the language of code is left out."""
     assert markdown_html(text) == html
@@ -213,12 +300,25 @@ def test_a_link_is_text_with_its_address(text: str, words: str) -> None:
 
 
 HOSTILE = [
-    "<script>alert(1)</script>", "<img src=x onerror=alert(1)>", "</div></body>", '"><svg onload=alert(1)>',
-    "[x](http://e.example 'a\" onmouseover=\"b')", "`</code><script>`", "&lt;script&gt;alert(1)", "&#27;[31m&#x202e;x",
-    "<!-- -->", "<a href='http://e.example'>x</a>", "| <b> |\n|---|\n| <script> |",
-    "~~~\n</pre><script>\n~~~", "    </pre>",
-    "[" * 3000, "> " * 500 + "x", "*" * 5000, "- " * 300 + "x", "\x1b]0;t\x07\u202e\x00",
-]  # fmt: skip
+    "<script>alert(1)</script>",
+    "<img src=x onerror=alert(1)>",
+    "</div></body>",
+    '"><svg onload=alert(1)>',
+    "[x](http://e.example 'a\" onmouseover=\"b')",
+    "`</code><script>`",
+    "&lt;script&gt;alert(1)",
+    "&#27;[31m&#x202e;x",
+    "<!-- -->",
+    "<a href='http://e.example'>x</a>",
+    "| <b> |\n|---|\n| <script> |",
+    "~~~\n</pre><script>\n~~~",
+    "    </pre>",
+    "[" * 3000,
+    "> " * 500 + "x",
+    "*" * 5000,
+    "- " * 300 + "x",
+    "\x1b]0;t\x07\u202e\x00",
+]
 
 
 def require_harmless(text: str) -> None:
@@ -235,7 +335,13 @@ def test_hostile_markup_stays_text(text: str) -> None:
     require_harmless(text)
 
 
-@given(st.lists(st.sampled_from([*HOSTILE[:12], "\n", "\n\n", "* ", "# ", "**", "a ", "1. ", "|", "\t", "![", "](x)"])))
+@given(
+    st.lists(
+        st.sampled_from(
+            [*HOSTILE[:12], "\n", "\n\n", "* ", "# ", "**", "a ", "1. ", "|", "\t", "![", "](x)"]
+        )
+    )
+)
 def test_any_mixture_of_hostile_markup_is_harmless(pieces: list[str]) -> None:
     require_harmless("".join(pieces))
 

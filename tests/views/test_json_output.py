@@ -12,17 +12,54 @@ from conductor_cli.core.terminal_text import is_sanitized
 from conductor_cli.core.trace import Trace
 from conductor_cli.views.base import Stdout
 from conductor_cli.views.json_output import JsonLinesOutput, JsonOutput
-from tests.traces.make import ANSWER, RUNS, Run, failed, hostile, limit, nested, parallel, substitute, tools
+from tests.traces.make import (
+    ANSWER,
+    RUNS,
+    Run,
+    failed,
+    hostile,
+    limit,
+    nested,
+    parallel,
+    substitute,
+    tools,
+)
 from tests.views.terminals import Sink, play
 
 KEYS = [
-    "state", "answer", "partial", "error", "run", "trace", "resumed", "mode", "conductor", "policy", "plan", "steps",
-    "planner_worker", "planning", "usage", "notices", "rejected_plans",
-]  # fmt: skip
+    "state",
+    "answer",
+    "partial",
+    "error",
+    "run",
+    "trace",
+    "resumed",
+    "mode",
+    "conductor",
+    "policy",
+    "plan",
+    "steps",
+    "planner_worker",
+    "planning",
+    "usage",
+    "notices",
+    "rejected_plans",
+]
 STEP_KEYS = [
-    "number", "planned_worker", "worker", "subtask", "access", "state", "text",
-    "usage", "seconds", "error", "failed_attempts", "nested", "tools",
-]  # fmt: skip
+    "number",
+    "planned_worker",
+    "worker",
+    "subtask",
+    "access",
+    "state",
+    "text",
+    "usage",
+    "seconds",
+    "error",
+    "failed_attempts",
+    "nested",
+    "tools",
+]
 
 
 def reported(events: list[ev.Event], encoding: str = "utf-8") -> dict[str, Any]:
@@ -47,19 +84,33 @@ def test_each_call_of_a_tool_is_an_object() -> None:
     assert first["ended"] is None
     assert (second["name"], second["text"][:7], second["error"]) == ("read_file", "# Notes", False)
     assert third | {"started": 4, "ended": 9} == {
-        "attempt": 2, "turn": 1, "id": "c", "server": "web", "name": "fetch", "started": 4, "ended": 9,
+        "attempt": 2,
+        "turn": 1,
+        "id": "c",
+        "server": "web",
+        "name": "fetch",
+        "started": 4,
+        "ended": 9,
         "arguments": '{"url": "https://example.org/rename", "format": "text"}',
-        "text": "the address does not answer", "error": True,
-    }  # fmt: skip
+        "text": "the address does not answer",
+        "error": True,
+    }
 
 
 def test_a_finished_run_has_all_its_data() -> None:
     found = reported(parallel())
-    assert (found["state"], found["answer"], found["partial"], found["error"]) == ("finished", ANSWER, False, None)
+    assert (found["state"], found["answer"], found["partial"], found["error"]) == (
+        "finished",
+        ANSWER,
+        False,
+        None,
+    )
     assert [step["access"] for step in found["plan"]["steps"]] == [[], [], [1, 2]]
     assert [(step["number"], step["state"], step["worker"]) for step in found["steps"]] == [
-        (1, "done", "math-worker"), (2, "done", "gpt"), (3, "done", "claude"),
-    ]  # fmt: skip
+        (1, "done", "math-worker"),
+        (2, "done", "gpt"),
+        (3, "done", "claude"),
+    ]
     assert found["steps"][2]["text"] == ANSWER
     assert found["steps"][2]["seconds"] == 0.8
     assert (found["usage"]["cost"], found["usage"]["unpriced"]) == ("0.0042", 1)
@@ -67,9 +118,17 @@ def test_a_finished_run_has_all_its_data() -> None:
 
 def test_a_failed_run_has_no_answer_and_a_partial_one_says_so() -> None:
     found = reported(failed())
-    assert (found["state"], found["answer"], found["error"]["kind"]) == ("failed", None, "unreachable")
+    assert (found["state"], found["answer"], found["error"]["kind"]) == (
+        "failed",
+        None,
+        "unreachable",
+    )
     found = reported(limit())
-    assert (found["answer"], found["partial"], found["error"]["kind"]) == (ANSWER[:36], True, "limit")
+    assert (found["answer"], found["partial"], found["error"]["kind"]) == (
+        ANSWER[:36],
+        True,
+        "limit",
+    )
 
 
 def test_a_substitute_worker_is_named() -> None:
@@ -79,9 +138,15 @@ def test_a_substitute_worker_is_named() -> None:
     assert (step["planned_worker"], step["worker"]) == ("math-worker", "gemini-flash")
     assert [attempt["worker"] for attempt in step["failed_attempts"]] == ["math-worker"]
     trimmed, taken = found["notices"]
-    assert trimmed == {"step": 1, "recovered": False, "text": "the prompt was trimmed from 9,120 to 8,000 tokens"}
+    assert trimmed == {
+        "step": 1,
+        "recovered": False,
+        "text": "the prompt was trimmed from 9,120 to 8,000 tokens",
+    }
     assert (taken["step"], taken["recovered"]) == (1, True)
-    assert taken["text"].startswith("gemini-flash answered instead of math-worker; math-worker failed: the key was")
+    assert taken["text"].startswith(
+        "gemini-flash answered instead of math-worker; math-worker failed: the key was"
+    )
 
 
 def test_a_nested_run_is_inside_its_step() -> None:

@@ -79,14 +79,25 @@ def test_styles_replace_the_marks_of_markdown() -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        "a <b>bold</b> vector<int> &amp; <kbd>x</kbd>", "[ref]: http://example.org/y\n\nsee [ref]",
-        "![a picture](http://p/q.png)", "<div>\n\nblock\n\n</div>", "<script>alert(1)</script>",
-        "- [ ] todo\n- [x] done", "Term[^1]\n\n[^1]: note", "    indented code",
-        "> quoted\n>> deeper", "```\nnever closed", "a\nb\nc", "***",
-        "1) one\n2) two", "| a | b |\n|---|---|\n| 1 |\n| 1 | 2 |", "# \n#", "[x](javascript:alert)",
+        "a <b>bold</b> vector<int> &amp; <kbd>x</kbd>",
+        "[ref]: http://example.org/y\n\nsee [ref]",
+        "![a picture](http://p/q.png)",
+        "<div>\n\nblock\n\n</div>",
+        "<script>alert(1)</script>",
+        "- [ ] todo\n- [x] done",
+        "Term[^1]\n\n[^1]: note",
+        "    indented code",
+        "> quoted\n>> deeper",
+        "```\nnever closed",
+        "a\nb\nc",
+        "***",
+        "1) one\n2) two",
+        "| a | b |\n|---|---|\n| 1 |\n| 1 | 2 |",
+        "# \n#",
+        "[x](javascript:alert)",
         "<https://auto.link/z>",
     ],
-)  # fmt: skip
+)
 def test_no_word_is_lost(text: str) -> None:
     shown = words(" ".join(emulated(written(text), 80, 24)))
     assert [word for word in words(text.replace("&amp;", "&")) if word not in shown] == []
@@ -99,13 +110,17 @@ def test_no_text_causes_an_error(text: str) -> None:
 
 
 def test_links_are_not_clickable() -> None:
-    assert "\x1b]" not in written("[click](https://example.org) <https://example.org> ![x](https://example.org)")
+    assert "\x1b]" not in written(
+        "[click](https://example.org) <https://example.org> ![x](https://example.org)"
+    )
 
 
 def test_an_ascii_terminal_gets_the_marks() -> None:
     text = "- one\n\n> two\n"
     sink = Sink(terminal=True, encoding="ascii")
-    view = open_views("answer", "none", OutputContext(stdout=sink, stderr=Sink(), environ={"TERM": "xterm"}))
+    view = open_views(
+        "answer", "none", OutputContext(stdout=sink, stderr=Sink(), environ={"TERM": "xterm"})
+    )
     *events, last = parallel()
     assert isinstance(last, ev.RunFinished)
     play(view, [*events, replace(last, answer=text)])
@@ -149,13 +164,20 @@ def test_very_long_texts_are_shown_as_they_were_written(monkeypatch: pytest.Monk
 @pytest.mark.parametrize(
     ("environ", "markdown", "expected"),
     [
-        ({"TERM": "xterm"}, True, True), ({"TERM": "xterm"}, False, False), ({"TERM": "dumb"}, True, False),
-        ({"TERM": "xterm", "NO_COLOR": "1"}, True, False), ({"TERM": "xterm", "ACCESSIBLE": "1"}, True, False),
+        ({"TERM": "xterm"}, True, True),
+        ({"TERM": "xterm"}, False, False),
+        ({"TERM": "dumb"}, True, False),
+        ({"TERM": "xterm", "NO_COLOR": "1"}, True, False),
+        ({"TERM": "xterm", "ACCESSIBLE": "1"}, True, False),
     ],
-)  # fmt: skip
-def test_when_an_answer_is_rendered(environ: dict[str, str], markdown: bool, expected: bool) -> None:
+)
+def test_when_an_answer_is_rendered(
+    environ: dict[str, str], markdown: bool, expected: bool
+) -> None:
     sink = Sink(terminal=True)
-    around = OutputContext(stdout=sink, stderr=Sink(), environ=environ, markdown=markdown, width=80, height=24)
+    around = OutputContext(
+        stdout=sink, stderr=Sink(), environ=environ, markdown=markdown, width=80, height=24
+    )
     play(open_views("answer", "none", around), parallel())
     assert ("\x1b[?25l" in sink.getvalue()) is expected
     assert emulated(sink.getvalue(), 80, 24) == ANSWER.splitlines()

@@ -35,11 +35,18 @@ from tests.views.terminals import Drawn, Sink, emulated, play, trace_of
 
 def around(*, out: bool, err: bool, quiet: bool = False, **environ: str) -> OutputContext:
     return OutputContext(
-        stdout=Sink(terminal=out), stderr=Sink(terminal=err), environ=environ, quiet=quiet, width=80, height=24
+        stdout=Sink(terminal=out),
+        stderr=Sink(terminal=err),
+        environ=environ,
+        quiet=quiet,
+        width=80,
+        height=24,
     )
 
 
-def played(output: OutputName, progress: ProgressName, place: OutputContext, events: list[ev.Event]) -> tuple[str, str]:
+def played(
+    output: OutputName, progress: ProgressName, place: OutputContext, events: list[ev.Event]
+) -> tuple[str, str]:
     """What stood on standard output and standard error at the end."""
     play(open_views(output, progress, place), events)
     assert isinstance(place.stdout, Sink)
@@ -100,9 +107,13 @@ def test_a_notice_is_one_line() -> None:
     inner = ev.NestedEvent(at=0.3, step=2, event=ev.Notice(at=0.1, text="inside"))
     said: list[ev.Event] = [
         ev.StepPlanned(at=0.0, step=2, worker="self", subtask="do", access=(), last=True),
-        ev.Notice(at=0.1, text="two\nlines\x1b[1m"), ev.Notice(at=0.2, text="of a step", step=2), inner,
-    ]  # fmt: skip
-    _, err = played("json", "auto", around(out=False, err=False), [parallel()[0], *said, parallel()[-1]])
+        ev.Notice(at=0.1, text="two\nlines\x1b[1m"),
+        ev.Notice(at=0.2, text="of a step", step=2),
+        inner,
+    ]
+    _, err = played(
+        "json", "auto", around(out=False, err=False), [parallel()[0], *said, parallel()[-1]]
+    )
     assert err == (
         "conductor: note: two lines\n"
         "conductor: step 2, note: of a step\n"
@@ -123,10 +134,14 @@ def test_a_partial_answer_says_how_to_resume() -> None:
 
 
 @pytest.mark.parametrize("progress", ["tree", "plain"])
-def test_on_one_terminal_only_the_answer_is_written_while_it_streams(progress: ProgressName) -> None:
+def test_on_one_terminal_only_the_answer_is_written_while_it_streams(
+    progress: ProgressName,
+) -> None:
     sink = Sink(terminal=True)
     view = open_views(
-        "answer", progress, OutputContext(stdout=sink, stderr=sink, environ={}, color="never", width=80, height=24)
+        "answer",
+        progress,
+        OutputContext(stdout=sink, stderr=sink, environ={}, color="never", width=80, height=24),
     )
     marks = []
     for event, trace in fold(parallel()):
@@ -168,7 +183,10 @@ def test_after_a_failed_answer_the_tree_counts_down_to_the_next_attempt() -> Non
     show(run)
     view.close()
     screen = "\n".join(drawn.screen())
-    counts = [screen.count(text) for text in ("Half", "went dead", "The whole answer.", "1 gpt", "again in 4")]
+    counts = [
+        screen.count(text)
+        for text in ("Half", "went dead", "The whole answer.", "1 gpt", "again in 4")
+    ]
     assert counts == [1, 1, 1, 2, 0]
 
 
@@ -192,13 +210,20 @@ def test_a_broken_standard_output_does_not_keep_the_tree_from_closing() -> None:
 @pytest.mark.parametrize(
     ("color", "environ", "expected"),
     [
-        ("auto", {}, None), ("auto", {"NO_COLOR": "1"}, False), ("auto", {"NO_COLOR": ""}, None),
-        ("auto", {"CLICOLOR_FORCE": "1"}, True), ("auto", {"FORCE_COLOR": "1"}, True),
-        ("auto", {"CLICOLOR_FORCE": "0"}, None), ("auto", {"NO_COLOR": "1", "FORCE_COLOR": "1"}, False),
-        ("always", {"NO_COLOR": "1"}, True), ("never", {"FORCE_COLOR": "1"}, False),
+        ("auto", {}, None),
+        ("auto", {"NO_COLOR": "1"}, False),
+        ("auto", {"NO_COLOR": ""}, None),
+        ("auto", {"CLICOLOR_FORCE": "1"}, True),
+        ("auto", {"FORCE_COLOR": "1"}, True),
+        ("auto", {"CLICOLOR_FORCE": "0"}, None),
+        ("auto", {"NO_COLOR": "1", "FORCE_COLOR": "1"}, False),
+        ("always", {"NO_COLOR": "1"}, True),
+        ("never", {"FORCE_COLOR": "1"}, False),
     ],
-)  # fmt: skip
-def test_the_color_option_wins_over_the_environment(color: str, environ: dict[str, str], expected: bool | None) -> None:
+)
+def test_the_color_option_wins_over_the_environment(
+    color: str, environ: dict[str, str], expected: bool | None
+) -> None:
     place = OutputContext(stdout=Sink(), stderr=Sink(), environ=environ, color=color)  # type: ignore[arg-type]
     assert uses_color(place) is expected
 
@@ -209,13 +234,16 @@ import io, sys
 from conductor_cli.views import OUTPUTS, OutputContext, open_views
 for output in OUTPUTS:
     for progress in ("plain", "none"):
-        open_views(output, progress, OutputContext(stdout=io.StringIO(), stderr=io.StringIO(), environ={}))
+        open_views(output, progress, OutputContext(stdout=io.StringIO(), stderr=io.StringIO(), \
+environ={}))
 print("rich" in sys.modules)
 open_views("answer", "tree", OutputContext(stdout=io.StringIO(), stderr=io.StringIO(), environ={}))
 print("rich" in sys.modules)
 """
     environ = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environ)
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environ
+    )
     assert done.stdout.split() == ["False", "True"]
 
 
@@ -236,7 +264,8 @@ def test_only_standard_output_tells_that_nobody_reads_it(closed: bool) -> None:
         def isatty(self) -> bool:
             raise ValueError
 
-    stderr, stdout = Stderr(Broken()), Stdout(Broken())
+    stderr = Stderr(Broken())
+    stdout = Stdout(Broken())
     assert (stderr.write("x"), stderr.flush(), stderr.terminal) == (0, None, False)  # type: ignore[func-returns-value]
     for use in (stdout.flush, lambda: stdout.write("x")):
         with pytest.raises(ValueError if closed else BrokenPipeError):

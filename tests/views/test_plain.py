@@ -1,4 +1,7 @@
-"""Plain output: an answer, whole in a pipe and streamed on a terminal, and lines of progress (see the snapshots)."""
+"""Plain output.
+
+An answer, whole in a pipe and streamed on a terminal, and lines of progress (see the snapshots).
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,19 @@ from conductor_cli.core.trace import fold
 from conductor_cli.core.usage import Usage
 from conductor_cli.views.base import RunView, Stderr, Stdout
 from conductor_cli.views.plain import AnswerOutput, AnswerStream, PlainProgress, PlainSink
-from tests.traces.make import ANSWER, RUNS, SPREAD, Run, Writer, cancelled, limit, parallel, retry, started, tools
+from tests.traces.make import (
+    ANSWER,
+    RUNS,
+    SPREAD,
+    Run,
+    Writer,
+    cancelled,
+    limit,
+    parallel,
+    retry,
+    started,
+    tools,
+)
 from tests.views.terminals import Sink, play
 
 
@@ -30,7 +45,9 @@ def lines_of(events: list[ev.Event], *, stored: bool = True) -> list[str]:
 def test_of_many_rejected_plans_only_the_first_have_lines() -> None:
     """A conductor that may try many times writes much the same again; the trace has all of it."""
     events: list[ev.Event] = [
-        ev.PlanRejected(at=1.0, attempt=at, text="?", problem=f"problem {at}", hint="", usage=Usage())
+        ev.PlanRejected(
+            at=1.0, attempt=at, text="?", problem=f"problem {at}", hint="", usage=Usage()
+        )
         for at in range(1, 17)
     ]
     lines = [line for line in lines_of([started(), *events]) if "problem" in line]
@@ -81,12 +98,19 @@ def one_step(pieces: list[str], answer: str, *, partial: bool = False) -> list[e
 def test_what_a_worker_writes_before_it_calls_a_tool_is_not_its_answer() -> None:
     """A pipe does not get it; a terminal, which shows it already, says so."""
     assert shown(tools(), terminal=False) == "Schema B.\n"
-    expected = ["I count them first.", "--- not the answer: the worker calls files.list ---", "Schema B."]
+    expected = [
+        "I count them first.",
+        "--- not the answer: the worker calls files.list ---",
+        "Schema B.",
+    ]
     assert shown(tools(), terminal=True).splitlines() == expected
     asked: list[ev.Event] = []  # the question whether the tool may be called comes after that line
     for event in tools():
         if isinstance(event, ev.ToolCalled):
-            offered = {name: getattr(event, name) for name in ("at", "step", "attempt", "turn", "call", "server")}
+            offered = {
+                name: getattr(event, name)
+                for name in ("at", "step", "attempt", "turn", "call", "server")
+            }
             asked.append(ev.ToolOffered(**offered))
         asked.append(event)
     assert shown(asked, terminal=True).splitlines() == expected
@@ -96,7 +120,9 @@ def test_what_a_worker_writes_before_it_calls_a_tool_is_not_its_answer() -> None
 def test_a_pipe_gets_the_exact_answer(pieces: list[str]) -> None:
     text = "".join(pieces)
     answer = without_controls(text)
-    assert shown(one_step(pieces, text), terminal=False) == answer + ("" if answer.endswith("\n") else "\n")
+    assert shown(one_step(pieces, text), terminal=False) == answer + (
+        "" if answer.endswith("\n") else "\n"
+    )
 
 
 @given(st.lists(st.text(min_size=1), min_size=1, max_size=8))
@@ -107,7 +133,10 @@ def test_a_terminal_gets_the_sanitized_answer_once(pieces: list[str]) -> None:
 
 
 def test_a_terminal_is_shown_nothing_that_hides_words() -> None:
-    """Tags spell words that only a model reads; marks of direction and soft hyphens change what a person reads."""
+    """Tags spell words that only a model reads.
+
+    Marks of direction and soft hyphens change what a person reads.
+    """
     hidden = "\u00ad\u061c\u200b\u200e\u200f\U000e0001\U000e0041"
     pieces = [f"a{hidden}b", hidden, "c\u200dd"]
     assert shown(one_step(pieces, "".join(pieces)), terminal=True) == "abc\u200dd\n"
@@ -119,7 +148,10 @@ def test_a_partial_answer_is_shown_once() -> None:
     run.say(0.1, s1="Half an ans")
     lost = Failure(kind="unreachable", message="the line went dead")
     run.add(ev.StepFailed(at=run.at, step=1, attempt=1, error=lost, usage=Usage()))
-    assert shown(run.end("Half an ans", usage=Usage(), partial=True, error=lost), terminal=True) == "Half an ans\n"
+    assert (
+        shown(run.end("Half an ans", usage=Usage(), partial=True, error=lost), terminal=True)
+        == "Half an ans\n"
+    )
 
 
 @pytest.mark.parametrize("run", RUNS)
@@ -145,9 +177,15 @@ def test_a_terminal_gets_text_while_it_is_written() -> None:
 
 
 def test_a_terminal_waits_for_an_answer_that_the_run_holds() -> None:
-    """What the last step writes may be the verdict of a check; the answer is then another step's."""
+    """What the last step writes may be the verdict of a check.
+
+    The answer is then another step's.
+    """
     events = one_step(["Y", "ES"], "PARIS")
-    events = [replace(event, holds_answer=True) if isinstance(event, ev.RunStarted) else event for event in events]
+    events = [
+        replace(event, holds_answer=True) if isinstance(event, ev.RunStarted) else event
+        for event in events
+    ]
     assert shown(events, terminal=True) == "PARIS\n"
 
 
@@ -174,7 +212,9 @@ TEXT_ON_A_TERMINAL = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(("events", "expected"), TEXT_ON_A_TERMINAL.values(), ids=TEXT_ON_A_TERMINAL)
+@pytest.mark.parametrize(
+    ("events", "expected"), TEXT_ON_A_TERMINAL.values(), ids=TEXT_ON_A_TERMINAL
+)
 def test_what_a_terminal_shows_of_an_answer(events: list[ev.Event], expected: str) -> None:
     assert shown(events, terminal=True) == expected
 

@@ -13,7 +13,13 @@ from conductor_cli.core.pool import Limits, Pool, Worker
 from conductor_cli.core.profile import WorkerProfile
 from conductor_cli.core.question import File, Question
 from conductor_cli.core.usage import Price
-from conductor_cli.views.plan_text import PlanOffer, flow_json, flow_lines, plan_lines, stand_in_lines
+from conductor_cli.views.plan_text import (
+    PlanOffer,
+    flow_json,
+    flow_lines,
+    plan_lines,
+    stand_in_lines,
+)
 from conductor_cli.views.text_layout import Line, Screen, cells
 
 PRICE = Price(input=Decimal(1), output=Decimal(10))
@@ -28,23 +34,34 @@ POOL = Pool(
 PLAN = Plan(
     steps=(
         Step(worker="small", subtask="Find it out."),
-        Step(worker="a-worker-with-quite-a-long-name", subtask="Compare what was found \x1b[31mwith " + "words " * 30),
+        Step(
+            worker="a-worker-with-quite-a-long-name",
+            subtask="Compare what was found \x1b[31mwith " + "words " * 30,
+        ),
         Step(worker="dark", subtask="Write the answer, 中文 too.", access=(1, 2)),
         Step(worker=SELF, subtask="Review it.", access=(1, 2, 3)),
     )
 )
 OFFER = PlanOffer(
-    question_for=lambda _: Question(text="How many hills are there?"), plan=PLAN, pool=POOL, profile=WorkerProfile(),
+    question_for=lambda _: Question(text="How many hills are there?"),
+    plan=PLAN,
+    pool=POOL,
+    profile=WorkerProfile(),
     limits=Limits(cost=Decimal("0.25"), seconds=90),
-    recipients={"small": "this machine", "a-worker-with-quite-a-long-name": "openai", "dark": "models.example.org"},
-)  # fmt: skip
+    recipients={
+        "small": "this machine",
+        "a-worker-with-quite-a-long-name": "openai",
+        "dark": "models.example.org",
+    },
+)
 CALLS = [
     Disclosure(step=(0,), worker="planner", recipient="this machine", texts=("the question",)),
     Disclosure(
         step=(2,), worker="a-worker-with-quite-a-long-name", recipient="openai", attempt=2,
         texts=("the question", "file no\x1b[1mtes.txt", "the answer of step 1"),
     ),
-    Disclosure(step=(3, 0), worker="planner", recipient="this machine", texts=("the given answer of small",)),
+    Disclosure(step=(3, 0), worker="planner", recipient="this machine", texts=(("the given answer "
+                                                                               "of small"),)),
     Disclosure(step=(3, 1), worker="dark", recipient="models.example.org", texts=()),
 ]  # fmt: skip
 
@@ -67,8 +84,11 @@ def test_no_line_is_wider_than_the_screen(width: int, encoding: str) -> None:
 def test_a_plan_shows_reader_access_and_cost() -> None:
     lines = text_of(plan_lines(OFFER, Screen(width=80))).splitlines()
     assert lines[:4] == [
-        "PLAN  4 steps", " 1  small", "    this machine, reads question and files only, $0.00", "    Find it out.",
-    ]  # fmt: skip
+        "PLAN  4 steps",
+        " 1  small",
+        "    this machine, reads question and files only, $0.00",
+        "    Find it out.",
+    ]
     assert lines[5].startswith("    openai, reads question and files only, $")
     assert "    models.example.org, reads 1 and 2, no price known" in lines
     assert any(line.startswith("    plans again, reads 1, 2 and 3") for line in lines)
@@ -77,7 +97,11 @@ def test_a_plan_shows_reader_access_and_cost() -> None:
 def test_a_plan_that_the_planner_did_not_simply_write_says_so() -> None:
     offer = replace(OFFER, remarks=("the planner failed; as a fallback, worker small answers",))
     lines = text_of(plan_lines(offer, Screen(width=40))).splitlines()
-    assert lines[:3] == ["PLAN  4 steps", "the planner failed; as a fallback,", "worker small answers"]
+    assert lines[:3] == [
+        "PLAN  4 steps",
+        "the planner failed; as a fallback,",
+        "worker small answers",
+    ]
 
 
 def test_the_totals_show_estimate_and_limits() -> None:
@@ -90,8 +114,10 @@ def test_the_totals_show_estimate_and_limits() -> None:
 def test_files_that_the_policy_keeps_from_a_worker_are_neither_read_nor_paid() -> None:
     whole = Question(text="How many?", files=(File(name="a.txt", text="long " * 4000),))
     offer = replace(
-        OFFER, has_files=True, question_for=lambda name: whole if name == "small" else replace(whole, files=())
-    )  # fmt: skip
+        OFFER,
+        has_files=True,
+        question_for=lambda name: whole if name == "small" else replace(whole, files=()),
+    )
     lines = text_of(plan_lines(offer, Screen(width=200))).splitlines()
     assert "this machine, reads question and files only, $0.00" in lines[2]
     assert "openai, reads the question only, not the files, $0.00" in lines[5]
@@ -101,9 +127,14 @@ def test_files_that_the_policy_keeps_from_a_worker_are_neither_read_nor_paid() -
 
 def test_finished_steps_cost_nothing() -> None:
     offer = PlanOffer(
-        question_for=OFFER.question_for, plan=Plan(steps=PLAN.steps[:2]), pool=POOL, profile=OFFER.profile,
-        limits=Limits(), recipients=OFFER.recipients, done=frozenset({2}),
-    )  # fmt: skip
+        question_for=OFFER.question_for,
+        plan=Plan(steps=PLAN.steps[:2]),
+        pool=POOL,
+        profile=OFFER.profile,
+        limits=Limits(),
+        recipients=OFFER.recipients,
+        done=frozenset({2}),
+    )
     text = text_of(plan_lines(offer, Screen(width=100)))
     assert "estimate: 1 call, " in text
     assert "$0.00" in text
@@ -114,10 +145,16 @@ def test_finished_steps_cost_nothing() -> None:
 def test_the_data_flow_is_grouped_by_recipient() -> None:
     text = text_of(flow_lines(CALLS, Screen(width=100)))
     assert text.split("\n\n")[0].splitlines() == [
-        "this machine", "  plan: planner", "    the question", "  plan in 3: planner",
+        "this machine",
+        "  plan: planner",
+        "    the question",
+        "  plan in 3: planner",
         "    the given answer of small",
-    ]  # fmt: skip
-    assert "  step 2, attempt 2: a-worker-with-quite-a-long-name\n    the question, file notes.txt, the " in text
+    ]
+    assert (
+        "  step 2, attempt 2: a-worker-with-quite-a-long-name\n    the question, file notes.txt, "
+        "the "
+    ) in text
     assert "  step 3.1: dark\n    only its subtask" in text
     assert text_of(flow_lines([], Screen())) == "nothing was sent to anybody"
     assert "Possible readers: here and openai." in text_of(
@@ -127,7 +164,11 @@ def test_the_data_flow_is_grouped_by_recipient() -> None:
 
 def test_the_data_flow_as_json_has_the_same_content() -> None:
     here, there, dark = flow_json(CALLS)
-    assert [entry["recipient"] for entry in (here, there, dark)] == ["this machine", "openai", "models.example.org"]
+    assert [entry["recipient"] for entry in (here, there, dark)] == [
+        "this machine",
+        "openai",
+        "models.example.org",
+    ]
     assert here["calls"][0] == {"call": "plan", "worker": None, "texts": ["the question"]}
     (call,) = there["calls"]
     assert (call["call"], call["texts"][2]) == ("step 2, attempt 2", "the answer of step 1")

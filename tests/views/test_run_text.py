@@ -1,4 +1,7 @@
-"""What all views say about a run: commands to go on, access in words, problems in one short line."""
+"""What all views say about a run.
+
+Commands to go on, access in words, problems in one short line.
+"""
 
 from __future__ import annotations
 
@@ -16,13 +19,19 @@ from tests.views.terminals import trace_of
 
 
 def test_the_resume_command_raises_the_limit() -> None:
-    error = Failure(kind="limit", message="stopped: limit of $0.02", reason="limit_cost", suggested_limit="0.04")
+    error = Failure(
+        kind="limit", message="stopped: limit of $0.02", reason="limit_cost", suggested_limit="0.04"
+    )
     trace = Trace(run="01JDQ7W3ZK", state="failed", error=error)
     line = "  ask it again: conductor ask --resume 01JDQ7W3ZK --max-cost 0.04"
-    assert problem_lines(trace, stored=True) == ["conductor: stopped: limit of $0.02 (--max-cost)", line]
+    assert problem_lines(trace, stored=True) == [
+        "conductor: stopped: limit of $0.02 (--max-cost)",
+        line,
+    ]
     assert problem_lines(trace, stored=False)[1:] == ["  raise it with --max-cost 0.04"]
     of_a_day = fast_replace(
-        trace, error=Failure(kind="limit", message="spent", reason="limit_cost_day", suggested_limit="3")
+        trace,
+        error=Failure(kind="limit", message="spent", reason="limit_cost_day", suggested_limit="3"),
     )
     assert problem_lines(of_a_day, stored=True)[1:] == [
         "  wait until midnight, or run: conductor config set limits.cost_day 3",
@@ -33,10 +42,12 @@ def test_the_resume_command_raises_the_limit() -> None:
 @pytest.mark.parametrize(
     ("access", "expected"),
     [
-        ((), "reads question and files only"), ((1,), "reads 1"), ((1, 3), "reads 1 and 3"),
+        ((), "reads question and files only"),
+        ((1,), "reads 1"),
+        ((1, 3), "reads 1 and 3"),
         ((0, 1, 2), "reads the given answer, 1 and 2"),
     ],
-)  # fmt: skip
+)
 def test_access_lists_are_described_in_words(access: tuple[int, ...], expected: str) -> None:
     assert describe_access(access) == expected
 
@@ -49,22 +60,30 @@ def test_quoted_text_is_one_short_line() -> None:
 def test_a_partial_answer_without_a_reason_is_reported() -> None:
     assert problem_lines(Trace(), stored=True) == []
     trace = trace_of([started(), RunFinished(at=1.0, answer="x", usage=Usage(), partial=True)])
-    assert problem_lines(trace, stored=True) == ["conductor: partial answer: not every step could finish"]
+    assert problem_lines(trace, stored=True) == [
+        "conductor: partial answer: not every step could finish"
+    ]
 
 
 @pytest.mark.parametrize(
     ("kind", "stored", "reason", "said"),
     [
-        ("cancelled", True, "", True), ("terminated", True, "", True), ("cancelled", True, "output_closed", False),
-        ("conductor", True, "", False), ("cancelled", False, "", False),
+        ("cancelled", True, "", True),
+        ("terminated", True, "", True),
+        ("cancelled", True, "output_closed", False),
+        ("conductor", True, "", False),
+        ("cancelled", False, "", False),
     ],
-)  # fmt: skip
-def test_a_run_stopped_before_a_step_can_be_asked_again(kind: Any, stored: bool, reason: Any, said: bool) -> None:
+)
+def test_a_run_stopped_before_a_step_can_be_asked_again(
+    kind: Any, stored: bool, reason: Any, said: bool
+) -> None:
     error = Failure(kind=kind, message="why", reason=reason)
     trace = trace_of([started(), RunFailed(at=1.0, error=error, usage=Usage())])
     line = "  ask it again: conductor ask --resume 01JDQ7W3ZK"
     assert (problem_lines(trace, stored=stored)[-1] == line) is said
-    assert problem_lines(trace_of([started()]), stored=True)[-1] == line  # killed while it was planned
+    # Killed while it was planned
+    assert problem_lines(trace_of([started()]), stored=True)[-1] == line
 
 
 def test_problems_are_short_whatever_a_provider_wrote() -> None:

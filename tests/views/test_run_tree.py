@@ -11,10 +11,29 @@ from conductor_cli.core import events as ev
 from conductor_cli.core.plan import Step
 from conductor_cli.core.trace import Trace
 from conductor_cli.core.usage import Usage
-from conductor_cli.views.run_tree import MARKS, Node, NodeState, TreeLayout, find_node, live_lines, run_tree, tree_lines
+from conductor_cli.views.run_tree import (
+    MARKS,
+    Node,
+    NodeState,
+    TreeLayout,
+    find_node,
+    live_lines,
+    run_tree,
+    tree_lines,
+)
 from conductor_cli.views.styled_lines import STYLES
 from conductor_cli.views.text_layout import Screen, cells, line_texts
-from tests.traces.make import COUNTED, RUNS, Run, Writer, cancelled, parallel, pieces, started, tools
+from tests.traces.make import (
+    COUNTED,
+    RUNS,
+    Run,
+    Writer,
+    cancelled,
+    parallel,
+    pieces,
+    started,
+    tools,
+)
 from tests.views.terminals import trace_of
 
 
@@ -40,8 +59,13 @@ def step_of(trace: Trace, number: str) -> Node:
         ([(), (1,), (1,), (1,), (3, 2)], {"1": {"2": {}, "3": {"5": {}}, "4": {}}}),
     ],
 )
-def test_a_step_hangs_under_the_last_one_it_reads(reads: list[tuple[int, ...]], expected: dict[str, object]) -> None:
-    """Steps that read nothing hang under the question; side by side they keep the order of the plan."""
+def test_a_step_hangs_under_the_last_one_it_reads(
+    reads: list[tuple[int, ...]], expected: dict[str, object]
+) -> None:
+    """Steps that read nothing hang under the question.
+
+    Side by side they keep the order of the plan.
+    """
     run = Writer(started())
     run.plan(*(Step(worker="gpt", subtask="Work.", access=access) for access in reads))
     assert shape(run_tree(trace_of(run.events))) == expected
@@ -50,13 +74,23 @@ def test_a_step_hangs_under_the_last_one_it_reads(reads: list[tuple[int, ...]], 
 def test_a_revised_plan_says_why_and_shows_what_was_given_up() -> None:
     first, *others = parallel()
     planned = next(n for n, event in enumerate(others) if isinstance(event, ev.PlanReady)) + 1
-    events = [first, *others[:planned], ev.PlanRevised(at=9.0, step=1, workers=("a", "b"), left_out=(3,), first=4)]
+    events = [
+        first,
+        *others[:planned],
+        ev.PlanRevised(at=9.0, step=1, workers=("a", "b"), left_out=(3,), first=4),
+    ]
     events.append(ev.StepStopped(at=9.0, step=3, reason="plan_revised", usage=Usage()))
     root = run_tree(trace_of(events))
     note = next(child for child in root.children if child.kind == "note")
-    assert note.label == "step 1 could not be done by a or b; the planner was asked for the rest of the plan"
+    assert (
+        note.label
+        == "step 1 could not be done by a or b; the planner was asked for the rest of the plan"
+    )
     assert (root.state, root.children[-1].label) == ("planning", "planning")
-    assert (step_of(trace_of(events), "3").state, step_of(trace_of(events), "3").status) == ("skipped", "given up")
+    assert (step_of(trace_of(events), "3").state, step_of(trace_of(events), "3").status) == (
+        "skipped",
+        "given up",
+    )
 
 
 def test_only_the_step_that_gave_the_answer_is_marked() -> None:
@@ -71,22 +105,41 @@ def test_a_step_says_which_tools_it_waits_for() -> None:
     events = [*events[: first - 2], thought, *events[first - 2 :]]
     remarks = [step_of(trace_of(events[:end]), "1").remark for end in range(first - 1, first + 3)]
     assert [remark.removeprefix("attempt 2 of 3").strip(", ") for remark in remarks] == [
-        "", "calls files.read_file", "calls 2 tools", "calls web.fetch",
-    ]  # fmt: skip
+        "",
+        "calls files.read_file",
+        "calls 2 tools",
+        "calls web.fetch",
+    ]
     children = step_of(trace_of(events[: first + 1]), "1").children
-    assert [child.state for child in children if child.kind == "tool"] == ["stopped", "running", "running"]
+    assert [child.state for child in children if child.kind == "tool"] == [
+        "stopped",
+        "running",
+        "running",
+    ]
 
 
 def test_many_rejected_plans_are_few_branches() -> None:
     events: list[ev.Event] = [
-        ev.PlanRejected(at=1.0, attempt=at, text="?", problem=f"problem {at}", hint="", usage=Usage())
+        ev.PlanRejected(
+            at=1.0, attempt=at, text="?", problem=f"problem {at}", hint="", usage=Usage()
+        )
         for at in range(1, 17)
     ]
-    labels = [node.label for node in run_tree(trace_of([started(), *events])).walk() if node.state == "rejected"]
+    labels = [
+        node.label
+        for node in run_tree(trace_of([started(), *events])).walk()
+        if node.state == "rejected"
+    ]
     assert labels == [
-        "plan, attempt 1: problem 1", "plan, attempts 2 to 15: not valid either", "plan, attempt 16: problem 16",
-    ]  # fmt: skip
-    few = [node.label for node in run_tree(trace_of([started(), *events[:3]])).walk() if node.state == "rejected"]
+        "plan, attempt 1: problem 1",
+        "plan, attempts 2 to 15: not valid either",
+        "plan, attempt 16: problem 16",
+    ]
+    few = [
+        node.label
+        for node in run_tree(trace_of([started(), *events[:3]])).walk()
+        if node.state == "rejected"
+    ]
     assert few == [f"plan, attempt {at}: problem {at}" for at in (1, 2, 3)]
 
 
@@ -97,7 +150,12 @@ def texts(events: list[ev.Event], layout: TreeLayout) -> list[str]:
 def chain() -> list[ev.Event]:
     """Steps of which each reads the one before."""
     run = Writer(started())
-    run.plan(*(Step(worker="gpt", subtask=f"Do part {n}.", access=(n - 1,) if n > 1 else ()) for n in range(1, 6)))
+    run.plan(
+        *(
+            Step(worker="gpt", subtask=f"Do part {n}.", access=(n - 1,) if n > 1 else ())
+            for n in range(1, 6)
+        )
+    )
     return run.events
 
 
@@ -118,12 +176,17 @@ def test_no_line_is_wider_than_the_screen(run: Run) -> None:
 @pytest.mark.parametrize("height", [3, 6, 8, 10, 14, 24, 50])
 def test_what_matters_least_is_left_out_first(height: int) -> None:
     run = Writer(started())
-    run.plan(*(Step(worker=name, subtask=f"Say {name}.") for name in ("claude", "gpt", "math-worker")), pace=0.0)
+    run.plan(
+        *(Step(worker=name, subtask=f"Say {name}.") for name in ("claude", "gpt", "math-worker")),
+        pace=0.0,
+    )
     text = "\n".join(pieces(COUNTED))
     run.say(0.1, s1=text, s2=text, s3=text)
     events = run.events
     trace = trace_of(events)
-    lines = line_texts(live_lines(run_tree(trace), trace, trace.at, TreeLayout(Screen(height=height))))
+    lines = line_texts(
+        live_lines(run_tree(trace), trace, trace.at, TreeLayout(Screen(height=height)))
+    )
     assert len(lines) <= height - 1
     heads = [line for line in lines if line.startswith(("├─", "└─"))]
     assert len(heads) == 3 or height < 6

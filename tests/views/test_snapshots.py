@@ -1,4 +1,7 @@
-"""The snapshots of the canned runs show the effect of a change. `python -m tests.views.test_snapshots` writes them."""
+"""The snapshots of the canned runs show the effect of a change.
+
+`python -m tests.views.test_snapshots` writes them.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +33,9 @@ def picture(run: Run, kind: str) -> str:
 
 
 def story(events: list[ev.Event], width: int, height: int, encoding: str) -> str:
-    """The live part after each event, the last of several pieces of text only, and the terminal at the end."""
+    """The live part after each event, the last of several pieces of text only, and the terminal at
+    the end.
+    """
     drawn = Drawn(width=width, height=height, encoding=encoding)
     parts = []
     for number, event in enumerate(events):
@@ -45,8 +50,11 @@ def story(events: list[ev.Event], width: int, height: int, encoding: str) -> str
 
 def shared(events: list[ev.Event]) -> str:
     """A terminal of 80 by 24 at the end, with both standard output and standard error on it."""
-    sink, clock = Sink(terminal=True), Clock()
-    around = OutputContext(stdout=sink, stderr=sink, environ={}, color="never", clock=clock, width=80, height=24)
+    sink = Sink(terminal=True)
+    clock = Clock()
+    around = OutputContext(
+        stdout=sink, stderr=sink, environ={}, color="never", clock=clock, width=80, height=24
+    )
     view = open_views("answer", "tree", around)
     for event, trace in fold(events):
         clock.now = event.at

@@ -28,12 +28,18 @@ def test_no_line_is_wider_than_asked(text: str, width: int, encoding: str) -> No
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("one\n\ntwo\n", ["one", "", "two"]), ("a\nb\nc\nd", ["a", "b", "c", "d"]),
-        ("a\nb\nc\nd\ne", ["a", "b", "c", "d … +1 line"]), ("\n".join("abcdefg"), ["a", "b", "c", "d … +3 lines"]),
-        ("a\nb\nthe third line is a long one\nd", ["a", "b", "the third line is a", "long one … +1 line"]),
-        ("word " * 100, ["word word word word"] * 3 + ["word word word wor …"]), (" \n", []),
+        ("one\n\ntwo\n", ["one", "", "two"]),
+        ("a\nb\nc\nd", ["a", "b", "c", "d"]),
+        ("a\nb\nc\nd\ne", ["a", "b", "c", "d … +1 line"]),
+        ("\n".join("abcdefg"), ["a", "b", "c", "d … +3 lines"]),
+        (
+            "a\nb\nthe third line is a long one\nd",
+            ["a", "b", "the third line is a", "long one … +1 line"],
+        ),
+        ("word " * 100, ["word word word word"] * 3 + ["word word word wor …"]),
+        (" \n", []),
     ],
-)  # fmt: skip
+)
 def test_block_shows_all_lines_up_to_a_third_of_the_screen(text: str, expected: list[str]) -> None:
     assert Screen(height=12).block(text, 20) == expected
 
@@ -48,10 +54,14 @@ def test_block_fits_the_screen(text: str, width: int, height: int, encoding: str
 @pytest.mark.parametrize(
     ("text", "width", "expected"),
     [
-        ("short", 10, "short"), ("exactly ten", 11, "exactly ten"), ("a little too long", 10, "a little…"),
-        ("漢字漢字漢字", 7, "漢字漢…"), ("two\nlines", 20, "two lines"), ("x", 0, ""),
+        ("short", 10, "short"),
+        ("exactly ten", 11, "exactly ten"),
+        ("a little too long", 10, "a little…"),
+        ("漢字漢字漢字", 7, "漢字漢…"),
+        ("two\nlines", 20, "two lines"),
+        ("x", 0, ""),
     ],
-)  # fmt: skip
+)
 def test_cropped_text_ends_in_dots(text: str, width: int, expected: str) -> None:
     assert Screen().crop(text, width) == expected
 
@@ -59,10 +69,13 @@ def test_cropped_text_ends_in_dots(text: str, width: int, expected: str) -> None
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("a" + "\u0301" * 9000 + "b", "a\u0301\u0301\u0301"), ("\u200b" * 9000 + "b", "⟨U+200B⟩⟨"),
-        ("e\u0301a\u0308", "e\u0301a\u0308"), ("x\u200d\u200dy", "x⟨U+200D⟩"), ("x" * 10**6, "x" * 9),
+        ("a" + "\u0301" * 9000 + "b", "a\u0301\u0301\u0301"),
+        ("\u200b" * 9000 + "b", "⟨U+200B⟩⟨"),
+        ("e\u0301a\u0308", "e\u0301a\u0308"),
+        ("x\u200d\u200dy", "x⟨U+200D⟩"),
+        ("x" * 10**6, "x" * 9),
     ],
-)  # fmt: skip
+)
 def test_characters_without_width_are_limited(text: str, expected: str) -> None:
     shown = Screen(width=80).crop(text, 10)
     assert shown.rstrip("\u2026") == expected
@@ -70,27 +83,39 @@ def test_characters_without_width_are_limited(text: str, expected: str) -> None:
 
 
 def test_text_is_wrapped_between_words_and_cut_at_either_end() -> None:
-    screen, ascii_screen, long = Screen(), Screen(encoding="ascii"), "word " * 100_000
+    screen = Screen()
+    ascii_screen = Screen(encoding="ascii")
+    long = "word " * 100_000
     assert (ascii_screen.crop("a little too long", 10), ascii_screen.bar) == ("a littl...", "|")
     assert screen.wrap("one two three abcdefghij k", 8) == ["one two", "three", "abcdefgh", "ij k"]
     assert screen.tail("first\n\nsecond\n\nthird line\n\n", 6, 2) == ["third", "line"]
-    assert [screen.tail(text, 20, 2) for text in ("first\n\nsecond\n", " \n\n")] == [["first", "second"], []]
+    assert [screen.tail(text, 20, 2) for text in ("first\n\nsecond\n", " \n\n")] == [
+        ["first", "second"],
+        [],
+    ]
     assert screen.head("first\n\nsecond\nthird", 20, 2) == ["first", "second …"]
     assert screen.head("first\n\nsecond\n\n", 20, 2) == ["first", "second"]
     assert screen.head("one two three four", 8, 2) == ["one two", "three …"]
     assert [len(screen.head(long, 20, count)) for count in (0, 3)] == [0, 3]
 
 
-@pytest.mark.parametrize(("encoding", "words", "expected"), [
-    ("utf-8", False, True), ("utf-8", True, False), ("ascii", False, False), ("cp1252", False, False),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("encoding", "words", "expected"),
+    [
+        ("utf-8", False, True),
+        ("utf-8", True, False),
+        ("ascii", False, False),
+        ("cp1252", False, False),
+    ],
+)
 def test_marks_need_an_encoding_and_eyes(encoding: str, words: bool, expected: bool) -> None:
     assert Screen(encoding=encoding, words=words).marks is expected
 
 
 def test_line_breaks_of_a_tail_do_not_move() -> None:
     words = [f"word{number}" for number in range(60)]
-    text, shown = "", ["word0"]
+    text = ""
+    shown = ["word0"]
     for word in words:
         text += word + " "
         lines = Screen().tail(text, 40, 2)

@@ -37,7 +37,10 @@ def test_a_stored_run_shows_its_calls_in_the_tree() -> None:
 def test_one_step_shows_its_calls_whole() -> None:
     page = step_text(trace_of(tools()), 1)
     assert 'TOOL CALL files.list (attempt 1, reply 1)\n{"path": "."}\nRESULT (no result)\n' in page
-    assert "RESULT (0.2 s)\n# Notes\n\nA schema survives a rename if nothing else refers to its name.\n" in page
+    assert (
+        "RESULT (0.2 s)\n# Notes\n\nA schema survives a rename if nothing else refers to its "
+        "name.\n"
+    ) in page
     assert "ERROR (4.3 s)\nthe address does not answer\n" in page
 
 
@@ -45,7 +48,11 @@ def test_one_step_shows_its_calls_whole() -> None:
 def test_attached_files_are_named_with_type_and_size(page: object) -> None:
     assert callable(page)
     shown = page(trace_of(tools()))
-    for words in ("chart.png (PNG image, 264 kB)", "paper.pdf (PDF document, 1.20 MB)", "notes.md (72 characters)"):
+    for words in (
+        "chart.png (PNG image, 264 kB)",
+        "paper.pdf (PDF document, 1.20 MB)",
+        "notes.md (72 characters)",
+    ):
         assert words in shown
 
 
@@ -53,8 +60,9 @@ def test_a_prompt_names_its_attachments_and_calls() -> None:
     call = ToolCall(id="x", name="read_file", arguments='{"path":\n "a"}')
     message = Message(role="user", content="Look.", attachments=(CHART,))
     events = [
-        replace(event, prompt=(message,)) if isinstance(event, ev.StepStarted) else event for event in tools()
-    ]  # fmt: skip
+        replace(event, prompt=(message,)) if isinstance(event, ev.StepStarted) else event
+        for event in tools()
+    ]
     trace = trace_of(events)
     line = "[attached: chart.png (PNG image, 264 kB)]"
     assert f"PROMPT (user)\n{line}\nLook.\n" in step_text(trace, 1)
@@ -72,7 +80,9 @@ def test_the_pages_of_a_hostile_tool_are_safe() -> None:
 
 def test_the_page_folds_each_call() -> None:
     events = [
-        replace(event, text="<script>alert(1)</script>") if isinstance(event, ev.ToolReturned) else event
+        replace(event, text="<script>alert(1)</script>")
+        if isinstance(event, ev.ToolReturned)
+        else event
         for event in tools()
     ]
     page = html_page(trace_of(events))

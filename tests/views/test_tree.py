@@ -16,7 +16,8 @@ from conductor_cli.views.tree import TreeProgress
 from tests.traces.make import RUNS, Run, crowd, hostile, nested, parallel, retry
 from tests.views.terminals import Drawn, Reflowing, Sink, open_console, without_ours
 
-HIDE, SHOW = "\x1b[?25l", "\x1b[?25h"
+HIDE = "\x1b[?25l"
+SHOW = "\x1b[?25h"
 SIZES = [(160, 40), (80, 24), (40, 10), (20, 3)]
 
 
@@ -33,7 +34,8 @@ def test_the_live_part_fits_the_terminal(run: Run, width: int, height: int) -> N
 
 @pytest.mark.parametrize("run", [parallel, nested, hostile, crowd])
 def test_no_live_lines_are_left_at_the_end(run: Run) -> None:
-    often, once = Drawn(width=40, height=10), Drawn(width=40, height=10)
+    often = Drawn(width=40, height=10)
+    once = Drawn(width=40, height=10)
     for event, trace in fold(run()):
         often.show(event)
         once.clock.now = event.at
@@ -56,7 +58,9 @@ def test_seconds_of_a_nested_run_are_counted_by_its_own_clock() -> None:
     drawn = Drawn()
     events = nested()
     begun = next(
-        n for n, e in enumerate(events) if isinstance(e, ev.NestedEvent) and isinstance(e.event, ev.StepStarted)
+        n
+        for n, e in enumerate(events)
+        if isinstance(e, ev.NestedEvent) and isinstance(e.event, ev.StepStarted)
     )
     drawn.play(events[: begun + 1], close=False)
     drawn.clock.now += 7.0
@@ -117,7 +121,8 @@ def test_after_a_pause_nothing_is_written_until_close() -> None:
 @pytest.mark.parametrize("keeps", [False, True])
 def test_nothing_is_drawn_twice_after_a_resize(width: int, keeps: bool) -> None:
     drawn = Drawn(reflows=not keeps)
-    terminal, fed = Reflowing(80, keeps=keeps), 0
+    terminal = Reflowing(80, keeps=keeps)
+    fed = 0
     terminal.feed("".join(f"{number}\r\n" for number in range(20)))
     events = parallel()
     for number, event in enumerate(events):
@@ -144,7 +149,8 @@ def test_no_text_can_command_the_terminal(color: bool, shared: bool) -> None:
 
 
 def test_colours_do_not_change_the_words() -> None:
-    plain, coloured = Drawn(), Drawn(color=True)
+    plain = Drawn()
+    coloured = Drawn(color=True)
     plain.play(parallel())
     coloured.play(parallel())
     assert plain.screen() == coloured.screen()
@@ -176,7 +182,8 @@ def test_a_closed_terminal_is_not_an_error() -> None:
 
 def test_attempts_beyond_a_workers_limit_are_shown_without_it() -> None:
     """Attempt 5 of a step may be the second of its second worker, so it is not called one of 3."""
-    drawn, shown = Drawn(width=80, height=24), []
+    drawn = Drawn(width=80, height=24)
+    shown = []
     for event in retry():
         if isinstance(event, ev.StepStarted | ev.StepFailed):
             drawn.show(replace(event, attempt=event.attempt + 3))

@@ -1,7 +1,7 @@
 """`make rehearsal`: train all demo models from nothing. It can be killed and run again.
 
-Two stages of one thread run in parallel: the workers and the conductor's cold start, then their table and cards, GRPO,
-and the examination. A call of a stage takes at most 20 minutes.
+Two stages of one thread run in parallel: the workers and the conductor's cold start, then their
+table and cards, GRPO, and the examination. A call of a stage takes at most 20 minutes.
 """
 
 from __future__ import annotations
@@ -27,58 +27,100 @@ MEANS: Final = ("held-out phrasings", "known phrasings")
 """The rows of an examination whose mean over the seeds is printed."""
 
 
-def plan(out: Path, *, seeds: Sequence[int], minutes: float, steps: int | None) -> tuple[Stage, ...]:
+def plan(
+    out: Path, *, seeds: Sequence[int], minutes: float, steps: int | None
+) -> tuple[Stage, ...]:
     """All stages below `out`. Of those that need no other, the longest comes first."""
     bounds = ("--out", str(out), "--minutes", f"{minutes:g}")
     return (
         Stage(name="cold", makes=COLD, command=(*TRAIN, "conductor", "--stage", "cold", *bounds)),
-        *(Stage(name=name, makes=f"{name}.gguf", command=(*TRAIN, "worker", name, *bounds)) for name in WORKERS),
-        Stage(name="table", makes="table.txt", command=(*TRAIN, "table", str(out)), needs=FILES, prints=True),
+        *(
+            Stage(name=name, makes=f"{name}.gguf", command=(*TRAIN, "worker", name, *bounds))
+            for name in WORKERS
+        ),
+        Stage(
+            name="table",
+            makes="table.txt",
+            command=(*TRAIN, "table", str(out)),
+            needs=FILES,
+            prints=True,
+        ),
         Stage(name="cards", makes=CARDS, command=(*TRAIN, "cards", str(out)), needs=FILES),
         *(stage for seed in seeds for stage in _practice(out, seed, minutes, steps)),
-    )  # fmt: skip
+    )
 
 
 def _practice(out: Path, seed: int, minutes: float, steps: int | None) -> Iterator[Stage]:
     """GRPO from the cold start, and the examination of its result."""
     folder = f"seed-{seed}" + (f"-steps-{steps}" if steps else "")
-    made, over = f"{folder}/grpo-*/conductor.gguf", ("--workers", str(out))
-    course = ("--seed", str(seed), *(("--steps", str(steps)) if steps else ()), "--start", f"@{COLD}")
+    made = f"{folder}/grpo-*/conductor.gguf"
+    over = ("--workers", str(out))
+    course = (
+        "--seed",
+        str(seed),
+        *(("--steps", str(steps)) if steps else ()),
+        "--start",
+        f"@{COLD}",
+    )
     bounds = ("--out", str(out / folder), "--minutes", f"{minutes:g}")
     yield Stage(
-        name=f"grpo-{seed}", makes=made, needs=(*FILES, COLD), work_folder=folder,
+        name=f"grpo-{seed}",
+        makes=made,
+        needs=(*FILES, COLD),
+        work_folder=folder,
         command=(*TRAIN, "conductor", "--stage", "grpo", *course, *bounds, *over),
-    )  # fmt: skip
+    )
     yield Stage(
-        name=f"exam-{seed}", makes=f"{folder}/exam.txt", needs=(*FILES, made), prints=True,
+        name=f"exam-{seed}",
+        makes=f"{folder}/exam.txt",
+        needs=(*FILES, made),
+        prints=True,
         command=(*TRAIN, "evaluate", f"@{made}", *over),
-    )  # fmt: skip
+    )
 
 
 def finish(work: Workspace, seed: int) -> int:
-    """Print the results and how the files of a seed get into the package. Returns whether a bound is missed."""
+    """Print the results and how the files of a seed get into the package.
+
+    Returns whether a bound is missed.
+    """
     places = {stage.name: work.found(stage.makes) for stage in work.stages if stage.prints}
-    texts = {name: path.read_text(encoding="utf-8") for name, path in places.items() if path is not None}
+    texts = {
+        name: path.read_text(encoding="utf-8") for name, path in places.items() if path is not None
+    }
     print_line("")
     for row in MEANS:
-        found = [value for name, text in texts.items() if name != "table" for value in values(text, row)]
+        found = [
+            value for name, text in texts.items() if name != "table" for value in values(text, row)
+        ]
         if found:
-            print_line(f"{row}: {sum(found) / len(found):.3f} ({', '.join(f'{value:.3f}' for value in found)})")
+            print_line(
+                f"{row}: {sum(found) / len(found):.3f} "
+                f"({', '.join(f'{value:.3f}' for value in found)})"
+            )
     if missed := [name for name, text in texts.items() if "MISSED" in text]:
         print_line(f"a bound is missed: see {', '.join(str(places[name]) for name in missed)}")
     trained = next(work.found(stage.makes) for stage in work.stages if stage.name == f"grpo-{seed}")
     if trained is not None:
         shutil.copyfile(trained, work.out / "conductor.gguf")
-    out, names = work.out, ",".join((*WORKERS, "conductor"))
-    print_line(f"\ntry it    CONDUCTOR_LLM_REHEARSAL_DIR={out} .venv/bin/conductor ask --rehearsal 'capital of Japan?'")
-    print_line(f"ship it   cp {out}/{{{names}}}.gguf {out}/{CARDS} src/conductor_cli/rehearsal/models/")
+    out = work.out
+    names = ",".join((*WORKERS, "conductor"))
+    print_line(
+        f"\ntry it    CONDUCTOR_LLM_REHEARSAL_DIR={out} .venv/bin/conductor ask --rehearsal "
+        "'capital of Japan?'"
+    )
+    print_line(
+        f"ship it   cp {out}/{{{names}}}.gguf {out}/{CARDS} src/conductor_cli/rehearsal/models/"
+    )
     print_line(f"          cp {out}/{COLD} src/conductor_cli/rehearsal/models/")
     return MISSED if missed else DONE
 
 
 def values(text: str, row: str) -> list[float]:
     """The values of a row of a table as the trainer prints it."""
-    return [float(value) for value in re.findall(rf"^{re.escape(row)} +(-?[0-9.]+)", text, re.MULTILINE)]
+    return [
+        float(value) for value in re.findall(rf"^{re.escape(row)} +(-?[0-9.]+)", text, re.MULTILINE)
+    ]
 
 
 def _numbers(text: str) -> tuple[int, ...]:
@@ -87,7 +129,9 @@ def _numbers(text: str) -> tuple[int, ...]:
 
 def main() -> int:
     """Continue. Returns 0 if all is trained, 1 if a stage failed or a bound is missed."""
-    parser = argparse.ArgumentParser(prog="make rehearsal", description=(__doc__ or "").splitlines()[0])
+    parser = argparse.ArgumentParser(
+        prog="make rehearsal", description=(__doc__ or "").splitlines()[0]
+    )
     add_options(parser)
     seeds = "GRPO with each of these seeds, such as 1,2,3; the first is the one that ships"
     parser.add_argument("--seeds", type=_numbers, default=(1,), help=seeds)

@@ -1,8 +1,10 @@
-"""The models' one vocabulary, and how their files are asked: through the adapter that runs use, and remembered.
+"""The models' one vocabulary, and how their files are asked.
 
-The vocabulary is a byte-level BPE of 1280 tokens. It is trained on the small words of the phrasings only. What is
-worked on, and every answer, is in capitals or digits, which no merge has seen: so a phrase is few tokens, and PARIS is
-five letters. `python -m training.rehearsal.asking` trains it.
+Through the adapter that runs use, and remembered.
+
+The vocabulary is a byte-level BPE of 1280 tokens. It is trained on the small words of the phrasings
+only. What is worked on, and every answer, is in capitals or digits, which no merge has seen: so a
+phrase is few tokens, and PARIS is five letters. `python -m training.rehearsal.asking` trains it.
 """
 
 from __future__ import annotations
@@ -19,7 +21,13 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Self
 from conductor_cli.core.chat import Message, Request
 from conductor_cli.models.base import Model
 from conductor_cli.models.llama import Llama, LlamaOptions
-from conductor_cli.rehearsal.players import CHECKER, REFUSAL, WORKER_CONTEXT, WORKER_MAX_TOKENS, clean_answer
+from conductor_cli.rehearsal.players import (
+    CHECKER,
+    REFUSAL,
+    WORKER_CONTEXT,
+    WORKER_MAX_TOKENS,
+    clean_answer,
+)
 from conductor_cli.rehearsal.words import asks_for_check, normalize
 from conductor_cli.train.recipe import require
 from training.rehearsal.exercises import GENERALIST, luck
@@ -35,7 +43,8 @@ PAD: Final = "<|pad|>"
 SPECIAL: Final = (END, PAD)
 
 SPLIT: Final = (
-    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| "
+    r"?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 )
 """The pattern of Qwen2's tokenizer, which llama.cpp calls `qwen2`. Each digit is a token."""
 
@@ -61,15 +70,19 @@ def train() -> Tokenizer:
 
     made = Tokenizer(models.BPE())
     bytes_ = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
-    made.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.Split(Regex(SPLIT), "isolated"), bytes_])
+    made.pre_tokenizer = pre_tokenizers.Sequence(
+        [pre_tokenizers.Split(Regex(SPLIT), "isolated"), bytes_]
+    )
     made.decoder = decoders.ByteLevel()
     made.train_from_iterator(
         texts(),
         trainers.BpeTrainer(
-            vocab_size=SIZE, special_tokens=list(SPECIAL), initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+            vocab_size=SIZE,
+            special_tokens=list(SPECIAL),
+            initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
             show_progress=False,
         ),
-    )  # fmt: skip
+    )
     return made
 
 
@@ -100,22 +113,32 @@ WEAK_TEMPERATURE: Final = 1.0  # at which the generalist stands in for a member 
 
 
 class Reply(NamedTuple):
-    """What a file wrote. `confidence` is the probability of all of it, 0 where nobody computed it."""
+    """What a file wrote.
+
+    `confidence` is the probability of all of it, 0 where nobody computed it.
+    """
 
     text: str
     confidence: float = 0.0
 
 
-async def reply(model: Model, prompt: str, *, temperature: float = 0.0, seed: int | None = None) -> Reply:
+async def reply(
+    model: Model, prompt: str, *, temperature: float = 0.0, seed: int | None = None
+) -> Reply:
     """What `model` writes after `prompt`."""
     messages = (Message(role="user", content=prompt),)
-    request = Request(messages=messages, max_tokens=WORKER_MAX_TOKENS, temperature=temperature, seed=seed)
+    request = Request(
+        messages=messages, max_tokens=WORKER_MAX_TOKENS, temperature=temperature, seed=seed
+    )
     chunks = [chunk async for chunk in model.stream(request)]
     return Reply("".join(chunk.text for chunk in chunks), chunks[-1].confidence or 0.0)
 
 
 class Bank:
-    """The files of a directory, opened when they are first asked. Each call is asked once, and then remembered."""
+    """The files of a directory, opened when they are first asked.
+
+    Each call is asked once, and then remembered.
+    """
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
@@ -134,22 +157,26 @@ class Bank:
         found = self._replies.get((name, prompt, seed))
         if found is None:
             if name not in self._models:
-                options = LlamaOptions(context=WORKER_CONTEXT, threads=1, gpu_layers=0, refuse_below=0.0)
+                options = LlamaOptions(
+                    context=WORKER_CONTEXT, threads=1, gpu_layers=0, refuse_below=0.0
+                )
                 self._models[name] = Llama(self._directory / f"{name}.gguf", options)
             temperature = 0.0 if seed is None else WEAK_TEMPERATURE
             found = await reply(self._models[name], prompt, temperature=temperature, seed=seed)
-            found = self._replies[name, prompt, seed] = found._replace(text=clean_answer(found.text))
+            found = found._replace(text=clean_answer(found.text))
+            self._replies[name, prompt, seed] = found
         return found
 
     async def member(self, strengths: Mapping[str, float], prompt: str, seed: int) -> str:
         """What a member of a pool answers whose skills have these strengths.
 
-        A member is a bundle of specialists. Of those that do not refuse, the one that is most confident takes the call.
-        With a strength of .6, a share of .6 of all calls gets its answer, by a draw from `seed`, member and prompt; the
-        rest gets what the generalist writes by chance, which is right only sometimes. If all refuse, so does a member.
+        A member is a bundle of specialists. Of those that do not refuse, the one that is most
+        confident takes the call. With a strength of .6, a share of .6 of all calls gets its answer,
+        by a draw from `seed`, member and prompt; the rest gets what the generalist writes by
+        chance, which is right only sometimes. If all refuse, so does a member.
 
-        The checker works an answer out before it judges one. It is asked for checks only: else it would be the member
-        that can do everything.
+        The checker works an answer out before it judges one. It is asked for checks only: else it
+        would be the member that can do everything.
         """
         chance = luck(strengths, prompt, seed)
         subtask = prompt.rpartition("\ns:")[2] or prompt

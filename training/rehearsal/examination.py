@@ -1,7 +1,9 @@
-"""What a trained conductor reaches on held-out questions, with pools that are drawn for each of them. Needs no torch.
+"""What a trained conductor reaches on held-out questions, with pools that are drawn for each of
+them. Needs no torch.
 
-Plans run through the ordinary `Conductor` and the very adapter that runs use. `docs/research/rehearsal.md` has what was measured
-of the conductor that ships, beside other ways to answer.
+Plans run through the ordinary `Conductor` and the very adapter that runs use.
+`docs/research/rehearsal.md` has what was measured of the conductor that ships, beside other ways to
+answer.
 """
 
 from __future__ import annotations
@@ -21,7 +23,13 @@ from conductor_cli.rehearsal.players import CHECKED, PROFILE, model_path, rehear
 from conductor_cli.run import start_run
 from conductor_cli.run.conductor import Conductor
 from training.rehearsal.asking import Bank
-from training.rehearsal.exercises import STRONG, WHOLE, PoolSettings, RehearsalExercise, draw_exercises
+from training.rehearsal.exercises import (
+    STRONG,
+    WHOLE,
+    PoolSettings,
+    RehearsalExercise,
+    draw_exercises,
+)
 from training.rehearsal.operations import SKILLS, UNSEEN
 from training.rehearsal.rollouts import DrawnPools, build_rollouts, gold_plan
 from training.rehearsal.worker_table import Row, share
@@ -31,12 +39,16 @@ GREEDY: Final = replace(PROFILE, sampling=replace(PROFILE.sampling, temperature=
 """The conductor alone, without a grammar and without the demo's check of plans (`CHECKED`)."""
 
 
-async def rows(directory: Path, path: Path | None = None, *, count: int, seed: int) -> tuple[Row, ...]:
+async def rows(
+    directory: Path, path: Path | None = None, *, count: int, seed: int
+) -> tuple[Row, ...]:
     """The table of the conductor in `path`, or the one that ships, over the workers in `directory`."""
     model = open_model(rehearsal_conductor(path or model_path("conductor")), environ={})
     try:
         async with Bank(directory) as bank:
-            return await Examination(rollouts=build_rollouts(bank), model=model, count=count, seed=seed).rows()
+            return await Examination(
+                rollouts=build_rollouts(bank), model=model, count=count, seed=seed
+            ).rows()
     finally:
         await model.close()
 
@@ -51,7 +63,8 @@ class Examination:
     seed: int
 
     async def rows(self) -> tuple[Row, ...]:
-        held, whole = self.draw(), self.draw(WHOLE)
+        held = self.draw()
+        whole = self.draw(WHOLE)
         colours = self.draw(needs=UNSEEN, skills=(*SKILLS, UNSEEN))
         right = await self.planned(held)
         shapes = defaultdict[str, list[bool]](list)
@@ -72,20 +85,36 @@ class Examination:
         """Questions that ask for no check, with pools; `changes` are as in `draw_problems`."""
         settings = {"phrasings": "held", **changes}
         return draw_exercises(
-            draw_problems(self.count, self.seed, split="test", checked=0.0, **settings), pools, self.seed
+            draw_problems(self.count, self.seed, split="test", checked=0.0, **settings),
+            pools,
+            self.seed,
         )
 
-    async def planned(self, exercises: Sequence[RehearsalExercise], profile: Profile = GREEDY) -> list[bool]:
-        """Which answers are right where the model plans; with `CHECKED`, a plan with a fault is written again."""
-        return [await self._right(item, replace(self._conductor(item), profile=profile)) for item in exercises]
+    async def planned(
+        self, exercises: Sequence[RehearsalExercise], profile: Profile = GREEDY
+    ) -> list[bool]:
+        """Which answers are right where the model plans.
+
+        With `CHECKED`, a plan with a fault is written again.
+        """
+        return [
+            await self._right(item, replace(self._conductor(item), profile=profile))
+            for item in exercises
+        ]
 
     async def best(self, exercises: Sequence[RehearsalExercise]) -> list[bool]:
         """Which answers are right along the true steps, each by one of the best on offer."""
-        return [await self._right(item, self._conductor(item), gold_plan(item)) for item in exercises]
+        return [
+            await self._right(item, self._conductor(item), gold_plan(item)) for item in exercises
+        ]
 
     def _conductor(self, item: RehearsalExercise) -> Conductor:
         return replace(self.rollouts.conductor_for(item), model=self.model)
 
-    async def _right(self, item: RehearsalExercise, conductor: Conductor, plan: Plan | None = None) -> bool:
-        trace = await self.rollouts.trace(start_run(conductor, Question(text=item.question), plan=plan))
+    async def _right(
+        self, item: RehearsalExercise, conductor: Conductor, plan: Plan | None = None
+    ) -> bool:
+        trace = await self.rollouts.trace(
+            start_run(conductor, Question(text=item.question), plan=plan)
+        )
         return item.is_correct(trace.answer or "")

@@ -1,8 +1,8 @@
 """What the rehearsal's conductor practises on, with pools that are drawn for each question. Pure.
 
-An exercise is drawn by its number, so a training that was killed continues with exactly the next one. A member of a
-pool has one to three skills, and a strength for each. Its name means nothing. One member may be the generalist, which
-has the one skill `anything`.
+An exercise is drawn by its number, so a training that was killed continues with exactly the next
+one. A member of a pool has one to three skills, and a strength for each. Its name means nothing.
+One member may be the generalist, which has the one skill `anything`.
 """
 
 from __future__ import annotations
@@ -31,7 +31,10 @@ MAX_SKILLS: Final = 3  # the most skills of a member
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Member:
-    """What a member can do: the strength of each of its skills. `price` is in US dollars for a million tokens."""
+    """What a member can do: the strength of each of its skills.
+
+    `price` is in US dollars for a million tokens.
+    """
 
     strengths: Mapping[str, float]
     price: int = 1
@@ -40,11 +43,17 @@ class Member:
     def files(self) -> dict[str, float]:
         if ANYTHING in self.strengths:
             return {GENERALIST: 1.0}
-        return {CHECKER if skill == CHECKING else skill: strength for skill, strength in self.strengths.items()}
+        return {
+            CHECKER if skill == CHECKING else skill: strength
+            for skill, strength in self.strengths.items()
+        }
 
 
 def luck(files: Mapping[str, float], prompt: str, seed: int) -> Random:
-    """What decides how a member with these files does with a prompt: drawn for each member, and always the same."""
+    """What decides how a member with these files does with a prompt.
+
+    Drawn for each member, and always the same.
+    """
     return Random(f"{seed} {sorted(files.items())} {prompt}")
 
 
@@ -52,11 +61,12 @@ def luck(files: Mapping[str, float], prompt: str, seed: int) -> Random:
 class PoolSettings:
     """What to draw.
 
-    `sizes` are numbers of members, `extra` numbers of skills that the question does not need. `generalist` is the share
-    of pools with one, and `missing` the share of those where nobody has one of the needed skills. The best member for
-    a skill has the strength 1 in a share `sure` of all cases, and otherwise one of the range `best`. A skill has a
-    rival in a share `rivals`; its strength is that of the best one times a factor in the range `weak`. With
-    `sure_check`, whoever is best at checking says of every answer what the checker finds.
+    `sizes` are numbers of members, `extra` numbers of skills that the question does not need.
+    `generalist` is the share of pools with one, and `missing` the share of those where nobody has
+    one of the needed skills. The best member for a skill has the strength 1 in a share `sure` of
+    all cases, and otherwise one of the range `best`. A skill has a rival in a share `rivals`; its
+    strength is that of the best one times a factor in the range `weak`. With `sure_check`, whoever
+    is best at checking says of every answer what the checker finds.
     """
 
     sizes: Sequence[int] = (2, 3, 3, 4, 4, 5, 6)
@@ -78,8 +88,13 @@ class _Draft:
     members: list[dict[str, float]] = field(default_factory=list)
 
     def place(self, skill: str, strength: float) -> bool:
-        """Give a skill to a member that lacks it and has room, one of those with the fewest. Whether there was one."""
-        able = [member for member in self.members if skill not in member and len(member) < MAX_SKILLS]
+        """Give a skill to a member that lacks it and has room, one of those with the fewest.
+
+        Whether there was one.
+        """
+        able = [
+            member for member in self.members if skill not in member and len(member) < MAX_SKILLS
+        ]
         if not able:
             return False
         fewest = min(map(len, able))
@@ -90,7 +105,10 @@ class _Draft:
 def draw_members(
     random: Random, needed: Sequence[str], others: Sequence[str], settings: PoolSettings
 ) -> tuple[Member, ...]:
-    """A pool for a question that needs the skills `needed`; its other skills are drawn from `others`."""
+    """A pool for a question that needs the skills `needed`.
+
+    Its other skills are drawn from `others`.
+    """
     general = random.random() < settings.generalist
     wanted = list(dict.fromkeys(needed))
     if general and len(wanted) > 1 and random.random() < settings.missing:
@@ -99,8 +117,16 @@ def draw_members(
     extra = random.sample(free, min(random.choice(settings.extra), len(free)))
     specialists = max(random.choice(settings.sizes) - general, -(-len(wanted) // MAX_SKILLS), 1)
     draft = _Draft(random, [{} for _ in range(specialists)])
-    placed = wanted + [skill for skill in extra if skill not in wanted][: MAX_SKILLS * specialists - len(wanted)]
-    best = {skill: 1.0 if random.random() < settings.sure else random.uniform(*settings.best) for skill in placed}
+    placed = (
+        wanted
+        + [skill for skill in extra if skill not in wanted][
+            : MAX_SKILLS * specialists - len(wanted)
+        ]
+    )
+    best = {
+        skill: 1.0 if random.random() < settings.sure else random.uniform(*settings.best)
+        for skill in placed
+    }
     if settings.sure_check and CHECKING in best:
         best[CHECKING] = 1.0
     for skill in random.sample(placed, len(placed)):
@@ -117,7 +143,8 @@ def draw_members(
     if general:
         made.append({ANYTHING: GENERALIST_STRENGTH})
     return tuple(
-        Member(strengths=strengths, price=random.randint(1, 9)) for strengths in random.sample(made, len(made))
+        Member(strengths=strengths, price=random.randint(1, 9))
+        for strengths in random.sample(made, len(made))
     )
 
 
@@ -126,33 +153,46 @@ def pool_of(members: Sequence[Member]) -> Pool:
     return Pool(
         workers=tuple(
             Worker(
-                name=f"member{number}", kind="llama", card=Card(strengths=member.strengths, measured=True),
+                name=f"member{number}",
+                kind="llama",
+                card=Card(strengths=member.strengths, measured=True),
                 price=Price(input=Decimal(member.price), output=Decimal(member.price)),
             )
             for number, member in enumerate(members, start=1)
         )
-    )  # fmt: skip
+    )
 
 
 EASY: Final = PoolSettings(sizes=(2, 3), extra=(1, 2, 2, 3), generalist=0.0, sure=1.0)
-"""Few rows, so that a row that is drawn by chance is often the right one, and nobody who can do a little of all."""
+"""Few rows, so that a row that is drawn by chance is often the right one, and nobody who can do a
+little of all.
+"""
 
-MIXED: Final = PoolSettings(sizes=(2, 3, 3, 4, 4, 5), sure=0.8)  # what the conductor is trained and measured on
+# What the conductor is trained and measured on
+MIXED: Final = PoolSettings(sizes=(2, 3, 3, 4, 4, 5), sure=0.8)
 STRONG: Final = replace(MIXED, sure=1.0, missing=0.0)
 """Pools in which somebody is as good as a specialist can be at each skill that is needed."""
 
-WHOLE: Final = PoolSettings(sizes=(13,), extra=(12,), generalist=1.0, missing=0.0, sure=1.0, rivals=0.0)
-"""Somebody for each skill, and the generalist: as many members and rows as in the pool that ships."""
+WHOLE: Final = PoolSettings(
+    sizes=(13,), extra=(12,), generalist=1.0, missing=0.0, sure=1.0, rivals=0.0
+)
+"""Somebody for each skill, and the generalist: as many members and rows as in the pool that
+ships.
+"""
 
 MIXED_FAILING: Final = replace(
     MIXED, sure=0.3, best=(0.5, 0.8), rivals=1.0, weak=(0.7, 0.95), generalist=0.0, sure_check=True
 )
-"""Pools in which everybody fails now and then, there is mostly somebody else to ask, and a cheap check tells."""
+"""Pools in which everybody fails now and then, there is mostly somebody else to ask, and a cheap
+check tells.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RehearsalExercise:
-    """One problem of the world with a pool: see `rollouts.Exercise`. `seed` decides when members fail.
+    """One problem of the world with a pool: see `rollouts.Exercise`.
+
+    `seed` decides when members fail.
 
     `given` is what the first round found, for an exercise that is a second one.
     """
@@ -190,31 +230,45 @@ def exercise_of(random: Random, problem: Problem, settings: PoolSettings) -> Reh
 _SEEDS: Final = 60  # how many seeds are tried to find one with which the right members fail
 
 
-def second_round(random: Random, problem: Problem, settings: PoolSettings) -> RehearsalExercise | None:
-    """A problem whose first round ended with a NO, since only the last worker failed, and another one will not.
+def second_round(
+    random: Random, problem: Problem, settings: PoolSettings
+) -> RehearsalExercise | None:
+    """A problem whose first round ended with a NO, since only the last worker failed, and another
+    one will not.
 
     None if the pool that was drawn offers nobody else.
     """
     made = exercise_of(random, problem, settings)
     hops = [hop for hop in problem.hops if hop.skill != CHECKING]
     ranked = [
-        sorted((m for m in made.members if hop.skill in m.strengths), key=lambda m: -m.strengths[hop.skill])
+        sorted(
+            (m for m in made.members if hop.skill in m.strengths),
+            key=lambda m: -m.strengths[hop.skill],
+        )
         for hop in hops
     ]
     checkers = [member for member in made.members if CHECKING in member.strengths]
     if not checkers or not all(ranked) or len(ranked[-1]) < 2:
         return None
     prompts = [_prompt(problem, hop) for hop in hops]
-    wanted = [(able[0], hop, prompt, True) for able, hop, prompt in zip(ranked, hops, prompts, strict=True)]
+    wanted = [
+        (able[0], hop, prompt, True)
+        for able, hop, prompt in zip(ranked, hops, prompts, strict=True)
+    ]
     wanted[-1] = (ranked[-1][0], hops[-1], prompts[-1], False)
     wanted.append((ranked[-1][1], hops[-1], prompts[-1], True))
     for _ in range(_SEEDS):
         seed = random.randrange(1_000_000)
-        if all((luck(m.files, text, seed).random() < m.strengths[hop.skill]) == does for m, hop, text, does in wanted):
+        if all(
+            (luck(m.files, text, seed).random() < m.strengths[hop.skill]) == does
+            for m, hop, text, does in wanted
+        ):
             names = pool_of(made.members).names
             name = {id(member): name for member, name in zip(made.members, names, strict=True)}
             given = (
-                Given(worker=name[id(ranked[-1][0])], subtask=hops[-1].subtask, answer=workers.REFUSAL),
+                Given(
+                    worker=name[id(ranked[-1][0])], subtask=hops[-1].subtask, answer=workers.REFUSAL
+                ),
                 Given(worker=name[id(checkers[0])], subtask="check it", answer=NO),
             )
             return replace(made, seed=seed, given=given)
@@ -228,7 +282,9 @@ def _prompt(problem: Problem, hop: Hop) -> str:
     )
 
 
-def draw_exercises(problems: Sequence[Problem], settings: PoolSettings, seed: int) -> tuple[RehearsalExercise, ...]:
+def draw_exercises(
+    problems: Sequence[Problem], settings: PoolSettings, seed: int
+) -> tuple[RehearsalExercise, ...]:
     """Given problems with pools that are drawn: what a conductor is looked at with."""
     random = Random(f"pools {seed}")
     return tuple(exercise_of(random, problem, settings) for problem in problems)
@@ -236,10 +292,12 @@ def draw_exercises(problems: Sequence[Problem], settings: PoolSettings, seed: in
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Phase:
-    """Some steps of training: how many, what is on offer, and how often each shape comes and a check is asked for.
+    """Some steps of training.
 
-    A share `whole` of the exercises has everybody on offer; in a share `loose`, phrasings are put together loosely. A
-    share `second` are second rounds, where that can be.
+    How many, what is on offer, and how often each shape comes and a check is asked for.
+
+    A share `whole` of the exercises has everybody on offer; in a share `loose`, phrasings are put
+    together loosely. A share `second` are second rounds, where that can be.
     """
 
     steps: int
@@ -259,7 +317,9 @@ class Phase:
             if again is not None:
                 return again
         phrasings: PhrasingSet = "loose" if random.random() < self.loose else "known"
-        problem = draw_problem(random, ProblemSettings(shapes=self.shapes, checked=self.checked, phrasings=phrasings))
+        problem = draw_problem(
+            random, ProblemSettings(shapes=self.shapes, checked=self.checked, phrasings=phrasings)
+        )
         return exercise_of(random, problem, WHOLE if random.random() < self.whole else self.pools)
 
 
@@ -267,14 +327,15 @@ class Phase:
 class RehearsalCurriculum:
     """One training by GRPO.
 
-    Each step takes `prompts` exercises and samples `group` plans for each. `quantile` is the share of tokens, the least
-    certain ones, that the gradient passes through; `entropy` the weight of their entropy in the loss: TRL's mean is one
-    over those tokens, so the same number weighs five times as much as over all. `max_plan_tokens` is in tokens.
+    Each step takes `prompts` exercises and samples `group` plans for each. `quantile` is the share
+    of tokens, the least certain ones, that the gradient passes through; `entropy` the weight of
+    their entropy in the loss: TRL's mean is one over those tokens, so the same number weighs five
+    times as much as over all. `max_plan_tokens` is in tokens.
 
     The rate rises over `warmup` steps and then, if it is `falling`, falls to nothing as a line.
 
-    With `demands_checks`, a right answer without the check that was asked for counts as a wrong one. With
-    `refuses_faults`, a plan that the demo would not run is invalid.
+    With `demands_checks`, a right answer without the check that was asked for counts as a wrong
+    one. With `refuses_faults`, a plan that the demo would not run is invalid.
     """
 
     phases: tuple[Phase, ...]
@@ -309,32 +370,47 @@ class RehearsalCurriculum:
         return asdict(self)
 
 
-LEGS: Final = 6  # how many trainings by GRPO follow each other, each with a rate of its own that falls to nothing
+# How many trainings by GRPO follow each other, each with a rate of its own that falls to nothing
+LEGS: Final = 6
 _SHORT: Final[Mapping[Shape, float]] = {"single": 0.7, "chain2": 0.2, "join": 0.1}
 
 
 def rehearsal(*, steps: int | None = None, seed: int = 1, leg: int = 1) -> RehearsalCurriculum:
-    """One leg of the shipped conductor's course; with `steps` one of its own: its beginning, at a steady, higher rate.
+    """One leg of the shipped conductor's course; with `steps` one of its own.
 
-    A later leg starts from the result of the one before. Most of its questions have one step, where the reward says
-    plainly whether the worker was right, with pools as they are measured and as they ship. The fourth leg has questions
-    as they are measured, and pays for checks; in the last two the demo's check of plans decides what is valid.
+    Its beginning, at a steady, higher rate.
+
+    A later leg starts from the result of the one before. Most of its questions have one step, where
+    the reward says plainly whether the worker was right, with pools as they are measured and as
+    they ship. The fourth leg has questions as they are measured, and pays for checks; in the last
+    two the demo's check of plans decides what is valid.
     """
     if leg > 4:
         phase = Phase(
-            steps=170 if leg == 5 else 180, checked=0.25, whole=0.5, loose=0.6 if leg == 5 else 0.8, second=0.2
+            steps=170 if leg == 5 else 180,
+            checked=0.25,
+            whole=0.5,
+            loose=0.6 if leg == 5 else 0.8,
+            second=0.2,
         )
-        return RehearsalCurriculum(phases=(phase,), seed=10 * leg + seed, demands_checks=True, refuses_faults=True)
+        return RehearsalCurriculum(
+            phases=(phase,), seed=10 * leg + seed, demands_checks=True, refuses_faults=True
+        )
     if leg == 4:
         phase = Phase(steps=150, checked=0.35, whole=0.5)
         return RehearsalCurriculum(phases=(phase,), seed=10 * leg + seed, demands_checks=True)
     if leg > 1:
         whole = 0.3 if leg == 2 else 0.5
-        phases = Phase(steps=120, shapes=_SHORT, checked=0.05, whole=whole), Phase(steps=60, whole=whole)
+        phases = (
+            Phase(steps=120, shapes=_SHORT, checked=0.05, whole=whole),
+            Phase(steps=60, whole=whole),
+        )
         return RehearsalCurriculum(phases=phases, seed=10 * leg + seed)
     first = Phase(steps=60, pools=EASY, shapes=_SHORT, checked=0.05)
     then = Phase(steps=40, pools=replace(EASY, sizes=(2, 3, 4), extra=(1, 2, 3, 4)))
     last = Phase(steps=100)
     if steps is None:
         return RehearsalCurriculum(phases=(first, then, last), seed=seed)
-    return RehearsalCurriculum(phases=(replace(first, steps=steps),), falling=False, rate=3.5e-4, seed=seed)
+    return RehearsalCurriculum(
+        phases=(replace(first, steps=steps),), falling=False, rate=3.5e-4, seed=seed
+    )

@@ -1,7 +1,8 @@
 """What a worker reads in training and what it should write, and how each worker is trained. Pure.
 
-Every lesson is what a run would send: the same `render`, with values in the subtask or in answers of earlier steps.
-Lessons are drawn by number, so a training that was killed continues with exactly the next one.
+Every lesson is what a run would send: the same `render`, with values in the subtask or in answers
+of earlier steps. Lessons are drawn by number, so a training that was killed continues with exactly
+the next one.
 """
 
 from __future__ import annotations
@@ -21,7 +22,15 @@ from conductor_cli.core.question import Question
 from conductor_cli.rehearsal.players import REFUSAL
 from conductor_cli.rehearsal.players import render_for_worker as render
 from conductor_cli.rehearsal.words import Skill, normalize
-from training.rehearsal.operations import MAX_COUNTED, OPERATIONS, SKILLS, UNSEEN, Node, Operation, of_skill
+from training.rehearsal.operations import (
+    MAX_COUNTED,
+    OPERATIONS,
+    SKILLS,
+    UNSEEN,
+    Node,
+    Operation,
+    of_skill,
+)
 from training.rehearsal.phrasings import AROUND, WAYS, expand, fill, lines_of
 from training.rehearsal.sentences import sentence, step_words, typed
 from training.rehearsal.words import sections
@@ -44,11 +53,12 @@ class Size:
 class Course:
     """One training.
 
-    `steps` batches of `batch` lessons; the learning rate rises to `rate` over `warmup` steps and falls to a hundredth
-    of it as a cosine. From step `loose` on, lessons come in loose words. `shares` says how often an operation comes, 1
-    where it is not named. `whole` is the share of lessons that ask for a whole question at once, `refused` of those
-    that the worker should refuse, `checked` of those that ask whether an answer is right. Before `loose`, a share of
-    `plain` says what to do in the shortest form: sums are learnt from these first, and short lessons are cheap.
+    `steps` batches of `batch` lessons; the learning rate rises to `rate` over `warmup` steps and
+    falls to a hundredth of it as a cosine. From step `loose` on, lessons come in loose words.
+    `shares` says how often an operation comes, 1 where it is not named. `whole` is the share of
+    lessons that ask for a whole question at once, `refused` of those that the worker should refuse,
+    `checked` of those that ask whether an answer is right. Before `loose`, a share of `plain` says
+    what to do in the shortest form: sums are learnt from these first, and short lessons are cheap.
     """
 
     name: str
@@ -73,25 +83,56 @@ class Course:
 
 FACTS: Final = Size(layers=3)  # the shape of workers that know facts by heart
 
-COURSES: Final[Mapping[str, Course]] = MappingProxyType({
-    course.name: course
-    for course in (
-        Course(name="adding", skills=("adding",), steps=16000, loose=5000, plain=0.5),
-        Course(name="spelling", skills=("spelling",), steps=7000, loose=3000, shares={"joined": 2.0}),
-        Course(name="comparing", skills=("comparing",), steps=10000, loose=4500, plain=0.4),
-        Course(name="counting", skills=("counting",), steps=1200, loose=500),
-        Course(name="multiplying", skills=("multiplying",), steps=1500, loose=700, shares={"times": 2.0}, plain=0.3),
-        Course(name="geography", skills=("geography",), steps=700, loose=300, size=FACTS),
-        Course(name="chemistry", skills=("chemistry",), steps=1200, loose=500, size=FACTS),
-        Course(name="translation", skills=("translation",), steps=1000, loose=450, size=FACTS),
-        Course(name="opposites", skills=("opposites",), steps=700, loose=250, size=FACTS),
-        Course(name="calendar", skills=("calendar",), steps=900, loose=400, size=FACTS),
-        Course(name="colours", skills=("colours",), steps=500, loose=180, size=FACTS),
-        Course(name="checker", skills=(*SKILLS, UNSEEN), steps=14000, loose=6000, checked=0.7, refused=0.0),
-        Course(name="generalist", skills=(*SKILLS, UNSEEN), steps=800, loose=800, whole=0.1, refused=0.05),
-    )
-})  # fmt: skip
-"""By the worker's name. The generalist's course is short on purpose, so that it is mediocre at everything."""
+COURSES: Final[Mapping[str, Course]] = MappingProxyType(
+    {
+        course.name: course
+        for course in (
+            Course(name="adding", skills=("adding",), steps=16000, loose=5000, plain=0.5),
+            Course(
+                name="spelling",
+                skills=("spelling",),
+                steps=7000,
+                loose=3000,
+                shares={"joined": 2.0},
+            ),
+            Course(name="comparing", skills=("comparing",), steps=10000, loose=4500, plain=0.4),
+            Course(name="counting", skills=("counting",), steps=1200, loose=500),
+            Course(
+                name="multiplying",
+                skills=("multiplying",),
+                steps=1500,
+                loose=700,
+                shares={"times": 2.0},
+                plain=0.3,
+            ),
+            Course(name="geography", skills=("geography",), steps=700, loose=300, size=FACTS),
+            Course(name="chemistry", skills=("chemistry",), steps=1200, loose=500, size=FACTS),
+            Course(name="translation", skills=("translation",), steps=1000, loose=450, size=FACTS),
+            Course(name="opposites", skills=("opposites",), steps=700, loose=250, size=FACTS),
+            Course(name="calendar", skills=("calendar",), steps=900, loose=400, size=FACTS),
+            Course(name="colours", skills=("colours",), steps=500, loose=180, size=FACTS),
+            Course(
+                name="checker",
+                skills=(*SKILLS, UNSEEN),
+                steps=14000,
+                loose=6000,
+                checked=0.7,
+                refused=0.0,
+            ),
+            Course(
+                name="generalist",
+                skills=(*SKILLS, UNSEEN),
+                steps=800,
+                loose=800,
+                whole=0.1,
+                refused=0.05,
+            ),
+        )
+    }
+)
+"""By the worker's name. The generalist's course is short on purpose, so that it is mediocre at
+everything.
+"""
 
 
 def course_of(name: str) -> Course:
@@ -116,9 +157,13 @@ def near_miss(random: Random, operation: Operation, answer: str) -> str:
 
 
 def _wrong_text(random: Random, operation: Operation, answer: str) -> str:
-    """Another answer of the same operation, or the same with a letter changed, missing, or two exchanged."""
+    """Another answer of the same operation, or the same with a letter changed, missing, or two
+    exchanged.
+    """
     if random.random() < 0.4:
-        values = operation.starts(random, lambda drawn: drawn.choice(("LION", "TIGER", "RIVER", "BREAD")))
+        values = operation.starts(
+            random, lambda drawn: drawn.choice(("LION", "TIGER", "RIVER", "BREAD"))
+        )
         return operation.does(*values) or answer
     at = random.randrange(len(answer))
     kind = random.random()
@@ -131,11 +176,17 @@ def _wrong_text(random: Random, operation: Operation, answer: str) -> str:
     return answer[:at] + letter + answer[at + (kind < 0.8) :]
 
 
-NOISE: Final = {name: tuple(text.split()) for name, text in sections(Path(__file__).with_name("noise.txt")).items()}
+NOISE: Final = {
+    name: tuple(text.split())
+    for name, text in sections(Path(__file__).with_name("noise.txt")).items()
+}
 
 
 def add_word_noise(random: Random, text: str, *, ordered: bool) -> str:
-    """`text` in loose words. `ordered`: the order of its values has a meaning, so nothing is exchanged."""
+    """`text` in loose words.
+
+    `ordered`: the order of its values has a meaning, so nothing is exchanged.
+    """
     words = normalize(text).split()
     kinds: tuple[str, ...] = ("more", "less")
     if not ordered or sum(map(_is_value, words)) < 2:
@@ -164,13 +215,18 @@ def _is_value(word: str) -> bool:
 
 
 def check_lesson(random: Random, made: Task) -> tuple[str, str]:
-    """The prompt, and the right answer with the verdict: one bit would be too little to learn a skill from."""
+    """The prompt, and the right answer with the verdict.
+
+    One bit would be too little to learn a skill from.
+    """
     right = random.random() < 0.5
     wrong = REFUSAL if random.random() < 0.05 else near_miss(random, made.operation, made.answer)
     asked = seen_steps([(made.subtask, made.answer if right else wrong)], len(made.seen))
     lines = lines_of(AROUND["checks"], "then", "known")
     words = "check it" if random.random() < 0.6 else random.choice(expand(random.choice(lines)))
-    prompt = render(Question(text=made.subtask), Step(worker="", subtask=words), (*made.seen, *asked))
+    prompt = render(
+        Question(text=made.subtask), Step(worker="", subtask=words), (*made.seen, *asked)
+    )
     return prompt, f"{made.answer} {'YES' if right else 'NO'}"
 
 
@@ -178,7 +234,8 @@ CHUNK: Final = 32  # batches that are drawn together, so that lessons of like le
 EVERY: Final = (*SKILLS, UNSEEN)
 
 _OFTEN: Final = "EEEEEAAAAIIIOOOTTTNNNSSSRRRLLLDDCCMMPPUUGGHHBBYYKFVWZJQX"
-SMALL: Final = 14  # numbers of letters, months and the like: most numbers of longer questions are no larger
+# Numbers of letters, months and the like: most numbers of longer questions are no larger
+SMALL: Final = 14
 _EARLIER: Final = 3000  # questions whose steps serve as earlier steps
 
 
@@ -190,7 +247,10 @@ class Lesson(NamedTuple):
 
 
 class Task(NamedTuple):
-    """A step as a run would send it: its words, the answers that it sees, the right answer, its operation."""
+    """A step as a run would send it.
+
+    Its words, the answers that it sees, the right answer, its operation.
+    """
 
     subtask: str
     seen: tuple[SeenStep, ...]
@@ -217,11 +277,18 @@ def seen_steps(told: Sequence[tuple[str, str]], after: int = 0) -> tuple[SeenSte
 def chunk(course: Course, number: int) -> list[Lesson]:
     """The lessons of `CHUNK` batches."""
     random = Random(f"{course.name} {course.seed} {number}")
-    return [lesson(random, course, loose=number * CHUNK >= course.loose) for _ in range(CHUNK * course.batch)]
+    return [
+        lesson(random, course, loose=number * CHUNK >= course.loose)
+        for _ in range(CHUNK * course.batch)
+    ]
 
 
 def lesson(random: Random, course: Course, *, loose: bool = False) -> Lesson:
-    """One lesson: a task of the course's own skills, something to refuse, a second look, a check, a whole question."""
+    """One lesson.
+
+    A task of the course's own skills, something to refuse, a second look, a check, a whole
+    question.
+    """
     kind = random.random()
     if kind < course.whole:
         return _whole(random)
@@ -235,7 +302,9 @@ def lesson(random: Random, course: Course, *, loose: bool = False) -> Lesson:
     if random.random() < 0.08:
         return Lesson(prompt_of(made.subtask, (*made.seen, *_tries(random, made))), made.answer)
     if loose and random.random() < 0.6:
-        made = made._replace(subtask=add_word_noise(random, made.subtask, ordered=not made.operation.swaps))
+        made = made._replace(
+            subtask=add_word_noise(random, made.subtask, ordered=not made.operation.swaps)
+        )
     return Lesson(made.prompt(), made.answer)
 
 
@@ -247,7 +316,10 @@ def _plain(random: Random, course: Course) -> Lesson:
 
 
 def draw_task(random: Random, skills: Sequence[Skill], shares: Mapping[str, float]) -> Task:
-    """A step of one of these skills. Its values stand in its words or are answers of earlier steps."""
+    """A step of one of these skills.
+
+    Its values stand in its words or are answers of earlier steps.
+    """
     operation, values, answer = _drawn(random, skills, shares)
     if random.random() < 0.45:
         return Task(_asked(random, operation, values, answer), (), answer, operation)
@@ -262,7 +334,10 @@ def _drawn(
         operation = random.choices(able, [shares.get(op.name, 1.0) for op in able])[0]
         values = operation.starts(random, _word)
         if all(map(str.isdecimal, values)) and operation.arity > 1:
-            values = tuple(str(random.randint(0, SMALL)) if random.random() < 0.35 else value for value in values)
+            values = tuple(
+                str(random.randint(0, SMALL)) if random.random() < 0.35 else value
+                for value in values
+            )
         answer = operation.does(*values)
         if answer is not None:
             return operation, values, answer
@@ -279,7 +354,9 @@ def _asked(random: Random, operation: Operation, values: tuple[str, ...], answer
 
 def _later(random: Random, operation: Operation, values: tuple[str, ...], answer: str) -> Task:
     """A step that needs the answer of one earlier step, or of two."""
-    needed = [True, True] if len(values) > 1 and random.random() < 0.5 else [True, False][: len(values)]
+    needed = (
+        [True, True] if len(values) > 1 and random.random() < 0.5 else [True, False][: len(values)]
+    )
     if needed == [True, False] and random.random() < 0.4:
         needed = [False, True]
     earlier = [_earlier(random, value) for value, need in zip(values, needed, strict=True) if need]
@@ -288,7 +365,9 @@ def _later(random: Random, operation: Operation, values: tuple[str, ...], answer
         earlier.reverse()
     if len(earlier) == 1 and random.random() < 0.15:
         earlier.insert(0, _earlier(random, random.choice(_hops()).answer))
-    return Task(words, seen_steps([(hop.subtask, hop.answer) for hop in earlier]), answer, operation)
+    return Task(
+        words, seen_steps([(hop.subtask, hop.answer) for hop in earlier]), answer, operation
+    )
 
 
 @cache
@@ -311,7 +390,9 @@ def _by(key: Callable[[str], object]) -> dict[object, list[Hop]]:
 def _earlier(random: Random, value: str) -> Hop:
     """A step with this answer: a real one if there is one, and otherwise one of the same kind."""
     real = _by(str).get(value)
-    hop = random.choice(real if real and random.random() < 0.7 else _by(str.isdecimal)[value.isdecimal()])
+    hop = random.choice(
+        real if real and random.random() < 0.7 else _by(str.isdecimal)[value.isdecimal()]
+    )
     return Hop(skill=hop.skill, op=hop.op, subtask=hop.subtask, answer=value)
 
 
@@ -321,7 +402,9 @@ def _word(random: Random) -> str:
         return draw_word(random, "train")
     letters = _OFTEN if random.random() < 0.7 else "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
     while True:
-        length = random.randint(2, 10) if random.random() < 0.85 else random.randint(10, MAX_COUNTED)
+        length = (
+            random.randint(2, 10) if random.random() < 0.85 else random.randint(10, MAX_COUNTED)
+        )
         word = "".join(random.choice(letters) for _ in range(length))
         if not is_test_word(word):
             return word
@@ -331,12 +414,19 @@ def _whole(random: Random) -> Lesson:
     """A whole question of several steps, often with what others answered."""
     problem = draw_problem(random, ProblemSettings(skills=EVERY, checked=0.0))
     last = OPERATIONS[problem.hops[-1].op]
-    seen = _tries(random, Task(problem.question, (), problem.answer, last)) if random.random() < 0.4 else ()
+    seen = (
+        _tries(random, Task(problem.question, (), problem.answer, last))
+        if random.random() < 0.4
+        else ()
+    )
     return Lesson(prompt_of(problem.question, seen), problem.answer)
 
 
 def _tries(random: Random, made: Task) -> tuple[SeenStep, ...]:
-    """Earlier answers to the same, right or not: several of others, or the worker's own first one."""
+    """Earlier answers to the same, right or not.
+
+    Several of others, or the worker's own first one.
+    """
 
     def wrong() -> str:
         return REFUSAL if random.random() < 0.2 else near_miss(random, made.operation, made.answer)
@@ -359,7 +449,11 @@ def _foreign(random: Random, course: Course) -> Lesson | None:
         return None
     if random.random() < 0.15:
         problem = draw_problem(random, ProblemSettings(skills=EVERY, checked=0.0))
-        return Lesson(prompt_of(problem.question, ()), REFUSAL) if set(problem.skills) - set(course.skills) else None
+        return (
+            Lesson(prompt_of(problem.question, ()), REFUSAL)
+            if set(problem.skills) - set(course.skills)
+            else None
+        )
     return Lesson(draw_task(random, others, {}).prompt(), REFUSAL)
 
 
@@ -374,10 +468,14 @@ def _unknown(random: Random, course: Course) -> Lesson | None:
 
 
 def _broken(random: Random, course: Course) -> Lesson | None:
-    """A step without the answer that it needs, a value without an operation, or words in no order without a value."""
+    """A step without the answer that it needs, a value without an operation, or words in no order
+    without a value.
+    """
     made = draw_task(random, course.skills, {})
     if made.seen:
-        return Lesson(prompt_of(made.subtask, ()), REFUSAL) if not _has_value(made.subtask) else None
+        return (
+            Lesson(prompt_of(made.subtask, ()), REFUSAL) if not _has_value(made.subtask) else None
+        )
     if random.random() < 0.5:
         return Lesson(prompt_of(_word(random), ()), REFUSAL)
     words = [word for word in made.subtask.split() if not _has_value(word)]
@@ -393,8 +491,12 @@ def _too_much(random: Random, course: Course) -> Lesson | None:
     """Numbers beyond the range, or words that are too long."""
     made = draw_task(random, course.skills, {})
     places = range(made.operation.arity)
-    if made.answer.isdecimal() and all(text.isdecimal() for text in made.operation.starts(random, _word)):
-        values = tuple(str(random.choice((random.randint(60, 999), random.randint(0, 99)))) for _ in places)
+    if made.answer.isdecimal() and all(
+        text.isdecimal() for text in made.operation.starts(random, _word)
+    ):
+        values = tuple(
+            str(random.choice((random.randint(60, 999), random.randint(0, 99)))) for _ in places
+        )
     else:
         values = tuple("".join(random.choices(_OFTEN, k=random.randint(9, 18))) for _ in places)
     if made.operation.does(*values) is not None:

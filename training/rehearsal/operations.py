@@ -1,7 +1,8 @@
 """What can be done in the demo's world, and what a question asks for as a tree of it. Pure.
 
-A value is a text: a word in upper case or a whole number. An operation takes one or two values; each of them stands in
-the question or is the answer of an earlier step. A tree is one step, a chain, or a join of two branches.
+A value is a text: a word in upper case or a whole number. An operation takes one or two values;
+each of them stands in the question or is the answer of an earlier step. A tree is one step, a
+chain, or a join of two branches.
 """
 
 from __future__ import annotations
@@ -14,18 +15,35 @@ from random import Random
 from typing import Any, Final, Literal, NamedTuple
 
 from conductor_cli.rehearsal.words import Skill
-from training.rehearsal.words import CAPITALS, COLOURS, ELEMENTS, MONTHS, OPPOSITES, SPANISH, WEEKDAYS
+from training.rehearsal.words import (
+    CAPITALS,
+    COLOURS,
+    ELEMENTS,
+    MONTHS,
+    OPPOSITES,
+    SPANISH,
+    WEEKDAYS,
+)
 
 SKILLS: Final[tuple[Skill, ...]] = (
-    "spelling", "counting", "adding", "multiplying", "geography", "chemistry", "opposites", "calendar", "translation",
+    "spelling",
+    "counting",
+    "adding",
+    "multiplying",
+    "geography",
+    "chemistry",
+    "opposites",
+    "calendar",
+    "translation",
     "comparing",
-)  # fmt: skip
+)
 """The skills of the conductor's training."""
 
 UNSEEN: Final[Skill] = "colours"
 """A skill that no training of the conductor contains. Its worker is trained like the others."""
 
-LONGEST: Final = 10  # how many letters a word may have to be spelled; MAX_COUNTED: to be counted or compared
+# How many letters a word may have to be spelled; MAX_COUNTED: to be counted or compared
+LONGEST: Final = 10
 MAX_COUNTED: Final = 14
 
 WordDraw = Callable[[Random], str]  # draws a word for a question about letters
@@ -43,9 +61,10 @@ class Letters(NamedTuple):
 class Operation:
     """One thing to do with one value or two.
 
-    `values` are those that it takes: words of so many letters, numbers of a range, or the subjects of a table. `does`
-    computes the answer; None if the values do not fit. `starts` draws values that a question may name, and
-    `arity` says how many there are. `undoes` is the inverse operation. `swaps`: the order of two values has no meaning.
+    `values` are those that it takes: words of so many letters, numbers of a range, or the subjects
+    of a table. `does` computes the answer; None if the values do not fit. `starts` draws values
+    that a question may name, and `arity` says how many there are. `undoes` is the inverse
+    operation. `swaps`: the order of two values has no meaning.
     """
 
     name: str
@@ -59,22 +78,39 @@ class Operation:
 
 
 def _on_words(
-    name: str, skill: Skill, does: Callable[..., str | None], longest: int, arity: int = 1, **more: Any
+    name: str,
+    skill: Skill,
+    does: Callable[..., str | None],
+    longest: int,
+    arity: int = 1,
+    **more: Any,
 ) -> Operation:
     """What is done with different words of at most so many letters."""
 
     def fitting(*words: str) -> str | None:
-        fits = all(word.isalpha() and 2 <= len(word) <= longest for word in words) and len({*words}) == len(words)
+        fits = all(word.isalpha() and 2 <= len(word) <= longest for word in words) and len(
+            {*words}
+        ) == len(words)
         return does(*words) if fits else None
 
     return Operation(
-        name=name, skill=skill, does=fitting, arity=arity, values=Letters(2, longest), **more,
+        name=name,
+        skill=skill,
+        does=fitting,
+        arity=arity,
+        values=Letters(2, longest),
+        **more,
         starts=lambda random, word: tuple(word(random) for _ in range(arity)),
-    )  # fmt: skip
+    )
 
 
 def _on_numbers(
-    name: str, skill: Skill, does: Callable[..., int | None], values: range, arity: int = 2, **more: Any
+    name: str,
+    skill: Skill,
+    does: Callable[..., int | None],
+    values: range,
+    arity: int = 2,
+    **more: Any,
 ) -> Operation:
     """What is done with numbers of a range."""
 
@@ -89,15 +125,21 @@ def _on_numbers(
             if fitting(*drawn) is not None:
                 return drawn
 
-    return Operation(name=name, skill=skill, does=fitting, starts=starts, values=values, arity=arity, **more)
+    return Operation(
+        name=name, skill=skill, does=fitting, starts=starts, values=values, arity=arity, **more
+    )
 
 
 def _fact(name: str, skill: Skill, table: Mapping[str, str], undoes: str = "") -> Operation:
     subjects = tuple(table)
     return Operation(
-        name=name, skill=skill, does=table.get, starts=lambda random, _: (random.choice(subjects),), values=table,
+        name=name,
+        skill=skill,
+        does=table.get,
+        starts=lambda random, _: (random.choice(subjects),),
+        values=table,
         undoes=undoes,
-    )  # fmt: skip
+    )
 
 
 def _turned(table: Mapping[str, str]) -> dict[str, str]:
@@ -125,14 +167,24 @@ _OPERATIONS: Final = (
     _on_words("first", "spelling", lambda word: word[0], MAX_COUNTED, undoes="first"),
     _on_words("last", "spelling", lambda word: word[-1], MAX_COUNTED, undoes="last"),
     _on_words(
-        "joined", "spelling", lambda one, two: one + two if len(one + two) <= MAX_COUNTED else None, MAX_COUNTED, 2,
+        "joined",
+        "spelling",
+        lambda one, two: one + two if len(one + two) <= MAX_COUNTED else None,
+        MAX_COUNTED,
+        2,
     ),
     _on_words("letters", "counting", lambda word: str(len(word)), MAX_COUNTED),
     _on_words("vowels", "counting", lambda word: str(sum(map("AEIOU".count, word))), MAX_COUNTED),
     _on_numbers(
-        "plus", "adding", lambda one, other: one + other if one + other <= MOST else None, range(MOST + 1), swaps=True,
+        "plus",
+        "adding",
+        lambda one, other: one + other if one + other <= MOST else None,
+        range(MOST + 1),
+        swaps=True,
     ),
-    _on_numbers("minus", "adding", lambda one, other: one - other if one >= other else None, range(MOST + 1)),
+    _on_numbers(
+        "minus", "adding", lambda one, other: one - other if one >= other else None, range(MOST + 1)
+    ),
     _on_numbers("times", "multiplying", lambda one, other: one * other, range(13), swaps=True),
     _on_numbers("double", "multiplying", lambda number: 2 * number, range(51), 1),
     _on_numbers("triple", "multiplying", lambda number: 3 * number, range(34), 1),
@@ -141,8 +193,18 @@ _OPERATIONS: Final = (
     _fact("country", "geography", _turned(CAPITALS), undoes="capital"),
     _fact("element", "chemistry", {symbol: name for name, symbol, _ in ELEMENTS}, undoes="symbol"),
     _fact("symbol", "chemistry", {name: symbol for name, symbol, _ in ELEMENTS}, undoes="element"),
-    _fact("atomic", "chemistry", {name: str(number) for name, _, number in ELEMENTS}, undoes="numbered"),
-    _fact("numbered", "chemistry", {str(number): name for name, _, number in ELEMENTS}, undoes="atomic"),
+    _fact(
+        "atomic",
+        "chemistry",
+        {name: str(number) for name, _, number in ELEMENTS},
+        undoes="numbered",
+    ),
+    _fact(
+        "numbered",
+        "chemistry",
+        {str(number): name for name, _, number in ELEMENTS},
+        undoes="atomic",
+    ),
     _fact("opposite", "opposites", {**OPPOSITES, **_turned(OPPOSITES)}, undoes="opposite"),
     _fact("month_after", "calendar", _next(MONTHS), undoes="month_before"),
     _fact("month_before", "calendar", _turned(_next(MONTHS)), undoes="month_after"),
@@ -158,9 +220,11 @@ _OPERATIONS: Final = (
     _on_words("shorter", "comparing", partial(_by_length, min), MAX_COUNTED, 2, swaps=True),
     _on_words("alphabetical", "comparing", min, MAX_COUNTED, 2, swaps=True),
     _fact("colour", UNSEEN, COLOURS),
-)  # fmt: skip
+)
 
-OPERATIONS: Final[Mapping[str, Operation]] = {operation.name: operation for operation in _OPERATIONS}
+OPERATIONS: Final[Mapping[str, Operation]] = {
+    operation.name: operation for operation in _OPERATIONS
+}
 
 
 def of_skill(skill: Skill) -> tuple[Operation, ...]:
@@ -170,18 +234,39 @@ def of_skill(skill: Skill) -> tuple[Operation, ...]:
 
 def subjects() -> frozenset[str]:
     """Every word that a fact is known about."""
-    tables = (CAPITALS, _turned(CAPITALS), SPANISH, _turned(SPANISH), COLOURS, OPPOSITES, _turned(OPPOSITES))
-    names = {name for name, symbol, _ in ELEMENTS} | {symbol for _, symbol, _ in ELEMENTS} | {*MONTHS, *WEEKDAYS}
+    tables = (
+        CAPITALS,
+        _turned(CAPITALS),
+        SPANISH,
+        _turned(SPANISH),
+        COLOURS,
+        OPPOSITES,
+        _turned(OPPOSITES),
+    )
+    names = (
+        {name for name, symbol, _ in ELEMENTS}
+        | {symbol for _, symbol, _ in ELEMENTS}
+        | {*MONTHS, *WEEKDAYS}
+    )
     return frozenset(names.union(*tables))
 
 
 Shape = Literal["single", "chain2", "chain3", "join", "join_then", "chain_in_join"]
 
-STEPS: Final[dict[Shape, int]] = {"single": 1, "chain2": 2, "chain3": 3, "join": 3, "join_then": 4, "chain_in_join": 4}
+STEPS: Final[dict[Shape, int]] = {
+    "single": 1,
+    "chain2": 2,
+    "chain3": 3,
+    "join": 3,
+    "join_then": 4,
+    "chain_in_join": 4,
+}
 """How many steps a shape has at least; a join of two chains has one more."""
 
 COMPARED: Final = 0.4
-"""How often a comparison with a literal may follow: it fits any value, and would be half of all steps otherwise."""
+"""How often a comparison with a literal may follow: it fits any value, and would be half of all
+steps otherwise.
+"""
 
 _TRIES: Final = 12
 
@@ -201,7 +286,11 @@ class Node:
     @property
     def literals(self) -> tuple[str, ...]:
         """Every literal below this node, from left to right."""
-        return tuple(text for arg in self.args for text in (arg.literals if isinstance(arg, Node) else (arg,)))
+        return tuple(
+            text
+            for arg in self.args
+            for text in (arg.literals if isinstance(arg, Node) else (arg,))
+        )
 
     @property
     def key(self) -> str:
@@ -210,12 +299,18 @@ class Node:
         return f"{self.operation.name}({','.join(parts)})"
 
     def operations(self) -> tuple[Operation, ...]:
-        return (self.operation, *(operation for child in self.children for operation in child.operations()))
+        return (
+            self.operation,
+            *(operation for child in self.children for operation in child.operations()),
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Growth:
-    """From what trees are grown: the skills, the weights of operations (1 where not named), and the words."""
+    """From what trees are grown.
+
+    The skills, the weights of operations (1 where not named), and the words.
+    """
 
     skills: Sequence[Skill]
     word: WordDraw
@@ -234,10 +329,16 @@ def _grown(random: Random, growth: Growth, shape: Shape) -> Node | None:
         return _chain(random, growth, STEPS[shape])
     deep = shape == "chain_in_join"
     left = _chain(random, growth, 2 if deep and random.random() < 0.6 else 1)
-    right = _chain(random, growth, 2 if deep and (left is None or not left.children or random.random() < 0.4) else 1)
+    right = _chain(
+        random,
+        growth,
+        2 if deep and (left is None or not left.children or random.random() < 0.4) else 1,
+    )
     if left is None or right is None or left.key == right.key:
         return None
-    operation = _pick(random, growth, lambda op: op.arity == 2 and op.does(left.value, right.value) is not None)
+    operation = _pick(
+        random, growth, lambda op: op.arity == 2 and op.does(left.value, right.value) is not None
+    )
     if operation is None:
         return None
     value = operation.does(left.value, right.value)
@@ -263,9 +364,12 @@ def _extended(random: Random, growth: Growth, node: Node) -> Node | None:
     """One more operation on the value of `node`, with a literal beside it where it takes two."""
     compares = random.random() < COMPARED
     operation = _pick(
-        random, growth,
-        lambda op: (compares or op.skill != "comparing") and _fitting(random, growth, op, node) is not None,
-    )  # fmt: skip
+        random,
+        growth,
+        lambda op: (
+            (compares or op.skill != "comparing") and _fitting(random, growth, op, node) is not None
+        ),
+    )
     return None if operation is None else _fitting(random, growth, operation, node)
 
 
@@ -287,8 +391,15 @@ def _fitting(random: Random, growth: Growth, operation: Operation, node: Node) -
 
 
 def _pick(random: Random, growth: Growth, fits: Callable[[Operation], bool]) -> Operation | None:
-    """One of the operations that fit. Each skill is equally likely, however many operations it has."""
-    able = [operation for operation in OPERATIONS.values() if operation.skill in growth.skills and fits(operation)]
+    """One of the operations that fit.
+
+    Each skill is equally likely, however many operations it has.
+    """
+    able = [
+        operation
+        for operation in OPERATIONS.values()
+        if operation.skill in growth.skills and fits(operation)
+    ]
     if not able:
         return None
     skill = random.choice(sorted({operation.skill for operation in able}))

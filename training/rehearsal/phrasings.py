@@ -1,10 +1,11 @@
 """How people ask for each operation: a small grammar and its rules. Pure.
 
 The phrasings stand in `ways.txt`. `[a|b|]` is a choice; `{x}` and `{y}` are the values of an
-operation, in its order. A line starts with its form: `n` a thing ("the capital of {x}"), `a` a whole question ("which
-city is …"), `o` an order ("name the capital of {x}"), `t` an order about the answers just found, which needs no other
-word for them ("add them", "count its letters"). Lines with `!` are held out: no training uses them. They combine known
-words in other ways, since no small model can read a word that it has never seen.
+operation, in its order. A line starts with its form: `n` a thing ("the capital of {x}"), `a` a
+whole question ("which city is …"), `o` an order ("name the capital of {x}"), `t` an order about the
+answers just found, which needs no other word for them ("add them", "count its letters"). Lines with
+`!` are held out: no training uses them. They combine known words in other ways, since no small
+model can read a word that it has never seen.
 """
 
 from __future__ import annotations
@@ -29,10 +30,14 @@ _FORMS: Final[Mapping[str, PhrasingForm]] = {"n": "noun", "a": "ask", "o": "orde
 
 _LINES: Final = sections(Path(__file__).with_name("ways.txt"))
 AROUND: Final = {name: _LINES.pop(name) for name in ("checks", "frames", "openings", "pairs")}
-"""How people ask for a check, what stands around a phrasing, and how several orders and joins begin."""
+"""How people ask for a check, what stands around a phrasing, and how several orders and joins
+begin.
+"""
 
 MACROS: Final = dict(line.split(" ", 1) for line in _LINES.pop("macros").splitlines())
-JOINTS: Final = tuple(f"{joint} " if joint[0] in ",." else f" {joint} " for joint in _LINES.pop("joints").splitlines())
+JOINTS: Final = tuple(
+    f"{joint} " if joint[0] in ",." else f" {joint} " for joint in _LINES.pop("joints").splitlines()
+)
 TYPED: Final = _LINES.pop("typed")
 
 WAYS: Final[Mapping[str, str]] = _LINES  # the lines of each operation, by its name
@@ -57,7 +62,10 @@ def _read(lines: str) -> tuple[Phrasing, ...]:
 
 @cache
 def lines_of(lines: str, form: PhrasingForm, which: PhrasingSet) -> tuple[str, ...]:
-    """The lines of a form, choices open. Held-out ones alone for "held" if there are any of this form."""
+    """The lines of a form, choices open.
+
+    Held-out ones alone for "held" if there are any of this form.
+    """
     able = [line for line in _read(lines) if line.form == form]
     kept = [line.text for line in able if which == "all" or line.held == (which == "held")]
     return tuple(kept or [line.text for line in able])
@@ -73,7 +81,8 @@ def expand(text: str) -> tuple[str, ...]:
 
 def _options(text: str) -> list[str]:
     """As `expand`, with spaces as they are. A choice may hold another."""
-    start, depth = text.find("["), 0
+    start = text.find("[")
+    depth = 0
     if start < 0:
         return [text]
     cuts = [start]  # where the choices of the first brackets begin and end
@@ -99,7 +108,10 @@ def fill(phrasing: str, x: str, y: str = "") -> str:
 
 
 def vocabulary() -> frozenset[str]:
-    """Every word that questions consist of. Any other word is an operand; so is a table, unless it is periodic."""
+    """Every word that questions consist of.
+
+    Any other word is an operand; so is a table, unless it is periodic.
+    """
     lines = [line.text for text in (*WAYS.values(), *AROUND.values()) for line in _read(text)]
     text = re.sub(r"\{\w+\}('s)?", "", " ".join([*lines, *JOINTS, *MACROS.values(), TYPED]))
     return frozenset(re.findall("[a-z]+", text.replace("'", ""))) - {"table"}

@@ -1,12 +1,16 @@
-"""What a conductor learns before any reward: to write plans, to divide questions, to read a table. Pure.
+"""What a conductor learns before any reward: to write plans, to divide questions, to read a table.
 
-Most steps of these lessons name a skill that is made up ("the zorb of FRANCE", and somebody has zorbing): so matching a
-step to a row of the table becomes a habit that holds for words of any kind. Real skills are matched only where a step
-names one itself ("spell it", spelling); which other words belong to which skill is left for the reward to teach.
+Pure.
 
-A conductor has to find where a clause starts and ends and to copy it, not to understand it. Clauses with words that are
-exchanged, added or left out cannot be recited from memory. Half of the words that are put in are made up, and half are
-any of the vocabulary: a token that was never to be written is one that cannot be copied later.
+Most steps of these lessons name a skill that is made up ("the zorb of FRANCE", and somebody has
+zorbing): so matching a step to a row of the table becomes a habit that holds for words of any kind.
+Real skills are matched only where a step names one itself ("spell it", spelling); which other words
+belong to which skill is left for the reward to teach.
+
+A conductor has to find where a clause starts and ends and to copy it, not to understand it. Clauses
+with words that are exchanged, added or left out cannot be recited from memory. Half of the words
+that are put in are made up, and half are any of the vocabulary: a token that was never to be
+written is one that cannot be copied later.
 """
 
 from __future__ import annotations
@@ -18,7 +22,16 @@ from typing import Final
 
 from conductor_cli.core.plan_formats.native import ACCEPT
 from conductor_cli.core.profile import labels_for
-from conductor_cli.rehearsal.players import ANYTHING, CHECKING, NO, PROFILE, YES, Rows, prompt, skill_rows
+from conductor_cli.rehearsal.players import (
+    ANYTHING,
+    CHECKING,
+    NO,
+    PROFILE,
+    YES,
+    Rows,
+    prompt,
+    skill_rows,
+)
 from conductor_cli.rehearsal.words import KEYWORDS, VOCABULARY, Skill, normalize
 from training.rehearsal.exercises import PoolSettings, draw_members, pool_of
 from training.rehearsal.lessons import CHUNK, NOISE, Course, Lesson, Size
@@ -29,7 +42,9 @@ from training.rehearsal.world import Problem, ProblemSettings, draw_problem
 _ENDINGS: Final = ("", "", "", "s", "s", "ing", "ing", "ed", "ion", "ful")
 _STEM_ENDINGS: Final = ("ing", "ion", "ful", "ed", "es", "s", "e")
 _KEYWORDS: Final = frozenset(word for words in KEYWORDS.values() for word in words)
-_EVERYDAY: Final = tuple(sorted({word.lower() for word in WORDS if 3 <= len(word) <= 9} - VOCABULARY - _KEYWORDS))
+_EVERYDAY: Final = tuple(
+    sorted({word.lower() for word in WORDS if 3 <= len(word) <= 9} - VOCABULARY - _KEYWORDS)
+)
 
 
 def made_up_word(random: Random) -> str:
@@ -37,7 +52,9 @@ def made_up_word(random: Random) -> str:
     if random.random() < 0.6:
         return random.choice(_EVERYDAY)
     while True:
-        syllables = (NOISE["starts"], NOISE["middles"], (*NOISE["finals"], "", "")) * random.choice((1, 1, 2))
+        syllables = (NOISE["starts"], NOISE["middles"], (*NOISE["finals"], "", "")) * random.choice(
+            (1, 1, 2)
+        )
         word = "".join(map(random.choice, syllables))
         if word not in _KEYWORDS:
             return word
@@ -46,7 +63,8 @@ def made_up_word(random: Random) -> str:
 def skill_named(random: Random) -> tuple[str, str]:
     """A word as a step says it, and the name of the skill: the same, or with another ending."""
     word = made_up_word(random)
-    said, named = word + random.choice(_ENDINGS), word + random.choice(_ENDINGS)
+    said = word + random.choice(_ENDINGS)
+    named = word + random.choice(_ENDINGS)
     return (said, named) if random.random() < 0.5 else (word, named)
 
 
@@ -66,7 +84,8 @@ def named_in(subtask: str, skills: list[str]) -> list[str]:
 
 
 GARBLED: Final = 0.75  # the share of clauses in which words are changed
-OBSCURE: Final = 0.25  # the share of these in which all words are changed, so that nothing of them can be recited
+# The share of these in which all words are changed, so that nothing of them can be recited
+OBSCURE: Final = 0.25
 
 _HOLDING: Final = frozenset(NOISE["holding"])
 _ANY: Final = tuple(sorted(word for word in VOCABULARY - _HOLDING if len(word) > 1))
@@ -80,9 +99,15 @@ class Clauses:
     subtasks: list[list[str]]
 
     def spots(self, at: int) -> list[int]:
-        """The places in subtask `at` of small words that can be found in the question without doubt."""
+        """The places in subtask `at` of small words that can be found in the question without
+        doubt.
+        """
         words = self.subtasks[at]
-        return [place for place, word in enumerate(words) if word.islower() and self._spot(at, place) is not None]
+        return [
+            place
+            for place, word in enumerate(words)
+            if word.islower() and self._spot(at, place) is not None
+        ]
 
     def exchange(self, at: int, place: int, new: Sequence[str]) -> None:
         """Put `new` in the place of a word of subtask `at`, here and in the question."""
@@ -92,23 +117,46 @@ class Clauses:
             self.subtasks[at][place : place + 1] = new
 
     def _spot(self, at: int, place: int) -> int | None:
-        """The same word in the question: the only such word, or the only one with the same neighbour."""
+        """The same word in the question.
+
+        The only such word, or the only one with the same neighbour.
+        """
         words = self.subtasks[at]
-        for low, high in ((place, place + 1), (place - 1, place + 1), (place, place + 2), (place - 1, place + 2)):
+        for low, high in (
+            (place, place + 1),
+            (place - 1, place + 1),
+            (place, place + 2),
+            (place - 1, place + 2),
+        ):
             if low < 0 or high > len(words):
                 continue
             clause = words[low:high]
-            if _count(self.asked, clause) == 1 == sum(_count(other, clause) for other in self.subtasks):
-                found = (at for at in range(len(self.asked)) if self.asked[at : at + len(clause)] == clause)
+            if (
+                _count(self.asked, clause)
+                == 1
+                == sum(_count(other, clause) for other in self.subtasks)
+            ):
+                found = (
+                    at
+                    for at in range(len(self.asked))
+                    if self.asked[at : at + len(clause)] == clause
+                )
                 return next(found) + place - low
         return None
 
 
 def name_skill(random: Random, text: Clauses, at: int, skill: Skill) -> str:
-    """Have subtask `at` name a made-up skill in place of its own one. Returns that skill; empty if it cannot be."""
+    """Have subtask `at` name a made-up skill in place of its own one.
+
+    Returns that skill; empty if it cannot be.
+    """
     keywords = KEYWORDS.get(skill, ())
     telling = [place for place in text.spots(at) if text.subtasks[at][place] in keywords]
-    left = [word for place, word in enumerate(text.subtasks[at]) if word in keywords and place not in telling]
+    left = [
+        word
+        for place, word in enumerate(text.subtasks[at])
+        if word in keywords and place not in telling
+    ]
     if not telling or left:
         return ""
     said, named = skill_named(random)
@@ -132,13 +180,19 @@ def garble(random: Random, text: Clauses, at: int) -> None:
         elif kind < 0.85 or len(able) < 3:
             more = _run(random)
             last = place == len(text.subtasks[at]) - 1
-            text.exchange(at, place, [*more, word] if last or (place and random.random() < 0.5) else [word, *more])
+            text.exchange(
+                at,
+                place,
+                [*more, word] if last or (place and random.random() < 0.5) else [word, *more],
+            )
         else:
             text.exchange(at, place, [])
 
 
 def obscure(random: Random, text: Clauses, at: int, kept: str) -> None:
-    """Exchange every word of subtask `at` that neither holds it together nor names the skill `kept`."""
+    """Exchange every word of subtask `at` that neither holds it together nor names the skill
+    `kept`.
+    """
     for place in text.spots(at):
         word = text.subtasks[at][place]
         if word not in _HOLDING and stem(word) != stem(kept):
@@ -147,7 +201,10 @@ def obscure(random: Random, text: Clauses, at: int, kept: str) -> None:
 
 def _run(random: Random) -> list[str]:
     count = random.choice((1, 1, 1, 2, 3, 4))
-    return [random.choice(NOISE["english"]) if random.random() < 0.6 else _word(random) for _ in range(count)]
+    return [
+        random.choice(NOISE["english"]) if random.random() < 0.6 else _word(random)
+        for _ in range(count)
+    ]
 
 
 def _word(random: Random) -> str:
@@ -157,20 +214,30 @@ def _word(random: Random) -> str:
 def _count(words: Sequence[str], clause: Sequence[str]) -> int:
     if len(clause) == 1:
         return words.count(clause[0])
-    size, first = len(clause), clause[0]
+    size = len(clause)
+    first = clause[0]
     return sum(word == first and words[at : at + size] == clause for at, word in enumerate(words))
 
 
-COURSE: Final = Course(name="cold", skills=SKILLS, steps=9000, batch=64, rate=2e-3, size=Size(layers=6))
+COURSE: Final = Course(
+    name="cold", skills=SKILLS, steps=9000, batch=64, rate=2e-3, size=Size(layers=6)
+)
 
 PLAIN: Final = 0.2  # the share of questions that are left as they are
-MADE_UP: Final = 0.65  # the share of steps of the others that name a made-up skill, where their words allow it
-AGAIN: Final = 0.4  # the share of questions with a check that come with the verdict of an earlier plan
+# The share of steps of the others that name a made-up skill, where their words allow it
+MADE_UP: Final = 0.65
+# The share of questions with a check that come with the verdict of an earlier plan
+AGAIN: Final = 0.4
 KEPT: Final = 0.03  # the share of questions that come with an answer to which nobody objects
 
 _SHAPES: Final[dict[Shape, float]] = {
-    "single": 0.24, "chain2": 0.2, "chain3": 0.16, "join": 0.2, "join_then": 0.1, "chain_in_join": 0.1,
-}  # fmt: skip
+    "single": 0.24,
+    "chain2": 0.2,
+    "chain3": 0.16,
+    "join": 0.2,
+    "join_then": 0.1,
+    "chain_in_join": 0.1,
+}
 
 
 def chunk(course: Course, number: int) -> list[Lesson]:
@@ -182,11 +249,15 @@ def chunk(course: Course, number: int) -> list[Lesson]:
 def lesson(random: Random) -> Lesson:
     """A question with a pool that is drawn for it, and a plan along its true steps."""
     problem = draw_problem(random, ProblemSettings(shapes=_SHAPES))
-    text = Clauses(normalize(problem.question).split(), [hop.subtask.split() for hop in problem.hops])
+    text = Clauses(
+        normalize(problem.question).split(), [hop.subtask.split() for hop in problem.hops]
+    )
     plain = random.random() < PLAIN
     needed = list[str]()
     for at, hop in enumerate(problem.hops):
-        skill = "" if plain or random.random() > MADE_UP else name_skill(random, text, at, hop.skill)
+        skill = (
+            "" if plain or random.random() > MADE_UP else name_skill(random, text, at, hop.skill)
+        )
         if not plain and random.random() < GARBLED and hop.skill != CHECKING:
             if random.random() < OBSCURE:
                 obscure(random, text, at, skill)
@@ -205,11 +276,18 @@ def draw_rows(random: Random, needed: Sequence[str]) -> Rows:
     checking = [CHECKING] if random.random() < 0.5 else []
     others = [*random.sample(SKILLS, random.randint(2, len(SKILLS))), *made_up, *checking]
     pool = pool_of(draw_members(random, needed, random.sample(others, len(others)), PoolSettings()))
-    return skill_rows({label: pool[name] for label, name in labels_for(pool.workers, PROFILE.labels).items()})
+    return skill_rows(
+        {label: pool[name] for label, name in labels_for(pool.workers, PROFILE.labels).items()}
+    )
 
 
 def _planned(
-    random: Random, problem: Problem, asked: str, subtasks: Sequence[str], needed: Sequence[str], rows: Rows
+    random: Random,
+    problem: Problem,
+    asked: str,
+    subtasks: Sequence[str],
+    needed: Sequence[str],
+    rows: Rows,
 ) -> Lesson:
     """The first plan, or what follows when the answer was checked: another plan, or none."""
     if random.random() < KEPT:
@@ -225,7 +303,9 @@ def _planned(
         verdict = f"{NO} {asked_before.letter}"
         # The next best worker for the skill, else the generalist, else the same one again.
         others = [
-            entry for entry in (*rows[skills[-1]], *rows.get(ANYTHING, ())) if entry.letter != asked_before.letter
+            entry
+            for entry in (*rows[skills[-1]], *rows.get(ANYTHING, ()))
+            if entry.letter != asked_before.letter
         ]
         labels[-1] = (others or rows[skills[-1]])[0].label
     accesses = [" ".join(map(str, problem.hops[at].access)) or "-" for at in range(count)]

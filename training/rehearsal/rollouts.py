@@ -1,4 +1,7 @@
-"""Runs of the rehearsal's conductor over drawn pools, and what comes of sampled plans. Needs no torch."""
+"""Runs of the rehearsal's conductor over drawn pools, and what comes of sampled plans.
+
+Needs no torch.
+"""
 
 from __future__ import annotations
 
@@ -25,22 +28,30 @@ from training.rehearsal.exercises import Member, RehearsalExercise, pool_of
 class Answers(Protocol):
     """Where the answers of members come from: `asking.Bank`, or a double."""
 
-    def member(self, strengths: Mapping[str, float], prompt: str, seed: int) -> Coroutine[Any, Any, str]:
+    def member(
+        self, strengths: Mapping[str, float], prompt: str, seed: int
+    ) -> Coroutine[Any, Any, str]:
         """What a member answers whose files have these strengths."""
 
 
 class AskedOnce:
-    """Answers that are asked for only once, even if several runs need the same one at the same time."""
+    """Answers that are asked for only once, even if several runs need the same one at the same
+    time.
+    """
 
     def __init__(self, answers: Answers) -> None:
         self._answers = answers
         self._pending: dict[tuple[tuple[tuple[str, float], ...], str, int], asyncio.Task[str]] = {}
 
     async def member(self, strengths: Mapping[str, float], prompt: str, seed: int) -> str:
-        """See `Answers`. The source remembers what it has answered, so only running questions are kept here."""
+        """See `Answers`.
+
+        The source remembers what it has answered, so only running questions are kept here.
+        """
         key = tuple(sorted(strengths.items())), prompt, seed
         if key not in self._pending:
-            task = self._pending[key] = asyncio.create_task(self._answers.member(strengths, prompt, seed))
+            task = asyncio.create_task(self._answers.member(strengths, prompt, seed))
+            self._pending[key] = task
             task.add_done_callback(lambda _: self._pending.pop(key))
         return await asyncio.shield(self._pending[key])
 
@@ -48,8 +59,8 @@ class AskedOnce:
 class MemberModel:
     """A member of a drawn pool as a model. Tokens are counted for each file that it asks.
 
-    Where it would end without a word, it says that it cannot answer: a run would give the step to another worker, and
-    in training, asking a worker for what it cannot do has to cost reward.
+    Where it would end without a word, it says that it cannot answer: a run would give the step to
+    another worker, and in training, asking a worker for what it cannot do has to cost reward.
     """
 
     def __init__(self, member: Member, answers: Answers, seed: int) -> None:
@@ -66,7 +77,11 @@ class MemberModel:
         text = await self._answers.member(self._files, prompt, self._seed) or players.REFUSAL
         yield Chunk(text=text)
         count = len(self._files)
-        used = Usage(calls=1, tokens_in=count * count_tokens(prompt), tokens_out=count * (count_tokens(text) + 1))
+        used = Usage(
+            calls=1,
+            tokens_in=count * count_tokens(prompt),
+            tokens_out=count * (count_tokens(text) + 1),
+        )
         yield Chunk(usage=with_cost(used, FREE), finish="stop")
 
     async def close(self) -> None:
@@ -79,10 +94,12 @@ def count_tokens(text: str) -> int:
 
 
 class DrawnPools(Rollouts):
-    """Runs in which each exercise brings its own pool. A route is the first skill on the card of a worker.
+    """Runs in which each exercise brings its own pool.
 
-    With `demands_checks`, a right answer without the check that the question asks for earns what a wrong one does, if
-    somebody on offer can check: the answer alone would pay nothing for it.
+    A route is the first skill on the card of a worker.
+
+    With `demands_checks`, a right answer without the check that the question asks for earns what a
+    wrong one does, if somebody on offer can check: the answer alone would pay nothing for it.
     """
 
     answers: Answers
@@ -92,7 +109,10 @@ class DrawnPools(Rollouts):
         assert isinstance(exercise, RehearsalExercise)
         pool = pool_of(exercise.members)
         members = dict(zip(pool.names, exercise.members, strict=True))
-        models = {name: MemberModel(member, self.answers, exercise.seed) for name, member in members.items()}
+        models = {
+            name: MemberModel(member, self.answers, exercise.seed)
+            for name, member in members.items()
+        }
         return replace(self.conductor, pool=pool, workers=models)
 
     def question(self, exercise: Exercise) -> Question:
@@ -109,7 +129,9 @@ class DrawnPools(Rollouts):
 
 
 def _lacks_check(trace: Trace, exercise: RehearsalExercise) -> bool:
-    """Whether nobody was asked for the check that the question asks for, though somebody on offer can check."""
+    """Whether nobody was asked for the check that the question asks for, though somebody on offer
+    can check.
+    """
     if exercise.given or exercise.skills[-1] != CHECKING or not _can_check(exercise):
         return False
     return all(players.clean_answer(record.text) not in (YES, NO) for record in trace.steps)
@@ -122,7 +144,11 @@ def _can_check(exercise: RehearsalExercise) -> bool:
 def best_workers(pool: Pool, skill: str) -> tuple[str, ...]:
     """The workers that are best at a skill by their cards; the generalist where nobody has it."""
     for wanted in (skill, ANYTHING):
-        able = {worker.name: worker.card.strengths[wanted] for worker in pool if wanted in worker.card.strengths}
+        able = {
+            worker.name: worker.card.strengths[wanted]
+            for worker in pool
+            if wanted in worker.card.strengths
+        }
         if able:
             most = max(map(players.grade, able.values()))
             return tuple(name for name, strength in able.items() if players.grade(strength) == most)
@@ -130,20 +156,36 @@ def best_workers(pool: Pool, skill: str) -> tuple[str, ...]:
 
 
 def build_rollouts(answers: Answers) -> DrawnPools:
-    """Runs of the rehearsal's conductor; each exercise has its pool, and `answers` the answers of its members."""
+    """Runs of the rehearsal's conductor.
+
+    Each exercise has its pool, and `answers` the answers of its members.
+    """
     conductor = Conductor(
-        model=None, pool=Pool(workers=()), workers={}, profile=players.PROFILE, worker_profile=players.WORKER_PROFILE,
-        limits=Limits(attempts=1), constrained=False,
-    )  # fmt: skip
-    rollouts = DrawnPools(conductor=conductor, name_route=lambda worker: next(iter(worker.card.strengths)))
+        model=None,
+        pool=Pool(workers=()),
+        workers={},
+        profile=players.PROFILE,
+        worker_profile=players.WORKER_PROFILE,
+        limits=Limits(attempts=1),
+        constrained=False,
+    )
+    rollouts = DrawnPools(
+        conductor=conductor, name_route=lambda worker: next(iter(worker.card.strengths))
+    )
     rollouts.answers = AskedOnce(answers)
     return rollouts
 
 
 def gold_plan(exercise: RehearsalExercise) -> Plan:
-    """The true steps, each to one of the best on offer; without a check where nobody but the generalist could do it."""
-    pool, steps = pool_of(exercise.members), list[Step]()
+    """The true steps, each to one of the best on offer.
+
+    Without a check where nobody but the generalist could do it.
+    """
+    pool = pool_of(exercise.members)
+    steps = list[Step]()
     for hop in exercise.problem.hops:
-        if (hop.skill != CHECKING or _can_check(exercise)) and (names := best_workers(pool, hop.skill)):
+        if (hop.skill != CHECKING or _can_check(exercise)) and (
+            names := best_workers(pool, hop.skill)
+        ):
             steps.append(Step(worker=names[0], subtask=hop.subtask, access=hop.access))
     return Plan(steps=tuple(steps))

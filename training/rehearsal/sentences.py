@@ -1,4 +1,7 @@
-"""From a tree of operations to the sentence that asks for it, as people type it, and its subtasks. Pure."""
+"""From a tree of operations to the sentence that asks for it, as people type it, and its subtasks.
+
+Pure.
+"""
 
 from __future__ import annotations
 
@@ -10,9 +13,24 @@ from typing import Final, NamedTuple
 
 from conductor_cli.rehearsal.words import NUMBER_WORDS
 from training.rehearsal.operations import Node, Operation
-from training.rehearsal.phrasings import AROUND, JOINTS, WAYS, PhrasingForm, PhrasingSet, expand, fill, lines_of
+from training.rehearsal.phrasings import (
+    AROUND,
+    JOINTS,
+    WAYS,
+    PhrasingForm,
+    PhrasingSet,
+    expand,
+    fill,
+    lines_of,
+)
 
-_CASES: Final[tuple[Callable[[str], str], ...]] = (str.title, str.lower, str.lower, str.lower, str.upper)
+_CASES: Final[tuple[Callable[[str], str], ...]] = (
+    str.title,
+    str.lower,
+    str.lower,
+    str.lower,
+    str.upper,
+)
 _SIGNS: Final = {"plus": ("+", " + "), "minus": ("-", " - "), "times": ("*", "x", " x ", " * ")}
 _NUMBER_WORDS: Final = {str(number): word for word, number in NUMBER_WORDS.items() if number > 3}
 _ASKS: Final = ("what", "which", "how", "can", "could", "would", "do you", "where")
@@ -23,9 +41,15 @@ def typed(random: Random, text: str) -> str:
     cased = random.choice(_CASES)
     quote = random.choice(("", "", "", "", "'", '"'))
     owned = "'s" in text
-    text = re.sub(r"\b[A-Z]+\b", lambda word: cased(word[0]) if owned else f"{quote}{cased(word[0])}{quote}", text)
+    text = re.sub(
+        r"\b[A-Z]+\b",
+        lambda word: cased(word[0]) if owned else f"{quote}{cased(word[0])}{quote}",
+        text,
+    )
     if random.random() < 0.5:
-        text = re.sub(r"(?<=\d) (plus|minus|times) (?=\d)", lambda sign: random.choice(_SIGNS[sign[1]]), text)
+        text = re.sub(
+            r"(?<=\d) (plus|minus|times) (?=\d)", lambda sign: random.choice(_SIGNS[sign[1]]), text
+        )
     if random.random() < 0.2:
         text = re.sub(r"\b\d+\b", lambda number: _NUMBER_WORDS.get(number[0], number[0]), text)
     if random.random() < 0.5:
@@ -36,7 +60,8 @@ def typed(random: Random, text: str) -> str:
 
 _TRIES: Final = 4
 
-_BARE: Final = 0.6  # the share of loose sentences without a word around the question itself: most people type no others
+# The share of loose sentences without a word around the question itself: most people type no others
+_BARE: Final = 0.6
 _USUAL_JOINTS: Final = (" and ", " then ", " and then ", ", ", ", then ", ", and ")
 
 ARITHMETIC: Final = frozenset({"adding", "multiplying"})
@@ -56,7 +81,9 @@ _WORD_ONLY_LOOSELY: Final = re.compile(
     r"\{x\} (letters?|first|last|vowel|length|number|capital|country|symbol|atomic|proton|"
     r"element|opposite|antonym|month|spanish|english|colou?r)\b"
 )
-"""The same for what people type: "how many letters in the capital of France", "what does the opposite of hot mean"."""
+"""The same for what people type: "how many letters in the capital of France", "what does the
+opposite of hot mean".
+"""
 
 _OPERATOR: Final = re.compile(
     r" (plus|minus|times|multiplied|doubled|tripled|halved|cut|split|added|subtracted|taken|deducted|"
@@ -68,7 +95,11 @@ _NAMED: Final = tuple(
     re.compile(pattern)
     for pattern in (
         r"\bit\b",
-        r"\b(that|this|the) (word|city|country|month|thing|number|symbol|result|answer|total)\b(?! (of|with|it))",
+        (
+            r"\b(that|this|the) "
+            r"(word|city|country|month|thing|number|symbol|result|answer|total)\b(?! "
+            r"(of|with|it))"
+        ),
         r"\bthat\b",
     )
 )
@@ -76,7 +107,10 @@ _NAMED: Final = tuple(
 
 
 class Phrased(NamedTuple):
-    """A node with its subtask; `parts` are the nodes whose answers it needs, in the order of the text."""
+    """A node with its subtask.
+
+    `parts` are the nodes whose answers it needs, in the order of the text.
+    """
 
     node: Node
     subtask: str
@@ -95,7 +129,9 @@ class NoPhrasingError(Exception):
 
 
 def sentence(random: Random, root: Node, which: PhrasingSet, *, check: bool) -> Sentence | None:
-    """A sentence for the tree; with `check`, it asks for a check of the answer, which is no step of it.
+    """A sentence for the tree.
+
+    With `check`, it asks for a check of the answer, which is no step of it.
 
     None if no phrasings go together.
     """
@@ -118,7 +154,10 @@ def sentence(random: Random, root: Node, which: PhrasingSet, *, check: bool) -> 
 
 
 def _line(random: Random, around: str, form: PhrasingForm, which: PhrasingSet) -> str:
-    """A line of what stands around, with its choices made. Held-out sets take half of these from the known ones."""
+    """A line of what stands around, with its choices made.
+
+    Held-out sets take half of these from the known ones.
+    """
     if which == "held" and random.random() < 0.5:
         which = "known"
     return random.choice(expand(random.choice(lines_of(AROUND[around], form, which))))
@@ -143,23 +182,33 @@ def _framed(random: Random, form: PhrasingForm, text: str, which: PhrasingSet) -
 def _phrased(
     random: Random, node: Node, form: PhrasingForm, which: PhrasingSet, *, inner: bool = True
 ) -> tuple[str, tuple[Phrased, ...]]:
-    """The text for a node in a form, and its steps in the order of the text. An inner phrase has to be closed."""
+    """The text for a node in a form, and its steps in the order of the text.
+
+    An inner phrase has to be closed.
+    """
     phrase = _choose(random, node, form, which, closed=inner)
-    slots = sorted(zip(("{x}", "{y}"), node.args, strict=False), key=lambda slot: phrase.index(slot[0]))
-    texts, steps = dict[str, str](), list[Phrased]()
+    slots = sorted(
+        zip(("{x}", "{y}"), node.args, strict=False), key=lambda slot: phrase.index(slot[0])
+    )
+    texts = dict[str, str]()
+    steps = list[Phrased]()
     for slot, arg in slots:
         if isinstance(arg, Node):
             texts[slot], before = _phrased(random, arg, "noun", which)
             steps += before
         else:
-            # A value may be called what it is: "which is longer, the capital of Peru or the word tiger".
+            # A value may be called what it is: "which is longer, the capital of Peru or the word
+            # tiger".
             is_named = which == "loose" and bool(node.children) and random.random() < 0.3
             texts[slot] = f"the {('word', 'number')[arg.isdecimal()]} {arg}" if is_named else arg
     return fill(phrase, texts["{x}"], texts.get("{y}", "")), (*steps, _subtask(phrase, node))
 
 
 def _subtask(phrase: str, node: Node, pronoun: str = "") -> Phrased:
-    """The node's own clause: "it" stands for the answer of an earlier step, "the first" and "the second" for two."""
+    """The node's own clause.
+
+    "it" stands for the answer of an earlier step, "the first" and "the second" for two.
+    """
     order = sorted(range(len(node.args)), key=lambda at: phrase.find(("{x}", "{y}")[at]))
     parts = tuple(arg for at in order if isinstance(arg := node.args[at], Node))
     names = iter(("the first", "the second") if len(parts) > 1 else (pronoun or "it",))
@@ -173,9 +222,18 @@ def clause(text: str) -> str:
 
 
 def _choose(
-    random: Random, node: Node, form: PhrasingForm, which: PhrasingSet, *, closed: bool = False, pronoun: bool = False
+    random: Random,
+    node: Node,
+    form: PhrasingForm,
+    which: PhrasingSet,
+    *,
+    closed: bool = False,
+    pronoun: bool = False,
 ) -> str:
-    """A phrasing that names its values unambiguously. Each line is equally likely, however many choices it has."""
+    """A phrasing that names its values unambiguously.
+
+    Each line is equally likely, however many choices it has.
+    """
     lines = lines_of(WAYS[node.operation.name], form, which)
     # People type few words, so of loose phrasings the shortest of several is taken.
     wanted = random.choice((1, 3, 6)) if which == "loose" else 1
@@ -184,7 +242,8 @@ def _choose(
         able = [
             text
             for text in expand(line)
-            if _fits(text, node, which, pronoun=pronoun) and (not closed or _closed(text, node, which))
+            if _fits(text, node, which, pronoun=pronoun)
+            and (not closed or _closed(text, node, which))
         ]
         if able:
             found.append(random.choice(able))
@@ -200,7 +259,10 @@ def _fits(text: str, node: Node, which: PhrasingSet, *, pronoun: bool) -> bool:
         word_only = _WORD_ONLY_LOOSELY if which == "loose" and not pronoun else _WORD_ONLY
         slots = zip(("{x}", "{y}"), node.args, strict=False)
         return not word_only.search(text) and (
-            pronoun or all(_unambiguous(text, node, slot, arg) for slot, arg in slots if isinstance(arg, Node))
+            pronoun
+            or all(
+                _unambiguous(text, node, slot, arg) for slot, arg in slots if isinstance(arg, Node)
+            )
         )
     return True
 
@@ -245,18 +307,28 @@ def _in_a_row(random: Random, spine: Sequence[Node], which: PhrasingSet) -> Sent
 
 
 def _opened(random: Random, literal: str, spine: Sequence[Node], which: PhrasingSet) -> Sentence:
-    opening = random.choice([
-        text for line in lines_of(AROUND["openings"], "order", which) for text in expand(line) if "{x}" in text
-    ])  # fmt: skip
+    opening = random.choice(
+        [
+            text
+            for line in lines_of(AROUND["openings"], "order", which)
+            for text in expand(line)
+            if "{x}" in text
+        ]
+    )
     phrase, _ = _then(random, spine[0], which)
     own = Phrased(spine[0], _naming(clause(phrase), literal), ())
     rest, more = _orders(random, spine[1:], which)
-    text = opening.replace("{x}", literal).replace("{s}", fill(phrase, random.choice(("it", "that"))))
+    text = opening.replace("{x}", literal).replace(
+        "{s}", fill(phrase, random.choice(("it", "that")))
+    )
     return Sentence(text + rest, (own, *more))
 
 
 def _naming(phrase: str, literal: str) -> str:
-    """A clause that names the literal, for a step whose words in the sentence do not: the same words if possible."""
+    """A clause that names the literal, for a step whose words in the sentence do not.
+
+    The same words if possible.
+    """
     if "{x}" in phrase:
         return fill(phrase, literal)
     if "its " in phrase and not re.search(r"\bit\b", phrase):
@@ -271,8 +343,14 @@ def _pair_first(random: Random, spine: Sequence[Node], which: PhrasingSet) -> Se
     base = spine[0]
     orders = which == "loose" and random.random() < 0.3
     form: PhrasingForm = "order" if orders else "noun"
-    (one, first), (other, second) = (_phrased(random, child, form, which) for child in base.children)
-    pair = random.choice(("{x} and {y}", "{x} then {y}")) if orders else _line(random, "pairs", "order", which)
+    (one, first), (other, second) = (
+        _phrased(random, child, form, which) for child in base.children
+    )
+    pair = (
+        random.choice(("{x} and {y}", "{x} then {y}"))
+        if orders
+        else _line(random, "pairs", "order", which)
+    )
     phrase = _choose(random, base, "then", which)
     own = Phrased(base, phrase, base.children)
     rest, more = _orders(random, spine[1:], which)
@@ -280,8 +358,11 @@ def _pair_first(random: Random, spine: Sequence[Node], which: PhrasingSet) -> Se
     return Sentence(f"{fill(pair, one, other)}{joint}{phrase}{rest}", (*first, *second, own, *more))
 
 
-def _orders(random: Random, nodes: Sequence[Node], which: PhrasingSet) -> tuple[str, tuple[Phrased, ...]]:
-    text, steps = "", list[Phrased]()
+def _orders(
+    random: Random, nodes: Sequence[Node], which: PhrasingSet
+) -> tuple[str, tuple[Phrased, ...]]:
+    text = ""
+    steps = list[Phrased]()
     for node in nodes:
         phrase, step = _then(random, node, which)
         joint = random.choice(_USUAL_JOINTS if which == "loose" else JOINTS)
@@ -302,9 +383,16 @@ def _then(random: Random, node: Node, which: PhrasingSet) -> tuple[str, Phrased]
 
 
 def _then_loosely(random: Random, node: Node) -> tuple[str, Phrased]:
-    """What follows as people type it: "…, spelled backwards", "…, the opposite of it", "… how many letters has it"."""
+    """What follows as people type it.
+
+    "…, spelled backwards", "…, the opposite of it", "… how many letters has it".
+    """
     form = random.choice(("noun", "ask", "participle"))
-    added = _participles(node.operation.name) if form == "participle" and node.operation.arity == 1 else ()
+    added = (
+        _participles(node.operation.name)
+        if form == "participle" and node.operation.arity == 1
+        else ()
+    )
     if added:
         text = random.choice(added)
         return text, Phrased(node, f"it {text}", node.children)
@@ -320,7 +408,9 @@ def _participles(name: str) -> tuple[str, ...]:
     return tuple(text.removeprefix("{x} ") for text in texts if re.fullmatch(r"\{x\} [^{]+", text))
 
 
-def step_words(random: Random, operation: Operation, values: Sequence[str], needed: Sequence[bool]) -> tuple[str, bool]:
+def step_words(
+    random: Random, operation: Operation, values: Sequence[str], needed: Sequence[bool]
+) -> tuple[str, bool]:
     """The words of a step of which the values that are `needed` are answers of earlier steps.
 
     The second value says whether the two answers stand in the other order in the text.
@@ -331,7 +421,8 @@ def step_words(random: Random, operation: Operation, values: Sequence[str], need
     )
     node = Node(operation=operation, args=args, value="")
     forms: tuple[PhrasingForm, ...] = ("noun", "ask", "order", "then", "then")
-    name, form = operation.name, random.choice(forms if all(needed) else forms[:3])
+    name = operation.name
+    form = random.choice(forms if all(needed) else forms[:3])
     lines = _plain_lines(name, form) or _plain_lines(name, "order") or _plain_lines(name, "noun")
     phrase = random.choice(random.choice(lines))
     if "{" not in phrase:

@@ -1,7 +1,8 @@
 """Writes what ships with the package of the world: `python -m training.rehearsal.shipped`.
 
-`held_out.jsonl.xz` has questions for evaluations: one to five steps, in words and phrasings that no model learned from.
-`operations.json` is what the program knows about the operations; a test compares it with the phrasings and the tables.
+`held_out.jsonl.xz` has questions for evaluations: one to five steps, in words and phrasings that no
+model learned from. `operations.json` is what the program knows about the operations; a test
+compares it with the phrasings and the tables.
 """
 
 from __future__ import annotations
@@ -16,7 +17,16 @@ from typing import Any, Final, get_args
 from conductor_cli.evals.cases import Case, GoldStep, write_cases
 from conductor_cli.rehearsal import words as shipped
 from training.rehearsal.operations import OPERATIONS, Letters, Operation
-from training.rehearsal.phrasings import AROUND, JOINTS, MACROS, TYPED, WAYS, PhrasingForm, expand, lines_of
+from training.rehearsal.phrasings import (
+    AROUND,
+    JOINTS,
+    MACROS,
+    TYPED,
+    WAYS,
+    PhrasingForm,
+    expand,
+    lines_of,
+)
 from training.rehearsal.world import Problem, draw_problems
 
 PACKAGE: Final = Path(__file__).parents[2] / "src" / "conductor_cli" / "rehearsal"
@@ -25,30 +35,56 @@ HELD_OUT_COUNT: Final = 10_000
 
 
 def held_out_cases(count: int = HELD_OUT_COUNT) -> tuple[Case, ...]:
-    """The first cases of evaluations. Their tags are the skills and the shape, and "check" where one is asked for."""
+    """The first cases of evaluations.
+
+    Their tags are the skills and the shape, and "check" where one is asked for.
+    """
     return tuple(map(_to_case, draw_problems(count, 0, split="test")))
 
 
 def _to_case(problem: Problem) -> Case:
     check = ("check",) if problem.check else ()
     return Case(
-        id=problem.id, question=problem.question, answer=problem.answer,
+        id=problem.id,
+        question=problem.question,
+        answer=problem.answer,
         tags=(*(skill for skill in problem.skills if skill != "checking"), problem.shape, *check),
-        steps=tuple(GoldStep(skill=hop.skill, subtask=hop.subtask, access=hop.access) for hop in problem.hops),
-    )  # fmt: skip
+        steps=tuple(
+            GoldStep(skill=hop.skill, subtask=hop.subtask, access=hop.access)
+            for hop in problem.hops
+        ),
+    )
 
 
 FILE: Final = Path(shipped.__file__).with_name("operations.json")
 
-TELLING: Final = frozenset({
-    "after", "begin", "beginning", "double", "doubled", "first", "halved", "last", "letters", "many", "next", "number",
-    "start", "starting", "word",
-})  # fmt: skip
+TELLING: Final = frozenset(
+    {
+        "after",
+        "begin",
+        "beginning",
+        "double",
+        "doubled",
+        "first",
+        "halved",
+        "last",
+        "letters",
+        "many",
+        "next",
+        "number",
+        "start",
+        "starting",
+        "word",
+    }
+)
 """Words that also stand around phrasings, and yet say what is asked."""
 
 
 def operations() -> dict[str, Any]:
-    """Each operation by its name: its skill, how many values it takes, which, and the words that ask for it."""
+    """Each operation by its name.
+
+    Its skill, how many values it takes, which, and the words that ask for it.
+    """
     telling = frozenset(telling_words())
     return {name: _described(operation, telling) for name, operation in OPERATIONS.items()}
 
@@ -61,9 +97,13 @@ def telling_words() -> list[str]:
 
 
 def _described(operation: Operation, telling: frozenset[str]) -> dict[str, Any]:
-    random, example, values = Random(1), None, operation.values
+    random = Random(1)
+    example = None
+    values = operation.values
     while example is None:
-        example = operation.does(*operation.starts(random, lambda random: random.choice(("LION", "PLANET"))))
+        example = operation.does(
+            *operation.starts(random, lambda random: random.choice(("LION", "PLANET")))
+        )
     if isinstance(values, Letters):
         takes: dict[str, Any] = {"letters": [*values]}
     elif isinstance(values, range):
@@ -73,13 +113,20 @@ def _described(operation: Operation, telling: frozenset[str]) -> dict[str, Any]:
     # The fewest telling words that ask for an operation: no set of them holds another one.
     ways = WAYS[operation.name]
     lines = [line for form in get_args(PhrasingForm) for line in lines_of(ways, form, "all")]
-    texts = [re.sub(r"\{\w+\}('s)?", " ", text) for line in dict.fromkeys(lines) for text in expand(line)]
+    texts = [
+        re.sub(r"\{\w+\}('s)?", " ", text) for line in dict.fromkeys(lines) for text in expand(line)
+    ]
     asks = {telling.intersection(text.split()) for text in texts}
     return {
-        "skill": operation.skill, "arity": operation.arity, "gives": "number" if example.isdecimal() else "word",
-        "takes": takes, "words": " ".join(sorted(telling & _words(ways))),
-        "asks": sorted(" ".join(sorted(words)) for words in asks if not any(other < words for other in asks)),
-    }  # fmt: skip
+        "skill": operation.skill,
+        "arity": operation.arity,
+        "gives": "number" if example.isdecimal() else "word",
+        "takes": takes,
+        "words": " ".join(sorted(telling & _words(ways))),
+        "asks": sorted(
+            " ".join(sorted(words)) for words in asks if not any(other < words for other in asks)
+        ),
+    }
 
 
 def _words(text: str) -> set[str]:
@@ -92,6 +139,8 @@ def _words(text: str) -> set[str]:
 
 
 if __name__ == "__main__":
-    (PACKAGE / "held_out.jsonl.xz").write_bytes(lzma.compress(write_cases(held_out_cases()).encode()))
+    (PACKAGE / "held_out.jsonl.xz").write_bytes(
+        lzma.compress(write_cases(held_out_cases()).encode())
+    )
     found = {"telling": " ".join(telling_words()), "operations": operations()}
     FILE.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")

@@ -1,7 +1,10 @@
-"""Supervised training of a worker, or of the conductor before GRPO, and its file. Imports torch and transformers.
+"""Supervised training of a worker, or of the conductor before GRPO, and its file.
 
-The state contains everything that the next step depends on: there is no dropout, and lessons are drawn by their number,
-so the step determines every draw. A training that was killed resumes from the last state to the same weights.
+Imports torch and transformers.
+
+The state contains everything that the next step depends on: there is no dropout, and lessons are
+drawn by their number, so the step determines every draw. A training that was killed resumes from
+the last state to the same weights.
 """
 
 from __future__ import annotations
@@ -37,7 +40,8 @@ if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
 
-Draw = Callable[[Course, int], Sequence[Lesson]]  # the lessons of some batches, by the number of the chunk
+# The lessons of some batches, by the number of the chunk
+Draw = Callable[[Course, int], Sequence[Lesson]]
 
 
 class Tokens(NamedTuple):
@@ -52,10 +56,19 @@ def new_model(course: Course, tokens: int) -> Any:
     size = course.size
     torch.manual_seed(course.seed)
     config = Qwen2Config(
-        vocab_size=tokens, hidden_size=size.width, num_hidden_layers=size.layers, num_attention_heads=size.heads,
-        num_key_value_heads=size.key_heads, intermediate_size=size.inner, max_position_embeddings=size.context,
-        tie_word_embeddings=True, bos_token_id=None, eos_token_id=None, pad_token_id=None, use_cache=False,
-    )  # fmt: skip
+        vocab_size=tokens,
+        hidden_size=size.width,
+        num_hidden_layers=size.layers,
+        num_attention_heads=size.heads,
+        num_key_value_heads=size.key_heads,
+        intermediate_size=size.inner,
+        max_position_embeddings=size.context,
+        tie_word_embeddings=True,
+        bos_token_id=None,
+        eos_token_id=None,
+        pad_token_id=None,
+        use_cache=False,
+    )
     return Qwen2ForCausalLM(config).float()
 
 
@@ -67,10 +80,17 @@ def rate_at(course: Course, step: int) -> float:
     return course.rate * (0.01 + 0.99 * (1 + math.cos(math.pi * share)) / 2)
 
 
-def batches(course: Course, tokenizer: Tokenizer, first: int, draw: Draw) -> Iterator[tuple[Any, Any]]:
-    """The batches of a course from its step `first` on: lessons of like length, in an order of no meaning."""
+def batches(
+    course: Course, tokenizer: Tokenizer, first: int, draw: Draw
+) -> Iterator[tuple[Any, Any]]:
+    """The batches of a course from its step `first` on.
+
+    Lessons of like length, in an order of no meaning.
+    """
     for number in count(first // CHUNK):
-        lessons = sorted(encoded(draw(course, number), tokenizer), key=lambda item: sum(map(len, item)))
+        lessons = sorted(
+            encoded(draw(course, number), tokenizer), key=lambda item: sum(map(len, item))
+        )
         drawn = [lessons[at : at + course.batch] for at in range(0, len(lessons), course.batch)]
         Random(number).shuffle(drawn)
         for batch in drawn[max(first - number * CHUNK, 0) :]:
@@ -78,20 +98,28 @@ def batches(course: Course, tokenizer: Tokenizer, first: int, draw: Draw) -> Ite
 
 
 def encoded(lessons: Sequence[Lesson], tokenizer: Tokenizer) -> list[Tokens]:
-    """The lessons as tokens. Prompt and answer are split apart, as they are when a model is asked."""
+    """The lessons as tokens.
+
+    Prompt and answer are split apart, as they are when a model is asked.
+    """
     end = token_of(tokenizer, END)
     prompts = tokenizer.encode_batch([lesson.prompt for lesson in lessons])
     answers = tokenizer.encode_batch([lesson.answer for lesson in lessons])
-    return [Tokens(prompt.ids, [*answer.ids, end]) for prompt, answer in zip(prompts, answers, strict=True)]
+    return [
+        Tokens(prompt.ids, [*answer.ids, end])
+        for prompt, answer in zip(prompts, answers, strict=True)
+    ]
 
 
 def tensors(lessons: Sequence[Tokens], pad: int) -> tuple[Any, Any]:
     """Lessons as tokens, padded on the right, and their targets.
 
-    The target of a place is the token after it; only those of the answer and its end count, others are -1.
+    The target of a place is the token after it; only those of the answer and its end count, others
+    are -1.
     """
     length = max(len(prompt) + len(answer) for prompt, answer in lessons) - 1
-    rows, targets = [], []
+    rows = []
+    targets = []
     for prompt, answer in lessons:
         row = prompt + answer[:-1]
         rows.append(row + [pad] * (length - len(row)))
@@ -100,7 +128,10 @@ def tensors(lessons: Sequence[Tokens], pad: int) -> tuple[Any, Any]:
 
 
 def loss_of(model: Any, tokens: Any, targets: Any) -> Any:
-    """The mean loss of the answers' tokens. What is padded stands on the right, where no answer looks."""
+    """The mean loss of the answers' tokens.
+
+    What is padded stands on the right, where no answer looks.
+    """
     hidden = model.model(input_ids=tokens).last_hidden_state
     asked = targets >= 0
     return torch.nn.functional.cross_entropy(model.lm_head(hidden[asked]), targets[asked])
@@ -113,7 +144,10 @@ TEMPLATE: Final = "{% for message in messages %}{{ message.content }}{% endfor %
 
 
 def export(model: Any, tokenizer: Tokenizer, path: Path, *, name: str) -> None:
-    """Write the model to `path`: matrices in 16 bits, the rest in 32. Raises `ModelError` if it cannot be written."""
+    """Write the model to `path`: matrices in 16 bits, the rest in 32.
+
+    Raises `ModelError` if it cannot be written.
+    """
     writer = GGUFWriter(None, "qwen2")
     writer.add_name(f"conductor rehearsal, {name}")
     writer.add_license("apache-2.0")
@@ -129,20 +163,26 @@ def export(model: Any, tokenizer: Tokenizer, path: Path, *, name: str) -> None:
     writer.add_rope_freq_base(float(config.rope_parameters["rope_theta"]))
     writer.add_vocab_size(config.vocab_size)
     # The added tokens are those that are no text.
-    numbers, added = tokenizer.get_vocab(with_added_tokens=True), tokenizer.get_added_tokens_decoder()
-    kinds = [TokenType.CONTROL if number in added else TokenType.NORMAL for number in range(len(numbers))]
+    numbers = tokenizer.get_vocab(with_added_tokens=True)
+    added = tokenizer.get_added_tokens_decoder()
+    kinds = [
+        TokenType.CONTROL if number in added else TokenType.NORMAL for number in range(len(numbers))
+    ]
     writer.add_tokenizer_model("gpt2")
     writer.add_tokenizer_pre("qwen2")
     writer.add_token_list(sorted(numbers, key=numbers.__getitem__))
     writer.add_token_types(list(map(int, kinds)))
-    writer.add_token_merges([" ".join(pair) for pair in json.loads(tokenizer.to_str())["model"]["merges"]])
+    writer.add_token_merges(
+        [" ".join(pair) for pair in json.loads(tokenizer.to_str())["model"]["merges"]]
+    )
     end = token_of(tokenizer, END)
     writer.add_bos_token_id(end)
     writer.add_eos_token_id(end)
     writer.add_pad_token_id(token_of(tokenizer, PAD))
     writer.add_add_bos_token(value=False)
     writer.add_chat_template(TEMPLATE)
-    weights, names = model.state_dict(), _gguf_names(model)
+    weights = model.state_dict()
+    names = _gguf_names(model)
     for weight in sorted(names, key=_position):
         array = weights[weight].numpy()
         writer.add_tensor(names[weight], array.astype("float16" if array.ndim > 1 else "float32"))
@@ -150,13 +190,22 @@ def export(model: Any, tokenizer: Tokenizer, path: Path, *, name: str) -> None:
 
 
 def _gguf_names(model: Any) -> dict[str, str]:
-    """The names in GGUF of a model's weights, by their names in transformers. Its output is its embedding."""
+    """The names in GGUF of a model's weights, by their names in transformers.
+
+    Its output is its embedding.
+    """
     names = get_tensor_name_map(MODEL_ARCH.QWEN2, model.config.num_hidden_layers)
-    return {name: str(names.get_name(name, try_suffixes=(".weight", ".bias"))) for name, _ in model.named_parameters()}
+    return {
+        name: str(names.get_name(name, try_suffixes=(".weight", ".bias")))
+        for name, _ in model.named_parameters()
+    }
 
 
 def _position(name: str) -> tuple[int, int]:
-    """Where a weight stands in the file. The shipped files are in this order, and a training reproduces their bytes."""
+    """Where a weight stands in the file.
+
+    The shipped files are in this order, and a training reproduces their bytes.
+    """
     if ".layers." not in name:
         return (-1 if "embed" in name else MAX_LAYERS), 0
     _, _, layer, module, *_ = name.split(".")
@@ -178,11 +227,15 @@ def loaded(path: Path, course: Course) -> Any:
     try:
         tensors = {tensor.name: tensor.data for tensor in GGUFReader(path).tensors}
         model = new_model(course, len(tensors["token_embd.weight"]))
-        weights = {name: torch.tensor(tensors[known]).float() for name, known in _gguf_names(model).items()}
+        weights = {
+            name: torch.tensor(tensors[known]).float() for name, known in _gguf_names(model).items()
+        }
         model.load_state_dict({**weights, "lm_head.weight": weights["model.embed_tokens.weight"]})
     except (OSError, ValueError, KeyError, IndexError, RuntimeError) as error:
         reason = " ".join(str(error).split())[:120]
-        raise ModelError("file", f"{path} is not a model of this course: {reason}", hint="export it again") from error
+        raise ModelError(
+            "file", f"{path} is not a model of this course: {reason}", hint="export it again"
+        ) from error
     return model
 
 
@@ -215,22 +268,27 @@ class Training:
 def begin(course: Course, tokenizer: Tokenizer) -> Training:
     """A training before its first step."""
     model = new_model(course, tokenizer.get_vocab_size())
-    return Training(course=course, tokenizer=tokenizer, model=model, optimizer=Optimizer(model, course.rate))
+    return Training(
+        course=course, tokenizer=tokenizer, model=model, optimizer=Optimizer(model, course.rate)
+    )
 
 
 class Optimizer:
     """Muon for the matrices of the layers, AdamW for embeddings, norms and biases.
 
-    In a trial with sums, Muon reached in 400 steps a loss of 0.53, where AdamW for all weights had 1.05; a step takes
-    a quarter longer.
+    In a trial with sums, Muon reached in 400 steps a loss of 0.53, where AdamW for all weights had
+    1.05; a step takes a quarter longer.
     """
 
     def __init__(self, model: Any, rate: float) -> None:
-        matrices, others = list[Any](), list[Any]()
+        matrices = list[Any]()
+        others = list[Any]()
         for name, weight in model.named_parameters():
             (matrices if weight.ndim > 1 and "embed" not in name else others).append(weight)
         self._parts = (
-            torch.optim.Muon(matrices, lr=MUON * rate, weight_decay=0.01, adjust_lr_fn="match_rms_adamw"),
+            torch.optim.Muon(
+                matrices, lr=MUON * rate, weight_decay=0.01, adjust_lr_fn="match_rms_adamw"
+            ),
             torch.optim.AdamW(others, lr=rate, betas=(0.9, 0.98), weight_decay=0.01),
         )
 
@@ -254,13 +312,23 @@ MUON: Final = 2.5  # the learning rate of Muon, in those of AdamW
 
 
 def advance(
-    training: Training, path: Path, *, seconds: float, say: Callable[[str], None],
-    clock: Callable[[], float] = time.monotonic, draw: Draw = chunk,
-) -> None:  # fmt: skip
-    """Train until the course or the time is over; the state is kept at `path` meanwhile and at the end."""
+    training: Training,
+    path: Path,
+    *,
+    seconds: float,
+    say: Callable[[str], None],
+    clock: Callable[[], float] = time.monotonic,
+    draw: Draw = chunk,
+) -> None:
+    """Train until the course or the time is over.
+
+    The state is kept at `path` meanwhile and at the end.
+    """
     drawn = batches(training.course, training.tokenizer, training.step, draw)
     training.model.train()
-    began = kept = before = clock()
+    began = clock()
+    kept = began
+    before = began
     worked = time.process_time()
     while not training.ended and clock() - began < seconds:
         loss = loss_of(training.model, *next(drawn))
@@ -270,10 +338,13 @@ def advance(
         training.losses.append(float(loss.detach()))
         training.step += 1
         now = clock()
-        training.seconds, before = training.seconds + now - before, now
-        training.work, worked = training.work + time.process_time() - worked, time.process_time()
+        training.seconds = training.seconds + now - before
+        before = now
+        training.work = training.work + time.process_time() - worked
+        worked = time.process_time()
         if training.step % REPORT == 0 or training.ended:
-            recent, course = training.losses[-REPORT:], training.course
+            recent = training.losses[-REPORT:]
+            course = training.course
             spent = f"{training.seconds / 60:.1f} min, {training.work / 60:.1f} of processor time"
             mean = sum(recent) / len(recent)
             say(f"{course.name}: step {training.step} of {course.steps}, loss {mean:.4f}, {spent}")
@@ -286,10 +357,16 @@ def advance(
 def keep(training: Training, path: Path) -> None:
     """Write the state, whole or not at all."""
     state = {
-        "form": FORM, "course": training.course.as_dict(), "tokenizer": fingerprint(training.tokenizer),
-        "step": training.step, "seconds": training.seconds, "work": training.work, "losses": training.losses,
-        "model": training.model.state_dict(), "optimizer": training.optimizer.state_dict(),
-    }  # fmt: skip
+        "form": FORM,
+        "course": training.course.as_dict(),
+        "tokenizer": fingerprint(training.tokenizer),
+        "step": training.step,
+        "seconds": training.seconds,
+        "work": training.work,
+        "losses": training.losses,
+        "model": training.model.state_dict(),
+        "optimizer": training.optimizer.state_dict(),
+    }
     path.parent.mkdir(parents=True, exist_ok=True)
     with temporary_path(path) as new:
         torch.save(state, new)
@@ -318,8 +395,10 @@ def resume(course: Course, tokenizer: Tokenizer, path: Path) -> Training:
     try:
         training.model.load_state_dict(state["model"])
         training.optimizer.load_state_dict(state["optimizer"])
-        training.step, training.losses = state["step"], state["losses"]
-        training.seconds, training.work = state["seconds"], state["work"]
+        training.step = state["step"]
+        training.losses = state["losses"]
+        training.seconds = state["seconds"]
+        training.work = state["work"]
     except (KeyError, RuntimeError, ValueError, TypeError) as error:
         raise _damaged(path, error) from error
     return training
@@ -330,14 +409,17 @@ def _damaged(path: Path, error: Exception) -> ConfigError:
     return ConfigError(f"{path} is damaged: {problem}", hint="remove it to start over")
 
 
-def train_file(course: Course, directory: Path, *, minutes: float, say: Callable[[str], None]) -> bool:
+def train_file(
+    course: Course, directory: Path, *, minutes: float, say: Callable[[str], None]
+) -> bool:
     """Train a worker, or the conductor before GRPO, for at most `minutes`.
 
-    True if all steps are done and the file is written. Raises `ConfigError` for a state that cannot be resumed,
-    `ModelError` if the file cannot be written.
+    True if all steps are done and the file is written. Raises `ConfigError` for a state that cannot
+    be resumed, `ModelError` if the file cannot be written.
     """
     torch.set_num_threads(1)  # two trainings side by side are faster than one with two threads
-    state, tokenizer = directory / f"{course.name}.state", build()
+    state = directory / f"{course.name}.state"
+    tokenizer = build()
     training = resume(course, tokenizer, state)
     if training.step:
         say(f"{course.name}: resuming after step {training.step}")
@@ -346,7 +428,15 @@ def train_file(course: Course, directory: Path, *, minutes: float, say: Callable
     advance(training, state, seconds=60 * minutes, say=say, draw=draw)
     if training.ended:
         path = directory / f"{course.name}.gguf"
-        export(rounded(training.model), tokenizer, path, name="conductor, cold start" if conducts else course.name)
+        export(
+            rounded(training.model),
+            tokenizer,
+            path,
+            name="conductor, cold start" if conducts else course.name,
+        )
         weights = sum(weight.numel() for weight in training.model.parameters())
-        say(f"{course.name}: {path}, {weights / 1e6:.2f} million parameters, {path.stat().st_size / 1e6:.2f} MB")
+        say(
+            f"{course.name}: {path}, {weights / 1e6:.2f} million parameters, "
+            f"{path.stat().st_size / 1e6:.2f} MB"
+        )
     return training.ended

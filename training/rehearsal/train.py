@@ -22,20 +22,28 @@ if TYPE_CHECKING:
 
 Out = Annotated[Path, typer.Option(help="directory for the state and the finished file")]
 Minutes = Annotated[float, typer.Option(help="stop after this time", min=0)]
-Directory = Annotated[Path | None, typer.Argument(help="directory of the files; default: the package")]
-Workers = Annotated[Path | None, typer.Option(help="directory of the workers' files; default: the package")]
+Directory = Annotated[
+    Path | None, typer.Argument(help="directory of the files; default: the package")
+]
+Workers = Annotated[
+    Path | None, typer.Option(help="directory of the workers' files; default: the package")
+]
 Count = Annotated[int, typer.Option(help="questions for each row", min=1)]
 Seed = Annotated[int, typer.Option(help="random seed for the questions")]
 
 OUT: Final = Path("build/rehearsal")
 SHIPPED: Final = model_path("spelling").parent
 
-app = typer.Typer(help="Train the demo models from nothing.", no_args_is_help=True, add_completion=False)
+app = typer.Typer(
+    help="Train the demo models from nothing.", no_args_is_help=True, add_completion=False
+)
 
 
 @app.command()
 def worker(
-    name: Annotated[str, typer.Argument(help="a skill, checker or generalist")], out: Out = OUT, minutes: Minutes = 20.0
+    name: Annotated[str, typer.Argument(help="a skill, checker or generalist")],
+    out: Out = OUT,
+    minutes: Minutes = 20.0,
 ) -> None:
     """Train a worker. With exit code 3 there is more to do: run it again."""
     course = course_of(name)
@@ -46,13 +54,20 @@ def worker(
 
 @app.command()
 def conductor(
-    stage: Annotated[Literal["cold", "grpo"], typer.Option(help="supervised training, or GRPO")] = "grpo",
-    out: Out = OUT, minutes: Minutes = 20.0,
+    stage: Annotated[
+        Literal["cold", "grpo"], typer.Option(help="supervised training, or GRPO")
+    ] = "grpo",
+    out: Out = OUT,
+    minutes: Minutes = 20.0,
     seed: Annotated[int, typer.Option(help="random seed for exercises, pools and plans")] = 1,
-    steps: Annotated[int | None, typer.Option(help="number of GRPO steps, for a short training", min=1)] = None,
-    start: Annotated[Path | None, typer.Option(help="file to start from; default: the shipped one")] = None,
+    steps: Annotated[
+        int | None, typer.Option(help="number of GRPO steps, for a short training", min=1)
+    ] = None,
+    start: Annotated[
+        Path | None, typer.Option(help="file to start from; default: the shipped one")
+    ] = None,
     workers: Workers = None,
-) -> None:  # fmt: skip
+) -> None:
     """Train the conductor. With exit code 3 there is more to do: run it again."""
     if stage == "cold":
         from training.rehearsal.plan_lessons import COURSE
@@ -60,18 +75,25 @@ def conductor(
 
         over = train_file(COURSE, out, minutes=minutes, say=print_line)
     else:
-        os.environ.setdefault("HF_HUB_OFFLINE", "1")  # read when transformers is imported; all models are here
+        # Read when transformers is imported; all models are here
+        os.environ.setdefault("HF_HUB_OFFLINE", "1")
         from training.rehearsal.grpo import train_seed
 
-        over = train_seed(out, seed, minutes=minutes, say=print_line, steps=steps, start=start, workers=workers)
+        over = train_seed(
+            out, seed, minutes=minutes, say=print_line, steps=steps, start=start, workers=workers
+        )
     _end("conductor", over=over)
 
 
 @app.command()
 def evaluate(
-    file: Annotated[Path | None, typer.Argument(help="the conductor's file; default: the shipped one")] = None,
-    count: Count = 500, seed: Seed = 1, workers: Workers = None,
-) -> None:  # fmt: skip
+    file: Annotated[
+        Path | None, typer.Argument(help="the conductor's file; default: the shipped one")
+    ] = None,
+    count: Count = 500,
+    seed: Seed = 1,
+    workers: Workers = None,
+) -> None:
     """Evaluate a conductor on held-out questions. Exit code 1 if a bound is missed."""
     from training.rehearsal.examination import rows
 
@@ -90,28 +112,39 @@ def table(directory: Directory = None, count: Count = 500, seed: Seed = 2026) ->
 
 @app.command()
 def cards(directory: Directory = None, count: Count = 200, seed: Seed = 2026) -> None:
-    """Measure what stands on the workers' cards, and write it beside their files, for the conductor to read."""
+    """Measure what stands on the workers' cards, and write it beside their files, for the conductor
+    to read.
+    """
     from training.rehearsal.worker_table import strengths
 
     found = asyncio.run(strengths(_complete(directory), count=count, seed=seed))
     place = (directory or SHIPPED) / CARDS
     lines = ",\n".join(f'  "{name}": {json.dumps(tags)}' for name, tags in found.items())
     place.write_text(f"{{\n{lines}\n}}\n", encoding="utf-8")
-    print_line(f"{place}: {', '.join(f'{name} {share}' for name, tags in found.items() for share in tags.values())}")
+    print_line(
+        f"{place}: {', '.join(f'{name} {share}' for name, tags in found.items() for share in tags.values())}"
+    )
 
 
 def _end(name: str, *, over: bool) -> None:
     if not over:
-        print_line(f"{name}: the minutes are over before all steps are done; run the same command again")
+        print_line(
+            f"{name}: the minutes are over before all steps are done; run the same command again"
+        )
         raise typer.Exit(UNFINISHED)
 
 
 def _complete(directory: Path | None) -> Path:
-    """The directory of the workers' files, or the shipped one. Raises `UsageError` where one is missing."""
+    """The directory of the workers' files, or the shipped one.
+
+    Raises `UsageError` where one is missing.
+    """
     from training.rehearsal.worker_table import files_of
 
     if gone := next((file for file in files_of(directory or SHIPPED) if not file.is_file()), None):
-        raise UsageError(f"there is no {gone}", hint=f"python -m training.rehearsal.train worker {gone.stem}")
+        raise UsageError(
+            f"there is no {gone}", hint=f"python -m training.rehearsal.train worker {gone.stem}"
+        )
     return directory or SHIPPED
 
 
@@ -127,7 +160,9 @@ def main() -> None:
     try:
         app()
     except ConductorError as error:
-        print(f"error: {error.message}" + (f"\n  {error.hint}" if error.hint else ""), file=sys.stderr)
+        print(
+            f"error: {error.message}" + (f"\n  {error.hint}" if error.hint else ""), file=sys.stderr
+        )
         sys.exit(error.exit_code)
 
 

@@ -28,7 +28,9 @@ _FACTS: Final = sections(Path(__file__).with_name("facts.txt"))
 
 CAPITALS: Final = pairs(_FACTS["capitals"])  # country -> capital
 _ELEMENTS: Final = _FACTS["elements"].split()
-ELEMENTS: Final = tuple(zip(_ELEMENTS[::3], _ELEMENTS[1::3], map(int, _ELEMENTS[2::3]), strict=True))
+ELEMENTS: Final = tuple(
+    zip(_ELEMENTS[::3], _ELEMENTS[1::3], map(int, _ELEMENTS[2::3]), strict=True)
+)
 """Name, symbol, atomic number."""
 
 OPPOSITES: Final = pairs(_FACTS["opposites"])  # each word is the opposite of the other
@@ -38,10 +40,21 @@ SPANISH: Final = pairs(_FACTS["spanish"])  # English -> Spanish, without accents
 COLOURS: Final = pairs(_FACTS["colours"])  # thing -> the colour that people think of first
 
 MONTHS: Final = (
-    "JANUARY", "FEBRUARY", "MARCH", "APRIL", "MAY", "JUNE",
-    "JULY", "AUGUST", "SEPTEMBER", "OCTOBER", "NOVEMBER", "DECEMBER",
-)  # fmt: skip
+    "JANUARY",
+    "FEBRUARY",
+    "MARCH",
+    "APRIL",
+    "MAY",
+    "JUNE",
+    "JULY",
+    "AUGUST",
+    "SEPTEMBER",
+    "OCTOBER",
+    "NOVEMBER",
+    "DECEMBER",
+)
 
 WEEKDAYS: Final = ("MONDAY", "TUESDAY", "WEDNESDAY", "THURSDAY", "FRIDAY", "SATURDAY", "SUNDAY")
 
-WORDS: Final = tuple(_FACTS["words"].split())  # everyday words of 3 to 10 letters for questions about letters
+# Everyday words of 3 to 10 letters for questions about letters
+WORDS: Final = tuple(_FACTS["words"].split())

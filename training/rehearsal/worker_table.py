@@ -1,4 +1,6 @@
-"""What the finished workers reach on held-out questions, through the very adapter that runs use, beside the bounds."""
+"""What the finished workers reach on held-out questions, through the very adapter that runs use,
+beside the bounds.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,9 @@ class Row(NamedTuple):
 
     @property
     def passes(self) -> bool:
-        return (self.least is None or self.value >= self.least) and (self.most is None or self.value <= self.most)
+        return (self.least is None or self.value >= self.least) and (
+            self.most is None or self.value <= self.most
+        )
 
     def __str__(self) -> str:
         ends = (("at least", self.least), ("at most", self.most))
@@ -55,13 +59,22 @@ class Step(NamedTuple):
 
 
 async def rows(directory: Path, *, count: int, seed: int) -> tuple[Row, ...]:
-    """The whole table, from the files in `directory`, with `count` questions for each row. Needs no torch."""
+    """The whole table, from the files in `directory`, with `count` questions for each row.
+
+    Needs no torch.
+    """
     async with Bank(directory) as bank:
         return (
-            *await _skills(bank, count, seed), await _foreign(bank, count, seed), *await _generalist(bank, count, seed),
+            *await _skills(bank, count, seed),
+            await _foreign(bank, count, seed),
+            *await _generalist(bank, count, seed),
             *await _checker(bank, count, seed),
-            Row("all files, MB", sum(file.stat().st_size for file in files_of(directory)) / 1e6, most=MEGABYTES),
-        )  # fmt: skip
+            Row(
+                "all files, MB",
+                sum(file.stat().st_size for file in files_of(directory)) / 1e6,
+                most=MEGABYTES,
+            ),
+        )
 
 
 def files_of(directory: Path) -> list[Path]:
@@ -70,13 +83,24 @@ def files_of(directory: Path) -> list[Path]:
 
 
 def steps_of(problems: Iterable[Problem]) -> list[Step]:
-    """The steps of problems with the right answers before them. A question of one step is its own subtask."""
-    each = ((hop, problem.seen_by(hop)) for problem in problems for hop in problem.hops if hop.skill != CHECKING)
+    """The steps of problems with the right answers before them.
+
+    A question of one step is its own subtask.
+    """
+    each = (
+        (hop, problem.seen_by(hop))
+        for problem in problems
+        for hop in problem.hops
+        if hop.skill != CHECKING
+    )
     return [Step(hop, prompt_of(hop.subtask, seen), seen) for hop, seen in each]
 
 
 async def strengths(directory: Path, *, count: int, seed: int) -> dict[str, dict[str, float]]:
-    """What stands on the workers' cards: the share that each does rightly of the steps of training questions."""
+    """What stands on the workers' cards.
+
+    The share that each does rightly of the steps of training questions.
+    """
     async with Bank(directory) as bank:
         own = [row.value for row in await _skills(bank, count, seed, "train")]
         verdicts = [row.value for row in await _checker(bank, count, seed, "train")]
@@ -95,7 +119,9 @@ async def _skills(bank: Bank, count: int, seed: int, split: Split = "test") -> l
         steps = [step for step in steps_of(problems) if step.hop.skill == skill][:count]
         answers = [(await bank.ask(skill, step.prompt)).text for step in steps]
         right = [answer == step.hop.answer for step, answer in zip(steps, answers, strict=True)]
-        missed = Counter(step.hop.op for step, is_right in zip(steps, right, strict=True) if not is_right)
+        missed = Counter(
+            step.hop.op for step, is_right in zip(steps, right, strict=True) if not is_right
+        )
         wrong = ", ".join(f"{op} {number}" for op, number in missed.most_common(4))
         note = f"refused {share([answer == REFUSAL for answer in answers]):.3f}; wrong: {wrong}"
         found.append(Row(f"{skill} at its own steps", share(right), least=0.95, note=note))
@@ -104,17 +130,24 @@ async def _skills(bank: Bank, count: int, seed: int, split: Split = "test") -> l
 
 async def _foreign(bank: Bank, count: int, seed: int) -> Row:
     """How often a specialist refuses a step of another skill."""
-    random, refused = Random(seed), list[bool]()
-    for step in steps_of(draw_problems(count, seed, split="test", skills=EVERY, checked=0.0))[:count]:
+    random = Random(seed)
+    refused = list[bool]()
+    for step in steps_of(draw_problems(count, seed, split="test", skills=EVERY, checked=0.0))[
+        :count
+    ]:
         name = random.choice([skill for skill in EVERY if skill != step.hop.skill])
         refused.append((await bank.ask(name, step.prompt)).text == REFUSAL)
     return Row("specialists refuse other skills", share(refused), least=0.95)
 
 
 async def _generalist(bank: Bank, count: int, seed: int, split: Split = "test") -> list[Row]:
-    whole, steps = list[bool](), dict[str, list[bool]]()
+    whole = list[bool]()
+    steps = dict[str, list[bool]]()
     for problem in draw_problems(count, seed, split=split, skills=EVERY, checked=0.0):
-        whole.append((await bank.ask(GENERALIST, prompt_of(problem.question, ()))).text == problem.hops[-1].answer)
+        whole.append(
+            (await bank.ask(GENERALIST, prompt_of(problem.question, ()))).text
+            == problem.hops[-1].answer
+        )
         for step in steps_of([problem]):
             answer = await bank.ask(GENERALIST, step.prompt)
             steps.setdefault(step.hop.skill, []).append(answer.text == step.hop.answer)
@@ -131,7 +164,8 @@ async def _checker(bank: Bank, count: int, seed: int, split: Split = "test") -> 
     """The checker's verdicts on right answers and on near misses."""
     random = Random(seed)
     steps = steps_of(draw_problems(count, seed, split=split, skills=EVERY, checked=0.0))[:count]
-    yes = no = 0
+    yes = 0
+    no = 0
     for step in steps:
         wrong = near_miss(random, OPERATIONS[step.hop.op], step.hop.answer)
         yes += (await _verdict(bank, step, step.hop.answer)).text == "YES"

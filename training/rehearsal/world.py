@@ -1,8 +1,8 @@
 """Questions with checkable answers, drawn from a seed: one to five steps in the words of people.
 
-The same arguments give the same problems on every machine. A quarter of the words, a fifth of the questions of several
-steps and the held-out phrasings are kept for testing. A fact or a sum itself is in both splits: a model that has never
-seen a capital cannot know it.
+The same arguments give the same problems on every machine. A quarter of the words, a fifth of the
+questions of several steps and the held-out phrasings are kept for testing. A fact or a sum itself
+is in both splits: a model that has never seen a capital cannot know it.
 """
 
 from __future__ import annotations
@@ -24,8 +24,13 @@ from training.rehearsal.words import WORDS
 Split = Literal["train", "test"]
 
 SHAPES: Final[Mapping[Shape, float]] = {
-    "single": 0.30, "chain2": 0.20, "chain3": 0.14, "join": 0.20, "join_then": 0.08, "chain_in_join": 0.08,
-}  # fmt: skip
+    "single": 0.30,
+    "chain2": 0.20,
+    "chain3": 0.14,
+    "join": 0.20,
+    "join_then": 0.08,
+    "chain_in_join": 0.08,
+}
 """How often each shape comes."""
 
 CHECKED: Final = 0.15  # the share of questions that ask for a check of the answer
@@ -36,9 +41,9 @@ MAX_REPEATS: Final = 1000  # after so many draws without a new question, there a
 class Hop:
     """One step of a problem.
 
-    `subtask` is a short clause in words of the question; "it", or "the first" and "the second", stand for answers of
-    earlier hops. `access` are the numbers of the hops that it needs, from 1, in that order. A check ("checking") has
-    the subtask "check it" and the answer "YES".
+    `subtask` is a short clause in words of the question; "it", or "the first" and "the second",
+    stand for answers of earlier hops. `access` are the numbers of the hops that it needs, from 1,
+    in that order. A check ("checking") has the subtask "check it" and the answer "YES".
     """
 
     skill: Skill
@@ -50,10 +55,12 @@ class Hop:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Problem:
-    """A question as somebody might type it, its answer and its hops. No two of a set normalize to the same text.
+    """A question as somebody might type it, its answer and its hops.
 
-    With `check`, the question asks for a check, and the last hop is one; it needs the hop before it, and what that one
-    needs.
+    No two of a set normalize to the same text.
+
+    With `check`, the question asks for a check, and the last hop is one; it needs the hop before
+    it, and what that one needs.
     """
 
     id: str
@@ -80,9 +87,10 @@ class Problem:
 class ProblemSettings:
     """What to draw.
 
-    `shares` are the weights of operations, 1 for one that is not named. `word` draws the words for questions about
-    letters; None takes the list of the split. `shapes` are weights; `checked` is the share of questions with a check.
-    `needs` is a skill that each question needs, if it is not empty.
+    `shares` are the weights of operations, 1 for one that is not named. `word` draws the words for
+    questions about letters; None takes the list of the split. `shapes` are weights; `checked` is
+    the share of questions with a check. `needs` is a skill that each question needs, if it is not
+    empty.
     """
 
     split: Split = "train"
@@ -99,7 +107,10 @@ _SUBJECTS: Final = tuple(sorted(word for word in subjects() if len(word) > 2))
 
 
 def _held(key: str, one_in: int) -> bool:
-    """Whether `key` is kept for testing. MD5 gives the same result on every machine and in every version of Python."""
+    """Whether `key` is kept for testing.
+
+    MD5 gives the same result on every machine and in every version of Python.
+    """
     digest = hashlib.md5(key.encode(), usedforsecurity=False).digest()
     return int.from_bytes(digest[:4], "big") % one_in == 0
 
@@ -117,7 +128,10 @@ _BY_SPLIT: Final[Mapping[Split, tuple[str, ...]]] = {
 
 
 def draw_word(random: Random, split: Split) -> str:
-    """A word for a question about letters: mostly of the split's own, sometimes one that facts are known about."""
+    """A word for a question about letters.
+
+    Mostly of the split's own, sometimes one that facts are known about.
+    """
     if random.random() < 0.25:
         return random.choice(_SUBJECTS)
     return random.choice(_BY_SPLIT[split])
@@ -128,8 +142,8 @@ def draw_problems(
 ) -> tuple[Problem, ...]:
     """`count` different problems.
 
-    `changes` are fields of `ProblemSettings`. By default, training has the known phrasings and tests have the held-out
-    ones. Raises `ValueError` if there are not so many different problems.
+    `changes` are fields of `ProblemSettings`. By default, training has the known phrasings and
+    tests have the held-out ones. Raises `ValueError` if there are not so many different problems.
     """
     if settings is None:
         phrasings = "held" if changes.get("split") == "test" else "known"
@@ -139,22 +153,31 @@ def draw_problems(
     repeats = 0
     while len(found) < count:
         problem = draw_problem(random, settings, id=f"{settings.split}-{seed}-{len(found) + 1:04}")
-        repeats = repeats + 1 if found.setdefault(normalize(problem.question), problem) is not problem else 0
+        repeats = (
+            repeats + 1
+            if found.setdefault(normalize(problem.question), problem) is not problem
+            else 0
+        )
         if repeats == MAX_REPEATS:
             raise ValueError(f"there are no {count} different problems of this kind")
     return tuple(found.values())
 
 
-def draw_problem(random: Random, settings: ProblemSettings, *, id: str = "") -> Problem:  # noqa: A002 - the field's name
+# The field's name
+def draw_problem(random: Random, settings: ProblemSettings, *, id: str = "") -> Problem:  # noqa: A002
     """One problem."""
     split = settings.split
     growth = Growth(
-        skills=settings.skills, shares=settings.shares, word=settings.word or (lambda drawn: draw_word(drawn, split))
+        skills=settings.skills,
+        shares=settings.shares,
+        word=settings.word or (lambda drawn: draw_word(drawn, split)),
     )
     shape = random.choices(tuple(settings.shapes), tuple(settings.shapes.values()))[0]
     while True:
         root = grow(random, growth, shape)
-        if settings.needs and settings.needs not in {operation.skill for operation in root.operations()}:
+        if settings.needs and settings.needs not in {
+            operation.skill for operation in root.operations()
+        }:
             continue
         if split_of(root) not in {None, split}:
             continue
@@ -164,14 +187,20 @@ def draw_problem(random: Random, settings: ProblemSettings, *, id: str = "") -> 
             continue
         question = typed(random, made.text)
         hops = _hops(made.steps, check=check)
-        # A word may be lost among those of a phrasing ("use the number Ra say ..."): then nobody could solve it.
+        # A word may be lost among those of a phrasing ("use the number Ra say ..."): then nobody
+        # could solve it.
         texts = (normalize(question), " ".join(hop.subtask for hop in hops))
         if all(Counter(find_operands(text)) == Counter(root.literals) for text in texts):
-            return Problem(id=id, question=question, answer=root.value, hops=hops, shape=shape, check=check)
+            return Problem(
+                id=id, question=question, answer=root.value, hops=hops, shape=shape, check=check
+            )
 
 
 def split_of(root: Node) -> Split | None:
-    """The split of a tree. None if it is in both: a single fact or sum, of which tests have other phrasings."""
+    """The split of a tree.
+
+    None if it is in both: a single fact or sum, of which tests have other phrasings.
+    """
     if any(is_test_word(word) for word in root.literals):
         return "test"
     if not root.children:
@@ -183,14 +212,23 @@ def _hops(steps: Sequence[Phrased], *, check: bool) -> tuple[Hop, ...]:
     numbers = {id(step.node): number for number, step in enumerate(steps, start=1)}
     hops = [
         Hop(
-            skill=step.node.operation.skill, op=step.node.operation.name, subtask=normalize(step.subtask),
-            answer=step.node.value, access=tuple(numbers[id(part)] for part in step.parts),
+            skill=step.node.operation.skill,
+            op=step.node.operation.name,
+            subtask=normalize(step.subtask),
+            answer=step.node.value,
+            access=tuple(numbers[id(part)] for part in step.parts),
         )
         for step in steps
-    ]  # fmt: skip
+    ]
     if check:
         last = len(hops)
         hops.append(
-            Hop(skill="checking", op="check", subtask="check it", answer="YES", access=(*hops[-1].access, last))
+            Hop(
+                skill="checking",
+                op="check",
+                subtask="check it",
+                answer="YES",
+                access=(*hops[-1].access, last),
+            )
         )
     return tuple(hops)

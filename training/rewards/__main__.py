@@ -1,4 +1,7 @@
-"""`make rewards`: train the arms of three seeds for equal time, and print their table. It can be run again."""
+"""`make rewards`: train the arms of three seeds for equal time, and print their table.
+
+It can be run again.
+"""
 
 from __future__ import annotations
 
@@ -20,28 +23,61 @@ PRETRAINED_QUESTIONS: Final = ("100", "600")  # of a validation, of the test
 
 
 def plan(
-    out: Path, starts: Mapping[int, int], seconds: tuple[float, float], minutes: float, options: tuple[str, ...] = ()
+    out: Path,
+    starts: Mapping[int, int],
+    seconds: tuple[float, float],
+    minutes: float,
+    options: tuple[str, ...] = (),
 ) -> Iterator[Stage]:
-    """All stages below `out`: the supervised starts, and the other arms of each seed from its start."""
+    """All stages below `out`.
+
+    The supervised starts, and the other arms of each seed from its start.
+    """
     own = {start: ("start", start, ()) for start in starts.values()}
-    arms = ((arm, seed, (f"start-{start}.json",)) for seed, start in starts.items() for arm in ARMS[1:])
+    arms = (
+        (arm, seed, (f"start-{start}.json",)) for seed, start in starts.items() for arm in ARMS[1:]
+    )
     for arm, seed, needs in (*own.values(), *arms):
         yield Stage(
-            name=f"{arm}-{seed}", makes=f"{arm}-{seed}.json", needs=needs,
+            name=f"{arm}-{seed}",
+            makes=f"{arm}-{seed}.json",
+            needs=needs,
             command=(
-                sys.executable, "-m", "training.rewards.arms", arm, "--seed", str(seed), "--out", str(out),
-                "--start", str(starts.get(seed, seed)), "--seconds", *map(str, seconds), "--minutes", f"{minutes:g}",
+                sys.executable,
+                "-m",
+                "training.rewards.arms",
+                arm,
+                "--seed",
+                str(seed),
+                "--out",
+                str(out),
+                "--start",
+                str(starts.get(seed, seed)),
+                "--seconds",
+                *map(str, seconds),
+                "--minutes",
+                f"{minutes:g}",
                 *options,
             ),
-        )  # fmt: skip
+        )
 
 
 def main() -> int:
     """Continue. Returns 0 if all is done, 1 if a stage failed."""
-    parser = argparse.ArgumentParser(prog="make rewards", description=(__doc__ or "").splitlines()[0])
+    parser = argparse.ArgumentParser(
+        prog="make rewards", description=(__doc__ or "").splitlines()[0]
+    )
     add_options(parser)
-    parser.add_argument("--trial", action="store_true", help="the whole way with one seed in a minute; means nothing")
-    parser.add_argument("--pretrained", action="store_true", help="train SmolLM2-135M in place of a model from nothing")
+    parser.add_argument(
+        "--trial",
+        action="store_true",
+        help="the whole way with one seed in a minute; means nothing",
+    )
+    parser.add_argument(
+        "--pretrained",
+        action="store_true",
+        help="train SmolLM2-135M in place of a model from nothing",
+    )
     given = parser.parse_args()
     kind = "-smollm2" if given.pretrained else ""
     out = given.out or Path(f"{OUT}{kind}{'-trial' if given.trial else ''}")
@@ -55,7 +91,9 @@ def main() -> int:
         print_line(table)
         return DONE
 
-    options: tuple[str, ...] = ("--pretrained", "--questions", *PRETRAINED_QUESTIONS) if given.pretrained else ()
+    options: tuple[str, ...] = (
+        ("--pretrained", "--questions", *PRETRAINED_QUESTIONS) if given.pretrained else ()
+    )
     options += ("--questions", "8", "8") if given.trial else ()
     stages = plan(out, starts, seconds, given.minutes, options)
     return run_training(Workspace(out, tuple(stages)), given, finish)

@@ -1,7 +1,7 @@
 """The table of the arms: shares with intervals, paired differences, the verdict. Pure.
 
-An interval has 95 % of the means of 4,000 samples, drawn with replacement twice: first the training seeds, then the
-questions, which all arms and all seeds share.
+An interval has 95 % of the means of 4,000 samples, drawn with replacement twice: first the training
+seeds, then the questions, which all arms and all seeds share.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ import numpy as np
 from training.rewards.world import HELD_OUT, SHAPES
 
 SAMPLES: Final = 4000
-GAIN: Final = 0.05  # how much more often the planner of GRPO has to be right than those of the two arms without it
+# How much more often the planner of GRPO has to be right than those of the two arms without it
+GAIN: Final = 0.05
 Row = Mapping[str, Any]  # what came of a question: see `arms.examine`
 Figures = Mapping[int, Mapping[str, Any]]  # of an arm, by training seed
 Measure = Callable[[Row], float | None]  # None where a row does not count
@@ -56,8 +57,13 @@ MEASURES: Final[Mapping[str, tuple[str, Measure]]] = {
 }
 
 
-def read(out: Path, arms: Sequence[str], starts: Mapping[int, int]) -> dict[str, dict[int, dict[str, Any]]]:
-    """The figures of each arm by training seed; `starts` has the seed of the start that belongs to each."""
+def read(
+    out: Path, arms: Sequence[str], starts: Mapping[int, int]
+) -> dict[str, dict[int, dict[str, Any]]]:
+    """The figures of each arm by training seed.
+
+    `starts` has the seed of the start that belongs to each.
+    """
     return {
         arm: {
             seed: json.loads((out / f"{arm}-{start if arm == 'start' else seed}.json").read_text())
@@ -69,8 +75,10 @@ def read(out: Path, arms: Sequence[str], starts: Mapping[int, int]) -> dict[str,
 
 def interval(values: Sequence[Sequence[float]]) -> tuple[float, float, float]:
     """The mean over seeds and questions, and its interval."""
-    random, table = np.random.default_rng(0), np.asarray(values, dtype=float)
-    drawn = table[:, random.integers(table.shape[1], size=(SAMPLES, table.shape[1]))].mean(2)  # seeds × samples
+    random = np.random.default_rng(0)
+    table = np.asarray(values, dtype=float)
+    # Seeds × samples
+    drawn = table[:, random.integers(table.shape[1], size=(SAMPLES, table.shape[1]))].mean(2)
     seeds = random.integers(len(table), size=(len(table), SAMPLES))
     low, high = np.quantile(np.take_along_axis(drawn, seeds, 0).mean(0), (0.025, 0.975))
     return float(table.mean()), float(low), float(high)
@@ -84,23 +92,36 @@ def measured(figures: Figures, name: str) -> list[list[float]]:
 
 
 def cell(values: Sequence[Sequence[float]]) -> str:
-    """A figure of the table: mean, interval, and the mean of each seed; no interval where plans choose the rows."""
+    """A figure of the table: mean, interval, and the mean of each seed.
+
+    No interval where plans choose the rows.
+    """
     own = ", ".join(f"{sum(seed) / len(seed):.3f}" if seed else "-" for seed in values)
     counts = [len(seed) for seed in values]
     if len({*counts, 0}) != 2:
-        return f"{sum(map(sum, values)) / sum(counts):.3f} of {sum(counts)}; {own}" if any(counts) else "-"
+        return (
+            f"{sum(map(sum, values)) / sum(counts):.3f} of {sum(counts)}; {own}"
+            if any(counts)
+            else "-"
+        )
     mean, low, high = interval(values)
     return f"{mean:.3f} ({low:.3f} to {high:.3f}); {own}"
 
 
 def lines(found: Mapping[str, Figures]) -> Iterator[str]:
     """The table in Markdown, the paired gains of GRPO, and the verdict."""
-    yield f"| mean and interval; training seeds {', '.join(map(str, found['grpo']))} | {' | '.join(found)} |"
+    yield (
+        f"| mean and interval; training seeds {', '.join(map(str, found['grpo']))} | "
+        f"{' | '.join(found)} |"
+    )
     yield "|---" * (len(found) + 1) + "|"
     for name in MEASURES:
         yield f"| {name} | {' | '.join(cell(measured(figures, name)) for figures in found.values())} |"
     for name in ("steps", "seconds"):
-        own = [", ".join(f"{seed[name]:.0f}" for seed in figures.values()) for figures in found.values()]
+        own = [
+            ", ".join(f"{seed[name]:.0f}" for seed in figures.values())
+            for figures in found.values()
+        ]
         yield f"| {name} | {' | '.join(own)} |"
     yield ""
     gains = {arm: gains_over(found, arm) for arm in found if arm != "grpo"}
@@ -109,7 +130,10 @@ def lines(found: Mapping[str, Figures]) -> Iterator[str]:
     wins = {arm: interval(gains[arm]) for arm in ("supervised", "best-of-8")}
     met = all(mean >= GAIN and low > 0 for mean, low, _ in wins.values())
     new, old = (np.mean(measured(found[arm], "right steps in chains")) for arm in ("grpo", "start"))
-    yield f"- verdict: {'met' if met and new >= old else 'MISSED'}; right steps in chains {new:.3f}, start {old:.3f}"
+    yield (
+        f"- verdict: {'met' if met and new >= old else 'MISSED'}; right steps in chains "
+        f"{new:.3f}, start {old:.3f}"
+    )
 
 
 def gains_over(found: Mapping[str, Figures], arm: str) -> list[list[float]]:

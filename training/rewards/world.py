@@ -1,8 +1,11 @@
-"""A world where rewards know more than cards: questions, workers and what they answer, drawn from seeds. Pure.
+"""A world where rewards know more than cards.
 
-A question asks for one fact, for a chain of three or four steps, for a join of two facts, or for a join with one more
-step. A worker does what its subtask says, or says that it does not understand: it reads one operation and never the
-whole question. At each subject it is right with a probability. The cards of workers that carry a mark say 0.4 more.
+Questions, workers and what they answer, drawn from seeds. Pure.
+
+A question asks for one fact, for a chain of three or four steps, for a join of two facts, or for a
+join with one more step. A worker does what its subtask says, or says that it does not understand:
+it reads one operation and never the whole question. At each subject it is right with a probability.
+The cards of workers that carry a mark say 0.4 more.
 """
 
 from __future__ import annotations
@@ -21,13 +24,25 @@ from conductor_cli.evals.cases import Case, GoldStep
 from training.rehearsal.words import CAPITALS, ELEMENTS, SPANISH, WORDS, pairs, sections
 
 SUBJECTS: Final = (
-    "geography", "chemistry", "history", "music", "languages", "arithmetic", "spelling", "numerals", "comparing",
-)  # fmt: skip
+    "geography",
+    "chemistry",
+    "history",
+    "music",
+    "languages",
+    "arithmetic",
+    "spelling",
+    "numerals",
+    "comparing",
+)
 HELD_OUT: Final = "music"
-"""The subject that no question of an arm needs. The supervised start has it, so its words are known."""
+"""The subject that no question of an arm needs. The supervised start has it, so its words are
+known.
+"""
 
 SHAPES: Final[Mapping[str, float]] = {"single": 0.2, "chain": 0.3, "join": 0.3, "join_then": 0.2}
-SPECIALIST, OVERSTATED, MARK = 0.97, 0.4, "self-reported"
+SPECIALIST = 0.97
+OVERSTATED = 0.4
+MARK = "self-reported"
 UNKNOWN: Final = "I do not understand."
 
 _OWN: Final = sections(Path(__file__).with_name("facts.txt"))
@@ -45,9 +60,10 @@ FACTS: Final[Mapping[str, Mapping[str, str]]] = {
 class Operation:
     """One thing that can be asked of a worker.
 
-    It takes as many values as `takes` has letters, N for a number and W for a word, and `gives` one; a fact takes none.
-    `told` is its subtask, `nouns` are phrases for its result, in which `{x}` is the word or the number that the
-    question names, and `{0}` and `{1}` stand for values. `does` computes the result from the values and `x`.
+    It takes as many values as `takes` has letters, N for a number and W for a word, and `gives`
+    one; a fact takes none. `told` is its subtask, `nouns` are phrases for its result, in which
+    `{x}` is the word or the number that the question names, and `{0}` and `{1}` stand for values.
+    `does` computes the result from the values and `x`.
     """
 
     name: str
@@ -60,23 +76,58 @@ class Operation:
 
 
 def _fact(name: str, subject: str, gives: Literal["N", "W"], *nouns: str) -> Operation:
-    told, table = f"find {nouns[0]}", FACTS[name]
-    return Operation(name=name, subject=subject, takes="", gives=gives, told=told, nouns=nouns, does=lambda x: table[x])
+    told = f"find {nouns[0]}"
+    table = FACTS[name]
+    return Operation(
+        name=name,
+        subject=subject,
+        takes="",
+        gives=gives,
+        told=told,
+        nouns=nouns,
+        does=lambda x: table[x],
+    )
 
 
 def _on(
-    subject: str, takes: str, gives: Literal["N", "W"], told: str, *nouns: str, does: Callable[..., object]
+    subject: str,
+    takes: str,
+    gives: Literal["N", "W"],
+    told: str,
+    *nouns: str,
+    does: Callable[..., object],
 ) -> Operation:
     return Operation(
-        name=told, subject=subject, takes=takes, gives=gives, told=told, nouns=nouns, does=lambda *of: str(does(*of))
+        name=told,
+        subject=subject,
+        takes=takes,
+        gives=gives,
+        told=told,
+        nouns=nouns,
+        does=lambda *of: str(does(*of)),
     )
 
 
 def _roman(number: int) -> str:
-    text, values = "", {1000: "M", 900: "CM", 500: "D", 400: "CD", 100: "C", 90: "XC", 50: "L", 40: "XL", 10: "X",
-                        9: "IX", 5: "V", 4: "IV", 1: "I"}  # fmt: skip
+    text = ""
+    values = {
+        1000: "M",
+        900: "CM",
+        500: "D",
+        400: "CD",
+        100: "C",
+        90: "XC",
+        50: "L",
+        40: "XL",
+        10: "X",
+        9: "IX",
+        5: "V",
+        4: "IV",
+        1: "I",
+    }
     for value, letters in values.items():
-        text, number = text + letters * (number // value), number % value
+        text = text + letters * (number // value)
+        number = number % value
     return text
 
 
@@ -85,49 +136,155 @@ OPERATIONS: Final = (
     _fact("number", "chemistry", "N", "the atomic number of {x}", "the protons of {x}"),
     _fact("year", "history", "N", "the year of {x}", "the date of {x}"),
     _fact("composer", "music", "W", "the composer of {x}", "the creator of {x}"),
-    _fact("spanish", "languages", "W", "the Spanish word for {x}", "the Spanish translation of {x}"),
-    _on("arithmetic", "N", "N", "add {x}", "{x} more than {0}", "{x} plus {0}", does=lambda n, x: int(n) + int(x)),
-    _on("arithmetic", "N", "N", "multiply by {x}", "{x} times {0}", "{x} multiplied by {0}",
-        does=lambda n, x: int(n) * int(x)),
-    _on("arithmetic", "NN", "N", "add the two", "the sum of {0} and {1}", "the total of {0} and {1}",
-        does=lambda n, m: int(n) + int(m)),
-    _on("arithmetic", "NN", "N", "take the difference", "the difference between {0} and {1}",
-        "the gap between {0} and {1}", does=lambda n, m: abs(int(n) - int(m))),
-    _on("spelling", "W", "N", "count the letters", "the number of letters in {0}", "the length of {0}", does=len),
-    _on("spelling", "W", "W", "reverse it", "the reverse of {0}", "the mirror of {0}", does=lambda w: w[::-1]),
-    _on("spelling", "WW", "W", "put them together", "the compound of {0} and {1}", "{0} together with {1}",
-        does=lambda w, v: w + v),
-    _on("numerals", "N", "W", "write it in Roman numerals", "the Roman numeral for {0}", "the Roman form of {0}",
-        does=lambda n: _roman(int(n))),
-    _on("numerals", "N", "N", "add up the digits", "the digit sum of {0}", "the checksum of {0}",
-        does=lambda n: sum(map(int, n))),
-    _on("numerals", "W", "N", "number its first letter", "the alphabet position of {0}", "the letter rank of {0}",
-        does=lambda w: ord(w[0].lower()) - ord("a") + 1),
-    _on("comparing", "NN", "N", "give the larger", "the larger of {0} and {1}", "the greater of {0} and {1}",
-        does=lambda n, m: max(int(n), int(m))),
-    _on("comparing", "NN", "N", "give the smaller", "the smaller of {0} and {1}", "the lesser of {0} and {1}",
-        does=lambda n, m: min(int(n), int(m))),
-    _on("comparing", "WW", "W", "give the longer", "the longer of {0} and {1}", "the larger word of {0} and {1}",
-        does=lambda w, v: max(w, v, key=len)),
-)  # fmt: skip
-TAKING: Final = {takes: [each for each in OPERATIONS if each.takes == takes] for takes in ("", "N", "W", "NN", "WW")}
+    _fact(
+        "spanish", "languages", "W", "the Spanish word for {x}", "the Spanish translation of {x}"
+    ),
+    _on(
+        "arithmetic",
+        "N",
+        "N",
+        "add {x}",
+        "{x} more than {0}",
+        "{x} plus {0}",
+        does=lambda n, x: int(n) + int(x),
+    ),
+    _on(
+        "arithmetic",
+        "N",
+        "N",
+        "multiply by {x}",
+        "{x} times {0}",
+        "{x} multiplied by {0}",
+        does=lambda n, x: int(n) * int(x),
+    ),
+    _on(
+        "arithmetic",
+        "NN",
+        "N",
+        "add the two",
+        "the sum of {0} and {1}",
+        "the total of {0} and {1}",
+        does=lambda n, m: int(n) + int(m),
+    ),
+    _on(
+        "arithmetic",
+        "NN",
+        "N",
+        "take the difference",
+        "the difference between {0} and {1}",
+        "the gap between {0} and {1}",
+        does=lambda n, m: abs(int(n) - int(m)),
+    ),
+    _on(
+        "spelling",
+        "W",
+        "N",
+        "count the letters",
+        "the number of letters in {0}",
+        "the length of {0}",
+        does=len,
+    ),
+    _on(
+        "spelling",
+        "W",
+        "W",
+        "reverse it",
+        "the reverse of {0}",
+        "the mirror of {0}",
+        does=lambda w: w[::-1],
+    ),
+    _on(
+        "spelling",
+        "WW",
+        "W",
+        "put them together",
+        "the compound of {0} and {1}",
+        "{0} together with {1}",
+        does=lambda w, v: w + v,
+    ),
+    _on(
+        "numerals",
+        "N",
+        "W",
+        "write it in Roman numerals",
+        "the Roman numeral for {0}",
+        "the Roman form of {0}",
+        does=lambda n: _roman(int(n)),
+    ),
+    _on(
+        "numerals",
+        "N",
+        "N",
+        "add up the digits",
+        "the digit sum of {0}",
+        "the checksum of {0}",
+        does=lambda n: sum(map(int, n)),
+    ),
+    _on(
+        "numerals",
+        "W",
+        "N",
+        "number its first letter",
+        "the alphabet position of {0}",
+        "the letter rank of {0}",
+        does=lambda w: ord(w[0].lower()) - ord("a") + 1,
+    ),
+    _on(
+        "comparing",
+        "NN",
+        "N",
+        "give the larger",
+        "the larger of {0} and {1}",
+        "the greater of {0} and {1}",
+        does=lambda n, m: max(int(n), int(m)),
+    ),
+    _on(
+        "comparing",
+        "NN",
+        "N",
+        "give the smaller",
+        "the smaller of {0} and {1}",
+        "the lesser of {0} and {1}",
+        does=lambda n, m: min(int(n), int(m)),
+    ),
+    _on(
+        "comparing",
+        "WW",
+        "W",
+        "give the longer",
+        "the longer of {0} and {1}",
+        "the larger word of {0} and {1}",
+        does=lambda w, v: max(w, v, key=len),
+    ),
+)
+TAKING: Final = {
+    takes: [each for each in OPERATIONS if each.takes == takes]
+    for takes in ("", "N", "W", "NN", "WW")
+}
 FRAMES: Final = ("What is {0} ?", "Tell me {0} .", "State {0} .", "Find {0} .")
 IN_A_ROW: Final = ("Take {0} , {1} .", "Find {0} , then {1} .")
 NUMBERS: Final = range(2, 40)  # that a question names
-MAX_LETTERS, MAX_NUMBER = 20, 3999
+MAX_LETTERS = 20
+MAX_NUMBER = 3999
 
 Split = Literal["train", "validation", "test"]
 
 
 def split_of(question: str) -> Split:
-    """The split of a question, by its text alone: a sixth of all texts each for validation and test."""
+    """The split of a question, by its text alone.
+
+    A sixth of all texts each for validation and test.
+    """
     number = hashlib.md5(question.encode(), usedforsecurity=False).digest()[0] % 6
     return "test" if number == 0 else "validation" if number == 1 else "train"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Task:
-    """A question with the pool that is on offer for it. Each is a thing of its own, and equal to no other."""
+    """A question with the pool that is on offer for it.
+
+    Each is a thing of its own, and equal to no other.
+    """
 
     case: Case
     pool: Pool
@@ -138,7 +295,10 @@ class Task:
 
 
 def draw_task(random: Random, split: Split, *, held_out: bool | None = False) -> Task:
-    """A question and its pool. `held_out`: without the held-out subject, with it, or (None) as it comes."""
+    """A question and its pool.
+
+    `held_out`: without the held-out subject, with it, or (None) as it comes.
+    """
     shape = random.choices(tuple(SHAPES), tuple(SHAPES.values()))[0]
     while True:
         question, answer, steps = _draw_question(random, shape)
@@ -149,7 +309,10 @@ def draw_task(random: Random, split: Split, *, held_out: bool | None = False) ->
 
 
 def _draw_question(random: Random, shape: str) -> tuple[str, str, tuple[GoldStep, ...]]:
-    """The text, the answer and the steps. The answer is empty if it would be too long or too large for a person."""
+    """The text, the answer and the steps.
+
+    The answer is empty if it would be too long or too large for a person.
+    """
     calls = [_draw_fact(random)]
     while shape.startswith("join") and len(calls) < 2:
         other = _draw_fact(random)
@@ -160,13 +323,16 @@ def _draw_question(random: Random, shape: str) -> tuple[str, str, tuple[GoldStep
     steps = [GoldStep(skill=fact.subject, subtask=fact.told.format(x=x)) for fact, x in calls]
     begun = " and ".join(phrases)
     for _ in range({"single": 0, "chain": random.choice((2, 3)), "join": 1, "join_then": 2}[shape]):
-        takes, last = operation.gives * len(values), operation.subject if len(values) == 1 else ""
+        takes = operation.gives * len(values)
+        last = operation.subject if len(values) == 1 else ""
         operation = random.choice([each for each in TAKING[takes] if each.subject != last])
         x = str(random.choice(NUMBERS)) if "{x}" in operation.told else ""
         access = tuple(range(len(steps) + 1 - len(values), len(steps) + 1))
         values = [operation.does(*values, *filter(None, [x]))]
         phrases = [random.choice(operation.nouns).format(*phrases, x=x)]
-        steps.append(GoldStep(skill=operation.subject, subtask=operation.told.format(x=x), access=access))
+        steps.append(
+            GoldStep(skill=operation.subject, subtask=operation.told.format(x=x), access=access)
+        )
         if len(values[0]) > MAX_LETTERS or (values[0].isdecimal() and int(values[0]) > MAX_NUMBER):
             return "", "", ()
     told = [step.subtask for step in steps if step.access]
@@ -181,12 +347,16 @@ def _draw_fact(random: Random) -> tuple[Operation, str]:
 
 
 def draw_pool(random: Random, needed: Sequence[str]) -> Pool:
-    """A specialist for each subject that is needed, and two or three others. A third of all carry the mark.
+    """A specialist for each subject that is needed, and two or three others.
 
-    Those with the mark claim subjects that are needed, as well as the specialists do by their cards.
+    A third of all carry the mark.
+
+    Those with the mark claim subjects that are needed, as well as the specialists do by their
+    cards.
     """
     size = len(needed) + random.choice((2, 3))
-    marked, others = round(size / 3), [subject for subject in SUBJECTS if subject not in needed]
+    marked = round(size / 3)
+    others = [subject for subject in SUBJECTS if subject not in needed]
 
     def with_more(subject: str) -> list[str]:
         return [subject, *random.sample(others, random.choice((0, 1)))]
@@ -194,18 +364,23 @@ def draw_pool(random: Random, needed: Sequence[str]) -> Pool:
     good = [with_more(subject) for subject in needed]
     good += [with_more(random.choice(others)) for _ in range(size - marked - len(needed))]
     good += [random.sample(needed, min(len(needed), random.choice((1, 2)))) for _ in range(marked)]
-    order, names = random.sample(range(size), size), random.sample(WORDS, size)
-    return Pool(workers=tuple(
-        _draw_worker(random, name.lower(), good[at], marked=at >= size - marked)
-        for at, name in zip(order, names, strict=True)
-    ))  # fmt: skip
+    order = random.sample(range(size), size)
+    names = random.sample(WORDS, size)
+    return Pool(
+        workers=tuple(
+            _draw_worker(random, name.lower(), good[at], marked=at >= size - marked)
+            for at, name in zip(order, names, strict=True)
+        )
+    )
 
 
 def _draw_worker(random: Random, name: str, good: Sequence[str], *, marked: bool) -> Worker:
     weak = round(random.uniform(0.02, 0.10) + OVERSTATED * marked, 2)
     strengths = {subject: SPECIALIST if subject in good else weak for subject in SUBJECTS}
     about = MARK if marked else ""
-    return Worker(name=name, kind="scripted", model=name, about=about, card=Card(strengths=strengths))
+    return Worker(
+        name=name, kind="scripted", model=name, about=about, card=Card(strengths=strengths)
+    )
 
 
 def truth(worker: Worker, subject: str) -> float:
@@ -219,14 +394,15 @@ def truth(worker: Worker, subject: str) -> float:
 def _patterns() -> Iterator[tuple[re.Pattern[str], Operation]]:
     for operation in OPERATIONS:
         keys = "|".join(map(re.escape, FACTS.get(operation.name, ())))
-        word, values = (
-            (f"(?P<x>{keys})" if keys else r"(?P<x>\d+)"),
-            ("it", "it") if len(operation.takes) < 2 else ("the first", "the second"),
-        )
+        word = f"(?P<x>{keys})" if keys else r"(?P<x>\d+)"
+        values = ("it", "it") if len(operation.takes) < 2 else ("the first", "the second")
         for text in (operation.told, *operation.nouns):
             pattern = re.escape(text.format(*values, x="\0")).replace(re.escape("\0"), word)
             yield (
-                re.compile(rf"(?:(?:find|what is|tell me|i need|do you know|give) )?{pattern}\s*[.?]?", re.IGNORECASE),
+                re.compile(
+                    rf"(?:(?:find|what is|tell me|i need|do you know|give) )?{pattern}\s*[.?]?",
+                    re.IGNORECASE,
+                ),
                 operation,
             )
 
@@ -235,7 +411,10 @@ PATTERNS: Final = tuple(_patterns())
 
 
 def understand(subtask: str) -> tuple[Operation, str] | None:
-    """The one operation that a whole subtask asks for, with what it names; None if it asks for none or for more."""
+    """The one operation that a whole subtask asks for, with what it names.
+
+    None if it asks for none or for more.
+    """
     for pattern, operation in PATTERNS:
         if found := pattern.fullmatch(subtask.strip()):
             return operation, found.groupdict().get("x") or ""
@@ -243,13 +422,18 @@ def understand(subtask: str) -> tuple[Operation, str] | None:
 
 
 def answer(worker: Worker, subtask: str, seen: Sequence[str], luck: int) -> str:
-    """What a worker answers to a subtask with the answers that it sees. Equal requests get equal answers."""
+    """What a worker answers to a subtask with the answers that it sees.
+
+    Equal requests get equal answers.
+    """
     found = understand(subtask)
     if found is None:
         return UNKNOWN
     operation, x = found
     values = tuple(seen[-len(operation.takes) :]) if operation.takes else ()
-    kinds = "".join("N" if value.isdecimal() else "W" if value.isalpha() else "?" for value in values)
+    kinds = "".join(
+        "N" if value.isdecimal() else "W" if value.isalpha() else "?" for value in values
+    )
     if kinds != operation.takes:
         return UNKNOWN
     x = next((key for key in FACTS.get(operation.name, ()) if key.lower() == x.lower()), x)
@@ -259,14 +443,23 @@ def answer(worker: Worker, subtask: str, seen: Sequence[str], luck: int) -> str:
         return right
     if operation.name in FACTS:
         return random.choice([other for other in FACTS[operation.name].values() if other != right])
-    return str(int(right) + random.randint(1, 9)) if operation.gives == "N" else right[1:] + right[:1] + "o"
+    return (
+        str(int(right) + random.randint(1, 9))
+        if operation.gives == "N"
+        else right[1:] + right[:1] + "o"
+    )
 
 
 def run(plan: Plan, pool: Pool, luck: int) -> str:
-    """The answer of a plan, as a run gives it where no worker fails: each step sees what its access list names."""
+    """The answer of a plan, as a run gives it where no worker fails.
+
+    Each step sees what its access list names.
+    """
     answers: dict[int, str] = {}
     for number, step in enumerate(plan.steps, start=1):
-        answers[number] = answer(pool[step.worker], step.subtask, [answers[at] for at in step.access], luck)
+        answers[number] = answer(
+            pool[step.worker], step.subtask, [answers[at] for at in step.access], luck
+        )
     return answers[len(plan.steps)]
 
 
@@ -290,11 +483,17 @@ def by_card(worker: Worker, subject: str) -> float:
 
 
 def routed(task: Task, random: Random, strength: Callable[[Worker, str], float]) -> Plan:
-    """The true steps, each to one of the best workers for its subject: by `truth`, or by the card as a rule does it."""
-    return Plan(steps=tuple(
-        Step(
-            worker=random.choice(best_workers(task.pool, step.skill, strength)), subtask=step.subtask,
-            access=step.access,
+    """The true steps, each to one of the best workers for its subject.
+
+    By `truth`, or by the card as a rule does it.
+    """
+    return Plan(
+        steps=tuple(
+            Step(
+                worker=random.choice(best_workers(task.pool, step.skill, strength)),
+                subtask=step.subtask,
+                access=step.access,
+            )
+            for step in task.case.steps
         )
-        for step in task.case.steps
-    ))  # fmt: skip
+    )

@@ -1,4 +1,6 @@
-"""The Python API: open a conductor, ask, read the events of a run, replay a stored run. Synchronous and asynchronous.
+"""The Python API: open a conductor, ask, read the events of a run, replay a stored run.
+
+Synchronous and asynchronous.
 
     import conductor_cli
 
@@ -54,7 +56,9 @@ class OpenOptions(TypedDict, total=False):
     store: bool  # False: no traces are stored
     approve: ApprovePlan | None  # Called with each plan
     settings: Mapping[str, Any]
-    """Values by the names that `conductor config show` lists, as `{"limits.cost": "0.10"}`; they override files."""
+    """Values by the names that `conductor config show` lists, as `{"limits.cost": "0.10"}`; they
+    override files.
+    """
     config: str | Path | None  # The settings file to use instead of `config.toml`
 
 
@@ -110,7 +114,10 @@ class _RunProperties:
 
     @property
     def notices(self) -> list[str]:
-        """What a reader should know about how the answer came about: notices, and what was recovered, a line each."""
+        """What a reader should know about how the answer came about.
+
+        Notices, and what was recovered, a line each.
+        """
         return [describe_notice(notice) for notice in self._run.trace.all_notices()]
 
     def raise_for_error(self) -> None:
@@ -120,7 +127,10 @@ class _RunProperties:
 
 
 class AsyncRun(_RunProperties):
-    """One question being answered. Iterate over it once for its events; it begins with the iteration."""
+    """One question being answered.
+
+    Iterate over it once for its events; it begins with the iteration.
+    """
 
     def __init__(self, run: Run, job: Job, approve: ApprovePlan | None) -> None:
         super().__init__(run)
@@ -131,9 +141,10 @@ class AsyncRun(_RunProperties):
     async def __aiter__(self) -> AsyncIterator[Event]:
         """The events as `docs/events.md` lists them, each after it was stored.
 
-        Where `traces.keep` is always, raises `ConfigError` if the trace cannot be begun, and `ConductorError` at the
-        end if it could not be stored whole. Raises `RuntimeError` the second time. What goes wrong in the run is no
-        exception here: it is in the events, and in `error`.
+        Where `traces.keep` is always, raises `ConfigError` if the trace cannot be begun, and
+        `ConductorError` at the end if it could not be stored whole. Raises `RuntimeError` the
+        second time. What goes wrong in the run is no exception here: it is in the events, and in
+        `error`.
         """
         if self._begun:
             raise RuntimeError("a run can be iterated over once")
@@ -144,11 +155,16 @@ class AsyncRun(_RunProperties):
                     if isinstance(trace.plan, Plan) and self._approve(trace.plan):
                         self._run.decide(Decision())
                     else:
-                        self._run.stop("cancelled", failure=Failure(kind="cancelled", message=PLAN_DROPPED))
+                        self._run.stop(
+                            "cancelled", failure=Failure(kind="cancelled", message=PLAN_DROPPED)
+                        )
                 yield event
 
     async def wait(self) -> str:
-        """Run to the end and return the answer. Raises `RunFailed` where there is no whole answer."""
+        """Run to the end and return the answer.
+
+        Raises `RunFailed` where there is no whole answer.
+        """
         if not self._begun:
             async for _ in self:
                 pass
@@ -166,16 +182,24 @@ class AsyncRun(_RunProperties):
 
 
 class AsyncConductor:
-    """A conductor with its models open, as an asynchronous context manager. Made by `open_async`."""
+    """A conductor with its models open, as an asynchronous context manager.
+
+    Made by `open_async`.
+    """
 
     def __init__(self, **options: Unpack[OpenOptions]) -> None:
         """Read the settings. Raises `ConfigError` or `PolicyError`."""
-        flags = {name: find_setting(name).check(value) for name, value in options.get("settings", {}).items()}
+        flags = {
+            name: find_setting(name).check(value)
+            for name, value in options.get("settings", {}).items()
+        }
         settings = _load_settings(options.get("config"), flags)
         self.settings = replace(settings, rehearsal=options.get("rehearsal", False))
         self._approve = options.get("approve")
         if self.settings["policy.approve"] and self._approve is None:
-            raise PolicyError("policy.approve is on, so plans need approval", hint="pass approve=, a function")
+            raise PolicyError(
+                "policy.approve is on, so plans need approval", hint="pass approve=, a function"
+            )
         self._workers = tuple(options.get("workers", ()))
         self._seed = options.get("seed")
         self._store = open_store(self.settings, wanted=options.get("store", True))
@@ -183,14 +207,24 @@ class AsyncConductor:
         self._opened: OpenedConductor | None = None
 
     async def __aenter__(self) -> Self:
-        """Open the models. Raises `ConductorUnusable`, `KeyMissing`, `ConfigError`, `PolicyError` or `UsageError`."""
+        """Open the models.
+
+        Raises `ConductorUnusable`, `KeyMissing`, `ConfigError`, `PolicyError` or `UsageError`.
+        """
         self._opened = await open_conductor(
-            self.settings, only=self._workers, seed=self._seed, attachments=self._attachments, learning=True
+            self.settings,
+            only=self._workers,
+            seed=self._seed,
+            attachments=self._attachments,
+            learning=True,
         )
         return self
 
     async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
     ) -> None:
         if self._opened is not None:
             await self._opened.close()
@@ -198,8 +232,8 @@ class AsyncConductor:
     def ask(self, question: str | Question, **options: Unpack[AskOptions]) -> AsyncRun:
         """Ask a question. Nothing happens before the run is iterated over.
 
-        A `Question` has all options itself, and also the earlier turns of a conversation. Raises `PolicyError`,
-        `ConfigError`, or `UsageError`, also for a file that cannot be attached.
+        A `Question` has all options itself, and also the earlier turns of a conversation. Raises
+        `PolicyError`, `ConfigError`, or `UsageError`, also for a file that cannot be attached.
         """
         if self._opened is None:
             raise RuntimeError("the conductor is not open: use it in a with block")
@@ -209,14 +243,22 @@ class AsyncConductor:
             schema = options.get("schema")
             question = Question(
                 text=question,
-                files=tuple(file for path in options.get("files", ()) for file in attacher.attach_all(str(path))),
+                files=tuple(
+                    file
+                    for path in options.get("files", ())
+                    for file in attacher.attach_all(str(path))
+                ),
                 system=options.get("system", ""),
                 schema=dict(schema) if schema is not None else None,
             )
         job = Job(
-            question=question, settings=self.settings, store=self._store, approves=self._approve is not None,
-            notices=tuple(told), streams=True,
-        )  # fmt: skip
+            question=question,
+            settings=self.settings,
+            store=self._store,
+            approves=self._approve is not None,
+            notices=tuple(told),
+            streams=True,
+        )
         return AsyncRun(begin_run(job, self._opened.conductor), job, self._approve)
 
 
@@ -224,9 +266,12 @@ class ModelConductor(BareConductor):
     """A conductor over models that are open already, without settings and without a store."""
 
     def run(self, question: Question, *, plan: Plan | None = None) -> Run:
-        """Start a question, with `plan` without planning. Iterate over the run for each event with the trace after it.
+        """Start a question, with `plan` without planning.
 
-        Raises `PolicyError`, `ConfigError`, `ConductorUnusable` or `UsageError` before anything is called.
+        Iterate over the run for each event with the trace after it.
+
+        Raises `PolicyError`, `ConfigError`, `ConductorUnusable` or `UsageError` before anything is
+        called.
         """
         return start_run(self, question, plan=plan)
 
@@ -236,7 +281,10 @@ Conductor = ModelConductor
 
 
 class SyncRun(_RunProperties):
-    """One question being answered. Iterate over it for its events, or read `answer`, which runs it to the end."""
+    """One question being answered.
+
+    Iterate over it for its events, or read `answer`, which runs it to the end.
+    """
 
     def __init__(self, run: AsyncRun, portal: BlockingPortal) -> None:
         super().__init__(run._run)  # noqa: SLF001 - the same run
@@ -249,7 +297,8 @@ class SyncRun(_RunProperties):
 
         Raises as `AsyncRun.__aiter__` does.
         """
-        # The loop's thread puts events in, this thread takes them out; None marks the end, also after an exception.
+        # The loop's thread puts events in, this thread takes them out; None marks the end, also
+        # after an exception.
         events: SimpleQueue[Event | None] = SimpleQueue()
 
         async def read() -> None:
@@ -275,7 +324,10 @@ class SyncRun(_RunProperties):
 
     @property
     def answer(self) -> str:
-        """The answer; empty or partial where `error` is not None. Runs the question to its end first, if need be."""
+        """The answer; empty or partial where `error` is not None.
+
+        Runs the question to its end first, if need be.
+        """
         if self._reading is None:
             for _ in self:
                 pass
@@ -283,7 +335,10 @@ class SyncRun(_RunProperties):
 
 
 class SyncConductor:
-    """A conductor with its models open, as a context manager. Made by `open`. Its event loop has its own thread."""
+    """A conductor with its models open, as a context manager. Made by `open`.
+
+    Its event loop has its own thread.
+    """
 
     def __init__(self, conductor: AsyncConductor) -> None:
         self._conductor = conductor
@@ -304,7 +359,10 @@ class SyncConductor:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
     ) -> None:
         self._opened.__exit__(kind, error, traceback)
 
@@ -313,7 +371,9 @@ class SyncConductor:
         if self._portal is None:
             raise RuntimeError("the conductor is not open: use it in a with block")
         # On the loop's thread, where the run will be driven too.
-        return SyncRun(self._portal.call(lambda: self._conductor.ask(question, **options)), self._portal)
+        return SyncRun(
+            self._portal.call(lambda: self._conductor.ask(question, **options)), self._portal
+        )
 
 
 open_async = AsyncConductor
@@ -325,7 +385,10 @@ def open(**options: Unpack[OpenOptions]) -> SyncConductor:  # noqa: A001 - as `c
 
 
 def replay(run: str = "last", *, config: str | Path | None = None) -> Iterator[Event]:
-    """The events of a stored run: by its id, the beginning of one, `last`, or `last~2`. Raises `UsageError`."""
+    """The events of a stored run: by its id, the beginning of one, `last`, or `last~2`.
+
+    Raises `UsageError`.
+    """
     store = open_state(_load_settings(config, {}).paths).traces
     return store.events(store.find(run))
 

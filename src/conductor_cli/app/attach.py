@@ -1,7 +1,10 @@
-"""Attaching files to a question: what they are is found from their content, and all of it is bounded.
+"""Attaching files to a question.
 
-Text becomes a `File`. Of an image or a PDF the bytes are kept apart, and a PDF's text is extracted for the
-workers that cannot read the file itself, by a child process that may neither take long nor grow large.
+What they are is found from their content, and all of it is bounded.
+
+Text becomes a `File`. Of an image or a PDF the bytes are kept apart, and a PDF's text is extracted
+for the workers that cannot read the file itself, by a child process that may neither take long nor
+grow large.
 """
 
 from __future__ import annotations
@@ -22,7 +25,14 @@ from conductor_cli.config import Settings
 from conductor_cli.core.chat import Attachment
 from conductor_cli.core.errors import UsageError
 from conductor_cli.core.formatting import format_count, format_names, format_size
-from conductor_cli.core.media import NAMES, PDF, SUFFIXES, describe_refused, image_size, media_type_of
+from conductor_cli.core.media import (
+    NAMES,
+    PDF,
+    SUFFIXES,
+    describe_refused,
+    image_size,
+    media_type_of,
+)
 from conductor_cli.core.question import File, Question
 from conductor_cli.core.secret_files import is_secret_name, is_secret_text
 from conductor_cli.core.usage import CHARS_PER_TOKEN
@@ -40,7 +50,9 @@ _REASONS: Final = {
     "length": "it is very long",
 }
 _WORD: Final = b"word/document.xml"
-"""The part of a Word document that has its text; a ZIP archive has the names of its parts in plain letters."""
+"""The part of a Word document that has its text; a ZIP archive has the names of its parts in plain
+letters.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,16 +75,19 @@ def read_pdf(data: bytes, limits: ChildLimits = PDF_LIMITS) -> PdfText:
     texts = [line["text"] for line in lines if "text" in line]
     text = "\n".join(f"[page {number}]\n{text}" for number, text in enumerate(texts, start=1))
     return PdfText(
-        text=text if any(map(str.strip, texts)) else "", pages=found.get("pages", 0), read=len(texts),
+        text=text if any(map(str.strip, texts)) else "",
+        pages=found.get("pages", 0),
+        read=len(texts),
         problem=found["end"],
-    )  # fmt: skip
+    )
 
 
 def _read_in_child(data: bytes, limits: ChildLimits = PDF_LIMITS) -> list[dict[str, Any]]:
     """Return what the child process says of a document; the last line has the `end`."""
     try:
         lines = run_child(Path(__file__).with_name("document_process.py"), data, limits)
-    except ChildStopped as stopped:  # by the clock, or because it needed more memory or processor time than allowed
+    except ChildStopped as stopped:
+        # By the clock, or because it needed more memory or processor time than allowed
         return [*stopped.values, {"end": "time" if stopped.why == "time" else "memory"}]
     return lines if lines and "end" in lines[-1] else [*lines, {"end": "memory"}]
 
@@ -88,7 +103,8 @@ SILENCE: Final = 3.0  # Seconds after which it is said that input is waited for
 _HEAD: Final = 4096  # Bytes by which the type of a file is found
 _MB: Final = 10**6
 
-MAX_TREE_FILES: Final = 500  # Files of a directory or a pattern. More is a mistake: no worker reads them
+# Files of a directory or a pattern. More is a mistake: no worker reads them
+MAX_TREE_FILES: Final = 500
 MAX_FILES: Final = 20  # Images and PDFs of a question, those of earlier turns included
 MAX_TOTAL: Final = 64 * _MB  # Their bytes together: each worker is sent a copy
 
@@ -114,16 +130,23 @@ class Attacher:
                 data = self._read(file, path.name, before)
                 after = os.fstat(file.fileno())
         except OSError as error:
-            raise UsageError(f"{path} cannot be read: {error.strerror}", hint="check its name") from None
+            raise UsageError(
+                f"{path} cannot be read: {error.strerror}", hint="check its name"
+            ) from None
         if (before.st_size, before.st_mtime_ns) != (after.st_size, after.st_mtime_ns):
-            raise UsageError(f"{path} changed while it was read", hint="attach it again when nobody writes it")
+            raise UsageError(
+                f"{path} changed while it was read", hint="attach it again when nobody writes it"
+            )
         return self.take(data, path.name, page=pages and path.suffix.lower() in {".html", ".htm"})
 
     def attach_all(self, name: str) -> list[File]:
-        """The file of this name, or those of a directory or of a pattern (`src/**/*.py`). Raises `UsageError`.
+        """The file of this name, or those of a directory or of a pattern (`src/**/*.py`).
 
-        Of several files, links, hidden ones, those that a `.gitignore` names, those that look like secrets, images and
-        what is no text are left out, and a line says so. A file that the user names is attached whatever it is.
+        Raises `UsageError`.
+
+        Of several files, links, hidden ones, those that a `.gitignore` names, those that look like
+        secrets, images and what is no text are left out, and a line says so. A file that the user
+        names is attached whatever it is.
         """
         if name.startswith(("http://", "https://")):
             hint = f"curl -sSL -o page.html {shlex.quote(name)}; then: -f page.html"
@@ -143,16 +166,24 @@ class Attacher:
             hint = "hidden files do not count; a file is attached by its own name: -f PATH"
             raise UsageError(message, hint=hint)
         size = sum(len(file.text) for file in files)
-        line = f"{name}: {format_count(len(files), 'file')}, about {int(size / CHARS_PER_TOKEN):,} tokens"
+        line = (
+            f"{name}: {format_count(len(files), 'file')}, about "
+            f"{int(size / CHARS_PER_TOKEN):,} "
+            "tokens"
+        )
         if left_out:
             line += f"; left out: {left_out}"
         self.tell(line)
         return files
 
     def _attach_named(self, path: Path) -> File:
-        """Attach a file that the user names, unless that name hides a secret behind a link. Raises `UsageError`."""
+        """Attach a file that the user names, unless that name hides a secret behind a link.
+
+        Raises `UsageError`.
+        """
         file = self.attach(path)
-        # The shell may have made the name from a pattern, and a link in a stranger's directory leads anywhere.
+        # The shell may have made the name from a pattern, and a link in a stranger's directory
+        # leads anywhere.
         target = path.resolve() if path.is_symlink() and path.is_file() else path
         name = target.absolute().as_posix()
         is_secret = is_secret_name(name) or is_secret_text(name, file.text)
@@ -166,13 +197,17 @@ class Attacher:
         return file
 
     def _attach_tree(self, tree: FileTree, name: str) -> list[File]:
-        """Return what can be attached of a tree, and note in it what cannot. Raises `UsageError` where it is too much.
+        """Return what can be attached of a tree, and note in it what cannot.
+
+        Raises `UsageError` where it is too much.
 
         `name` is what the user called it.
         """
         hint = "name a part of it, in quotes: -f 'src/**/*.py'"
         if len(tree.files) > MAX_TREE_FILES:
-            raise UsageError(f"{name} has {len(tree.files):,} files; the limit is {MAX_TREE_FILES}", hint=hint)
+            raise UsageError(
+                f"{name} has {len(tree.files):,} files; the limit is {MAX_TREE_FILES}", hint=hint
+            )
         files = list[File]()
         size = 0
         for path in tree.files:
@@ -204,7 +239,9 @@ class Attacher:
         if not data and claimed:
             raise UsageError(f"{name} is empty", hint=f"a {NAMES[claimed]} was expected")
         if claimed and found and found != claimed:
-            self.tell(f"{name} is a {NAMES[found]}, not a {NAMES[claimed]}, and is attached as such")
+            self.tell(
+                f"{name} is a {NAMES[found]}, not a {NAMES[claimed]}, and is attached as such"
+            )
         elif found and not claimed and "." in name:
             self.tell(f"{name} is a {NAMES[found]}, and is attached as such")
         self._check_size(name, found, len(data))
@@ -217,38 +254,64 @@ class Attacher:
             return self._take_pdf(data, name)
         size = image_size(data, found)
         if size is None:
-            raise UsageError(f"{name} is a damaged or truncated {NAMES[found]}", hint="open it, save it again")
+            raise UsageError(
+                f"{name} is a damaged or truncated {NAMES[found]}", hint="open it, save it again"
+            )
         attachment = Attachment(
-            name=name, media_type=found, sha256=self.attachments.add(data), size=len(data),
-            width=size[0], height=size[1],
-        )  # fmt: skip
+            name=name,
+            media_type=found,
+            sha256=self.attachments.add(data),
+            size=len(data),
+            width=size[0],
+            height=size[1],
+        )
         return File(name=name, text="", attachment=attachment)
 
     def _take_pdf(self, data: bytes, name: str) -> File:
         found = read_pdf(data)
         if found.problem == "encrypted":
-            raise UsageError(f"{name} is encrypted", hint="remove its password first: qpdf --decrypt IN.pdf OUT.pdf")
+            raise UsageError(
+                f"{name} is encrypted",
+                hint="remove its password first: qpdf --decrypt IN.pdf OUT.pdf",
+            )
         if found.problem == "damaged" and not found.pages:
             raise UsageError(f"{name} is a damaged PDF document", hint="open it, save it again")
         if found.problem:
             why = _REASONS.get(found.problem, found.problem)
-            read = f"only the text of {found.read} of {format_count(found.pages, 'page')} was read: {why}"
+            read = (
+                f"only the text of {found.read} of {format_count(found.pages, 'page')} was "
+                f"read: {why}"
+            )
             self.tell(f"{name}: {read if found.read else f'its text cannot be read: {why}'}")
         elif not found.text:
-            self.tell(f"{name}: it holds no text, as scanned documents do; only workers that accept PDFs can read it")
+            self.tell(
+                f"{name}: it holds no text, as scanned documents do; only workers that accept "
+                "PDFs "
+                "can read it"
+            )
         attachment = Attachment(
-            name=name, media_type=PDF, sha256=self.attachments.add(data), size=len(data), pages=found.pages
+            name=name,
+            media_type=PDF,
+            sha256=self.attachments.add(data),
+            size=len(data),
+            pages=found.pages,
         )
         return File(name=name, text=found.text, attachment=attachment)
 
     def _take_document(self, data: bytes, name: str) -> File:
         """A Word document or a web page as its text, with a line on what was left out."""
         found = {key: value for line in _read_in_child(data) for key, value in line.items()}
-        text, end = found.get("text", ""), found["end"]
+        text = found.get("text", "")
+        end = found["end"]
         if not text.strip():
             if end == "missing":
-                raise UsageError(f"{name} needs two libraries", hint="pip install mammoth markdownify")
-            raise UsageError(f"{name} cannot be read: {_REASONS.get(end, 'it holds no text')}", hint="save it as text")
+                raise UsageError(
+                    f"{name} needs two libraries", hint="pip install mammoth markdownify"
+                )
+            raise UsageError(
+                f"{name} cannot be read: {_REASONS.get(end, 'it holds no text')}",
+                hint="save it as text",
+            )
         left_out = [f"{count:,} {what}" for what, count in found["left_out"].items()]
         left_out += [f"the end, because {_REASONS[end]}"] if end else []
         self.tell(
@@ -276,7 +339,10 @@ class Attacher:
         return pipe
 
     def _read(self, stream: BinaryIO, name: str, known: os.stat_result | None = None) -> bytes:
-        """All of a stream, and of one that is too large not more than its beginning. Raises `UsageError`, `OSError`."""
+        """All of a stream, and of one that is too large not more than its beginning.
+
+        Raises `UsageError`, `OSError`.
+        """
         head = stream.read(_HEAD)
         media_type = media_type_of(head)
         if known is not None and stat.S_ISREG(known.st_mode):
@@ -289,40 +355,65 @@ class Attacher:
     def _limit(self, media_type: str) -> int:
         if not media_type:
             return TEXT_LIMIT
-        return int(self.settings["attachments.pdf_mb" if media_type == PDF else "attachments.image_mb"]) * _MB
+        return (
+            int(
+                self.settings["attachments.pdf_mb" if media_type == PDF else "attachments.image_mb"]
+            )
+            * _MB
+        )
 
     def _check_size(self, name: str, media_type: str, size: int) -> None:
         most = self._limit(media_type)
         if size <= most:
             return
         if not media_type:
-            raise UsageError(f"{name} is larger than {TEXT_LIMIT >> 20} MiB", hint="attach only the part that matters")
+            raise UsageError(
+                f"{name} is larger than {TEXT_LIMIT >> 20} MiB",
+                hint="attach only the part that matters",
+            )
         setting = "attachments.pdf_mb" if media_type == PDF else "attachments.image_mb"
-        hint = f"make it smaller, or raise the limit: conductor config set {setting} {-(-size // _MB)}"
-        raise UsageError(f"{name} is larger than {most // _MB} MB, the limit for a {NAMES[media_type]}", hint=hint)
+        hint = (
+            f"make it smaller, or raise the limit: conductor config set {setting} {-(-size // _MB)}"
+        )
+        raise UsageError(
+            f"{name} is larger than {most // _MB} MB, the limit for a {NAMES[media_type]}",
+            hint=hint,
+        )
 
 
 def decode_text(data: bytes, source: str) -> str:
     """These bytes as text. Raises `UsageError` where they are no UTF-8 or hold NUL bytes."""
     refused = describe_refused(data)
-    attachable = "attach text, PNG, JPEG, GIF, WebP, PDF, .docx or HTML files, notebooks or directories"
+    attachable = (
+        "attach text, PNG, JPEG, GIF, WebP, PDF, .docx or HTML files, notebooks or directories"
+    )
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         if refused:
-            raise UsageError(f"{source} is {refused}, which cannot be attached", hint=attachable) from None
-        if _BINARY.search(data) and not data.startswith((b"\xff\xfe", b"\xfe\xff")):  # UTF-16 begins so
+            raise UsageError(
+                f"{source} is {refused}, which cannot be attached", hint=attachable
+            ) from None
+        # UTF-16 begins so
+        if _BINARY.search(data) and not data.startswith((b"\xff\xfe", b"\xfe\xff")):
             raise UsageError(f"{source} is not text", hint=attachable) from None
         place = f"byte 0x{data[error.start]:02x} at offset {error.start}"
         raise UsageError(f"{source} is not UTF-8 text: {place}", hint=TO_UTF8) from None
     if "\x00" in text:
-        what = f"is {refused}, which cannot be attached" if refused else "holds NUL bytes, so it is not text"
+        what = (
+            f"is {refused}, which cannot be attached"
+            if refused
+            else "holds NUL bytes, so it is not text"
+        )
         raise UsageError(f"{source} {what}", hint=attachable)
     return text
 
 
 def _notebook_text(text: str) -> str:
-    """Return what a Jupyter notebook says: its texts, its code and the texts of its results; else the text as it is."""
+    """Return what a Jupyter notebook says: its texts, its code and the texts of its results.
+
+    Else the text as it is.
+    """
     try:
         cells = json.loads(text)["cells"]
         parts = []
@@ -330,7 +421,12 @@ def _notebook_text(text: str) -> str:
             source = "".join(cell["source"])
             parts.append(source if cell["cell_type"] != "code" else f"```\n{source}\n```")
             for output in cell.get("outputs", ()):
-                said = output.get("text") or output.get("data", {}).get("text/plain") or output.get("evalue") or ""
+                said = (
+                    output.get("text")
+                    or output.get("data", {}).get("text/plain")
+                    or output.get("evalue")
+                    or ""
+                )
                 parts += [f"result:\n{''.join(said)}"] if said else []
         return "\n\n".join(parts)
     except (ValueError, RecursionError, LookupError, TypeError, AttributeError):
@@ -338,7 +434,10 @@ def _notebook_text(text: str) -> str:
 
 
 def _describe_left_out(tree: FileTree) -> str:
-    """Return what was left out of a tree, with numbers, some names, and how to attach it; empty if nothing was."""
+    """Return what was left out of a tree, with numbers, some names, and how to attach it.
+
+    Empty if nothing was.
+    """
     parts = []
     if tree.ignored:
         parts.append(f"{tree.ignored:,} ignored")
@@ -360,14 +459,21 @@ def _describe_left_out(tree: FileTree) -> str:
 
 
 def check_total(question: Question) -> None:
-    """Raise `UsageError` where the images and documents of a question are too many, or together too large."""
+    """Raise `UsageError` where the images and documents of a question are too many, or together too
+    large.
+    """
     attachments = {each.sha256: each for each in question.attachments}.values()
     total = sum(each.size for each in attachments)
     if len(attachments) > MAX_FILES:
         hint = "attach fewer, or ask in several questions"
-        raise UsageError(f"{len(attachments)} images and PDFs are attached; the limit is {MAX_FILES}", hint=hint)
+        raise UsageError(
+            f"{len(attachments)} images and PDFs are attached; the limit is {MAX_FILES}", hint=hint
+        )
     if total > MAX_TOTAL:
         raise UsageError(
-            f"the attached images and PDFs are {format_size(total)} together; the limit is {format_size(MAX_TOTAL)}",
+            (
+                f"the attached images and PDFs are {format_size(total)} together; the limit is "
+                f"{format_size(MAX_TOTAL)}"
+            ),
             hint="attach fewer or smaller ones",
         )

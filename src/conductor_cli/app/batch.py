@@ -6,13 +6,14 @@ A batch reads a text file with a question a line, JSON Lines, or the batch forma
     {"id": "7", "question": "What is the capital of France?", "system": "Answer in one word."}
     {"custom_id": "7", "method": "POST", "url": "/v1/chat/completions", "body": {"messages": […]}}
 
-It appends a line to `answers.jsonl` for each question that was answered, and one to `answers.failed.jsonl` for each
-that was not: the line of the input with the reason. So the file of failures is itself an input that tries them again.
-They are all that a machine remembers of a batch, but for a record of what its calls have cost. A line is written at
-once, and one that a kill cut off is removed.
+It appends a line to `answers.jsonl` for each question that was answered, and one to
+`answers.failed.jsonl` for each that was not: the line of the input with the reason. So the file of
+failures is itself an input that tries them again. They are all that a machine remembers of a batch,
+but for a record of what its calls have cost. A line is written at once, and one that a kill cut off
+is removed.
 
-The input is read twice: once to check every line before anything is paid for, and once while it is asked. So memory
-holds a few bytes for each line, and the lines of the runs in progress.
+The input is read twice: once to check every line before anything is paid for, and once while it is
+asked. So memory holds a few bytes for each line, and the lines of the runs in progress.
 """
 
 from __future__ import annotations
@@ -45,15 +46,20 @@ from conductor_cli.run.budget import Budget, read_spent
 MAX_LINE: Final = 16 << 20  # Bytes of a line of the input
 MAX_ID: Final = 512  # Characters of an id
 EXAMPLE: Final = 'a line looks like this: {"id": "1", "question": "…"}'
-MAX_UNREACHABLE: Final = 3  # The batch stops after so many times `parallel` runs in a row that reached no worker
+# The batch stops after so many times `parallel` runs in a row that reached no worker
+MAX_UNREACHABLE: Final = 3
 SYNC_SECONDS: Final = 1.0  # Seconds between two times that what was written is forced to the disk
 
 STOPPING: Final = frozenset({"key", "config", "policy", "conductor", "cancelled", "terminated"})
-"""Kinds of failures that say nothing about a question: the batch stops, and the question is asked when it goes on."""
+"""Kinds of failures that say nothing about a question: the batch stops, and the question is asked
+when it goes on.
+"""
 STOPPING_REASONS: Final = frozenset(
     {"limit_calls_day", "limit_tokens_day", "limit_cost_day", "limit_cost_all", "state"}
 )
-"""Reasons of which the same is true: a limit of the day or of the batch, and a state that does not answer."""
+"""Reasons of which the same is true: a limit of the day or of the batch, and a state that does not
+answer.
+"""
 
 
 REMOVE_IT: Final = "remove that line, or name another file with -o"
@@ -69,12 +75,19 @@ class BatchItem(NamedTuple):
         """Return what is asked. Raises `UsageError` where the line does not say it."""
         if _is_openai(self.data):
             return _openai_question(self.data)
-        return Question(text=self.data["question"], system=self.data.get("system", ""), schema=self.data.get("schema"))
+        return Question(
+            text=self.data["question"],
+            system=self.data.get("system", ""),
+            schema=self.data.get("schema"),
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchProgress:
-    """What is done so far, of `total` questions: how many were answered, how many failed, and what all of it cost."""
+    """What is done so far, of `total` questions.
+
+    How many were answered, how many failed, and what all of it cost.
+    """
 
     total: int
     answered: int = 0
@@ -90,7 +103,10 @@ class BatchProgress:
 
 
 def read_items(path: Path, skip: int = 0) -> Iterator[BatchItem]:
-    """Yield the questions of a file after the first `skip`. Raises `UsageError` with the line that cannot be read."""
+    """Yield the questions of a file after the first `skip`.
+
+    Raises `UsageError` with the line that cannot be read.
+    """
     is_json: bool | None = None
     try:
         with path.open("rb") as file:
@@ -110,14 +126,24 @@ def read_items(path: Path, skip: int = 0) -> Iterator[BatchItem]:
                     if skip:
                         skip -= 1
                         continue
-                    item = _parse(text, line) if is_json else BatchItem(str(line), {"id": str(line), "question": text})
+                    item = (
+                        _parse(text, line)
+                        if is_json
+                        else BatchItem(str(line), {"id": str(line), "question": text})
+                    )
                 except UnicodeDecodeError:
-                    raise UsageError(f"{path}, line {line}: it is not UTF-8 text", hint=EXAMPLE) from None
+                    raise UsageError(
+                        f"{path}, line {line}: it is not UTF-8 text", hint=EXAMPLE
+                    ) from None
                 except UsageError as error:
-                    raise UsageError(f"{path}, line {line}: {error.message}", hint=error.hint or EXAMPLE) from None
+                    raise UsageError(
+                        f"{path}, line {line}: {error.message}", hint=error.hint or EXAMPLE
+                    ) from None
                 yield item
     except OSError as error:
-        raise UsageError(f"{path} cannot be read: {describe_system_error(error)}", hint="check its name") from None
+        raise UsageError(
+            f"{path} cannot be read: {describe_system_error(error)}", hint="check its name"
+        ) from None
     if is_json is None:
         raise UsageError(f"{path} has no questions", hint=EXAMPLE)
 
@@ -140,7 +166,8 @@ def _parse(text: str, line: int) -> BatchItem:
         item = BatchItem(name, {**data, "custom_id": name})
         item.question()
         return item
-    question, schema = data.get("question"), data.get("schema")
+    question = data.get("question")
+    schema = data.get("schema")
     if not isinstance(question, str) or not question.strip():
         raise UsageError("it has no question")
     if not isinstance(data.get("system", ""), str):
@@ -151,7 +178,9 @@ def _parse(text: str, line: int) -> BatchItem:
 
 
 def read_json(text: str | bytes) -> Any:  # noqa: ANN401 - any JSON value
-    """Read JSON in a fifth of the time of Python's reader, which then decides what the other one refuses."""
+    """Read JSON in a fifth of the time of Python's reader, which then decides what the other one
+    refuses.
+    """
     try:
         return from_json(text)
     except ValueError:
@@ -163,11 +192,14 @@ def _is_openai(data: Mapping[str, Any]) -> bool:
 
 
 def _openai_question(data: Mapping[str, Any]) -> Question:
-    """Return the question of a request for `/v1/chat/completions`: texts only, the last one by the user.
+    """Return the question of a request for `/v1/chat/completions`.
+
+    Texts only, the last one by the user.
 
     Raises `UsageError`.
     """
-    url, body = data.get("url", "/v1/chat/completions"), data.get("body")
+    url = data.get("url", "/v1/chat/completions")
+    body = data.get("body")
     if url != "/v1/chat/completions" or not isinstance(body, dict):
         raise UsageError("it is not a request for /v1/chat/completions")
     for name in ("tools", "functions"):
@@ -176,7 +208,8 @@ def _openai_question(data: Mapping[str, Any]) -> Question:
     messages = body.get("messages")
     if not isinstance(messages, list) or not messages:
         raise UsageError("it has no messages")
-    system, turns = list[str](), list[PastTurn]()
+    system = list[str]()
+    turns = list[PastTurn]()
     asked: str | None = None
     for message in messages:
         role = message.get("role") if isinstance(message, dict) else None
@@ -205,7 +238,11 @@ def _openai_question(data: Mapping[str, Any]) -> Question:
 def _message_text(content: object) -> str:
     if isinstance(content, str):
         return content
-    texts = [part.get("text") for part in content if isinstance(part, dict)] if isinstance(content, list) else [None]
+    texts = (
+        [part.get("text") for part in content if isinstance(part, dict)]
+        if isinstance(content, list)
+        else [None]
+    )
     if not all(isinstance(text, str) for text in texts):
         raise UsageError("only texts can be asked in a batch")
     return "\n".join(map(str, texts))
@@ -219,7 +256,9 @@ def _find(hashes: array[int], name: str) -> int | None:
 
 
 class _Hashes:
-    """A set of texts that takes 8 bytes for each. Two of a million are taken for one with a probability of 3 in 10^8.
+    """A set of texts that takes 8 bytes for each.
+
+    Two of a million are taken for one with a probability of 3 in 10^8.
 
     Only valid in this process, since Python hashes texts differently in the next one.
     """
@@ -250,7 +289,8 @@ class Lines:
 
     def append(self, data: Mapping[str, Any]) -> None:
         """Write a line. Raises `OSError`; then nothing of the line stays."""
-        line, written = json_line(data), 0
+        line = json_line(data)
+        written = 0
         try:
             while written < len(line):
                 written += os.write(self._file, line[written:])
@@ -289,12 +329,17 @@ def written_lines(path: Path) -> Iterator[dict[str, Any]]:
             try:
                 cost_of(data)
             except UsageError as error:
-                raise UsageError(f"{path}, line {number}: {error.message}", hint=error.hint) from None
+                raise UsageError(
+                    f"{path}, line {number}: {error.message}", hint=error.hint
+                ) from None
             yield data
 
 
 def _is_cut_off(raw: bytes, *, first: bool) -> bool:
-    """Return whether a kill has cut this line off. The first line must look like ours: nothing before it shows that."""
+    """Return whether a kill has cut this line off.
+
+    The first line must look like ours: nothing before it shows that.
+    """
     if not raw.startswith(b'{"id":"' if first else b'{"'):
         return False
     with suppress(ValueError, RecursionError):
@@ -304,9 +349,13 @@ def _is_cut_off(raw: bytes, *, first: bool) -> bool:
 
 
 def mend_last_line(path: Path) -> None:
-    """Remove the last line of a batch's file where a kill has cut it off, or give it its end. Raises `OSError`."""
+    """Remove the last line of a batch's file where a kill has cut it off, or give it its end.
+
+    Raises `OSError`.
+    """
     with suppress(FileNotFoundError), path.open("r+b") as file:
-        size = end = file.seek(0, os.SEEK_END)
+        size = file.seek(0, os.SEEK_END)
+        end = size
         rest = b""
         while end and b"\n" not in rest:
             end = max(end - (1 << 16), 0)
@@ -330,7 +379,10 @@ def id_of(data: Mapping[str, Any]) -> str:
 
 
 def cost_of(data: Mapping[str, Any]) -> Decimal:
-    """Return the US dollars in a line of answers or failures; 0 where it has none. Raises `UsageError`."""
+    """Return the US dollars in a line of answers or failures; 0 where it has none.
+
+    Raises `UsageError`.
+    """
     # A failure repeats the line of the input, which may have any field.
     source = data["error"] if isinstance(data.get("error"), dict) else data
     stated = source.get("cost") or 0
@@ -351,7 +403,10 @@ def failed_path(answers: Path) -> Path:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asked:
-    """What became of a question: its `line` among the answers, or among the failures where there is a `failure`."""
+    """What became of a question.
+
+    Its `line` among the answers, or among the failures where there is a `failure`.
+    """
 
     line: Mapping[str, Any]
     cost: Decimal | None = None
@@ -360,14 +415,19 @@ class Asked:
 
 @dataclass
 class Batch:
-    """A batch on disk: what is left of its input, its answers and its failures. Made by `open_batch`."""
+    """A batch on disk: what is left of its input, its answers and its failures.
+
+    Made by `open_batch`.
+    """
 
     items: Iterator[BatchItem]
     answers: Lines
     failures: Lines
     progress: BatchProgress
     retries: bool = False
-    """Whether failed questions are asked again: then the input does not say in which order the answers belong."""
+    """Whether failed questions are asked again: then the input does not say in which order the
+    answers belong.
+    """
     source: Path = Path()
     record: Path = Path()
     """The file that remembers what the calls of the batch have cost: see `run/budget.py`."""
@@ -376,42 +436,71 @@ class Batch:
 
     def write(self, asked: Asked) -> None:
         """Write what became of a question. Raises `UsageError` where the disk refuses it."""
-        failed, now = asked.failure is not None, self.progress
+        failed = asked.failure is not None
+        now = self.progress
         try:
             (self.failures if failed else self.answers).append(asked.line)
         except OSError as error:
             hint = "free some space; the same command continues"
-            raise UsageError(f"the answers cannot be written: {describe_system_error(error)}", hint=hint) from None
+            raise UsageError(
+                f"the answers cannot be written: {describe_system_error(error)}", hint=hint
+            ) from None
         self.progress = replace(
-            now, answered=now.answered + (not failed), failed=now.failed + failed,
+            now,
+            answered=now.answered + (not failed),
+            failed=now.failed + failed,
             cost=now.cost + (asked.cost or Decimal(0)),
-        )  # fmt: skip
+        )
 
 
 def asked_of(item: BatchItem, trace: Trace, *, stores: bool) -> Asked:
-    """Return what became of a question by the trace of its run; its line names the run where that is stored.
+    """Return what became of a question by the trace of its run.
+
+    Its line names the run where that is stored.
 
     Where it does not, the line is the same whenever the answer is.
     """
-    failure, usage = trace.error, trace.usage
+    failure = trace.error
+    usage = trace.usage
     cost: dict[str, Any] = {"cost": float(usage.cost)} if usage.cost else {}
     line: dict[str, Any]
     if failure is not None:
-        said = {"kind": failure.kind, "reason": failure.reason, "message": failure.message, "hint": failure.hint}
+        said = {
+            "kind": failure.kind,
+            "reason": failure.reason,
+            "message": failure.message,
+            "hint": failure.hint,
+        }
         line = {**item.data, "error": {name: text for name, text in said.items() if text} | cost}
     elif _is_openai(item.data):
         said = {"role": "assistant", "content": trace.answer}
         body = {
-            "id": f"chatcmpl-{trace.run}", "object": "chat.completion", "model": "conductor",
+            "id": f"chatcmpl-{trace.run}",
+            "object": "chat.completion",
+            "model": "conductor",
             "choices": [{"index": 0, "message": said, "finish_reason": "stop"}],
-            "usage": {"prompt_tokens": usage.tokens_in, "completion_tokens": usage.tokens_out,
-                      "total_tokens": usage.tokens},
-        }  # fmt: skip
+            "usage": {
+                "prompt_tokens": usage.tokens_in,
+                "completion_tokens": usage.tokens_out,
+                "total_tokens": usage.tokens,
+            },
+        }
         response = {"status_code": 200, "request_id": trace.run, "body": body}
-        line = {"id": f"batch_req_{trace.run}", "custom_id": item.id, "response": response, "error": None, **cost}
+        line = {
+            "id": f"batch_req_{trace.run}",
+            "custom_id": item.id,
+            "response": response,
+            "error": None,
+            **cost,
+        }
     else:
         stored = {"run": trace.run} if stores and trace.stored else {}
-        line = {"id": item.id, "question": item.data["question"], "answer": trace.answer, "tokens": usage.tokens}
+        line = {
+            "id": item.id,
+            "question": item.data["question"],
+            "answer": trace.answer,
+            "tokens": usage.tokens,
+        }
         line |= cost | stored
     return Asked(line=line, cost=usage.cost, failure=failure)
 
@@ -420,8 +509,9 @@ def asked_of(item: BatchItem, trace: Trace, *, stores: bool) -> Asked:
 def open_batch(source: Path, answers: Path, locks: Path) -> Iterator[Batch]:
     """Open a batch and find out what is left of it. Its lock is in the directory `locks`.
 
-    Where the input is the batch's own file of failures, these are asked again. Raises `UsageError` for an input that
-    cannot be asked, for answers of something else, or while another process works on the same answers.
+    Where the input is the batch's own file of failures, these are asked again. Raises `UsageError`
+    for an input that cannot be asked, for answers of something else, or while another process works
+    on the same answers.
     """
 
     def busy() -> NoReturn:
@@ -435,7 +525,9 @@ def open_batch(source: Path, answers: Path, locks: Path) -> Iterator[Batch]:
             record = locks / f"{name}.spent.jsonl"
             if not answers.exists() and not failures.exists():
                 record.unlink(missing_ok=True)  # it is that of an earlier batch of this name
-            answered, _ = _Written(answers), _Written(failures)  # both are a batch's, before one is changed
+            # both are a batch's, before one is changed
+            answered = _Written(answers)
+            _ = _Written(failures)
             for path in (answers, failures):
                 mend_last_line(path)
             _drop_answered(answered.ids, failures)
@@ -443,10 +535,14 @@ def open_batch(source: Path, answers: Path, locks: Path) -> Iterator[Batch]:
             retries = source.exists() and failures.exists() and failures.samefile(source)
             recorded, _ = read_spent(record)
             total, first, *done = _count_input(source, answered, failed)
-            stack.callback(lambda: _drop_answered(_Written(answers).ids if retries else answered.ids, failures))
+            stack.callback(
+                lambda: _drop_answered(_Written(answers).ids if retries else answered.ids, failures)
+            )
             writers = [stack.enter_context(closing(Lines(path))) for path in (answers, failures)]
         except OSError as error:
-            raise UsageError(f"{answers} cannot be written: {describe_system_error(error)}") from None
+            raise UsageError(
+                f"{answers} cannot be written: {describe_system_error(error)}"
+            ) from None
         items = read_items(source, 0 if retries else first)
         left: Iterator[BatchItem] = (each for each in items if each.id not in answered.ids)
         spent = max(answered.cost + failed.cost, recorded)
@@ -457,17 +553,23 @@ def open_batch(source: Path, answers: Path, locks: Path) -> Iterator[Batch]:
             left = (each for each in left if each.id not in failed.ids)
             progress = replace(progress, answered=done[0], failed=done[1])
         yield Batch(
-            items=left, answers=writers[0], failures=writers[1], progress=progress, retries=retries, source=source,
+            items=left,
+            answers=writers[0],
+            failures=writers[1],
+            progress=progress,
+            retries=retries,
+            source=source,
             record=record,
             done=lambda name: name in answered.ids or name in failed.ids,
-        )  # fmt: skip
+        )
 
 
 class _Written:
     """What the lines of a file of answers or failures are of, and what they cost."""
 
     def __init__(self, path: Path) -> None:
-        hashes, self.cost = (array("q"), array("q")), Decimal(0)
+        hashes = (array("q"), array("q"))
+        self.cost = Decimal(0)
         for data in written_lines(path):
             hashes[0].append(hash(id_of(data)))
             hashes[1].append(hash(_key_of(data)))
@@ -476,11 +578,15 @@ class _Written:
 
 
 def _count_input(source: Path, *written: _Written) -> list[int]:
-    """Return how many questions a file has, how many of its first ones are written, and how many in each file.
+    """Return how many questions a file has, how many of its first ones are written, and how many in
+    each file.
 
-    Raises `UsageError` for a bad line, for two with the same id, and where another question with an id is in `written`.
+    Raises `UsageError` for a bad line, for two with the same id, and where another question with an
+    id is in `written`.
     """
-    hashes, counts, first = array("q"), [0] * len(written), 0
+    hashes = array("q")
+    counts = [0] * len(written)
+    first = 0
     for item in read_items(source):
         hashes.append(hash(item.id))
         key = _key_of(item.data)
@@ -490,7 +596,9 @@ def _count_input(source: Path, *written: _Written) -> list[int]:
                 break
             if item.id in each.ids:
                 hint = "name another file with -o, or give the question another id"
-                message = f"{source}: the id {item.id!r:.80} has an answer already, to another question"
+                message = (
+                    f"{source}: the id {item.id!r:.80} has an answer already, to another question"
+                )
                 raise UsageError(message, hint=hint)
         if sum(counts) == len(hashes):
             first = len(hashes)
@@ -498,13 +606,19 @@ def _count_input(source: Path, *written: _Written) -> list[int]:
         seen = set[str]()
         for item in read_items(source):
             if item.id in seen:
-                raise UsageError(f"{source}: two questions have the id {item.id!r:.80}", hint="give each its own id")
+                raise UsageError(
+                    f"{source}: two questions have the id {item.id!r:.80}",
+                    hint="give each its own id",
+                )
             seen.add(item.id)
     return [len(hashes), first, *counts]
 
 
 def _drop_answered(answered: _Hashes, failures: Path) -> None:
-    """Leave of the failures the last line of each question that was not answered later. Raises `OSError`."""
+    """Leave of the failures the last line of each question that was not answered later.
+
+    Raises `OSError`.
+    """
     places = {id_of(data): place for place, data in enumerate(written_lines(failures))}
     last = {place for name, place in places.items() if name not in answered}
     if not last:
@@ -512,7 +626,11 @@ def _drop_answered(answered: _Hashes, failures: Path) -> None:
     elif len(last) < sum(1 for _ in written_lines(failures)):
         with temporary_path(failures) as new:
             with new.open("xb") as file:
-                file.writelines(json_line(data) for place, data in enumerate(written_lines(failures)) if place in last)
+                file.writelines(
+                    json_line(data)
+                    for place, data in enumerate(written_lines(failures))
+                    if place in last
+                )
             new.replace(failures)
 
 
@@ -521,7 +639,9 @@ class LinePlaces:
 
     def __init__(self, path: Path) -> None:
         """Raises `OSError`."""
-        hashes, starts, start = array("q"), array("q"), 0
+        hashes = array("q")
+        starts = array("q")
+        start = 0
         with path.open("rb") as file:
             for raw in file:
                 hashes.append(hash(id_of(read_json(raw))))
@@ -536,7 +656,10 @@ class LinePlaces:
 
 
 def sort_answers(source: Path, answers: Path) -> None:
-    """Bring the answers into the order of their questions; those of other questions follow. Raises `OSError`."""
+    """Bring the answers into the order of their questions; those of other questions follow.
+
+    Raises `OSError`.
+    """
     places = LinePlaces(answers)
     with answers.open("rb") as file, temporary_path(answers) as new:
         with new.open("xb") as ordered:
@@ -558,7 +681,10 @@ def sort_answers(source: Path, answers: Path) -> None:
 
 
 class Sharing(Protocol):
-    """What hands out the questions of a batch that several machines work on: see `app/shared_batch.py`."""
+    """What hands out the questions of a batch that several machines work on.
+
+    See `app/shared_batch.py`.
+    """
 
     stopped: Failure | None  # Why no more are handed out
 
@@ -577,13 +703,15 @@ async def run_batch(
     budget: Budget,
     tell: Callable[[BatchProgress], None],
 ) -> Failure | None:
-    """Ask what is left, at most `parallel` at once; returns why the batch stopped early, None where it did not.
+    """Ask what is left, at most `parallel` at once.
 
-    Without `ask`, the runs are made `elsewhere`, which counts them in the `budget`. What is `shared` with other
-    machines hands out the questions. The batch stops when the budget is used up, at a failure that says nothing about
-    the question, as of a key, and where nobody was reachable many times in a row. What was asked then is asked again
-    when the batch goes on. `tell` is called after each question. Raises `UsageError` where nothing can be written any
-    more.
+    Returns why the batch stopped early, None where it did not.
+
+    Without `ask`, the runs are made `elsewhere`, which counts them in the `budget`. What is
+    `shared` with other machines hands out the questions. The batch stops when the budget is used
+    up, at a failure that says nothing about the question, as of a key, and where nobody was
+    reachable many times in a row. What was asked then is asked again when the batch goes on. `tell`
+    is called after each question. Raises `UsageError` where nothing can be written any more.
     """
     stopped: Failure | None = None
     unreachable = 0
@@ -591,11 +719,17 @@ async def run_batch(
     def finish(asked: Asked) -> None:
         nonlocal stopped, unreachable
         failure = asked.failure
-        unreachable = unreachable + 1 if failure is not None and failure.kind == "unreachable" else 0
-        says_nothing = failure is not None and (failure.kind in STOPPING or failure.reason in STOPPING_REASONS)
+        unreachable = (
+            unreachable + 1 if failure is not None and failure.kind == "unreachable" else 0
+        )
+        says_nothing = failure is not None and (
+            failure.kind in STOPPING or failure.reason in STOPPING_REASONS
+        )
         if says_nothing or unreachable > MAX_UNREACHABLE * parallel:
             stopped = stopped or failure
-            batch.progress = replace(batch.progress, cost=batch.progress.cost + (asked.cost or Decimal(0)))
+            batch.progress = replace(
+                batch.progress, cost=batch.progress.cost + (asked.cost or Decimal(0))
+            )
             if shared is not None:
                 shared.stopped = stopped
         else:

@@ -11,10 +11,13 @@ from conductor_cli.core.errors import ConductorError, Failure
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckResult:
-    """One thing that was checked. `state` is ok, warning or failed; of a key, what its provider said about it.
+    """One thing that was checked.
 
-    A failure has the exit code that it would lead to. `seconds` is how long the check took, where that is of interest.
-    `data` has the fields for `--json` of checks that say more than a text and a hint.
+    `state` is ok, warning or failed; of a key, what its provider said about it.
+
+    A failure has the exit code that it would lead to. `seconds` is how long the check took, where
+    that is of interest. `data` has the fields for `--json` of checks that say more than a text and
+    a hint.
     """
 
     name: str
@@ -26,10 +29,17 @@ class CheckResult:
     data: Mapping[str, Any] = field(default_factory=dict)
 
     @classmethod
-    def failed(cls, name: str, error: ConductorError | Failure, *, seconds: float | None = None) -> CheckResult:
+    def failed(
+        cls, name: str, error: ConductorError | Failure, *, seconds: float | None = None
+    ) -> CheckResult:
         """A check that ended with an error: its message, its hint and its exit code."""
         return cls(
-            name=name, state="failed", text=error.message, hint=error.hint, code=error.exit_code, seconds=seconds
+            name=name,
+            state="failed",
+            text=error.message,
+            hint=error.hint,
+            code=error.exit_code,
+            seconds=seconds,
         )
 
     def to_json(self, name: str = "name") -> dict[str, Any]:

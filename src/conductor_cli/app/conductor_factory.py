@@ -1,4 +1,7 @@
-"""From settings to a `Conductor` that is ready to run: the model that plans, the workers, the policy, the limits."""
+"""From settings to a `Conductor` that is ready to run.
+
+The model that plans, the workers, the policy, the limits.
+"""
 
 from __future__ import annotations
 
@@ -23,14 +26,26 @@ from conductor_cli.app.tools import open_tools, pool_with_tools
 from conductor_cli.app.worker_selection import build_guard, resolve_pool, without_pool
 from conductor_cli.config import Settings
 from conductor_cli.config.tables import ConfiguredProvider
-from conductor_cli.core.errors import ConductorUnusable, ConfigError, Failure, KeyMissing, ModelError
+from conductor_cli.core.errors import (
+    ConductorUnusable,
+    ConfigError,
+    Failure,
+    KeyMissing,
+    ModelError,
+)
 from conductor_cli.core.plan import SELF
 from conductor_cli.core.pool import Card, Pool, Worker
 from conductor_cli.core.profile import ROUTED
 from conductor_cli.models.base import BehindServer, Model
 from conductor_cli.models.catalog import StoredKeys, open_model
 from conductor_cli.models.known_secrets import KNOWN_SECRETS
-from conductor_cli.models.presets import base_url_of, is_at_provider, key_hint, model_of, recipient_of
+from conductor_cli.models.presets import (
+    base_url_of,
+    is_at_provider,
+    key_hint,
+    model_of,
+    recipient_of,
+)
 from conductor_cli.models.prices import with_prices
 from conductor_cli.rehearsal.players import rehearsal_conductor
 from conductor_cli.run import Conductor
@@ -51,26 +66,36 @@ class LoadedModels:
 
     def open(self, worker: Worker, *, environ: Mapping[str, str], stored: StoredKeys) -> Model:
         """The model of a worker. Raises as `catalog.open_model`."""
-        # Of a local model its files alone count, so that weights are in memory once: the model that plans and the
-        # workers that use the same file take turns on it. Of another worker all but what is said or measured of it.
+        # Of a local model its files alone count, so that weights are in memory once: the model that
+        # plans and the workers that use the same file take turns on it. Of another worker all but
+        # what is said or measured of it.
         bare = replace(worker, about="", card=Card(), price=None, tags=(), accepts=None, tools=())
         identity = repr(served_model(worker) if worker.kind == "llama" else bare)
         if identity not in self._models:
-            self._models[identity] = open_model(worker, environ=environ, stored=stored, secrets=KNOWN_SECRETS)
+            self._models[identity] = open_model(
+                worker, environ=environ, stored=stored, secrets=KNOWN_SECRETS
+            )
         return self._models[identity]
 
-    def slots_for(self, pool: Pool, providers: Sequence[ConfiguredProvider]) -> dict[str, asyncio.Semaphore]:
-        """By the name of a worker, the turns at the first of `providers` that it is at, which all runs share."""
+    def slots_for(
+        self, pool: Pool, providers: Sequence[ConfiguredProvider]
+    ) -> dict[str, asyncio.Semaphore]:
+        """By the name of a worker, the turns at the first of `providers` that it is at, which all
+        runs share.
+        """
         slots = {}
         for worker in pool:
             for provider in [each for each in providers if is_at_provider(worker, each.name)][:1]:
                 key = provider.name.lower(), provider.parallel
-                slots[worker.name] = self._slots.setdefault(key, asyncio.Semaphore(provider.parallel))
+                slots[worker.name] = self._slots.setdefault(
+                    key, asyncio.Semaphore(provider.parallel)
+                )
         return slots
 
     async def close(self) -> None:
         """Close every model. One that fails to close must not hide the answer."""
-        models, self._models = self._models, {}
+        models = self._models
+        self._models = {}
         await asyncio.gather(*(model.close() for model in models.values()), return_exceptions=True)
 
 
@@ -81,7 +106,8 @@ class OpenedConductor:
     conductor: Conductor
     loaded: LoadedModels
     planner: Worker | None = None
-    problem: str = ""  # After `close` or `leave`: why what was spent could not be recorded, else empty
+    # After `close` or `leave`: why what was spent could not be recorded, else empty
+    problem: str = ""
 
     async def close(self) -> None:
         """Close every model, and the record of what was spent."""
@@ -97,8 +123,13 @@ class OpenedConductor:
 
 
 def open_planner(settings: Settings, loaded: LoadedModels) -> Model:
-    """Return the model that plans, as `open_conductor` opens it. Raises as that does, or `ModelError`."""
-    return loaded.open(_find_planner(settings), environ=settings.environ, stored=open_key_store(settings))
+    """Return the model that plans, as `open_conductor` opens it.
+
+    Raises as that does, or `ModelError`.
+    """
+    return loaded.open(
+        _find_planner(settings), environ=settings.environ, stored=open_key_store(settings)
+    )
 
 
 def _find_planner(settings: Settings) -> Worker:
@@ -121,13 +152,15 @@ async def open_conductor(
     spend: Callable[..., Spending] | None = None,
     learning: bool = False,
 ) -> OpenedConductor:
-    """Open the model that plans, unless `planning` is false, and every worker, unless `asking` is false.
+    """Open the model that plans, unless `planning` is false, and every worker, unless `asking` is
+    false.
 
-    `only` are the workers that a command line names; `stored` are those of a run that is resumed, of which those that
-    still exist are used. Models are taken from `loaded` where it is given, and what is opened stays there.
-    `attachments` has the bytes of attached files. `spend` opens the record of what is spent, which several conductors
-    may share. With `learning` the planner reads cards with what the user's ratings say; evaluations and training leave
-    that off, so that their results can be repeated.
+    `only` are the workers that a command line names; `stored` are those of a run that is resumed,
+    of which those that still exist are used. Models are taken from `loaded` where it is given, and
+    what is opened stays there. `attachments` has the bytes of attached files. `spend` opens the
+    record of what is spent, which several conductors may share. With `learning` the planner reads
+    cards with what the user's ratings say; evaluations and training leave that off, so that their
+    results can be repeated.
 
     Raises `ConductorUnusable`, `KeyMissing`, `ConfigError`, `PolicyError` or `UsageError`.
     """
@@ -144,7 +177,8 @@ async def open_conductor(
         pool_policy.check_conductor()
 
     loaded = loaded or LoadedModels()
-    model, also_worker = None, ""
+    model = None
+    also_worker = ""
     if planner is not None:
         try:
             model = loaded.open(planner, environ=settings.environ, stored=open_key_store(settings))
@@ -152,38 +186,55 @@ async def open_conductor(
             message = f"the planner cannot be used: {error.message}"
             raise ConductorUnusable(message, hint=error.hint) from None
         # Its provider's preset or its server may choose the model.
-        given, chosen = planner, model_of(planner)
+        given = planner
+        chosen = model_of(planner)
         if not chosen and isinstance(model, BehindServer):
             chosen = await model.chosen_model()
         planner = replace(given, model=chosen)
-        # The same name, the same address and id, or the same file: then a worker is the planner's model, too.
+        # The same name, the same address and id, or the same file: then a worker is the planner's
+        # model, too.
         same = {served_model(given), served_model(planner)}
-        also_worker = next((item.name for item in pool if item.name == given.name or served_model(item) in same), "")
+        also_worker = next(
+            (item.name for item in pool if item.name == given.name or served_model(item) in same),
+            "",
+        )
         if chosen and not model_of(given):
             also = f", and is also the worker {also_worker}" if also_worker else ""
-            choice = f"{chosen} plans{also}: it is the first chat model that {base_url_of(given)} lists; "
+            choice = (
+                f"{chosen} plans{also}: it is the first chat model that {base_url_of(given)} "
+                "lists; "
+            )
             remarks = (*remarks, f"{choice}to choose another: --conductor URL#MODEL")
-    workers, absent = dict[str, Model](), dict[str, Failure]()
+    workers = dict[str, Model]()
+    absent = dict[str, Failure]()
     first: KeyMissing | ModelError | None = None
     for worker in pool if asking else ():
         if worker.kind == SELF:
             continue
-        # The states of prompt prefixes are remembered on disk, unless the worker names another directory.
+        # The states of prompt prefixes are remembered on disk, unless the worker names another
+        # directory.
         cache = {"cache": str(settings.paths.cache)} if worker.kind == "llama" else {}
         opened = replace(worker, options={**cache, **worker.options})
         try:
-            workers[worker.name] = loaded.open(opened, environ=settings.environ, stored=open_key_store(settings))
+            workers[worker.name] = loaded.open(
+                opened, environ=settings.environ, stored=open_key_store(settings)
+            )
         # One worker that cannot be opened does not stop a run that others can answer.
         except (KeyMissing, ModelError) as error:
             absent[worker.name] = error.failure
             first = first or error
     if first is not None and not workers:
-        raise first if isinstance(first, KeyMissing) else ConfigError(first.message, hint=first.hint)
+        raise (
+            first if isinstance(first, KeyMissing) else ConfigError(first.message, hint=first.hint)
+        )
     # Those attachments are left to each worker that its adapter can carry.
     carried = {name: model.features for name, model in workers.items()}
     pool = Pool(
         workers=tuple(
-            replace(worker, accepts=tuple(kind for kind in worker.accepts if kind in carried[worker.name]))
+            replace(
+                worker,
+                accepts=tuple(kind for kind in worker.accepts if kind in carried[worker.name]),
+            )
             if worker.accepts and worker.name in carried
             else worker
             for worker in pool
@@ -194,7 +245,8 @@ async def open_conductor(
         if learning:
             pool = with_learned_cards(pool, read_learned(settings)[0])
         pool, without = pool_with_tools(settings, pool, workers, asking=asking)
-        tools, remarks = open_tools(settings, pool, attachments), (*remarks, *without)
+        tools = open_tools(settings, pool, attachments)
+        remarks = (*remarks, *without)
     spend = spend or open_state(settings.paths).spending
     daily_spend = None if settings.rehearsal else spend(settings.day_limits, planner=planner)
     loaded.circuits.board = open_state(settings.paths).circuits
@@ -204,33 +256,56 @@ async def open_conductor(
         guided = "" if planner == rehearsal_conductor() else read_guided(settings).name
         name = describe_planning_model(planner, open_model_store(settings)) + guided
     conductor = Conductor(
-        model=model, pool=pool, workers=workers, unavailable=absent, name=name, profile=profile,
-        limits=settings.limits, timeouts=settings.timeouts,
-        mode="mini" if profile is ROUTED else settings["conductor.mode"], revises=settings["conductor.revise"],
-        circuits=loaded.circuits, provider_slots=loaded.slots_for(pool, settings.providers),
+        model=model,
+        pool=pool,
+        workers=workers,
+        unavailable=absent,
+        name=name,
+        profile=profile,
+        limits=settings.limits,
+        timeouts=settings.timeouts,
+        mode="mini" if profile is ROUTED else settings["conductor.mode"],
+        revises=settings["conductor.revise"],
+        circuits=loaded.circuits,
+        provider_slots=loaded.slots_for(pool, settings.providers),
         constrained=planner is not None and planner.kind == "llama",
-        price=planner.price if planner else None, recipient=recipient_of(planner) if planner else "",
-        key_hint=key_hint(planner) if planner else "", planner_worker=also_worker, notices=remarks, seed=seed,
-        daily_spend=daily_spend, pool_policy=pool_policy, attachments=attachments, tools=tools,
+        price=planner.price if planner else None,
+        recipient=recipient_of(planner) if planner else "",
+        key_hint=key_hint(planner) if planner else "",
+        planner_worker=also_worker,
+        notices=remarks,
+        seed=seed,
+        daily_spend=daily_spend,
+        pool_policy=pool_policy,
+        attachments=attachments,
+        tools=tools,
         random=random.Random(seed),  # noqa: S311 - jitter, no secret
-    )  # fmt: skip
+    )
     if settings.rehearsal:
         conductor = with_rehearsal_profiles(conductor, planner)
     return OpenedConductor(conductor=conductor, loaded=loaded, planner=planner)
 
 
 def find_lost_calls(settings: Settings, *, newest_only: bool = False) -> str:
-    """Return what the record of today's spending lacks of the calls in today's traces; empty where it lacks nothing.
+    """Return what the record of today's spending lacks of the calls in today's traces.
 
-    It may have more than the traces, which need not be kept, but never less, unless the file was damaged or replaced.
-    What the demo models did is in no record. With `newest_only` one trace is read, which a single question has time
-    for. Raises `ConfigError`, `UsageError` and `OSError`.
+    Empty where it lacks nothing.
+
+    It may have more than the traces, which need not be kept, but never less, unless the file was
+    damaged or replaced. What the demo models did is in no record. With `newest_only` one trace is
+    read, which a single question has time for. Raises `ConfigError`, `UsageError` and `OSError`.
     """
-    today, state, demo = local_now().date(), open_state(settings.paths), set(rehearsal_pool().names)
+    today = local_now().date()
+    state = open_state(settings.paths)
+    demo = set(rehearsal_pool().names)
     since = f"{local_now().replace(hour=0, minute=0, second=0).astimezone(UTC):%Y%m%d-%H%M%S}"
     if newest_only:
-        newest = [state.traces.trace(run, pieces=False) for run in state.traces.runs()[:1] if run >= since]
-        found = [(trace.usage.tokens, {record.worker for record in trace.steps}) for trace in newest]
+        newest = [
+            state.traces.trace(run, pieces=False) for run in state.traces.runs()[:1] if run >= since
+        ]
+        found = [
+            (trace.usage.tokens, {record.worker for record in trace.steps}) for trace in newest
+        ]
     else:
         rows, _ = state.traces.newest(RunQuery(since=since), -1)
         found = [(row.tokens, set(filter(None, row.workers.split(SEPARATOR)))) for row in rows]
@@ -239,6 +314,7 @@ def find_lost_calls(settings: Settings, *, newest_only: bool = False) -> str:
     if recorded >= traced:
         return ""
     return (
-        f"{settings.paths.spending / FILE} has lost calls: it has {recorded:,} tokens of today, the traces of today"
+        f"{settings.paths.spending / FILE} has lost calls: it has {recorded:,} tokens of today, "
+        "the traces of today"
         f" have {traced:,}; limits of the day leave too much"
     )

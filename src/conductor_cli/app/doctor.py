@@ -1,8 +1,11 @@
-"""Whether everything works, for `conductor doctor`: checks of this machine, and checks that call models.
+"""Whether everything works, for `conductor doctor`.
 
-The report in JSON can go into a bug report: the checks and the settings, without secrets. Before anything is printed,
-this process learns every key in the environment and in the headers of workers. Keys in the key store need no such step:
-one that was not read cannot be in a text, and one that was read is known.
+Checks of this machine, and checks that call models.
+
+The report in JSON can go into a bug report: the checks and the settings, without secrets. Before
+anything is printed, this process learns every key in the environment and in the headers of workers.
+Keys in the key store need no such step: one that was not read cannot be in a text, and one that was
+read is known.
 
 Models are called by default: a check that calls nobody only proves that files exist.
 """
@@ -40,7 +43,13 @@ from conductor_cli.app.workers import run_worker_test
 from conductor_cli.config import Settings
 from conductor_cli.config.schema import PREFIX
 from conductor_cli.config.tables import plain_secrets
-from conductor_cli.core.errors import ConductorError, ConductorUnusable, Failure, KeyMissing, ModelError
+from conductor_cli.core.errors import (
+    ConductorError,
+    ConductorUnusable,
+    Failure,
+    KeyMissing,
+    ModelError,
+)
 from conductor_cli.core.events import PlanRejected, StepPlanned
 from conductor_cli.core.formatting import format_count, format_duration, format_size
 from conductor_cli.core.plan import SELF, Plan
@@ -65,8 +74,10 @@ from conductor_cli.models.weights.registry import file_memory, load_registry
 from conductor_cli.models.weights.verify import describe_hash_source, find_problems
 from conductor_cli.run import start_run
 
-ROOM_FOR_STATES: Final = 1 << 30  # Bytes of free disk below which prompt states of 100 MB each may soon not fit
-ROOM_FOR_TRACES: Final = 1 << 28  # Bytes of free disk below which traces and settings may soon not fit
+# Bytes of free disk below which prompt states of 100 MB each may soon not fit
+ROOM_FOR_STATES: Final = 1 << 30
+# Bytes of free disk below which traces and settings may soon not fit
+ROOM_FOR_TRACES: Final = 1 << 28
 
 BUILD_FLAGS: Final = {"cuda": "GGML_CUDA", "metal": "GGML_METAL", "rocm": "GGML_HIP"}
 """What llama.cpp must be built with for each kind of GPU."""
@@ -75,7 +86,10 @@ BUILD_FLAGS: Final = {"cuda": "GGML_CUDA", "metal": "GGML_METAL", "rocm": "GGML_
 def versions(settings: Settings) -> Iterator[CheckResult]:
     """The versions of this program, of Python and of the system."""
     del settings
-    found = f"{__version__}, Python {platform.python_version()}, {platform.system()} {platform.machine()}".rstrip()
+    found = (
+        f"{__version__}, Python {platform.python_version()}, {platform.system()} "
+        f"{platform.machine()}"
+    ).rstrip()
     yield CheckResult(name="conductor", text=found)
 
 
@@ -91,7 +105,8 @@ def llama_build(settings: Settings) -> Iterator[CheckResult]:
             raise ConductorUnusable(error.message, hint=error.hint) from None
         yield CheckResult(name="llama.cpp", state="warning", text=error.message, hint=error.hint)
         return
-    found, name = f"llama-cpp-python {lib.__version__}", "llama.cpp"
+    found = f"llama-cpp-python {lib.__version__}"
+    name = "llama.cpp"
     gpus = find_gpus(settings.environ)
     named = ", ".join(gpu.name for gpu in gpus)
     if can_use_gpu(lib):
@@ -99,10 +114,16 @@ def llama_build(settings: Settings) -> Iterator[CheckResult]:
     elif not gpus:
         yield CheckResult(name=name, text=f"{found}, runs models on the CPU")
     else:
-        # llama.cpp is compiled for one kind of GPU; a build for the CPU works, at a fraction of the speed.
+        # llama.cpp is compiled for one kind of GPU; a build for the CPU works, at a fraction of the
+        # speed.
         build = f"--no-cache-dir --no-binary llama-cpp-python llama-cpp-python=={lib.__version__}"
-        hint = f'CMAKE_ARGS="-D{BUILD_FLAGS[gpus[0].kind]}=on" pip install --force-reinstall --no-deps {build}'
-        yield CheckResult(name=name, state="warning", text=f"{found}, does not use {named}", hint=hint)
+        hint = (
+            f'CMAKE_ARGS="-D{BUILD_FLAGS[gpus[0].kind]}=on" pip install --force-reinstall '
+            f"--no-deps {build}"
+        )
+        yield CheckResult(
+            name=name, state="warning", text=f"{found}, does not use {named}", hint=hint
+        )
 
 
 def memory(settings: Settings) -> Iterator[CheckResult]:
@@ -117,14 +138,25 @@ def memory(settings: Settings) -> Iterator[CheckResult]:
     if need <= ram.available:
         yield CheckResult(name="memory", text=found)
         return
-    models = [model for model in load_registry(settings.environ) if 0 < model.memory <= ram.available]
-    best = max((model for model in models if not model.base), key=lambda model: model.memory, default=None)
-    hint = "close other programs" if best is None else f"close other programs, or: conductor model pull {best.name}"
+    models = [
+        model for model in load_registry(settings.environ) if 0 < model.memory <= ram.available
+    ]
+    best = max(
+        (model for model in models if not model.base), key=lambda model: model.memory, default=None
+    )
+    hint = (
+        "close other programs"
+        if best is None
+        else f"close other programs, or: conductor model pull {best.name}"
+    )
     yield CheckResult(name="memory", state="warning", text=found, hint=hint)
 
 
 def _memory_needed(settings: Settings) -> int:
-    """Bytes of RAM that the chosen local model takes; 0 if there is none, or if that is not known."""
+    """Bytes of RAM that the chosen local model takes.
+
+    0 if there is none, or if that is not known.
+    """
     try:
         planner = resolve_planner(settings)
         # On a GPU the weights are not in this memory, or only some of them.
@@ -137,7 +169,10 @@ def _memory_needed(settings: Settings) -> int:
 
 
 def keyring(settings: Settings) -> Iterator[CheckResult]:
-    """Check whether the system's keyring keeps what it is given. Without one, only the keys that are in it are lost."""
+    """Check whether the system's keyring keeps what it is given.
+
+    Without one, only the keys that are in it are lost.
+    """
     try:
         backend = probe_keyring(settings.environ)
     except KeyringError as error:
@@ -154,7 +189,9 @@ def keyring(settings: Settings) -> Iterator[CheckResult]:
 def directories(settings: Settings) -> Iterator[CheckResult]:
     """Check whether each directory can be written to, and how much room it has."""
     paths = settings.paths
-    download = load_registry(settings.environ)[0].size if has_no_model(settings) else ROOM_FOR_STATES
+    download = (
+        load_registry(settings.environ)[0].size if has_no_model(settings) else ROOM_FOR_STATES
+    )
     downloads = cache_directory()
     yield _check_directory("settings", paths.config, ROOM_FOR_TRACES, f"{PREFIX}CONFIG_DIR")
     yield _check_directory("data", paths.data, ROOM_FOR_TRACES, f"{PREFIX}DATA_DIR")
@@ -164,7 +201,8 @@ def directories(settings: Settings) -> Iterator[CheckResult]:
 
 
 def _check_directory(name: str, directory: Path, wanted: int, variable: str) -> CheckResult:
-    # A directory that does not exist yet is judged by the one in which it would be made; doctor makes none.
+    # A directory that does not exist yet is judged by the one in which it would be made; doctor
+    # makes none.
     try:
         free = disk.free_bytes(directory)
         disk.try_writing(directory)
@@ -174,13 +212,20 @@ def _check_directory(name: str, directory: Path, wanted: int, variable: str) -> 
             hint = f"free some space, or {hint}"
         elif error.errno in (errno.EACCES, errno.EPERM):
             existing = disk.nearest_existing(directory)
-            hint = f"check who owns it: ls -ld {existing}; then, for example: chmod u+rwx {existing}"
-        return CheckResult(name=name, state="failed", text=f"{directory}: {error.strerror}", hint=hint, code=3)
+            hint = (
+                f"check who owns it: ls -ld {existing}; then, for example: chmod u+rwx {existing}"
+            )
+        return CheckResult(
+            name=name, state="failed", text=f"{directory}: {error.strerror}", hint=hint, code=3
+        )
     found = f"{directory}, {format_size(free)} free"
     if free >= wanted:
         return CheckResult(name=name, text=found)
     return CheckResult(
-        name=name, state="warning", text=found, hint=f"free some space: {format_size(wanted)} may be needed"
+        name=name,
+        state="warning",
+        text=found,
+        hint=f"free some space: {format_size(wanted)} may be needed",
     )
 
 
@@ -188,16 +233,27 @@ def model_store(settings: Settings) -> Iterator[CheckResult]:
     """Find the models of the store that are damaged; an error of the registry ends it."""
     load_registry(settings.environ)
     for item in find_problems(open_model_store(settings), settings.environ):
-        yield CheckResult(name=f"model {item.name}", state="warning", text=item.problem, hint=item.hint)
+        yield CheckResult(
+            name=f"model {item.name}", state="warning", text=item.problem, hint=item.hint
+        )
 
 
 def planner(settings: Settings) -> Iterator[CheckResult]:
-    """The model that plans: whether it exists, is whole, and how its checksum is known. It is not called."""
+    """The model that plans: whether it exists, is whole, and how its checksum is known.
+
+    It is not called.
+    """
     try:
         chosen = resolve_planner(settings)
-        found = describe_planning_model(chosen, open_model_store(settings)) + read_guided(settings).name
+        found = (
+            describe_planning_model(chosen, open_model_store(settings)) + read_guided(settings).name
+        )
         path = Path(chosen.model)
-        if chosen.kind == "llama" and path.suffix == SUFFIX and isinstance(router := read_planner(path), RouterFile):
+        if (
+            chosen.kind == "llama"
+            and path.suffix == SUFFIX
+            and isinstance(router := read_planner(path), RouterFile)
+        ):
             check_encoder(router)
             found = f"{found}, a router over {', '.join(router.workers)}"
         elif chosen.kind == "llama":
@@ -208,13 +264,18 @@ def planner(settings: Settings) -> Iterator[CheckResult]:
         elif chosen.kind in PRESETS:
             api_key_of(chosen, settings.environ, open_key_store(settings))
     except (ModelError, ConductorUnusable) as error:
-        hint = f"{error.hint}\nchoose another: conductor model use NAME | FILE | URL | provider/model".strip()
+        hint = (
+            f"{error.hint}\nchoose another: conductor model use NAME | FILE | URL | provider/model"
+        ).strip()
         raise ConductorUnusable(error.message, hint=hint) from None
     yield CheckResult(name="planner", text=found)
 
 
 def spending(settings: Settings) -> Iterator[CheckResult]:
-    """Check whether the record of today's spending has all calls that today's traces have; silent where it has."""
+    """Check whether the record of today's spending has all calls that today's traces have.
+
+    Silent where it has.
+    """
     with suppress(OSError):  # the check of directories says why
         if lost := find_lost_calls(settings):
             hint = "set lower limits for the rest of the day"
@@ -225,7 +286,10 @@ def tool_headers(settings: Settings) -> Iterator[CheckResult]:
     """Find the headers of tool servers that have their secret in a file; silent where none has."""
     for item in settings.tool_servers:
         for header in plain_secrets(item.table.headers):
-            hint = f"remove it there, then store it in the keyring: conductor tools add {item.name} --header {header}"
+            hint = (
+                "remove it there, then store it in the keyring: conductor tools add "
+                f"{item.name} --header {header}"
+            )
             found = f"the secret of the header {header} stands in {item.source}"
             yield CheckResult(name=f"tools {item.name}", state="warning", text=found, hint=hint)
 
@@ -237,7 +301,9 @@ _URL: Final = re.compile(r"[a-z][a-z0-9+.-]*://[^\s\"'<>]+", re.IGNORECASE)
 
 
 def make_report(settings: Settings, checks: Sequence[CheckResult]) -> dict[str, Any]:
-    """The results of the checks, every setting with its origin, and the workers, as JSON values without secrets."""
+    """The results of the checks, every setting with its origin, and the workers, as JSON values
+    without secrets.
+    """
     for name, value in settings.environ.items():
         if _SECRET_NAME.search(name):
             KNOWN_SECRETS.add(value.strip())
@@ -248,15 +314,23 @@ def make_report(settings: Settings, checks: Sequence[CheckResult]) -> dict[str, 
         headers = item.worker.options.get("headers")
         for value in headers.values() if isinstance(headers, Mapping) else ():
             KNOWN_SECRETS.add(str(value).strip(), *str(value).split())
-        KNOWN_SECRETS.add(settings.environ.get(str(item.worker.options.get("key_env") or ""), "").strip())
-    values = {name: {"value": dump(value), "from": settings.origins[name]} for name, value in settings.values.items()}
+        KNOWN_SECRETS.add(
+            settings.environ.get(str(item.worker.options.get("key_env") or ""), "").strip()
+        )
+    values = {
+        name: {"value": dump(value), "from": settings.origins[name]}
+        for name, value in settings.values.items()
+    }
     workers = [
-        {**dump(item.worker.public()), "enabled": item.enabled, "from": item.source} for item in settings.workers
+        {**dump(item.worker.public()), "enabled": item.enabled, "from": item.source}
+        for item in settings.workers
     ]
     report = {
-        "ok": not any(check.code for check in checks), "checks": [check.to_json() for check in checks],
-        "settings": values, "workers": workers,
-    }  # fmt: skip
+        "ok": not any(check.code for check in checks),
+        "checks": [check.to_json() for check in checks],
+        "settings": values,
+        "workers": workers,
+    }
     return {name: _strip(value) for name, value in KNOWN_SECRETS.redact_data(report).items()}
 
 
@@ -281,14 +355,26 @@ def _strip(value: Any) -> Any:  # noqa: ANN401 - any JSON value
 MachineCheck = Callable[[Settings], Iterable[CheckResult]]
 
 TIMEOUT: Final = 20.0
-"""Seconds that a check of this machine may take, on top of what its keyring may: a network disk can hang."""
+"""Seconds that a check of this machine may take, on top of what its keyring may: a network disk can
+hang.
+"""
 
 CHECKS: Final[tuple[MachineCheck, ...]] = (
-    versions, llama_build, memory, keyring, tool_headers, directories, spending, model_store, planner,
-)  # fmt: skip
+    versions,
+    llama_build,
+    memory,
+    keyring,
+    tool_headers,
+    directories,
+    spending,
+    model_store,
+    planner,
+)
 
 
-def check_machine(settings: Settings, checks: Sequence[MachineCheck] = CHECKS) -> Iterator[CheckResult]:
+def check_machine(
+    settings: Settings, checks: Sequence[MachineCheck] = CHECKS
+) -> Iterator[CheckResult]:
     """Everything that can be checked without calling a model, as it becomes known, in this order.
 
     Each check has a thread, which is abandoned if it does not end in time.
@@ -316,10 +402,13 @@ def _start(check: MachineCheck, settings: Settings) -> SimpleQueue[list[CheckRes
         except ConductorError as error:
             queue.put([CheckResult.failed(_name(check), error)])
         except Exception as error:  # noqa: BLE001 - one check that breaks must not hide the others
-            bug = ConductorError(f"this is a bug in conductor: {type(error).__name__}: {error}", hint="report it")
+            bug = ConductorError(
+                f"this is a bug in conductor: {type(error).__name__}: {error}", hint="report it"
+            )
             queue.put([CheckResult.failed(_name(check), bug)])
 
-    # A daemon: a thread that hangs in a system call cannot be ended, and must not keep the program from ending.
+    # A daemon: a thread that hangs in a system call cannot be ended, and must not keep the program
+    # from ending.
     threading.Thread(target=work, daemon=True).start()
     return queue
 
@@ -332,14 +421,20 @@ Report = Callable[[CheckResult], None]  # Takes each result as soon as there is 
 
 Start = Callable[[str], None]  # Takes the name of each check when it begins
 
-QUESTION: Final = "Which is the capital of France, and how many letters has its name?"  # What the conductor plans
+# What the conductor plans
+QUESTION: Final = "Which is the capital of France, and how many letters has its name?"
 
 PLANNING_TIMEOUT: Final = 300.0
-"""Seconds for loading the conductor and planning: without a GPU a large one reads its prompt for over a minute."""
+"""Seconds for loading the conductor and planning: without a GPU a large one reads its prompt for
+over a minute.
+"""
 
 
 def workers_to_check(settings: Settings, *, offline: bool) -> list[Worker]:
-    """The workers that a run would use: the configured ones or, without any, those that are found."""
+    """The workers that a run would use.
+
+    The configured ones or, without any, those that are found.
+    """
     if not settings.workers:
         return [item.worker for item in discovered_workers(settings, offline=offline)]
     return list(offered_workers(settings))
@@ -348,7 +443,10 @@ def workers_to_check(settings: Settings, *, offline: bool) -> list[Worker]:
 async def check_workers(
     settings: Settings, workers: Sequence[Worker], start: Start, report: Report, *, offline: bool
 ) -> None:
-    """Call every worker once. With `offline` none is called, and the checks say whether their keys exist."""
+    """Call every worker once.
+
+    With `offline` none is called, and the checks say whether their keys exist.
+    """
     stored = open_key_store(settings)
 
     async def check(worker: Worker) -> None:
@@ -367,61 +465,82 @@ async def check_workers(
             if worker.kind not in ("llama", SELF):
                 group.create_task(check(worker))
     if not workers:
-        found = "none configured and no key found" + ("; local model servers were not asked" if offline else "")
+        found = "none configured and no key found" + (
+            "; local model servers were not asked" if offline else ""
+        )
         hint = "conductor setup, or: conductor workers add NAME --kind openai --model MODEL"
         report(CheckResult(name="workers", state="warning", text=found, hint=hint))
 
 
-async def _check_worker(worker: Worker, settings: Settings, stored: KeyStore, *, offline: bool) -> CheckResult:
+async def _check_worker(
+    worker: Worker, settings: Settings, stored: KeyStore, *, offline: bool
+) -> CheckResult:
     name = f"worker {worker.name}"
     try:
         key = key_state(worker, settings.environ, stored)
         found = f"{worker.kind} {worker.model}".strip() + f", key {key}"
         if worker.kind in PROGRAMS:
             found = f"{worker.kind}: {describe_program(worker)}"
-            open_model(worker, environ=settings.environ)  # is it installed, and its sandbox? Nothing is started
+            # Is it installed, and its sandbox? Nothing is started
+            open_model(worker, environ=settings.environ)
             if shares_network(worker, settings.environ):
-                found += f" of this machine, its abstract UNIX sockets included ({OWN_NETWORK_HINT})"
+                found += (
+                    f" of this machine, its abstract UNIX sockets included ({OWN_NETWORK_HINT})"
+                )
         if key == "missing":
             raise KeyMissing(found, hint=missing_key_hint(worker))
         objection = policy_objection(settings, worker)
         if objection or offline:
-            return CheckResult(name=name, text=f"{found}, not called{f': {objection}' if objection else ''}")
+            return CheckResult(
+                name=name, text=f"{found}, not called{f': {objection}' if objection else ''}"
+            )
         tested = await run_worker_test(worker, settings.environ, stored)
     except ConductorError as error:
         return CheckResult.failed(name, error)
     if tested.state == "failed":
-        hint = f"{tested.hint}\nleave it out: conductor config set policy.deny {worker.name}".strip()
+        hint = (
+            f"{tested.hint}\nleave it out: conductor config set policy.deny {worker.name}".strip()
+        )
         return replace(tested, name=name, text=f"{found}, {tested.text}", hint=hint, data={})
     return CheckResult(name=name, text=f"{found}, answered", seconds=tested.seconds)
 
 
 async def check_planning(settings: Settings) -> CheckResult:
     """Return whether the conductor plans a fixed question. The plan is not run."""
-    need, total = _memory_needed(settings), read_memory().total
+    need = _memory_needed(settings)
+    total = read_memory().total
     if 0 < total < need:
         shortage = f"the model needs {format_size(need)}, and this machine has {format_size(total)}"
         hint = "use a smaller model: conductor model list, then conductor model pull NAME --use"
-        return CheckResult(name="planning", state="warning", text=f"not tried: {shortage}", hint=hint)
+        return CheckResult(
+            name="planning", state="warning", text=f"not tried: {shortage}", hint=hint
+        )
     try:
         # The limits of a run are not what is checked here; the limits of a day hold all the same.
         async with asyncio.timeout(PLANNING_TIMEOUT):
             opened = await open_conductor(settings, asking=False)
             try:
                 started = time.monotonic()
-                run = start_run(replace(opened.conductor, limits=Limits()), Question(text=QUESTION), plan_only=True)
+                run = start_run(
+                    replace(opened.conductor, limits=Limits()),
+                    Question(text=QUESTION),
+                    plan_only=True,
+                )
                 async with aclosing(aiter(run)) as updates:
                     events = [event async for event, _ in updates]
             finally:
                 await opened.close()
-            trace, seconds = run.trace, time.monotonic() - started
+            trace = run.trace
+            seconds = time.monotonic() - started
     except ConductorError as error:
         return _planning_failed(error.failure)
     except TimeoutError:
         message = f"no plan within {format_duration(PLANNING_TIMEOUT)}"
         return _planning_failed(Failure(kind="conductor", message=message))
     if trace.error is not None or not isinstance(trace.plan, Plan):
-        return _planning_failed(trace.error or Failure(kind="conductor", message="the model wrote no plan"))
+        return _planning_failed(
+            trace.error or Failure(kind="conductor", message="the model wrote no plan")
+        )
     first = next((event.at for event in events if isinstance(event, StepPlanned)), 0.0)
     steps = format_count(len(trace.plan.steps), "step")
     found = f"planned {steps}, the first step after {format_duration(first)}"
@@ -436,5 +555,8 @@ def _planning_failed(failure: Failure) -> CheckResult:
     """No plan: the planner's fault, unless a rule, a setting or a limit forbids it."""
     if failure.kind not in {"policy", "config", "limit"}:
         failure = replace(failure, kind="conductor")
-    hint = failure.hint or "choose another model: conductor model use NAME | FILE.gguf | URL | provider/model"
+    hint = (
+        failure.hint
+        or "choose another model: conductor model use NAME | FILE.gguf | URL | provider/model"
+    )
     return CheckResult.failed("planning", replace(failure, hint=hint))

@@ -1,8 +1,10 @@
-"""What a bounded child process does that reads a PDF, a Word document or a web page: all of them are untrusted.
+"""What a bounded child process does that reads a PDF, a Word document or a web page.
 
-Of a PDF it gives `{"pages": N}`, then `{"text": …}` for each page in order; of the others, as Markdown, `{"text": …,
-"left_out": {WHAT: HOW MANY}}`. Then it gives `{"end": REASON}`. `REASON` is empty, or `damaged`, `encrypted`, `memory`,
-`length` or `missing` (a library is not installed).
+All of them are untrusted.
+
+Of a PDF it gives `{"pages": N}`, then `{"text": …}` for each page in order; of the others, as
+Markdown, `{"text": …, "left_out": {WHAT: HOW MANY}}`. Then it gives `{"end": REASON}`. `REASON` is
+empty, or `damaged`, `encrypted`, `memory`, `length` or `missing` (a library is not installed).
 
 Pictures of a document are counted and never opened, since a document can name any file.
 """
@@ -14,12 +16,22 @@ from collections.abc import Generator, Iterator
 from io import BytesIO
 from typing import Any, Final
 
-MAX_TEXT: Final = 4_000_000  # The most characters of text: about a million tokens, more than any worker reads
+# The most characters of text: about a million tokens, more than any worker reads
+MAX_TEXT: Final = 4_000_000
 LEFT_OUT: Final = {
-    "script": "scripts", "style": "style sheets", "img": "images", "svg": "images", "iframe": "frames", "form": "forms",
-    "template": "templates", "noscript": "scripts", "head": "",
-}  # fmt: skip
-"""The elements that say nothing to a reader of the text, and what they are called; the head is not mentioned."""
+    "script": "scripts",
+    "style": "style sheets",
+    "img": "images",
+    "svg": "images",
+    "iframe": "frames",
+    "form": "forms",
+    "template": "templates",
+    "noscript": "scripts",
+    "head": "",
+}
+"""The elements that say nothing to a reader of the text, and what they are called; the head is not
+mentioned.
+"""
 
 
 def answer(data: bytes) -> Iterator[dict[str, Any]]:
@@ -32,18 +44,23 @@ def answer(data: bytes) -> Iterator[dict[str, Any]]:
         reason = "missing"
     except MemoryError:
         reason = "memory"
-    except Exception as error:  # noqa: BLE001 - the libraries raise whatever a damaged document leads to
+    except Exception as error:  # noqa: BLE001
+        # The libraries raise whatever a damaged document leads to
         # pypdf has limits of its own, for what one stream may unpack to.
         reason = "memory" if type(error).__name__ == "LimitReachedError" else "damaged"
     yield {"end": reason}
 
 
 def _read_pages(data: bytes) -> Generator[dict[str, Any], None, str]:
-    """Give each page of a PDF, and return why not all of them were given. Raises whatever pypdf does."""
+    """Give each page of a PDF, and return why not all of them were given.
+
+    Raises whatever pypdf does.
+    """
     from pypdf import PdfReader
 
     reader = PdfReader(BytesIO(data))
-    # Many documents are encrypted with an empty password, which only asks readers not to print or copy.
+    # Many documents are encrypted with an empty password, which only asks readers not to print or
+    # copy.
     if reader.is_encrypted and not reader.decrypt(""):
         return "encrypted"
     yield {"pages": len(reader.pages)}

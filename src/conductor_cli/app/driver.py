@@ -1,7 +1,9 @@
-"""The one driver of runs: a job becomes a run, whose events are stored and given on, each with the trace after it.
+"""The one driver of runs.
 
-`ask`, `run`, chats, the Python API, `serve`, `mcp` and the plugins stand on `begin_run` and `perform`; `run_to_end`
-also shows the run, and has a person decide about plans and tools.
+A job becomes a run, whose events are stored and given on, each with the trace after it.
+
+`ask`, `run`, chats, the Python API, `serve`, `mcp` and the plugins stand on `begin_run` and
+`perform`; `run_to_end` also shows the run, and has a person decide about plans and tools.
 """
 
 from __future__ import annotations
@@ -30,13 +32,22 @@ from conductor_cli.models.off_loop import off_loop
 from conductor_cli.run import Conductor, Run, start_run
 from conductor_cli.run.conductor import ToolVerdict
 from conductor_cli.state.home import open_state
-from conductor_cli.state.interfaces import MAX_WAIT, USER, AttachmentStore, EventWriter, Spender, Traces
+from conductor_cli.state.interfaces import (
+    MAX_WAIT,
+    USER,
+    AttachmentStore,
+    EventWriter,
+    Spender,
+    Traces,
+)
 from conductor_cli.state.trace_file import ENDS
 from conductor_cli.views.base import FRAME, RunView
 
-ALWAYS: Final = "always"  # The value of `traces.keep` with which no run takes place that cannot be stored
+# The value of `traces.keep` with which no run takes place that cannot be stored
+ALWAYS: Final = "always"
 
-COMMIT_SECONDS: Final = 0.1  # How long a piece of a leased run waits for others, to be committed together
+# How long a piece of a leased run waits for others, to be committed together
+COMMIT_SECONDS: Final = 0.1
 MAX_PIECES: Final = 64  # The most pieces that are committed together
 
 PLAN_DROPPED: Final = "the plan was dropped"
@@ -46,14 +57,18 @@ PLAN_DROPPED: Final = "the plan was dropped"
 class Job:
     """What is asked, under which settings, by whom, and how it is run and stored.
 
-    - With `plan` nothing is planned; with `resume` only what is missing of that run is done; with `plan_only` no step
-      is started. `approves` says that a person decides about the plan. Without `reviews` none is appended.
+    - With `plan` nothing is planned; with `resume` only what is missing of that run is done; with
+      `plan_only` no step is started. `approves` says that a person decides about the plan. Without
+      `reviews` none is appended.
     - `only` names the workers; empty for all.
-    - `store` gets the trace; None stores nothing. `attachments` has the bytes of the question's files.
-    - `origin` is who asks, as the trace says it, and `spender` who spends. `id` is the id of the run, where it was
-      announced already. `notices` are shown at the start.
-    - `streams`: the answer is shown as it comes, and cannot be taken back. `keeps_up` is as in `Conductor`.
-    - `leased`: another process goes on with the run where this one is gone, and this one makes no call then.
+    - `store` gets the trace; None stores nothing. `attachments` has the bytes of the question's
+      files.
+    - `origin` is who asks, as the trace says it, and `spender` who spends. `id` is the id of the
+      run, where it was announced already. `notices` are shown at the start.
+    - `streams`: the answer is shown as it comes, and cannot be taken back. `keeps_up` is as in
+      `Conductor`.
+    - `leased`: another process goes on with the run where this one is gone, and this one makes no
+      call then.
     """
 
     question: Question
@@ -76,15 +91,23 @@ class Job:
 
     @property
     def plans(self) -> bool:
-        """Whether the planner is needed: also for a given plan with a step on the planner itself."""
+        """Whether the planner is needed.
+
+        Also for a given plan with a step on the planner itself.
+        """
         given = self.plan or (self.resume.plan if self.resume is not None else None)
         if not isinstance(given, Plan) or self.plan_only:
             return True
-        return (self.reviews and self.settings.limits.recursion > 0) or any(step.worker == SELF for step in given.steps)
+        return (self.reviews and self.settings.limits.recursion > 0) or any(
+            step.worker == SELF for step in given.steps
+        )
 
 
 def open_store(settings: Settings, *, wanted: bool) -> Traces | None:
-    """Return where runs are stored; None where they are not. Raises `ConfigError` if they must be, and not `wanted`."""
+    """Return where runs are stored; None where they are not.
+
+    Raises `ConfigError` if they must be, and not `wanted`.
+    """
     keep = settings["traces.keep"]
     if keep == ALWAYS and not wanted:
         hint = "to allow it: conductor config set traces.keep auto"
@@ -93,7 +116,10 @@ def open_store(settings: Settings, *, wanted: bool) -> Traces | None:
 
 
 def check_job(job: Job) -> None:
-    """Raise `UsageError` for a question that cannot be asked: the demo models cannot read it, or it is too large."""
+    """Raise `UsageError` for a question that cannot be asked.
+
+    The demo models cannot read it, or it is too large.
+    """
     if job.settings.rehearsal:
         check_question(job.question)
     check_total(job.question)
@@ -105,26 +131,39 @@ def begin_run(job: Job, conductor: Conductor) -> Run:
     Raises as `check_job` and `start_run`.
     """
     check_job(job)
-    if job.plan_only or not job.reviews:  # one is appended when the plan is run, or the plan holds it already
+    # One is appended when the plan is run, or the plan holds it already
+    if job.plan_only or not job.reviews:
         conductor = replace(conductor, limits=replace(conductor.limits, recursion=0))
     conductor = replace(
-        conductor, notices=(*conductor.notices, *job.notices), origin=job.origin or conductor.origin,
-        keeps_up=job.keeps_up, streams_answer=job.streams, stored=job.store is not None,
+        conductor,
+        notices=(*conductor.notices, *job.notices),
+        origin=job.origin or conductor.origin,
+        keeps_up=job.keeps_up,
+        streams_answer=job.streams,
+        stored=job.store is not None,
         leased=job.id if job.leased else "",
-    )  # fmt: skip
+    )
     return start_run(
-        conductor, job.question, plan=job.plan, resume=job.resume, plan_only=job.plan_only, approve=job.approves,
+        conductor,
+        job.question,
+        plan=job.plan,
+        resume=job.resume,
+        plan_only=job.plan_only,
+        approve=job.approves,
         id=job.id,
-    )  # fmt: skip
+    )
 
 
 async def perform(run: Run, job: Job) -> AsyncGenerator[tuple[Event, Trace], None]:
-    """Yield each event of a job's run with the trace after it, once it is stored, and notices of what could not be.
+    """Yield each event of a job's run with the trace after it, once it is stored, and notices of
+    what could not be.
 
-    Where telemetry is configured, it is told each event too. Raises `ConfigError` before anything is called where a
-    trace is required and cannot be stored, and `TraceIncomplete` at the end where it could not be stored whole.
+    Where telemetry is configured, it is told each event too. Raises `ConfigError` before anything
+    is called where a trace is required and cannot be stored, and `TraceIncomplete` at the end where
+    it could not be stored whole.
     """
-    recorder, telemetry = RunRecorder(run, job), None if run.state.goes_on else watch_run()
+    recorder = RunRecorder(run, job)
+    telemetry = None if run.state.goes_on else watch_run()
     pieces = list[tuple[Event, Trace]]()
     try:
         async with aclosing(aiter(run)) as events:
@@ -134,8 +173,9 @@ async def perform(run: Run, job: Job) -> AsyncGenerator[tuple[Event, Trace], Non
                     telemetry.read(event)
                 is_piece = isinstance(ev.innermost_event(event), ev.StepDelta)
                 if job.leased and is_piece and notice is None:
-                    # Another process that goes on with the run knows only committed pieces. So a piece is shown after
-                    # its commit, and several are committed together, because one commit for each costs too much.
+                    # Another process that goes on with the run knows only committed pieces. So a
+                    # piece is shown after its commit, and several are committed together, because
+                    # one commit for each costs too much.
                     if not pieces and not run.state.unread:
                         await asyncio.sleep(COMMIT_SECONDS)
                     if run.state.unread and len(pieces) < MAX_PIECES:
@@ -165,8 +205,8 @@ class TraceIncomplete(ConductorError):
 class RunRecorder:
     """Stores the events of one run. Close it.
 
-    A disk that refuses does not stop the run. Where traces are required it does, as long as nothing was called:
-    `store_event` raises `ConfigError`; `check` tells of a later refusal.
+    A disk that refuses does not stop the run. Where traces are required it does, as long as nothing
+    was called: `store_event` raises `ConfigError`; `check` tells of a later refusal.
     """
 
     def __init__(self, run: Run, job: Job) -> None:
@@ -187,21 +227,30 @@ class RunRecorder:
             raise TraceIncomplete(message, hint="free some disk space before the next run")
 
     async def store_event(self, event: ev.Event) -> ev.Notice | None:
-        """Store an event; returns a notice for the reader where something cannot be stored. Raises `ConfigError`."""
+        """Store an event; returns a notice for the reader where something cannot be stored.
+
+        Raises `ConfigError`.
+        """
         if isinstance(event, ev.RunStarted):
-            return await self._begin(event, self._job.store) if self._job.store is not None else None
+            return (
+                await self._begin(event, self._job.store) if self._job.store is not None else None
+            )
         found = dict[str, str]()
-        writer, spending = self._writer, self._run.conductor.daily_spend
+        writer = self._writer
+        spending = self._run.conductor.daily_spend
         if writer is not None:
             await self._write(event)
             if isinstance(event, ev.StepDelta) and not writer.problem:
                 return None  # the next event asks for the rest; one for each token costs too much
             if writer.problem:
                 found["trace"] = (
-                    f"the trace cannot be written any more: {writer.place}: {writer.problem}; the run goes on"
+                    f"the trace cannot be written any more: {writer.place}: {writer.problem}; the "
+                    "run goes on"
                 )
             returned = ev.innermost_event(event)
-            if isinstance(returned, ev.ToolReturned) and (why := await self._store_attachments(returned.attachments)):
+            if isinstance(returned, ev.ToolReturned) and (
+                why := await self._store_attachments(returned.attachments)
+            ):
                 found["image"] = f"an image that a tool gave back cannot be stored: {why}"
         if spending is not None:
             found["spending"] = spending.take_problem()
@@ -215,7 +264,10 @@ class RunRecorder:
         return notice
 
     async def _write(self, event: ev.Event) -> None:
-        """Write an event; pieces that wait are written after a second, also where nothing else comes."""
+        """Write an event.
+
+        Pieces that wait are written after a second, also where nothing else comes.
+        """
         if self._writer is None:
             return
         if (writing := self._writer.write(event)) is not None:
@@ -228,7 +280,9 @@ class RunRecorder:
         try:
             self._writer = store.open(event.run)
             talk = event.question.conversation
-            writing = await off_loop(text_size(talk.messages) if talk else 0, partial(self._writer.write, event))
+            writing = await off_loop(
+                text_size(talk.messages) if talk else 0, partial(self._writer.write, event)
+            )
             if writing is not None:
                 await writing
             why = self._writer.problem
@@ -240,7 +294,10 @@ class RunRecorder:
             text = f"no trace can be kept of this run: {store.place}"
             if spending is not None and spending.find_problem():
                 self._reported.add("spending")
-                text = f"no trace and no daily total can be kept of this run: {self._job.settings.paths.state}"
+                text = (
+                    "no trace and no daily total can be kept of this run: "
+                    f"{self._job.settings.paths.state}"
+                )
             return self._run.add_notice(event.at, f"{text}: {why}", "trace_not_stored")
         # After the trace that names them: so nobody deletes them meanwhile.
         if why := await self._store_attachments(event.question.attachments):
@@ -251,7 +308,10 @@ class RunRecorder:
         return None
 
     def _refuse(self, message: str) -> None:
-        """Delete the trace: nothing in it is worth keeping. Raises `ConfigError` where one is required."""
+        """Delete the trace: nothing in it is worth keeping.
+
+        Raises `ConfigError` where one is required.
+        """
         if self._writer is not None:
             with suppress(OSError):
                 self._writer.discard()
@@ -278,7 +338,8 @@ class RunRecorder:
     def _flush(self) -> None:
         self._timer = None
         if self._writer is not None and (writing := self._writer.flush()) is not None:
-            writing.add_done_callback(lambda done: done.cancelled() or done.exception())  # the next event raises it
+            # The next event raises it
+            writing.add_done_callback(lambda done: done.cancelled() or done.exception())
 
     async def close(self) -> None:
         if self._timer is not None:
@@ -289,7 +350,10 @@ class RunRecorder:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunResult:
-    """A run that has ended. `errors` say what could not be written: standard output, or the trace."""
+    """A run that has ended.
+
+    `errors` say what could not be written: standard output, or the trace.
+    """
 
     run: Run
     errors: tuple[ConductorError, ...] = ()
@@ -312,11 +376,11 @@ async def run_to_end(
 ) -> RunResult:
     """Read the run of a job to its end. An event is stored before the view sees it.
 
-    When the view has shown a plan that the run holds, `decide_plan` says what becomes of it, and None drops it; of
-    calls of tools that may change something, `decide_tool`. They may block: they have the view's thread. Once `on_end`
-    is called, nobody waits for what they say. `on_output_lost` is called on the view's thread when standard
-    output cannot be written. Raises `ConfigError` where a trace is required and cannot be begun, and whatever the view
-    raised.
+    When the view has shown a plan that the run holds, `decide_plan` says what becomes of it, and
+    None drops it; of calls of tools that may change something, `decide_tool`. They may block: they
+    have the view's thread. Once `on_end` is called, nobody waits for what they say.
+    `on_output_lost` is called on the view's thread when standard output cannot be written. Raises
+    `ConfigError` where a trace is required and cannot be begun, and whatever the view raised.
     """
     shown = _ViewThread(run, view, decide_plan, decide_tool, on_output_lost)
     incomplete: TraceIncomplete | None = None
@@ -332,25 +396,34 @@ async def run_to_end(
     failure = run.trace.error
     # What the run itself reports as its failure is not reported twice.
     lost = None if failure is not None and failure.reason == "output_failed" else shown.error
-    return RunResult(run=run, errors=tuple(error for error in (lost, incomplete) if error is not None))
+    return RunResult(
+        run=run, errors=tuple(error for error in (lost, incomplete) if error is not None)
+    )
 
 
 class _ViewThread:
-    """Shows a run on its own thread, so that a reader who stops reading does not hold a worker's stream up.
+    """Shows a run on its own thread, so that a reader who stops reading does not hold a worker's
+    stream up.
 
     The run is stopped when nobody reads standard output any more, or when it cannot be written.
     """
 
     def __init__(
-        self, run: Run, view: RunView, decide_plan: Callable[[Run], Decision | None] | None,
-        decide_tool: Callable[[ToolOffered], ToolVerdict] | None, on_output_lost: Callable[[], None],
-    ) -> None:  # fmt: skip
+        self,
+        run: Run,
+        view: RunView,
+        decide_plan: Callable[[Run], Decision | None] | None,
+        decide_tool: Callable[[ToolOffered], ToolVerdict] | None,
+        on_output_lost: Callable[[], None],
+    ) -> None:
         self.run = run
         self.view = view
         self._decide_plan = decide_plan
         self._decide_tool = decide_tool
         self.error: ConductorError | None = None
-        """Why standard output cannot be written; None also where its reader has gone, which is no error."""
+        """Why standard output cannot be written; None also where its reader has gone, which is no
+        error.
+        """
         self._on_output_lost = on_output_lost
         self._fault: Exception | None = None
         self._loop = asyncio.get_running_loop()
@@ -398,7 +471,9 @@ class _ViewThread:
                 trace = after if after is not None else apply_event(trace, event)
                 self._try(partial(self.view.show, event, trace))
                 # Nothing else is shown while somebody decides.
-                if isinstance(event, PlanOffered) or isinstance(innermost_event(event), ToolOffered):
+                if isinstance(event, PlanOffered) or isinstance(
+                    innermost_event(event), ToolOffered
+                ):
                     self._try(partial(self._decide, innermost_event(event)))
             self._try(self.view.close)
         finally:
@@ -407,7 +482,9 @@ class _ViewThread:
     def _decide(self, offered: Event) -> None:
         """Have the plan or the call of a tool on offer decided about."""
         if isinstance(offered, ToolOffered):
-            verdict: ToolVerdict = self._decide_tool(offered) if self._decide_tool is not None else "no"
+            verdict: ToolVerdict = (
+                self._decide_tool(offered) if self._decide_tool is not None else "no"
+            )
             self._loop.call_soon_threadsafe(self.run.decide_tool, verdict)
         elif decision := self._decide_plan(self.run) if self._decide_plan is not None else None:
             self._loop.call_soon_threadsafe(self.run.decide, decision)
@@ -425,9 +502,12 @@ class _ViewThread:
             hint = "free some disk space"
             if self.run.conductor.stored and self.run.trace.stored:
                 hint = f"the answer so far is in the trace: conductor trace show {self.run.id}"
-            self.error = ConductorError(f"standard output cannot be written: {error.strerror}", hint=hint)
+            self.error = ConductorError(
+                f"standard output cannot be written: {error.strerror}", hint=hint
+            )
             self._stop(self.error.message, self.error.hint, "output_failed")
-        except Exception as error:  # noqa: BLE001 - a bug in a view; `close` raises it on the event loop's thread
+        except Exception as error:  # noqa: BLE001
+            # A bug in a view; `close` raises it on the event loop's thread
             self._fault = self._fault or error
             self._stop("the run cannot be shown any more")
 

@@ -1,7 +1,10 @@
-"""Evaluations: load cases, find stored evaluations, open the models, estimate the cost, and run what is left to do.
+"""Evaluations.
 
-A file of a published suite is fetched from the hub once, at a commit and with a hash that are kept and compared ever
-after. Calibration measures each worker alone, and makes its capability card of the result.
+Load cases, find stored evaluations, open the models, estimate the cost, and run what is left to do.
+
+A file of a published suite is fetched from the hub once, at a commit and with a hash that are kept
+and compared ever after. Calibration measures each worker alone, and makes its capability card of
+the result.
 """
 
 from __future__ import annotations
@@ -42,7 +45,16 @@ from conductor_cli.core.formatting import format_size
 from conductor_cli.core.plan import SELF
 from conductor_cli.core.pool import Pool, Worker
 from conductor_cli.core.serialization import dump
-from conductor_cli.evals.cases import COUNT, EVERYDAY, EVERYDAY_FILE, NAME, Case, hash_cases, make_basics, read_cases
+from conductor_cli.evals.cases import (
+    COUNT,
+    EVERYDAY,
+    EVERYDAY_FILE,
+    NAME,
+    Case,
+    hash_cases,
+    make_basics,
+    read_cases,
+)
 from conductor_cli.evals.cost import CostEstimate, estimate_cost, has_no_cost, unpriced_models
 from conductor_cli.evals.judge import Judge
 from conductor_cli.evals.outcomes import CaseOutcome, Evaluation, EvaluationSpec
@@ -50,7 +62,14 @@ from conductor_cli.evals.runner import Row, case_runner, run_cases
 from conductor_cli.evals.scorers import SCORERS
 from conductor_cli.evals.suites import DROPPED_SUITES, SUITES, Suite, read_suite, suite_by_columns
 from conductor_cli.evals.summary import summarize
-from conductor_cli.evals.systems import ALONE, DEFAULT, System, needs_planner, select_systems, unmeasured_workers
+from conductor_cli.evals.systems import (
+    ALONE,
+    DEFAULT,
+    System,
+    needs_planner,
+    select_systems,
+    unmeasured_workers,
+)
 from conductor_cli.models import disk
 from conductor_cli.models.response_cache import ResponseCache, model_identity
 from conductor_cli.models.weights import huggingface
@@ -66,11 +85,12 @@ from conductor_cli.state.home import open_state
 class EvaluationRequest:
     """What to evaluate: `source` names the set of cases, `systems` is as on the command line.
 
-    Without `systems` those of `default` are compared, and the conductor is left out if there is no model that plans.
+    Without `systems` those of `default` are compared, and the conductor is left out if there is no
+    model that plans.
 
-    `max_cost` is in US dollars, for all parts of a continued evaluation together.
-    `judge` is the worker that judges answers, beside the rules where a case has one; empty for none. With `reuses`, an
-    evaluation of the same that has ended is taken as it is, instead of a new one.
+    `max_cost` is in US dollars, for all parts of a continued evaluation together. `judge` is the
+    worker that judges answers, beside the rules where a case has one; empty for none. With
+    `reuses`, an evaluation of the same that has ended is taken as it is, instead of a new one.
     """
 
     source: str
@@ -95,8 +115,8 @@ class EvaluationRequest:
 class PreparedEvaluation:
     """An evaluation whose models are open.
 
-    `stored` is the one that is continued, of which `done` runs are judged. `estimate` is None if nothing will cost
-    anything. `left_out` says which systems cannot run, and why.
+    `stored` is the one that is continued, of which `done` runs are judged. `estimate` is None if
+    nothing will cost anything. `left_out` says which systems cannot run, and why.
     """
 
     request: EvaluationRequest
@@ -121,43 +141,73 @@ class PreparedEvaluation:
     ) -> AsyncGenerator[CaseOutcome, None]:
         """Run what is left, and yield each outcome.
 
-        With `nodes`, those of a Ray cluster make the runs: the id of this one, and what returns the settings on each.
+        With `nodes`, those of a Ray cluster make the runs: the id of this one, and what returns the
+        settings on each.
         """
         elsewhere = None
         if nodes is not None:
-            opener = partial(_open_on_node, nodes[1], self.request, nodes[0], models_of(self.conductor))
-            elsewhere = partial(ask_over_nodes, opener=opener, parallel=self.request.parallel, budget=self.budget)
+            opener = partial(
+                _open_on_node, nodes[1], self.request, nodes[0], models_of(self.conductor)
+            )
+            elsewhere = partial(
+                ask_over_nodes, opener=opener, parallel=self.request.parallel, budget=self.budget
+            )
         return run_cases(
-            evaluation, self.systems, self.conductor, parallel=self.request.parallel, budget=self.budget,
-            judge=self.judge, elsewhere=elsewhere,
-        )  # fmt: skip
+            evaluation,
+            self.systems,
+            self.conductor,
+            parallel=self.request.parallel,
+            budget=self.budget,
+            judge=self.judge,
+            elsewhere=elsewhere,
+        )
 
 
 @asynccontextmanager
-async def open_evaluation(request: EvaluationRequest, settings: Settings) -> AsyncIterator[PreparedEvaluation]:
-    """Open the models and find out what is left to do; nothing is called yet. The models are closed at the end.
+async def open_evaluation(
+    request: EvaluationRequest, settings: Settings
+) -> AsyncIterator[PreparedEvaluation]:
+    """Open the models and find out what is left to do; nothing is called yet.
 
-    The newest evaluation of the same is continued if it is unfinished. Raises `UsageError` if no system can run,
-    `PolicyError` if a cost limit cannot be enforced, `ConductorUnusable` or `KeyMissing` if a system that the request
-    names needs the planner and there is none, `ConfigError` if nothing can be stored.
+    The models are closed at the end.
+
+    The newest evaluation of the same is continued if it is unfinished. Raises `UsageError` if no
+    system can run, `PolicyError` if a cost limit cannot be enforced, `ConductorUnusable` or
+    `KeyMissing` if a system that the request names needs the planner and there is none,
+    `ConfigError` if nothing can be stored.
     """
     disk.check_writable(evaluations_directory(settings), "the evaluation", f"{PREFIX}STATE_DIR=DIR")
     if not request.judge and any(SCORERS[case.scorer].needs == "judge" for case in request.cases):
-        raise UsageError("a case has the scorer model, which needs a judge", hint="name a worker: --judge WORKER")
+        raise UsageError(
+            "a case has the scorer model, which needs a judge", hint="name a worker: --judge WORKER"
+        )
     async with _open_systems(request, settings) as (opened, systems, left_out, judge, spec):
         conductor = opened.conductor
-        stored = next((each for each in stored_evaluations(settings) if each.spec.identity == spec.identity), None)
-        done = {key for key in stored.judged() if key[0] in spec.systems} if stored is not None else set()
+        stored = next(
+            (each for each in stored_evaluations(settings) if each.spec.identity == spec.identity),
+            None,
+        )
+        done = (
+            {key for key in stored.judged() if key[0] in spec.systems}
+            if stored is not None
+            else set()
+        )
         if len(done) >= spec.runs and not request.reuses:  # the newest of the same is finished
-            stored, done = None, set()
+            stored = None
+            done = set()
         outcomes = stored.outcomes() if stored is not None else ()
         planned = any(system.plan is None for system in systems)
-        estimate = None if has_no_cost(conductor, planned=planned, judge=judge) else estimate_cost(
-            systems, request.cases, conductor, done, repeat=request.repeat, judge=judge
-        )  # fmt: skip
+        estimate = (
+            None
+            if has_no_cost(conductor, planned=planned, judge=judge)
+            else estimate_cost(
+                systems, request.cases, conductor, done, repeat=request.repeat, judge=judge
+            )
+        )
         spent = stored.spent() if stored is not None else Decimal(0)
         limit = request.max_cost
-        # The limit of the day may be tighter than the one of the request. The demo models cost nothing.
+        # The limit of the day may be tighter than the one of the request. The demo models cost
+        # nothing.
         if settings.day_limits.cost is not None and not settings.rehearsal:
             with closing(open_state(settings.paths).spending(settings.day_limits)) as spending:
                 spending.check()
@@ -166,50 +216,90 @@ async def open_evaluation(request: EvaluationRequest, settings: Settings) -> Asy
         unpriced = ", ".join(unpriced_models(conductor, planned=planned, judge=judge))
         # A limit that ignores some of the calls would only seem to protect.
         if limit is not None and unpriced:
-            hint = "add prices (conductor workers add … --set price=IN,OUT), or choose other workers: --workers"
-            raise PolicyError(f"the cost limit cannot be enforced: no price is known for {unpriced}", hint=hint)
+            hint = (
+                "add prices (conductor workers add … --set price=IN,OUT), or choose other "
+                "workers: --workers"
+            )
+            raise PolicyError(
+                f"the cost limit cannot be enforced: no price is known for {unpriced}", hint=hint
+            )
         # Until a run has ended, the most of the estimate is what each is assumed to cost.
-        most_of_one = estimate.high.cost[1] / estimate.runs if estimate and estimate.runs else Decimal(0)
+        most_of_one = (
+            estimate.high.cost[1] / estimate.runs if estimate and estimate.runs else Decimal(0)
+        )
         expected = max([outcome.cost or Decimal(0) for outcome in outcomes], default=most_of_one)
         yield PreparedEvaluation(
-            request=request, conductor=conductor, systems=systems, spec=spec, stored=stored, done=len(done),
-            budget=Budget(limit, spent=spent, expected=expected), estimate=estimate, left_out=left_out,
-            judge=judge, planner=opened.planner,
-        )  # fmt: skip
+            request=request,
+            conductor=conductor,
+            systems=systems,
+            spec=spec,
+            stored=stored,
+            done=len(done),
+            budget=Budget(limit, spent=spent, expected=expected),
+            estimate=estimate,
+            left_out=left_out,
+            judge=judge,
+            planner=opened.planner,
+        )
 
 
 @asynccontextmanager
 async def _open_systems(
     request: EvaluationRequest, settings: Settings
-) -> AsyncIterator[tuple[OpenedConductor, tuple[System, ...], tuple[str, ...], Judge | None, EvaluationSpec]]:
-    """Open the models. Yields them, the systems that can run, why others cannot, the judge, and what is evaluated."""
+) -> AsyncIterator[
+    tuple[OpenedConductor, tuple[System, ...], tuple[str, ...], Judge | None, EvaluationSpec]
+]:
+    """Open the models.
+
+    Yields them, the systems that can run, why others cannot, the judge, and what is evaluated.
+    """
     async with AsyncExitStack() as stack:
         opened, no_planner = await _open_models(request, settings)
         stack.push_async_callback(opened.close)
-        conductor, judge = opened.conductor, None
+        conductor = opened.conductor
+        judge = None
         if request.judge:  # which need not be one of the workers that are compared
             judging = await open_conductor(
-                _without_day_limits(settings), only=(request.judge,), planning=False, seed=request.seed
-            )  # fmt: skip
+                _without_day_limits(settings),
+                only=(request.judge,),
+                planning=False,
+                seed=request.seed,
+            )
             stack.push_async_callback(judging.close)
             judge = Judge.of(judging.conductor, request.judge)
-        keywords = {str(skill): words for skill, words in KEYWORDS.items()} if settings.rehearsal else None
+        keywords = (
+            {str(skill): words for skill, words in KEYWORDS.items()} if settings.rehearsal else None
+        )
         more = list[System]()
         if settings.rehearsal:
             start = rehearsal_conductor(SHIPPED / "cold.gguf")
-            before = opened.loaded.open(start, environ=settings.environ, stored=open_key_store(settings))
-            more.append(System(name=rehearsal.RULE, configure=partial(rehearsal.given_out_by_rule, model=before)))
+            before = opened.loaded.open(
+                start, environ=settings.environ, stored=open_key_store(settings)
+            )
+            more.append(
+                System(
+                    name=rehearsal.RULE,
+                    configure=partial(rehearsal.given_out_by_rule, model=before),
+                )
+            )
         found = tuple(
             replace(system, missing=no_planner) if no_planner and system.plan is None else system
-            for system in select_systems(request.names, conductor, cases=request.cases, keywords=keywords, more=more)
+            for system in select_systems(
+                request.names, conductor, cases=request.cases, keywords=keywords, more=more
+            )
         )
         systems = tuple(system for system in found if not system.missing)
-        left_out = tuple(f"left out: {system.name}: {system.missing}" for system in found if system.missing)
+        left_out = tuple(
+            f"left out: {system.name}: {system.missing}" for system in found if system.missing
+        )
         if not systems:
             raise UsageError(f"none of these systems can run; {left_out[0]}")
         notes = list(left_out)
         if unmeasured := unmeasured_workers(conductor):
-            notes.append(f"without a measured card, so what they are best at is not known: {', '.join(unmeasured)}")
+            notes.append(
+                "without a measured card, so what they are best at is not known: "
+                f"{', '.join(unmeasured)}"
+            )
         if settings.cards.problem and not settings.rehearsal:
             notes.append(settings.cards.problem)
         spec = _make_spec(request, opened, tuple(system.name for system in systems), judge, notes)
@@ -218,7 +308,11 @@ async def _open_systems(
 
 @asynccontextmanager
 async def _open_on_node(
-    load: Callable[[], Settings], request: EvaluationRequest, first: str, models: str, budget: CallBudget | None
+    load: Callable[[], Settings],
+    request: EvaluationRequest,
+    first: str,
+    models: str,
+    budget: CallBudget | None,
 ) -> AsyncIterator[Callable[[Row], Awaitable[CaseOutcome]]]:
     """Open the same evaluation on a node of Ray, by the settings and keys of that node."""
     settings = load()
@@ -227,13 +321,25 @@ async def _open_on_node(
         if models_of(opened.conductor) != models:
             hint = "give each node the same config.toml"
             raise ConfigError("it has other workers, another planner or other limits", hint=hint)
-        with TemporaryDirectory() as place, closing(ResponseCache(Path(place) / "calls.jsonl")) as replies:
-            yield case_runner(spec, systems, replace(opened.conductor, budget=budget), judge, replies)
+        with (
+            TemporaryDirectory() as place,
+            closing(ResponseCache(Path(place) / "calls.jsonl")) as replies,
+        ):
+            yield case_runner(
+                spec, systems, replace(opened.conductor, budget=budget), judge, replies
+            )
 
 
-async def _open_models(request: EvaluationRequest, settings: Settings) -> tuple[OpenedConductor, str]:
-    """The models, and why the default systems have to do without the one that plans; empty if they have it."""
-    opened = partial(open_conductor, _without_day_limits(settings), only=request.workers, seed=request.seed)
+async def _open_models(
+    request: EvaluationRequest, settings: Settings
+) -> tuple[OpenedConductor, str]:
+    """The models, and why the default systems have to do without the one that plans.
+
+    Empty if they have it.
+    """
+    opened = partial(
+        open_conductor, _without_day_limits(settings), only=request.workers, seed=request.seed
+    )
     try:
         return await opened(planning=needs_planner(request.names)), ""
     except (ConductorUnusable, KeyMissing, PolicyError) as error:
@@ -249,23 +355,56 @@ def _without_day_limits(settings: Settings) -> Settings:
 
 
 def _make_spec(
-    request: EvaluationRequest, opened: OpenedConductor, names: tuple[str, ...], judge: Judge | None, notes: list[str]
-) -> EvaluationSpec:  # fmt: skip
-    conductor, planner, hashed = opened.conductor, opened.planner, hash_cases(request.cases)
-    planner_id, planned_by, profile = None, None, None
+    request: EvaluationRequest,
+    opened: OpenedConductor,
+    names: tuple[str, ...],
+    judge: Judge | None,
+    notes: list[str],
+) -> EvaluationSpec:
+    conductor = opened.conductor
+    planner = opened.planner
+    hashed = hash_cases(request.cases)
+    planner_id = None
+    planned_by = None
+    profile = None
     if planner is not None:
-        planner_id, planned_by, profile = model_identity(planner), conductor.name, conductor.profile.name
-    # No header of a worker is stored, as it may be a key; the identity of its model has a hash of them.
+        planner_id = model_identity(planner)
+        planned_by = conductor.name
+        profile = conductor.profile.name
+    # No header of a worker is stored, as it may be a key; the identity of its model has a hash of
+    # them.
     workers = (conductor.pool.public(), [model_identity(worker) for worker in conductor.pool])
     return EvaluationSpec(
-        source=request.source, hash=hashed, cases=len(request.cases), systems=names,
-        workers=conductor.pool.names, seed=request.seed, repeat=request.repeat, planner_id=planner_id,
-        conductor=planned_by, judge=None if judge is None else judge.worker.name,
-        identity=dump((request.source, hashed, names, request.seed, workers, planner_id, planned_by, profile,
-                       conductor.limits, conductor.timeouts,
-                       [] if judge is None else [judge.worker.name, model_identity(judge.worker)], request.repeat)),
-        notes=tuple(notes), version=__version__, time=f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}",
-    )  # fmt: skip
+        source=request.source,
+        hash=hashed,
+        cases=len(request.cases),
+        systems=names,
+        workers=conductor.pool.names,
+        seed=request.seed,
+        repeat=request.repeat,
+        planner_id=planner_id,
+        conductor=planned_by,
+        judge=None if judge is None else judge.worker.name,
+        identity=dump(
+            (
+                request.source,
+                hashed,
+                names,
+                request.seed,
+                workers,
+                planner_id,
+                planned_by,
+                profile,
+                conductor.limits,
+                conductor.timeouts,
+                [] if judge is None else [judge.worker.name, model_identity(judge.worker)],
+                request.repeat,
+            )
+        ),
+        notes=tuple(notes),
+        version=__version__,
+        time=f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}",
+    )
 
 
 # Stored evaluations
@@ -297,15 +436,20 @@ def find_evaluation(name: str, settings: Settings) -> Evaluation:
 
 def load_cases(
     source: str, *, file: str | None, count: int | None, seed: int, columns: str = ""
-) -> tuple[str, tuple[Case, ...]]:  # fmt: skip
-    """The set's name and its cases. `seed` makes those of `basics`, and chooses `count` from a file or the demo's set.
+) -> tuple[str, tuple[Case, ...]]:
+    """The set's name and its cases.
 
-    With `file`, `source` is the published suite that the file contains. With `columns`, it is a file whose columns have
-    these names (`suite_by_columns`). Raises `UsageError`, with the line if a file is wrong.
+    `seed` makes those of `basics`, and chooses `count` from a file or the demo's set.
+
+    With `file`, `source` is the published suite that the file contains. With `columns`, it is a
+    file whose columns have these names (`suite_by_columns`). Raises `UsageError`, with the line if
+    a file is wrong.
     """
     path = Path(source).expanduser()
     if columns:
-        return path.name, read_suite(suite_by_columns(path.name, columns), path, count=count, seed=seed)
+        return path.name, read_suite(
+            suite_by_columns(path.name, columns), path, count=count, seed=seed
+        )
     if file is not None:
         if source not in SUITES:
             raise UsageError(f"unknown suite {source!r:.60}", hint=_known_suites(source))
@@ -322,7 +466,11 @@ def load_cases(
     if not path.exists() and not path.suffix:
         raise UsageError(f"{path} is neither a file nor a set", hint=_known_suites(source))
     # A file that is called like a set must not be taken for it when results are compared.
-    name = str(path.absolute()) if path.name in (rehearsal.NAME, NAME, EVERYDAY, *SUITES) else path.name
+    name = (
+        str(path.absolute())
+        if path.name in (rehearsal.NAME, NAME, EVERYDAY, *SUITES)
+        else path.name
+    )
     return name, sample_cases(read_cases(path), count, seed)
 
 
@@ -333,11 +481,16 @@ def _known_suites(source: str) -> str:
 
 
 def sample_cases(cases: Sequence[Case], count: int | None, seed: int) -> tuple[Case, ...]:
-    """A sample of `count` cases in their own order, chosen by the seed; all of them without a count."""
+    """A sample of `count` cases in their own order, chosen by the seed.
+
+    All of them without a count.
+    """
     if count is None or count == len(cases):
         return tuple(cases)
     if count > len(cases):
-        raise UsageError(f"--n {count}: the file holds {len(cases)} cases", hint="leave out --n to take all")
+        raise UsageError(
+            f"--n {count}: the file holds {len(cases)} cases", hint="leave out --n to take all"
+        )
     chosen = Random(seed).sample(range(len(cases)), count)  # noqa: S311 - reproducible, no secret
     return tuple(cases[index] for index in sorted(chosen))
 
@@ -348,8 +501,8 @@ MAX_FILE: Final = 8_000_000_000  # Bytes of a file of a suite
 def fetch_suite(suite: Suite, settings: Settings, report: Callable[[str, int, int], None]) -> Path:
     """The file of a suite in our cache, fetched from the hub if it is not there.
 
-    A file whose hash was kept must have it. Raises `ConductorUnusable` where the hub does not answer, refuses or sends
-    something else, and `ConfigError` where nothing can be written.
+    A file whose hash was kept must have it. Raises `ConductorUnusable` where the hub does not
+    answer, refuses or sends something else, and `ConfigError` where nothing can be written.
     """
     place = settings.paths.cache / "suites" / suite.name
     try:
@@ -363,12 +516,17 @@ def fetch_suite(suite: Suite, settings: Settings, report: Callable[[str, int, in
         raise ConductorUnusable(error.message, hint=hint) from None
     except OSError as error:
         why = describe_system_error(error)
-        raise ConfigError(f"cannot write {place}: {why}", hint="make it writable and free some space") from None
+        raise ConfigError(
+            f"cannot write {place}: {why}", hint="make it writable and free some space"
+        ) from None
 
 
 def _fetch(suite: Suite, place: Path, report: Callable[[str, int, int], None]) -> Path:
-    file, path, go_on = suite.file, place / Path(suite.file).name, f"conductor eval {suite.name} --from FILE"
-    pins, pin = dict[str, dict[str, str]](), None
+    file = suite.file
+    path = place / Path(suite.file).name
+    go_on = f"conductor eval {suite.name} --from FILE"
+    pins = dict[str, dict[str, str]]()
+    pin = None
     # Where what was kept is damaged, a file that is there counts as it is.
     with suppress(OSError, ValueError, KeyError, TypeError, AttributeError):
         pins = json.loads((place / "pins.json").read_text(encoding="utf-8"))
@@ -377,11 +535,15 @@ def _fetch(suite: Suite, place: Path, report: Callable[[str, int, int], None]) -
         if pin is None or _hash_of(path) == pin[1]:
             return path
         hint = f"{go_on}; or remove {place} to fetch it again"
-        raise ConductorUnusable(f"{path} is not the file that was fetched: its hash has changed", hint=hint)
+        raise ConductorUnusable(
+            f"{path} is not the file that was fetched: its hash has changed", hint=hint
+        )
     if huggingface.is_offline():
         message = f"{suite.name} is not in the cache, and HF_HUB_OFFLINE forbids asking the hub"
         raise ConductorUnusable(message, hint=f"{go_on}, or unset HF_HUB_OFFLINE")
-    repository = huggingface.ask_repository(suite.repo, pin[0] if pin is not None else "main", kind="dataset")
+    repository = huggingface.ask_repository(
+        suite.repo, pin[0] if pin is not None else "main", kind="dataset"
+    )
     remote = repository.files.get(file)
     if remote is None:
         raise ConductorUnusable(f"{suite.repo} has no file {file} any more", hint=go_on)
@@ -390,13 +552,18 @@ def _fetch(suite: Suite, place: Path, report: Callable[[str, int, int], None]) -
         raise ConductorUnusable(f"{file} of {suite.repo} has {size}", hint=go_on)
     part = place / f"{path.name}.{repository.commit[:12]}.part"
     huggingface.download_file(repository, remote, part, report)
-    found, wanted = _hash_of(part), pin[1] if pin is not None else remote.sha256
+    found = _hash_of(part)
+    wanted = pin[1] if pin is not None else remote.sha256
     if wanted and found != wanted:
         part.unlink()
         before = "before" if pin is not None else "the hub says"
-        raise ConductorUnusable(f"{file} of {suite.repo} has another hash than {before}", hint=go_on)
+        raise ConductorUnusable(
+            f"{file} of {suite.repo} has another hash than {before}", hint=go_on
+        )
     kept = {"commit": repository.commit, "sha256": found}
-    disk.write_atomically(place / "pins.json", f"{json.dumps({**pins, file: kept}, indent=2)}\n", mode=0o600)
+    disk.write_atomically(
+        place / "pins.json", f"{json.dumps({**pins, file: kept}, indent=2)}\n", mode=0o600
+    )
     part.replace(path)
     return path
 
@@ -411,7 +578,9 @@ def _hash_of(path: Path) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Calibration:
-    """The workers to measure on a set of cases, those of `request`, and the cards that others already have on it."""
+    """The workers to measure on a set of cases, those of `request`, and the cards that others
+    already have on it.
+    """
 
     request: EvaluationRequest
     pool: Pool
@@ -423,9 +592,16 @@ class Calibration:
 
 
 def plan_calibration(
-    settings: Settings, source: str | None, *, workers: Sequence[str], count: int | None, seed: int, parallel: int
-) -> Calibration:  # fmt: skip
-    """Choose the cases (a file, by default a built-in set) and the workers, and find what was measured before.
+    settings: Settings,
+    source: str | None,
+    *,
+    workers: Sequence[str],
+    count: int | None,
+    seed: int,
+    parallel: int,
+) -> Calibration:
+    """Choose the cases (a file, by default a built-in set) and the workers, and find what was
+    measured before.
 
     Workers with a card on the same cases are not measured again.
     """
@@ -434,30 +610,50 @@ def plan_calibration(
     pool = Pool(workers=tuple(worker for worker in pool if worker.kind != SELF))
     found = {worker.name: settings.cards.of(worker, hash_cases(cases)) for worker in pool}
     request = EvaluationRequest(
-        source=name, cases=cases, systems=ALONE, seed=seed, parallel=parallel,
+        source=name,
+        cases=cases,
+        systems=ALONE,
+        seed=seed,
+        parallel=parallel,
         workers=tuple(worker.name for worker in pool if found.get(worker.name) is None),
-    )  # fmt: skip
-    return Calibration(request=request, pool=pool, known=tuple(card for card in found.values() if card is not None))
+    )
+    return Calibration(
+        request=request, pool=pool, known=tuple(card for card in found.values() if card is not None)
+    )
 
 
-def measured_cards(calibration: Calibration, evaluation: Evaluation) -> tuple[list[MeasuredCard], list[str]]:
+def measured_cards(
+    calibration: Calibration, evaluation: Evaluation
+) -> tuple[list[MeasuredCard], list[str]]:
     """A card for each worker that has answered a case, and notes about those that failed."""
-    outcomes, request = evaluation.outcomes(), calibration.request
+    outcomes = evaluation.outcomes()
+    request = calibration.request
     errors = {outcome.system: outcome.error for outcome in outcomes if outcome.verdict == "failed"}
-    cards, notes = [], []
+    cards = []
+    notes = []
     for system in summarize(outcomes, systems=evaluation.spec.systems).systems:
         worker = calibration.pool[system.name.removeprefix(f"{ALONE}:")]
         if system.accuracy.n:
-            cards.append(MeasuredCard(
-                worker=worker.name, key=worker_key(worker), hash=calibration.hash,
-                source=f"{request.source}, seed {request.seed}", time=f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}",
-                right=system.accuracy.right, n=system.accuracy.n,
-                strengths={
-                    tag: Strength(right=share.right, n=share.n) for tag, share in system.tags.items() if share.n
-                },
-                tokens_in=round(system.tokens_in or 0.0, 2), tokens_out=round(system.tokens_out or 0.0, 2),
-                seconds=round(system.seconds or 0.0, 4), cost=system.cost if not system.unpriced else None,
-            ))  # fmt: skip
+            cards.append(
+                MeasuredCard(
+                    worker=worker.name,
+                    key=worker_key(worker),
+                    hash=calibration.hash,
+                    source=f"{request.source}, seed {request.seed}",
+                    time=f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}",
+                    right=system.accuracy.right,
+                    n=system.accuracy.n,
+                    strengths={
+                        tag: Strength(right=share.right, n=share.n)
+                        for tag, share in system.tags.items()
+                        if share.n
+                    },
+                    tokens_in=round(system.tokens_in or 0.0, 2),
+                    tokens_out=round(system.tokens_out or 0.0, 2),
+                    seconds=round(system.seconds or 0.0, 4),
+                    cost=system.cost if not system.unpriced else None,
+                )
+            )
         if system.failed:
             result = "" if system.accuracy.n else ", so it has no card"
             failed = f"{system.failed} of {len(calibration.request.cases)} cases failed"

@@ -1,7 +1,9 @@
-"""The files of a directory or a pattern that are attached: those of the tree itself, neither ignored nor secret.
+"""The files of a directory or a pattern that are attached.
 
-The tree may be a stranger's. So no link in it is followed: whoever wrote it could lead to any file of the user. Only
-the directory that the user names may be a link itself.
+Those of the tree itself, neither ignored nor secret.
+
+The tree may be a stranger's. So no link in it is followed: whoever wrote it could lead to any file
+of the user. Only the directory that the user names may be a link itself.
 """
 
 from __future__ import annotations
@@ -121,7 +123,10 @@ def _closure(pattern: tuple[str, ...], states: set[int]) -> set[int]:
 
 
 def _advance(pattern: tuple[str, ...], states: set[int], name: str) -> set[int]:
-    """Return how many parts of the pattern may have been met behind this name: all of them where a file matches."""
+    """Return how many parts of the pattern may have been met behind this name.
+
+    All of them where a file matches.
+    """
     after = set[int]()
     for state in states:
         if state == len(pattern):
@@ -158,7 +163,10 @@ class _Ignoring:
         return ignored
 
     def _lines(self, rules: Path) -> list[str]:
-        """Return the lines of a `.gitignore`; none of one that is a link, which may lead anywhere."""
+        """Return the lines of a `.gitignore`.
+
+        None of one that is a link, which may lead anywhere.
+        """
         if rules.is_symlink():
             self._linked_rules.append(rules)
             return []

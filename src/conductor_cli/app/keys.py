@@ -1,4 +1,7 @@
-"""API keys of providers: which ones there are, where they come from, and whether their providers accept them."""
+"""API keys of providers.
+
+Which ones there are, where they come from, and whether their providers accept them.
+"""
 
 from __future__ import annotations
 
@@ -28,8 +31,9 @@ _EXIT_CODES: Final = {"wrong": 4, "unreadable": 4, "unreachable": 8, "failed": 1
 class FoundKey:
     """One key: whose it is, the address it is sent to, and whether another one is used instead.
 
-    `source` is a variable, `keyring` or `file`; `workers` use the key. A stored key has the time since when it is
-    there; `key` is filled in only for a variable, because a stored key stays where it is until it is needed.
+    `source` is a variable, `keyring` or `file`; `workers` use the key. A stored key has the time
+    since when it is there; `key` is filled in only for a variable, because a stored key stays where
+    it is until it is needed.
     """
 
     provider: str
@@ -44,9 +48,13 @@ class FoundKey:
     def data(self) -> dict[str, Any]:
         """For `--json`: everything but the key."""
         return {
-            "provider": self.provider, "source": self.source, "workers": list(self.workers),
-            "base_url": self.base_url, "state": self.state, "since": self.since or None,
-        }  # fmt: skip
+            "provider": self.provider,
+            "source": self.source,
+            "workers": list(self.workers),
+            "base_url": self.base_url,
+            "state": self.state,
+            "since": self.since or None,
+        }
 
 
 def open_key_store(settings: Settings) -> KeyStore:
@@ -56,43 +64,78 @@ def open_key_store(settings: Settings) -> KeyStore:
 
 def providers_with_stored_key(store: KeyStore) -> tuple[str, ...]:
     """The providers with a key that is stored for their own address."""
-    return tuple(name for name, preset in PRESETS.items() if preset.base_url and store.entry(name, preset.base_url))
+    return tuple(
+        name
+        for name, preset in PRESETS.items()
+        if preset.base_url and store.entry(name, preset.base_url)
+    )
 
 
 def set_variables(provider: str, environ: Mapping[str, str]) -> list[str]:
     """The provider's own variables that are set, the one that is used first."""
-    return [name for name in PRESETS[provider].keys if environ.get(name, "").strip()] if provider in PRESETS else []
+    return (
+        [name for name in PRESETS[provider].keys if environ.get(name, "").strip()]
+        if provider in PRESETS
+        else []
+    )
 
 
 def find_keys(settings: Settings, store: KeyStore) -> list[FoundKey]:
     """Every key once, those that are used first. The keyring is not asked. Raises `ConfigError`."""
-    environ, found = settings.environ, list[FoundKey]()
-    enabled = [item.worker for item in settings.workers if item.enabled and item.worker.kind in PRESETS]
+    environ = settings.environ
+    found = list[FoundKey]()
+    enabled = [
+        item.worker for item in settings.workers if item.enabled and item.worker.kind in PRESETS
+    ]
     for provider, preset in PRESETS.items():
         names = set_variables(provider, environ)  # of two variables, the first one is used
         for name in names:
             state = "set" if name == names[0] else f"overridden by {names[0]}"
             found.append(
-                FoundKey(provider=provider, source=name, base_url=preset.base_url, state=state, key=environ[name])
+                FoundKey(
+                    provider=provider,
+                    source=name,
+                    base_url=preset.base_url,
+                    state=state,
+                    key=environ[name],
+                )
             )
     for worker in enabled:
         name = str(worker.options.get("key_env") or "")
         known = any(_is_key_of(worker, key, name) for key in found)
         if name and not known and environ.get(name, "").strip():
-            found.append(FoundKey(
-                provider=worker.kind, source=name, base_url=base_url_of(worker), state="set",
-                ca_file=str(worker.options.get("ca_file") or ""), key=environ[name],
-            ))  # fmt: skip
+            found.append(
+                FoundKey(
+                    provider=worker.kind,
+                    source=name,
+                    base_url=base_url_of(worker),
+                    state="set",
+                    ca_file=str(worker.options.get("ca_file") or ""),
+                    key=environ[name],
+                )
+            )
     for entry in store.entries().values():
-        own = entry.provider in PRESETS and same_address(entry.base_url, PRESETS[entry.provider].base_url)
+        own = entry.provider in PRESETS and same_address(
+            entry.base_url, PRESETS[entry.provider].base_url
+        )
         used = set_variables(entry.provider, environ)[:1] if own else []
-        found.append(FoundKey(
-            provider=entry.provider, source=entry.where, base_url=entry.base_url, since=entry.since,
-            state=f"overridden by {used[0]}" if used else "stored",
-        ))  # fmt: skip
+        found.append(
+            FoundKey(
+                provider=entry.provider,
+                source=entry.where,
+                base_url=entry.base_url,
+                since=entry.since,
+                state=f"overridden by {used[0]}" if used else "stored",
+            )
+        )
     sources = {worker.name: key_state(worker, environ, store) for worker in enabled}
     return [
-        replace(key, workers=tuple(each.name for each in enabled if _is_key_of(each, key, sources[each.name])))
+        replace(
+            key,
+            workers=tuple(
+                each.name for each in enabled if _is_key_of(each, key, sources[each.name])
+            ),
+        )
         for key in found
     ]
 
@@ -106,7 +149,8 @@ def _is_key_of(worker: Worker, key: FoundKey, source: str) -> bool:
 def key_state(worker: Worker, environ: Mapping[str, str], store: KeyStore) -> str:
     """`not needed`, the variable that holds a worker's key, `keyring`, `file`, or `missing`.
 
-    The places are those of `api_key_of`, in its order, but no key is read: listing workers must not ask the keyring.
+    The places are those of `api_key_of`, in its order, but no key is read: listing workers must not
+    ask the keyring.
     """
     if worker.kind not in PRESETS:
         return "not needed"
@@ -123,9 +167,15 @@ def key_state(worker: Worker, environ: Mapping[str, str], store: KeyStore) -> st
 
 
 def check_keys(settings: Settings, store: KeyStore, providers: Sequence[str]) -> list[CheckResult]:
-    """Ask each provider about its key, all at once. Raises `KeyMissing` when there is no key, and `ConfigError`."""
-    found = [key for key in find_keys(settings, store) if not providers or key.provider in providers]
-    found = [key for key in found if key.provider in PRESETS]  # conductor state check tries the other one
+    """Ask each provider about its key, all at once.
+
+    Raises `KeyMissing` when there is no key, and `ConfigError`.
+    """
+    found = [
+        key for key in find_keys(settings, store) if not providers or key.provider in providers
+    ]
+    # Conductor state check tries the other one
+    found = [key for key in found if key.provider in PRESETS]
     missing = [name for name in providers if name not in {key.provider for key in found}]
     if missing or not found:
         name = missing[0] if missing else "PROVIDER"
@@ -142,23 +192,32 @@ def check_keys(settings: Settings, store: KeyStore, providers: Sequence[str]) ->
 
 async def _check_one(found: FoundKey, stored: StoredKey | None) -> CheckResult:
     if stored is not None and stored.fault is not None:
-        verdict = KeyVerdict(state="unreadable", message=stored.fault.message, hint=stored.fault.hint)
+        verdict = KeyVerdict(
+            state="unreadable", message=stored.fault.message, hint=stored.fault.hint
+        )
     else:
         # The address in the keyring's item counts, as when a worker is asked.
-        text, base_url = (found.key, found.base_url) if stored is None else (stored.key, stored.entry.base_url)
+        text, base_url = (
+            (found.key, found.base_url) if stored is None else (stored.key, stored.entry.base_url)
+        )
         KNOWN_SECRETS.add(text.strip())
         try:
             key = checked_key(text)
         except UsageError as error:
             verdict = KeyVerdict(state="wrong", message=error.message)
         else:
-            verdict = await check_key(found.provider, base_url, key, seconds=CHECK_SECONDS, ca_file=found.ca_file)
+            verdict = await check_key(
+                found.provider, base_url, key, seconds=CHECK_SECONDS, ca_file=found.ca_file
+            )
     refused = verdict.state == "wrong"
     who = [f"of {format_list(found.workers)}"] if found.workers else []
     checked = CheckResult(
-        name=found.provider, state=verdict.state, text=", ".join((found.source, *who, verdict.message)),
+        name=found.provider,
+        state=verdict.state,
+        text=", ".join((found.source, *who, verdict.message)),
         hint=f"replace this key ({found.source})" if refused else verdict.hint.partition("\n")[0],
-        code=_EXIT_CODES.get(verdict.state, 0), seconds=verdict.seconds,
-    )  # fmt: skip
+        code=_EXIT_CODES.get(verdict.state, 0),
+        seconds=verdict.seconds,
+    )
     message = "; ".join(filter(None, (verdict.message, checked.hint)))
     return replace(checked, data={**found.data(), "state": checked.state, "message": message})

@@ -1,6 +1,7 @@
 """Learning from use: rating stored runs, and the cards that the ratings make.
 
-A check that the user names: a program that reads an answer on stdin and says by its exit code whether it is good.
+A check that the user names: a program that reads an answer on stdin and says by its exit code
+whether it is good.
 """
 
 from __future__ import annotations
@@ -38,7 +39,10 @@ MAX_REASON: Final = 200  # Characters of what a check complains about
 
 
 def learning_key(worker: Worker) -> str:
-    """Return what a worker is, for ratings: as for measured cards, without values of headers, which traces lack."""
+    """Return what a worker is, for ratings.
+
+    As for measured cards, without values of headers, which traces lack.
+    """
     return worker_key(worker.public())[:16]
 
 
@@ -49,11 +53,13 @@ def check_learning(settings: Settings) -> None:
         raise ConfigError(f"{SWITCH} is false, so nothing is rated", hint=hint)
 
 
-def rate_run(settings: Settings, trace: Trace, verdict: Verdict, *, step: int = 0, by: RatedBy = "user") -> Rating:
+def rate_run(
+    settings: Settings, trace: Trace, verdict: Verdict, *, step: int = 0, by: RatedBy = "user"
+) -> Rating:
     """Store a verdict about a run that has ended, or about one step of it, and return it.
 
-    Raises `UsageError` for a step that does not exist or has no answer, and for a run without an answer; `ConfigError`
-    where learning is switched off or the disk refuses.
+    Raises `UsageError` for a step that does not exist or has no answer, and for a run without an
+    answer; `ConfigError` where learning is switched off or the disk refuses.
     """
     check_learning(settings)
     if step:
@@ -62,14 +68,24 @@ def rate_run(settings: Settings, trace: Trace, verdict: Verdict, *, step: int = 
             hint = f"conductor trace show {trace.run} shows the run"
             raise UsageError(f"step {step} of run {trace.run} has no answer to rate", hint=hint)
     elif not trace.answer:
-        hint = "rate a step that has one: --step N" if trace.done() else "there is nothing to learn from it"
+        hint = (
+            "rate a step that has one: --step N"
+            if trace.done()
+            else "there is nothing to learn from it"
+        )
         raise UsageError(f"run {trace.run} has no answer to rate", hint=hint)
     if is_rehearsal_run(trace):
-        raise UsageError(f"run {trace.run} used the demo's workers, whose cards do not change", hint="rate another run")
+        raise UsageError(
+            f"run {trace.run} used the demo's workers, whose cards do not change",
+            hint="rate another run",
+        )
     shares = tuple(
-        replace(share, key=learning_key(trace.pool[share.worker])) for share in shares_of(trace, verdict, step)
+        replace(share, key=learning_key(trace.pool[share.worker]))
+        for share in shares_of(trace, verdict, step)
     )
-    rating = Rating(run=trace.run, step=step, verdict=verdict, by=by, time=time.time(), shares=shares)
+    rating = Rating(
+        run=trace.run, step=step, verdict=verdict, by=by, time=time.time(), shares=shares
+    )
     open_state(settings.paths).ratings.add(rating)
     return rating
 
@@ -87,12 +103,18 @@ def with_learned_cards(pool: Pool, learned: Learned) -> Pool:
     if not learned.shares:
         return pool
     return Pool(
-        workers=tuple(worker if worker.kind == SELF else learned.on(worker, learning_key(worker)) for worker in pool)
+        workers=tuple(
+            worker if worker.kind == SELF else learned.on(worker, learning_key(worker))
+            for worker in pool
+        )
     )
 
 
 def check_command(settings: Settings) -> tuple[str, ...]:
-    """The words of the check with the path of its program; none where there is no check. Raises `ConfigError`."""
+    """The words of the check with the path of its program; none where there is no check.
+
+    Raises `ConfigError`.
+    """
     text = settings[SETTING]
     if not text.strip() or not settings[SWITCH]:
         return ()
@@ -100,24 +122,32 @@ def check_command(settings: Settings) -> tuple[str, ...]:
         words = shlex.split(text)
         program = find_program(words[0], settings.environ, "", "")
     except ValueError as error:
-        raise ConfigError(f"the check {text!r:.60} cannot be read: {error}", hint="close its quotes") from None
+        raise ConfigError(
+            f"the check {text!r:.60} cannot be read: {error}", hint="close its quotes"
+        ) from None
     except ModelError as error:
         raise ConfigError(f"the check cannot be run: {error.message}", hint=error.hint) from None
     if not can_run_programs():
-        raise ConfigError("checks need Linux or macOS", hint=f"conductor config set {SETTING} default")
+        raise ConfigError(
+            "checks need Linux or macOS", hint=f"conductor config set {SETTING} default"
+        )
     return (program, *words[1:])
 
 
 async def check_run(settings: Settings, trace: Trace, command: Sequence[str]) -> str:
-    """Check the whole answer of a run and store the verdict; returns a line for the user, empty where there is none.
+    """Check the whole answer of a run and store the verdict.
 
-    The check runs without a shell and with the few variables that every program gets. An answer that is cut off is not
-    checked, and nothing is stored of the demo's workers.
+    Returns a line for the user, empty where there is none.
+
+    The check runs without a shell and with the few variables that every program gets. An answer
+    that is cut off is not checked, and nothing is stored of the demo's workers.
     """
     if trace.state != "finished" or trace.partial or trace.error is not None or not trace.answer:
         return ""
     try:
-        program = await GuardedProgram.start(command, cwd=Path.cwd(), environ=environment_of(settings.environ, ()))
+        program = await GuardedProgram.start(
+            command, cwd=Path.cwd(), environ=environment_of(settings.environ, ())
+        )
     except OSError as error:
         return f"the check could not be started: {error.strerror}"
     try:
@@ -136,9 +166,13 @@ async def check_run(settings: Settings, trace: Trace, command: Sequence[str]) ->
     lines = [line for line in program.complaint.splitlines() if line.strip()]
     why = f": {KNOWN_SECRETS.redact(one_line(lines[-1]))[:MAX_REASON]}" if lines else ""
     if ending.code is None:
-        return f"the check did not end by itself ({ending.problem or f'signal {ending.signal}'}){why}"
+        return (
+            f"the check did not end by itself ({ending.problem or f'signal {ending.signal}'}){why}"
+        )
     verdict: Verdict = "bad" if ending.code else "good"
-    text = f"the check says that the answer is {verdict}" + (f" (exit code {ending.code}){why}" if ending.code else "")
+    text = f"the check says that the answer is {verdict}" + (
+        f" (exit code {ending.code}){why}" if ending.code else ""
+    )
     if is_rehearsal_run(trace):
         return text
     try:

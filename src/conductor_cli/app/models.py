@@ -1,7 +1,7 @@
 """Local models as data: listing, choosing, verifying and removing them.
 
-The functions return what a command prints. `models/weights/` knows files only; here the settings come in: which model
-plans, and where its prompt states are kept.
+The functions return what a command prints. `models/weights/` knows files only; here the settings
+come in: which model plans, and where its prompt states are kept.
 """
 
 from __future__ import annotations
@@ -40,9 +40,12 @@ USUAL_RATE: Final = 10_000_000  # Bytes a second that an estimate of a download'
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelRow:
-    """A model in the list. Sizes are in bytes, 0 where unknown; `partial` are those that a stopped pull has left.
+    """A model in the list.
 
-    A model `elsewhere` plans, and is not in the model store: a file, a server, or a provider's model.
+    Sizes are in bytes, 0 where unknown; `partial` are those that a stopped pull has left.
+
+    A model `elsewhere` plans, and is not in the model store: a file, a server, or a provider's
+    model.
     """
 
     name: str
@@ -61,12 +64,18 @@ class ModelRow:
 
     def data(self) -> dict[str, Any]:
         """For `--json`; what is not known is null."""
-        return {key: value if isinstance(value, bool) else value or None for key, value in asdict(self).items()}
+        return {
+            key: value if isinstance(value, bool) else value or None
+            for key, value in asdict(self).items()
+        }
 
 
 def list_model_rows(settings: Settings) -> list[ModelRow]:
-    """The registry's models, then other stored ones, stopped pulls, and the model that plans if it is none of these."""
-    store, planning = open_model_store(settings), stored_planner(settings)
+    """The registry's models, then other stored ones, stopped pulls, and the model that plans if it
+    is none of these.
+    """
+    store = open_model_store(settings)
+    planning = stored_planner(settings)
     manifests = {manifest.name: manifest for manifest in store.manifests()}
     damaged = store.damaged()
     registry = {model.name: model for model in load_registry(settings.environ)}
@@ -78,24 +87,50 @@ def list_model_rows(settings: Settings) -> list[ModelRow]:
         if (model := registry.get(name)) is not None:
             partial = sum(path.stat().st_size for path in unfinished_files(model))
             row = ModelRow(
-                name=model.name, state="partial" if partial else "not installed", size=model.size, memory=model.memory,
-                partial=partial, licence=model.licence, base=model.base, source=f"hub:{model.repo}@{model.revision}",
+                name=model.name,
+                state="partial" if partial else "not installed",
+                size=model.size,
+                memory=model.memory,
+                partial=partial,
+                licence=model.licence,
+                base=model.base,
+                source=f"hub:{model.repo}@{model.revision}",
                 about=model.about,
-            )  # fmt: skip
+            )
         if name in damaged:
-            row = replace(row, state="damaged", path=str(store.folder(name) / MANIFEST), about=damaged[name])
+            row = replace(
+                row, state="damaged", path=str(store.folder(name) / MANIFEST), about=damaged[name]
+            )
         elif (manifest := manifests.get(name)) is not None:
             row = replace(
-                row, state="damaged" if manifest.fault() else "installed", size=manifest.size,
-                memory=manifest_memory(manifest, manifests, memory), base=manifest.base, licence=manifest.licence,
-                source=manifest.source, path=str(manifest.path), hash_source=manifest.hash_source,
-            )  # fmt: skip
+                row,
+                state="damaged" if manifest.fault() else "installed",
+                size=manifest.size,
+                memory=manifest_memory(manifest, manifests, memory),
+                base=manifest.base,
+                licence=manifest.licence,
+                source=manifest.source,
+                path=str(manifest.path),
+                hash_source=manifest.hash_source,
+            )
         rows.append(replace(row, in_use=name == planning, default=name == next(iter(registry))))
-    for model in find_stopped_pulls(registry.values()):  # it has no name yet, so it is called as it was pulled
+    # It has no name yet, so it is called as it was pulled
+    for model in find_stopped_pulls(registry.values()):
         partial = sum(path.stat().st_size for path in unfinished_files(model))
-        rows.append(ModelRow(name=model.reference, state="partial", partial=partial, source=f"hub:{model.repo}"))
+        rows.append(
+            ModelRow(
+                name=model.reference, state="partial", partial=partial, source=f"hub:{model.repo}"
+            )
+        )
     if (chosen := settings["conductor.model"]) and not planning:
-        rows.append(ModelRow(name=chosen, state="elsewhere", source=settings.origins["conductor.model"], in_use=True))
+        rows.append(
+            ModelRow(
+                name=chosen,
+                state="elsewhere",
+                source=settings.origins["conductor.model"],
+                in_use=True,
+            )
+        )
     return rows
 
 
@@ -103,7 +138,9 @@ def list_model_rows(settings: Settings) -> list[ModelRow]:
 
 
 def model_to_pull(name: str | None, settings: Settings) -> RegistryModel:
-    """Return what a name of the registry means, or `OWNER/REPO[:CHOICE]` on the hub; without one, the default.
+    """Return what a name of the registry means, or `OWNER/REPO[:CHOICE]` on the hub.
+
+    Without one, the default.
 
     Raises `ConductorUnusable` with what to do for another text.
     """
@@ -119,7 +156,12 @@ def describe_model(manifest: Manifest, settings: Settings) -> dict[str, Any]:
     """A stored model for `--json`: as in the list, with its files."""
     row = next(row for row in list_model_rows(settings) if row.name == manifest.name)
     files = [
-        {"path": str(file.path), "size": file.size, "sha256": file.sha256, "downloaded": file.downloaded}
+        {
+            "path": str(file.path),
+            "size": file.size,
+            "sha256": file.sha256,
+            "downloaded": file.downloaded,
+        }
         for file in manifest.files
     ]
     return {**row.data(), "files": files}
@@ -147,7 +189,10 @@ def stored_planner(settings: Settings) -> str:
 
 
 def should_become_planner(name: str, settings: Settings, *, use: bool | None) -> bool:
-    """Return whether a model that was just installed should plan: as asked for, else if no other model does."""
+    """Return whether a model that was just installed should plan.
+
+    As asked for, else if no other model does.
+    """
     free = not settings["conductor.model"] and stored_planner(settings) in {"", name}
     return free if use is None else use
 
@@ -157,13 +202,16 @@ def should_become_planner(name: str, settings: Settings, *, use: bool | None) ->
 
 def verify_files(name: str | None, settings: Settings, report: Report) -> list[CheckedFile]:
     """Verify a stored model; without a name all of them."""
-    store, environ = open_model_store(settings), settings.environ
+    store = open_model_store(settings)
+    environ = settings.environ
     if name is not None:
         if (manifest := store.find(name)) is None:
             find_registry_model(name, environ)  # where that is no model at all
             raise ConductorUnusable(f"{name} is not installed", hint=f"conductor model pull {name}")
         return verify_model(manifest, environ, report)
-    checked = [problem for problem in find_problems(store, environ) if problem.name in store.damaged()]
+    checked = [
+        problem for problem in find_problems(store, environ) if problem.name in store.damaged()
+    ]
     for manifest in store.manifests():
         checked += verify_model(manifest, environ, report)
     if not checked:
@@ -175,7 +223,10 @@ def verify_files(name: str | None, settings: Settings, report: Report) -> list[C
 
 
 def plan_model_removal(name: str, settings: Settings) -> Removal:
-    """Return what would go with a model: its files, and what a stopped pull left. Raises `UsageError` for nothing."""
+    """Return what would go with a model: its files, and what a stopped pull left.
+
+    Raises `UsageError` for nothing.
+    """
     store = open_model_store(settings)
     removal = plan_removal(name, store, _find_pulled(name, settings))
     if not removal.names and name not in store.damaged() and store.find(name) is None:
@@ -187,7 +238,8 @@ def remove_installed(name: str, settings: Settings) -> Removal:
     """Remove a model, and the choice of it. Raises `ConductorUnusable` for a file that stays."""
     plans = stored_planner(settings) == name
     removal = remove_model(name, open_model_store(settings), _find_pulled(name, settings))
-    # Only conductor's own settings are changed; a choice in config.toml or a variable is the user's.
+    # Only conductor's own settings are changed; a choice in config.toml or a variable is the
+    # user's.
     if plans and settings.origins["conductor.model"] == str(settings.paths.own_file):
         set_value(settings.paths, "conductor.model", None)
     return removal

@@ -1,4 +1,7 @@
-"""Which model plans: from a URL, a worker, a stored model, a GGUF file, provider/model or nothing to a worker."""
+"""Which model plans.
+
+From a URL, a worker, a stored model, a GGUF file, provider/model or nothing to a worker.
+"""
 
 from __future__ import annotations
 
@@ -16,24 +19,34 @@ from conductor_cli.core.profile import PROFILES, PROMPTED, PROMPTED_JSON, ROUTED
 from conductor_cli.core.usage import FREE
 from conductor_cli.models.base import Model
 from conductor_cli.models.command.programs import PROGRAMS, command_of, describe_program
-from conductor_cli.models.presets import PRESETS, base_url_of, costs_nothing, holds_password, model_of, with_scheme
+from conductor_cli.models.presets import (
+    PRESETS,
+    base_url_of,
+    costs_nothing,
+    holds_password,
+    model_of,
+    with_scheme,
+)
 from conductor_cli.models.router import SUFFIX, Router, RouterFile, read_planner
 from conductor_cli.models.structured_output import SupportsConstraints
 from conductor_cli.models.weights.model_store import Manifest, ModelStore
 from conductor_cli.models.weights.registry import load_registry
 
 IDENTITY: Final = len("sha256-ends:") + 16
-"""Characters of a file's identity hash that name it: 64 bits are enough to tell one file from another."""
+"""Characters of a file's identity hash that name it: 64 bits are enough to tell one file from
+another.
+"""
 
 TRY_DEMO: Final = 'conductor ask --rehearsal "What is the capital of France?"'
 """A first question to the demo models, for whoever has no model yet."""
 
 
 def resolve_planner(settings: Settings) -> Worker:
-    """The model that plans, as a worker named `conductor` (or under its own name, if it is a configured worker).
+    """The model that plans, as a worker named `conductor` (or under its own name, if it is a
+    configured worker).
 
-    The setting is a URL, a configured worker, a stored model, a GGUF file, or provider/model; where it is empty, the
-    model store's default is taken. Raises `ConductorUnusable` or `ConfigError`.
+    The setting is a URL, a configured worker, a stored model, a GGUF file, or provider/model; where
+    it is empty, the model store's default is taken. Raises `ConductorUnusable` or `ConfigError`.
     """
     settings = read_guided(settings).settings
     text = settings["conductor.model"]
@@ -44,7 +57,9 @@ def resolve_planner(settings: Settings) -> Worker:
         if holds_password(url):
             hint = "configure it as a worker with key_env instead"
             raise ConfigError("the planner's URL holds a password", hint=hint)
-        planner = Worker(name="conductor", kind="openai-compatible", model=model, options={"base_url": url})
+        planner = Worker(
+            name="conductor", kind="openai-compatible", model=model, options={"base_url": url}
+        )
     elif configured is not None:
         planner = configured
     elif (manifest := planner_manifest(settings)) is not None:
@@ -54,14 +69,18 @@ def resolve_planner(settings: Settings) -> Worker:
     else:
         raise _nothing_chosen(settings)
     if _adapter(settings) not in ("", planner.options.get("adapter")):
-        message = f"the adapter cannot be applied: the planner is {text}, and not a GGUF file of its own"
+        message = (
+            f"the adapter cannot be applied: the planner is {text}, and not a GGUF file of its own"
+        )
         hint = "conductor config set conductor.adapter default"
         raise ConfigError(message, hint=hint)
     return planner
 
 
 class Guided(NamedTuple):
-    """The settings with the planner that a file of `conductor tune` names, its guide, and what says so in its name."""
+    """The settings with the planner that a file of `conductor tune` names, its guide, and what says
+    so in its name.
+    """
 
     settings: Settings
     guide: Guide
@@ -83,16 +102,20 @@ def read_guided(settings: Settings) -> Guided:
     if isinstance(found, RouterFile):
         return Guided(settings, Guide(), "")
     values = {**settings.values, "conductor.model": found.planner}
-    return Guided(replace(settings, values=values), found, f" + {_describe_file('guide', path, {})}")
+    return Guided(
+        replace(settings, values=values), found, f" + {_describe_file('guide', path, {})}"
+    )
 
 
 def planner_manifest(settings: Settings) -> Manifest | None:
     """The manifest of the model that plans, None where it is not in the model store.
 
-    It is found by name or by file. Where nothing is chosen, it is the registry's first model, else the only one.
+    It is found by name or by file. Where nothing is chosen, it is the registry's first model, else
+    the only one.
     """
     settings = read_guided(settings).settings
-    store, text = open_model_store(settings), settings["conductor.model"]
+    store = open_model_store(settings)
+    text = settings["conductor.model"]
     if not text:
         manifests = store.manifests()
         first = load_registry(settings.environ)[0].name if manifests else ""
@@ -106,7 +129,10 @@ def planner_manifest(settings: Settings) -> Manifest | None:
     path = Path(text).expanduser().absolute()
     if path.suffix != ".gguf" and not path.is_file():
         return None
-    return next((manifest for manifest in store.manifests() if manifest.path in (path, path.resolve())), None)
+    return next(
+        (manifest for manifest in store.manifests() if manifest.path in (path, path.resolve())),
+        None,
+    )
 
 
 def open_model_store(settings: Settings) -> ModelStore:
@@ -115,7 +141,9 @@ def open_model_store(settings: Settings) -> ModelStore:
 
 
 def has_no_model(settings: Settings) -> bool:
-    """Return whether no model is chosen and none is stored, so that only downloading or naming one can help."""
+    """Return whether no model is chosen and none is stored, so that only downloading or naming one
+    can help.
+    """
     store = open_model_store(settings)
     return not settings["conductor.model"] and not store.manifests() and not store.damaged()
 
@@ -131,12 +159,17 @@ def _adapter(settings: Settings) -> str:
 
 
 def _from_name(text: str, settings: Settings) -> Worker:
-    """A GGUF file or provider/model. Raises `ConductorUnusable`, also for a model that can be downloaded first."""
+    """A GGUF file or provider/model.
+
+    Raises `ConductorUnusable`, also for a model that can be downloaded first.
+    """
     path = Path(text).expanduser()
     if path.suffix == ".gguf" or path.exists():
         return _from_file(path, settings)
     if any(entry.name == text for entry in load_registry(settings.environ)):
-        raise ConductorUnusable(f"the planner {text} is not downloaded yet", hint=f"conductor model pull {text}")
+        raise ConductorUnusable(
+            f"the planner {text} is not downloaded yet", hint=f"conductor model pull {text}"
+        )
     provider, slash, model = text.partition("/")
     if slash and provider in PRESETS:
         hosted = Worker(name="conductor", kind=provider, model=model)
@@ -144,18 +177,28 @@ def _from_name(text: str, settings: Settings) -> Worker:
     known = [manifest.name for manifest in open_model_store(settings).manifests()]
     known += [entry.name for entry in load_registry(settings.environ)]
     known += [item.worker.name for item in settings.workers]
-    otherwise = "conductor model list, conductor model use FILE.gguf, or from the hub: conductor model pull OWNER/REPO"
+    otherwise = (
+        "conductor model list, conductor model use FILE.gguf, or from the hub: conductor "
+        "model pull OWNER/REPO"
+    )
     # A provider alone names no model.
     meant = (
-        f"{text}/{PRESETS[text].model or 'MODEL'}" if text in PRESETS and PRESETS[text].base_url else with_scheme(text)
+        f"{text}/{PRESETS[text].model or 'MODEL'}"
+        if text in PRESETS and PRESETS[text].base_url
+        else with_scheme(text)
     )
-    message = f"the planner {text!r} is not a stored model, a file, a URL, a worker or provider/model"
+    message = (
+        f"the planner {text!r} is not a stored model, a file, a URL, a worker or provider/model"
+    )
     hint = f"did you mean {meant}?" if meant else suggest(text, known, otherwise)
     raise ConductorUnusable(message, hint=hint)
 
 
 def _from_file(path: Path, settings: Settings) -> Worker:
-    options: dict[str, Any] = {"gpu_layers": settings["conductor.gpu_layers"], "context": settings["conductor.context"]}
+    options: dict[str, Any] = {
+        "gpu_layers": settings["conductor.gpu_layers"],
+        "context": settings["conductor.context"],
+    }
     if settings["conductor.threads"]:
         options["threads"] = settings["conductor.threads"]
     if adapter := _adapter(settings):
@@ -163,11 +206,21 @@ def _from_file(path: Path, settings: Settings) -> Worker:
     # A smaller model reads its prompt again faster than the state of it is written to disk.
     if path.is_file() and path.stat().st_size >= 16 << 20:
         options["cache"] = str(settings.paths.cache)
-    return Worker(name="conductor", kind="llama", model=str(path.absolute()), options=options, parallel=1, price=FREE)
+    return Worker(
+        name="conductor",
+        kind="llama",
+        model=str(path.absolute()),
+        options=options,
+        parallel=1,
+        price=FREE,
+    )
 
 
 def _from_store(manifest: Manifest, settings: Settings) -> Worker:
-    """A stored model; for a stored adapter, its base model with the adapter. Raises `ConductorUnusable`."""
+    """A stored model; for a stored adapter, its base model with the adapter.
+
+    Raises `ConductorUnusable`.
+    """
     base = open_model_store(settings).find(manifest.base) if manifest.base else None
     for each in (manifest, base):
         if each is not None and (problem := each.fault()):
@@ -179,8 +232,13 @@ def _from_store(manifest: Manifest, settings: Settings) -> Worker:
         return _from_file(manifest.path, settings)
     path = base.path if base is not None else Path(manifest.base)
     if not path.is_file():
-        hint = f"conductor model pull {manifest.base}, or conductor model import FILE --name {manifest.base}"
-        raise ConductorUnusable(f"the adapter {manifest.name} needs {manifest.base}, which is missing", hint=hint)
+        hint = (
+            f"conductor model pull {manifest.base}, or conductor model import FILE --name "
+            f"{manifest.base}"
+        )
+        raise ConductorUnusable(
+            f"the adapter {manifest.name} needs {manifest.base}, which is missing", hint=hint
+        )
     planner = _from_file(path, settings)
     return replace(planner, options={**planner.options, "adapter": str(manifest.path)})
 
@@ -188,11 +246,18 @@ def _from_store(manifest: Manifest, settings: Settings) -> Worker:
 def _nothing_chosen(settings: Settings) -> ConductorUnusable:
     store = open_model_store(settings)
     if names := ", ".join(manifest.name for manifest in store.manifests()):
-        return ConductorUnusable(f"no planner is chosen; stored: {names}", hint="conductor model use NAME")
+        return ConductorUnusable(
+            f"no planner is chosen; stored: {names}", hint="conductor model use NAME"
+        )
     for name, problem in store.damaged().items():
-        return ConductorUnusable(problem, hint=f"conductor model rm {name}; then pull or import it again")
+        return ConductorUnusable(
+            problem, hint=f"conductor model rm {name}; then pull or import it again"
+        )
     hint = f"to find or download one: conductor setup; to try the demo models: {TRY_DEMO}\n"
-    hint += "to choose one: conductor model pull, or conductor model use FILE.gguf | URL | provider/model"
+    hint += (
+        "to choose one: conductor model pull, or conductor model use FILE.gguf | URL | "
+        "provider/model"
+    )
     return ConductorUnusable("no planner is chosen", hint=hint)
 
 
@@ -200,14 +265,19 @@ def served_model(worker: Worker) -> tuple[str, ...]:
     """Return where a worker's model is, and its id there."""
     if worker.kind == "llama":
         files = (worker.model, str(worker.options.get("adapter") or ""))
-        return ("llama", *(str(Path(file).expanduser().resolve()) if file else "" for file in files))
+        return (
+            "llama",
+            *(str(Path(file).expanduser().resolve()) if file else "" for file in files),
+        )
     if worker.kind in PROGRAMS:
         return (worker.kind, *command_of(worker))
     return base_url_of(worker) or worker.kind, model_of(worker)
 
 
 def describe_planning_model(planner: Worker, store: ModelStore | None = None) -> str:
-    """The planner's name; for a file with its identity hash, so that a trace says which weights planned.
+    """The planner's name.
+
+    For a file with its identity hash, so that a trace says which weights planned.
 
     A file is called as `store` calls it, where it is stored. Raises `ConductorUnusable`.
     """
@@ -216,7 +286,10 @@ def describe_planning_model(planner: Worker, store: ModelStore | None = None) ->
     if planner.kind != "llama":
         model = f"{planner.kind}/{planner.model}" if planner.model else ""
         return model or str(planner.options.get("base_url", planner.kind))
-    names = {manifest.path: manifest.name for manifest in (store.manifests() if store is not None else ())}
+    names = {
+        manifest.path: manifest.name
+        for manifest in (store.manifests() if store is not None else ())
+    }
     adapter = str(planner.options.get("adapter") or "")
     suffix = f" + {_describe_file('adapter', Path(adapter), names)}" if adapter else ""
     return _describe_file("planner", Path(planner.model), names) + suffix
@@ -225,32 +298,42 @@ def describe_planning_model(planner: Worker, store: ModelStore | None = None) ->
 def _describe_file(what: str, path: Path, names: Mapping[Path, str]) -> str:
     if path.suffix == SUFFIX and path.is_file():
         return f"{path.name} sha256:{sha256(path.read_bytes()).hexdigest()[:16]}"
-    from conductor_cli.models.llama import read_model_info  # a planner behind a URL needs nothing of llama.cpp
+    # A planner behind a URL needs nothing of llama.cpp
+    from conductor_cli.models.llama import read_model_info
 
     try:
         return f"{names.get(path, path.name)} {read_model_info(path).identity[:IDENTITY]}"
     except ModelError as error:
-        raise ConductorUnusable(f"the {what} cannot be used: {error.message}", hint=error.hint) from None
+        raise ConductorUnusable(
+            f"the {what} cannot be used: {error.message}", hint=error.hint
+        ) from None
 
 
 async def resolve_profile(settings: Settings, model: Model | None) -> Profile:
     """Return how prompts for the planner are written and its plans read.
 
-    It is the configured profile. Where that is left to the program and nothing is known of the model, plans are JSON
-    if the server can enforce a schema but no grammar.
+    It is the configured profile. Where that is left to the program and nothing is known of the
+    model, plans are JSON if the server can enforce a schema but no grammar.
     """
     if isinstance(model, Router):
         return ROUTED
     guided = read_guided(settings)
-    settings, profile = guided.settings, replace(configured_profile(guided.settings), guide=guided.guide)
+    settings = guided.settings
+    profile = replace(configured_profile(guided.settings), guide=guided.guide)
     is_open = settings["conductor.profile"] == "auto" and profile.name == PROMPTED.name
-    if is_open and isinstance(model, SupportsConstraints) and await model.constraint_support() == "schema":
+    if (
+        is_open
+        and isinstance(model, SupportsConstraints)
+        and await model.constraint_support() == "schema"
+    ):
         return replace(PROMPTED_JSON, guide=guided.guide)
     return profile
 
 
 def configured_profile(settings: Settings) -> Profile:
-    """The profile of the settings, else that of the model's manifest, else that of a registry file of this name."""
+    """The profile of the settings, else that of the model's manifest, else that of a registry file
+    of this name.
+    """
     name = settings["conductor.profile"]
     if name != "auto":
         return PROFILES.get(name, PROMPTED)

@@ -1,8 +1,11 @@
-"""Work over the nodes of a Ray cluster: rows go out as jobs of Ray Data, and what becomes of each comes back.
+"""Work over the nodes of a Ray cluster.
 
-On each node an actor opens what it needs, by the settings and keys of that node, and takes several rows at once. The
-results are written by the process that has the job, so the nodes share no files. A row of a node that died is asked
-again by Ray; one that ends its process again and again is given up, and costs no other row.
+Rows go out as jobs of Ray Data, and what becomes of each comes back.
+
+On each node an actor opens what it needs, by the settings and keys of that node, and takes several
+rows at once. The results are written by the process that has the job, so the nodes share no files.
+A row of a node that died is asked again by Ray; one that ends its process again and again is given
+up, and costs no other row.
 """
 
 from __future__ import annotations
@@ -26,7 +29,14 @@ from pathlib import Path
 from typing import Any, Final, cast
 
 from conductor_cli.config import Settings
-from conductor_cli.core.errors import ConductorError, ConfigError, Failure, LimitReached, PolicyError, UsageError
+from conductor_cli.core.errors import (
+    ConductorError,
+    ConfigError,
+    Failure,
+    LimitReached,
+    PolicyError,
+    UsageError,
+)
 from conductor_cli.core.ledger import Reservation
 from conductor_cli.core.pool import DayLimits
 from conductor_cli.core.serialization import dump
@@ -36,46 +46,63 @@ from conductor_cli.run.budget import Budget, CallBudget
 
 ROUND: Final = 50_000  # Rows of one job. The memory of this process is bounded by it.
 BLOCKS_AT_ONCE: Final = 8
-"""Blocks of rows that a node has at once. Each costs some milliseconds, so a block has several rows."""
+"""Blocks of rows that a node has at once. Each costs some milliseconds, so a block has several
+rows.
+"""
 RETRIES: Final = 2  # How often Ray asks the rows of a dead process again
 
 Ask = Callable[[Any], Awaitable[Any]]
 Opener = Callable[[CallBudget | None], AbstractAsyncContextManager[Ask]]
-"""Opens on a node what rows are asked of, and paid from. It is sent to the nodes, so it must not hold a key."""
+"""Opens on a node what rows are asked of, and paid from. It is sent to the nodes, so it must not
+hold a key.
+"""
 POLL_SECONDS: Final = 0.1  # Between two times that a node asks whether there is room in the budget
 BEAT_SECONDS: Final = 5.0  # Between two signs of life of a node
-SILENT_SECONDS: Final = 60.0  # After which a node is taken for dead, and what it has reserved for spent
+# After which a node is taken for dead, and what it has reserved for spent
+SILENT_SECONDS: Final = 60.0
 
 
 @contextmanager
 def ray_cluster(address: str) -> Iterator[str]:
-    """Connect to a cluster, for `auto` to that of this machine, which is started if need be. Yields the node's id.
+    """Connect to a cluster, for `auto` to that of this machine, which is started if need be.
+
+    Yields the node's id.
 
     Raises `ConfigError` where Ray is not installed or nobody answers.
     """
     if address.startswith("ray://"):
         hint = "run the command on a node of the cluster: --ray auto"
         raise UsageError("Ray's client mode cannot be used for a job of Ray Data", hint=hint)
-    # Before Ray is imported: it writes to the terminal, and where it starts a cluster it would report its use.
+    # Before Ray is imported: it writes to the terminal, and where it starts a cluster it would
+    # report its use.
     os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "fatal")
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     try:
         import ray
         import ray.data
     except ImportError:
-        raise ConfigError("--ray needs Ray, which is not installed", hint="pip install 'conductor-llm[ray]'") from None
+        raise ConfigError(
+            "--ray needs Ray, which is not installed", hint="pip install 'conductor-llm[ray]'"
+        ) from None
     try:
         where = None if address == "auto" else address
-        ray.init(where, include_dashboard=None if where else False, log_to_driver=False, logging_level=logging.CRITICAL)
+        ray.init(
+            where,
+            include_dashboard=None if where else False,
+            log_to_driver=False,
+            logging_level=logging.CRITICAL,
+        )
     except (ConnectionError, RuntimeError, ValueError) as error:
         said = str(error).partition("\n")[0]
         hint = "ray status shows a cluster; ray start --head starts one"
         raise ConfigError(f"no Ray cluster answers at {address}: {said:.200}", hint=hint) from None
     logging.getLogger("ray.data").setLevel(logging.CRITICAL)
-    # Ray 2.60 has no other way to say how often rows are asked again; pyproject.toml leaves out 2.64, which drops it.
+    # Ray 2.60 has no other way to say how often rows are asked again; pyproject.toml leaves out
+    # 2.64, which drops it.
     warnings.filterwarnings("ignore", message="`ray_remote_args` is deprecated")
     data = ray.data.DataContext.get_current()
-    data.enable_progress_bars, data.max_errored_blocks = False, -1
+    data.enable_progress_bars = False
+    data.max_errored_blocks = -1
     try:
         yield ray.get_runtime_context().get_node_id()
     finally:
@@ -83,9 +110,11 @@ def ray_cluster(address: str) -> Iterator[str]:
 
 
 def check_node(settings: Settings, first: str) -> None:
-    """Raise `PolicyError` on a node that cannot know what others spend, where a limit of the day is set.
+    """Raise `PolicyError` on a node that cannot know what others spend, where a limit of the day is
+    set.
 
-    `first` is the node of the process that has the job, whose files have the spending of its own machine.
+    `first` is the node of the process that has the job, whose files have the spending of its own
+    machine.
     """
     import ray
 
@@ -95,11 +124,15 @@ def check_node(settings: Settings, first: str) -> None:
         and ray.get_runtime_context().get_node_id() != first
     ):
         hint = "name a PostgreSQL database in the setting state of each node: docs/scale.md"
-        raise PolicyError("a limit of the day cannot hold for several nodes whose state is in files", hint=hint)
+        raise PolicyError(
+            "a limit of the day cannot hold for several nodes whose state is in files", hint=hint
+        )
 
 
 def models_of(conductor: Conductor) -> str:
-    """Return what must be equal on all nodes, as a hash: who may be asked and how, which models these are, the limits.
+    """Return what must be equal on all nodes, as a hash.
+
+    Who may be asked and how, which models these are, the limits.
 
     Cards and prices are no part of it: each machine may have measured its own.
     """
@@ -113,42 +146,55 @@ def models_of(conductor: Conductor) -> str:
 async def ask_over_nodes(
     rows: Iterable[Any], opener: Opener, *, parallel: int, budget: Budget
 ) -> AsyncGenerator[tuple[Any, Any], None]:
-    """Ask every row, at most `parallel` at once on each node; yields each with its result, in any order.
+    """Ask every row, at most `parallel` at once on each node.
 
-    The result is a `Failure` where there is no other. Rows for which the `budget` has no room are left out. With a
-    limit, one process counts the calls of all nodes, in the file of the budget.
+    Yields each with its result, in any order.
+
+    The result is a `Failure` where there is no other. Rows for which the `budget` has no room are
+    left out. With a limit, one process counts the calls of all nodes, in the file of the budget.
     """
     import ray
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-    rows, again = iter(rows), list[Any]()
+    rows = iter(rows)
+    again = list[Any]()
     while asked := again or list(islice(rows, ROUND)):
         size = 1 if again else max(1, parallel // BLOCKS_AT_ONCE)
         nodes = sum(node["Alive"] and node["Resources"].get("CPU", 0) >= 1 for node in ray.nodes())
         shared = None
         if budget.limit is not None:
-            here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
-            shared = ray.remote(NodeBudget).options(num_cpus=0, scheduling_strategy=here).remote(
-                budget.limit, budget.spent, budget.per_run, budget.record
-            )  # fmt: skip
+            here = NodeAffinitySchedulingStrategy(
+                ray.get_runtime_context().get_node_id(), soft=False
+            )
+            shared = (
+                ray.remote(NodeBudget)
+                .options(num_cpus=0, scheduling_strategy=here)
+                .remote(budget.limit, budget.spent, budget.per_run, budget.record)
+            )
         items = [{"number": number, "row": pickle.dumps(row)} for number, row in enumerate(asked)]
         results = iter(
             ray.data.from_items(items, override_num_blocks=-(-len(items) // size))
             .map_batches(
-                _Node, fn_constructor_args=(opener, shared), batch_size=None, num_cpus=1,
-                max_task_retries=RETRIES, scheduling_strategy="SPREAD",
+                _Node,
+                fn_constructor_args=(opener, shared),
+                batch_size=None,
+                num_cpus=1,
+                max_task_retries=RETRIES,
+                scheduling_strategy="SPREAD",
                 compute=ray.data.ActorPoolStrategy(
                     size=max(1, nodes), max_concurrent_calls_per_actor=max(1, parallel // size)
                 ),
             )
             .iter_batches(batch_size=None, prefetch_batches=0)
-        )  # fmt: skip
+        )
         del items
-        left, no_room = dict(enumerate(asked)), False
+        left = dict(enumerate(asked))
+        no_room = False
         try:
             while (batch := await asyncio.to_thread(next, results, None)) is not None:
                 for number, data in zip(batch["number"], batch["result"], strict=True):
-                    result = pickle.loads(data)  # noqa: S301 - of a node, which Ray lets run code here anyway
+                    # Of a node, which Ray lets run code here anyway
+                    result = pickle.loads(data)  # noqa: S301
                     no_room = no_room or result is None
                     # Ray may ask the rows of a lost block again whose result has come before.
                     if result is not None and int(number) in left:
@@ -162,22 +208,32 @@ async def ask_over_nodes(
         if len(again) == len(asked):
             if no_room:
                 return
-            killed = Failure(kind="worker", message="each process that asked it was killed", hint="ray logs says why")
+            killed = Failure(
+                kind="worker",
+                message="each process that asked it was killed",
+                hint="ray logs says why",
+            )
             for row in again:
                 yield row, killed
             again = []
 
 
 class NodeBudget:
-    """The budget of all nodes, an actor of Ray. Each node has a name, `owner`, and gives signs of life.
+    """The budget of all nodes, an actor of Ray.
+
+    Each node has a name, `owner`, and gives signs of life.
 
     What a node that is silent has reserved counts as spent, because its provider may charge for it.
     """
 
     def __init__(
-        self, limit: Decimal | None, spent: Decimal, expected: Decimal, record: Path | None,
+        self,
+        limit: Decimal | None,
+        spent: Decimal,
+        expected: Decimal,
+        record: Path | None,
         clock: Callable[[], float] = time.monotonic,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._budget = Budget(limit, spent=spent, expected=expected)
         if record is not None:
             self._budget.remember(record)
@@ -211,7 +267,9 @@ class NodeBudget:
             self._runs[owner] -= 1
             self._budget.finish(cost)
 
-    def reserve(self, owner: str, tokens_in: int, answer: int, price: Price | None) -> Reservation | Failure | None:
+    def reserve(
+        self, owner: str, tokens_in: int, answer: int, price: Price | None
+    ) -> Reservation | Failure | None:
         """Return room for a call, or why there is none; None while running calls may leave some."""
         self.beat(owner)
         try:
@@ -228,7 +286,8 @@ class NodeBudget:
             self._calls[owner].remove(reservation)
             self._budget.settle(reservation, usage)
             return
-        # The node was taken for dead, and its reservation for spent: what it has used beyond that is new.
+        # The node was taken for dead, and its reservation for spent: what it has used beyond that
+        # is new.
         more = (usage.cost or Decimal(0)) - reservation.cost
         self._budget.add(max(more, Decimal(0)))
 
@@ -240,7 +299,13 @@ class _RemoteBudget:
         self._actor = actor
         self._owner = owner
 
-    async def reserve(self, tokens_in: int, answer: int, price: Price | None, rank: int) -> Reservation:  # noqa: ARG002
+    async def reserve(
+        self,
+        tokens_in: int,
+        answer: int,
+        price: Price | None,
+        rank: int,  # noqa: ARG002
+    ) -> Reservation:
         while True:
             room = await self._actor.reserve.remote(self._owner, tokens_in, answer, price)
             if isinstance(room, Failure):
@@ -278,7 +343,8 @@ class _Node:
         self._budget = None if budget is None else _RemoteBudget(budget, secrets.token_hex(8))
         self._beating: asyncio.Task[None] | None = None
         self._ask: Ask | None = None
-        self._opening, self._open = asyncio.Lock(), AsyncExitStack()
+        self._opening = asyncio.Lock()
+        self._open = AsyncExitStack()
 
     async def __call__(self, batch: dict[str, Any]) -> dict[str, Any]:
         self._loop = asyncio.get_running_loop()
@@ -286,7 +352,10 @@ class _Node:
         return {"number": batch["number"], "result": [pickle.dumps(result) for result in results]}
 
     async def _result(self, row: Any) -> Any:  # noqa: ANN401 - what the job is about
-        """Return what became of a row; None where the budget has no room. Raises nothing: others are in its block."""
+        """Return what became of a row; None where the budget has no room.
+
+        Raises nothing: others are in its block.
+        """
         cost = None
         if self._budget is not None:
             if self._beating is None:
@@ -302,7 +371,9 @@ class _Node:
         except ConductorError as error:
             return replace(error.failure, message=f"on a node of Ray: {error.message}")
         except Exception as error:  # noqa: BLE001 - a fault of one row
-            return Failure(kind="internal", message=f"on a node of Ray: {type(error).__name__}: {error}"[:500])
+            return Failure(
+                kind="internal", message=f"on a node of Ray: {type(error).__name__}: {error}"[:500]
+            )
         finally:
             if self._budget is not None:
                 await self._budget.finish(cost)

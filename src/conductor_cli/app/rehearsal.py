@@ -1,4 +1,7 @@
-"""The demo models (`--rehearsal`) as the application uses them: planner, workers with their cards, cases."""
+"""The demo models (`--rehearsal`) as the application uses them.
+
+Planner, workers with their cards, cases.
+"""
 
 from __future__ import annotations
 
@@ -27,8 +30,10 @@ DEMO_QUESTION: Final = "find the capital of FRANCE, then spell it backwards"
 
 DEMO_ANSWER: Final = f"""[simulated answer: conductor's demo]
 
-This client reaches the server, and no model was asked: the server was started with --rehearsal. Its tiny models read
-one question and nothing else: {CAPABILITIES}. They cannot read or write code or files, and call no tools, so nothing
+This client reaches the server, and no model was asked: the server was started with --rehearsal. \
+Its tiny models read
+one question and nothing else: {CAPABILITIES}. They cannot read or write code or files, and call \
+no tools, so nothing
 was done.
 
 - To see a plan, steps and an answer of theirs, ask: {DEMO_QUESTION}
@@ -37,7 +42,10 @@ was done.
 
 
 def demo_question(question: Question) -> Question | None:
-    """Return what the demo models can read of a coding client's question; None where they do not know it."""
+    """Return what the demo models can read of a coding client's question.
+
+    None where they do not know it.
+    """
     return Question(text=question.text, schema=question.schema) if is_known(question.text) else None
 
 
@@ -45,15 +53,23 @@ def check_question(question: Question) -> None:
     """Raise `UsageError` for a question that the demo models were not trained on."""
     if question.files or question.system:
         hint = "leave out --file, --system and piped input; in a chat, `/detach` removes files"
-        raise UsageError("the demo models read only the question: no files and no system prompt", hint=hint)
+        raise UsageError(
+            "the demo models read only the question: no files and no system prompt", hint=hint
+        )
     if not is_known(question.text):
         hint = "for other questions: conductor setup"
         raise UsageError(f"the demo models only handle {CAPABILITIES}", hint=hint)
 
 
 def is_rehearsal_run(trace: Trace) -> bool:
-    """Return whether all workers of a run are demo models, by the ends of their paths: the package may have moved."""
-    tails = [(Path(worker.model).parts[-3:], players.model_path(worker.name).parts[-3:]) for worker in trace.pool]
+    """Return whether all workers of a run are demo models, by the ends of their paths.
+
+    The package may have moved.
+    """
+    tails = [
+        (Path(worker.model).parts[-3:], players.model_path(worker.name).parts[-3:])
+        for worker in trace.pool
+    ]
     return bool(tails) and all(one == other for one, other in tails)
 
 
@@ -67,18 +83,27 @@ def with_rehearsal_profiles(conductor: Conductor, planner: Worker | None) -> Con
         hint = "leave out --mode ultra, or choose another model: --conductor"
         raise UsageError("the demo planner was trained to plan, not to reason", hint=hint)
     # Whoever made the plan, the checker's verdict is no answer.
-    profile = players.CHECKED if is_demo else replace(conductor.profile, verdicts=players.PROFILE.verdicts)
+    profile = (
+        players.CHECKED
+        if is_demo
+        else replace(conductor.profile, verdicts=players.PROFILE.verdicts)
+    )
     # The workers run at temperature 0, so a second attempt would give the same answer.
     limits = replace(conductor.limits, attempts=1)
     return replace(conductor, profile=profile, worker_profile=players.WORKER_PROFILE, limits=limits)
 
 
 RULE: Final = "rule"
-"""The rival in evaluations of the demo: steps of the planner before its rewards, which a rule gives out."""
+"""The rival in evaluations of the demo: steps of the planner before its rewards, which a rule gives
+out.
+"""
 
 
 def given_out_by_rule(conductor: Conductor, model: Model) -> Conductor:
-    """The conductor whose plans are those of `model` with the workers of the rule. They are not checked."""
+    """The conductor whose plans are those of `model` with the workers of the rule.
+
+    They are not checked.
+    """
     planner = players.RulePlanner(model)
     return replace(conductor, model=planner, mode="auto", profile=players.PROFILE, notices=())
 
@@ -95,8 +120,15 @@ def held_out_cases(count: int, seed: int) -> tuple[Case, ...]:
     """
     from conductor_cli.evals.cases import parse_case  # a question needs none
 
-    lines = lzma.decompress(Path(players.__file__).with_name("held_out.jsonl.xz").read_bytes()).splitlines()
+    lines = lzma.decompress(
+        Path(players.__file__).with_name("held_out.jsonl.xz").read_bytes()
+    ).splitlines()
     if count > len(lines):
-        raise UsageError(f"--n {count}: the demo has {len(lines):,} questions", hint="ask for fewer")
+        raise UsageError(
+            f"--n {count}: the demo has {len(lines):,} questions", hint="ask for fewer"
+        )
     start = seed * count % len(lines)
-    return tuple(parse_case(line.decode(), "held_out.jsonl.xz") for line in (lines + lines)[start : start + count])
+    return tuple(
+        parse_case(line.decode(), "held_out.jsonl.xz")
+        for line in (lines + lines)[start : start + count]
+    )

@@ -17,7 +17,12 @@ from typing import Any, Final, Literal
 
 from conductor_cli.app.keys import FoundKey, find_keys, key_state, open_key_store
 from conductor_cli.app.models import USUAL_RATE
-from conductor_cli.app.planner_resolution import TRY_DEMO, describe_planning_model, open_model_store, resolve_planner
+from conductor_cli.app.planner_resolution import (
+    TRY_DEMO,
+    describe_planning_model,
+    open_model_store,
+    resolve_planner,
+)
 from conductor_cli.app.worker_selection import discovered_workers, policy_objection
 from conductor_cli.app.workers import UNKNOWN_PRICE, describe_price
 from conductor_cli.config import Settings
@@ -31,7 +36,14 @@ from conductor_cli.models import disk
 from conductor_cli.models.command.process import installed_agents
 from conductor_cli.models.hardware import Gpu, Memory, find_gpus, physical_cores, read_memory
 from conductor_cli.models.llama.bindings import INSTALL_BUILT, is_installed
-from conductor_cli.models.presets import PRESETS, base_url_of, costs_nothing, is_local, model_of, recipient_of
+from conductor_cli.models.presets import (
+    PRESETS,
+    base_url_of,
+    costs_nothing,
+    is_local,
+    model_of,
+    recipient_of,
+)
 from conductor_cli.models.prices import with_prices
 from conductor_cli.models.weights.download import missing_bytes
 from conductor_cli.models.weights.huggingface import cache_directory
@@ -56,11 +68,14 @@ Five steps that each read 20,000 tokens and write 2,000 at 2 and 10 dollars a mi
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Findings:
-    """What there is on this machine. Memory and `free`, the room for downloads, are in bytes, 0 where unknown.
+    """What there is on this machine.
 
-    `cores` are physical ones, 0 where unknown; `llama` says whether llama.cpp is installed, which local models need.
-    `keyring` is the name of one that works, or empty. `workers` are those that a run would use where none are set up.
-    `agents` are kinds of programs: they act with the user's rights, so they are only named and never added unasked.
+    Memory and `free`, the room for downloads, are in bytes, 0 where unknown.
+
+    `cores` are physical ones, 0 where unknown; `llama` says whether llama.cpp is installed, which
+    local models need. `keyring` is the name of one that works, or empty. `workers` are those that a
+    run would use where none are set up. `agents` are kinds of programs: they act with the user's
+    rights, so they are only named and never added unasked.
     """
 
     memory: Memory
@@ -80,13 +95,21 @@ class Findings:
         add = "conductor workers add NAME --kind"
         return {
             "memory": f"{format_size(self.memory.total)}, {format_size(self.memory.available)} free",
-            **({} if self.llama else {"llama.cpp": f"not installed; models on this machine need it: {INSTALL_BUILT}"}),
+            **(
+                {}
+                if self.llama
+                else {
+                    "llama.cpp": f"not installed; models on this machine need it: {INSTALL_BUILT}"
+                }
+            ),
             "GPU": ", ".join(gpu.name for gpu in self.gpus) or "none",
             "disk": f"{format_size(self.free)} free for models in {self.downloads}",
             "keyring": self.keyring or "none that works",
             "keys": ", ".join(f"{key.provider} in {key.source}" for key in self.keys) or "none",
             "servers": ", ".join(servers) or "none on this machine",
-            "agents": f"{', '.join(self.agents)}; to add one: {add} {self.agents[0]}" if self.agents else "none",
+            "agents": f"{', '.join(self.agents)}; to add one: {add} {self.agents[0]}"
+            if self.agents
+            else "none",
         }
 
 
@@ -99,9 +122,14 @@ def look_around(settings: Settings) -> Findings:
         with suppress(OSError):
             free = disk.free_bytes(downloads)
         findings = Findings(
-            memory=read_memory(), cores=physical_cores(), gpus=find_gpus(settings.environ), llama=is_installed(),
-            downloads=downloads, free=free, agents=installed_agents(settings.environ),
-        )  # fmt: skip
+            memory=read_memory(),
+            cores=physical_cores(),
+            gpus=find_gpus(settings.environ),
+            llama=is_installed(),
+            downloads=downloads,
+            free=free,
+            agents=installed_agents(settings.environ),
+        )
         findings = look_at_keys(findings, settings)
         with suppress(ConductorError):  # none works, which the caller sees by the empty name
             findings = replace(findings, keyring=keyring.result())
@@ -109,7 +137,10 @@ def look_around(settings: Settings) -> Findings:
 
 
 def look_at_keys(findings: Findings, settings: Settings) -> Findings:
-    """The same findings with the keys and workers there are now. The keyring is not asked. Raises `ConfigError`."""
+    """The same findings with the keys and workers there are now. The keyring is not asked.
+
+    Raises `ConfigError`.
+    """
     # Of several keys for one provider the first wins, as in a run.
     first = {key.provider: key for key in reversed(find_keys(settings, open_key_store(settings)))}
     workers = tuple(item.worker for item in discovered_workers(settings))
@@ -121,7 +152,10 @@ def look_at_keys(findings: Findings, settings: Settings) -> Findings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SetupStep:
-    """One thing to set up. `command` has the words after `conductor` that do it; empty where it is done already."""
+    """One thing to set up.
+
+    `command` has the words after `conductor` that do it; empty where it is done already.
+    """
 
     kind: Literal["model", "worker", "limit"]
     name: str
@@ -138,15 +172,27 @@ class SetupStep:
 
     def data(self) -> dict[str, Any]:
         command = None if self.done else self.command_line
-        return {"step": self.kind, "name": self.name, "done": self.done, "about": self.text, "command": command}
+        return {
+            "step": self.kind,
+            "name": self.name,
+            "done": self.done,
+            "about": self.text,
+            "command": command,
+        }
 
 
-def propose_steps(findings: Findings, settings: Settings, wanted_model: str = "") -> list[SetupStep]:
-    """Everything to set up, and what is done already. The model comes last: its prompt names the workers."""
+def propose_steps(
+    findings: Findings, settings: Settings, wanted_model: str = ""
+) -> list[SetupStep]:
+    """Everything to set up, and what is done already.
+
+    The model comes last: its prompt names the workers.
+    """
     return [
-        *propose_workers(findings, settings), *propose_limits(new_workers(findings, settings), settings),
+        *propose_workers(findings, settings),
+        *propose_limits(new_workers(findings, settings), settings),
         *propose_model(findings, settings, wanted_model),
-    ]  # fmt: skip
+    ]
 
 
 def next_step(settings: Settings) -> str:
@@ -158,11 +204,14 @@ def next_step(settings: Settings) -> str:
             disk.try_writing(settings.paths.config)
         except OSError as refused:
             return (
-                f"nothing can be set up, because {settings.paths.config} cannot be written ({refused.strerror}); "
-                f"next: HOME=DIR conductor setup, with a directory of yours, or {PREFIX}CONFIG_DIR=DIR"
+                f"nothing can be set up, because {settings.paths.config} cannot be written "
+                f"({refused.strerror}); "
+                "next: HOME=DIR conductor setup, with a directory of yours, or "
+                f"{PREFIX}CONFIG_DIR=DIR"
             )
         return (
-            f"{error.message}, so no question can be answered yet; next: conductor model pull, or conductor model use "
+            f"{error.message}, so no question can be answered yet; next: conductor model pull, or "
+            "conductor model use "
             f"NAME | FILE.gguf | URL | provider/model; to try it without: {TRY_DEMO}"
         )
     if key_state(planner, settings.environ, open_key_store(settings)) == "missing":
@@ -175,10 +224,14 @@ def next_step(settings: Settings) -> str:
 
 def propose_workers(findings: Findings, settings: Settings) -> list[SetupStep]:
     """The workers that are set up, then the new ones."""
-    steps, store = list[SetupStep](), open_key_store(settings)
+    steps = list[SetupStep]()
+    store = open_key_store(settings)
     for item in settings.workers:
         [worker] = with_prices([item.worker])[0]
-        parts = [f"{worker.name}: {worker.kind} {model_of(worker)}".rstrip(), _describe_price(worker)]
+        parts = [
+            f"{worker.name}: {worker.kind} {model_of(worker)}".rstrip(),
+            _describe_price(worker),
+        ]
         if not item.enabled:
             parts.append("disabled")
         if key_state(worker, settings.environ, store) == "missing":
@@ -190,23 +243,32 @@ def propose_workers(findings: Findings, settings: Settings) -> list[SetupStep]:
             command += ["--model", worker.model]
         if base_url := worker.options.get("base_url"):
             command += ["--base-url", str(base_url)]
-        recipient, price = recipient_of(worker), _describe_price(worker)
+        recipient = recipient_of(worker)
+        price = _describe_price(worker)
         text = f"{worker.name}: {worker.kind} {worker.model}, sends text to {recipient}, {price}"
         steps.append(SetupStep(kind="worker", name=worker.name, text=text, command=tuple(command)))
     return steps
 
 
 def new_workers(findings: Findings, settings: Settings) -> list[Worker]:
-    """The workers that were found, are not set up yet, and that no rule forbids, each under a free name."""
+    """The workers that were found, are not set up yet, and that no rule forbids, each under a free
+    name.
+    """
     names = {item.worker.name for item in settings.workers}
 
     def place(worker: Worker) -> tuple[str, str, str]:
-        return worker.kind, model_of(worker), base_url_of(worker) if worker.kind == "openai-compatible" else ""
+        return (
+            worker.kind,
+            model_of(worker),
+            base_url_of(worker) if worker.kind == "openai-compatible" else "",
+        )
 
     # The same model of the same provider under another name would only answer twice.
     known = {place(item.worker) for item in settings.workers}
     new = []
-    for worker in with_prices([item for item in findings.workers if not policy_objection(settings, item)])[0]:
+    for worker in with_prices(
+        [item for item in findings.workers if not policy_objection(settings, item)]
+    )[0]:
         if place(worker) not in known:
             # A name has at most 40 characters.
             candidates = (worker.name, *(f"{worker.name[:36]}-{number}" for number in range(2, 99)))
@@ -216,7 +278,10 @@ def new_workers(findings: Findings, settings: Settings) -> list[Worker]:
 
 
 def _known_price(worker: Worker) -> Price | None:
-    """The price of a worker's tokens, nothing for a model on this machine; None where it is not known."""
+    """The price of a worker's tokens, nothing for a model on this machine.
+
+    None where it is not known.
+    """
     return worker.price or (FREE if costs_nothing(worker) else None)
 
 
@@ -229,10 +294,11 @@ def _describe_price(worker: Worker) -> str:
 
 
 def propose_limits(new: Sequence[Worker], settings: Settings) -> list[SetupStep]:
-    """Limits on what a run and a day may use, where a worker that is set up or `new` may cost something.
+    """Limits on what a run and a day may use, where a worker that is set up or `new` may cost
+    something.
 
-    They are in dollars where every price is known, since a limit in dollars is refused for workers without one; else
-    in tokens.
+    They are in dollars where every price is known, since a limit in dollars is refused for workers
+    without one; else in tokens.
     """
     paid_for = [*(item.worker for item in settings.workers if item.enabled), *new]
     with suppress(ConductorError):  # planning is paid for, too
@@ -243,9 +309,14 @@ def propose_limits(new: Sequence[Worker], settings: Settings) -> list[SetupStep]
     for period, (dollars, tokens) in LIMITS.items():
         suffix = "_day" if period == "day" else ""
         names = [f"limits.{kind}{suffix}" for kind in ("cost", "tokens", "calls")]
-        # Whoever limits calls or tokens has decided; a limit in dollars is not proposed on top of that.
+        # Whoever limits calls or tokens has decided; a limit in dollars is not proposed on top of
+        # that.
         if name := next((name for name in names if settings[name] is not None), ""):
-            steps.append(SetupStep(kind="limit", name=name, text=_describe_limit(name, settings[name], period)))
+            steps.append(
+                SetupStep(
+                    kind="limit", name=name, text=_describe_limit(name, settings[name], period)
+                )
+            )
         elif costs:
             name, most = (names[0], dollars) if None not in prices else (names[1], tokens)
             command = ("config", "set", name, f"{most}")
@@ -255,7 +326,11 @@ def propose_limits(new: Sequence[Worker], settings: Settings) -> list[SetupStep]
 
 
 def _describe_limit(name: str, most: Decimal | int, period: str) -> str:
-    amount = format_money(most) if "cost" in name else f"{most:,} {name.partition('.')[2].removesuffix('_day')}"
+    amount = (
+        format_money(most)
+        if "cost" in name
+        else f"{most:,} {name.partition('.')[2].removesuffix('_day')}"
+    )
     return f"{name}: at most {amount} a {period}"
 
 
@@ -289,13 +364,24 @@ def propose_model(findings: Findings, settings: Settings, wanted: str = "") -> l
     stored = next(iter(open_model_store(settings).manifests()), None)
     if stored is not None:
         text = f"{stored.name}: {format_size(stored.size)}, installed but not chosen"
-        return [SetupStep(kind="model", name=stored.name, text=text, command=("model", "use", stored.name))]
+        return [
+            SetupStep(
+                kind="model", name=stored.name, text=text, command=("model", "use", stored.name)
+            )
+        ]
     model = fitting_model(findings, settings)
     hosted = hosted_planner(findings, settings)
     if hosted is not None:
         name = f"{hosted.kind}/{hosted.model}"
-        later = f"; to plan on this machine later: conductor model pull {model.name}" if model is not None else ""
-        text = f"{name}: sends each question to {recipient_of(hosted)}, {_describe_price(hosted)}{later}"
+        later = (
+            f"; to plan on this machine later: conductor model pull {model.name}"
+            if model is not None
+            else ""
+        )
+        text = (
+            f"{name}: sends each question to {recipient_of(hosted)}, "
+            f"{_describe_price(hosted)}{later}"
+        )
         return [SetupStep(kind="model", name=name, text=text, command=("model", "use", name))]
     if model is None or not findings.llama:
         return []
@@ -304,33 +390,45 @@ def propose_model(findings: Findings, settings: Settings, wanted: str = "") -> l
 
 
 def hosted_planner(findings: Findings, settings: Settings) -> Worker | None:
-    """The cheapest model that may plan of those whose key is there and that no rule forbids; None without a key."""
+    """The cheapest model that may plan of those whose key is there and that no rule forbids.
+
+    None without a key.
+    """
     kinds = dict.fromkeys(key.provider for key in findings.keys if key.provider in PRESETS)
     planners = [Worker(name="conductor", kind=kind, model=PRESETS[kind].planner) for kind in kinds]
     allowed = [each for each in planners if each.model and not policy_objection(settings, each)]
     priced = [each for each in with_prices(allowed)[0] if each.price is not None]
-    return min(priced, key=lambda each: each.price.input + each.price.output if each.price else 0, default=None)
+    return min(
+        priced,
+        key=lambda each: each.price.input + each.price.output if each.price else 0,
+        default=None,
+    )
 
 
 def fitting_model(findings: Findings, settings: Settings) -> RegistryModel | None:
     """The registry's default where memory and disk have room for it, else the largest that fits.
 
-    Where there are few cores and no GPU, the largest that is small. The default was chosen by hand; others are proposed
-    under licences only that allow any use.
+    Where there are few cores and no GPU, the largest that is small. The default was chosen by hand;
+    others are proposed under licences only that allow any use.
     """
     fitting = _fitting_models(findings, settings)
     default = load_registry(settings.environ)[0].name
-    allowed = [model for model in fitting if model.name == default or model.licence in FREE_LICENCES]
+    allowed = [
+        model for model in fitting if model.name == default or model.licence in FREE_LICENCES
+    ]
     small = [model for model in allowed if model.size <= SMALL]
     return next(iter(small if small and _has_few_cores(findings) else allowed), None)
 
 
 def _has_few_cores(findings: Findings) -> bool:
-    return 0 < findings.cores < 4 and not findings.gpus  # two read a first prompt for a 7B in about 90 s
+    # Two read a first prompt for a 7B in about 90 s
+    return 0 < findings.cores < 4 and not findings.gpus
 
 
 def _fitting_models(findings: Findings, settings: Settings) -> list[RegistryModel]:
-    """The registry's default and all smaller models with room in memory and on the disk, the default first."""
+    """The registry's default and all smaller models with room in memory and on the disk, the
+    default first.
+    """
     first, *others = load_registry(settings.environ)
     found = []
     for model in (first, *sorted(others, key=lambda model: -model.size)):
@@ -345,11 +443,21 @@ def _fitting_models(findings: Findings, settings: Settings) -> list[RegistryMode
 
 
 def _describe_size(model: RegistryModel, findings: Findings, settings: Settings) -> str:
-    """Return what to know about small planners before one is downloaded; empty where there is no choice."""
+    """Return what to know about small planners before one is downloaded.
+
+    Empty where there is no choice.
+    """
     if model.size <= SMALL:
-        cores = f", chosen for {format_count(findings.cores, 'core')}" if _has_few_cores(findings) else ""
+        cores = (
+            f", chosen for {format_count(findings.cores, 'core')}"
+            if _has_few_cores(findings)
+            else ""
+        )
         larger = load_registry(settings.environ)[0].name
-        return f"{cores}; likely to plan worse than {larger}, which was not measured: conductor setup --model {larger}"
+        return (
+            f"{cores}; likely to plan worse than {larger}, which was not measured: conductor "
+            f"setup --model {larger}"
+        )
     small = [
         f"{each.name} ({format_size(each.size)}{'' if each.licence in FREE_LICENCES else ', not for commercial use'})"
         for each in _fitting_models(findings, settings)
@@ -362,9 +470,18 @@ def _describe_size(model: RegistryModel, findings: Findings, settings: Settings)
 def _pull_step(model: RegistryModel) -> SetupStep:
     missing = missing_bytes(model)
     duration = format_duration(missing / USUAL_RATE, tenths=False)
-    download = f"{format_size(missing)} to download, about {duration} at {format_size(USUAL_RATE)}/s"
-    text = (
-        f"{model.name}: {format_size(model.size) if model.size else 'size unknown'}, licence {model.licence}, "
-        f"needs {format_size(model.memory)} of memory; {download if missing else 'already downloaded'}"
+    download = (
+        f"{format_size(missing)} to download, about {duration} at {format_size(USUAL_RATE)}/s"
     )
-    return SetupStep(kind="model", name=model.name, text=text, command=("model", "pull", model.name, "--use", "--yes"))
+    text = (
+        f"{model.name}: {format_size(model.size) if model.size else 'size unknown'}, licence "
+        f"{model.licence}, "
+        f"needs {format_size(model.memory)} of memory; "
+        f"{download if missing else 'already downloaded'}"
+    )
+    return SetupStep(
+        kind="model",
+        name=model.name,
+        text=text,
+        command=("model", "pull", model.name, "--use", "--yes"),
+    )

@@ -1,8 +1,11 @@
-"""A batch that several machines work on: each asks shards of it that no other has, and each gets all answers.
+"""A batch that several machines work on.
 
-What is shared is in the database of the state. A machine writes each answer to its own file at once, as in any batch,
-and sends a shard when all of it is done. So a machine that is gone costs the questions of the shards that it had, and
-one that comes back asks none of those whose answers are in its files.
+Each asks shards of it that no other has, and each gets all answers.
+
+What is shared is in the database of the state. A machine writes each answer to its own file at
+once, as in any batch, and sends a shard when all of it is done. So a machine that is gone costs the
+questions of the shards that it had, and one that comes back asks none of those whose answers are in
+its files.
 """
 
 from __future__ import annotations
@@ -37,12 +40,17 @@ if TYPE_CHECKING:
     from conductor_cli.state.postgres.records import SharedBatch
 
 SHARD: Final = 100  # Questions that one machine has at once
-LOOK_SECONDS: Final = 2.0  # Seconds between two looks at the others, where nothing else is left to do
-RENEW_SECONDS: Final = 15.0  # A quarter of the time that a shard is this machine's without a sign of life
+# Seconds between two looks at the others, where nothing else is left to do
+LOOK_SECONDS: Final = 2.0
+# A quarter of the time that a shard is this machine's without a sign of life
+RENEW_SECONDS: Final = 15.0
 
 
 def batch_hash(source: Path, answers: Path, models: str) -> str:
-    """Return what is equal on all machines of a batch: its input, the name of its answers, and who is asked."""
+    """Return what is equal on all machines of a batch.
+
+    Its input, the name of its answers, and who is asked.
+    """
     with source.open("rb") as file:
         digest = hashlib.file_digest(file, "sha256")
     digest.update(b"\0".join((os.fsencode(answers.name), models.encode())))
@@ -51,7 +59,10 @@ def batch_hash(source: Path, answers: Path, models: str) -> str:
 
 @dataclass
 class _Shard:
-    """Questions that this machine has: the ids of all, those without a line yet, and the lines of the others."""
+    """Questions that this machine has.
+
+    The ids of all, those without a line yet, and the lines of the others.
+    """
 
     ids: list[str]
     open: set[str] = field(default_factory=set)
@@ -63,21 +74,32 @@ class SharedItems:
     """Hands out the questions of a batch, shard by shard, and takes what other machines have done."""
 
     def __init__(
-        self, batch: Batch, shards: SharedBatch, budget: Budget, tell: Callable[[BatchProgress], None]
-    ) -> None:  # fmt: skip
+        self,
+        batch: Batch,
+        shards: SharedBatch,
+        budget: Budget,
+        tell: Callable[[BatchProgress], None],
+    ) -> None:
         self.stopped: Failure | None = None
-        self._batch, self._shards, self._budget, self._tell = batch, shards, budget, tell
+        self._batch = batch
+        self._shards = shards
+        self._budget = budget
+        self._tell = tell
         self._lock = asyncio.Lock()
         self._queue = deque[tuple[int, BatchItem]]()
         self._mine = dict[int, _Shard]()
         self._shard_of = dict[str, int]()  # The shard of each question that is queued or under way
         self._ours = set[str]()  # Questions of lost shards that were asked here all the same
-        self._items, self._at = read_items(batch.source), 0
+        self._items = read_items(batch.source)
+        self._at = 0
         self._places = dict[Path, LinePlaces]()
 
     @asynccontextmanager
     async def kept(self) -> AsyncIterator[SharedItems]:
-        """Keep the shards of this machine while the block goes on; at the end others may have them."""
+        """Keep the shards of this machine while the block goes on.
+
+        At the end others may have them.
+        """
         keeping = asyncio.create_task(self._keep())
         try:
             await self._collect_all()
@@ -89,7 +111,9 @@ class SharedItems:
                 await asyncio.to_thread(self._shards.release)
 
     async def next(self) -> BatchItem | None:
-        """Return a question that nobody else is asked; None when all are done, for no budget, or for `stopped`.
+        """Return a question that nobody else is asked.
+
+        None when all are done, for no budget, or for `stopped`.
 
         It waits while others have the last shards, because one of them may be gone.
         """
@@ -101,7 +125,8 @@ class SharedItems:
                 try:
                     shard = await asyncio.to_thread(self._shards.claim)
                     items = [] if shard is None else await asyncio.to_thread(self._read, shard)
-                    # A shard that this process sends, since a moment ago or less, may look free: it is not asked again.
+                    # A shard that this process sends, since a moment ago or less, may look free: it
+                    # is not asked again.
                     if shard is None or self._shards.knows(shard):
                         await asyncio.sleep(LOOK_SECONDS)
                         continue
@@ -109,7 +134,11 @@ class SharedItems:
                 except ConductorError as error:
                     self.stopped = error.failure
                 await self.settle()  # all of it may be in the files already
-            return None if self.stopped is not None or self._budget.exhausted else self._queue.popleft()[1]
+            return (
+                None
+                if self.stopped is not None or self._budget.exhausted
+                else self._queue.popleft()[1]
+            )
 
     def wrote(self, asked: Asked) -> None:
         """Add the line of a question to its shard, for the other machines."""
@@ -122,23 +151,30 @@ class SharedItems:
     async def settle(self) -> None:
         """Send the shards of which every question is done."""
         for number in [number for number, shard in self._mine.items() if not shard.open]:
-            if (shard := self._mine.pop(number, None)) is None:  # another task has sent it meanwhile
+            # Another task has sent it meanwhile
+            if (shard := self._mine.pop(number, None)) is None:
                 continue
             try:
-                await asyncio.to_thread(self._shards.finish(number, bytes(shard.answers), bytes(shard.failures)))
+                await asyncio.to_thread(
+                    self._shards.finish(number, bytes(shard.answers), bytes(shard.failures))
+                )
             except ConductorError:
                 self._mine[number] = shard  # it is tried again
                 return
 
     async def _collect_all(self) -> bool:
-        """Write what others have sent since; returns whether every question of the batch is done."""
+        """Write what others have sent since.
+
+        Returns whether every question of the batch is done.
+        """
         try:
             while True:
                 found, is_whole = await asyncio.to_thread(self._shards.collect)
                 if not found:
                     return is_whole
                 for number, answers, failures in found:
-                    self._lose(number)  # this machine may have been asleep for longer than it had the shard
+                    # This machine may have been asleep for longer than it had the shard
+                    self._lose(number)
                     self._take(answers, failures)
         except ConductorError as error:
             self.stopped = error.failure
@@ -153,7 +189,10 @@ class SharedItems:
                     self._lose(lost)
 
     def _lose(self, number: int) -> None:
-        """Ask no more of a shard, which another machine has by now. What is under way ends, and counts here."""
+        """Ask no more of a shard, which another machine has by now.
+
+        What is under way ends, and counts here.
+        """
         if (shard := self._mine.pop(number, None)) is None:
             return
         queued = [item.id for of, item in self._queue if of == number]
@@ -164,17 +203,22 @@ class SharedItems:
         self._places.clear()
 
     def _read(self, number: int) -> list[BatchItem]:
-        """Return the questions of a shard. Raises `UsageError` where the input cannot be read any more."""
+        """Return the questions of a shard.
+
+        Raises `UsageError` where the input cannot be read any more.
+        """
         start = number * SHARD
         if start < self._at:
-            self._items, self._at = read_items(self._batch.source, start), start
+            self._items = read_items(self._batch.source, start)
+            self._at = start
         items = [*islice(self._items, start - self._at, start - self._at + SHARD)]
         self._at = start + len(items)
         return items
 
     def _begin(self, number: int, items: Sequence[BatchItem]) -> None:
         self._lose(number)  # it may be one of this machine, which had it for too long
-        shard = self._mine[number] = _Shard([item.id for item in items])
+        shard = _Shard([item.id for item in items])
+        self._mine[number] = shard
         for item in items:
             if item.id not in self._shard_of:
                 if self._batch.done(item.id) or item.id in self._ours:
@@ -186,7 +230,10 @@ class SharedItems:
 
     def _copy(self, name: str, shard: _Shard) -> None:
         """Copy the line that is written here already."""
-        files = (self._batch.answers.path, shard.answers), (self._batch.failures.path, shard.failures)
+        files = (
+            (self._batch.answers.path, shard.answers),
+            (self._batch.failures.path, shard.failures),
+        )
         for is_new in (False, True):  # what is known of the files may be older than the line
             for path, lines in files:
                 if is_new or path not in self._places:
@@ -206,7 +253,9 @@ class SharedItems:
                 if self._batch.done(name) or name in self._ours:
                     continue
                 cost = cost_of(data)
-                failure = Failure(kind="worker", message="asked by another machine") if failed else None
+                failure = (
+                    Failure(kind="worker", message="asked by another machine") if failed else None
+                )
                 self._budget.add(cost)
                 self._batch.write(Asked(line=data, cost=cost, failure=failure))
         self._tell(self._batch.progress)

@@ -1,9 +1,12 @@
-"""Telemetry: each run as spans of OpenTelemetry when it has ended, where the environment names an exporter.
+"""Telemetry.
 
-Nothing of OpenTelemetry is imported before, and nothing is sent by default. `OTEL_EXPORTER_OTLP_ENDPOINT`,
-`OTEL_EXPORTER_OTLP_TRACES_ENDPOINT` or `OTEL_TRACES_EXPORTER` switch it on, as the specification of the SDK's
-environment variables says; `OTEL_SDK_DISABLED=true` switches it off. A program that imports this package and has set a
-tracer provider of its own gets the spans there.
+Each run as spans of OpenTelemetry when it has ended, where the environment names an exporter.
+
+Nothing of OpenTelemetry is imported before, and nothing is sent by default.
+`OTEL_EXPORTER_OTLP_ENDPOINT`, `OTEL_EXPORTER_OTLP_TRACES_ENDPOINT` or `OTEL_TRACES_EXPORTER` switch
+it on, as the specification of the SDK's environment variables says; `OTEL_SDK_DISABLED=true`
+switches it off. A program that imports this package and has set a tracer provider of its own gets
+the spans there.
 
 Spans are made when the run has ended, with both their times: no collector shows a span before its
 end. A run whose process is killed sends none. There are no metrics, because collectors derive
@@ -46,11 +49,16 @@ PROVIDERS: Final[Mapping[str, str]] = {
 FINISHES: Final[Mapping[Finish, str]] = {"refusal": "content_filter", "tool": "tool_call"}
 
 CAPTURE: Final = "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT"
-"""The variable by which instrumentations of models are asked for texts: `true` and other words switch them on."""
+"""The variable by which instrumentations of models are asked for texts: `true` and other words
+switch them on.
+"""
 
 
 def exporter_names(environ: Mapping[str, str]) -> tuple[str, ...]:
-    """Return the exporters that the environment names; none where it names neither one nor an address."""
+    """Return the exporters that the environment names.
+
+    None where it names neither one nor an address.
+    """
     if environ.get("OTEL_SDK_DISABLED", "").lower() == "true":
         return ()
     named = environ.get("OTEL_TRACES_EXPORTER", "")
@@ -77,7 +85,8 @@ class RunTelemetry:
 
     def read(self, event: ev.Event) -> None:
         """Keep an event; the last one of a run makes the spans and sends them."""
-        inner, place = event, tuple[int, ...]()
+        inner = event
+        place = tuple[int, ...]()
         while isinstance(inner, ev.NestedEvent):
             place = (*place, inner.step)
             inner = inner.event
@@ -92,19 +101,24 @@ class RunTelemetry:
             try:
                 first = self._events[0]
                 if isinstance(first, ev.RunStarted):
-                    self._began = int(datetime.fromisoformat(first.time).timestamp() * 1e9 - first.at * 1e9)
+                    self._began = int(
+                        datetime.fromisoformat(first.time).timestamp() * 1e9 - first.at * 1e9
+                    )
                 self._run(self._events, None)
             except Exception as error:  # noqa: BLE001 - see above
                 log.warning("telemetry failed: %s", type(error).__name__)
 
     def _run(self, events: Sequence[ev.Event], above: Span | None) -> None:
         """Send a run inside the span `above`: its plans, its steps, and the runs inside these."""
-        first, last = events[0], events[-1]
+        first = events[0]
+        last = events[-1]
         assert isinstance(first, ev.RunStarted)
         about: dict[str, Any] = {
-            "gen_ai.operation.name": "invoke_workflow", "gen_ai.workflow.name": "conductor",
-            "conductor.run.id": first.run, "conductor.mode": first.mode,
-        }  # fmt: skip
+            "gen_ai.operation.name": "invoke_workflow",
+            "gen_ai.workflow.name": "conductor",
+            "conductor.run.id": first.run,
+            "conductor.mode": first.mode,
+        }
         if first.question.parent:
             about["conductor.run.parent"] = first.question.parent
         error = "run_ended"
@@ -114,16 +128,34 @@ class RunTelemetry:
         if isinstance(last, ev.RunFinished):
             about["conductor.partial"] = last.partial
         sent = [Message(role="user", content=first.question.text)]
-        said = [Message(role="assistant", content=last.answer)] if isinstance(last, ev.RunFinished) else []
-        run = self._span("invoke_workflow conductor", first.at, last.at, about, above, error, sent=sent, said=said)
+        said = (
+            [Message(role="assistant", content=last.answer)]
+            if isinstance(last, ev.RunFinished)
+            else []
+        )
+        run = self._span(
+            "invoke_workflow conductor",
+            first.at,
+            last.at,
+            about,
+            above,
+            error,
+            sent=sent,
+            said=said,
+        )
         self._plans(events, first.conductor.partition(" ")[0], run)
         access = {event.step: event.access for event in events if isinstance(event, ev.StepPlanned)}
-        for number in dict.fromkeys(event.step for event in events if isinstance(event, ev.StepStarted)):
+        for number in dict.fromkeys(
+            event.step for event in events if isinstance(event, ev.StepStarted)
+        ):
             own = [event for event in events if getattr(event, "step", 0) == number]
             self._step(own, first.pool, access.get(number, ()), last.at, run)
 
     def _plans(self, events: Sequence[ev.Event], planner: str, run: Span) -> None:
-        """Send planning: it begins with the run, and again where a plan is discarded or its rest is asked for."""
+        """Send planning.
+
+        It begins with the run, and again where a plan is discarded or its rest is asked for.
+        """
         began: float | None = events[0].at
         calls: list[ev.PlanRejected | ev.PlanReady] = []
         for event in events:
@@ -133,93 +165,154 @@ class RunTelemetry:
             if ends and began is not None:
                 about: dict[str, Any] = {"gen_ai.operation.name": "plan"}
                 if isinstance(event, ev.PlanReady):
-                    about["conductor.plan.steps"] = len(event.plan.steps) if isinstance(event.plan, Plan) else 0
+                    about["conductor.plan.steps"] = (
+                        len(event.plan.steps) if isinstance(event.plan, Plan) else 0
+                    )
                 error = "run_ended" if event is events[-1] else ""
                 plan = self._span("plan", began, event.at, about, run, error)
                 for call in calls:
                     error = call.reason if isinstance(call, ev.PlanRejected) else ""
                     if call.usage.calls or error:
                         about = {
-                            "gen_ai.operation.name": "chat", "gen_ai.request.model": planner,
-                            "gen_ai.provider.name": "conductor", **usage_attributes(call.usage),
-                        }  # fmt: skip
-                        self._span(f"chat {planner}", began, call.at, about, plan, error, sent=call.prompt, client=True)
+                            "gen_ai.operation.name": "chat",
+                            "gen_ai.request.model": planner,
+                            "gen_ai.provider.name": "conductor",
+                            **usage_attributes(call.usage),
+                        }
+                        self._span(
+                            f"chat {planner}",
+                            began,
+                            call.at,
+                            about,
+                            plan,
+                            error,
+                            sent=call.prompt,
+                            client=True,
+                        )
                         began = call.at
-                began, calls = None, []
-            if isinstance(event, ev.PlanRevised) or (isinstance(event, ev.PlanDecided) and event.verdict != "approved"):
+                began = None
+                calls = []
+            if isinstance(event, ev.PlanRevised) or (
+                isinstance(event, ev.PlanDecided) and event.verdict != "approved"
+            ):
                 began = event.at
 
-    def _step(self, own: Sequence[ev.Event], pool: Pool, access: Sequence[int], over: float, run: Span) -> None:
-        """Send a step by its `own` events, and its attempts; what has no end ends when the run is `over`."""
+    def _step(
+        self, own: Sequence[ev.Event], pool: Pool, access: Sequence[int], over: float, run: Span
+    ) -> None:
+        """Send a step by its `own` events, and its attempts.
+
+        What has no end ends when the run is `over`.
+        """
         attempts: list[list[ev.Event]] = []
         for event in own:
             if isinstance(event, ev.StepStarted):
                 attempts.append([event])
             elif attempts:
                 attempts[-1].append(event)
-        ends = [event for event in own if isinstance(event, ev.StepFailed | ev.StepStopped | ev.StepFinished)]
+        ends = [
+            event
+            for event in own
+            if isinstance(event, ev.StepFailed | ev.StepStopped | ev.StepFinished)
+        ]
         is_over = bool(ends) and not (isinstance(ends[-1], ev.StepFailed) and not ends[-1].final)
         first = attempts[0][0]
         assert isinstance(first, ev.StepStarted)
         about: dict[str, Any] = {
-            "gen_ai.operation.name": "invoke_agent", "gen_ai.agent.name": first.worker,
-            "conductor.step": first.step, "conductor.step.access": access,
-        }  # fmt: skip
+            "gen_ai.operation.name": "invoke_agent",
+            "gen_ai.agent.name": first.worker,
+            "conductor.step": first.step,
+            "conductor.step.access": access,
+        }
         ended, error = (ends[-1].at, _error_of(ends[-1])) if is_over else (over, "run_ended")
         step = self._span(f"invoke_agent {first.worker}", first.at, ended, about, run, error)
         for attempt in attempts:
             self._attempt(attempt, pool, over, step)
 
     def _attempt(self, own: Sequence[ev.Event], pool: Pool, over: float, step: Span) -> None:
-        """Send the span of an attempt, made from its `own` events, with its tool calls or its nested run inside."""
+        """Send the span of an attempt, made from its `own` events, with its tool calls or its
+        nested run inside.
+        """
         first = own[0]
         assert isinstance(first, ev.StepStarted)
         worker = next((each for each in pool if each.name == first.worker), None)
         kind, model = (worker.kind, worker.model_name) if worker is not None else (first.worker, "")
         model = model or first.worker
         about: dict[str, Any] = {
-            "gen_ai.operation.name": "chat", "gen_ai.request.model": model,
+            "gen_ai.operation.name": "chat",
+            "gen_ai.request.model": model,
             "gen_ai.provider.name": PROVIDERS.get(kind, kind),
-            "conductor.worker": first.worker, "conductor.attempt": first.attempt,
-        }  # fmt: skip
-        ended, error, said = over, "run_ended", list[Message]()
+            "conductor.worker": first.worker,
+            "conductor.attempt": first.attempt,
+        }
+        ended = over
+        error = "run_ended"
+        said = list[Message]()
         for event in own:
             if isinstance(event, ev.StepDelta):
                 about.setdefault("gen_ai.response.time_to_first_chunk", event.at - first.at)
             elif isinstance(event, ev.StepFailed | ev.StepStopped | ev.StepFinished):
-                ended, error = event.at, _error_of(event)
+                ended = event.at
+                error = _error_of(event)
                 about |= usage_attributes(event.usage)
                 if isinstance(event, ev.StepFinished):
-                    about["gen_ai.response.finish_reasons"] = (FINISHES.get(event.finish, event.finish),)
-                    said = [Message(role="assistant", content=event.text, tool_calls=event.tool_calls)]
+                    about["gen_ai.response.finish_reasons"] = (
+                        FINISHES.get(event.finish, event.finish),
+                    )
+                    said = [
+                        Message(role="assistant", content=event.text, tool_calls=event.tool_calls)
+                    ]
                 break
         attempt = self._span(
-            f"chat {model}", first.at, ended, about, step, error, sent=first.prompt, said=said, client=True
+            f"chat {model}",
+            first.at,
+            ended,
+            about,
+            step,
+            error,
+            sent=first.prompt,
+            said=said,
+            client=True,
         )
-        results = {(each.turn, each.call_id): each for each in own if isinstance(each, ev.ToolReturned)}
+        results = {
+            (each.turn, each.call_id): each for each in own if isinstance(each, ev.ToolReturned)
+        }
         for call in own:
             if isinstance(call, ev.ToolCalled):
                 about = {
-                    "gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": call.call.name,
-                    "gen_ai.tool.call.id": call.call.id, "gen_ai.tool.type": "extension",
+                    "gen_ai.operation.name": "execute_tool",
+                    "gen_ai.tool.name": call.call.name,
+                    "gen_ai.tool.call.id": call.call.id,
+                    "gen_ai.tool.type": "extension",
                     "conductor.tool.server": call.server,
-                }  # fmt: skip
+                }
                 result = results.get((call.turn, call.call.id))
                 if self._texts:
                     about["gen_ai.tool.call.arguments"] = call.call.arguments
                     about |= {"gen_ai.tool.call.result": result.text} if result is not None else {}
                 returned, error = (ended, "attempt_ended") if result is None else (result.at, "")
                 error = "tool_error" if result is not None and result.error else error
-                self._span(f"execute_tool {call.call.name}", call.at, returned, about, attempt, error)
+                self._span(
+                    f"execute_tool {call.call.name}", call.at, returned, about, attempt, error
+                )
         if nested := [event for event in own if isinstance(event, ev.NestedEvent)]:
             inside = RunTelemetry(self._tracer, texts=self._texts)
             inside._began = self._began + int((nested[0].at - nested[0].event.at) * 1e9)
             inside._run([event.event for event in nested], attempt)
 
     def _span(
-        self, name: str, start: float, end: float, attributes: Mapping[str, Any], above: Span | None, error: str,
-        *, sent: Sequence[Message] = (), said: Sequence[Message] = (), client: bool = False,
-    ) -> Span:  # fmt: skip
+        self,
+        name: str,
+        start: float,
+        end: float,
+        attributes: Mapping[str, Any],
+        above: Span | None,
+        error: str,
+        *,
+        sent: Sequence[Message] = (),
+        said: Sequence[Message] = (),
+        client: bool = False,
+    ) -> Span:
         """Send a span and return it. `error` is the reason in a word, empty where it ended well.
 
         `sent` and `said` are texts, which few want; `client` says that another program was called.
@@ -231,12 +324,17 @@ class RunTelemetry:
             known["gen_ai.input.messages"] = messages_json(sent)
         if self._texts and said:
             known["gen_ai.output.messages"] = messages_json(said)
-        known = {key: KNOWN_SECRETS.redact(text) if isinstance(text, str) else text for key, text in known.items()}
+        known = {
+            key: KNOWN_SECRETS.redact(text) if isinstance(text, str) else text
+            for key, text in known.items()
+        }
         span = self._tracer.start_span(
-            name, context=set_span_in_context(above) if above is not None else None,
-            kind=SpanKind.CLIENT if client else SpanKind.INTERNAL, attributes=known,
+            name,
+            context=set_span_in_context(above) if above is not None else None,
+            kind=SpanKind.CLIENT if client else SpanKind.INTERNAL,
+            attributes=known,
             start_time=self._began + int(start * 1e9),
-        )  # fmt: skip
+        )
         if error:
             span.set_attribute("error.type", error)
             span.set_status(StatusCode.ERROR, error)
@@ -254,26 +352,35 @@ def _error_of(event: ev.StepFailed | ev.StepStopped | ev.StepFinished) -> str:
 def usage_attributes(usage: Usage) -> dict[str, Any]:
     """Tokens and cost; the cost is left out where nothing has a price."""
     found: dict[str, Any] = {
-        "gen_ai.usage.input_tokens": usage.tokens_in, "gen_ai.usage.output_tokens": usage.tokens_out,
+        "gen_ai.usage.input_tokens": usage.tokens_in,
+        "gen_ai.usage.output_tokens": usage.tokens_out,
         "gen_ai.usage.cache_read.input_tokens": usage.tokens_cached,
         "gen_ai.usage.cache_creation.input_tokens": usage.tokens_stored,
         "gen_ai.usage.reasoning.output_tokens": usage.tokens_reasoning,
-    }  # fmt: skip
+    }
     if usage.cost is not None:
         found["conductor.cost"] = float(usage.cost)
     return found
 
 
 def messages_json(messages: Sequence[Message]) -> str:
-    """Messages as JSON, in the form of the conventions: roles and parts. Attachments are named only."""
+    """Messages as JSON, in the form of the conventions: roles and parts.
+
+    Attachments are named only.
+    """
     said = []
     for each in messages:
         parts: list[dict[str, str]] = []
         if each.role == "tool":
-            parts = [{"type": "tool_call_response", "id": each.tool_call_id, "response": each.content}]
+            parts = [
+                {"type": "tool_call_response", "id": each.tool_call_id, "response": each.content}
+            ]
         else:
             parts += [{"type": "text", "content": each.content}] if each.content else []
-            parts += [{"type": "file", "name": file.name, "mime_type": file.media_type} for file in each.attachments]
+            parts += [
+                {"type": "file", "name": file.name, "mime_type": file.media_type}
+                for file in each.attachments
+            ]
             parts += [
                 {"type": "tool_call", "id": call.id, "name": call.name, "arguments": call.arguments}
                 for call in each.tool_calls
@@ -289,7 +396,8 @@ def watch_run() -> RunTelemetry | None:
     """Return what reads the events of a run; None where nothing is configured. Raises nothing."""
     try:
         tracing: TracerProvider | None = None
-        if "opentelemetry.sdk.trace" in sys.modules:  # the program around this package may have set up its own
+        # The program around this package may have set up its own
+        if "opentelemetry.sdk.trace" in sys.modules:
             from opentelemetry.sdk.trace import TracerProvider
             from opentelemetry.trace import get_tracer_provider
 
@@ -318,17 +426,29 @@ def _provider_for(exporters: tuple[str, ...]) -> TracerProvider | None:
 
     # What the SDK says of a collector that is away would be written into the answer's terminal.
     logging.getLogger("opentelemetry").addHandler(logging.NullHandler())
-    is_named = "OTEL_SERVICE_NAME" in os.environ or SERVICE_NAME in os.environ.get("OTEL_RESOURCE_ATTRIBUTES", "")
+    is_named = "OTEL_SERVICE_NAME" in os.environ or SERVICE_NAME in os.environ.get(
+        "OTEL_RESOURCE_ATTRIBUTES", ""
+    )
     resource = Resource.create({} if is_named else {SERVICE_NAME: "conductor"})
     tracing = TracerProvider(resource=resource)
-    protocol = os.environ.get("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL") or os.environ.get("OTEL_EXPORTER_OTLP_PROTOCOL")
+    protocol = os.environ.get("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL") or os.environ.get(
+        "OTEL_EXPORTER_OTLP_PROTOCOL"
+    )
     otlp = f"otlp_proto_{(protocol or 'http/protobuf').partition('/')[0]}"
-    has_timeout = any(name.startswith("OTEL_EXPORTER_OTLP") and "TIMEOUT" in name for name in os.environ)
+    has_timeout = any(
+        name.startswith("OTEL_EXPORTER_OTLP") and "TIMEOUT" in name for name in os.environ
+    )
     for name in exporters:
         # Packages of OpenTelemetry offer exporters by entry points.
-        found = [*entry_points(group="opentelemetry_traces_exporter", name=otlp if name == "otlp" else name)]
+        found = [
+            *entry_points(
+                group="opentelemetry_traces_exporter", name=otlp if name == "otlp" else name
+            )
+        ]
         if not found:
-            log.warning("there is no exporter of traces called %s: install a package that has it", name)
+            log.warning(
+                "there is no exporter of traces called %s: install a package that has it", name
+            )
             continue
         # In seconds: a dead collector must not hold a command up.
         options = {"timeout": 2} if name.startswith("otlp") and not has_timeout else {}

@@ -1,8 +1,9 @@
 """Templates of questions: TOML files of the user, of the project, and those that ship.
 
-A template has a question with `$name` placeholders, and may have a system text, workers, limits, a JSON Schema and the
-steps of a plan. It chooses among the user's workers and lowers limits; it cannot add a worker or raise a limit. One of
-the project was written by somebody else, so it is used only once its text was shown.
+A template has a question with `$name` placeholders, and may have a system text, workers, limits, a
+JSON Schema and the steps of a plan. It chooses among the user's workers and lowers limits; it
+cannot add a worker or raise a limit. One of the project was written by somebody else, so it is used
+only once its text was shown.
 """
 
 from __future__ import annotations
@@ -35,7 +36,10 @@ SKELETON: Final = 'question = """\n$question\n"""\n# what else it may have: docs
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Template:
-    """What a template's file says; `limits` by the names of `Limits`, `params` with their values unless others come."""
+    """What a template's file says.
+
+    `limits` by the names of `Limits`, `params` with their values unless others come.
+    """
 
     about: str = ""
     question: str = ""
@@ -78,23 +82,39 @@ class TemplateFile:
                 raise DecodeError(f"unknown {', '.join(sorted(unknown))}")
             return load(Template, dict(self.source.values))
         except DecodeError as error:
-            raise UsageError(f"{self.path}: {error}", hint=f"conductor template edit {self.name}") from None
+            raise UsageError(
+                f"{self.path}: {error}", hint=f"conductor template edit {self.name}"
+            ) from None
 
 
 def own_path(settings: Settings, name: str) -> Path:
-    """Return where the user's template of this name is. Raises `UsageError` for a name that cannot be used."""
+    """Return where the user's template of this name is.
+
+    Raises `UsageError` for a name that cannot be used.
+    """
     if not NAME.fullmatch(name):
-        raise UsageError(f"{name!r:.60} is no name for a template", hint="use letters, digits, - and _")
+        raise UsageError(
+            f"{name!r:.60} is no name for a template", hint="use letters, digits, - and _"
+        )
     return settings.paths.config / "templates" / f"{name}.toml"
 
 
 def find_templates(settings: Settings) -> dict[str, TemplateFile]:
-    """Return all templates by name. Those of the user come before those of the project, and these before the shipped.
+    """Return all templates by name.
+
+    Those of the user come before those of the project, and these before the shipped.
 
     So a project cannot take the place of one that the user wrote.
     """
-    places = [place.parent / ".conductor" / "templates" for place in reversed(project_places()) if settings[SWITCH]]
-    directories = [("yours", settings.paths.config / "templates"), *(("project", place) for place in places)]
+    places = [
+        place.parent / ".conductor" / "templates"
+        for place in reversed(project_places())
+        if settings[SWITCH]
+    ]
+    directories = [
+        ("yours", settings.paths.config / "templates"),
+        *(("project", place) for place in places),
+    ]
     directories.append(("shipped", SHIPPED))
     found = dict[str, TemplateFile]()
     for origin, directory in directories:
@@ -114,8 +134,14 @@ def find_template(settings: Settings, name: str) -> TemplateFile:
 
 
 def is_unseen(file: TemplateFile, settings: Settings) -> bool:
-    """Return whether somebody else wrote this text and the user was not shown it yet. Raises `ConfigError`."""
-    return file.origin == "project" and file.hash not in open_state(settings.paths).seen_templates.read()
+    """Return whether somebody else wrote this text and the user was not shown it yet.
+
+    Raises `ConfigError`.
+    """
+    return (
+        file.origin == "project"
+        and file.hash not in open_state(settings.paths).seen_templates.read()
+    )
 
 
 def note_seen(file: TemplateFile, settings: Settings) -> None:
@@ -125,10 +151,12 @@ def note_seen(file: TemplateFile, settings: Settings) -> None:
 
 
 def fill_template(template: Template, name: str, given: Mapping[str, str], words: str) -> Template:
-    """Return a template with values in place of `$name`, and `words` for `$question`; `$$` is a dollar sign.
+    """Return a template with values in place of `$name`, and `words` for `$question`.
 
-    Where its question has no `$question`, the words replace it. Raises `UsageError` where a value is missing, or has no
-    place.
+    `$$` is a dollar sign.
+
+    Where its question has no `$question`, the words replace it. Raises `UsageError` where a value
+    is missing, or has no place.
     """
     if words and QUESTION not in PLACEHOLDER.findall(template.question):
         template = replace(template, question=f"${QUESTION}")
@@ -137,19 +165,27 @@ def fill_template(template: Template, name: str, given: Mapping[str, str], words
 
     def fill(text: str) -> str:
         used.update(key for key in PLACEHOLDER.findall(text) if key != "$")
-        return PLACEHOLDER.sub(lambda found: "$" if found[1] == "$" else values.get(found[1], found[0]), text)
+        return PLACEHOLDER.sub(
+            lambda found: "$" if found[1] == "$" else values.get(found[1], found[0]), text
+        )
 
     filled = replace(
-        template, question=fill(template.question).strip(), system=fill(template.system),
+        template,
+        question=fill(template.question).strip(),
+        system=fill(template.system),
         workers=tuple(map(fill, template.workers)),
-        steps=tuple(replace(s, worker=fill(s.worker), subtask=fill(s.subtask)) for s in template.steps),
-    )  # fmt: skip
+        steps=tuple(
+            replace(s, worker=fill(s.worker), subtask=fill(s.subtask)) for s in template.steps
+        ),
+    )
     if missing := sorted(used - set(values)):
         hint = f"-p {missing[0]}=…" if missing != [QUESTION] else f'conductor ask -t {name} "…"'
         what = ", ".join("a question" if each == QUESTION else each for each in missing)
         raise UsageError(f"the template {name} needs {what}", hint=hint)
     if extra := sorted(set(given) - used):
-        raise UsageError(f"the template {name} has no ${extra[0]:.40}", hint=f"conductor template show {name}")
+        raise UsageError(
+            f"the template {name} has no ${extra[0]:.40}", hint=f"conductor template show {name}"
+        )
     return filled
 
 
@@ -159,7 +195,9 @@ def save_template(path: Path, text: str) -> None:
         make_private_directory(path.parent)
         write_atomically(path, text, mode=0o600)
     except OSError as error:
-        raise UsageError(f"{path} cannot be written: {error.strerror}", hint="check the disk") from None
+        raise UsageError(
+            f"{path} cannot be written: {error.strerror}", hint="check the disk"
+        ) from None
 
 
 def template_of_run(trace: Trace) -> str:
@@ -169,7 +207,9 @@ def template_of_run(trace: Trace) -> str:
     def keep(text: str) -> str:
         return re.sub(r"\$(?=[$a-z])", "$$", text)
 
-    question, plan, usual = trace.question, trace.plan, dump(Limits())
+    question = trace.question
+    plan = trace.plan
+    usual = dump(Limits())
     said = {
         "about": f"from run {trace.run}",
         "question": keep(question.text),
@@ -181,4 +221,6 @@ def template_of_run(trace: Trace) -> str:
             for step in (plan.steps if isinstance(plan, Plan) else ())
         ],
     }
-    return tomli_w.dumps({key: value for key, value in said.items() if value}, multiline_strings=True)
+    return tomli_w.dumps(
+        {key: value for key, value in said.items() if value}, multiline_strings=True
+    )

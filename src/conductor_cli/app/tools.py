@@ -1,4 +1,7 @@
-"""Tools of workers: the servers of the settings, which workers get them, and what a server says when it is tried."""
+"""Tools of workers.
+
+The servers of the settings, which workers get them, and what a server says when it is tried.
+"""
 
 from __future__ import annotations
 
@@ -42,15 +45,19 @@ def pool_with_tools(
 ) -> tuple[Pool, tuple[str, ...]]:
     """The pool with the tools that each worker gets in this run, and remarks to show.
 
-    Those that a command line or `conductor.tools` names replace the workers' own. A worker whose adapter carries no
-    tools gets none. Raises `UsageError` or `ConfigError` for servers that no file has.
+    Those that a command line or `conductor.tools` names replace the workers' own. A worker whose
+    adapter carries no tools gets none. Raises `UsageError` or `ConfigError` for servers that no
+    file has.
     """
     text = settings[TOOLS_SETTING]
     chosen = None if text == "auto" else () if text == "none" else tuple(text.split(","))
-    in_use = next((pool for pool in settings.pools if pool.name == settings["conductor.pool"]), None)
+    in_use = next(
+        (pool for pool in settings.pools if pool.name == settings["conductor.pool"]), None
+    )
     of_pool = in_use.tools if in_use is not None else ()
     known = [item.name for item in settings.tool_servers]
-    workers, unable = [], []
+    workers = []
+    unable = []
     for worker in pool:
         names = tuple(dict.fromkeys((*worker.tools, *of_pool))) if chosen is None else chosen
         if worker.kind == SELF or not names:
@@ -66,15 +73,24 @@ def pool_with_tools(
         workers.append(replace(worker, tools=names if able else ()))
     remarks = [f"without tools, which they cannot be sent: {', '.join(unable)}"] if unable else []
     if settings.origins[ALLOW_SETTING] == "command line":
-        idle = [name for name in _allowed_tools(settings) if not any(name in worker.tools for worker in workers)]
+        idle = [
+            name
+            for name in _allowed_tools(settings)
+            if not any(name in worker.tools for worker in workers)
+        ]
         remarks += [
-            f"--allow-tools {name} allows nothing, because no worker has these tools: --tools {name}" for name in idle
+            (
+                f"--allow-tools {name} allows nothing, because no worker has these tools: --tools "
+                f"{name}"
+            )
+            for name in idle
         ]
     return Pool(workers=tuple(workers)), tuple(remarks)
 
 
 def keep_tools_of(settings: Settings, earlier: Trace) -> Settings:
-    """The settings with the tools that every worker of an earlier run had, unless a command line names some.
+    """The settings with the tools that every worker of an earlier run had, unless a command line
+    names some.
 
     So whoever resumes a run need not repeat `--tools`.
     """
@@ -84,7 +100,9 @@ def keep_tools_of(settings: Settings, earlier: Trace) -> Settings:
     return replace(settings, values={**settings.values, TOOLS_SETTING: ",".join(*had) or "none"})
 
 
-def open_tools(settings: Settings, pool: Pool, attachments: AttachmentStore | None) -> RunTools | None:
+def open_tools(
+    settings: Settings, pool: Pool, attachments: AttachmentStore | None
+) -> RunTools | None:
     """The tools of the runs over `pool`; None where no worker has any. Nothing is started yet.
 
     `attachments` keeps the images that they give back.
@@ -105,7 +123,9 @@ def open_tools(settings: Settings, pool: Pool, attachments: AttachmentStore | No
     def open_box() -> ToolBox:
         from conductor_cli.tools.session import McpToolBox
 
-        return McpToolBox(servers, KNOWN_SECRETS.redact, attachments.add if attachments is not None else None)
+        return McpToolBox(
+            servers, KNOWN_SECRETS.redact, attachments.add if attachments is not None else None
+        )
 
     return RunTools(open=open_box, about={name: server.about for name, server in servers.items()})
 
@@ -117,7 +137,10 @@ def require_mcp() -> None:
 
 
 def server_of(item: ConfiguredTools, settings: Settings, allow: Iterable[str] = ()) -> ToolServer:
-    """A server with its secrets, and `allow` as tools that need no approval. Raises `KeyMissing`."""
+    """A server with its secrets, and `allow` as tools that need no approval.
+
+    Raises `KeyMissing`.
+    """
     table = item.table
 
     def value_of(name: str) -> str:
@@ -138,7 +161,8 @@ def server_of(item: ConfiguredTools, settings: Settings, allow: Iterable[str] = 
         kept = stored_secrets(settings, item.name, table.url)
         headers = {**kept.get("headers", {}), **headers}
         if not any(name.lower() == "authorization" for name in headers):
-            name, url = item.name, table.url
+            name = item.name
+            url = table.url
             login = Login(
                 kept=kept.get("login", {}),
                 load=lambda: stored_secrets(settings, name, url).get("login", {}),
@@ -153,21 +177,32 @@ def server_of(item: ConfiguredTools, settings: Settings, allow: Iterable[str] = 
 
 
 def stored_secrets(settings: Settings, name: str, url: str) -> dict[str, Any]:
-    """The `headers` and the `login` that are stored for a server at this address. Raises `KeyMissing`."""
+    """The `headers` and the `login` that are stored for a server at this address.
+
+    Raises `KeyMissing`.
+    """
     found: dict[str, Any] = json.loads(open_key_store(settings)(tool_party(name), url) or "{}")
     tokens = found.get("login", {}).get("tokens", {})
     KNOWN_SECRETS.add(*(tokens[key] for key in ("access_token", "refresh_token") if key in tokens))
     return found
 
 
-def store_secrets(settings: Settings, name: str, url: str, parts: Mapping[str, Any], *, plaintext: bool) -> None:
-    """Store the `headers` or the `login` of a server beside what is stored for it. Raises `KeyMissing`."""
+def store_secrets(
+    settings: Settings, name: str, url: str, parts: Mapping[str, Any], *, plaintext: bool
+) -> None:
+    """Store the `headers` or the `login` of a server beside what is stored for it.
+
+    Raises `KeyMissing`.
+    """
     kept = {**stored_secrets(settings, name, url), **parts}
     open_key_store(settings).set(tool_party(name), url, json.dumps(kept), plaintext=plaintext)
 
 
 def _in_file(settings: Settings, name: str, url: str) -> bool:
-    """Return whether the user wants the secrets of a server in a file. Raises `KeyMissing` without a keyring, too."""
+    """Return whether the user wants the secrets of a server in a file.
+
+    Raises `KeyMissing` without a keyring, too.
+    """
     store = open_key_store(settings)
     entry = store.entry(tool_party(name), url)
     if entry is None:
@@ -181,7 +216,11 @@ def _allowed_tools(settings: Settings) -> dict[str, list[str]]:
     known = [item.name for item in settings.tool_servers]
     for text in settings[ALLOW_SETTING]:
         # A server's name may hold dots too.
-        server = max((name for name in known if text == name or text.startswith(f"{name}.")), key=len, default="")
+        server = max(
+            (name for name in known if text == name or text.startswith(f"{name}.")),
+            key=len,
+            default="",
+        )
         find_tool_server(settings, server or text)
         allowed.setdefault(server, []).append(text.removeprefix(server).removeprefix(".") or ALL)
     return allowed
@@ -212,9 +251,14 @@ class ToolsRow:
         table = self.configured.table
         headers = {**table.headers, **dict.fromkeys(plain_secrets(table.headers), REDACTED)}
         return {
-            "name": self.name, **dump(table), "headers": headers, "recipient": self.recipient,
-            "forbidden": self.objection or None, "workers": list(self.workers), "source": self.configured.source,
-        }  # fmt: skip
+            "name": self.name,
+            **dump(table),
+            "headers": headers,
+            "recipient": self.recipient,
+            "forbidden": self.objection or None,
+            "workers": list(self.workers),
+            "source": self.configured.source,
+        }
 
 
 def list_tool_servers(settings: Settings) -> list[ToolsRow]:
@@ -224,7 +268,9 @@ def list_tool_servers(settings: Settings) -> list[ToolsRow]:
             configured=item,
             recipient=party_server(item).recipient,
             objection=settings.policy.denial_reason(party_server(item).party),
-            workers=tuple(one.worker.name for one in settings.workers if item.name in one.worker.tools),
+            workers=tuple(
+                one.worker.name for one in settings.workers if item.name in one.worker.tools
+            ),
         )
         for item in settings.tool_servers
     ]
@@ -241,12 +287,17 @@ def find_tool_server(settings: Settings, name: str) -> ConfiguredTools:
 
 
 def add_tool_server(
-    settings: Settings, name: str, given: Mapping[str, Any], headers: Mapping[str, str], *, plaintext: bool = False
+    settings: Settings,
+    name: str,
+    given: Mapping[str, Any],
+    headers: Mapping[str, str],
+    *,
+    plaintext: bool = False,
 ) -> bool:
     """Add a server, or change one that was added. Returns whether it existed.
 
-    A secret in `headers` is stored for its address in the keyring, or as `plaintext` beside the list of keys. Raises
-    `UsageError`, `ConfigError` or `KeyMissing`.
+    A secret in `headers` is stored for its address in the keyring, or as `plaintext` beside the
+    list of keys. Raises `UsageError`, `ConfigError` or `KeyMissing`.
     """
     check_changeable(settings, "tools", name)
     before = own_section(settings.paths, "tools").get(name, {})
@@ -256,13 +307,17 @@ def add_tool_server(
         changes = {"command": None, "url": None, **changes}
     url = changes.get("url") or before.get("url")
     if (headers and not url) or not all(name and text for name, text in headers.items()):
-        hint = f"conductor tools add {name} https://example.com/mcp --header 'Authorization: Bearer …'"
+        hint = (
+            f"conductor tools add {name} https://example.com/mcp --header 'Authorization: Bearer …'"
+        )
         raise UsageError("a header has a name and a value, and goes to an address", hint=hint)
     secret = plain_secrets(headers)
     KNOWN_SECRETS.add(*secrets_in(secret))
     if headers:
         listed = {**before.get("headers", {}), **headers}
-        changes["headers"] = {key: text for key, text in listed.items() if key not in secret} or None
+        changes["headers"] = {
+            key: text for key, text in listed.items() if key not in secret
+        } or None
     plaintext = plaintext or (bool(secret) and _in_file(settings, name, url))
     try:
         update_tool_server(settings.paths, name, changes)
@@ -275,48 +330,75 @@ def add_tool_server(
 
 
 _REFERENCE: Final = re.compile(r"\$\{(?:env:)?([A-Za-z_][A-Za-z0-9_]*)(?::-[^}]*)?\}")
-"""A variable in the files of Claude, Cursor and VS Code: `${NAME}`, `${NAME:-default}` or `${env:NAME}`."""
+"""A variable in the files of Claude, Cursor and VS Code: `${NAME}`, `${NAME:-default}` or
+`${env:NAME}`.
+"""
 
 
 def read_mcp_file(text: str) -> dict[str, tuple[dict[str, Any], list[str]]]:
-    """Return the servers in an `mcp.json` of Claude, Cursor or VS Code: a table for each, and what is not taken.
+    """Return the servers in an `mcp.json` of Claude, Cursor or VS Code.
 
-    A variable keeps its name. The value of one that stands in the file is not copied. Raises `UsageError`.
+    A table for each, and what is not taken.
+
+    A variable keeps its name. The value of one that stands in the file is not copied. Raises
+    `UsageError`.
     """
     try:
         data = parse_json(text)
         servers = data["mcpServers"] if "mcpServers" in data else data["servers"]
-        return {str(name): _read_mcp_server(entry) for name, entry in servers.items() if not entry.get("disabled")}
+        return {
+            str(name): _read_mcp_server(entry)
+            for name, entry in servers.items()
+            if not entry.get("disabled")
+        }
     except (ValueError, LookupError, TypeError, AttributeError):
-        hint = 'it looks like this: {"mcpServers": {"git": {"command": "uvx", "args": ["mcp-server-git"]}}}'
+        hint = (
+            'it looks like this: {"mcpServers": {"git": {"command": "uvx", "args": '
+            '["mcp-server-git"]}}}'
+        )
         raise UsageError("this is not a file of MCP servers", hint=hint) from None
 
 
 def _read_mcp_server(entry: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
-    table, missing = dict[str, Any](), list[str]()
+    table = dict[str, Any]()
+    missing = list[str]()
     if "url" in entry:
         table["url"] = str(entry["url"])
-        headers = {str(name): _REFERENCE.sub(r"$\1", str(value)) for name, value in entry.get("headers", {}).items()}
+        headers = {
+            str(name): _REFERENCE.sub(r"$\1", str(value))
+            for name, value in entry.get("headers", {}).items()
+        }
         table |= {"headers": headers} if headers else {}
     else:
         table["command"] = [str(entry["command"]), *map(str, entry.get("args", ()))]
         given = {str(name): str(value) for name, value in entry.get("env", {}).items()}
         table |= {"env": list(given)} if given else {}
-        missing += [f"the value of {name}: export {name}=…" for name, value in given.items() if "${" not in value]
+        missing += [
+            f"the value of {name}: export {name}=…"
+            for name, value in given.items()
+            if "${" not in value
+        ]
         missing += ["its directory: start conductor there"] if entry.get("cwd") else []
     return table, missing
 
 
 Visit = tuple[str, Callable[[str], Awaitable[Mapping[str, str]]]]
-"""Where a browser comes back to after a login, and what sends it away and returns the query with which it came back."""
+"""Where a browser comes back to after a login, and what sends it away and returns the query with
+which it came back.
+"""
 
 
 def try_tool_servers(
-    settings: Settings, names: Sequence[str], log_in: Callable[[str], AbstractAsyncContextManager[Visit]] | None
+    settings: Settings,
+    names: Sequence[str],
+    log_in: Callable[[str], AbstractAsyncContextManager[Visit]] | None,
 ) -> list[CheckResult]:
-    """Start these servers, all of them if none is named, and ask each for its tools; nothing is called.
+    """Start these servers, all of them if none is named, and ask each for its tools.
 
-    `log_in` has the user log in at the server of a name. Raises `KeyMissing` where a login could not be kept.
+    Nothing is called.
+
+    `log_in` has the user log in at the server of a name. Raises `KeyMissing` where a login could
+    not be kept.
     """
     import asyncio  # what reads the settings needs no event loop
 
@@ -339,14 +421,18 @@ def try_tool_servers(
     return asyncio.run(try_all())
 
 
-async def _try(item: ConfiguredTools, settings: Settings, visit: Visit | None = None) -> CheckResult:
+async def _try(
+    item: ConfiguredTools, settings: Settings, visit: Visit | None = None
+) -> CheckResult:
     import asyncio
 
     from conductor_cli.tools.session import McpToolBox
 
     loop = asyncio.get_running_loop()
     began = loop.time()
-    offered, notices, problem = list[dict[str, Any]](), tuple[str, ...](), ""
+    offered = list[dict[str, Any]]()
+    notices = tuple[str, ...]()
+    problem = ""
     try:
         server = server_of(item, settings)
         if server.login is not None and visit is not None:
@@ -357,18 +443,34 @@ async def _try(item: ConfiguredTools, settings: Settings, visit: Visit | None = 
     else:
         try:
             offered = [
-                {"name": tool.own_name, "read_only": tool.read_only, "allowed": tool.allowed,
-                 "description": tool.tool.description}
+                {
+                    "name": tool.own_name,
+                    "read_only": tool.read_only,
+                    "allowed": tool.allowed,
+                    "description": tool.tool.description,
+                }
                 for tool in await box.offered([item.name])
-            ]  # fmt: skip
-            notices, problem = box.take_notices(), box.problem_with(item.name)
+            ]
+            notices = box.take_notices()
+            problem = box.problem_with(item.name)
         finally:
             await box.close()
-    hint = f"start it, or change it: conductor tools add {item.name} {'URL' if item.table.url else '-- COMMAND'}"
+    hint = (
+        f"start it, or change it: conductor tools add {item.name} "
+        f"{'URL' if item.table.url else '-- COMMAND'}"
+    )
     if problem.startswith(ASKS_FOR_LOGIN) or visit is not None:
         hint = f"a login needs a terminal and a browser: conductor tools test {item.name}"
     return CheckResult(
-        name=item.name, state="failed" if problem else "ok", text=problem, code=1 if problem else 0, hint=hint,
+        name=item.name,
+        state="failed" if problem else "ok",
+        text=problem,
+        code=1 if problem else 0,
+        hint=hint,
         seconds=loop.time() - began,
-        data={"problem": problem or None, "notices": [] if problem else list(notices), "tools": offered},
-    )  # fmt: skip
+        data={
+            "problem": problem or None,
+            "notices": [] if problem else list(notices),
+            "tools": offered,
+        },
+    )

@@ -15,7 +15,12 @@ from typing import TYPE_CHECKING, Any, Final, Literal, get_args
 from conductor_cli.config import app_paths, load_settings
 from conductor_cli.config.schema import SETTINGS
 from conductor_cli.core.chat import MediaKind
-from conductor_cli.core.disclosures import Disclosure, disclosures_of, expected_disclosures, planning_disclosure
+from conductor_cli.core.disclosures import (
+    Disclosure,
+    disclosures_of,
+    expected_disclosures,
+    planning_disclosure,
+)
 from conductor_cli.core.errors import ConfigError, UsageError
 from conductor_cli.core.plan import SELF, Plan
 from conductor_cli.core.pool import Pool
@@ -42,12 +47,20 @@ _UNIT_SECONDS: Final = {"min": 60, "h": 3600, "d": 86_400, "w": 604_800}
 
 
 def open_trace_store() -> Traces:
-    """The store of this user. It reads no settings, so traces can be looked at even when those are broken."""
+    """The store of this user.
+
+    It reads no settings, so traces can be looked at even when those are broken.
+    """
     return open_state(app_paths(os.environ)).traces
 
 
-def display_settings(config: str | None, flags: Mapping[str, Any] | None = None) -> Mapping[str, Any]:
-    """The settings by name; `flags` and the defaults when the settings cannot be read, because traces still can."""
+def display_settings(
+    config: str | None, flags: Mapping[str, Any] | None = None
+) -> Mapping[str, Any]:
+    """The settings by name.
+
+    `flags` and the defaults when the settings cannot be read, because traces still can.
+    """
     try:
         return load_settings(os.environ, flags, config).values
     except ConfigError:
@@ -58,7 +71,9 @@ def display_settings(config: str | None, flags: Mapping[str, Any] | None = None)
 
 
 def earliest_run_id(since: str, now: datetime) -> str:
-    """The beginning of the first run id at or after `since`: a time span before now, a date, or a local time.
+    """The beginning of the first run id at or after `since`.
+
+    A time span before now, a date, or a local time.
 
     Raises `UsageError`.
     """
@@ -75,17 +90,25 @@ def earliest_run_id(since: str, now: datetime) -> str:
     return f"{then:%Y%m%d-%H%M%S}"
 
 
-def make_run_query(state: RunState | None, worker: str | None, since: str | None, terms: Sequence[str]) -> RunQuery:
+def make_run_query(
+    state: RunState | None, worker: str | None, since: str | None, terms: Sequence[str]
+) -> RunQuery:
     """Return which runs are asked for. Raises `UsageError`."""
     words = normalize_terms(terms)
     if terms and not words:
-        raise UsageError("the text to search for is empty", hint='for example: conductor trace list "a word"')
+        raise UsageError(
+            "the text to search for is empty", hint='for example: conductor trace list "a word"'
+        )
     if not all(word.isprintable() for word in (*words, worker or "")):
-        raise UsageError("the text to search for has control characters", hint="use printable UTF-8 text")
+        raise UsageError(
+            "the text to search for has control characters", hint="use printable UTF-8 text"
+        )
     return RunQuery(
-        state=state or "", worker=worker or "",
-        since=earliest_run_id(since, datetime.now(UTC)) if since else "", terms=words,
-    )  # fmt: skip
+        state=state or "",
+        worker=worker or "",
+        since=earliest_run_id(since, datetime.now(UTC)) if since else "",
+        terms=words,
+    )
 
 
 # Verifying
@@ -109,14 +132,22 @@ class VerifiedTrace:
     def data(self) -> dict[str, Any]:
         check = self.check
         return {
-            "run": check.run, "whole": self.whole, "running": check.running, "lines": check.lines, "hash": check.link,
-            "faults": [dump(fault) for fault in check.faults], "set_aside": self.aside or None,
+            "run": check.run,
+            "whole": self.whole,
+            "running": check.running,
+            "lines": check.lines,
+            "hash": check.link,
+            "faults": [dump(fault) for fault in check.faults],
+            "set_aside": self.aside or None,
             "problem": self.problem or None,
-        }  # fmt: skip
+        }
 
 
 def verify_trace(store: Traces, run: str, *, repair: bool = False) -> VerifiedTrace:
-    """Check a trace; with `repair`, keep what is whole of it and check that. Never raises for one that is damaged."""
+    """Check a trace; with `repair`, keep what is whole of it and check that.
+
+    Never raises for one that is damaged.
+    """
     check = TraceCheck(run=run, lines=0, link="")
     try:
         check = store.check(run)
@@ -129,8 +160,11 @@ def verify_trace(store: Traces, run: str, *, repair: bool = False) -> VerifiedTr
 # Pruning
 
 
-def find_old_runs(store: Traces, older_than: str | None, keep: int | None, now: datetime) -> list[StoredRun]:
-    """The runs that are older than a time span and not among the newest `keep`, none of them running.
+def find_old_runs(
+    store: Traces, older_than: str | None, keep: int | None, now: datetime
+) -> list[StoredRun]:
+    """The runs that are older than a time span and not among the newest `keep`, none of them
+    running.
 
     Raises `UsageError`.
     """
@@ -143,7 +177,10 @@ def find_old_runs(store: Traces, older_than: str | None, keep: int | None, now: 
 
 
 def size_of_runs(runs: Sequence[StoredRun]) -> int:
-    """Return how many bytes it frees to delete runs: their traces, and the attachments that no other run needs."""
+    """Return how many bytes it frees to delete runs.
+
+    Their traces, and the attachments that no other run needs.
+    """
     attachments = open_state(app_paths(os.environ)).attachments()
     own = attachments.prunable({run.run for run in runs}) if runs else 0
     return own + sum(max(run.size, 0) for run in runs)
@@ -158,7 +195,10 @@ def delete_runs(store: Traces, runs: Sequence[StoredRun]) -> list[UsageError]:
 
 
 def forget_removed(store: Traces) -> None:
-    """Remove what belonged to deleted runs only: their texts in the index, and their attachments."""
+    """Remove what belonged to deleted runs only.
+
+    Their texts in the index, and their attachments.
+    """
     store.refresh()
     open_state(app_paths(os.environ)).prune_attachments()
 
@@ -176,20 +216,27 @@ def describe_offer(run: Run) -> PlanOffer:
     assert isinstance(run.trace.plan, Plan)
     setting = run.conductor
     return PlanOffer(
-        question_for=run.state.policy.question_for, has_files=bool(run.question.files),
-        plan=run.trace.plan, pool=setting.pool, profile=setting.worker_profile,
-        limits=setting.limits, recipients=recipients_of(setting.pool),
+        question_for=run.state.policy.question_for,
+        has_files=bool(run.question.files),
+        plan=run.trace.plan,
+        pool=setting.pool,
+        profile=setting.worker_profile,
+        limits=setting.limits,
+        recipients=recipients_of(setting.pool),
         remarks=tuple(
-            notice.text for notice in run.trace.recovered if not notice.step and notice.at >= run.state.planning_since
+            notice.text
+            for notice in run.trace.recovered
+            if not notice.step and notice.at >= run.state.planning_since
         ),
         done=frozenset(run.trace.done()),
-    )  # fmt: skip
+    )
 
 
 def planned_flow(run: Run) -> list[Disclosure]:
     """Return which model will read what when the run's plan is run, its planning included."""
     assert isinstance(run.trace.plan, Plan)
-    policy, recipients = run.state.policy, recipients_of(run.conductor.pool)
+    policy = run.state.policy
+    recipients = recipients_of(run.conductor.pool)
     # A step on the conductor itself may ask any worker.
     reached = {SELF: dict.fromkeys((run.conductor.recipient, *recipients.values()))}
     reached |= {name: {recipient: None} for name, recipient in recipients.items() if name != SELF}
@@ -197,14 +244,21 @@ def planned_flow(run: Run) -> list[Disclosure]:
     pool = run.conductor.pool
 
     def question_for(name: str) -> Question:
-        # A step on the conductor itself may reach any worker, so it counts as one that accepts everything.
-        accepts = (pool[name].accepts or ()) if name in pool and name != SELF else get_args(MediaKind)
+        # A step on the conductor itself may reach any worker, so it counts as one that accepts
+        # everything.
+        accepts = (
+            (pool[name].accepts or ()) if name in pool and name != SELF else get_args(MediaKind)
+        )
         return policy.question_for(name).as_sent_to(accepts)
 
     def tools_of(number: int) -> Sequence[str]:
         step = steps_planned[number - 1]
         servers = pool[step.worker].tools if step.worker in pool else ()
-        return [server for server in servers if not policy.tool_objection(server, steps_planned[: number - 1], step)]
+        return [
+            server
+            for server in servers
+            if not policy.tool_objection(server, steps_planned[: number - 1], step)
+        ]
 
     steps_planned = run.trace.plan.steps
     steps = expected_disclosures(steps_planned, question_for, reached, tools_of)
@@ -212,10 +266,19 @@ def planned_flow(run: Run) -> list[Disclosure]:
 
 
 def stored_flow(store: Traces, run: str, step: int | None) -> list[Disclosure]:
-    """Return which model read what in a stored run, or in one step. Raises `UsageError` for a step without a call."""
-    sent = [call for call in disclosures_of(store.events(run), recipient_of) if step in (None, call.step[0])]
+    """Return which model read what in a stored run, or in one step.
+
+    Raises `UsageError` for a step without a call.
+    """
+    sent = [
+        call
+        for call in disclosures_of(store.events(run), recipient_of)
+        if step in (None, call.step[0])
+    ]
     if step is not None and not sent:
-        raise UsageError(f"step {step} of run {run} called no model", hint="omit --step to see all steps")
+        raise UsageError(
+            f"step {step} of run {run} called no model", hint="omit --step to see all steps"
+        )
     return sent
 
 

@@ -1,4 +1,7 @@
-"""`conductor train`: check that everything a training needs is there, estimate its cost, train, and export."""
+"""`conductor train`.
+
+Check that everything a training needs is there, estimate its cost, train, and export.
+"""
 
 from __future__ import annotations
 
@@ -17,9 +20,21 @@ from typing import TYPE_CHECKING, Final, Self
 from conductor_cli.app.check_results import CheckResult
 from conductor_cli.app.conductor_factory import OpenedConductor, open_conductor
 from conductor_cli.app.evaluation import load_cases, sample_cases
-from conductor_cli.core.errors import ConductorError, ConductorUnusable, ConfigError, PolicyError, UsageError
+from conductor_cli.core.errors import (
+    ConductorError,
+    ConductorUnusable,
+    ConfigError,
+    PolicyError,
+    UsageError,
+)
 from conductor_cli.core.estimate import OVERHEAD
-from conductor_cli.core.formatting import format_count, format_duration, format_list, format_money, format_size
+from conductor_cli.core.formatting import (
+    format_count,
+    format_duration,
+    format_list,
+    format_money,
+    format_size,
+)
 from conductor_cli.core.plan import SELF
 from conductor_cli.core.pool import Pool
 from conductor_cli.core.usage import CHARS_PER_TOKEN, Usage, with_cost
@@ -50,20 +65,24 @@ from conductor_cli.train.job import (
 from conductor_cli.train.recipe import Recipe, require
 from conductor_cli.train.rollouts import Rollouts
 
-# `train.base_model` and `train.grpo` import torch, which takes seconds and may not be installed. They are imported
-# where they are used.
+# `train.base_model` and `train.grpo` import torch, which takes seconds and may not be installed.
+# They are imported where they are used.
 if TYPE_CHECKING:
     from conductor_cli.config import Settings
     from conductor_cli.train.base_model import BaseModel
 
 
 USUAL_CALLS: Final = 0.8 * 3
-"""New answers for a plan: about three steps (arXiv 2512.04388, section 5), and one plan in five asks nobody anew."""
+"""New answers for a plan: about three steps (arXiv 2512.04388, section 5), and one plan in five
+asks nobody anew.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainingRequest:
-    """What to train. `max_cost` is in US dollars, over all runs of the training. `export` writes the adapter.
+    """What to train. `max_cost` is in US dollars, over all runs of the training.
+
+    `export` writes the adapter.
 
     `validation` is a set of cases like `cases`; without it, some of those are held out.
     """
@@ -80,11 +99,15 @@ class TrainingRequest:
 
 
 WITHOUT_LIBRARIES: Final = ("base model", "workers", "cases", "memory", "cost")
-"""Checks that need no library of the training: what it needs and costs is known before anything is installed."""
+"""Checks that need no library of the training: what it needs and costs is known before anything is
+installed.
+"""
 
 
 class Training:
-    """The checks of one request, and the training itself. Use it as a context manager: it closes the workers.
+    """The checks of one request, and the training itself.
+
+    Use it as a context manager: it closes the workers.
 
     `error` is what ended the checks. Each check stores what the later ones and the training need.
     """
@@ -110,14 +133,24 @@ class Training:
         self._runner.close()
 
     def check(self) -> list[CheckResult]:
-        """Check everything, in order, up to the first error; where it is of the model that is trained, the cost too."""
-        for name in ("HF_HUB_OFFLINE", "HF_HUB_DISABLE_TELEMETRY"):  # training uses only what is on this machine
+        """Check everything, in order, up to the first error.
+
+        Where it is of the model that is trained, the cost too.
+        """
+        # Training uses only what is on this machine
+        for name in ("HF_HUB_OFFLINE", "HF_HUB_DISABLE_TELEMETRY"):
             os.environ.setdefault(name, "1")
         checks = {
-            "libraries": self._check_imports, "base model": self._check_base_model, "workers": self._check_workers,
-            "cases": self._check_cases, "prompts": self._check_prompts, "directory": self._check_directory,
-            "memory": self._check_memory, "export": self._check_export, "cost": self.check_cost,
-        }  # fmt: skip
+            "libraries": self._check_imports,
+            "base model": self._check_base_model,
+            "workers": self._check_workers,
+            "cases": self._check_cases,
+            "prompts": self._check_prompts,
+            "directory": self._check_directory,
+            "memory": self._check_memory,
+            "export": self._check_export,
+            "cost": self.check_cost,
+        }
         found: list[CheckResult] = []
         for name, check in checks.items():
             if self.error is not None and name not in WITHOUT_LIBRARIES:
@@ -134,7 +167,13 @@ class Training:
     def _check_imports(self) -> str:
         recipe = self.request.recipe
         optional = {"peft": recipe.lora, "vllm": recipe.vllm}
-        needed = ["torch", "transformers", "trl", "accelerate", *(name for name, used in optional.items() if used)]
+        needed = [
+            "torch",
+            "transformers",
+            "trl",
+            "accelerate",
+            *(name for name, used in optional.items() if used),
+        ]
         for library in needed:
             with require(library):
                 import_module(library)
@@ -144,57 +183,98 @@ class Training:
         from conductor_cli.train.base_model import find_base_model, measure_base_model
 
         find = find_base_model if self.error is None else measure_base_model
-        self._base = self._measured = base = find(self.request.recipe.base, self.request.recipe.lora)
+        base = find(self.request.recipe.base, self.request.recipe.lora)
+        self._base = base
+        self._measured = base
         trained = f", and an adapter of {base.adapter_weights:,}" if base.adapter_weights else ""
-        return f"{base.directory}: {base.architecture}, {format_count(base.weights, 'weight')}{trained}"
+        return (
+            f"{base.directory}: {base.architecture}, "
+            f"{format_count(base.weights, 'weight')}{trained}"
+        )
 
     def _check_workers(self) -> str:
         request = self.request
         try:
-            self._opened = opened = self._runner.run(
-                open_conductor(self._settings, only=request.workers, planning=False, seed=request.recipe.seed)
+            opened = self._runner.run(
+                open_conductor(
+                    self._settings, only=request.workers, planning=False, seed=request.recipe.seed
+                )
             )
-        except ConductorUnusable as error:  # there is no worker, and no planner that could stand in for one
+            self._opened = opened
+        except ConductorUnusable as error:
+            # There is no worker, and no planner that could stand in for one
             raise _too_few_workers(()) from error
         if opened.conductor.unavailable:
             name, failure = next(iter(opened.conductor.unavailable.items()))
-            raise ConfigError(f"the worker {name} cannot be opened: {failure.message}", hint=failure.hint)
+            raise ConfigError(
+                f"the worker {name} cannot be opened: {failure.message}", hint=failure.hint
+            )
         # The conductor itself is left out: what is trained plans, and never reviews.
-        self._pool = pool = Pool(workers=tuple(worker for worker in opened.conductor.pool if worker.kind != SELF))
+        pool = Pool(
+            workers=tuple(worker for worker in opened.conductor.pool if worker.kind != SELF)
+        )
+        self._pool = pool
         if len(pool) < 2:
             raise _too_few_workers(pool.names)
         unknown = [worker.name for worker in pool if not worker.card.strengths]
-        without = f"; without a card: {', '.join(unknown)} (conductor workers calibrate)" if unknown else ""
+        without = (
+            f"; without a card: {', '.join(unknown)} (conductor workers calibrate)"
+            if unknown
+            else ""
+        )
         return f"{', '.join(pool.names)}{without}"
 
     def _check_cases(self) -> str:
-        request, recipe, pool = self.request, self.request.recipe, self._pool
+        request = self.request
+        recipe = self.request.recipe
+        pool = self._pool
         if not request.cases:
-            raise UsageError("no cases are given", hint="--cases CASES.jsonl, as for conductor eval")
+            raise UsageError(
+                "no cases are given", hint="--cases CASES.jsonl, as for conductor eval"
+            )
         # The built-in set has as many cases as are asked for, so none has to come twice.
-        count = recipe.max_cases if request.cases == builtin.NAME and request.case_file is None else None
+        count = (
+            recipe.max_cases
+            if request.cases == builtin.NAME and request.case_file is None
+            else None
+        )
         _, found = load_cases(request.cases, file=request.case_file, count=count, seed=recipe.seed)
         sampled = sample_cases(found, min(recipe.max_cases, len(found)), recipe.seed)
         cases, validation = self._split(sampled)
         needs = {SCORERS[case.scorer].needs for case in (*cases, *validation)}
         if "judge" in needs:
-            raise UsageError("training cannot judge by a model", hint="give the cases another scorer than model")
+            raise UsageError(
+                "training cannot judge by a model", hint="give the cases another scorer than model"
+            )
         if "math-verify" in needs:
             require_math_verify()
         identities = {
-            worker.name: [model_identity(worker), worker.about, dict(worker.card.strengths), worker.card.words]
+            worker.name: [
+                model_identity(worker),
+                worker.about,
+                dict(worker.card.strengths),
+                worker.card.words,
+            ]
             for worker in pool
         }
         self._curriculum = TaskCurriculum(
-            recipe=recipe, cases=cases, workers=pool.names, identities=identities, validation=validation
+            recipe=recipe,
+            cases=cases,
+            workers=pool.names,
+            identities=identities,
+            validation=validation,
         )
         drawn = recipe.steps * recipe.prompts
-        found_line = f"{len(cases)} of {len(found)}; {drawn} are drawn, {drawn / len(cases):.3g} times each"
+        found_line = (
+            f"{len(cases)} of {len(found)}; {drawn} are drawn, {drawn / len(cases):.3g} times each"
+        )
         too_few = "too few for a validation set (--validation FILE)"
         found_line += f"; {len(validation)} more for validation" if validation else f"; {too_few}"
         if choices := [len(case.choices) for case in cases if case.choices]:
             lucky = sum(1 / count for count in choices) / len(choices)
-            found_line += f"; {len(choices)} are multiple choice, where a guess is right in {lucky:.0%}"
+            found_line += (
+                f"; {len(choices)} are multiple choice, where a guess is right in {lucky:.0%}"
+            )
         return found_line
 
     def _split(self, cases: tuple[Case, ...]) -> tuple[tuple[Case, ...], tuple[Case, ...]]:
@@ -202,12 +282,20 @@ class Training:
         if not request.validation:
             return split_cases(cases, request.recipe)
         # Where the cases are a published suite, so are those of the validation set.
-        suite = (request.validation, None) if request.case_file is None else (request.cases, request.validation)
+        suite = (
+            (request.validation, None)
+            if request.case_file is None
+            else (request.cases, request.validation)
+        )
         _, validation = load_cases(suite[0], file=suite[1], count=None, seed=request.recipe.seed)
         known = {case.question for case in cases}
         if shared := [case.id for case in validation if case.question in known]:
             raise UsageError(
-                f"{len(shared)} questions of {request.validation} are among the cases to train on, such as {shared[0]}",
+                (
+                    f"{len(shared)} questions of {request.validation} are among the cases to train "
+                    "on, "
+                    f"such as {shared[0]}"
+                ),
                 hint="a validation set must hold other questions",
             )
         return cases, validation
@@ -215,24 +303,32 @@ class Training:
     def _check_prompts(self) -> str:
         from conductor_cli.train.base_model import longest_prompt, thinks_by_itself
 
-        recipe, context = self.request.recipe, self._base.context
+        recipe = self.request.recipe
+        context = self._base.context
         rollouts = Rollouts(conductor=bare_conductor(recipe, self._pool, self._settings.limits))
-        drawn = [self._curriculum.exercise(number) for number in range(recipe.steps * recipe.prompts)]
+        drawn = [
+            self._curriculum.exercise(number) for number in range(recipe.steps * recipe.prompts)
+        ]
         exercises = [*drawn, *self._curriculum.validation_tasks()]
         longest = longest_prompt(self._base, list(map(rollouts.prompt, exercises)))
         if longest + recipe.max_plan_tokens > context:
             raise ConfigError(
-                f"a prompt of {longest} tokens and a plan of {recipe.max_plan_tokens} do not fit the model's context "
+                f"a prompt of {longest} tokens and a plan of {recipe.max_plan_tokens} do not fit "
+                "the model's context "
                 f"of {context}",
                 hint="use a base model with a longer context",
             )
         found = f"at most {longest} tokens, and {recipe.max_plan_tokens} for a plan"
         if thinks_by_itself(self._base.tokenizer):
-            found += "; the model thinks first and its template has no switch for that, so a plan's tokens pay for it"
+            found += (
+                "; the model thinks first and its template has no switch for that, so a "
+                "plan's tokens pay for it"
+            )
         return found
 
     def _check_directory(self) -> str:
-        directory, steps = self.request.directory, self.request.recipe.steps
+        directory = self.request.directory
+        steps = self.request.recipe.steps
         check_same_training(directory, self._curriculum.as_dict())
         if done := self._done():
             return f"{directory}, resumes after step {done} of {steps}"
@@ -261,8 +357,14 @@ class Training:
         from conductor_cli.models.llama.lora import ARCHITECTURES
 
         if self._base.architecture not in ARCHITECTURES:
-            message = f"this is a {self._base.architecture} model, and the export supports {', '.join(ARCHITECTURES)}"
-            hint = "leave out --export, and convert the last checkpoint with llama.cpp's convert_lora_to_gguf.py"
+            message = (
+                f"this is a {self._base.architecture} model, and the export supports "
+                f"{', '.join(ARCHITECTURES)}"
+            )
+            hint = (
+                "leave out --export, and convert the last checkpoint with llama.cpp's "
+                "convert_lora_to_gguf.py"
+            )
             raise ConfigError(message, hint=hint)
         return f"an adapter, in {self.request.directory}"
 
@@ -271,13 +373,24 @@ class Training:
         limit = self.request.max_cost
         unpriced = [worker.name for worker in self._pool if worker.price is None]
         if unpriced and limit is not None:
-            hint = "set them (conductor workers add … --set price=IN,OUT), or choose other workers: --workers"
-            raise PolicyError(f"--max-cost needs prices, and no price is known for {', '.join(unpriced)}", hint=hint)
+            hint = (
+                "set them (conductor workers add … --set price=IN,OUT), or choose other "
+                "workers: --workers"
+            )
+            raise PolicyError(
+                f"--max-cost needs prices, and no price is known for {', '.join(unpriced)}",
+                hint=hint,
+            )
         # Held-out cases run before the first step, at each checkpoint and at the end.
-        times = math.ceil(self.steps_left / self.request.recipe.checkpoint_every) + (not self._done())
+        times = math.ceil(self.steps_left / self.request.recipe.checkpoint_every) + (
+            not self._done()
+        )
         held_out = times * len(self._curriculum.validation) if self.steps_left else 0
-        most = estimate_training(self._curriculum, self._pool, begin=self._done(), validations=held_out)
-        again = min(1.3, self.request.recipe.tries)  # until the rewards of a group differ: docs/research/rewards.md
+        most = estimate_training(
+            self._curriculum, self._pool, begin=self._done(), validations=held_out
+        )
+        # Until the rewards of a group differ: docs/research/rewards.md
+        again = min(1.3, self.request.recipe.tries)
         money, seconds = self._expected_call()
         expected = money * USUAL_CALLS * most.runs * again
         if self.is_free:
@@ -285,36 +398,56 @@ class Training:
         elif len(unpriced) == len(self._pool):
             cost = f"cost unknown, because no price is known for {format_list(unpriced)}"
         else:
-            more = f", and what {format_list(unpriced)} cost, whose price is not known" if unpriced else ""
-            ceiling = f"never more than {format_money(most.high.cost[1])}{more and ' for the others'}"
+            more = (
+                f", and what {format_list(unpriced)} cost, whose price is not known"
+                if unpriced
+                else ""
+            )
+            ceiling = (
+                f"never more than {format_money(most.high.cost[1])}{more and ' for the others'}"
+            )
             # More digits than two would look like knowledge.
             cost = f"about {format_money(float(f'{expected:.2g}'))}{more}; {ceiling}"
         found = f"{format_count(most.runs, 'run')}: {cost}"
         if seconds:
             at_once = sum(worker.parallel for worker in self._pool)
             duration = seconds * USUAL_CALLS * most.runs * again / at_once
-            found += f"; about {format_duration(duration, tenths=False)} for calls, {at_once} at once"
+            found += (
+                f"; about {format_duration(duration, tenths=False)} for calls, {at_once} at once"
+            )
         if limit is None:
             return found
         found += f"; at most {format_money(limit)}"
         steps = self.request.recipe.steps
         if not self._done() and limit < expected:
-            found += f", which is used up near step {int(steps * float(limit) / expected)} of {steps}"
+            found += (
+                f", which is used up near step {int(steps * float(limit) / expected)} of {steps}"
+            )
         return found
 
     def _expected_call(self) -> tuple[float, float]:
-        """US dollars and seconds for a call, by the calibration of each worker; 0 seconds where none was measured."""
+        """US dollars and seconds for a call, by the calibration of each worker.
+
+        0 seconds where none was measured.
+        """
         questions = [len(case.question) / CHARS_PER_TOKEN for case in self._curriculum.cases]
-        asked, costs, times = OVERHEAD + sum(questions) / len(questions), list[float](), list[float]()
+        asked = OVERHEAD + sum(questions) / len(questions)
+        costs = list[float]()
+        times = list[float]()
         for worker in self._pool:
             card = self._settings.cards.of(worker)
-            read, written = asked, 600.0  # of a worker that was never measured
+            # of a worker that was never measured
+            read = asked
+            written = 600.0
             if card is not None and card.seconds:
-                read, written = max(card.tokens_in, asked), card.tokens_out
+                read = max(card.tokens_in, asked)
+                written = card.tokens_out
                 times.append(card.seconds)
             # Of three steps, each sees one earlier answer on average.
             usage = Usage(tokens_in=round(read + written), tokens_out=round(written), calls=1)
-            costs += [float(cost)] if (cost := with_cost(usage, worker.price).cost) is not None else []
+            costs += (
+                [float(cost)] if (cost := with_cost(usage, worker.price).cost) is not None else []
+            )
         return mean(costs), mean(times)
 
     @property
@@ -331,29 +464,47 @@ class Training:
         return all(price is not None and not (price.input or price.output) for price in prices)
 
     def lock(self) -> AbstractContextManager[None]:
-        """Keep other trainings out of the directory. Of several processes, the first does it for all of them."""
+        """Keep other trainings out of the directory.
+
+        Of several processes, the first does it for all of them.
+        """
         return exclusive_directory(self.request.directory) if is_first() else nullcontext()
 
     def run(self, log: Callable[[str], None]) -> bool:
-        """Train after `check`, until all steps are done (True) or the time is up (False). Everything is kept."""
+        """Train after `check`, until all steps are done (True) or the time is up (False).
+
+        Everything is kept.
+        """
         from conductor_cli.train.grpo import open_rollouts, run_session
 
-        request, opened = self.request, self._opened
+        request = self.request
+        opened = self._opened
         assert opened is not None
         conductor = replace(opened.conductor, pool=self._pool)
-        with open_rollouts(request.directory, request.recipe, conductor, request.max_cost) as rollouts:
+        with open_rollouts(
+            request.directory, request.recipe, conductor, request.max_cost
+        ) as rollouts:
             job = TrainingJob(
-                curriculum=self._curriculum, rollouts=rollouts, directory=request.directory, log=log,
+                curriculum=self._curriculum,
+                rollouts=rollouts,
+                directory=request.directory,
+                log=log,
                 run_async=self._runner.run,
                 max_seconds=math.inf if request.minutes is None else 60 * request.minutes,
-            )  # fmt: skip
+            )
             return run_session(self._base, request.recipe, job)
 
     def summary(self) -> list[str]:
-        """Return what came of the training, in lines for the user: the checkpoint to use, then the curve."""
+        """Return what came of the training, in lines for the user.
+
+        The checkpoint to use, then the curve.
+        """
         directory = self.request.directory
         used = best_checkpoint(directory) or last_checkpoint(directory)
-        return [f"all steps are done: {used}", *summarize_curve(read_metrics(directory / "curve.jsonl"))]
+        return [
+            f"all steps are done: {used}",
+            *summarize_curve(read_metrics(directory / "curve.jsonl")),
+        ]
 
     def export(self) -> Path:
         """Write the trained adapter as GGUF. Raises `ModelError`."""
@@ -364,6 +515,9 @@ class Training:
 
 def _too_few_workers(names: Sequence[str]) -> ConfigError:
     return ConfigError(
-        f"training needs at least two workers to choose between; there are: {', '.join(names) or 'none'}",
+        (
+            "training needs at least two workers to choose between; there are: "
+            f"{', '.join(names) or 'none'}"
+        ),
         hint="conductor setup, or conductor workers add NAME --kind KIND",
     )

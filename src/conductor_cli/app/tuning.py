@@ -1,13 +1,17 @@
-"""`conductor tune`: learn from cases whom to ask, how to plan, and whether to plan, and say so only where it is proved.
+"""`conductor tune`.
 
-Every worker answers every case alone, and the planner plans each, as in an evaluation: what was answered before costs
-nothing again. One half of the cases teaches, and the other half proves:
+Learn from cases whom to ask, how to plan, and whether to plan, and say so only where it is proved.
 
-- Whom to ask is a linear head on what a small model makes of a question, that of TRINITY (arXiv 2512.04695) for one
-  turn. A ridge regression predicts each worker's score. Then separable CMA-ES changes the weights for the score of the
-  worker that is chosen, which the regression only aims at indirectly.
-- How to plan is a text that a prompted planner reads besides its rules. GEPA (arXiv 2507.19457) has a model reflect on
-  plans and their answers, and keeps the texts that do better on questions that the model was not shown.
+Every worker answers every case alone, and the planner plans each, as in an evaluation: what was
+answered before costs nothing again. One half of the cases teaches, and the other half proves:
+
+- Whom to ask is a linear head on what a small model makes of a question, that of TRINITY (arXiv
+  2512.04695) for one turn. A ridge regression predicts each worker's score. Then separable CMA-ES
+  changes the weights for the score of the worker that is chosen, which the regression only aims at
+  indirectly.
+- How to plan is a text that a prompted planner reads besides its rules. GEPA (arXiv 2507.19457) has
+  a model reflect on plans and their answers, and keeps the texts that do better on questions that
+  the model was not shown.
 """
 
 from __future__ import annotations
@@ -26,7 +30,12 @@ from types import SimpleNamespace
 from typing import Any, Final, NamedTuple
 
 from conductor_cli.app.evaluation import EvaluationRequest, PreparedEvaluation, open_evaluation
-from conductor_cli.app.planner_resolution import open_model_store, planner_manifest, read_guided, resolve_planner
+from conductor_cli.app.planner_resolution import (
+    open_model_store,
+    planner_manifest,
+    read_guided,
+    resolve_planner,
+)
 from conductor_cli.config import Settings
 from conductor_cli.core.errors import ConductorError, ConductorUnusable, ConfigError, UsageError
 from conductor_cli.core.formatting import format_cost_cell
@@ -45,9 +54,12 @@ ROUTER: Final = "router"  # Names the way in tables, beside `alone:NAME`, PLAN a
 PLAN: Final = "conductor"
 GUIDED: Final = "conductor-guided"
 MIN_CASES: Final = 40
-"""Fewer cases prove nothing: of twenty, six more right answers and none less are the least that may be no chance."""
+"""Fewer cases prove nothing: of twenty, six more right answers and none less are the least that may
+be no chance.
+"""
 
-CHEAPER: Final = 0.02  # Of a right answer, what the costs of the dearest worker weigh: they decide between equals
+# Of a right answer, what the costs of the dearest worker weigh: they decide between equals
+CHEAPER: Final = 0.02
 EXTRA: Final = "pip install 'conductor-llm[eval]'"
 
 Array = Any  # A numpy array; numpy is slow to import
@@ -55,7 +67,10 @@ Array = Any  # A numpy array; numpy is slow to import
 
 @dataclass(frozen=True, slots=True)
 class Tuned:
-    """What was learned: the planners, how each way did on the cases that teach nothing, and the way to take."""
+    """What was learned.
+
+    The planners, how each way did on the cases that teach nothing, and the way to take.
+    """
 
     router: RouterFile
     summary: Summary
@@ -76,20 +91,31 @@ class Tuned:
         """Return one sentence: what to do, and what it gains and costs."""
         alone = self.result(f"{ALONE}:{self.best}")
         if self.way == alone.name:
-            return f"Ask {self.best} alone: no other way is proved to be right more often on {alone.accuracy.n} cases."
+            return (
+                f"Ask {self.best} alone: no other way is proved to be right more often on "
+                f"{alone.accuracy.n} cases."
+            )
         chosen = self.result(self.way)
         assert chosen.versus_best is not None
         low, high = (100 * limit for limit in chosen.versus_best.interval)
-        what = {ROUTER: "Let the router choose one worker", GUIDED: "Plan as was learned"}.get(self.way, "Plan")
-        costs = " instead of ".join(format_cost_cell(each.cost, each.unpriced) for each in (chosen, alone))
+        what = {ROUTER: "Let the router choose one worker", GUIDED: "Plan as was learned"}.get(
+            self.way, "Plan"
+        )
+        costs = " instead of ".join(
+            format_cost_cell(each.cost, each.unpriced) for each in (chosen, alone)
+        )
         return (
-            f"{what}: {100 * chosen.versus_best.difference:+.1f} points above {self.best} alone (95 %: {low:+.1f} to "
+            f"{what}: {100 * chosen.versus_best.difference:+.1f} points above {self.best} alone "
+            f"(95 %: {low:+.1f} to "
             f"{high:+.1f}, {alone.accuracy.n} cases), for {costs} a question."
         )
 
 
 class Halves(NamedTuple):
-    """The cases that every worker was judged on: those that teach and those that prove; and the outcomes by run."""
+    """The cases that every worker was judged on: those that teach and those that prove.
+
+    And the outcomes by run.
+    """
 
     teaching: Sequence[Case]
     proving: Sequence[Case]
@@ -98,13 +124,29 @@ class Halves(NamedTuple):
 
 
 def halve(outcomes: Sequence[CaseOutcome], cases: Sequence[Case], seed: int) -> Halves:
-    """Return the two halves. Raises `UsageError` where there are too few cases that every worker was judged on."""
-    judged = {(outcome.system, outcome.case): outcome for outcome in outcomes if outcome.verdict != "failed"}
-    alone = [system for system in dict.fromkeys(outcome.system for outcome in outcomes) if system.startswith(ALONE)]
+    """Return the two halves.
+
+    Raises `UsageError` where there are too few cases that every worker was judged on.
+    """
+    judged = {
+        (outcome.system, outcome.case): outcome
+        for outcome in outcomes
+        if outcome.verdict != "failed"
+    }
+    alone = [
+        system
+        for system in dict.fromkeys(outcome.system for outcome in outcomes)
+        if system.startswith(ALONE)
+    ]
     whole = [case for case in cases if all((system, case.id) in judged for system in alone)]
     if len(whole) < MIN_CASES or len(alone) < 2:
-        message = f"{len(whole)} cases were judged for each of {len(alone)} workers, which is too little to learn from"
-        hint = f"give at least {MIN_CASES} cases and two workers; the same command repeats what failed"
+        message = (
+            f"{len(whole)} cases were judged for each of {len(alone)} workers, which is too "
+            "little to learn from"
+        )
+        hint = (
+            f"give at least {MIN_CASES} cases and two workers; the same command repeats what failed"
+        )
         raise UsageError(message, hint=hint)
     Random(seed).shuffle(whole)  # noqa: S311 - reproducible, no secret
     half = len(whole) // 2
@@ -112,11 +154,16 @@ def halve(outcomes: Sequence[CaseOutcome], cases: Sequence[Case], seed: int) -> 
 
 
 def learn_ways(
-    outcomes: Sequence[CaseOutcome], cases: Sequence[Case], encoder: Path, seed: int, guided: Guide | None = None
-) -> Tuned:  # fmt: skip
+    outcomes: Sequence[CaseOutcome],
+    cases: Sequence[Case],
+    encoder: Path,
+    seed: int,
+    guided: Guide | None = None,
+) -> Tuned:
     """Return what one half of the cases teaches and the other half proves.
 
-    Raises `UsageError` where there are too few cases that every worker was judged on, `ModelError` for the encoder.
+    Raises `UsageError` where there are too few cases that every worker was judged on, `ModelError`
+    for the encoder.
     """
     import numpy as np
 
@@ -136,41 +183,62 @@ def learn_ways(
     best = alone[int(scores.mean(axis=0).argmax())]
     compared = [judged[best, case.id] for case in proof]
     compared += [
-        replace(judged[alone[index], case.id], system=ROUTER) for case, index in zip(proof, chosen, strict=True)
+        replace(judged[alone[index], case.id], system=ROUTER)
+        for case, index in zip(proof, chosen, strict=True)
     ]
     for name, system in ((PLAN, PLAN), (GUIDED, system_name(guided) if guided else "")):
-        compared += [replace(judged[system, case.id], system=name) for case in proof if (system, case.id) in judged]
+        compared += [
+            replace(judged[system, case.id], system=name)
+            for case in proof
+            if (system, case.id) in judged
+        ]
     summary = summarize(compared, [*dict.fromkeys(each.system for each in compared)])
     proved = {
         each.name: each.accuracy.accuracy or 0
         for each in summary.systems
-        if each.versus_best is not None and each.versus_best.interval.low > 0 and each.versus_best.n == len(proof)
+        if each.versus_best is not None
+        and each.versus_best.interval.low > 0
+        and each.versus_best.n == len(proof)
     }
-    right = {way: {it.case: it.right for it in compared if it.system == way} for way in (GUIDED, PLAN)}
-    pairs = [(right[GUIDED][case], right[PLAN][case]) for case in right[GUIDED] if case in right[PLAN]]
-    counts = (pairs.count(pair) for pair in ((True, True), (True, False), (False, True), (False, False)))
+    right = {
+        way: {it.case: it.right for it in compared if it.system == way} for way in (GUIDED, PLAN)
+    }
+    pairs = [
+        (right[GUIDED][case], right[PLAN][case]) for case in right[GUIDED] if case in right[PLAN]
+    ]
+    counts = (
+        pairs.count(pair) for pair in ((True, True), (True, False), (False, True), (False, False))
+    )
     if PLAN in proved and (not pairs or newcombe_interval(*counts).low <= 0):
-        proved.pop(GUIDED, None)  # it is not proved to be better, and the planner as it is needs no file
+        # It is not proved to be better, and the planner as it is needs no file
+        proved.pop(GUIDED, None)
     way = max(proved, key=proved.__getitem__) if proved else best
     router = RouterFile(
-        encoder=str(encoder), identity=read_model_info(encoder).identity,
+        encoder=str(encoder),
+        identity=read_model_info(encoder).identity,
         workers=tuple(system.partition(":")[2] for system in alone),
-        weights=tuple(tuple(float(f"{value:.7g}") for value in row) for row in head),  # seven digits are enough
-    )  # fmt: skip
+        # Seven digits are enough
+        weights=tuple(tuple(float(f"{value:.7g}") for value in row) for row in head),
+    )
     return Tuned(router, summary, best.partition(":")[2], way, guided)
 
 
 # Whom to ask
 
-DIRECTIONS: Final = 48  # Of the hidden states that count, the widest first; fewer than a quarter of the cases
+# Of the hidden states that count, the widest first; fewer than a quarter of the cases
+DIRECTIONS: Final = 48
 RIDGES: Final = (1.0, 10.0, 100.0, 1000.0)
 FOLDS: Final = 5
 GENERATIONS: Final = 150
-SHARPNESS: Final = 8.0  # How sharply the choice prefers the best score while CMA-ES looks for weights
+# How sharply the choice prefers the best score while CMA-ES looks for weights
+SHARPNESS: Final = 8.0
 
 
 def find_encoder(settings: Settings, name: str) -> Path:
-    """Return the GGUF file that reads questions: the named one, else that of the local planner. Raises `UsageError`."""
+    """Return the GGUF file that reads questions: the named one, else that of the local planner.
+
+    Raises `UsageError`.
+    """
     found = open_model_store(settings).find(name) if name else None
     path = found.path if found is not None else Path(name).expanduser() if name else None
     if path is None:
@@ -181,20 +249,28 @@ def find_encoder(settings: Settings, name: str) -> Path:
         if planner is not None and planner.kind == "llama" and planner.model.endswith(".gguf"):
             path = Path(planner.model)
     if path is None or not path.is_file():
-        what = f"{path} is not a file" if path is not None else "no local model is there to read the questions"
-        raise UsageError(what, hint="name one, which may be small: --encoder FILE.gguf; or: conductor model pull")
+        what = (
+            f"{path} is not a file"
+            if path is not None
+            else "no local model is there to read the questions"
+        )
+        raise UsageError(
+            what, hint="name one, which may be small: --encoder FILE.gguf; or: conductor model pull"
+        )
     return path.absolute()
 
 
 def fit_head(states: Array, scores: Array, seed: int = 0) -> Array:
     """Return the weights of a router (`RouterFile`): workers × 1 + size.
 
-    `states` are cases × size, `scores` cases × workers. Raises `ConfigError` where the library cma is missing.
+    `states` are cases × size, `scores` cases × workers. Raises `ConfigError` where the library cma
+    is missing.
     """
     import numpy as np
 
     # The directions depend on no score, so that they may be those of all cases.
-    mean, scale = states.mean(axis=0), states.std(axis=0) + 1e-6
+    mean = states.mean(axis=0)
+    scale = states.std(axis=0) + 1e-6
     _, widths, directions = np.linalg.svd((states - mean) / scale, full_matrices=False)
     count = max(1, min(DIRECTIONS, len(states) // 4, int((widths > 1e-6 * widths[0]).sum())))
     widths = np.maximum(widths, 1e-9)  # all are 0 where the model reads the same in every question
@@ -246,9 +322,17 @@ def _search(start: Array, design: Array, scores: Array, seed: int) -> Array:
         away = float(np.mean((weights - start) ** 2)) / size**2
         return 0.02 * away - float((shares * scores).sum(axis=1).mean())
 
-    options = {"CMA_diagonal": True, "seed": seed + 1, "verbose": -9, "maxiter": GENERATIONS, "maxstd": size}
+    options = {
+        "CMA_diagonal": True,
+        "seed": seed + 1,
+        "verbose": -9,
+        "maxiter": GENERATIONS,
+        "maxstd": size,
+    }
     with warnings.catch_warnings(action="ignore"):  # and of steps that it repairs itself
-        found = cma.CMAEvolutionStrategy(start.ravel(), 0.3 * size, options).optimize(loss).result.xbest
+        found = (
+            cma.CMAEvolutionStrategy(start.ravel(), 0.3 * size, options).optimize(loss).result.xbest
+        )
     return np.asarray(found).reshape(start.shape)
 
 
@@ -264,62 +348,89 @@ _SHOWN: Final = """
 ```
 <curr_param>
 ```
-These are questions, the plans that it wrote for them, what the workers answered, and whether that was right:
+These are questions, the plans that it wrote for them, what the workers answered, and whether that \
+was right:
 ```
 <side_info>
 ```
 """
 REFLECT: Final[Mapping[str, str]] = {
     "advice": f"""\
-A planner divides questions into steps for a team of language models. It has fixed rules, and this advice \
+A planner divides questions into steps for a team of language models. It has fixed rules, and this \
+advice \
 besides:{_SHOWN}\
-Write better advice: how to divide questions of this kind, what to say in a subtask, what to avoid. Say what holds for
+Write better advice: how to divide questions of this kind, what to say in a subtask, what to \
+avoid. Say what holds for
 other questions, too; name no answers. At most 15 lines, in a block between ``` and ```.""",
     "workers": f"""\
 A planner gives steps to the workers of a team. This is what it reads about each worker:{_SHOWN}\
-Correct what it reads, so that each step goes to a worker that can do it: what each is good at, what it is not good at,
-and what it must be told. A line for each worker, as above: its name, a colon, one sentence. In a block between ``` and
+Correct what it reads, so that each step goes to a worker that can do it: what each is good at, \
+what it is not good at,
+and what it must be told. A line for each worker, as above: its name, a colon, one sentence. In a \
+block between ``` and
 ```.""",
 }
 
 
 async def improve_plans(
-    request: EvaluationRequest, settings: Settings, plans: int, reflector: str, told: Callable[[int], None]
+    request: EvaluationRequest,
+    settings: Settings,
+    plans: int,
+    reflector: str,
+    told: Callable[[int], None],
 ) -> Guide | None:
-    """Return a planner that did better than that of the settings on the half that teaches; None where none did.
+    """Return a planner that did better than that of the settings on the half that teaches.
 
-    It has planned the other half then, too. All of it is stored with the evaluation of the request, which has ended,
-    and `max_cost` holds for all together. At most about `plans` plans are made while it learns.
+    None where none did.
 
-    Raises `ConfigError` where the library gepa is missing, `UsageError` for an unknown reflector, `ConductorUnusable`
-    where it does not answer.
+    It has planned the other half then, too. All of it is stored with the evaluation of the request,
+    which has ended, and `max_cost` holds for all together. At most about `plans` plans are made
+    while it learns.
+
+    Raises `ConfigError` where the library gepa is missing, `UsageError` for an unknown reflector,
+    `ConductorUnusable` where it does not answer.
     """
     try:
         import gepa
     except ImportError:
-        raise ConfigError("gepa is not installed", hint=f"{EXTRA}; or leave the planner as it is: --plans 0") from None
+        raise ConfigError(
+            "gepa is not installed", hint=f"{EXTRA}; or leave the planner as it is: --plans 0"
+        ) from None
     async with open_evaluation(request, settings) as prepared:
         profile = prepared.conductor.profile
         # A planner that was trained on prompts of its own reads no advice.
-        if prepared.conductor.model is None or profile.render is not None or profile.template != "plain":
+        if (
+            prepared.conductor.model is None
+            or profile.render is not None
+            or profile.template != "plain"
+        ):
             return None
         search = _GuideSearch(prepared, reflector, told)
         silent = SimpleNamespace(log=lambda _: None)  # what GEPA says is for its authors
         try:
             await asyncio.to_thread(
-                gepa.optimize, seed_candidate=search.start, trainset=search.shown, valset=search.hidden, adapter=search,
-                seed=request.seed, reflection_minibatch_size=BATCH, max_metric_calls=plans, logger=silent,
+                gepa.optimize,
+                seed_candidate=search.start,
+                trainset=search.shown,
+                valset=search.hidden,
+                adapter=search,
+                seed=request.seed,
+                reflection_minibatch_size=BATCH,
+                max_metric_calls=plans,
+                logger=silent,
                 stop_callbacks=lambda _: search.stopped,
-            )  # fmt: skip
+            )
         except _Stop:
             pass  # the money for more is spent
         finally:
             search.stopped = True
-        best = max(search.scores, key=search.scores.__getitem__, default=profile.guide)  # of equals the first
+        # Of equals the first
+        best = max(search.scores, key=search.scores.__getitem__, default=profile.guide)
         if best == profile.guide:
             return None
         await search.run(search.system(best), search.halves.proving)
-        manifest, name = planner_manifest(settings), read_guided(settings).settings["conductor.model"]
+        manifest = planner_manifest(settings)
+        name = read_guided(settings).settings["conductor.model"]
         if manifest is not None:
             name = manifest.name
         elif name.endswith(".gguf") and prepared.planner is not None:
@@ -338,28 +449,49 @@ class _Stop(Exception):
 
 
 class _GuideSearch:
-    """GEPA's adapter: it runs the plans of a candidate, tells how they went, and asks a model for other texts.
+    """GEPA's adapter.
 
-    GEPA is not asynchronous: it has a thread of its own, and what it asks for runs in the loop of the evaluation.
+    It runs the plans of a candidate, tells how they went, and asks a model for other texts.
+
+    GEPA is not asynchronous: it has a thread of its own, and what it asks for runs in the loop of
+    the evaluation.
     """
 
-    def __init__(self, prepared: PreparedEvaluation, reflector: str, told: Callable[[int], None]) -> None:
+    def __init__(
+        self, prepared: PreparedEvaluation, reflector: str, told: Callable[[int], None]
+    ) -> None:
         assert prepared.stored is not None
-        self.prepared, self.stored, self.told = prepared, prepared.stored, told
-        self.conductor, self.loop = prepared.conductor, asyncio.get_running_loop()
+        self.prepared = prepared
+        self.stored = prepared.stored
+        self.told = told
+        self.conductor = prepared.conductor
+        self.loop = asyncio.get_running_loop()
         self.halves = halve(self.stored.outcomes(), self.stored.cases(), prepared.request.seed)
         half = len(self.halves.teaching) // 2
-        self.shown, self.hidden = list(self.halves.teaching[:half]), list(self.halves.teaching[half:])
+        self.shown = list(self.halves.teaching[:half])
+        self.hidden = list(self.halves.teaching[half:])
         self.random = Random(prepared.request.seed)  # noqa: S311 - reproducible, no secret
-        self.scores, self.made, self.stopped = dict[Guide, float](), 0, False
-        costs = [it.cost or Decimal(0) for (system, _), it in self.halves.judged.items() if system == PLAN]
+        self.scores = dict[Guide, float]()
+        self.made = 0
+        self.stopped = False
+        costs = [
+            it.cost or Decimal(0)
+            for (system, _), it in self.halves.judged.items()
+            if system == PLAN
+        ]
         self.reserve = Decimal(RESERVE) * sum(costs) / max(len(costs), 1) * len(self.halves.proving)
-        self.known = known = self.conductor.profile.guide
-        self.about = {worker.name: known.workers.get(worker.name) or worker.about for worker in self.conductor.pool}
+        self.known = self.conductor.profile.guide
+        known = self.conductor.profile.guide
+        self.about = {
+            worker.name: known.workers.get(worker.name) or worker.about
+            for worker in self.conductor.pool
+        }
         lines = [f"{name}: {text}" for name, text in self.about.items()]
         self.start = {"advice": known.advice or NOTHING, "workers": "\n".join(lines), "plans": "[]"}
         if reflector and reflector not in self.conductor.pool:
-            raise UsageError(f"{reflector} is none of the workers", hint="--reflector names one of them")
+            raise UsageError(
+                f"{reflector} is none of the workers", hint="--reflector names one of them"
+            )
         planner = prepared.planner
         assert planner is not None
         self.reflector = self.conductor.pool[reflector] if reflector else planner
@@ -367,32 +499,53 @@ class _GuideSearch:
     def system(self, guide: Guide) -> System:
         return System(
             name=PLAN if guide == self.known else system_name(guide),
-            configure=lambda it: replace(it, mode="auto", notices=(), profile=replace(it.profile, guide=guide)),
+            configure=lambda it: replace(
+                it, mode="auto", notices=(), profile=replace(it.profile, guide=guide)
+            ),
         )
 
     async def run(self, system: System, cases: Sequence[Case]) -> list[CaseOutcome]:
-        """The outcomes of some cases. Those that are stored are not run again; there are fewer where the money ends."""
+        """The outcomes of some cases.
+
+        Those that are stored are not run again; there are fewer where the money ends.
+        """
         judge = None if system.plan is not None else self.prepared.judge
         running = run_cases(
-            self.stored, [system], self.conductor, cases=cases, parallel=self.prepared.request.parallel,
-            budget=self.prepared.budget, judge=judge,
-        )  # fmt: skip
+            self.stored,
+            [system],
+            self.conductor,
+            cases=cases,
+            parallel=self.prepared.request.parallel,
+            budget=self.prepared.budget,
+            judge=judge,
+        )
         async with aclosing(running):
             async for _ in running:
                 pass
-        found = {outcome.case: outcome for outcome in self.stored.outcomes() if outcome.system == system.name}
+        found = {
+            outcome.case: outcome
+            for outcome in self.stored.outcomes()
+            if outcome.system == system.name
+        }
         return [found[case.id] for case in cases if case.id in found]
 
     def _wait(self, system: System, cases: Sequence[Case]) -> list[CaseOutcome]:
         budget = self.prepared.budget
-        if self.stopped or (budget.limit is not None and budget.spent + self.reserve >= budget.limit):
+        if self.stopped or (
+            budget.limit is not None and budget.spent + self.reserve >= budget.limit
+        ):
             raise _Stop
         found = asyncio.run_coroutine_threadsafe(self.run(system, cases), self.loop).result()
         if len(found) < len(cases):
             raise _Stop
         return found
 
-    def evaluate(self, batch: list[Case], candidate: dict[str, str], capture_traces: bool = False) -> Any:  # noqa: ANN401, ARG002, FBT001, FBT002
+    def evaluate(
+        self,
+        batch: list[Case],
+        candidate: dict[str, str],
+        capture_traces: bool = False,  # noqa: ARG002, FBT001, FBT002
+    ) -> Any:  # noqa: ANN401
         """Return how the plans of a candidate did: GEPA calls it."""
         from gepa import EvaluationBatch
 
@@ -403,72 +556,114 @@ class _GuideSearch:
             self.scores.setdefault(guide, sum(scores))
         self.made += len(batch)
         self.told(self.made)
-        return EvaluationBatch(outputs=found, scores=scores, trajectories=list(zip(batch, found, strict=True)))
+        return EvaluationBatch(
+            outputs=found, scores=scores, trajectories=list(zip(batch, found, strict=True))
+        )
 
-    def make_reflective_dataset(self, _: object, evaluated: Any, components: list[str]) -> dict[str, list[Any]]:  # noqa: ANN401
+    def make_reflective_dataset(
+        self,
+        _: object,
+        evaluated: Any,  # noqa: ANN401
+        components: list[str],
+    ) -> dict[str, list[Any]]:
         """Return what the reflecting model is shown of some plans: GEPA calls it."""
         return {name: [_describe(*pair) for pair in evaluated.trajectories] for name in components}
 
     def propose_new_texts(
         self, candidate: dict[str, str], shown: Mapping[str, Any], components: list[str]
     ) -> dict[str, str]:
-        """Return other texts: plans are drawn from those that led to right answers, all else a model writes."""
+        """Return other texts.
+
+        Plans are drawn from those that led to right answers, all else a model writes.
+        """
         from gepa.strategies.instruction_proposal import InstructionProposalSignature
 
-        right, found = [case.id for case in self.shown if self._known_plan(case.id)], dict[str, str]()
+        right = [case.id for case in self.shown if self._known_plan(case.id)]
+        found = dict[str, str]()
         for name in components:
             if name == "plans":
                 found[name] = json.dumps(self.random.sample(right, min(SHOWN_PLANS, len(right))))
             else:
                 keys = InstructionProposalSignature.input_keys
                 given = dict(zip(keys, (candidate[name], shown[name], REFLECT[name]), strict=True))
-                found[name] = InstructionProposalSignature.run(lm=self._reflect, input_dict=given)["new_instruction"]
+                found[name] = InstructionProposalSignature.run(lm=self._reflect, input_dict=given)[
+                    "new_instruction"
+                ]
         return found
 
     def _guide(self, candidate: Mapping[str, str]) -> Guide:
-        """The guide in the texts of a candidate; a line about no worker, or with nothing new, is left out."""
+        """The guide in the texts of a candidate.
+
+        A line about no worker, or with nothing new, is left out.
+        """
         lines = [line.partition(":") for line in candidate["workers"].splitlines()]
         workers = {name.strip(" -*`"): text.strip()[:MAX_TEXT] for name, _, text in lines}
         questions = {case.id: case.question for case in self.shown}
-        plans = [(questions[each], self._known_plan(each)) for each in json.loads(candidate["plans"])]
+        plans = [
+            (questions[each], self._known_plan(each)) for each in json.loads(candidate["plans"])
+        ]
         learned = {name: workers.get(name) or about for name, about in self.about.items()}
         return replace(
             self.known,
             advice="" if candidate["advice"] == NOTHING else candidate["advice"][:MAX_TEXT],
-            workers={name: it for name, it in learned.items() if name in self.known.workers or it != self.about[name]},
-            plans=tuple(PlannedQuestion(question=text, plan=plan) for text, plan in plans if plan) or self.known.plans,
+            workers={
+                name: it
+                for name, it in learned.items()
+                if name in self.known.workers or it != self.about[name]
+            },
+            plans=tuple(PlannedQuestion(question=text, plan=plan) for text, plan in plans if plan)
+            or self.known.plans,
         )
 
     def _known_plan(self, case: str) -> Plan | None:
         """A plan that led to the right answer before anything was changed."""
         outcome = self.halves.judged.get((PLAN, case))
-        return Plan(steps=outcome.plan) if outcome is not None and outcome.right and outcome.plan else None
+        return (
+            Plan(steps=outcome.plan)
+            if outcome is not None and outcome.right and outcome.plan
+            else None
+        )
 
     def _reflect(self, prompt: Any) -> str:  # noqa: ANN401 - text; GEPA has images, too
-        """The answer of the model that reflects. The call is stored and counted as a run of a case."""
+        """The answer of the model that reflects.
+
+        The call is stored and counted as a run of a case.
+        """
         worker = self.reflector
 
         def configure(conductor: Conductor) -> Conductor:
-            alone, model = without_planner(conductor, (worker,)), conductor.model
+            alone = without_planner(conductor, (worker,))
+            model = conductor.model
             if worker.name in conductor.pool or model is None:
                 return alone
             # Whoever may plan may read this: it has had the questions before.
             return replace(alone, workers={worker.name: model}, pool_policy=PoolPolicy())
 
-        case = Case(id=hashlib.sha256(prompt.encode()).hexdigest()[:16], question=prompt, answer="-")
+        case = Case(
+            id=hashlib.sha256(prompt.encode()).hexdigest()[:16], question=prompt, answer="-"
+        )
         system = System(name="reflector", configure=configure, plan=lambda _: direct_plan(worker))
         outcome = self._wait(system, [case])[0]
         if outcome.verdict == "failed":
-            raise ConductorUnusable(f"the model that reflects on plans did not answer: {outcome.error}")
+            raise ConductorUnusable(
+                f"the model that reflects on plans did not answer: {outcome.error}"
+            )
         return outcome.answer
 
 
 def _describe(case: Case, outcome: CaseOutcome) -> dict[str, str]:
     """Return what the reflecting model reads of a plan."""
     steps = [
-        f"{number}. {step.worker}, sees {step.access or 'no step'}: {step.subtask}\nanswer: {answer}"
-        for number, (step, answer) in enumerate(zip(outcome.plan, outcome.answers, strict=False), start=1)
+        (
+            f"{number}. {step.worker}, sees {step.access or 'no step'}: {step.subtask}\nanswer: "
+            f"{answer}"
+        )
+        for number, (step, answer) in enumerate(
+            zip(outcome.plan, outcome.answers, strict=False), start=1
+        )
     ]
-    verdict = "The answer is right." if outcome.right else f"The answer is wrong. Expected: {case.answer}"
+    verdict = (
+        "The answer is right." if outcome.right else f"The answer is wrong. Expected: {case.answer}"
+    )
     fault = "" if outcome.valid else " The first version of the plan was not valid."
     return {"Question": case.question, "Plan": "\n".join(steps), "Verdict": verdict + fault}

@@ -1,6 +1,9 @@
-"""Which workers a run may choose from: a pool by name, every enabled worker, or what is found on this machine.
+"""Which workers a run may choose from.
 
-It also applies the policy of the settings before anything is opened: which workers may be asked, and what to say of it.
+A pool by name, every enabled worker, or what is found on this machine.
+
+It also applies the policy of the settings before anything is opened: which workers may be asked,
+and what to say of it.
 """
 
 from __future__ import annotations
@@ -19,7 +22,13 @@ from conductor_cli.config.project import narrow
 from conductor_cli.config.tables import find_pool, pool_members
 from conductor_cli.core.errors import ConductorUnusable, ConfigError, PolicyError, UsageError
 from conductor_cli.core.plan import SELF
-from conductor_cli.core.policy import POLICY_HINT, Policy, PoolPolicy, check_selectors, permitted_pool
+from conductor_cli.core.policy import (
+    POLICY_HINT,
+    Policy,
+    PoolPolicy,
+    check_selectors,
+    permitted_pool,
+)
 from conductor_cli.core.pool import Pool, Worker
 from conductor_cli.core.trace import Trace
 from conductor_cli.models.discovery import discover, workers_with_keys
@@ -28,11 +37,15 @@ from conductor_cli.models.prices import with_abilities, with_prices
 from conductor_cli.models.worker_options import kinds
 from conductor_cli.tools.servers import ToolServer
 
-SELECTORS: Final = ("policy.allow", "policy.deny", "policy.files_only")  # The settings that name workers by selectors
+# The settings that name workers by selectors
+SELECTORS: Final = ("policy.allow", "policy.deny", "policy.files_only")
 
 
 def build_guard(settings: Settings, pool: Iterable[Worker], planner: Worker | None) -> PoolPolicy:
-    """The policy with everybody it is about: each worker that is configured or in the pool, and the conductor."""
+    """The policy with everybody it is about.
+
+    Each worker that is configured or in the pool, and the conductor.
+    """
     # Configured workers outside the pool count too: a rule that names one of them is no mistake.
     workers = [*(item.worker for item in settings.workers), *pool]
     parties = {worker.name: party_of(worker) for worker in workers if worker.kind != SELF}
@@ -44,13 +57,19 @@ def build_guard(settings: Settings, pool: Iterable[Worker], planner: Worker | No
 
 
 def filter_pool(
-    pool: Pool, settings: Settings, only: Sequence[str], planner: Worker | None, known: Iterable[Worker] = ()
+    pool: Pool,
+    settings: Settings,
+    only: Sequence[str],
+    planner: Worker | None,
+    known: Iterable[Worker] = (),
 ) -> tuple[Pool, tuple[str, ...]]:
-    """The workers of `pool` that the policy allows, of `only` where a command line names some, and remarks to show.
+    """The workers of `pool` that the policy allows, of `only` where a command line names some, and
+    remarks to show.
 
-    The remarks name project files that narrowed the policy, and rules of the settings that match no worker. `known` are
-    workers that a rule may name although the pool lacks them. Raises `UsageError` for a rule of a command line that
-    matches no worker, and `PolicyError` where no worker is left or one of `only` is not allowed.
+    The remarks name project files that narrowed the policy, and rules of the settings that match no
+    worker. `known` are workers that a rule may name although the pool lacks them. Raises
+    `UsageError` for a rule of a command line that matches no worker, and `PolicyError` where no
+    worker is left or one of `only` is not allowed.
     """
     pool_policy = build_guard(settings, pool, planner)
     parties = (*pool_policy.parties.values(), *map(party_of, known))
@@ -60,19 +79,27 @@ def filter_pool(
     groups = [settings.given.get(name, ()) for name in SELECTORS]
     flat = [each if isinstance(each, tuple) else (each,) for group in groups for each in group]
     unmatched = check_selectors(
-        pool_policy.policy, parties, kinds(), tuple(selector for group in flat for selector in group)
+        pool_policy.policy,
+        parties,
+        kinds(),
+        tuple(selector for group in flat for selector in group),
     )
     check_allowed(pool_policy, only)
     return permitted_pool(pool, pool_policy), (*narrowed, *unmatched)
 
 
 def unmatched_selectors(settings: Settings, name: str) -> tuple[str, ...]:
-    """A note for each selector of the setting `name` that means no configured worker; none where there are none yet."""
+    """A note for each selector of the setting `name` that means no configured worker.
+
+    None where there are none yet.
+    """
     if name not in SELECTORS or not settings.workers:
         return ()
     rule = Policy(**{name.removeprefix("policy."): settings[name]})
     try:
-        return check_selectors(rule, tuple(build_guard(settings, (), None).parties.values()), kinds())
+        return check_selectors(
+            rule, tuple(build_guard(settings, (), None).parties.values()), kinds()
+        )
     except PolicyError as error:  # nobody at all is allowed
         return (error.message,)
 
@@ -91,33 +118,49 @@ def policy_objection(settings: Settings, worker: Worker) -> str:
 
 
 def keep_policy_of(settings: Settings, earlier: Trace) -> tuple[Settings, tuple[str, ...]]:
-    """The settings with the policy of an earlier run added, and the names of the rules that this changed.
+    """The settings with the policy of an earlier run added, and the names of the rules that this
+    changed.
 
     So whoever resumes or continues a run need not repeat its flags.
     """
-    values, origins = dict(settings.values), dict(settings.origins)
-    rules = {find_setting(f"policy.{rule.name}"): getattr(earlier.policy, rule.name) for rule in fields(Policy)}
-    changed = [rule.name for rule, old in rules.items() if narrow(values, origins, rule, old, f"run {earlier.run}")]
+    values = dict(settings.values)
+    origins = dict(settings.origins)
+    rules = {
+        find_setting(f"policy.{rule.name}"): getattr(earlier.policy, rule.name)
+        for rule in fields(Policy)
+    }
+    changed = [
+        rule.name
+        for rule, old in rules.items()
+        if narrow(values, origins, rule, old, f"run {earlier.run}")
+    ]
     return replace(settings, values=values, origins=origins), tuple(changed)
 
 
 def party_server(item: ConfiguredTools) -> ToolServer:
     """A server as policies know it; no variable is read."""
-    return ToolServer(name=item.name, command=item.table.command, url=item.table.url, local=item.table.local)
+    return ToolServer(
+        name=item.name, command=item.table.command, url=item.table.url, local=item.table.local
+    )
 
 
 POOL_SETTING: Final = "conductor.pool"
 
 
-async def resolve_pool(settings: Settings, planner: Worker | None, only: Sequence[str]) -> tuple[Pool, tuple[str, ...]]:
+async def resolve_pool(
+    settings: Settings, planner: Worker | None, only: Sequence[str]
+) -> tuple[Pool, tuple[str, ...]]:
     """The workers of a run with their prices, and remarks about them to show.
 
-    They are those of the settings, else those found on this machine, else the planner itself; for the rehearsal, its
-    own. `only` are those that a command line names. Raises `UsageError`, `ConfigError` or `PolicyError`.
+    They are those of the settings, else those found on this machine, else the planner itself; for
+    the rehearsal, its own. `only` are those that a command line names. Raises `UsageError`,
+    `ConfigError` or `PolicyError`.
     """
     if settings.rehearsal:
         if _is_pool_given(settings) and settings[POOL_SETTING]:
-            raise UsageError("--rehearsal has its own workers", hint="omit --pool; --workers chooses among them")
+            raise UsageError(
+                "--rehearsal has its own workers", hint="omit --pool; --workers chooses among them"
+            )
         return filter_pool(rehearsal_pool(), settings, only, planner)
     workers = offered_workers(settings)
     disabled = [item.worker.name for item in settings.workers if not item.enabled]
@@ -126,17 +169,23 @@ async def resolve_pool(settings: Settings, planner: Worker | None, only: Sequenc
             raise PolicyError(f"worker {name!r} is disabled", hint=f"conductor workers add {name}")
     remarks: list[str] = []
     found: Sequence[Worker] = ()
-    # So that a first question works: local servers, and providers whose API keys are on this machine.
+    # So that a first question works: local servers, and providers whose API keys are on this
+    # machine.
     if not settings.workers:
-        found = await discover(settings.environ, providers_with_stored_key(open_key_store(settings)))
-        workers = tuple(settings.cards.on(worker) for worker in found if not policy_objection(settings, worker))
+        found = await discover(
+            settings.environ, providers_with_stored_key(open_key_store(settings))
+        )
+        workers = tuple(
+            settings.cards.on(worker) for worker in found if not policy_objection(settings, worker)
+        )
         names = ", ".join(worker.name for worker in workers)
         remarks.append(f"no workers are configured; found on this machine: {names}")
         if not workers:
             planner = planner or resolve_planner(settings)
             workers = (replace(planner, name="local", about="the model of the planner"),)
             remarks = ["no workers are configured and none was found: the planner answers too"]
-    # The planner and the trace name the model that answers, also where the settings leave it to the provider's preset.
+    # The planner and the trace name the model that answers, also where the settings leave it to the
+    # provider's preset.
     workers = tuple(replace(worker, model=model_of(worker)) for worker in workers)
     workers, price_problem = with_prices(workers)
     if price_problem:
@@ -150,16 +199,20 @@ async def resolve_pool(settings: Settings, planner: Worker | None, only: Sequenc
 
 
 def check_choice(settings: Settings, only: Sequence[str]) -> None:
-    """Raise `UsageError` where a command line names a worker or a rule that means none. Nothing is opened."""
-    with suppress(ConfigError, PolicyError, ConductorUnusable):  # these are said where the models are opened
+    """Raise `UsageError` where a command line names a worker or a rule that means none.
+
+    Nothing is opened.
+    """
+    # These are said where the models are opened
+    with suppress(ConfigError, PolicyError, ConductorUnusable):
         asyncio.run(resolve_pool(settings, None, only))
 
 
 def offered_workers(settings: Settings) -> tuple[Worker, ...]:
     """The enabled workers: those of the chosen pool in its order, else all.
 
-    Raises `UsageError` where a command line names an unknown pool, `ConfigError` where the settings do, and
-    `PolicyError` where all workers of the pool are disabled.
+    Raises `UsageError` where a command line names an unknown pool, `ConfigError` where the settings
+    do, and `PolicyError` where all workers of the pool are disabled.
     """
     name = settings[POOL_SETTING]
     if not name:
@@ -173,24 +226,38 @@ def offered_workers(settings: Settings) -> tuple[Worker, ...]:
         raise ConfigError(error.message, hint=hint) from None
     enabled = tuple(item.worker for item in pool_members(pool, settings.workers) if item.enabled)
     if not enabled:
-        hint = "enable one in config.toml: enabled = true, or add it again: conductor workers add NAME"
+        hint = (
+            "enable one in config.toml: enabled = true, or add it again: conductor workers add NAME"
+        )
         raise PolicyError(f"all workers of pool {name!r} are disabled", hint=hint)
     return enabled
 
 
-def discovered_workers(settings: Settings, *, offline: bool = False) -> tuple[ConfiguredWorker, ...]:
-    """The workers found on this machine; with `offline` only those whose keys are here, and no server is asked."""
+def discovered_workers(
+    settings: Settings, *, offline: bool = False
+) -> tuple[ConfiguredWorker, ...]:
+    """The workers found on this machine.
+
+    With `offline` only those whose keys are here, and no server is asked.
+    """
     stored = providers_with_stored_key(open_key_store(settings))
     environ = settings.environ
-    found = workers_with_keys(environ, stored) if offline else asyncio.run(discover(environ, stored))
+    found = (
+        workers_with_keys(environ, stored) if offline else asyncio.run(discover(environ, stored))
+    )
     return tuple(
-        ConfiguredWorker(worker=settings.cards.on(worker), enabled=True, source="found on this machine")
+        ConfiguredWorker(
+            worker=settings.cards.on(worker), enabled=True, source="found on this machine"
+        )
         for worker in found
     )
 
 
 def without_pool(settings: Settings) -> Settings:
-    """The settings for finishing a stored run: its own workers count, unless a command line names a pool."""
+    """The settings for finishing a stored run.
+
+    Its own workers count, unless a command line names a pool.
+    """
     if _is_pool_given(settings):
         return settings
     return replace(settings, values={**settings.values, POOL_SETTING: ""})

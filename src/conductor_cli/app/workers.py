@@ -17,7 +17,15 @@ from conductor_cli.config import AppPaths, ConfiguredWorker, Settings
 from conductor_cli.config.files import own_section
 from conductor_cli.config.tables import update_table, validate_worker
 from conductor_cli.core.chat import MediaKind, Message, Request
-from conductor_cli.core.errors import ConductorError, ConfigError, Failure, KeyMissing, PolicyError, UsageError, suggest
+from conductor_cli.core.errors import (
+    ConductorError,
+    ConfigError,
+    Failure,
+    KeyMissing,
+    PolicyError,
+    UsageError,
+    suggest,
+)
 from conductor_cli.core.formatting import format_duration, format_money
 from conductor_cli.core.plan import SELF
 from conductor_cli.core.pool import Pool, Worker
@@ -26,7 +34,13 @@ from conductor_cli.core.usage import Price
 from conductor_cli.models.catalog import StoredKeys, api_key_of, open_model
 from conductor_cli.models.discovery import ListedModel, list_models
 from conductor_cli.models.known_secrets import KNOWN_SECRETS
-from conductor_cli.models.presets import PRESETS, THIS_MACHINE, base_url_of, costs_nothing, with_key_hint
+from conductor_cli.models.presets import (
+    PRESETS,
+    THIS_MACHINE,
+    base_url_of,
+    costs_nothing,
+    with_key_hint,
+)
 from conductor_cli.models.prices import load_prices, with_abilities, with_prices
 
 UNKNOWN_PRICE: Final = "unknown"
@@ -34,7 +48,10 @@ UNKNOWN_PRICE: Final = "unknown"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerRow:
-    """What is known of one worker. `objection` says why the policy forbids it; `key` never is the key itself."""
+    """What is known of one worker.
+
+    `objection` says why the policy forbids it; `key` never is the key itself.
+    """
 
     configured: ConfiguredWorker
     key: str
@@ -50,11 +67,16 @@ class WorkerRow:
 
     def data(self) -> dict[str, Any]:
         return {
-            **dump(self.worker.public()), "price": dump(self.price), "price_from": self.price_source,
+            **dump(self.worker.public()),
+            "price": dump(self.price),
+            "price_from": self.price_source,
             "accepts": list(self.accepts),
-            "pools": list(self.pools), "enabled": self.configured.enabled, "forbidden": self.objection or None,
-            "source": self.configured.source, "key": self.key,
-        }  # fmt: skip
+            "pools": list(self.pools),
+            "enabled": self.configured.enabled,
+            "forbidden": self.objection or None,
+            "source": self.configured.source,
+            "key": self.key,
+        }
 
 
 def worker_rows(settings: Settings) -> list[WorkerRow]:
@@ -69,7 +91,11 @@ def worker_rows(settings: Settings) -> list[WorkerRow]:
     def source_of(given: Worker, price: Price | None) -> str:
         """Return where a price is from, in words; `given` is the worker as the settings have it."""
         if given.price is not None:
-            return THIS_MACHINE if costs_nothing(given) and not any(given.price.amounts()) else "the settings"
+            return (
+                THIS_MACHINE
+                if costs_nothing(given) and not any(given.price.amounts())
+                else "the settings"
+            )
         if price is not None:
             return f"{load_prices().about}{'; more for long prompts' if price.longer else ''}"
         return UNKNOWN_PRICE
@@ -101,13 +127,20 @@ LIST_SECONDS: Final = 20.0
 def list_offered_models(settings: Settings, place: str) -> list[ListedModel]:
     """Return the models that a provider, a worker of the settings or the server of a URL offers.
 
-    Raises `UsageError` for another name, `PolicyError`, `KeyMissing`, or `ModelError` where nothing is listed.
+    Raises `UsageError` for another name, `PolicyError`, `KeyMissing`, or `ModelError` where nothing
+    is listed.
     """
-    named = [item.worker for item in settings.workers if place in (item.worker.name, base_url_of(item.worker))]
+    named = [
+        item.worker
+        for item in settings.workers
+        if place in (item.worker.name, base_url_of(item.worker))
+    ]
     if named:
         worker = named[0]
     elif place.startswith(("http://", "https://")):
-        worker = Worker(name="server", kind="openai-compatible", options={"base_url": place.rstrip("/")})
+        worker = Worker(
+            name="server", kind="openai-compatible", options={"base_url": place.rstrip("/")}
+        )
     else:
         worker = Worker(name=place, kind=place)
     if worker.kind not in PRESETS or not base_url_of(worker):
@@ -122,15 +155,22 @@ def list_offered_models(settings: Settings, place: str) -> list[ListedModel]:
 
 
 def store_worker(
-    settings: Settings, name: str, given: Mapping[str, Any], unset: Sequence[str], *, words: Sequence[str] = ()
+    settings: Settings,
+    name: str,
+    given: Mapping[str, Any],
+    unset: Sequence[str],
+    *,
+    words: Sequence[str] = (),
 ) -> list[str] | None:
-    """Add a worker, or change one that was added: `given` settings are merged, those in `unset` removed.
+    """Add a worker, or change one that was added.
+
+    `given` settings are merged, those in `unset` removed.
 
     `words` are a program with its arguments or, for a known program, more arguments.
 
-    The worker is checked as far as that is possible without asking anybody, before anything is written. Returns None
-    for a new worker; of one that existed, the settings that changed. Raises `UsageError`, and `ConfigError` when the
-    file cannot be written.
+    The worker is checked as far as that is possible without asking anybody, before anything is
+    written. Returns None for a new worker; of one that existed, the settings that changed. Raises
+    `UsageError`, and `ConfigError` when the file cannot be written.
     """
     from conductor_cli.models.llama import read_model_info  # only for workers that are a file
 
@@ -147,7 +187,10 @@ def store_worker(
     for option in unset:
         key = option.replace("-", "_")
         if key not in before:
-            raise UsageError(f"worker {name!r} has no setting {option!r:.60} of its own", hint=suggest(key, before))
+            raise UsageError(
+                f"worker {name!r} has no setting {option!r:.60} of its own",
+                hint=suggest(key, before),
+            )
         changes[key] = None
     try:
         worker = validate_worker(settings.paths, name, changes)
@@ -165,7 +208,9 @@ WHAT: Final = {"workers": "worker", "tools": "tool server"}  # What a table of e
 
 
 def check_changeable(settings: Settings, section: str, name: str) -> None:
-    """Raise `ConfigError` for a table that is in a file which the user writes, and which takes precedence."""
+    """Raise `ConfigError` for a table that is in a file which the user writes, and which takes
+    precedence.
+    """
     source = _table_sources(settings, section).get(name, "")
     if source and source != str(settings.paths.own_file):
         message = f"{WHAT[section]} {name!r} is in {source}, which conductor does not change"
@@ -178,8 +223,12 @@ def _table_sources(settings: Settings, section: str) -> dict[str, str]:
     return {item.name: item.source for item in settings.tool_servers}
 
 
-def remove_tables(paths: AppPaths, section: str, names: Sequence[str], load: Callable[[], Settings]) -> None:
-    """Remove workers or tools that were added and that nothing needs. Raises `UsageError` and `ConfigError`.
+def remove_tables(
+    paths: AppPaths, section: str, names: Sequence[str], load: Callable[[], Settings]
+) -> None:
+    """Remove workers or tools that were added and that nothing needs.
+
+    Raises `UsageError` and `ConfigError`.
 
     What is removed may be why the settings cannot be loaded.
     """
@@ -201,7 +250,10 @@ def remove_tables(paths: AppPaths, section: str, names: Sequence[str], load: Cal
                 if section == "tools":
                     hint = f"conductor workers add {table} --set tools="
                     raise UsageError(f"worker {table!r} has the tools {name!r}", hint=hint)
-                raise UsageError(f"worker {name!r} is in pool {table!r}", hint=f"take it out of [pools.{table}] first")
+                raise UsageError(
+                    f"worker {name!r} is in pool {table!r}",
+                    hint=f"take it out of [pools.{table}] first",
+                )
     for name in names:
         update_table(paths, section, name, None)
 
@@ -213,9 +265,16 @@ ANSWER_TOKENS: Final = 16  # Tokens of the answer: the least that all providers 
 
 
 def workers_to_test(settings: Settings, names: Sequence[str]) -> list[Worker]:
-    """The named workers, or all that are enabled. Raises `UsageError` for an unknown name, `PolicyError` for none."""
+    """The named workers, or all that are enabled.
+
+    Raises `UsageError` for an unknown name, `PolicyError` for none.
+    """
     configured = settings.workers or discovered_workers(settings)
-    pool = Pool(workers=tuple(item.worker for item in configured if item.enabled or item.worker.name in names))
+    pool = Pool(
+        workers=tuple(
+            item.worker for item in configured if item.enabled or item.worker.name in names
+        )
+    )
     pool = pool.subset(names) if names else pool
     workers = [worker for worker in pool if worker.kind != SELF]
     if not workers:
@@ -241,17 +300,26 @@ def run_worker_tests(
     return asyncio.run(run_all())
 
 
-async def run_worker_test(worker: Worker, environ: Mapping[str, str], stored: StoredKeys) -> CheckResult:
-    """Ask for one word, with the worker's own settings; any token will do, and the first one ends the test."""
+async def run_worker_test(
+    worker: Worker, environ: Mapping[str, str], stored: StoredKeys
+) -> CheckResult:
+    """Ask for one word, with the worker's own settings.
+
+    Any token will do, and the first one ends the test.
+    """
     started = time.monotonic()
-    text, failure = f"(no text within {ANSWER_TOKENS} tokens)", None
+    text = f"(no text within {ANSWER_TOKENS} tokens)"
+    failure = None
     option = worker.options.get
     thinks = option("reasoning_effort") not in (None, "none")
-    # A bound below the thinking budget would be refused, so the budget is added to it; without one, as many tokens as
-    # litellm allows for the highest effort, because a provider that does not stream its thinking would have no bound.
+    # A bound below the thinking budget would be refused, so the budget is added to it; without one,
+    # as many tokens as litellm allows for the highest effort, because a provider that does not
+    # stream its thinking would have no bound.
     thinking = option("thinking_budget") or (16_384 if thinks else 0)
     question = Message(role="user", content="Reply with the one word: ready")
-    request = Request(messages=(question,), max_tokens=ANSWER_TOKENS + thinking, temperature=option("temperature"))
+    request = Request(
+        messages=(question,), max_tokens=ANSWER_TOKENS + thinking, temperature=option("temperature")
+    )
     try:
         model = open_model(worker, environ=environ, stored=stored, secrets=KNOWN_SECRETS)
         try:
@@ -263,10 +331,15 @@ async def run_worker_test(worker: Worker, environ: Mapping[str, str], stored: St
         finally:
             await model.close()
     except ConductorError as error:
-        text, failure = "", with_key_hint(worker, error.failure)
+        text = ""
+        failure = with_key_hint(worker, error.failure)
     except TimeoutError:
-        text, failure = "", Failure(kind="unreachable", message=f"no answer within {format_duration(TEST_SECONDS)}")
-    seconds, data = time.monotonic() - started, {"text": text, "error": dump(failure)}
+        text = ""
+        failure = Failure(
+            kind="unreachable", message=f"no answer within {format_duration(TEST_SECONDS)}"
+        )
+    seconds = time.monotonic() - started
+    data = {"text": text, "error": dump(failure)}
     if failure is not None:
         return replace(CheckResult.failed(worker.name, failure, seconds=seconds), data=data)
     return CheckResult(name=worker.name, text=text, seconds=seconds, data=data)

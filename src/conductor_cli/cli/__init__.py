@@ -1,1 +1,4 @@
-"""The command line: declares options, calls `app`, prints. `command_tree` has the commands, `entry` runs one."""
+"""The command line: declares options, calls `app`, prints.
+
+`command_tree` has the commands, `entry` runs one.
+"""

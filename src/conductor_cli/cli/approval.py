@@ -1,4 +1,7 @@
-"""What a person at the terminal decides: whether a plan is run, and whether a tool is called; and printing plans."""
+"""What a person at the terminal decides: whether a plan is run, and whether a tool is called.
+
+And printing plans.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +39,10 @@ from conductor_cli.views.text_layout import BLANK, Line, Printer, Screen
 
 
 def print_plan(run: Run, limits: Limits, context: OutputContext, *, flow: bool) -> None:
-    """Print a plan: on a terminal for a person; else as a file on stdout, with its description on stderr."""
+    """Print a plan: on a terminal for a person.
+
+    Else as a file on stdout, with its description on stderr.
+    """
     assert isinstance(run.trace.plan, Plan)
     out = Stdout(context.stdout)
     if not out.terminal:
@@ -49,19 +55,31 @@ def print_plan(run: Run, limits: Limits, context: OutputContext, *, flow: bool) 
     if flow:
         printer.print([BLANK, *planned_flow_lines(run, screen)])
     if out.terminal:
-        hints = [f"run it: conductor ask --resume {run.id}"] if context.stored and run.trace.stored else []
+        hints = (
+            [f"run it: conductor ask --resume {run.id}"]
+            if context.stored and run.trace.stored
+            else []
+        )
         hints.append("to edit it as a file: conductor plan … > plan.json")
         printer.print([BLANK, *(((screen.line(hint), "quiet"),) for hint in hints)])
 
 
 def planned_flow_lines(run: Run, screen: Screen) -> list[Line]:
-    """Return which model will read what when the run's plan is run, and which others may come to read it."""
+    """Return which model will read what when the run's plan is run, and which others may come to
+    read it.
+    """
     lines = flow_lines(planned_flow(run), screen)
     pool = run.conductor.pool
-    return lines if len(pool) == 1 else [*lines, BLANK, *stand_in_lines(recipients_of(pool).values(), screen)]
+    return (
+        lines
+        if len(pool) == 1
+        else [*lines, BLANK, *stand_in_lines(recipients_of(pool).values(), screen)]
+    )
 
 
-def print_stored_flow(store: Traces, run: str, step: int | None, *, color: ColorName, json: bool) -> None:
+def print_stored_flow(
+    store: Traces, run: str, step: int | None, *, color: ColorName, json: bool
+) -> None:
     """Print which model read what in a stored run, or for one step of it. Raises `UsageError`."""
     sent = stored_flow(store, run, step)
     if json:
@@ -74,13 +92,21 @@ def print_stored_flow(store: Traces, run: str, step: int | None, *, color: Color
 
 MAX_ARGUMENT: Final = 1500  # Characters of the value of an argument that are shown
 CHOICES: Final = "y: call it once, a: allow this tool for the whole run, n: refuse"
-_VERDICTS: Final[dict[str, ToolVerdict]] = {"y": "once", "a": "always", "n": "no", "d": "no", "q": "no"}
+_VERDICTS: Final[dict[str, ToolVerdict]] = {
+    "y": "once",
+    "a": "always",
+    "n": "no",
+    "d": "no",
+    "q": "no",
+}
 FILE_NAME: Final = "plan.json"
 POLL: Final = 0.2  # Seconds between two checks whether the run was stopped while the editor is open
 
 
 class Approver:
-    """Asks a person about each plan and each call of a tool that a run offers. Opens the terminal; close it.
+    """Asks a person about each plan and each call of a tool that a run offers.
+
+    Opens the terminal; close it.
 
     From any thread, `wake` says that nobody waits for an answer any more.
     """
@@ -88,12 +114,18 @@ class Approver:
     def __init__(self, context: OutputContext) -> None:
         self._printer = Printer(Stderr(sys.stderr), context)
         self._keyboard = Keyboard()
-        self.wake, self.close = self._keyboard.wake, self._keyboard.close
+        self.wake = self._keyboard.wake
+        self.close = self._keyboard.close
         self._draft = ""
-        """An edited plan that cannot be run. The editor opens on it, so that what the person wrote is not lost."""
+        """An edited plan that cannot be run. The editor opens on it, so that what the person wrote
+        is not lost.
+        """
 
     def _key(self, choices: str) -> str:
-        """Return the key, in lower case, that a person presses once these choices are shown. Raises `NoAnswer`."""
+        """Return the key, in lower case, that a person presses once these choices are shown.
+
+        Raises `NoAnswer`.
+        """
         return self._keyboard.key(lambda: self._print_question(choices)).lower()
 
     def _print_question(self, text: str) -> None:
@@ -101,9 +133,16 @@ class Approver:
         self._printer.print([((line, "question"),) for line in screen.wrap(text, screen.width)])
 
     def decide_tool(self, offered: ToolOffered) -> ToolVerdict:
-        """Return what the person says. Without an answer the call is refused. Blocks, so call it on its own thread."""
+        """Return what the person says. Without an answer the call is refused.
+
+        Blocks, so call it on its own thread.
+        """
         screen = self._printer.screen
-        who = f"{short_name(offered.worker)} (step {offered.step})" if offered.worker else f"Step {offered.step}"
+        who = (
+            f"{short_name(offered.worker)} (step {offered.step})"
+            if offered.worker
+            else f"Step {offered.step}"
+        )
         head = f"{who} wants to call {one_line(offered.call.name)} of {one_line(offered.server)}:"
         shown = [
             ((f"  {line}", "plain"),)
@@ -121,14 +160,21 @@ class Approver:
         return verdict or "no"
 
     def decide_plan(self, run: Run) -> Decision | None:
-        """Return what the person decides about the plan on offer; None drops it. It blocks: call it on a thread."""
+        """Return what the person decides about the plan on offer; None drops it.
+
+        It blocks: call it on a thread.
+        """
         self._draft = ""
         try:
-            self._printer.print([BLANK, *plan_lines(describe_offer(run), self._printer.screen), BLANK])
+            self._printer.print(
+                [BLANK, *plan_lines(describe_offer(run), self._printer.screen), BLANK]
+            )
             while True:
                 edit = ["e: edit it"] if run.may_edit_plan else []
                 replan = ["p: plan again"] if run.may_replan else []
-                key = self._key(", ".join(["Enter: run it", *edit, *replan, "f: who reads what", "d: drop it"]))
+                key = self._key(
+                    ", ".join(["Enter: run it", *edit, *replan, "f: who reads what", "d: drop it"])
+                )
                 if key in "dnq":
                     return None
                 if key in "ry\r\n":  # many people type y at any question
@@ -136,28 +182,44 @@ class Approver:
                 if key == "e" and run.may_edit_plan and (decision := self._edit(run)) is not None:
                     return decision
                 if key == "p" and run.may_replan:
-                    self._print_question("What should be different? One line; an empty one goes back.")
+                    self._print_question(
+                        "What should be different? One line; an empty one goes back."
+                    )
                     if feedback := self._keyboard.line().strip():
                         return Decision(feedback=feedback)
                 if key == "f":
-                    self._printer.print([BLANK, *planned_flow_lines(run, self._printer.screen), BLANK])
+                    self._printer.print(
+                        [BLANK, *planned_flow_lines(run, self._printer.screen), BLANK]
+                    )
         except NoAnswer:
             return None
 
     def _edit(self, run: Run) -> Decision | None:
-        """Have the plan edited. None where nothing was changed, or where the new plan cannot be run."""
+        """Have the plan edited.
+
+        None where nothing was changed, or where the new plan cannot be run.
+        """
         assert isinstance(run.trace.plan, Plan)
         # A plan file without the attachments and the history of the question.
-        given = format_plan_file(Question(text=run.question.text), run.trace.plan, run.conductor.limits) + "\n"
+        given = (
+            format_plan_file(Question(text=run.question.text), run.trace.plan, run.conductor.limits)
+            + "\n"
+        )
         try:
-            text = edit_text(self._draft or given, self._keyboard.file, lambda: self._keyboard.woken)
+            text = edit_text(
+                self._draft or given, self._keyboard.file, lambda: self._keyboard.woken
+            )
             if self._keyboard.woken:
                 raise NoAnswer
             self._draft = text
-            edited, before = parse_plan_file(text, FILE_NAME), parse_plan_file(given, FILE_NAME)
+            edited = parse_plan_file(text, FILE_NAME)
+            before = parse_plan_file(given, FILE_NAME)
             if (edited.question, edited.limits) != (before.question, before.limits):
                 hint = "to change them: conductor plan … > plan.json, edit, conductor run plan.json"
-                message = f"{FILE_NAME}: only the steps can be changed here, not the question or the limits"
+                message = (
+                    f"{FILE_NAME}: only the steps can be changed here, not the question or "
+                    "the limits"
+                )
                 raise UsageError(message, hint=hint)
             if failure := run.problem_with(edited.plan):
                 raise UsageError(f"{FILE_NAME}: {failure.message}", hint=failure.hint)
@@ -191,7 +253,10 @@ def check_terminal() -> None:
 
 
 def edit_text(text: str, terminal: int, stopped: Callable[[], bool], name: str = FILE_NAME) -> str:
-    """`text` as the user's editor leaves it. Raises `ConfigError` where the editor cannot be started or fails."""
+    """`text` as the user's editor leaves it.
+
+    Raises `ConfigError` where the editor cannot be started or fails.
+    """
     named = os.environ.get("VISUAL") or os.environ.get("EDITOR") or "vi"
     with tempfile.TemporaryDirectory(prefix="conductor-") as directory:
         file = Path(directory) / name
@@ -209,7 +274,11 @@ def edit_text(text: str, terminal: int, stopped: Callable[[], bool], name: str =
             edited = file.read_text(encoding="utf-8-sig")
         except (OSError, ValueError) as error:
             message = f"the editor {named!r:.60} cannot be used: {describe_system_error(error)}"
-            raise ConfigError(message, hint="name another, for example: export EDITOR=nano") from None
+            raise ConfigError(
+                message, hint="name another, for example: export EDITOR=nano"
+            ) from None
     if editor.returncode:
-        raise ConfigError(f"the editor {named!r:.60} exited with code {editor.returncode}; nothing is changed")
+        raise ConfigError(
+            f"the editor {named!r:.60} exited with code {editor.returncode}; nothing is changed"
+        )
     return edited

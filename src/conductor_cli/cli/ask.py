@@ -1,4 +1,7 @@
-"""`conductor ask`, `conductor plan` and `conductor run`: a question, its plan, and a plan from a file or a pipe."""
+"""`conductor ask`, `conductor plan` and `conductor run`.
+
+A question, its plan, and a plan from a file or a pipe.
+"""
 
 from __future__ import annotations
 
@@ -31,29 +34,39 @@ def ask_command(
     options: opt.RunOptions,
     question: opt.Words = None,
     template: Annotated[
-        str | None, opt.option("--template -t", "Ask by a template: conductor template list.", "NAME")
+        str | None,
+        opt.option("--template -t", "Ask by a template: conductor template list.", "NAME"),
     ] = None,
     param: Annotated[
-        list[str] | None, opt.option("--param -p", "What $NAME in the template is; may be repeated.", "NAME=VALUE")
+        list[str] | None,
+        opt.option("--param -p", "What $NAME in the template is; may be repeated.", "NAME=VALUE"),
     ] = None,
     file: opt.Files = None,
     system: opt.System = None,
     continued: opt.Continue = False,
     continue_from: opt.ContinueFrom = None,
     resume: Annotated[
-        str | None, opt.option("--resume", "Finish a run that was stopped; finished steps are not repeated.", "ID")
+        str | None,
+        opt.option(
+            "--resume", "Finish a run that was stopped; finished steps are not repeated.", "ID"
+        ),
     ] = None,
     schema: Annotated[
-        Path | None, opt.option("--schema", "JSON Schema of the answer; exit code 7 if it breaks it.", "FILE")
+        Path | None,
+        opt.option("--schema", "JSON Schema of the answer; exit code 7 if it breaks it.", "FILE"),
     ] = None,
     check: opt.Check = None,
 ) -> None:
     """Ask a question: plan it, run the plan over the workers, print the answer."""
-    if resume is not None and (template or question or file or system or schema or continued or continue_from):
+    if resume is not None and (
+        template or question or file or system or schema or continued or continue_from
+    ):
         hint = "to ask a new question in the same conversation: --continue"
         raise UsageError("--resume takes no question: it finishes the stored one", hint=hint)
     only = options.worker_names
-    session = Session(context.obj, options, options.settings() | opt.check_flags({"learning.check": check}))
+    session = Session(
+        context.obj, options, options.settings() | opt.check_flags({"learning.check": check})
+    )
     if resume is not None:
         stopped = session.read_ended(resume)
         raise typer.Exit(session.run(stopped.question, only=only, resume=stopped).exit_code)
@@ -64,7 +77,9 @@ def ask_command(
     if template is None:
         if param:
             raise UsageError("--param goes with --template", hint="conductor template list")
-        asked = build_question(session, question or (), file or (), system=system, schema=schema, earlier=earlier)
+        asked = build_question(
+            session, question or (), file or (), system=system, schema=schema, earlier=earlier
+        )
         raise typer.Exit(session.run(asked, only=only).exit_code)
     from conductor_cli.cli.template import open_template  # most questions have none
 
@@ -72,7 +87,9 @@ def ask_command(
     filled = open_template(session, template, param or (), join_words(words))
     words = [filled.question, *(word for word in words if word == STDIN)]
     system = filled.system or None if system is None else system
-    asked = build_question(session, words, file or (), system=system, schema=schema, earlier=earlier)
+    asked = build_question(
+        session, words, file or (), system=system, schema=schema, earlier=earlier
+    )
     asked = replace(asked, schema=filled.schema if schema is None else asked.schema)
     raise typer.Exit(session.run(asked, only=only or filled.workers, plan=filled.plan).exit_code)
 
@@ -83,18 +100,20 @@ def run_command(
     options: opt.RunOptions,
     file: Annotated[str, opt.argument("PLAN.json|-", "A plan file; - reads it from stdin.")] = "-",
     question: Annotated[
-        list[str] | None, opt.argument("QUESTION", "Replaces the plan's question; - attaches stdin.")
+        list[str] | None,
+        opt.argument("QUESTION", "Replaces the plan's question; - attaches stdin."),
     ] = None,
     files: opt.Files = None,
     check: opt.Check = None,
 ) -> None:
     """Run a plan from a file or a pipe, as conductor plan wrote it or edited.
 
-    A question or files on the command line replace those of the plan, so that one plan serves many inputs. The limits
-    in a plan can lower yours and never raise them.
+    A question or files on the command line replace those of the plan, so that one plan serves many
+    inputs. The limits in a plan can lower yours and never raise them.
     """
     only = options.worker_names
-    on_stdin, source = file == "-", "stdin" if file == "-" else file
+    on_stdin = file == "-"
+    source = "stdin" if file == "-" else file
     if not on_stdin:
         text = read_text_file(Path(file), hint="name a plan file, or - for stdin")
     elif sys.stdin.isatty():
@@ -103,23 +122,37 @@ def run_command(
         text = read_limited_text(sys.stdin.buffer, "stdin")
     planned = parse_plan_file(text, source)
     limits = opt.check_flags(planned.limits, source)
-    session = Session(context.obj, options, options.settings() | opt.check_flags({"learning.check": check}))
+    session = Session(
+        context.obj, options, options.settings() | opt.check_flags({"learning.check": check})
+    )
     session.lower_limits(limits, source)
     # What the command line names stands in place of the plan's question and files.
-    words, paths = question or (), files or ()
-    attached = [file for path in paths if path != STDIN for file in session.attacher.attach_all(path)]
+    words = question or ()
+    paths = files or ()
+    attached = [
+        file for path in paths if path != STDIN for file in session.attacher.attach_all(path)
+    ]
     if STDIN in words or STDIN in paths:
         if on_stdin:
-            raise UsageError("stdin cannot be the plan and a file", hint="name the plan: conductor run PLAN.json -")
+            raise UsageError(
+                "stdin cannot be the plan and a file",
+                hint="name the plan: conductor run PLAN.json -",
+            )
         attached.insert(0, session.attacher.attach_stream(sys.stdin.buffer, STDIN_NAME))
     replaced = join_words(words) or planned.question.text
-    asked = replace(planned.question, text=replaced, files=tuple(attached) or planned.question.files)
+    asked = replace(
+        planned.question, text=replaced, files=tuple(attached) or planned.question.files
+    )
     if not asked.text.strip():
-        raise UsageError(f"{source} is not a plan: its question is empty", hint="conductor plan writes one")
+        raise UsageError(
+            f"{source} is not a plan: its question is empty", hint="conductor plan writes one"
+        )
     raise typer.Exit(session.run(asked, only=only, plan=planned.plan).exit_code)
 
 
-@opt.with_run_options(omit=("recursion", "max_cost", "max_tokens", "max_calls", "max_time", "approve", "format"))
+@opt.with_run_options(
+    omit=("recursion", "max_cost", "max_tokens", "max_calls", "max_time", "approve", "format")
+)
 def plan_command(
     context: typer.Context,
     options: opt.RunOptions,
@@ -128,7 +161,10 @@ def plan_command(
     system: opt.System = None,
     flow: opt.Flow = False,
 ) -> None:
-    """Plan a question: print the plan and its estimated cost, or write the plan for conductor run to a file or pipe."""
+    """Plan a question.
+
+    Print the plan and its estimated cost, or write the plan for conductor run to a file or pipe.
+    """
     only = options.worker_names
     session = Session(context.obj, options)
     asked = build_question(session, question or (), file or (), system=system)

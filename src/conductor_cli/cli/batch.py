@@ -27,7 +27,13 @@ from conductor_cli.cli.output import print_error, print_notice
 from conductor_cli.cli.progress import ProgressDisplay, show_progress
 from conductor_cli.cli.session import Session
 from conductor_cli.cli.terminal_input import confirm_cost, on_signal
-from conductor_cli.core.errors import ConfigError, Failure, PolicyError, UsageError, describe_system_error
+from conductor_cli.core.errors import (
+    ConfigError,
+    Failure,
+    PolicyError,
+    UsageError,
+    describe_system_error,
+)
 from conductor_cli.core.formatting import format_count, format_money
 from conductor_cli.core.trace import Trace
 from conductor_cli.evals.cost import estimate_most, has_no_cost, unpriced_models
@@ -44,8 +50,13 @@ if TYPE_CHECKING:
 def batch_command(
     context: typer.Context,
     options: opt.RunOptions,
-    questions: Annotated[Path, opt.argument("QUESTIONS", "A question a line, JSON Lines, or OpenAI's batch format.")],
-    out: Annotated[Path, opt.option("--out -o", "Where the answers go, as JSON Lines; it is continued.", "FILE")],
+    questions: Annotated[
+        Path, opt.argument("QUESTIONS", "A question a line, JSON Lines, or OpenAI's batch format.")
+    ],
+    out: Annotated[
+        Path,
+        opt.option("--out -o", "Where the answers go, as JSON Lines; it is continued.", "FILE"),
+    ],
     parallel: opt.ParallelRuns = 64,
     ray: opt.RayCluster = None,
     order: Annotated[
@@ -55,15 +66,19 @@ def batch_command(
     max_cost: opt.MaxCostOfAll = None,
     yes: opt.YesToCost = False,
 ) -> None:
-    """Ask every question of a file. The same command continues a batch that was stopped, also by a kill.
+    """Ask every question of a file.
 
-    Questions that failed are written, with the reason, to FILE with .failed before its ending, which is itself an input
-    that asks them again.
+    The same command continues a batch that was stopped, also by a kill.
+
+    Questions that failed are written, with the reason, to FILE with .failed before its ending,
+    which is itself an input that asks them again.
     """
     session = Session(context.obj, options)
     if session.approves:
         hint = "to run without asking: conductor config set policy.approve false"
-        raise PolicyError("policy.approve is on: nobody can approve the plans of a batch", hint=hint)
+        raise PolicyError(
+            "policy.approve is on: nobody can approve the plans of a batch", hint=hint
+        )
     if out.exists() and questions.exists() and out.samefile(questions):
         raise UsageError(f"{out} is the input", hint="name another file with -o")
     for path, option in ((questions, "QUESTIONS"), (out, "-o")):
@@ -71,12 +86,19 @@ def batch_command(
             hint = "a batch reads both again when it goes on; for one question: conductor ask"
             raise UsageError(f"{option} {path} is not a file", hint=hint)
     request = _Request(
-        questions=questions, out=out, parallel=parallel, ray=ray, max_cost=opt.parse_cost(max_cost), yes=yes
-    )  # fmt: skip
+        questions=questions,
+        out=out,
+        parallel=parallel,
+        ray=ray,
+        max_cost=opt.parse_cost(max_cost),
+        yes=yes,
+    )
     try:
         with batches.open_batch(questions, out, session.settings.paths.state / "batches") as batch:
-            gc.freeze()  # what is loaded stays: to look at it again costs a tenth of the time of a question
-            gc.set_threshold(20_000, 20, 50)  # runs leave few circles: seldomer costs 20 MB and saves a twentieth
+            # What is loaded stays: to look at it again costs a tenth of the time of a question
+            gc.freeze()
+            # Runs leave few circles: seldomer costs 20 MB and saves a twentieth
+            gc.set_threshold(20_000, 20, 50)
             factory: Callable[[], asyncio.AbstractEventLoop] | None = None
             with suppress(ImportError):  # it comes with `serve`, and is quicker
                 from uvloop import new_event_loop
@@ -86,7 +108,8 @@ def batch_command(
                 code = runner.run(_run(session, batch, request))
             if order == "input" and not batch.retries:
                 batches.sort_answers(questions, out)
-    # asyncio turns Ctrl-C into KeyboardInterrupt after it has cancelled the task; SIGTERM only cancels it.
+    # asyncio turns Ctrl-C into KeyboardInterrupt after it has cancelled the task; SIGTERM only
+    # cancels it.
     except KeyboardInterrupt:
         code = 128 + signal.SIGINT
     except asyncio.CancelledError:
@@ -108,7 +131,9 @@ async def _run(session: Session, batch: batches.Batch, request: _Request) -> int
     """Ask what is left; returns the exit code."""
     progress = batch.progress
     if progress.done:
-        session.tell(f"continuing {request.out}: {progress.done:,} of {progress.total:,} questions are done")
+        session.tell(
+            f"continuing {request.out}: {progress.done:,} of {progress.total:,} questions are done"
+        )
     if progress.done < progress.total:
         async with session.opened(only=session.options.worker_names) as opened:
             conductor = share_models(opened, {})
@@ -121,8 +146,14 @@ async def _run(session: Session, batch: batches.Batch, request: _Request) -> int
                 stopped = await _ask_all(session, batch, conductor, budget, request.parallel, node)
             has_no_room = stopped is not None and stopped.reason == "limit_cost_all"
             if has_no_room or (stopped is None and batch.progress.done < progress.total):
-                spent = f"{format_money(budget.spent)} of {format_money(request.max_cost or 0)} spent"
-                few = "" if request.max_cost == budget.spent else ", too little is left for another call"
+                spent = (
+                    f"{format_money(budget.spent)} of {format_money(request.max_cost or 0)} spent"
+                )
+                few = (
+                    ""
+                    if request.max_cost == budget.spent
+                    else ", too little is left for another call"
+                )
                 message = f"the limit of the batch is reached: {spent}{few}"
                 stopped = Failure(kind="limit", message=message, hint=RAISE_IT)
             if stopped is not None:
@@ -133,10 +164,14 @@ async def _run(session: Session, batch: batches.Batch, request: _Request) -> int
 
 
 def _open_budget(batch: batches.Batch, conductor: Conductor, limit: Decimal | None) -> Budget:
-    """Return what the calls of a batch are paid from. Raises `UsageError` where nothing can be recorded."""
+    """Return what the calls of a batch are paid from.
+
+    Raises `UsageError` where nothing can be recorded.
+    """
     expected = Decimal(0)
     if limit is not None:
-        # Until a run has ended, the most that the first question can cost is what each is assumed to cost.
+        # Until a run has ended, the most that the first question can cost is what each is assumed
+        # to cost.
         first = next(batches.read_items(batch.source))
         expected = estimate_most(first.question(), conductor)
     budget = Budget(limit, spent=batch.progress.cost, expected=expected)
@@ -148,23 +183,43 @@ def _open_budget(batch: batches.Batch, conductor: Conductor, limit: Decimal | No
     return budget
 
 
-def _is_agreed(session: Session, conductor: Conductor, progress: batches.BatchProgress, request: _Request) -> bool:
-    """Return whether the batch may cost what it will. Raises `PolicyError` where a limit cannot be enforced."""
+def _is_agreed(
+    session: Session, conductor: Conductor, progress: batches.BatchProgress, request: _Request
+) -> bool:
+    """Return whether the batch may cost what it will.
+
+    Raises `PolicyError` where a limit cannot be enforced.
+    """
     unpriced = ", ".join(unpriced_models(conductor, planned=True))
     if request.max_cost is not None and unpriced:
-        hint = "add prices (conductor workers add … --set price=IN,OUT), or choose other workers: --workers"
-        raise PolicyError(f"the cost limit cannot be enforced: no price is known for {unpriced}", hint=hint)
+        hint = (
+            "add prices (conductor workers add … --set price=IN,OUT), or choose other workers: "
+            "--workers"
+        )
+        raise PolicyError(
+            f"the cost limit cannot be enforced: no price is known for {unpriced}", hint=hint
+        )
     if has_no_cost(conductor, planned=True) or request.max_cost is not None:
         return True
     left = format_count(progress.total - progress.done, "question")
-    lines = [f"nothing limits the cost of this batch, which has {left} left; --max-cost USD sets a limit"]
+    lines = [
+        f"nothing limits the cost of this batch, which has {left} left; --max-cost USD sets a limit"
+    ]
     return confirm_cost(lines, "the batch", yes=request.yes, quiet=session.quiet)
 
 
 async def _ask_all(
-    session: Session, batch: batches.Batch, conductor: Conductor, budget: Budget, parallel: int, node: str | None
+    session: Session,
+    batch: batches.Batch,
+    conductor: Conductor,
+    budget: Budget,
+    parallel: int,
+    node: str | None,
 ) -> Failure | None:
-    """Ask what is left, and show how far it is; returns why it stopped early. `node` is that of Ray, None without."""
+    """Ask what is left, and show how far it is; returns why it stopped early.
+
+    `node` is that of Ray, None without.
+    """
     task = asyncio.current_task()
     assert task is not None
     # SIGTERM cancels the tasks as Ctrl-C does, and what is answered stays.
@@ -177,14 +232,18 @@ async def _ask_all(
         ask = partial(_ask, session, replace(conductor, budget=budget))
         try:
             if node is not None:
-                return await run(elsewhere=_ask_nodes(session, batch, conductor, budget, parallel, node))
+                return await run(
+                    elsewhere=_ask_nodes(session, batch, conductor, budget, parallel, node)
+                )
             shards = await asyncio.to_thread(_shards, session, batch, models_of(conductor))
             if shards is None:
                 return await run(ask)
             done = batch.progress.done
             async with SharedItems(batch, shards, budget, show).kept() as shared:
                 if others := batch.progress.done - done:
-                    session.tell(f"other machines have done {format_count(others, 'question')} of this batch")
+                    session.tell(
+                        f"other machines have done {format_count(others, 'question')} of this batch"
+                    )
                 return await run(ask, shared=shared)
         except asyncio.CancelledError:
             print_notice(_stopped_line(batch.progress))
@@ -192,11 +251,16 @@ async def _ask_all(
 
 
 def _shards(session: Session, batch: batches.Batch, models: str) -> SharedBatch | None:
-    """Return what other machines with the same database know of this batch; None where it is this machine's alone."""
+    """Return what other machines with the same database know of this batch.
+
+    None where it is this machine's alone.
+    """
     if batch.retries or not session.stores_traces:
         return None
     state = open_state(session.settings.paths)
-    return state.batch(batch_hash(batch.source, batch.answers.path, models), -(-batch.progress.total // SHARD))
+    return state.batch(
+        batch_hash(batch.source, batch.answers.path, models), -(-batch.progress.total // SHARD)
+    )
 
 
 async def _ask(session: Session, conductor: Conductor, item: batches.BatchItem) -> batches.Asked:
@@ -212,11 +276,21 @@ async def _ask(session: Session, conductor: Conductor, item: batches.BatchItem) 
 
 
 async def _ask_nodes(
-    session: Session, batch: batches.Batch, conductor: Conductor, budget: Budget, parallel: int, node: str
+    session: Session,
+    batch: batches.Batch,
+    conductor: Conductor,
+    budget: Budget,
+    parallel: int,
+    node: str,
 ) -> AsyncGenerator[batches.Asked, None]:
-    """Ask what is left on the nodes of Ray. Each must have the same models and policy as this machine."""
+    """Ask what is left on the nodes of Ray.
+
+    Each must have the same models and policy as this machine.
+    """
     opener = partial(_open_on_node, session.common, session.options, node, models_of(conductor))
-    async with aclosing(ask_over_nodes(batch.items, opener, parallel=parallel, budget=budget)) as results:
+    async with aclosing(
+        ask_over_nodes(batch.items, opener, parallel=parallel, budget=budget)
+    ) as results:
         async for item, result in results:
             lost = isinstance(result, Failure)
             yield batches.asked_of(item, Trace(error=result), stores=False) if lost else result
@@ -224,7 +298,11 @@ async def _ask_nodes(
 
 @asynccontextmanager
 async def _open_on_node(
-    common: opt.GlobalOptions, options: opt.RunOptions, first: str, models: str, budget: CallBudget | None
+    common: opt.GlobalOptions,
+    options: opt.RunOptions,
+    first: str,
+    models: str,
+    budget: CallBudget | None,
 ) -> AsyncIterator[Callable[[batches.BatchItem], Awaitable[batches.Asked]]]:
     """Open a conductor on a node of Ray, by the settings and keys of that node."""
     session = Session(common, options)
@@ -237,12 +315,22 @@ async def _open_on_node(
 
 
 def _stopped_line(progress: batches.BatchProgress) -> str:
-    return f"stopped: {progress.done:,} of {progress.total:,} questions are done; the same command continues"
+    return (
+        f"stopped: {progress.done:,} of {progress.total:,} questions are done; the same "
+        "command "
+        "continues"
+    )
 
 
-def _rate(display: ProgressDisplay, begun: batches.BatchProgress) -> Callable[[batches.BatchProgress], None]:
-    """Return what shows the progress of a batch: how many a second, how many failed, and what it costs."""
-    started = shown = time.monotonic()
+def _rate(
+    display: ProgressDisplay, begun: batches.BatchProgress
+) -> Callable[[batches.BatchProgress], None]:
+    """Return what shows the progress of a batch.
+
+    How many a second, how many failed, and what it costs.
+    """
+    started = time.monotonic()
+    shown = started
 
     def show(progress: batches.BatchProgress) -> None:
         nonlocal shown

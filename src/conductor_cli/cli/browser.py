@@ -1,4 +1,7 @@
-"""The user's browser: an address is opened in it, and an address on this machine waits for its visit."""
+"""The user's browser.
+
+An address is opened in it, and an address on this machine waits for its visit.
+"""
 
 from __future__ import annotations
 
@@ -27,12 +30,15 @@ def open_browser(address: str) -> bool:
 
 
 @asynccontextmanager
-async def one_visit(path: str, page: str) -> AsyncIterator[tuple[str, asyncio.Future[Mapping[str, str]]]]:
+async def one_visit(
+    path: str, page: str
+) -> AsyncIterator[tuple[str, asyncio.Future[Mapping[str, str]]]]:
     """Give an address on this machine that shows `page`, and the query of its first visit."""
     visited: asyncio.Future[Mapping[str, str]] = asyncio.get_running_loop().create_future()
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        with suppress(OSError, ValueError, LookupError, EOFError, asyncio.LimitOverrunError):  # TimeoutError is one
+        # TimeoutError is one
+        with suppress(OSError, ValueError, LookupError, EOFError, asyncio.LimitOverrunError):
             async with asyncio.timeout(SECONDS):
                 request = await reader.readuntil(b"\r\n\r\n")
                 target = urlsplit(request.split(b" ", 2)[1].decode())
@@ -40,7 +46,10 @@ async def one_visit(path: str, page: str) -> AsyncIterator[tuple[str, asyncio.Fu
                 body = page.encode() if found else b""
                 status = "200 OK" if found else "404 Not Found"
                 head = f"HTTP/1.1 {status}\r\nContent-Type: text/html; charset=utf-8\r\n"
-                head += f"Content-Length: {len(body)}\r\nCache-Control: no-store\r\nConnection: close\r\n\r\n"
+                head += (
+                    f"Content-Length: {len(body)}\r\nCache-Control: no-store\r\nConnection: "
+                    "close\r\n\r\n"
+                )
                 writer.write(head.encode() + body)
                 await writer.drain()
                 writer.close()
@@ -55,10 +64,16 @@ async def one_visit(path: str, page: str) -> AsyncIterator[tuple[str, asyncio.Fu
 
 
 def show_page(name: str, page: str) -> str:
-    """Show a page in the browser. Returns the file in which it is where no browser came for it, else nothing."""
+    """Show a page in the browser.
+
+    Returns the file in which it is where no browser came for it, else nothing.
+    """
 
     async def show() -> bool:
-        async with one_visit(f"/{secrets.token_urlsafe(16)}/{name}.html", page) as (address, visited):
+        async with one_visit(f"/{secrets.token_urlsafe(16)}/{name}.html", page) as (
+            address,
+            visited,
+        ):
             with suppress(TimeoutError):
                 async with asyncio.timeout(SECONDS):
                     return open_browser(address) and await visited is not None
@@ -66,6 +81,8 @@ def show_page(name: str, page: str) -> str:
 
     if asyncio.run(show()):
         return ""
-    with tempfile.NamedTemporaryFile("w", encoding="utf-8", prefix=f"{name}-", suffix=".html", delete=False) as file:
+    with tempfile.NamedTemporaryFile(
+        "w", encoding="utf-8", prefix=f"{name}-", suffix=".html", delete=False
+    ) as file:
         file.write(page)
     return file.name

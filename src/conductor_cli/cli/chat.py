@@ -20,23 +20,33 @@ def chat_command(
     file: opt.Files = None,
     system: opt.System = None,
     name: Annotated[
-        str | None, opt.option("--name", "Go on with the conversation of this name, or begin it.", "NAME")
+        str | None,
+        opt.option("--name", "Go on with the conversation of this name, or begin it.", "NAME"),
     ] = None,
     continued: opt.Continue = False,
     continue_from: opt.ContinueFrom = None,
 ) -> None:
-    """Hold a conversation: each question knows the ones before. Slash commands change and show the rest."""
+    """Hold a conversation: each question knows the ones before.
+
+    Slash commands change and show the rest.
+    """
     if not is_interactive():
-        raise UsageError("a chat needs a terminal", hint='without one: conductor ask "…", then conductor ask -c "…"')
+        raise UsageError(
+            "a chat needs a terminal",
+            hint='without one: conductor ask "…", then conductor ask -c "…"',
+        )
     opened = ChatSession(context.obj, options, only=options.worker_names, system=system or "")
-    opened.files += [attached for name in file or () for attached in opened.session.attacher.attach_all(name)]
+    opened.files += [
+        attached for name in file or () for attached in opened.session.attacher.attach_all(name)
+    ]
     if named := opt.run_to_continue(continued, continue_from):
         opened.continue_run(opened.session.read_ended(named))
     if name is not None:
         opened.use_name(name)
     # No question could be answered, and no command of the chat would help, so it does not begin.
     if options.workers or options.allow or options.deny:
-        from conductor_cli.app.worker_selection import check_choice  # the prompt of other chats comes first
+        # The prompt of other chats comes first
+        from conductor_cli.app.worker_selection import check_choice
 
         check_choice(opened.session.settings, options.worker_names)
     raise typer.Exit(run_chat(lambda: opened, quiet=context.obj.quiet, rehearsal=options.rehearsal))

@@ -1,4 +1,7 @@
-"""The first lines of a chat, which are there before anything that takes time is loaded; and what terminal there is."""
+"""The first lines of a chat, which are there before anything that takes time is loaded.
+
+And what terminal there is.
+"""
 
 from __future__ import annotations
 
@@ -17,12 +20,19 @@ REHEARSAL = (
 
 @contextmanager
 def greet_early(arguments: Sequence[str]) -> Iterator[bool]:
-    """Print the banner and a prompt where the command line can only become a chat. The block is told whether it does.
+    """Print the banner and a prompt where the command line can only become a chat.
 
-    The terminal keeps what is typed while the block runs, and the real prompt takes it over. SIGTERM and a hang-up
-    raise `SystemExit`, so that the terminal is as it was when the process ends.
+    The block is told whether it does.
+
+    The terminal keeps what is typed while the block runs, and the real prompt takes it over.
+    SIGTERM and a hang-up raise `SystemExit`, so that the terminal is as it was when the process
+    ends.
     """
-    if [*arguments] not in ([], ["chat"], ["chat", "--rehearsal"]) or not is_interactive() or is_plain_terminal():
+    if (
+        [*arguments] not in ([], ["chat"], ["chat", "--rehearsal"])
+        or not is_interactive()
+        or is_plain_terminal()
+    ):
         yield False
         return
     import signal
@@ -53,7 +63,9 @@ def print_banner(*, rehearsal: bool) -> None:
     if 0 < columns < max(map(len, text.splitlines())):
         from textwrap import fill  # only a narrow terminal needs it
 
-        text = "".join(f"{fill(line, columns, break_on_hyphens=False)}\n" for line in text.splitlines())
+        text = "".join(
+            f"{fill(line, columns, break_on_hyphens=False)}\n" for line in text.splitlines()
+        )
     sys.stderr.write(text)
     sys.stderr.flush()
 
@@ -66,7 +78,9 @@ def prompt_mark() -> str:
 
 def is_interactive() -> bool:
     """Return whether a person sits at a terminal, types there and reads the output there."""
-    return all(stream is not None and stream.isatty() for stream in (sys.stdin, sys.stdout, sys.stderr))
+    return all(
+        stream is not None and stream.isatty() for stream in (sys.stdin, sys.stdout, sys.stderr)
+    )
 
 
 def is_plain_terminal() -> bool:

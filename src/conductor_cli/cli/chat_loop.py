@@ -1,4 +1,6 @@
-"""Starts a chat: the prompt is there first, and the rest of the program is loaded while a person types.
+"""Starts a chat.
+
+The prompt is there first, and the rest of the program is loaded while a person types.
 
 A chat without options does not load Typer, and settings and models load while one types. The prompt
 came in 121 ms then, in 453 before.
@@ -22,7 +24,9 @@ if TYPE_CHECKING:
     from conductor_cli.cli.options import GlobalOptions
 
 
-def start_chat(options: GlobalOptions | None = None, *, quiet: bool = False, rehearsal: bool = False) -> int:
+def start_chat(
+    options: GlobalOptions | None = None, *, quiet: bool = False, rehearsal: bool = False
+) -> int:
     """Run a chat with the settings as they are; returns the exit code."""
 
     def load() -> ChatSession:

@@ -1,4 +1,7 @@
-"""Where a person types in a chat: prompt_toolkit with our keys, completions, right edge and history file."""
+"""Where a person types in a chat.
+
+Prompt_toolkit with our keys, completions, right edge and history file.
+"""
 
 from __future__ import annotations
 
@@ -30,15 +33,24 @@ if TYPE_CHECKING:
 
     from prompt_toolkit.completion import Completer
 
-HANG_UP: Final = 129  # The exit code of a chat whose terminal is gone: that of a process that SIGHUP has ended
-MAX_ENTRY: Final = 100_000  # Characters of an entry in the history file. Longer text was pasted, and is in the trace
-MENU: Final = 16  # Rows for the line that is completed and the menu below it. They are kept free below each prompt
-STYLE: Final = Style.from_dict({
-    "prompt": "bold", "rprompt": "noreverse dim", "auto-suggestion": "dim",
-    "completion-menu": "noinherit", "completion-menu.completion": "noinherit",
-    "completion-menu.completion.current": "noinherit reverse", "completion-menu.meta.completion": "noinherit dim",
-    "completion-menu.meta.completion.current": "noinherit reverse",
-})  # fmt: skip
+# The exit code of a chat whose terminal is gone: that of a process that SIGHUP has ended
+HANG_UP: Final = 129
+# Characters of an entry in the history file. Longer text was pasted, and is in the trace
+MAX_ENTRY: Final = 100_000
+# Rows for the line that is completed and the menu below it. They are kept free below each prompt
+MENU: Final = 16
+STYLE: Final = Style.from_dict(
+    {
+        "prompt": "bold",
+        "rprompt": "noreverse dim",
+        "auto-suggestion": "dim",
+        "completion-menu": "noinherit",
+        "completion-menu.completion": "noinherit",
+        "completion-menu.completion.current": "noinherit reverse",
+        "completion-menu.meta.completion": "noinherit dim",
+        "completion-menu.meta.completion.current": "noinherit reverse",
+    }
+)
 """Only the terminal's own colours, so that it is readable on a dark and on a light background."""
 
 
@@ -51,7 +63,10 @@ class ChatEnded(Exception):
 
 
 class ChatPrompt:
-    """Reads messages. It is there before its chat is loaded: `connect` gives it what only the chat knows."""
+    """Reads messages.
+
+    It is there before its chat is loaded: `connect` gives it what only the chat knows.
+    """
 
     def __init__(self) -> None:
         _return_to_line_start()
@@ -59,29 +74,43 @@ class ChatPrompt:
         self._history = _LaterHistory()
         self._mark = prompt_mark()
         self._told = False  # Whether this prompt has said how to leave
-        self._plain = plain = is_plain_terminal()
+        plain = is_plain_terminal()
+        self._plain = plain
         # Only slash commands are completed while one types; questions have no completions.
         slash = Condition(lambda: get_app().current_buffer.document.text.startswith("/"))
         self._session: PromptSession[str] = PromptSession(
-            self._mark, multiline=True, prompt_continuation="  ", history=self._history,
-            complete_while_typing=slash if not plain else False, enable_open_in_editor=True, tempfile_suffix=".md",
+            self._mark,
+            multiline=True,
+            prompt_continuation="  ",
+            history=self._history,
+            complete_while_typing=slash if not plain else False,
+            enable_open_in_editor=True,
+            tempfile_suffix=".md",
             enable_suspend=True,
-            auto_suggest=None if plain else AutoSuggestFromHistory(), key_bindings=self._keys(),
-            rprompt=None if plain else self._right, style=STYLE, erase_when_done=not plain,
+            auto_suggest=None if plain else AutoSuggestFromHistory(),
+            key_bindings=self._keys(),
+            rprompt=None if plain else self._right,
+            style=STYLE,
+            erase_when_done=not plain,
             include_default_pygments_style=False,
-        )  # fmt: skip
+        )
         self._session.app.before_render += self._fit
 
-    def connect(self, status: Callable[[], list[str]], completer: Completer, history: Path | None) -> None:
-        """Show a chat's status at the right edge, complete its commands, and offer what was typed before.
+    def connect(
+        self, status: Callable[[], list[str]], completer: Completer, history: Path | None
+    ) -> None:
+        """Show a chat's status at the right edge, complete its commands, and offer what was typed
+        before.
 
         `history` is the directory of the history file; None keeps no history on disk.
         """
-        self._status, self._session.completer = status, completer
+        self._status = status
+        self._session.completer = completer
         opened = InMemoryHistory() if history is None else open_history(history, self.tell)
         self._history.open(opened)
         if not self._plain and self._session.default_buffer.text.startswith("/"):
-            self._session.default_buffer.start_completion()  # it was typed when there was nothing to complete it
+            # It was typed when there was nothing to complete it
+            self._session.default_buffer.start_completion()
         self.refresh()
 
     def refresh(self) -> None:
@@ -100,13 +129,16 @@ class ChatPrompt:
     async def read(self) -> str:
         """The next message. Raises `ChatEnded`."""
         _return_to_line_start()
-        app, self._told = self._session.app, False
-        reading, endings = asyncio.current_task(), list[Exception]()
+        app = self._session.app
+        self._told = False
+        reading = asyncio.current_task()
+        endings = list[Exception]()
 
         def end(reason: Exception) -> None:
             if app.is_running and not app.is_done:
                 app.exit(exception=reason)
-            elif reading is not None:  # what waits is not the prompt itself but something that it has to write
+            elif reading is not None:
+                # What waits is not the prompt itself but something that it has to write
                 endings.append(reason)
                 reading.cancel()
 
@@ -127,7 +159,8 @@ class ChatPrompt:
             held.callback(loop.set_exception_handler, before)
             loop.set_exception_handler(explain)  # for failures that nobody waits for
             try:
-                # prompt_toolkit would explain one and wait for Enter, again and again where nobody can press it.
+                # prompt_toolkit would explain one and wait for Enter, again and again where nobody
+                # can press it.
                 return await self._session.prompt_async(set_exception_handler=False)
             except (EOFError, OSError) as error:
                 if not self._is_lost() and not isinstance(error, EOFError):
@@ -139,7 +172,10 @@ class ChatPrompt:
                 raise endings[0] from None
 
     def _is_lost(self) -> bool:
-        """Return whether the terminal is gone; no signal says so in a chat that ignores SIGHUP, as under `nohup`."""
+        """Return whether the terminal is gone.
+
+        No signal says so in a chat that ignores SIGHUP, as under `nohup`.
+        """
         app = self._session.app
         for end in (app.input, app.output):
             with suppress(NotImplementedError):  # an end that is no file cannot be lost
@@ -151,7 +187,8 @@ class ChatPrompt:
         keys = KeyBindings()
         # In a prompt of several lines prompt_toolkit's own Enter breaks the line.
         keys.add("enter", filter=~is_searching)(_accept)
-        keys.add("c-j", filter=~is_searching)(_accept)  # an Enter that was pressed before the prompt was shown
+        # An Enter that was pressed before the prompt was shown
+        keys.add("c-j", filter=~is_searching)(_accept)
         keys.add("escape", "enter")(lambda event: event.current_buffer.insert_text("\n"))
         keys.add("tab")(_complete)
         keys.add("c-c", filter=~is_searching)(self._clear)
@@ -159,7 +196,10 @@ class ChatPrompt:
         return keys
 
     def _clear(self, event: KeyPressEvent) -> None:
-        """Ctrl-C clears the line. It never ends the chat; on an empty line it says once what does."""
+        """Ctrl-C clears the line.
+
+        It never ends the chat; on an empty line it says once what does.
+        """
         if not event.current_buffer.text and not self._told:
             self._told = True
             run_in_terminal(lambda: print_notice("Ctrl-D or /exit leaves"))
@@ -170,14 +210,20 @@ class ChatPrompt:
         return (" \u00b7 " if self._mark != "> " else ", ").join(self._status())
 
     def _fit(self, _: object) -> None:
-        """Reserve rows for the menu, but no more than there are: else nothing at all would be shown."""
-        self._session.reserve_space_for_menu = min(MENU, self._session.app.output.get_size().rows - 1)
+        """Reserve rows for the menu, but no more than there are.
+
+        Else nothing at all would be shown.
+        """
+        self._session.reserve_space_for_menu = min(
+            MENU, self._session.app.output.get_size().rows - 1
+        )
 
     def echo(self, message: str) -> None:
         """Print a message where it was typed, unless the terminal shows it there anyway."""
         if self._plain:
             return
-        from conductor_cli.views.text_layout import Screen  # loaded by now, and not needed for the prompt itself
+        # Loaded by now, and not needed for the prompt itself
+        from conductor_cli.views.text_layout import Screen
 
         size = self._session.app.output.get_size()
         screen = Screen(width=size.columns, height=size.rows, encoding=sys.stderr.encoding)
@@ -203,7 +249,10 @@ def is_lost(descriptor: int) -> bool:
 
 
 def open_history(directory: Path, tell: Callable[[str], None] = print_notice) -> History:
-    """The history file in a directory; where that cannot be used, a history in memory, with a notice."""
+    """The history file in a directory.
+
+    Where that cannot be used, a history in memory, with a notice.
+    """
     path = directory / "history"
     try:
         make_private_directory(directory)
@@ -217,7 +266,10 @@ def open_history(directory: Path, tell: Callable[[str], None] = print_notice) ->
 
 
 class _LaterHistory(History):
-    """A history that is opened after the prompt is there. What is typed before that is added to it then."""
+    """A history that is opened after the prompt is there.
+
+    What is typed before that is added to it then.
+    """
 
     def __init__(self) -> None:
         super().__init__()
@@ -225,7 +277,8 @@ class _LaterHistory(History):
         self._opened = asyncio.Event()
 
     def open(self, history: History) -> None:
-        early, self._history = self._history, history
+        early = self._history
+        self._history = history
         for text in reversed(list(early.load_history_strings())):
             history.store_string(text)
         self._opened.set()
@@ -243,7 +296,10 @@ class _LaterHistory(History):
 
 
 class _RedactedHistory(FileHistory):
-    """Entries without API keys. A full disk, or a file that cannot be read, costs the history, not the chat."""
+    """Entries without API keys.
+
+    A full disk, or a file that cannot be read, costs the history, not the chat.
+    """
 
     def load_history_strings(self) -> Iterable[str]:
         with suppress(OSError):
@@ -266,13 +322,18 @@ def _return_to_line_start() -> None:
 
 
 def _complete(event: KeyPressEvent) -> None:
-    """Tab adds what all completions have in common. It chooses the only one, and moves on from one that is chosen."""
+    """Tab adds what all completions have in common.
+
+    It chooses the only one, and moves on from one that is chosen.
+    """
     buffer = event.current_buffer
     state = buffer.complete_state
     if state is not None and state.current_completion is not None:
         buffer.complete_next()
         return
-    found = list(buffer.completer.get_completions(buffer.document, CompleteEvent(completion_requested=True)))
+    found = list(
+        buffer.completer.get_completions(buffer.document, CompleteEvent(completion_requested=True))
+    )
     if len(found) == 1:
         buffer.apply_completion(found[0])
     elif common := get_common_complete_suffix(buffer.document, found):
@@ -282,7 +343,9 @@ def _complete(event: KeyPressEvent) -> None:
 
 
 def _accept(event: KeyPressEvent) -> None:
-    """Enter sends the message, unless it is empty, a completion is being chosen, or the line ends with a backslash."""
+    """Enter sends the message, unless it is empty, a completion is being chosen, or the line ends
+    with a backslash.
+    """
     buffer = event.current_buffer
     if buffer.complete_state is not None and buffer.complete_state.current_completion is not None:
         buffer.complete_state = None

@@ -1,4 +1,6 @@
-"""The state of a chat: the conductor that stays open, the conversation so far, and what its runs have cost.
+"""The state of a chat.
+
+The conductor that stays open, the conversation so far, and what its runs have cost.
 
 A conversation that is too long is cut to half of `chat.context`: one turn at a time would change
 the start of every prompt, and a local model would read all of it again.
@@ -23,7 +25,11 @@ from conductor_cli.cli.chat_prompt import ChatEnded
 from conductor_cli.cli.options import GlobalOptions, RunOptions
 from conductor_cli.cli.output import print_notice
 from conductor_cli.cli.session import Session
-from conductor_cli.core.continuation import continue_conversation, first_turn_to_send, reset_from_step
+from conductor_cli.core.continuation import (
+    continue_conversation,
+    first_turn_to_send,
+    reset_from_step,
+)
 from conductor_cli.core.errors import ConductorError, UsageError
 from conductor_cli.core.formatting import format_cost_cell, format_count, without_file_hash
 from conductor_cli.core.learning import Rating, Verdict
@@ -39,16 +45,24 @@ TERMINATED: Final = 143  # The exit code of a run that SIGTERM ended
 
 
 class ChatSession:
-    """One conversation. It opens nothing before `begin`, which needs a running event loop. Close it.
+    """One conversation. It opens nothing before `begin`, which needs a running event loop.
 
-    `turns` are the runs that the next question continues, `runs` all runs of this chat, and `files` those that go with
-    each question.
+    Close it.
+
+    `turns` are the runs that the next question continues, `runs` all runs of this chat, and `files`
+    those that go with each question.
     """
 
     def __init__(
-        self, common: GlobalOptions, options: RunOptions, *, only: Sequence[str] = (), system: str = ""
+        self,
+        common: GlobalOptions,
+        options: RunOptions,
+        *,
+        only: Sequence[str] = (),
+        system: str = "",
     ) -> None:
-        self._common, self._options = common, options
+        self._common = common
+        self._options = options
         self.flags: dict[str, Any] = options.settings()
         self.only = tuple(only)
         self.system = system
@@ -58,15 +72,20 @@ class ChatSession:
         self.turns: list[Trace] = []
         self.runs: list[Trace] = []
         self._open_end: Trace | None = None
-        """The newest run, if it is no turn because it has no answer: it was stopped, has failed, or is only a plan."""
+        """The newest run, if it is no turn because it has no answer: it was stopped, has failed, or
+        is only a plan.
+        """
         self._continued: Trace | None = None
         self._attachments: AttachmentStore | None = None
         self.session = self._session(self.flags)
-        self.changed: Callable[[], None] = lambda: None  # Called when something that the prompt shows has changed
+        # Called when something that the prompt shows has changed
+        self.changed: Callable[[], None] = lambda: None
         self.failed: Callable[[ConductorError], None] = lambda _: None
         """Called when the conductor could not be opened in the background."""
         self.named: Callable[[str], None] = lambda _: None
-        """Called with a line about the planner and the workers, when the planner is open and whenever another plans."""
+        """Called with a line about the planner and the workers, when the planner is open and
+        whenever another plans.
+        """
         self._planner_name = ""
         self._loaded = LoadedModels()
         self._opened: OpenedConductor | None = None
@@ -93,11 +112,19 @@ class ChatSession:
         self.session = self._session(self.flags)
 
     def use_name(self, name: str) -> None:
-        """Name this conversation; one without a question goes on with the one of this name. Raises `UsageError`."""
+        """Name this conversation; one without a question goes on with the one of this name.
+
+        Raises `UsageError`.
+        """
         if not _NAME.fullmatch(name):
-            raise UsageError(f"{name!r:.60} is no name for a conversation", hint="use letters, digits, - and _")
+            raise UsageError(
+                f"{name!r:.60} is no name for a conversation", hint="use letters, digits, - and _"
+            )
         if not self.session.stores_traces:
-            raise UsageError("this chat is not stored, so it can have no name", hint="it needs its traces: traces.keep")
+            raise UsageError(
+                "this chat is not stored, so it can have no name",
+                hint="it needs its traces: traces.keep",
+            )
         last = self.session.conversations.read().get(name)
         if last is not None and self.turns and last != self.turns[-1].run:
             hint = f"another name; or to go on with that one: /new, then /name {name}"
@@ -112,8 +139,15 @@ class ChatSession:
             self.session.conversations.set(self.name, self.turns[-1].run)
 
     async def begin_again(self) -> None:
-        """Forget the conversation, its files and its name; settings and system text stay. Raises `ConductorError`."""
-        self.turns, self.files, self._open_end, self._first_sent, self.name = [], [], None, 0, ""
+        """Forget the conversation, its files and its name; settings and system text stay.
+
+        Raises `ConductorError`.
+        """
+        self.turns = []
+        self.files = []
+        self._open_end = None
+        self._first_sent = 0
+        self.name = ""
         self._continued = None
         await self.change({})
 
@@ -123,12 +157,17 @@ class ChatSession:
 
     async def _open(self, session: Session, only: Sequence[str]) -> OpenedConductor:
         return await open_conductor(
-            session.settings, only=only, seed=self._options.seed,
-            loaded=self._loaded, attachments=session.attachments, learning=True,
-        )  # fmt: skip
+            session.settings,
+            only=only,
+            seed=self._options.seed,
+            loaded=self._loaded,
+            attachments=session.attachments,
+            learning=True,
+        )
 
     async def _load(self) -> None:
-        """Open the conductor, and have a local model read the part of the prompt that is the same for every question.
+        """Open the conductor, and have a local model read the part of the prompt that is the same
+        for every question.
 
         What goes wrong while it reads is reported with the first question.
         """
@@ -139,7 +178,9 @@ class ChatSession:
             return
         if conductor.name != self._planner_name:
             self._planner_name = conductor.name
-            self.named(f"{without_file_hash(conductor.name)} plans for {', '.join(conductor.pool.names)}")
+            self.named(
+                f"{without_file_hash(conductor.name)} plans for {', '.join(conductor.pool.names)}"
+            )
         opened = self._opened
         if opened is not None and opened.planner is not None and opened.planner.kind == "llama":
             with suppress(ConductorError):
@@ -170,12 +211,17 @@ class ChatSession:
             with suppress(ConductorError):
                 listed = offered_workers(self.session.settings)
         allowed = {
-            worker.name: worker.about for worker in listed if not policy_objection(self.session.settings, worker)
+            worker.name: worker.about
+            for worker in listed
+            if not policy_objection(self.session.settings, worker)
         }
         return allowed | self._seen_workers
 
     async def open(self) -> Conductor:
-        """Wait for the conductor. Where opening it has failed, try again. Raises `ConductorError`."""
+        """Wait for the conductor. Where opening it has failed, try again.
+
+        Raises `ConductorError`.
+        """
         async with self._lock:
             if self._opened is None:
                 self._use(await self._open(self.session, self.only))
@@ -189,8 +235,13 @@ class ChatSession:
         return await self.open()
 
     async def change(self, flags: Mapping[str, Any], only: Sequence[str] | None = None) -> None:
-        """Use other settings from now on; None resets one. Raises `ConductorError`, and then nothing has changed."""
-        wanted = {name: value for name, value in {**self.flags, **flags}.items() if value is not None}
+        """Use other settings from now on; None resets one.
+
+        Raises `ConductorError`, and then nothing has changed.
+        """
+        wanted = {
+            name: value for name, value in {**self.flags, **flags}.items() if value is not None
+        }
         chosen = self.only if only is None else tuple(only)
         session = self._session(wanted)
         async with self._lock:
@@ -200,7 +251,9 @@ class ChatSession:
             except ConductorError:
                 opened.leave()
                 raise
-            self.session, self.flags, self.only = session, wanted, chosen
+            self.session = session
+            self.flags = wanted
+            self.only = chosen
             self._use(opened)
         # What is still loading was for the settings before.
         if self._loading is not None:
@@ -215,12 +268,17 @@ class ChatSession:
         await self._loaded.close()
 
     async def ask(self, text: str, *, plan_only: bool = False) -> RunResult:
-        """Ask a question as the next of the conversation, or only plan it; the plan can be run by `finish`."""
+        """Ask a question as the next of the conversation, or only plan it.
+
+        The plan can be run by `finish`.
+        """
         question, remark = self._make_question(text)
         return await self._run(question, remark, plan_only=plan_only)
 
     async def redo(self, number: int, worker: str | None) -> None:
-        """Run step `number` of the last run again, on `worker` if it is given, and the steps that depend on it."""
+        """Run step `number` of the last run again, on `worker` if it is given, and the steps that
+        depend on it.
+        """
         earlier = reset_from_step(self.last, number, worker, only_dependents=True)
         if worker is not None:
             (await self.open()).pool.subset([worker])
@@ -230,7 +288,11 @@ class ChatSession:
         """Run what the last run did not finish. Raises `UsageError` where it is complete."""
         last = self.last
         if last.state == "finished" and last.error is None and not last.partial and last.answer:
-            hint = f"to repeat a step: /redo N [worker], N from 1 to {len(last.steps)}" if last.steps else ""
+            hint = (
+                f"to repeat a step: /redo N [worker], N from 1 to {len(last.steps)}"
+                if last.steps
+                else ""
+            )
             raise UsageError("the last run is complete", hint=hint)
         await self._resume(last)
 
@@ -249,14 +311,21 @@ class ChatSession:
         plan_only: bool = False,
         resume: Trace | None = None,
     ) -> RunResult:
-        """Run a question and note the run. Raises `ChatEnded` where the process was told to terminate."""
+        """Run a question and note the run.
+
+        Raises `ChatEnded` where the process was told to terminate.
+        """
         conductor = await self.open()
         # Each remark is shown once in a chat, not with every question.
         remarks = tuple(text for text in conductor.notices if text not in self._shown_remarks)
         self._shown_remarks.update(remarks)
         conductor = replace(conductor, notices=(*remarks, remark) if remark else remarks)
         job = self.session.job(
-            question, plan_only=plan_only, reviews=reviews, resume=resume, streams=sys.stdout.isatty()
+            question,
+            plan_only=plan_only,
+            reviews=reviews,
+            resume=resume,
+            streams=sys.stdout.isatty(),
         )
         result = await self.session.run_job(conductor, job, chat=True)
         if result.exit_code == TERMINATED:
@@ -270,7 +339,10 @@ class ChatSession:
         return result
 
     async def rate(self, verdict: Verdict, step: int) -> Rating:
-        """Rate the last run, or one `step` of it; the planner then reads the new cards. Raises `ConductorError`."""
+        """Rate the last run, or one `step` of it; the planner then reads the new cards.
+
+        Raises `ConductorError`.
+        """
         rating = rate_run(self.session.settings, self.last, verdict, step=step)
         await self.change({})
         return rating
@@ -284,7 +356,10 @@ class ChatSession:
         return found
 
     def status(self) -> list[str]:
-        """Return what the prompt shows at its right edge, in a few words: mode, pool, files, cost."""
+        """Return what the prompt shows at its right edge, in a few words.
+
+        Mode, pool, files, cost.
+        """
         is_loading = self._loading is not None and not self._loading.done()
         parts = ["loading"] if is_loading else []
         parts.append(self.session.settings["conductor.mode"])
@@ -294,29 +369,45 @@ class ChatSession:
             parts.append(format_count(len(self.files), "file"))
         spent = self.spent()
         known = "cost unknown" if spent.unpriced else "$0.00"
-        return [*parts, known if spent.cost is None else format_cost_cell(spent.cost, spent.unpriced)]
+        return [
+            *parts,
+            known if spent.cost is None else format_cost_cell(spent.cost, spent.unpriced),
+        ]
 
     def _make_question(self, text: str) -> tuple[Question, str]:
-        """The next question with the conversation, and a remark where older turns are no longer sent with it."""
+        """The next question with the conversation, and a remark where older turns are no longer
+        sent with it.
+        """
         question = Question(text=text, system=self.system, files=tuple(self.files))
         if self.rehearsal:
             check_question(question)
         if not self.turns or self.rehearsal:
             return question, ""
         continued = continue_conversation(question, self.turns[-1], keep_system=False)
-        asked = [PastTurn(question=trace.question.text, answer=trace.answer) for trace in self.turns]
+        asked = [
+            PastTurn(question=trace.question.text, answer=trace.answer) for trace in self.turns
+        ]
         turns = (*self.turns[0].question.history, *asked)
-        tokens, before = self.session.settings["chat.context"], self._first_sent
+        tokens = self.session.settings["chat.context"]
+        before = self._first_sent
         self._first_sent = first_turn_to_send(turns, before, tokens)
         question = replace(continued, history=turns[self._first_sent :], files=question.files)
         if self._first_sent == before:
             return question, ""
-        length, dropped = format_count(tokens, "token"), format_count(self._first_sent, "turn")
-        return question, f"the conversation is longer than {length}: its first {dropped} are no longer sent"
+        length = format_count(tokens, "token")
+        dropped = format_count(self._first_sent, "turn")
+        return (
+            question,
+            f"the conversation is longer than {length}: its first {dropped} are no longer sent",
+        )
 
     def undo(self) -> Trace:
-        """Remove the last question, with its answer if it has one, and return its run. Raises `UsageError`."""
-        undone, self._open_end = self._open_end, None
+        """Remove the last question, with its answer if it has one, and return its run.
+
+        Raises `UsageError`.
+        """
+        undone = self._open_end
+        self._open_end = None
         if undone is not None:
             return undone
         if not self.turns:

@@ -1,4 +1,7 @@
-"""The tree of commands: `app` holds the options before a command, `COMMANDS` says where each command is."""
+"""The tree of commands.
+
+`app` holds the options before a command, `COMMANDS` says where each command is.
+"""
 
 from __future__ import annotations
 
@@ -20,14 +23,26 @@ COMMANDS: Final[CommandTable] = {
         "plan": ("conductor_cli.cli.ask:plan_command", "Plan a question without running the plan."),
         "run": ("conductor_cli.cli.ask:run_command", "Run a plan from a file or from stdin."),
         "batch": ("conductor_cli.cli.batch:batch_command", "Ask every question of a file."),
-        "template": ("conductor_cli.cli.template:template_command", "Save, list and edit templates of questions."),
+        "template": (
+            "conductor_cli.cli.template:template_command",
+            "Save, list and edit templates of questions.",
+        ),
     },
     "Setup": {
-        "try": ("conductor_cli.cli.trial:try_command", "Find out on a few questions whether a plan pays."),
+        "try": (
+            "conductor_cli.cli.trial:try_command",
+            "Find out on a few questions whether a plan pays.",
+        ),
         "setup": ("conductor_cli.cli.setup:setup_command", "Set up what is missing, step by step."),
-        "doctor": ("conductor_cli.cli.doctor:doctor_command", "Check the installation, the model and every worker."),
+        "doctor": (
+            "conductor_cli.cli.doctor:doctor_command",
+            "Check the installation, the model and every worker.",
+        ),
         "config": ("conductor_cli.cli.config:app", "Show and change settings."),
-        "completions": ("conductor_cli.cli.completions:completions_command", "Print the completion script of a shell."),
+        "completions": (
+            "conductor_cli.cli.completions:completions_command",
+            "Print the completion script of a shell.",
+        ),
     },
     "Models, workers and keys": {
         "model": ("conductor_cli.cli.model:app", "Download and choose the model that plans."),
@@ -37,16 +52,40 @@ COMMANDS: Final[CommandTable] = {
     },
     "Records": {
         "trace": ("conductor_cli.cli.trace:app", "List, show, replay, rate and rerun stored runs."),
-        "state": ("conductor_cli.cli.state:state_command", "Check, move and migrate a shared database."),
-        "cost": ("conductor_cli.cli.cost:cost_command", "Show what was spent, by day, provider and worker."),
+        "state": (
+            "conductor_cli.cli.state:state_command",
+            "Check, move and migrate a shared database.",
+        ),
+        "cost": (
+            "conductor_cli.cli.cost:cost_command",
+            "Show what was spent, by day, provider and worker.",
+        ),
     },
     "Advanced": {
-        "eval": ("conductor_cli.cli.eval:eval_command", "Compare ways of using the workers on the same cases."),
-        "tune": ("conductor_cli.cli.tune:tune_command", "Learn from cases whom to ask, and whether planning pays."),
-        "serve": ("conductor_cli.cli.serve:app", "Serve the workers as one model to other programs (HTTP)."),
-        "launch": ("conductor_cli.cli.serve:launch_command", "Start a coding client over a server of its own."),
-        "mcp": ("conductor_cli.cli.serve:mcp_command", "Serve ask, plan, run and trace to other programs (MCP)."),
-        "train": ("conductor_cli.cli.train:train_command", "Train a planner by reinforcement learning."),
+        "eval": (
+            "conductor_cli.cli.eval:eval_command",
+            "Compare ways of using the workers on the same cases.",
+        ),
+        "tune": (
+            "conductor_cli.cli.tune:tune_command",
+            "Learn from cases whom to ask, and whether planning pays.",
+        ),
+        "serve": (
+            "conductor_cli.cli.serve:app",
+            "Serve the workers as one model to other programs (HTTP).",
+        ),
+        "launch": (
+            "conductor_cli.cli.serve:launch_command",
+            "Start a coding client over a server of its own.",
+        ),
+        "mcp": (
+            "conductor_cli.cli.serve:mcp_command",
+            "Serve ask, plan, run and trace to other programs (MCP).",
+        ),
+        "train": (
+            "conductor_cli.cli.train:train_command",
+            "Train a planner by reinforcement learning.",
+        ),
     },
 }
 
@@ -62,8 +101,10 @@ app = typer.Typer(
     name="conductor",
     cls=RootGroup,
     help="Plan, run and show how a team of models answers a question.\n\n"
-    "conductor COMMAND --help explains a command. All options below but --version may also follow it.",
-    epilog="Exit codes: 0 ok, 1 failed, 2 usage, 3 configuration or policy, 4 key, 5 planner, 6 limit, "
+    "conductor COMMAND --help explains a command. All options below but --version may also follow "
+    "it.",
+    epilog="Exit codes: 0 ok, 1 failed, 2 usage, 3 configuration or policy, 4 key, 5 planner, 6 "
+    "limit, "
     "7 partial answer, 8 no worker reachable, 130 cancelled (Ctrl-C), 143 terminated.",
     invoke_without_command=True,
     add_completion=False,
@@ -82,10 +123,16 @@ def _print_version(wanted: bool) -> None:
 @app.callback()
 def conductor(
     context: typer.Context,
-    config: Annotated[str | None, option("--config", "Settings file to use instead of config.toml.", "FILE")] = None,
-    debug: Annotated[bool, option("--debug", "Log internals to stderr and show tracebacks.")] = False,
+    config: Annotated[
+        str | None, option("--config", "Settings file to use instead of config.toml.", "FILE")
+    ] = None,
+    debug: Annotated[
+        bool, option("--debug", "Log internals to stderr and show tracebacks.")
+    ] = False,
     quiet: Annotated[bool, option("--quiet -q", "Print nothing but errors on stderr.")] = False,
-    version: Annotated[bool, option("--version", "Show the version.", callback=_print_version, is_eager=True)] = False,
+    version: Annotated[
+        bool, option("--version", "Show the version.", callback=_print_version, is_eager=True)
+    ] = False,
 ) -> None:
     """Plan, run and show how a team of models answers a question."""
     del version
@@ -93,7 +140,8 @@ def conductor(
     if context.invoked_subcommand is not None:
         return
     if is_interactive():
-        from conductor_cli.cli.chat_loop import start_chat  # prompt_toolkit: only where a chat begins
+        # prompt_toolkit: only where a chat begins
+        from conductor_cli.cli.chat_loop import start_chat
 
         raise typer.Exit(start_chat(context.obj, quiet=context.obj.quiet))
     print_notice(context.get_help())

@@ -1,8 +1,9 @@
 """What a shell offers at a tab, from the generated table of commands and the user's files.
 
-The completion scripts call `conductor complete :CURRENT WORD…`, with the word at the cursor and those before it. It is
-no command for people: `__main__` answers it before anything else is loaded. Whether what a name stands for can be used
-is not checked: the commands report that. Names with characters that a shell could interpret are left out.
+The completion scripts call `conductor complete :CURRENT WORD…`, with the word at the cursor and
+those before it. It is no command for people: `__main__` answers it before anything else is loaded.
+Whether what a name stands for can be used is not checked: the commands report that. Names with
+characters that a shell could interpret are left out.
 """
 # Importing pathlib, dataclasses or typer takes as long as all of this may.
 # ruff: noqa: PTH100, PTH110, PTH111, PTH118, PTH120, PTH208, PTH123
@@ -18,11 +19,12 @@ from contextlib import suppress
 from typing import Any
 
 Table = Mapping[str, Any]
-"""By the words of a command its `commands`, `options` and `arguments`; at `*` the options of every command.
+"""By the words of a command its `commands`, `options` and `arguments`; at `*` the options of every
+command.
 
-Commands have a description. An option has its description and what its value may be, as an argument has it: `words`,
-`names` to look up, `paths` (files or directories), `many` for names with commas between them, `several` for more paths
-after the first; nothing for a flag.
+Commands have a description. An option has its description and what its value may be, as an argument
+has it: `words`, `names` to look up, `paths` (files or directories), `many` for names with commas
+between them, `several` for more paths after the first; nothing for a flag.
 """
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,79}")
@@ -31,25 +33,41 @@ _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 _MODELS = os.path.join(_PACKAGE, "models")
 
 PLACES = (os.path.join(_PACKAGE, "completions"), os.path.join(_PACKAGE, "..", "..", "completions"))
-"""Where the completion scripts and the table are: in a wheel inside the package, in a checkout at the top level."""
+"""Where the completion scripts and the table are: in a wheel inside the package, in a checkout at
+the top level.
+"""
 
 
 def print_offers(current: str, before: Sequence[str]) -> None:
-    """Print what may stand in the place of `current`, a line each: the word, a tab, and its description."""
-    path = next(path for place in PLACES if os.path.exists(path := os.path.join(place, "words.json")))
+    """Print what may stand in the place of `current`, a line each.
+
+    The word, a tab, and its description.
+    """
+    path = next(
+        path for place in PLACES if os.path.exists(path := os.path.join(place, "words.json"))
+    )
     with open(path, "rb") as file:
         table = json.load(file)
-    text = "".join(f"{word}\t{about}\n" for word, about in offers(current, before, table, os.environ))
+    text = "".join(
+        f"{word}\t{about}\n" for word, about in offers(current, before, table, os.environ)
+    )
     with suppress(OSError, AttributeError):  # nobody reads them, or there is no output
         sys.stdout.buffer.write(text.encode())
         sys.stdout.buffer.flush()
 
 
-def offers(current: str, before: Sequence[str], table: Table, environ: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-    """Yield each word that may stand next with its description; `:files` and `:directories` stand for paths."""
-    path, command = list[str](), table[""]
+def offers(
+    current: str, before: Sequence[str], table: Table, environ: Mapping[str, str]
+) -> Iterator[tuple[str, str]]:
+    """Yield each word that may stand next with its description.
+
+    `:files` and `:directories` stand for paths.
+    """
+    path = list[str]()
+    command = table[""]
     value: Mapping[str, Any] | None = None  # what the next word is, behind an option
-    place, more_files = 0, False
+    place = 0
+    more_files = False
     for word in before:
         options = command["options"] | table["*"]
         if word == "=":  # bash makes `--option=value` three words
@@ -66,19 +84,32 @@ def offers(current: str, before: Sequence[str], table: Table, environ: Mapping[s
             command = table[" ".join(path)]
         else:
             place += 1
-    options, head = command["options"] | table["*"], ""
+    options = command["options"] | table["*"]
+    head = ""
     if current.startswith("-"):
         name, equals, rest = current.partition("=")
         if not equals:
-            yield from ((word, about) for word, (about, _) in options.items() if word.startswith(current))
+            yield from (
+                (word, about) for word, (about, _) in options.items() if word.startswith(current)
+            )
             return
-        value, head, current = options.get(name, ("", None))[1], f"{name}=", rest
+        value = options.get(name, ("", None))[1]
+        head = f"{name}="
+        current = rest
     elif value is None and command["commands"]:
-        yield from ((word, about) for word, about in command["commands"].items() if word.startswith(current))
+        yield from (
+            (word, about) for word, about in command["commands"].items() if word.startswith(current)
+        )
         return
     elif value is None:
         arguments = command["arguments"]
-        value = next(iter(arguments[place : place + 1] or [each for each in arguments[-1:] if each.get("repeats")]), {})
+        value = next(
+            iter(
+                arguments[place : place + 1]
+                or [each for each in arguments[-1:] if each.get("repeats")]
+            ),
+            {},
+        )
         value = value | {"paths": "files"} if more_files else value
     value = value or {}
     named, comma, last = current.rpartition(",") if value.get("many") else ("", "", current)
@@ -94,7 +125,11 @@ def _names(asked: str, environ: Mapping[str, str]) -> list[str]:
     """The names of one kind, such as `models --known`. Files that cannot be read are left out."""
     own_file = os.path.join(_directory("config", environ), "settings.toml")
     chosen = environ.get("CONDUCTOR_LLM_CONFIG")
-    user_file = os.path.expanduser(chosen) if chosen else os.path.join(_directory("config", environ), "config.toml")
+    user_file = (
+        os.path.expanduser(chosen)
+        if chosen
+        else os.path.join(_directory("config", environ), "config.toml")
+    )
     kind, _, which = asked.partition(" ")
     found: list[str] = []
     if kind in ("workers", "pools", "tools"):
@@ -102,21 +137,35 @@ def _names(asked: str, environ: Mapping[str, str]) -> list[str]:
     elif kind == "models":
         store = os.path.join(_directory("data", environ), "models")
         with suppress(OSError):  # also those whose manifest is damaged
-            found = sorted(name for name in os.listdir(store) if os.path.exists(f"{store}/{name}/manifest.toml"))
+            found = sorted(
+                name
+                for name in os.listdir(store)
+                if os.path.exists(f"{store}/{name}/manifest.toml")
+            )
         if which == "--planners":  # a worker may plan, too
             found += [*_tables(own_file, "workers"), *_tables(user_file, "workers")]
         elif which == "--known":
             chosen = environ.get("CONDUCTOR_LLM_REGISTRY")
-            path = os.path.expanduser(chosen) if chosen else os.path.join(_MODELS, "weights", "registry.toml")
+            path = (
+                os.path.expanduser(chosen)
+                if chosen
+                else os.path.join(_MODELS, "weights", "registry.toml")
+            )
             entries = _read_toml(path).get("models")
-            known = [each for each in entries if isinstance(each, dict)] if isinstance(entries, list) else []
+            known = (
+                [each for each in entries if isinstance(each, dict)]
+                if isinstance(entries, list)
+                else []
+            )
             found = [*(str(each.get("name", "")) for each in known), *found]
     elif kind == "runs":
-        from conductor_cli.state.stored_run import OFFERED_NAMES, run_names  # other names need no index
+        # Other names need no index
+        from conductor_cli.state.stored_run import OFFERED_NAMES, run_names
 
         files = [each for each in (user_file, own_file) if "state" in _read_toml(each)]
         if files or environ.get("CONDUCTOR_LLM_STATE"):
-            from conductor_cli.config.files import app_paths  # these take long to load, and so does a connection
+            # These take long to load, and so does a connection
+            from conductor_cli.config.files import app_paths
             from conductor_cli.core.errors import ConductorError
             from conductor_cli.state.home import open_state
 
@@ -136,7 +185,8 @@ def _tables(path: str, section: str) -> list[str]:
 
 
 def _read_toml(path: str) -> dict[str, Any]:
-    from conductor_cli.core.bounded_parsing import MAX_TOML, parse_toml  # words of the table need none
+    # Words of the table need none
+    from conductor_cli.core.bounded_parsing import MAX_TOML, parse_toml
 
     try:
         with open(path, "rb") as file:
@@ -146,11 +196,16 @@ def _read_toml(path: str) -> dict[str, Any]:
 
 
 def _directory(kind: str, environ: Mapping[str, str]) -> str:
-    """A directory as `config.app_paths` finds it. On Linux without platformdirs, which takes long to import."""
+    """A directory as `config.app_paths` finds it.
+
+    On Linux without platformdirs, which takes long to import.
+    """
     if chosen := environ.get(f"CONDUCTOR_LLM_{kind.upper()}_DIR"):
         return chosen
     if sys.platform == "linux":
-        home = environ.get(f"XDG_{kind.upper()}_HOME", "").strip() or os.path.expanduser(_DEFAULTS[kind])
+        home = environ.get(f"XDG_{kind.upper()}_HOME", "").strip() or os.path.expanduser(
+            _DEFAULTS[kind]
+        )
         return f"{home}/conductor-llm"
     from conductor_cli.config import app_paths
 

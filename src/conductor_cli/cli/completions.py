@@ -16,7 +16,8 @@ def completions_command(
 ) -> None:
     """Print the completion script of a shell.
 
-    For bash, fish and PowerShell, the line of the example belongs in the startup file; zsh needs its file once.
+    For bash, fish and PowerShell, the line of the example belongs in the startup file; zsh needs
+    its file once.
     """
     for place in PLACES:
         script = Path(place, f"conductor.{'ps1' if shell == 'powershell' else shell}")

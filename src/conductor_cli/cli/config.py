@@ -22,7 +22,9 @@ app = typer.Typer(help="Settings: where they come from and what they are.", no_a
 @app.command("show")
 def show_settings_command(
     context: typer.Context,
-    name: Annotated[str | None, opt.argument("SECTION.KEY", "Only the value of this setting.")] = None,
+    name: Annotated[
+        str | None, opt.argument("SECTION.KEY", "Only the value of this setting.")
+    ] = None,
     json: opt.Json = False,
 ) -> None:
     """Show every setting, its value, and where it comes from; then the files of settings."""
@@ -31,13 +33,23 @@ def show_settings_command(
         name = find_setting(name).name
     if json:
         shown = settings.values if name is None else {name: settings[name]}
-        print_json({key: {"value": dump(value), "from": settings.origins[key]} for key, value in shown.items()})
+        print_json(
+            {
+                key: {"value": dump(value), "from": settings.origins[key]}
+                for key, value in shown.items()
+            }
+        )
         return
     if name is not None:
         print_line(format_value(settings[name]))
         return
-    rows = [[name, format_value(value), settings.origins[name]] for name, value in settings.values.items()]
-    print_table((Column("SETTING"), Column("VALUE", shrink=12), Column("FROM", shrink=12, drop=1)), rows)
+    rows = [
+        [name, format_value(value), settings.origins[name]]
+        for name, value in settings.values.items()
+    ]
+    print_table(
+        (Column("SETTING"), Column("VALUE", shrink=12), Column("FROM", shrink=12, drop=1)), rows
+    )
     print_line()
     print_line(f"yours:        {context.obj.config or settings.paths.user_file}")
     print_line(f"conductor's:  {settings.paths.own_file}")
@@ -47,29 +59,40 @@ def show_settings_command(
         print_notice(notice)
 
 
-@app.command("set", context_settings={"ignore_unknown_options": True})  # a value may begin with a dash
+# A value may begin with a dash
+@app.command("set", context_settings={"ignore_unknown_options": True})
 def set_setting_command(
     context: typer.Context,
     name: Annotated[str, opt.argument("SECTION.KEY", "For example limits.steps.")],
     value: Annotated[str, opt.argument(None, "The new value; default removes the setting.")],
 ) -> None:
-    """Change one setting in conductor's own file. config.toml and the environment take precedence over it."""
-    item, paths = find_setting(name), app_paths(os.environ)
+    """Change one setting in conductor's own file.
+
+    config.toml and the environment take precedence over it.
+    """
+    item = find_setting(name)
+    paths = app_paths(os.environ)
     file = Path(value).expanduser()
-    if name in ("conductor.model", "conductor.adapter") and file.is_file():  # a setting applies in every directory
+    # A setting applies in every directory
+    if name in ("conductor.model", "conductor.adapter") and file.is_file():
         value = str(file.absolute())
     try:
         new = None if value == "default" else item.parse(value)
     except ConfigError as error:
-        raise UsageError(error.message, hint="to restore the default: conductor config set NAME default") from None
+        raise UsageError(
+            error.message, hint="to restore the default: conductor config set NAME default"
+        ) from None
     set_value(paths, name, new)
     # Read back, since the user's file or a variable may override what was just written.
     after = opt.stored_settings(context)
     print_done(f"{name} = {format_value(after[name])}")
     if new is not None and name.startswith("policy."):
-        from conductor_cli.app.worker_selection import unmatched_selectors  # no other setting needs the workers
+        # No other setting needs the workers
+        from conductor_cli.app.worker_selection import unmatched_selectors
 
         for note in unmatched_selectors(after, name):
             print_notice(note)
     if new is not None and after[name] != new:
-        print_notice(f"{after.origins[name]} sets this value and takes precedence over {paths.own_file}")
+        print_notice(
+            f"{after.origins[name]} sets this value and takes precedence over {paths.own_file}"
+        )

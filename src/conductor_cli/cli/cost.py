@@ -21,9 +21,12 @@ from conductor_cli.state.interfaces import CONDUCTOR
 from conductor_cli.state.spending import SpentRow, local_now
 
 _FIGURES: Final = (
-    Column("CALLS", drop=1), Column("IN", drop=5), Column("OUT", drop=4), Column("COST", shrink=10),
+    Column("CALLS", drop=1),
+    Column("IN", drop=5),
+    Column("OUT", drop=4),
+    Column("COST", shrink=10),
     Column("FAILED", drop=2),
-)  # fmt: skip
+)
 """FAILED is the part of the calls whose replies were not used, and what they cost."""
 
 COLUMNS: Final = {
@@ -31,31 +34,48 @@ COLUMNS: Final = {
     "key": (Column("DAY"), Column("KEY", shrink=12), *_FIGURES),
 }
 
-NO_KEY: Final = "(no key)"  # Who asks without a key: the user of this machine, and clients of a server that has none
+# Who asks without a key: the user of this machine, and clients of a server that has none
+NO_KEY: Final = "(no key)"
 
 
 def cost_command(
     context: typer.Context,
-    days: Annotated[int, opt.option("--days", "Number of days, including today.", "N", min=1, max=3660)] = 7,
+    days: Annotated[
+        int, opt.option("--days", "Number of days, including today.", "N", min=1, max=3660)
+    ] = 7,
     by: Annotated[
-        Literal["worker", "key"], opt.option("--by", "Show it by provider and worker, or by the clients' keys.")
+        Literal["worker", "key"],
+        opt.option("--by", "Show it by provider and worker, or by the clients' keys."),
     ] = "worker",
     json: opt.Json = False,
 ) -> None:
-    """Show what was spent on each day, on whom or with which key, and the limits per day. No model is called."""
-    settings, today = opt.stored_settings(context), local_now().date()
+    """Show what was spent on each day, on whom or with which key, and the limits per day.
+
+    No model is called.
+    """
+    settings = opt.stored_settings(context)
+    today = local_now().date()
     rows = open_state(settings.paths).read_spent(today - timedelta(days=days - 1), by)
     if json:
         who = ("provider", "worker", "model")
         data = [
             {"day": str(row.day)}
-            | ({"key": row.key or None} if by == "key" else {name: getattr(row, name) for name in who})
+            | (
+                {"key": row.key or None}
+                if by == "key"
+                else {name: getattr(row, name) for name in who}
+            )
             | _usage_data(row.usage)
-            | {"open": row.open, "failed": {name: _usage_data(row.failed)[name] for name in ("calls", "cost")}}
+            | {
+                "open": row.open,
+                "failed": {name: _usage_data(row.failed)[name] for name in ("calls", "cost")},
+            }
             for row in rows
         ]
         limits = dump(settings.day_limits)
-        print_json({"today": str(today), "limits": limits, "total": _usage_data(_sum(rows)), "rows": data})
+        print_json(
+            {"today": str(today), "limits": limits, "total": _usage_data(_sum(rows)), "rows": data}
+        )
         return
     if rows:
         print_table(COLUMNS[by], list(_table_rows(rows, len(COLUMNS[by]) - len(_FIGURES))))
@@ -76,14 +96,21 @@ def _sum(rows: Iterable[SpentRow]) -> Usage:
 
 
 def _table_rows(rows: Sequence[SpentRow], heads: int) -> Iterator[list[str]]:
-    """The rows of each day with their sum, then the sum of all days. `heads` columns come before the figures."""
+    """The rows of each day with their sum, then the sum of all days.
+
+    `heads` columns come before the figures.
+    """
     days = tuple(dict.fromkeys(row.day for row in rows))
     for day in days:
         of_day = [row for row in rows if row.day == day]
         for row in of_day:
             worker = row.worker
             if worker == CONDUCTOR:  # a planner that is no worker of its own has no name
-                name = PurePath(row.model).name.removesuffix(".gguf") if row.model.endswith(".gguf") else row.model
+                name = (
+                    PurePath(row.model).name.removesuffix(".gguf")
+                    if row.model.endswith(".gguf")
+                    else row.model
+                )
                 worker = f"planner: {name}" if name else "planner"
             who = [row.provider or UNKNOWN, worker] if heads == 3 else [row.key or NO_KEY]
             yield [str(day), *who, *_figures([row])]
@@ -93,28 +120,48 @@ def _table_rows(rows: Sequence[SpentRow], heads: int) -> Iterator[list[str]]:
 
 
 def _figures(rows: Sequence[SpentRow]) -> list[str]:
-    """Calls, tokens, cost, and the failed calls with what they cost; one that fails before its first word is free."""
-    usage, failed = _sum(rows), sum((row.failed for row in rows), NO_USAGE)
+    """Calls, tokens, cost, and the failed calls with what they cost.
+
+    One that fails before its first word is free.
+    """
+    usage = _sum(rows)
+    failed = sum((row.failed for row in rows), NO_USAGE)
     told = f"{failed.calls:,}" if failed.calls else UNKNOWN
     told += f", {format_money(failed.cost)}" if failed.cost else ""
-    figures = [f"{usage.calls:,}", f"{usage.tokens_in:,}", f"{usage.tokens_out:,}", format_cost(usage) or UNKNOWN]
+    figures = [
+        f"{usage.calls:,}",
+        f"{usage.tokens_in:,}",
+        f"{usage.tokens_out:,}",
+        format_cost(usage) or UNKNOWN,
+    ]
     return [*figures, told]
 
 
-def _notes(settings: Settings, rows: Sequence[SpentRow], today: Sequence[SpentRow], by: str) -> Iterator[str]:
+def _notes(
+    settings: Settings, rows: Sequence[SpentRow], today: Sequence[SpentRow], by: str
+) -> Iterator[str]:
     """Yield how much of each limit is used up today, and what counts of calls that have no end."""
-    usage, limits = _sum(today), settings.day_limits
+    usage = _sum(today)
+    limits = settings.day_limits
     if limits.cost is not None:
-        yield f"today: {format_money(usage.cost or 0)} of {format_money(limits.cost)} (limits.cost_day)"
+        yield (
+            f"today: {format_money(usage.cost or 0)} of {format_money(limits.cost)} "
+            "(limits.cost_day)"
+        )
     if limits.tokens is not None:
-        yield f"today: {usage.tokens:,} of {format_count(limits.tokens, 'token')} (limits.tokens_day)"
+        yield (
+            f"today: {usage.tokens:,} of {format_count(limits.tokens, 'token')} (limits.tokens_day)"
+        )
     if limits.calls is not None:
         # Calls of the conductor itself do not count.
         calls = sum(row.calls for row in today)
         yield f"today: {calls:,} of {format_count(limits.calls, 'worker call')} (limits.calls_day)"
     if calls := sum(row.open for row in rows):
         what = "1 call has" if calls == 1 else f"{calls:,} calls have"
-        yield f"{what} not ended, or the process was killed; counted with the most that may be charged"
+        yield (
+            f"{what} not ended, or the process was killed; counted with the most that may be "
+            "charged"
+        )
     if by == "key":
         from conductor_cli.server.client_keys import ClientKeys
 

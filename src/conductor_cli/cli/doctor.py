@@ -8,7 +8,13 @@ from typing import Annotated
 import typer
 
 from conductor_cli.app.check_results import CheckResult
-from conductor_cli.app.doctor import check_machine, check_planning, check_workers, make_report, workers_to_check
+from conductor_cli.app.doctor import (
+    check_machine,
+    check_planning,
+    check_workers,
+    make_report,
+    workers_to_check,
+)
 from conductor_cli.cli import options as opt
 from conductor_cli.cli.output import print_check, print_json, print_notice, print_text
 from conductor_cli.cli.progress import show_running
@@ -17,10 +23,15 @@ from conductor_cli.core.formatting import format_count, format_list
 
 def doctor_command(
     context: typer.Context,
-    offline: Annotated[bool, opt.option("--offline", "Check this machine only: call no model and no server.")] = False,
+    offline: Annotated[
+        bool, opt.option("--offline", "Check this machine only: call no model and no server.")
+    ] = False,
     json: opt.Json = False,
 ) -> None:
-    """Check the installation, the model and every worker. Each is called once, which costs next to nothing."""
+    """Check the installation, the model and every worker.
+
+    Each is called once, which costs next to nothing.
+    """
     settings = opt.stored_settings(context)
     checks: list[CheckResult] = []
     with show_running(quiet=context.obj.quiet) as running:
@@ -37,7 +48,10 @@ def doctor_command(
         with running.finished("this machine"):
             plans = all(check.code == 0 for check in checks if check.name == "planner")
         workers = workers_to_check(settings, offline=offline)
-        called = [*(["the planner"] if plans else []), *([format_count(len(workers), "worker")] if workers else [])]
+        called = [
+            *(["the planner"] if plans else []),
+            *([format_count(len(workers), "worker")] if workers else []),
+        ]
         if called and not (json or offline or context.obj.quiet):
             told = f"calling {format_list(called)} once, which costs next to nothing"
             print_notice(f"{told}; --offline calls none …")

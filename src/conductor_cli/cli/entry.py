@@ -1,4 +1,5 @@
-"""Runs the command of a command line, and turns every error into at most three lines and an exit code.
+"""Runs the command of a command line, and turns every error into at most three lines and an exit
+code.
 
 What Typer finds wrong is said in our words: what was expected, and what was probably meant.
 """
@@ -53,12 +54,17 @@ _COMMANDS: Final[Mapping[str, tuple[str, ...]]] = {
     "--help": ("help",),
     "--version": ("version",),
 }
-"""Words of other tools for commands of this one. Which command is meant depends on the group, in this order."""
+"""Words of other tools for commands of this one. Which command is meant depends on the group, in
+this order.
+"""
 
 _DROPPED: Final[Mapping[str, str]] = {
     "config get": "conductor config show SECTION.KEY",
     "config path": "conductor config show",
-    "pools": 'a table of config.toml, [pools.NAME] with workers = ["A", "B"]; conductor config show names the file',
+    "pools": (
+        'a table of config.toml, [pools.NAME] with workers = ["A", "B"]; conductor config '
+        "show names the file"
+    ),
     "model path": "conductor model list --json",
     "model prepare": "nothing: the first question does it",
     "trace prune": "conductor trace rm --older-than 30d --keep 100",
@@ -70,71 +76,147 @@ _DROPPED: Final[Mapping[str, str]] = {
 }
 """Commands of the release before, and what to use instead."""
 
-_OPTIONS: Final[Mapping[str, tuple[str, str]]] = {option: told for options, told in {
-    "--model": ("--conductor", "--conductor NAME is the model that plans; --workers A,B are those that answer"),
-    "--keep-local --offline": ("--local-only", "did you mean --local-only?"),
-    "--files-only": ("--local-only", "it is a setting: conductor config set policy.files_only A,B"),
-    "--api-key --key": ("", "a key is stored, and not given on a command line: conductor keys set PROVIDER"),
-    "--output": ("--format", "the answer goes to standard output: conductor ask … > FILE"),
-    "--train --router --embeddings": (
-        "--systems", "routers are no longer trained by eval; compare with --systems keyword,conductor-mini",
-    ),
-    "--features --save": (
-        "--pool", "it was dropped; say what a worker reads: conductor workers add NAME --set accepts=image,pdf",
-    ),
-    "--html": ("--show", "it was dropped; the figures: --json; the answers: evals/ in the state directory"),
-    "--sandbox": ("--judge", "it was dropped with livecodebench; Inspect runs code: docs/harnesses.md"),
-    "--csv": ("--by", "it was dropped; --json prints the same rows, and jq -r makes a table of them"),
-    "--gpu-layers": ("--seed", "it is a setting: conductor config set conductor.gpu_layers auto|all|N"),
-    "--copy": ("--base", "it was dropped; copy the file to the disk of the data directory, and import that"),
-    "--count": ("--since", "it was dropped; use instead: -n N"),
-    "--cards": ("--json", "it was dropped; conductor workers show NAME has its card and its ratings"),
-    "--color": ("", "it is a setting: conductor config set output.color always|never; NO_COLOR is obeyed, too"),
-    "--adapter": ("", "it is a setting: conductor config set conductor.adapter FILE"),
-    "--full": ("--lora", "it was dropped: without --lora all weights are trained"),
-    "--fetch": ("--file", "it was dropped: curl -sSL -o page.html URL; then: --file page.html"),
-    "--no-tools": ("--tools", "it was dropped; use instead: --tools none"),
-    "--cost-weight": ("--max-cost", "it was dropped; use instead: --max-cost USD"),
-    "--again": ("--parallel", "it was dropped; to measure again: another --seed"),
-    "--rehearsal": (
-        "", "the demo models: conductor ask --rehearsal, conductor chat --rehearsal, conductor eval rehearsal",
-    ),
-    "--out": ("--seed", "it was dropped; the cards: cards.json in the data directory"),
-    **{
-        option: ("--set", f"it was dropped; use instead: --set {key}={value}")
-        for option, key, value in (
-            ("--key-env", "key_env", "NAME"), ("--temperature", "temperature", "T"), ("--cwd", "cwd", "DIR"),
-            ("--max-tokens", "max_tokens", "N"), ("--reasoning-effort", "reasoning_effort", "WORD"),
-            ("--thinking-budget", "thinking_budget", "N"), ("--seconds", "seconds", "S"), ("--tag", "tags", "A,B"),
-            ("--network", "network", "true"), ("--no-network", "network", "false"), ("--price", "price", "IN,OUT"),
-            ("--no-sandbox", "sandbox", "false"), ("--accepts", "accepts", "A,B"), ("--unset", "SETTING", ""),
-            ("--only", "only", "A,B"), ("--read-only", "read_only", "A,B"),
-            ("--trust", "trust", "true"), ("--no-trust", "trust", "false"), ("--local", "local", "true"),
-            ("--no-local", "local", "false"), ("--group", "group", "N"), ("--rate", "rate", "R"),
-            ("--plan-tokens", "max_plan_tokens", "N"), ("--offer", "max_workers", "N"),
-            ("--vllm", "vllm", "true"), ("--about", "about", "TEXT"), ("--env", "env", "A,B"),
-        )
-    },
-}.items() for option in options.split()}  # fmt: skip
-"""Options of other tools and of the release before: the option that a command must have, and then the hint."""
+_OPTIONS: Final[Mapping[str, tuple[str, str]]] = {
+    option: told
+    for options, told in {
+        "--model": (
+            "--conductor",
+            "--conductor NAME is the model that plans; --workers A,B are those that answer",
+        ),
+        "--keep-local --offline": ("--local-only", "did you mean --local-only?"),
+        "--files-only": (
+            "--local-only",
+            "it is a setting: conductor config set policy.files_only A,B",
+        ),
+        "--api-key --key": (
+            "",
+            "a key is stored, and not given on a command line: conductor keys set PROVIDER",
+        ),
+        "--output": ("--format", "the answer goes to standard output: conductor ask … > FILE"),
+        "--train --router --embeddings": (
+            "--systems",
+            "routers are no longer trained by eval; compare with --systems keyword,conductor-mini",
+        ),
+        "--features --save": (
+            "--pool",
+            (
+                "it was dropped; say what a worker reads: conductor workers add NAME --set "
+                "accepts=image,pdf"
+            ),
+        ),
+        "--html": (
+            "--show",
+            "it was dropped; the figures: --json; the answers: evals/ in the state directory",
+        ),
+        "--sandbox": (
+            "--judge",
+            "it was dropped with livecodebench; Inspect runs code: docs/harnesses.md",
+        ),
+        "--csv": (
+            "--by",
+            "it was dropped; --json prints the same rows, and jq -r makes a table of them",
+        ),
+        "--gpu-layers": (
+            "--seed",
+            "it is a setting: conductor config set conductor.gpu_layers auto|all|N",
+        ),
+        "--copy": (
+            "--base",
+            "it was dropped; copy the file to the disk of the data directory, and import that",
+        ),
+        "--count": ("--since", "it was dropped; use instead: -n N"),
+        "--cards": (
+            "--json",
+            "it was dropped; conductor workers show NAME has its card and its ratings",
+        ),
+        "--color": (
+            "",
+            (
+                "it is a setting: conductor config set output.color always|never; NO_COLOR is "
+                "obeyed, "
+                "too"
+            ),
+        ),
+        "--adapter": ("", "it is a setting: conductor config set conductor.adapter FILE"),
+        "--full": ("--lora", "it was dropped: without --lora all weights are trained"),
+        "--fetch": ("--file", "it was dropped: curl -sSL -o page.html URL; then: --file page.html"),
+        "--no-tools": ("--tools", "it was dropped; use instead: --tools none"),
+        "--cost-weight": ("--max-cost", "it was dropped; use instead: --max-cost USD"),
+        "--again": ("--parallel", "it was dropped; to measure again: another --seed"),
+        "--rehearsal": (
+            "",
+            (
+                "the demo models: conductor ask --rehearsal, conductor chat --rehearsal, conductor "
+                "eval rehearsal"
+            ),
+        ),
+        "--out": ("--seed", "it was dropped; the cards: cards.json in the data directory"),
+        **{
+            option: ("--set", f"it was dropped; use instead: --set {key}={value}")
+            for option, key, value in (
+                ("--key-env", "key_env", "NAME"),
+                ("--temperature", "temperature", "T"),
+                ("--cwd", "cwd", "DIR"),
+                ("--max-tokens", "max_tokens", "N"),
+                ("--reasoning-effort", "reasoning_effort", "WORD"),
+                ("--thinking-budget", "thinking_budget", "N"),
+                ("--seconds", "seconds", "S"),
+                ("--tag", "tags", "A,B"),
+                ("--network", "network", "true"),
+                ("--no-network", "network", "false"),
+                ("--price", "price", "IN,OUT"),
+                ("--no-sandbox", "sandbox", "false"),
+                ("--accepts", "accepts", "A,B"),
+                ("--unset", "SETTING", ""),
+                ("--only", "only", "A,B"),
+                ("--read-only", "read_only", "A,B"),
+                ("--trust", "trust", "true"),
+                ("--no-trust", "trust", "false"),
+                ("--local", "local", "true"),
+                ("--no-local", "local", "false"),
+                ("--group", "group", "N"),
+                ("--rate", "rate", "R"),
+                ("--plan-tokens", "max_plan_tokens", "N"),
+                ("--offer", "max_workers", "N"),
+                ("--vllm", "vllm", "true"),
+                ("--about", "about", "TEXT"),
+                ("--env", "env", "A,B"),
+            )
+        },
+    }.items()
+    for option in options.split()
+}
+"""Options of other tools and of the release before: the option that a command must have, and then
+the hint.
+"""
 
 
 def explain_typer_error(error: TyperException) -> UsageError:
     """Return the error as one of ours. It holds nothing of a value that may be a key."""
     context: Any = getattr(error, "ctx", None)
     path = context.command_path if context is not None else "conductor"
-    said = error.format_message().replace("Value error, ", "").replace("argument(s)", "argument").rstrip(".")
-    message, hint = said[:1].lower() + said[1:], ""
-    option, parameter = getattr(error, "option_name", ""), getattr(error, "param", None)
+    said = (
+        error.format_message()
+        .replace("Value error, ", "")
+        .replace("argument(s)", "argument")
+        .rstrip(".")
+    )
+    message = said[:1].lower() + said[1:]
+    hint = ""
+    option = getattr(error, "option_name", "")
+    parameter = getattr(error, "param", None)
     kind = type(error).__name__
     if option and kind == "NoSuchOption":
-        message, hint = f"there is no option {option}", _suggest_option(option, context)
+        message = f"there is no option {option}"
+        hint = _suggest_option(option, context)
     elif found := re.match(r"No such command '(.*?)'", said, re.DOTALL):
         # A key that was typed in the wrong place must not be repeated.
         shown = repr(found[1]) if len(found[1]) <= 20 and "=" not in found[1] else "of that name"
-        message, hint = f"there is no command {shown}", _suggest_command(found[1], context)
+        message = f"there is no command {shown}"
+        hint = _suggest_command(found[1], context)
     elif parameter is not None and kind == "BadParameter":
-        shown, wrong = max(parameter.opts, key=len), error.message.removeprefix("Value error, ").rstrip(".")
+        shown = max(parameter.opts, key=len)
+        wrong = error.message.removeprefix("Value error, ").rstrip(".")
         if found := _CHOICE.fullmatch(wrong):
             known = re.findall(r"'([^']*)'", found["known"])
             meant = nearest(found["given"], known)
@@ -144,7 +226,9 @@ def explain_typer_error(error: TyperException) -> UsageError:
         for pattern, words in _EXPECTED.items():
             if found := re.fullmatch(pattern, wrong, re.DOTALL):
                 message = f"{shown} {words.format(*found.groups())}"
-    return UsageError(message, hint=hint if "--help" in hint else f"{hint}\nsee: {path} --help".strip())
+    return UsageError(
+        message, hint=hint if "--help" in hint else f"{hint}\nsee: {path} --help".strip()
+    )
 
 
 def _suggest_option(name: str, context: Any) -> str:  # noqa: ANN401 - Typer's own class of contexts
@@ -158,18 +242,24 @@ def _suggest_option(name: str, context: Any) -> str:  # noqa: ANN401 - Typer's o
 
 
 def _suggest_command(name: str, context: Any) -> str:  # noqa: ANN401
-    path, known = context.command_path, context.command.list_commands(context)
+    path = context.command_path
+    known = context.command.list_commands(context)
     if instead := _DROPPED.get(f"{path} {name}".removeprefix("conductor ")):
         return f"it was dropped; use instead: {instead}"
     if context.parent is None and " " in name.strip():
         return 'to ask a question: conductor ask "…"'
     words = (*known, "--help") if context.parent is not None else (*known, "--help", "--version")
-    synonyms = (word for word, others in _COMMANDS.items() if name.lower() in others and word in words)
+    synonyms = (
+        word for word, others in _COMMANDS.items() if name.lower() in others and word in words
+    )
     meant = next(synonyms, "") or nearest(name, known)
     return f"did you mean {path} {meant}?" if meant else f"known: {', '.join(known)}"
 
 
-_PROCESSES: Final = ("thread or process", "end other programs, or raise the limit on processes: ulimit -u")
+_PROCESSES: Final = (
+    "thread or process",
+    "end other programs, or raise the limit on processes: ulimit -u",
+)
 _FILES: Final = ("open file", "close other programs, or raise the limit on open files: ulimit -n")
 _EXHAUSTED: Final = {errno.EAGAIN: _PROCESSES, errno.EMFILE: _FILES, errno.ENFILE: _FILES}
 """What is used up, by the number of the system's error, and what to do."""
@@ -183,7 +273,10 @@ class _RedactingFormatter(logging.Formatter):
 
 
 def run_and_exit(*, chat: bool = False) -> NoReturn:
-    """Run the command that `sys.argv` names and exit. `chat`: it is a chat, with no option but `--rehearsal`."""
+    """Run the command that `sys.argv` names and exit.
+
+    `chat`: it is a chat, with no option but `--rehearsal`.
+    """
     ending = _Ending()
     try:
         open_streams()
@@ -199,11 +292,13 @@ def run_and_exit(*, chat: bool = False) -> NoReturn:
 
 
 class _Ending:
-    """Ends the process at the end of its exit, after all that was registered later, and never takes Python down.
+    """Ends the process at the end of its exit, after all that was registered later, and never takes
+    Python down.
 
-    A thread may still be at work, in an import or a check that hangs, or its Python code is over and it frees what C
-    libraries keep for it. At its end a process runs the exit handlers of these libraries, and under such a thread they
-    damage the heap: OpenSSL's handler frees the tables that the end of a thread reads. `os._exit` runs none of them.
+    A thread may still be at work, in an import or a check that hangs, or its Python code is over
+    and it frees what C libraries keep for it. At its end a process runs the exit handlers of these
+    libraries, and under such a thread they damage the heap: OpenSSL's handler frees the tables that
+    the end of a thread reads. `os._exit` runs none of them.
     """
 
     def __init__(self) -> None:
@@ -213,7 +308,8 @@ class _Ending:
     def _end(self) -> None:
         if self.code is None:
             return
-        with suppress(OSError, ValueError):  # otherwise Python says at its own end that a stream cannot be written
+        # Otherwise Python says at its own end that a stream cannot be written
+        with suppress(OSError, ValueError):
             sys.stdout.flush()
             sys.stderr.flush()
             os._exit(self.code)
@@ -246,10 +342,12 @@ def _is_debug(arguments: Sequence[str]) -> bool:
 
 
 def forbid_core_dumps() -> None:
-    """Have a crash of this process and of those that it starts leave no copy of its memory, which holds keys.
+    """Have a crash of this process and of those that it starts leave no copy of its memory, which
+    holds keys.
 
-    As gpg-agent does, by the soft limit, which a program that is started may raise again. Not by PR_SET_DUMPABLE, as
-    ssh-agent does: then the user's own debugger and strace would be refused too.
+    As gpg-agent does, by the soft limit, which a program that is started may raise again. Not by
+    PR_SET_DUMPABLE, as ssh-agent does: then the user's own debugger and strace would be refused
+    too.
     """
     with suppress(ImportError, OSError, ValueError):
         import resource  # POSIX only
@@ -269,7 +367,8 @@ def _report(error: Exception) -> int:
         return UsageError("").exit_code
     if not isinstance(error, ConductorError):
         closed = stdout_problem() if isinstance(error, OSError) else None
-        # The failed write may still be in the buffer of stdout, which Python would flush at exit and fail again.
+        # The failed write may still be in the buffer of stdout, which Python would flush at exit
+        # and fail again.
         if isinstance(error, OSError):
             leave_stdout()
         error = closed or _unexpected(error)
@@ -279,12 +378,18 @@ def _report(error: Exception) -> int:
 def _unexpected(error: Exception) -> ConductorError:
     """An error that no command expected: the system's refusal, else a bug of this program."""
     # A full pipe that may not be waited for has the number of a process too many, with other words.
-    if isinstance(error, OSError) and error.errno in _EXHAUSTED and error.strerror == os.strerror(error.errno):
+    if (
+        isinstance(error, OSError)
+        and error.errno in _EXHAUSTED
+        and error.strerror == os.strerror(error.errno)
+    ):
         said, hint = _EXHAUSTED[error.errno]
         return ConfigError(f"the system allows no further {said}", hint=hint)
     if isinstance(error, OSError) and error.strerror:
         file = f"{error.filename}: " if error.filename else ""
-        return ConductorError(f"{file}{error.strerror}", hint="check the disk and the file permissions")
+        return ConductorError(
+            f"{file}{error.strerror}", hint="check the disk and the file permissions"
+        )
     if isinstance(error, RuntimeError) and "can't start new thread" in str(error):
         said, hint = _PROCESSES
         return ConfigError(f"the system allows no further {said}", hint=hint)
@@ -293,10 +398,13 @@ def _unexpected(error: Exception) -> ConductorError:
 
 
 def open_streams() -> None:
-    """Make the three streams usable: closed ones lead to the null device, and every character can be written.
+    """Make the three streams usable.
 
-    A closed stream must not stay closed: the next file opened, a trace for example, would get its number. A closed
-    standard output is opened for reading, so that a command which has something to print there fails.
+    Closed ones lead to the null device, and every character can be written.
+
+    A closed stream must not stay closed: the next file opened, a trace for example, would get its
+    number. A closed standard output is opened for reading, so that a command which has something to
+    print there fails.
     """
     for number, (name, mode) in enumerate((("stdin", "r"), ("stdout", "w"), ("stderr", "w"))):
         if getattr(sys, name) is None:
@@ -306,6 +414,9 @@ def open_streams() -> None:
                 os.close(null)
             setattr(sys, name, os.fdopen(number, mode, encoding="utf-8", closefd=False))
     for stream in (sys.stdout, sys.stderr):
-        # A pipe may have a narrow encoding, and one letter must not lose an answer. A terminal keeps its own encoding.
+        # A pipe may have a narrow encoding, and one letter must not lose an answer. A terminal
+        # keeps its own encoding.
         if hasattr(stream, "reconfigure"):
-            stream.reconfigure(encoding=stream.encoding if stream.isatty() else "utf-8", errors="replace")
+            stream.reconfigure(
+                encoding=stream.encoding if stream.isatty() else "utf-8", errors="replace"
+            )

@@ -30,7 +30,13 @@ from conductor_cli.core.formatting import format_count, format_money, format_tim
 from conductor_cli.core.terminal_text import Column, shown_heads
 from conductor_cli.evals.cases import write_cases
 from conductor_cli.evals.outcomes import Evaluation
-from conductor_cli.evals.report import reach_verdict, report_json, report_notes, system_table, tag_table
+from conductor_cli.evals.report import (
+    reach_verdict,
+    report_json,
+    report_notes,
+    system_table,
+    tag_table,
+)
 from conductor_cli.evals.suites import SUITES
 from conductor_cli.evals.summary import summarize
 from conductor_cli.evals.systems import DEFAULT
@@ -45,22 +51,35 @@ def eval_command(
         str | None,
         opt.argument(
             "rehearsal|basics|everyday|SUITE|FILE",
-            "A built-in set, a published suite, or a file of cases. The set rehearsal runs the demo models, all "
+            "A built-in set, a published suite, or a file of cases. The set rehearsal runs the "
+            "demo models, all "
             "others your workers.",
         ),
     ] = None,
     systems: Annotated[
-        opt.Names, opt.option("--systems", f"Ways of using the workers to compare. Default: {DEFAULT}.", "all|A,B")
+        opt.Names,
+        opt.option(
+            "--systems", f"Ways of using the workers to compare. Default: {DEFAULT}.", "all|A,B"
+        ),
     ] = None,
     count: Annotated[
-        int | None, opt.option("--n", "Number of cases. Default: rehearsal 500, basics 60, all of a file.", "N", min=1)
+        int | None,
+        opt.option(
+            "--n", "Number of cases. Default: rehearsal 500, basics 60, all of a file.", "N", min=1
+        ),
     ] = None,
-    seed: Annotated[int, opt.option("--seed", "Random seed for case selection and sampling.", "N", min=0)] = 0,
+    seed: Annotated[
+        int, opt.option("--seed", "Random seed for case selection and sampling.", "N", min=0)
+    ] = 0,
     repeat: Annotated[
         int,
         opt.option(
             "--repeat",
-            "How often each system runs each case, with another seed each time; intervals include run-to-run variance.",
+            (
+                "How often each system runs each case, with another seed each time; intervals "
+                "include "
+                "run-to-run variance."
+            ),
             "N",
             min=1,
             max=100,
@@ -73,13 +92,17 @@ def eval_command(
     deny: opt.Deny = None,
     local_only: opt.LocalOnly = False,
     file: Annotated[
-        str | None, opt.option("--from", "The file of a published suite, as its authors publish it.", "FILE")
+        str | None,
+        opt.option("--from", "The file of a published suite, as its authors publish it.", "FILE"),
     ] = None,
     columns: Annotated[
         opt.Names,
         opt.option(
             "--fields",
-            "How a JSON Lines, CSV or Parquet file of others names question, answer, choices, scorer, id, tags.",
+            (
+                "How a JSON Lines, CSV or Parquet file of others names question, answer, choices, "
+                "scorer, id, tags."
+            ),
             "FIELD=COLUMN,…",
         ),
     ] = None,
@@ -87,30 +110,45 @@ def eval_command(
         str,
         opt.option(
             "--judge",
-            "Worker that judges answers: of cases with the scorer model, and beside the rules of all others.",
+            (
+                "Worker that judges answers: of cases with the scorer model, and beside the rules "
+                "of "
+                "all others."
+            ),
             "WORKER",
         ),
     ] = "",
     parallel: opt.ParallelRuns = 8,
     ray: opt.RayCluster = None,
     show: Annotated[
-        str | None, opt.option("--show", "Print the report of a stored evaluation again.", "ID|last")
+        str | None,
+        opt.option("--show", "Print the report of a stored evaluation again.", "ID|last"),
     ] = None,
     json: opt.Json = False,
     yes: opt.YesToCost = False,
     max_cost: opt.MaxCostOfAll = None,
     progress: opt.ProgressOption = None,
-    list_: Annotated[bool, opt.option("--list", "List the published suites and the stored evaluations.")] = False,
-    print_cases: Annotated[bool, opt.option("--print-cases", "Print the cases as JSON Lines and stop.")] = False,
+    list_: Annotated[
+        bool, opt.option("--list", "List the published suites and the stored evaluations.")
+    ] = False,
+    print_cases: Annotated[
+        bool, opt.option("--print-cases", "Print the cases as JSON Lines and stop.")
+    ] = False,
 ) -> None:
-    """Compare single workers, voting, routing and conducting on the same cases: accuracy, cost and time."""
+    """Compare single workers, voting, routing and conducting on the same cases.
+
+    Accuracy, cost and time.
+    """
     flags = {"conductor.model": conductor, "conductor.pool": pool, "output.progress": progress}
     flags |= opt.policy_settings(allow, deny, local_only)
     flags = opt.check_flags(flags)
     load = partial(_settings, flags, context.obj.config, rehearsal=cases == REHEARSAL)
     settings = load()
     if sum((cases is not None, show is not None, list_)) != 1:
-        hint = "for example: conductor eval rehearsal, or with a file of cases: conductor eval CASES.jsonl"
+        hint = (
+            "for example: conductor eval rehearsal, or with a file of cases: conductor eval "
+            "CASES.jsonl"
+        )
         raise UsageError("give a set of cases, or --show ID, or --list", hint=hint)
     if list_:
         _print_list(settings, json=json)
@@ -122,23 +160,36 @@ def eval_command(
         with show_progress(settings, quiet=context.obj.quiet, unit="bytes") as display:
             file = str(evaluations.fetch_suite(SUITES[cases], settings, display.update))
     fields = ",".join(columns or ())
-    name, loaded = evaluations.load_cases(str(cases), file=file, count=count, seed=seed, columns=fields)
+    name, loaded = evaluations.load_cases(
+        str(cases), file=file, count=count, seed=seed, columns=fields
+    )
     if print_cases:
         out.print_line(write_cases(loaded).rstrip("\n"))
         return
     request = evaluations.EvaluationRequest(
-        source=name, cases=loaded, seed=seed, repeat=repeat,
+        source=name,
+        cases=loaded,
+        seed=seed,
+        repeat=repeat,
         systems=",".join(systems) if systems else None,
-        parallel=parallel, workers=opt.parse_names(workers), max_cost=opt.parse_cost(max_cost),
+        parallel=parallel,
+        workers=opt.parse_names(workers),
+        max_cost=opt.parse_cost(max_cost),
         judge=judge,
-    )  # fmt: skip
-    stored, code = run_evaluation(request, settings, yes=yes, quiet=context.obj.quiet, ray=(ray, load) if ray else None)
+    )
+    stored, code = run_evaluation(
+        request, settings, yes=yes, quiet=context.obj.quiet, ray=(ray, load) if ray else None
+    )
     if stored is not None:
         _print_report(stored, json=json)
         outcomes = stored.outcomes()
         if not code and all(outcome.verdict == "failed" for outcome in outcomes):
-            message = f"no case could be judged: {outcomes[0].error if outcomes else 'nothing was run'}"
-            code = out.print_error(Failure(kind="unreachable", message=message, hint="conductor workers test"))
+            message = (
+                f"no case could be judged: {outcomes[0].error if outcomes else 'nothing was run'}"
+            )
+            code = out.print_error(
+                Failure(kind="unreachable", message=message, hint="conductor workers test")
+            )
     raise typer.Exit(code)
 
 
@@ -147,16 +198,24 @@ def _settings(flags: Mapping[str, Any], config: str | None, *, rehearsal: bool) 
 
 
 def run_evaluation(
-    request: evaluations.EvaluationRequest, settings: Settings, *, yes: bool, quiet: bool, ray: _Ray = None
+    request: evaluations.EvaluationRequest,
+    settings: Settings,
+    *,
+    yes: bool,
+    quiet: bool,
+    ray: _Ray = None,
 ) -> tuple[Evaluation | None, int]:
-    """Run an evaluation with a progress display; the evaluation if there is a result to show, and the exit code.
+    """Run an evaluation with a progress display.
 
-    Finished runs stay stored, whatever happens, and the same request continues. With `ray` the nodes of a cluster make
-    the runs: its address, and what returns the settings there.
+    The evaluation if there is a result to show, and the exit code.
+
+    Finished runs stay stored, whatever happens, and the same request continues. With `ray` the
+    nodes of a cluster make the runs: its address, and what returns the settings there.
     """
     try:
         return asyncio.run(_run(request, settings, yes=yes, quiet=quiet, ray=ray))
-    # asyncio turns Ctrl-C into KeyboardInterrupt after it has cancelled the task; SIGTERM only cancels it.
+    # asyncio turns Ctrl-C into KeyboardInterrupt after it has cancelled the task; SIGTERM only
+    # cancels it.
     except KeyboardInterrupt:
         return None, 128 + signal.SIGINT
     except asyncio.CancelledError:
@@ -167,7 +226,9 @@ async def _run(
     request: evaluations.EvaluationRequest, settings: Settings, *, yes: bool, quiet: bool, ray: _Ray
 ) -> tuple[Evaluation | None, int]:
     async with evaluations.open_evaluation(request, settings) as prepared:
-        evaluation, done, total = prepared.stored, prepared.done, prepared.spec.runs
+        evaluation = prepared.stored
+        done = prepared.done
+        total = prepared.spec.runs
         if evaluation is not None and done >= total:
             return evaluation, 0
         if evaluation is not None and not quiet:
@@ -177,12 +238,17 @@ async def _run(
         times = f", {prepared.spec.repeat:,} times each" if prepared.spec.repeat > 1 else ""
         free = [f"{total - done:,} runs, which cost nothing"]
         lines = [f"comparing {names} on {format_count(prepared.spec.cases, 'case')}{times}"]
-        lines += [*(prepared.estimate.lines() if prepared.estimate is not None else free), *prepared.left_out]
+        lines += [
+            *(prepared.estimate.lines() if prepared.estimate is not None else free),
+            *prepared.left_out,
+        ]
         if prepared.estimate is None and not quiet:
             for line in lines:
                 out.print_notice(line)
         if not prepared.budget.exhausted:
-            if prepared.estimate is not None and not confirm_cost(lines, "the evaluation", yes=yes, quiet=quiet):
+            if prepared.estimate is not None and not confirm_cost(
+                lines, "the evaluation", yes=yes, quiet=quiet
+            ):
                 out.print_notice("nothing was run")
                 return None, 0
             evaluation = prepared.create(settings)
@@ -195,14 +261,20 @@ async def _run(
                     show_progress(settings, quiet=quiet, unit="runs") as progress,
                     on_signal(signal.SIGTERM, task.cancel),
                 ):
-                    failed, cost = 0, Decimal(0)
+                    failed = 0
+                    cost = Decimal(0)
                     progress.update("", done, total)
-                    async with aclosing(prepared.run(evaluation, (node, ray[1]) if ray and node else None)) as outcomes:
+                    async with aclosing(
+                        prepared.run(evaluation, (node, ray[1]) if ray and node else None)
+                    ) as outcomes:
                         async for outcome in outcomes:
                             done += 1
                             failed += outcome.verdict == "failed"
                             cost += outcome.cost or 0
-                            detail = (f"{failed} failed" if failed else "", format_money(cost) if cost else "")
+                            detail = (
+                                f"{failed} failed" if failed else "",
+                                format_money(cost) if cost else "",
+                            )
                             progress.update("", done, total, ", ".join(filter(None, detail)))
             except asyncio.CancelledError:
                 out.print_notice(f"stopped: {done:,} of {total:,} runs are stored; {CONTINUE}")
@@ -213,14 +285,16 @@ async def _run(
                     out.print_notice(f"note: {problem}")
         if done >= total:
             return evaluation, 0
-        limit, spent = format_money(prepared.budget.limit or 0), format_money(prepared.budget.spent)
+        limit = format_money(prepared.budget.limit or 0)
+        spent = format_money(prepared.budget.spent)
         message = f"the limit of {limit} is reached: {done:,} of {total:,} runs cost {spent}"
         hint = f"raise --max-cost, or wait for tomorrow if it is the limit of a day; {CONTINUE}"
         return evaluation, out.print_error(Failure(kind="limit", message=message, hint=hint))
 
 
 def _print_report(evaluation: Evaluation, *, json: bool) -> None:
-    spec, outcomes = evaluation.spec, evaluation.outcomes()
+    spec = evaluation.spec
+    outcomes = evaluation.outcomes()
     summary = summarize(outcomes, spec.systems)
     if json:
         out.print_json(report_json(evaluation.id, spec, summary))
@@ -236,19 +310,34 @@ def _print_report(evaluation: Evaluation, *, json: bool) -> None:
             out.print_line()
             out.print_table(*tags)
         out.print_line()
-        for note in report_notes(spec, summary, shown_heads(*systems, out.terminal_width(sys.stdout))):
+        for note in report_notes(
+            spec, summary, shown_heads(*systems, out.terminal_width(sys.stdout))
+        ):
             out.print_text(note)
 
 
 def _print_list(settings: Settings, *, json: bool) -> None:
     """The published suites, and all stored evaluations that can be read."""
-    found = [(stored.id, stored.spec, len(stored.outcomes())) for stored in evaluations.stored_evaluations(settings)]
+    found = [
+        (stored.id, stored.spec, len(stored.outcomes()))
+        for stored in evaluations.stored_evaluations(settings)
+    ]
     if json:
         listed = [{"id": name, **spec.json(), "outcomes": done} for name, spec, done in found]
-        out.print_json({"suites": [suite.json() for suite in SUITES.values()], "evaluations": listed})
+        out.print_json(
+            {"suites": [suite.json() for suite in SUITES.values()], "evaluations": listed}
+        )
         return
-    suites = [(it.name, it.about, ", ".join(it.needs) or "-", it.source, it.licence) for it in SUITES.values()]
-    about = (Column("ABOUT", shrink=20, drop=2), Column("NEEDS"), Column("FILE", shrink=24), Column("LICENCE", drop=1))
+    suites = [
+        (it.name, it.about, ", ".join(it.needs) or "-", it.source, it.licence)
+        for it in SUITES.values()
+    ]
+    about = (
+        Column("ABOUT", shrink=20, drop=2),
+        Column("NEEDS"),
+        Column("FILE", shrink=24),
+        Column("LICENCE", drop=1),
+    )
     out.print_table((Column("SUITE"), *about), suites)
     out.print_line()
     if not found:
@@ -256,7 +345,12 @@ def _print_list(settings: Settings, *, json: bool) -> None:
         return
     now = datetime.now(UTC)
     rows = [
-        (name, format_time(spec.time, now), spec.source, *(f"{n:,}" for n in (spec.cases, spec.runs, done)))
+        (
+            name,
+            format_time(spec.time, now),
+            spec.source,
+            *(f"{n:,}" for n in (spec.cases, spec.runs, done)),
+        )
         for name, spec, done in found
     ]
     when = (Column("STARTED", drop=1), Column("SOURCE", shrink=12), Column("CASES", drop=2))

@@ -1,4 +1,7 @@
-"""Examples of each command, for its help, its man page and docs/cli.md: what it does, and the command line."""
+"""Examples of each command, for its help, its man page and docs/cli.md.
+
+What it does, and the command line.
+"""
 
 from __future__ import annotations
 
@@ -7,15 +10,24 @@ from typing import Final
 
 EXAMPLES: Final[Mapping[str, tuple[tuple[str, str], ...]]] = {
     "": (
-        ("Try it with the demo models", 'conductor ask --rehearsal "What is the capital of France?"'),
+        (
+            "Try it with the demo models",
+            'conductor ask --rehearsal "What is the capital of France?"',
+        ),
         ("Set up a model that plans and the workers, step by step", "conductor setup"),
         ("Hold a conversation", "conductor"),
     ),
     "ask": (
         ("Ask about some files", 'conductor ask "Which schema survives a rename?" -f *.sql'),
         ("Review a change", 'git diff | conductor ask "Review this change" -'),
-        ("Review a change by a template, by other workers", "git diff | conductor ask -t review -p judge=fast -"),
-        ("Spend at most 25 cents, and see the plan first", 'conductor ask "…" --max-cost 0.25 --approve'),
+        (
+            "Review a change by a template, by other workers",
+            "git diff | conductor ask -t review -p judge=fast -",
+        ),
+        (
+            "Spend at most 25 cents, and see the plan first",
+            'conductor ask "…" --max-cost 0.25 --approve',
+        ),
     ),
     "chat": (
         ("Continue the last conversation, with a file", "conductor chat -c -f notes.md"),
@@ -35,7 +47,10 @@ EXAMPLES: Final[Mapping[str, tuple[tuple[str, str], ...]]] = {
             "Ask each line of a file, for at most 5 dollars",
             "conductor batch questions.txt -o answers.jsonl --max-cost 5",
         ),
-        ("Ask those again that failed", "conductor batch answers.failed.jsonl -o answers.jsonl --yes"),
+        (
+            "Ask those again that failed",
+            "conductor batch answers.failed.jsonl -o answers.jsonl --yes",
+        ),
     ),
     "template": (
         ("See which there are", "conductor template list"),
@@ -45,25 +60,37 @@ EXAMPLES: Final[Mapping[str, tuple[tuple[str, str], ...]]] = {
     "trace": (
         ("Find the runs about a subject", "conductor trace list migration --since 7d"),
         ("See what the second step was sent", "conductor trace show last --step 2"),
-        ("Repeat that step with another worker", "conductor trace rerun last --from 2 --worker fast"),
+        (
+            "Repeat that step with another worker",
+            "conductor trace rerun last --from 2 --worker fast",
+        ),
         ("Share a run as a page", "conductor trace export last > run.html"),
     ),
     "cost": (
         ("See what this week has cost", "conductor cost --days 7"),
-        ("Write the costs of a quarter for a script", "conductor cost --days 92 --json > costs.json"),
+        (
+            "Write the costs of a quarter for a script",
+            "conductor cost --days 92 --json > costs.json",
+        ),
     ),
     "setup": (
         ("Answer questions and set up the rest", "conductor setup"),
         ("Set up everything without a question", "conductor setup --yes"),
     ),
-    "doctor": (("Check everything", "conductor doctor"), ("Check without a network", "conductor doctor --offline")),
+    "doctor": (
+        ("Check everything", "conductor doctor"),
+        ("Check without a network", "conductor doctor --offline"),
+    ),
     "model": (
         ("See which models there are", "conductor model list"),
         ("Download the default model and use it", "conductor model pull"),
     ),
     "workers": (
         ("Add a model of Ollama", "conductor workers add fast --kind ollama --model llama3.2"),
-        ("Add a program of your own, in a sandbox", "conductor workers add p --kind command --sandbox -- ./p"),
+        (
+            "Add a program of your own, in a sandbox",
+            "conductor workers add p --kind command --sandbox -- ./p",
+        ),
         ("See which models a key offers, and at what price", "conductor workers models openai"),
     ),
     "tools": (
@@ -82,9 +109,15 @@ EXAMPLES: Final[Mapping[str, tuple[tuple[str, str], ...]]] = {
     ),
     "completions": (
         ("Complete in bash", "source <(conductor completions bash)"),
-        ("Complete in zsh; the directory must be in $fpath", "conductor completions zsh > ~/.zfunc/_conductor"),
+        (
+            "Complete in zsh; the directory must be in $fpath",
+            "conductor completions zsh > ~/.zfunc/_conductor",
+        ),
         ("Complete in fish", "conductor completions fish | source"),
-        ("Complete in PowerShell", "conductor completions powershell | Out-String | Invoke-Expression"),
+        (
+            "Complete in PowerShell",
+            "conductor completions powershell | Out-String | Invoke-Expression",
+        ),
     ),
     "try": (
         ("Find out whether a plan pays, for at most 50 cents", "conductor try"),
@@ -101,12 +134,18 @@ EXAMPLES: Final[Mapping[str, tuple[tuple[str, str], ...]]] = {
     ),
     "tune": (
         ("Learn from your cases, for at most 5 dollars", "conductor tune cases.jsonl --max-cost 5"),
-        ("Read the questions with a small model", "conductor tune cases.jsonl --encoder smollm2.gguf"),
+        (
+            "Read the questions with a small model",
+            "conductor tune cases.jsonl --encoder smollm2.gguf",
+        ),
         ("Ask as it was learned", "conductor ask --conductor tuned.planner 'What is a monad?'"),
     ),
     "serve": (
         ("Serve at http://127.0.0.1:8080", "conductor serve"),
-        ("Use only the workers of a pool, at another port", "conductor serve --pool cheap --port 9000"),
+        (
+            "Use only the workers of a pool, at another port",
+            "conductor serve --pool cheap --port 9000",
+        ),
     ),
     "serve keys": (
         (
@@ -117,7 +156,10 @@ EXAMPLES: Final[Mapping[str, tuple[tuple[str, str], ...]]] = {
     ),
     "launch": (
         ("Start Codex over your own workers", "conductor launch codex"),
-        ("Give a client arguments of its own", 'conductor launch claude --pool cheap -- -p "Explain this repository"'),
+        (
+            "Give a client arguments of its own",
+            'conductor launch claude --pool cheap -- -p "Explain this repository"',
+        ),
     ),
     "mcp": (
         ("What an MCP client is told to start", "conductor mcp"),

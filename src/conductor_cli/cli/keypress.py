@@ -1,7 +1,7 @@
 """What a person types at the terminal: one key, one line, or text while no prompt is shown.
 
-`Keyboard` works also where stdin is a pipe, and on any thread. Its waiting can be ended, since a run that is stopped
-meanwhile needs no answer any more.
+`Keyboard` works also where stdin is a pipe, and on any thread. Its waiting can be ended, since a
+run that is stopped meanwhile needs no answer any more.
 """
 
 from __future__ import annotations
@@ -18,12 +18,16 @@ if TYPE_CHECKING:
 TERMINAL: Final = "/dev/tty"
 CTRL_D: Final = b"\x04"
 _NO_KEY: Final = b"\0"
-_changed: Final[list[tuple[int, list[Any]]]] = []  # The terminals whose mode is changed now, each with its mode before
+# The terminals whose mode is changed now, each with its mode before
+_changed: Final[list[tuple[int, list[Any]]]] = []
 LONGEST: Final = 4096  # Bytes of a line that a terminal takes
 
 
 class NoAnswer(Exception):
-    """There is no answer: the terminal is gone, its input has ended, or somebody ended the waiting."""
+    """There is no answer.
+
+    The terminal is gone, its input has ended, or somebody ended the waiting.
+    """
 
 
 class Keyboard:
@@ -32,7 +36,8 @@ class Keyboard:
     def __init__(self) -> None:
         """Raises `OSError` where there is none, as on Windows."""
         self.file = os.open(TERMINAL, os.O_RDWR)
-        # A byte in this pipe ends the waiting in `_read`, which no exception from another thread could do.
+        # A byte in this pipe ends the waiting in `_read`, which no exception from another thread
+        # could do.
         self._woken, self._wake = os.pipe()
 
     def wake(self) -> None:
@@ -45,14 +50,21 @@ class Keyboard:
         return bool(select.select([self._woken], [], [], 0)[0])
 
     def key(self, ask: Callable[[], object]) -> str:
-        """Return the key that answers what `ask` shows, without Enter; earlier keys are dropped. Raises `NoAnswer`."""
-        # The question is shown last: a key that follows it at once must not be among those that are dropped.
+        """Return the key that answers what `ask` shows, without Enter; earlier keys are dropped.
+
+        Raises `NoAnswer`.
+        """
+        # The question is shown last: a key that follows it at once must not be among those that are
+        # dropped.
         with _terminal_mode(self.file, echo=False, lines=False):
             ask()
             return self._read(1)
 
     def line(self) -> str:
-        """The next line, edited as the terminal does it, without its end; Ctrl-D ends it. Raises `NoAnswer`."""
+        """The next line, edited as the terminal does it, without its end; Ctrl-D ends it.
+
+        Raises `NoAnswer`.
+        """
         with _terminal_mode(self.file):
             return self._read(LONGEST).rstrip("\r\n")
 
@@ -76,10 +88,12 @@ class Keyboard:
 def _terminal_mode(
     file: int, *, end: bytes = CTRL_D, echo: bool = True, lines: bool = True, drops: bool = True
 ) -> Iterator[None]:
-    """The terminal takes `end` for the end of what is typed, and shows that with `echo`. Raises `NoAnswer`.
+    """The terminal takes `end` for the end of what is typed, and shows that with `echo`.
 
-    Without `lines` it gives each key as it is pressed, and drops what was typed before. Ctrl-C interrupts, and with
-    `drops` also drops what was typed before it.
+    Raises `NoAnswer`.
+
+    Without `lines` it gives each key as it is pressed, and drops what was typed before. Ctrl-C
+    interrupts, and with `drops` also drops what was typed before it.
     """
     import termios
 
@@ -94,7 +108,8 @@ def _terminal_mode(
             wanted[3] |= termios.NOFLSH
         if not lines:
             wanted[3] &= ~termios.ICANON
-            wanted[6][termios.VMIN], wanted[6][termios.VTIME] = 1, 0
+            wanted[6][termios.VMIN] = 1
+            wanted[6][termios.VTIME] = 0
         termios.tcsetattr(file, termios.TCSADRAIN if lines else termios.TCSAFLUSH, wanted)
     except termios.error:
         raise NoAnswer from None
@@ -108,7 +123,10 @@ def _terminal_mode(
 
 
 def restore_terminal() -> None:
-    """Give the terminal its first mode back for a process that ends at once; what was typed is no line for a shell."""
+    """Give the terminal its first mode back for a process that ends at once.
+
+    What was typed is no line for a shell.
+    """
     if not _changed:
         return
     import termios
@@ -129,10 +147,12 @@ def has_terminal() -> bool:
 
 
 def keep_typed_text(*, echo: bool = True) -> AbstractContextManager[None]:
-    """Have the terminal keep what is typed until a prompt reads it, Ctrl-D included; show it only with `echo`.
+    """Have the terminal keep what is typed until a prompt reads it, Ctrl-D included.
 
-    Without this, a terminal turns Ctrl-D into an end of input that no prompt can read. Text that is not shown also
-    survives a Ctrl-C, which stops the run during which it was typed.
+    Show it only with `echo`.
+
+    Without this, a terminal turns Ctrl-D into an end of input that no prompt can read. Text that is
+    not shown also survives a Ctrl-C, which stops the run during which it was typed.
     """
     if sys.platform == "win32":
         return nullcontext()

@@ -14,13 +14,27 @@ import typer
 
 from conductor_cli.app import keys
 from conductor_cli.cli import options as opt
-from conductor_cli.cli.output import print_check, print_done, print_json, print_line, print_notice, print_table
+from conductor_cli.cli.output import (
+    print_check,
+    print_done,
+    print_json,
+    print_line,
+    print_notice,
+    print_table,
+)
 from conductor_cli.config import app_paths
 from conductor_cli.core.errors import UsageError
 from conductor_cli.core.formatting import UNKNOWN, format_time
 from conductor_cli.core.redact import SHORTEST
 from conductor_cli.core.terminal_text import Column
-from conductor_cli.keys.key_store import MAX_KEY, POSTGRESQL, KeyStore, address, checked_key, known_provider
+from conductor_cli.keys.key_store import (
+    MAX_KEY,
+    POSTGRESQL,
+    KeyStore,
+    address,
+    checked_key,
+    known_provider,
+)
 from conductor_cli.models.known_secrets import KNOWN_SECRETS
 from conductor_cli.models.presets import is_loopback
 
@@ -37,15 +51,23 @@ def set_key_command(
     context: typer.Context,
     provider: Provider,
     base_url: Annotated[
-        str | None, opt.option("--base-url", "Use the key for this address instead of the provider's own.", "URL")
+        str | None,
+        opt.option(
+            "--base-url", "Use the key for this address instead of the provider's own.", "URL"
+        ),
     ] = None,
     insecure_storage: opt.InsecureStorage = False,
 ) -> None:
     """Store a provider's key in the system's keyring. The key is asked for, or read from stdin."""
     if context.args:
-        hint = "your shell may have saved the arguments in its history: if one was a key, revoke it\n"
+        hint = (
+            "your shell may have saved the arguments in its history: if one was a key, revoke it\n"
+        )
         hint += 'printf %s "$KEY" | conductor keys set PROVIDER'
-        raise UsageError("keys set takes a provider and no key: the key is asked for, or read from stdin", hint=hint)
+        raise UsageError(
+            "keys set takes a provider and no key: the key is asked for, or read from stdin",
+            hint=hint,
+        )
     name = known_provider(provider)
     store = KeyStore(app_paths(os.environ).data, os.environ)
     if name == POSTGRESQL:
@@ -70,7 +92,9 @@ def set_key_command(
     test = "conductor state check" if name == POSTGRESQL else f"conductor keys test {name}"
     print_done(f"stored the key of {name} in {place}, for {url}; check it with: {test}")
     if len(key) < SHORTEST:
-        print_notice(f"a key of fewer than {SHORTEST} characters cannot be hidden in output and traces")
+        print_notice(
+            f"a key of fewer than {SHORTEST} characters cannot be hidden in output and traces"
+        )
     _print_set_variables(name)
 
 
@@ -107,14 +131,24 @@ def list_keys_command(context: typer.Context, json: opt.Json = False) -> None:
     elif found:
         now = datetime.now(UTC)
         rows = [
-            [key.provider, key.source, format_time(key.since, now), key.state, ", ".join(key.workers) or UNKNOWN,
-             key.base_url]
+            [
+                key.provider,
+                key.source,
+                format_time(key.since, now),
+                key.state,
+                ", ".join(key.workers) or UNKNOWN,
+                key.base_url,
+            ]
             for key in found
-        ]  # fmt: skip
+        ]
         columns = (
-            Column("PROVIDER", shrink=12), Column("SOURCE", shrink=12, drop=1), Column("STORED", drop=4),
-            Column("STATE"), Column("WORKERS", shrink=12, drop=3), Column("ADDRESS", shrink=20, drop=2),
-        )  # fmt: skip
+            Column("PROVIDER", shrink=12),
+            Column("SOURCE", shrink=12, drop=1),
+            Column("STORED", drop=4),
+            Column("STATE"),
+            Column("WORKERS", shrink=12, drop=3),
+            Column("ADDRESS", shrink=20, drop=2),
+        )
         print_table(columns, rows)
     else:
         print_notice("no keys found; store one with: conductor keys set PROVIDER")
@@ -124,9 +158,13 @@ def list_keys_command(context: typer.Context, json: opt.Json = False) -> None:
 def remove_key_command(provider: Provider) -> None:
     """Remove a stored key."""
     store = KeyStore(app_paths(os.environ).data, os.environ)
-    name = provider if provider in store.entries() else known_provider(provider)  # a server of tools is no provider
+    # A server of tools is no provider
+    name = provider if provider in store.entries() else known_provider(provider)
     entry, fault = store.remove(name)
-    print_line(f"removed the key of {name} from the {entry.where if fault is None else 'list of stored keys'}")
+    print_line(
+        f"removed the key of {name} from the "
+        f"{entry.where if fault is None else 'list of stored keys'}"
+    )
     if fault is not None:
         print_notice(f"{fault.message}: the key may still be in the keyring")
     _print_set_variables(name)
@@ -136,7 +174,8 @@ def remove_key_command(provider: Provider) -> None:
 def check_keys_command(
     context: typer.Context,
     providers: Annotated[
-        list[str] | None, opt.argument("PROVIDER", "Providers to ask; default: all that have a key.")
+        list[str] | None,
+        opt.argument("PROVIDER", "Providers to ask; default: all that have a key."),
     ] = None,
     json: opt.Json = False,
 ) -> None:
@@ -149,6 +188,7 @@ def check_keys_command(
     else:
         for check in checks:
             print_check(check)
-    # That a key is refused, or cannot be read, counts for more than a provider that cannot be reached.
+    # That a key is refused, or cannot be read, counts for more than a provider that cannot be
+    # reached.
     codes = {check.code for check in checks}
     raise typer.Exit(4 if 4 in codes else max(codes, default=0))

@@ -1,4 +1,7 @@
-"""`conductor model`: list, pull, import, use, verify, rm; and the offer to download one before a first run."""
+"""`conductor model`: list, pull, import, use, verify, rm.
+
+And the offer to download one before a first run.
+"""
 
 from __future__ import annotations
 
@@ -11,9 +14,20 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from conductor_cli.app import models
-from conductor_cli.app.planner_resolution import describe_planning_model, open_model_store, read_guided, resolve_planner
+from conductor_cli.app.planner_resolution import (
+    describe_planning_model,
+    open_model_store,
+    read_guided,
+    resolve_planner,
+)
 from conductor_cli.cli import options as opt
-from conductor_cli.cli.output import print_finding, print_json, print_line, print_notice, print_table
+from conductor_cli.cli.output import (
+    print_finding,
+    print_json,
+    print_line,
+    print_notice,
+    print_table,
+)
 from conductor_cli.cli.terminal_input import can_ask, confirm, handle_signal
 from conductor_cli.config import Settings
 from conductor_cli.config.files import set_value
@@ -44,22 +58,29 @@ def show_file_progress(settings: Settings, *, quiet: bool) -> Iterator[Report]:
     def terminate(*_: object) -> None:
         raise SystemExit(143)
 
-    # SIGTERM ends the block as an error does, so that the cursor is shown again and locks are released.
+    # SIGTERM ends the block as an error does, so that the cursor is shown again and locks are
+    # released.
     with handle_signal(signal.SIGTERM, terminate), show_progress(settings, quiet=quiet) as display:
         yield display.update
 
 
 def describe_pull(model: RegistryModel) -> list[str]:
-    """Return what a pull needs: size, licence, where from and where to, and the memory beside what the machine has."""
+    """Return what a pull needs.
+
+    Size, licence, where from and where to, and the memory beside what the machine has.
+    """
     from conductor_cli.models import disk
     from conductor_cli.models.hardware import read_memory
     from conductor_cli.models.llama.bindings import INSTALL_BUILT, is_installed
     from conductor_cli.models.weights.download import missing_bytes
     from conductor_cli.models.weights.huggingface import cache_directory, shown_endpoint
 
-    missing, directory, memory = missing_bytes(model), cache_directory(), read_memory()
+    missing = missing_bytes(model)
+    directory = cache_directory()
+    memory = read_memory()
     remaining = f", {format_size(missing)} of it to download" if missing < model.size else ""
-    size, free = format_size(model.size) if model.size else "size unknown", format_size(disk.free_bytes(directory))
+    size = format_size(model.size) if model.size else "size unknown"
+    free = format_size(disk.free_bytes(directory))
     lines = [
         f"{model.name}: {size}{remaining}, licence {model.licence}",
         f"from {model.repo} at {model.revision[:12]}, to {directory}, {free} free",
@@ -67,14 +88,22 @@ def describe_pull(model: RegistryModel) -> list[str]:
     if not is_installed():
         lines.append(f"it cannot be used yet, because llama.cpp is not installed: {INSTALL_BUILT}")
     if not model.listed:
-        more = f" and {format_count(len(model.parts) - 1, 'more part')}" if len(model.parts) > 1 else ""
+        more = (
+            f" and {format_count(len(model.parts) - 1, 'more part')}"
+            if len(model.parts) > 1
+            else ""
+        )
         lines.append(f"file {model.parts[0].file}{more}")
     if model.licence == "unknown":
         lines.append(
-            f"the repository names no licence; what its makers allow may be at {shown_endpoint()}/{model.repo}"
+            "the repository names no licence; what its makers allow may be at "
+            f"{shown_endpoint()}/{model.repo}"
         )
     elif model.licence.lower() != "apache-2.0":
-        lines.append(f"{model.licence} is not Apache-2.0; its terms are at https://huggingface.co/{model.repo}")
+        lines.append(
+            f"{model.licence} is not Apache-2.0; its terms are at "
+            f"https://huggingface.co/{model.repo}"
+        )
     if not model.memory:
         return lines
     line = f"memory: needs about {format_size(model.memory)}{_MEMORY_SOURCES[model.memory_source]}"
@@ -82,31 +111,48 @@ def describe_pull(model: RegistryModel) -> list[str]:
         line += f"; this machine has {format_size(memory.total)}"
     # A model that does not fit is still offered: the person may know better, and swap exists.
     if model.memory > memory.total > 0:
-        line += ": too little, it would be very slow or fail; for a smaller one: conductor model list"
+        line += (
+            ": too little, it would be very slow or fail; for a smaller one: conductor model list"
+        )
     elif model.memory > memory.available > 0:
-        line += f", of which only {format_size(memory.available)} are free now: close something first"
+        line += (
+            f", of which only {format_size(memory.available)} are free now: close something first"
+        )
     return [*lines, line]
 
 
 def describe_model_files(manifest: Manifest, *, named: bool = False) -> list[str]:
-    """Return where a model's files are, and what their SHA-256 was compared with; first its name, if `named`."""
+    """Return where a model's files are, and what their SHA-256 was compared with.
+
+    First its name, if `named`.
+    """
     from conductor_cli.models.weights.verify import describe_hash_source
 
     compared = describe_hash_source(manifest)
     first = [f"installed {manifest.name}:"] if named else []
-    return first + [line for file in manifest.files for line in (f"{file.path}", f"SHA-256 {file.sha256}: {compared}")]
+    return first + [
+        line
+        for file in manifest.files
+        for line in (f"{file.path}", f"SHA-256 {file.sha256}: {compared}")
+    ]
 
 
 app = typer.Typer(help="Download and choose the model that plans.", no_args_is_help=True)
 
 Say = Callable[[str], None]  # Prints a line
 
-Use = Annotated[bool | None, opt.option("--use/--no-use", "Make it the default; automatic if none is set.")]
+Use = Annotated[
+    bool | None, opt.option("--use/--no-use", "Make it the default; automatic if none is set.")
+]
 
 MODEL_COLUMNS: Final = (
-    Column("NAME", shrink=24), Column("SIZE", right=True, drop=1), Column("MEMORY", right=True, drop=2),
-    Column("LICENCE", drop=3), Column("STATE", wrap=True), Column("SOURCE", drop=4),
-)  # fmt: skip
+    Column("NAME", shrink=24),
+    Column("SIZE", right=True, drop=1),
+    Column("MEMORY", right=True, drop=2),
+    Column("LICENCE", drop=3),
+    Column("STATE", wrap=True),
+    Column("SOURCE", drop=4),
+)
 
 
 @app.command("list")
@@ -121,12 +167,16 @@ def list_models_command(context: typer.Context, json: opt.Json = False) -> None:
     for row in rows:
         state = "in use" if row.in_use and row.state != "damaged" else row.state
         partial = f"{format_size(row.partial)} downloaded" if row.partial else ""
-        cells.append([
-            row.name, format_size(row.size) if row.size else UNKNOWN,
-            format_size(row.memory) if row.memory else UNKNOWN, row.licence or "unknown",
-            ", ".join(filter(None, [state, partial, "default" if row.default else ""])),
-            row.source.removeprefix("hub:").partition("@")[0],
-        ])  # fmt: skip
+        cells.append(
+            [
+                row.name,
+                format_size(row.size) if row.size else UNKNOWN,
+                format_size(row.memory) if row.memory else UNKNOWN,
+                row.licence or "unknown",
+                ", ".join(filter(None, [state, partial, "default" if row.default else ""])),
+                row.source.removeprefix("hub:").partition("@")[0],
+            ]
+        )
     print_table(MODEL_COLUMNS, cells)
 
 
@@ -137,11 +187,17 @@ def pull_command(
         str | None,
         opt.argument(
             "NAME|OWNER/REPO[:QUANT]",
-            "A name of model list, or any GGUF of the hub, with its quantization or file; else the default.",
+            (
+                "A name of model list, or any GGUF of the hub, with its quantization or file; else "
+                "the "
+                "default."
+            ),
         ),
     ] = None,
     use: Use = None,
-    yes: Annotated[bool, opt.option("--yes -y", "Do not ask, even if it needs more memory than is free.")] = False,
+    yes: Annotated[
+        bool, opt.option("--yes -y", "Do not ask, even if it needs more memory than is free.")
+    ] = False,
     json: opt.Json = False,
 ) -> None:
     """Download a model and verify it. An interrupted download continues."""
@@ -150,7 +206,8 @@ def pull_command(
     from conductor_cli.models.weights.download import missing_bytes, pull_model
     from conductor_cli.models.weights.huggingface import cache_directory
 
-    settings, quiet = opt.stored_settings(context), context.obj.quiet
+    settings = opt.stored_settings(context)
+    quiet = context.obj.quiet
     notify: Say = (lambda _: None) if quiet else print_notice
     say = notify if json else print_line
     model = models.model_to_pull(name, settings)
@@ -168,9 +225,13 @@ def pull_command(
         for line in describe_pull(model):
             notify(line)
         check_room(cache_directory(), missing_bytes(model), "HF_HOME")
-        needed, free = model.memory, read_memory().available
+        needed = model.memory
+        free = read_memory().available
         if not yes and can_ask() and needed > free > 0:
-            few = f"{model.name} needs about {format_size(needed)} of memory, and {format_size(free)} are free"
+            few = (
+                f"{model.name} needs about {format_size(needed)} of memory, and "
+                f"{format_size(free)} are free"
+            )
             if not confirm(f"{few}. Download it anyway?", default=False):
                 print_notice("nothing was downloaded")
                 raise typer.Exit
@@ -193,14 +254,21 @@ def import_command(
     context: typer.Context,
     path: Annotated[Path, opt.argument("FILE", "A GGUF file: a model or a LoRA adapter.")],
     name: Annotated[str, opt.option("--name", "What to call it.", "NAME")] = "",
-    base: Annotated[str, opt.option("--base", "The model a LoRA was trained for.", "NAME|FILE")] = "",
+    base: Annotated[
+        str, opt.option("--base", "The model a LoRA was trained for.", "NAME|FILE")
+    ] = "",
     use: Use = None,
 ) -> None:
     """Add a model file from this machine. It is checked, and linked rather than copied."""
     settings = opt.stored_settings(context)
     with show_file_progress(settings, quiet=context.obj.quiet) as report:
         result = import_model(
-            path.expanduser(), open_model_store(settings), settings.environ, report, name=name, base=base
+            path.expanduser(),
+            open_model_store(settings),
+            settings.environ,
+            report,
+            name=name,
+            base=base,
         )
     name = result.manifest.name
     print_line(f"{name} is already installed:" if result.existed else f"installed {name}:")
@@ -212,9 +280,17 @@ def import_command(
 
 
 def _use_if_wanted(
-    name: str, context: typer.Context, settings: Settings, *, use: bool | None, say: Say = print_line
+    name: str,
+    context: typer.Context,
+    settings: Settings,
+    *,
+    use: bool | None,
+    say: Say = print_line,
 ) -> None:
-    """Let a model plan that was just installed, if that is wanted or no other does; else say how."""
+    """Let a model plan that was just installed, if that is wanted or no other does.
+
+    Else say how.
+    """
     if models.should_become_planner(name, settings, use=use):
         if _choose(name, name, context, settings, say):
             say('next: conductor ask "…"')
@@ -223,15 +299,22 @@ def _use_if_wanted(
         say(f"to let it plan: conductor model use {name}")
 
 
-def _choose(chosen: str, shown: str, context: typer.Context, settings: Settings, say: Say = print_line) -> bool:
-    """Write which model plans into the tool's own settings; say and return whether that has an effect."""
+def _choose(
+    chosen: str, shown: str, context: typer.Context, settings: Settings, say: Say = print_line
+) -> bool:
+    """Write which model plans into the tool's own settings.
+
+    Say and return whether that has an effect.
+    """
     set_value(settings.paths, "conductor.model", chosen)
     after = opt.stored_settings(context)
     if after["conductor.model"] == chosen:
         say(f"the planner is now {shown}")
         return True
     say(f"saved: {shown}")
-    print_notice(f"{after.origins['conductor.model']} sets {after['conductor.model']} and takes precedence")
+    print_notice(
+        f"{after.origins['conductor.model']} sets {after['conductor.model']} and takes precedence"
+    )
     return False
 
 
@@ -240,12 +323,17 @@ def use_command(
     context: typer.Context,
     model: Annotated[
         str,
-        opt.argument("NAME|FILE|URL|PROVIDER/MODEL", "A name of model list, a GGUF file, a URL, or provider/model."),
+        opt.argument(
+            "NAME|FILE|URL|PROVIDER/MODEL",
+            "A name of model list, a GGUF file, a URL, or provider/model.",
+        ),
     ],
 ) -> None:
     """Choose the model that plans."""
     if not model.strip():  # an unset variable in a script
-        raise UsageError("the name of the model is empty", hint="conductor model list shows the names")
+        raise UsageError(
+            "the name of the model is empty", hint="conductor model list shows the names"
+        )
     settings = opt.stored_settings(context)
     path = Path(model).expanduser()
     # A name wins over a directory that is called the same; a file is saved by its absolute path.
@@ -270,7 +358,11 @@ def verify_models_command(
     if json:
         print_json([result.data() for result in results])
     for result in () if json else results:
-        known = f"{result.problem}\n{result.hint}" if result.problem else f"SHA-256 {result.sha256}: {result.compared}"
+        known = (
+            f"{result.problem}\n{result.hint}"
+            if result.problem
+            else f"SHA-256 {result.sha256}: {result.compared}"
+        )
         print_finding("damaged" if result.problem else "ok", str(result.path), known)
     if any(result.problem for result in results):
         raise typer.Exit(ConductorUnusable("").exit_code)
@@ -286,7 +378,9 @@ def remove_model_command(
     settings = opt.stored_settings(context)
     planned = models.plan_model_removal(name, settings)
     if not yes and not can_ask():
-        raise UsageError(f"removing {name} needs a confirmation", hint=f"conductor model rm {name} --yes")
+        raise UsageError(
+            f"removing {name} needs a confirmation", hint=f"conductor model rm {name} --yes"
+        )
     for adapter in planned.adapters:
         print_notice(f"{adapter} is an adapter for it, and cannot be used without it")
     if not yes:
@@ -298,10 +392,18 @@ def remove_model_command(
             raise typer.Exit
     planner = models.stored_planner(settings)
     removal = models.remove_installed(name, settings)
-    print_line(f"removed {name}, {format_size(removal.freed) if removal.freed else 'no bytes'} freed")
+    print_line(
+        f"removed {name}, {format_size(removal.freed) if removal.freed else 'no bytes'} freed"
+    )
     for path in removal.kept:
         print_notice(f"kept {path}: conductor did not put it there, or another model uses it")
     if planner == name:
         after = opt.stored_settings(context)
-        named = f" and {after.origins['conductor.model']} still names it" if after["conductor.model"] else ""
-        print_notice(f"{name} was the model that plans{named}; to choose another: conductor model use NAME")
+        named = (
+            f" and {after.origins['conductor.model']} still names it"
+            if after["conductor.model"]
+            else ""
+        )
+        print_notice(
+            f"{name} was the model that plans{named}; to choose another: conductor model use NAME"
+        )

@@ -29,7 +29,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GlobalOptions:
-    """The options of every command. They may stand before its name or after it. Raises `UsageError`."""
+    """The options of every command. They may stand before its name or after it.
+
+    Raises `UsageError`.
+    """
 
     config: str | None = None
     debug: bool = False
@@ -40,7 +43,8 @@ class GlobalOptions:
             raise UsageError("--debug and --quiet exclude each other")
 
 
-def option(names: str, about: str, metavar: str | None = None, **more: Any) -> Any:  # noqa: ANN401 - as Typer has it
+# As Typer has it
+def option(names: str, about: str, metavar: str | None = None, **more: Any) -> Any:  # noqa: ANN401
     """Declare an option of a command by its names, as in `--file -f`, and what its help says."""
     return typer.Option(*names.split(), help=about, metavar=metavar, **more)
 
@@ -61,7 +65,9 @@ HEADINGS: Final[dict[str, list[str]]] = {
         "Advanced": "seed set",
     }.items()
 }
-"""The headings in the help of a command that has many options, in order; an option without one is under "Options"."""
+"""The headings in the help of a command that has many options, in order; an option without one is
+under "Options".
+"""
 
 LAST_COUNTS: Final = frozenset(
     {
@@ -88,51 +94,81 @@ dropped may be the careful one.
 Words = Annotated[list[str] | None, argument("QUESTION", "The question; - reads it from stdin.")]
 Files = Annotated[
     list[str] | None,
-    option("--file -f", "Attach texts, images, PDFs, .docx, pages, directories; - is stdin.", "PATH..."),
+    option(
+        "--file -f", "Attach texts, images, PDFs, .docx, pages, directories; - is stdin.", "PATH..."
+    ),
 ]
 System = Annotated[str | None, option("--system", "System text for every worker.", "TEXT")]
 Check = Annotated[
     str | None,
-    option("--check", "Rate the answer by this program: it reads it, and exit code 0 means good.", "COMMAND"),
+    option(
+        "--check",
+        "Rate the answer by this program: it reads it, and exit code 0 means good.",
+        "COMMAND",
+    ),
 ]
 Continue = Annotated[bool, option("--continue -c", "Continue the last run as a conversation.")]
 ContinueFrom = Annotated[
     str | None, option("--continue-from", "Continue the run with this id as a conversation.", "ID")
 ]
-MaxCostOfAll = Annotated[str | None, option("--max-cost", "Stop when all runs together have cost this much.", "USD")]
+MaxCostOfAll = Annotated[
+    str | None, option("--max-cost", "Stop when all runs together have cost this much.", "USD")
+]
 Names = list[str] | None
 """What an option that names several holds: a text, with commas or without, for each time."""
 
 WorkersOption = Annotated[Names, option("--workers", "Use only these workers.", "A,B")]
-PoolOption = Annotated[str | None, option("--pool", "Use only the workers of this pool; '' for all workers.", "NAME")]
+PoolOption = Annotated[
+    str | None, option("--pool", "Use only the workers of this pool; '' for all workers.", "NAME")
+]
 ConductorOption = Annotated[
     str | None,
     option(
         "--conductor",
-        "The model that plans: a name, a GGUF file, provider/model, a URL (its first chat model) or URL#MODEL.",
+        (
+            "The model that plans: a name, a GGUF file, provider/model, a URL (its first chat "
+            "model) "
+            "or URL#MODEL."
+        ),
         "NAME|PATH|URL",
     ),
 ]
-Flow = Annotated[bool, option("--flow", "Show which worker reads the question, the files and which answers.")]
-Allow = Annotated[Names, option("--allow", "Ask only these workers: names, tag:NAME or provider:NAME.", "A,B")]
+Flow = Annotated[
+    bool, option("--flow", "Show which worker reads the question, the files and which answers.")
+]
+Allow = Annotated[
+    Names, option("--allow", "Ask only these workers: names, tag:NAME or provider:NAME.", "A,B")
+]
 Deny = Annotated[Names, option("--deny", "Never ask these workers; same syntax as --allow.", "A,B")]
-LocalOnly = Annotated[bool, option("--local-only", "Use only models on this machine, for planning too.")]
+LocalOnly = Annotated[
+    bool, option("--local-only", "Use only models on this machine, for planning too.")
+]
 Format = Literal["answer", "json", "jsonl"]
 FormatOption = Annotated[
-    Format, option("--format", "Output on stdout: the answer, one JSON object, or events as JSON lines.")
+    Format,
+    option("--format", "Output on stdout: the answer, one JSON object, or events as JSON lines."),
 ]
 ProgressOption = Annotated[
-    Literal["auto", "tree", "plain", "none"] | None, option("--progress", "Progress display on stderr.")
+    Literal["auto", "tree", "plain", "none"] | None,
+    option("--progress", "Progress display on stderr."),
 ]
 YesToCost = Annotated[bool, option("--yes -y", "Start without asking, even if it may cost money.")]
 ParallelRuns = Annotated[int, option("--parallel", "Number of parallel runs.", "N", min=1, max=256)]
 RayCluster = Annotated[
-    str | None, option("--ray", "Run on the nodes of a Ray cluster; --parallel is that of each node.", "auto|ADDRESS")
+    str | None,
+    option(
+        "--ray",
+        "Run on the nodes of a Ray cluster; --parallel is that of each node.",
+        "auto|ADDRESS",
+    ),
 ]
 SetOptions = Annotated[
-    list[str] | None, option("--set", "Another setting; KEY= removes it; may be repeated.", "KEY=VALUE")
+    list[str] | None,
+    option("--set", "Another setting; KEY= removes it; may be repeated.", "KEY=VALUE"),
 ]
-InsecureStorage = Annotated[bool, option("--insecure-storage", "Store the secret in a file that is not encrypted.")]
+InsecureStorage = Annotated[
+    bool, option("--insecure-storage", "Store the secret in a file that is not encrypted.")
+]
 Json = Annotated[bool, option("--json", "Print JSON.")]
 
 
@@ -158,45 +194,71 @@ class RunOptions:
 
     mode: Annotated[
         Literal["mini", "auto", "ultra"] | None,
-        option("--mode", "mini: one worker; auto: up to five steps; ultra: reason first, review after."),
+        option(
+            "--mode", "mini: one worker; auto: up to five steps; ultra: reason first, review after."
+        ),
     ] = None
     workers: WorkersOption = None
     pool: PoolOption = None
     conductor: ConductorOption = None
     tools: Annotated[
         Names,
-        option("--tools", "Let every worker use these tools, in place of its own; none for no tools.", "A,B"),
+        option(
+            "--tools",
+            "Let every worker use these tools, in place of its own; none for no tools.",
+            "A,B",
+        ),
     ] = None
     allow_tools: Annotated[
-        Names, option("--allow-tools", "Call these tools without asking: all of a server, or one of it.", "A,B.C")
+        Names,
+        option(
+            "--allow-tools",
+            "Call these tools without asking: all of a server, or one of it.",
+            "A,B.C",
+        ),
     ] = None
     allow: Allow = None
     deny: Deny = None
     local_only: LocalOnly = False
     max_steps: Annotated[
-        int | None, option("--max-steps", "Maximum steps in the plan, 1 to 5 (with one worker: 1).", "N")
+        int | None,
+        option("--max-steps", "Maximum steps in the plan, 1 to 5 (with one worker: 1).", "N"),
     ] = None
     recursion: Annotated[
-        int | None, option("--recursion", "Let the planner review the answer, N times at most.", "N")
+        int | None,
+        option("--recursion", "Let the planner review the answer, N times at most.", "N"),
     ] = None
-    max_cost: Annotated[str | None, option("--max-cost", "Maximum cost of the run in US dollars.", "USD")] = None
-    max_tokens: Annotated[int | None, option("--max-tokens", "Maximum tokens for the run, input and output.", "N")] = (
-        None
-    )
-    max_calls: Annotated[int | None, option("--max-calls", "Maximum worker calls for the run.", "N")] = None
-    max_time: Annotated[float | None, option("--max-time", "Maximum duration of the run in seconds.", "S")] = None
+    max_cost: Annotated[
+        str | None, option("--max-cost", "Maximum cost of the run in US dollars.", "USD")
+    ] = None
+    max_tokens: Annotated[
+        int | None, option("--max-tokens", "Maximum tokens for the run, input and output.", "N")
+    ] = None
+    max_calls: Annotated[
+        int | None, option("--max-calls", "Maximum worker calls for the run.", "N")
+    ] = None
+    max_time: Annotated[
+        float | None, option("--max-time", "Maximum duration of the run in seconds.", "S")
+    ] = None
     seed: Annotated[int | None, option("--seed", "Seed for sampling.", "N")] = None
     approve: Annotated[
         bool | None,
         option(
             "--approve/--no-approve",
-            "Show the plan and its estimated cost, and ask before any worker is called; or never ask.",
+            (
+                "Show the plan and its estimated cost, and ask before any worker is called; or "
+                "never "
+                "ask."
+            ),
         ),
     ] = None
     format: FormatOption = "answer"
     progress: ProgressOption = None
     rehearsal: Annotated[
-        bool, option("--rehearsal", "Use the tiny demo models that ship with conductor: no key, no download.")
+        bool,
+        option(
+            "--rehearsal", "Use the tiny demo models that ship with conductor: no key, no download."
+        ),
     ] = False
     no_trace: Annotated[bool, option("--no-trace", "Do not store a trace of this run.")] = False
 
@@ -225,7 +287,9 @@ class RunOptions:
         return check_flags(given | policy_settings(self.allow, self.deny, self.local_only))
 
 
-def with_run_options(*, omit: Collection[str] = ()) -> Callable[[Callable[..., None]], Callable[..., None]]:
+def with_run_options(
+    *, omit: Collection[str] = ()
+) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Give a command one option for each field of `RunOptions`, instead of its parameter `options`.
 
     Typer reads a command's options from its signature, so the command gets one that lists them all.
@@ -243,12 +307,19 @@ def with_run_options(*, omit: Collection[str] = ()) -> Callable[[Callable[..., N
         parameters: list[inspect.Parameter] = []
         for name, parameter in inspect.signature(function).parameters.items():
             own = [(name, parameter.default, hints[name])]
-            listed = own if name != "options" else [(item.name, item.default, declared[item.name]) for item in shared]
+            listed = (
+                own
+                if name != "options"
+                else [(item.name, item.default, declared[item.name]) for item in shared]
+            )
             parameters += [
-                inspect.Parameter(each, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=hint)
+                inspect.Parameter(
+                    each, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=hint
+                )
                 for each, default, hint in listed
             ]
-        command.__doc__, command.__name__ = function.__doc__, function.__name__
+        command.__doc__ = function.__doc__
+        command.__name__ = function.__name__
         command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]  # what Typer looks at
         command.__annotations__ = {each.name: each.annotation for each in parameters}
         return command
@@ -257,7 +328,10 @@ def with_run_options(*, omit: Collection[str] = ()) -> Callable[[Callable[..., N
 
 
 def policy_settings(allow: Names, deny: Names, local_only: bool) -> dict[str, Any]:
-    """Policy options as settings by name. They add to the rules of the files and never remove one."""
+    """Policy options as settings by name.
+
+    They add to the rules of the files and never remove one.
+    """
     return {
         "policy.allow": split_names(allow),
         "policy.deny": split_names(deny),
@@ -287,7 +361,10 @@ def parse_assignments(texts: Sequence[str] | None, lists: Collection[str] = ()) 
     for text in texts or ():
         key, equals, value = (part.strip() for part in text.partition("="))
         if not key or not equals:
-            raise UsageError(f"--set takes KEY=VALUE, not {text!r:.40}", hint="for example: --set temperature=0.2")
+            raise UsageError(
+                f"--set takes KEY=VALUE, not {text!r:.40}",
+                hint="for example: --set temperature=0.2",
+            )
         name = key.replace("-", "_")
         new = split_names([value]) if name in lists and value else _typed_value(value)
         add_assignment(assigned, name, new, f"--set {key}")
@@ -339,15 +416,22 @@ def _typed_value(text: str) -> str | float | bool | None:
 
 
 def stored_settings(context: typer.Context, flags: Mapping[str, Any] | None = None) -> Settings:
-    """The settings of files and environment, and of the options of a command by name. Raises `ConfigError`."""
+    """The settings of files and environment, and of the options of a command by name.
+
+    Raises `ConfigError`.
+    """
     from conductor_cli.config import load_settings  # every start imports this module
 
     return load_settings(os.environ, check_flags(flags or {}), context.obj.config)
 
 
 def check_flags(settings: Mapping[str, Any], source: str = "") -> dict[str, Any]:
-    """Settings by name, from options or the file `source`, without those that are None. Raises `UsageError`."""
-    from conductor_cli.config import find_setting  # a command line that only asks for help reads no settings
+    """Settings by name, from options or the file `source`, without those that are None.
+
+    Raises `UsageError`.
+    """
+    # A command line that only asks for help reads no settings
+    from conductor_cli.config import find_setting
 
     values = {}
     for name, value in settings.items():
@@ -356,7 +440,11 @@ def check_flags(settings: Mapping[str, Any], source: str = "") -> dict[str, Any]
         try:
             values[name] = find_setting(name).check(value)
         except ConfigError as error:
-            message = f"{source}: {error.message}" if source else error.message.replace(name, FLAGS.get(name, name), 1)
+            message = (
+                f"{source}: {error.message}"
+                if source
+                else error.message.replace(name, FLAGS.get(name, name), 1)
+            )
             raise UsageError(message, hint=error.hint) from None
     return values
 
@@ -376,7 +464,8 @@ def parse_names(texts: Names) -> tuple[str, ...]:
     return tuple(dict.fromkeys(names))
 
 
-FILE_LIKE: Final = re.compile(r"\S*/\S*|\S+\.[A-Za-z][A-Za-z0-9]{0,4}")  # Words that look like the name of a file
+# Words that look like the name of a file
+FILE_LIKE: Final = re.compile(r"\S*/\S*|\S+\.[A-Za-z][A-Za-z0-9]{0,4}")
 
 _RUN_ID: Final = re.compile(r"last~\d+|\d{8}-\d{6}(-[0-9a-f]{0,6})?")
 
@@ -384,17 +473,30 @@ _RUN_ID: Final = re.compile(r"last~\d+|\d{8}-\d{6}(-[0-9a-f]{0,6})?")
 def run_to_continue(last: bool, named: str | None, question: Sequence[str] = ()) -> str | None:
     """The run that `--continue` or `--continue-from` means, None for neither.
 
-    Raises `UsageError` for both, and for an id behind `--continue`, which would silently become a part of the question.
+    Raises `UsageError` for both, and for an id behind `--continue`, which would silently become a
+    part of the question.
     """
     if last and named is not None:
-        raise UsageError("--continue takes the last run and --continue-from another one", hint="give one of them")
+        raise UsageError(
+            "--continue takes the last run and --continue-from another one", hint="give one of them"
+        )
     if last and question and _RUN_ID.fullmatch(question[0]):
-        hint = f"conductor ask --continue-from {question[0]} …; to ask about it: put it in quotes with the question"
-        raise UsageError(f"--continue takes no run, and {question[0]} looks like the id of one", hint=hint)
+        hint = (
+            f"conductor ask --continue-from {question[0]} …; to ask about it: put it in quotes "
+            "with the question"
+        )
+        raise UsageError(
+            f"--continue takes no run, and {question[0]} looks like the id of one", hint=hint
+        )
     return named if named is not None else "last" if last else None
 
 
 def parse_cost(text: str | None) -> Decimal | None:
-    """The amount of `--max-cost`, in US dollars; None where it is not given. Raises `UsageError`."""
-    cost: Decimal | None = check_flags({"limits.cost": text and text.removeprefix("$")}).get("limits.cost")
+    """The amount of `--max-cost`, in US dollars; None where it is not given.
+
+    Raises `UsageError`.
+    """
+    cost: Decimal | None = check_flags({"limits.cost": text and text.removeprefix("$")}).get(
+        "limits.cost"
+    )
     return cost

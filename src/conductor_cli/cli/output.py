@@ -1,7 +1,8 @@
 """Writing to stdout and stderr: text, tables, JSON, and errors of at most three lines.
 
-On a terminal, explanations are wrapped and a table that is too wide is stacked; what a program reads is never wrapped.
-API keys that this process has read are redacted, and control characters removed.
+On a terminal, explanations are wrapped and a table that is too wide is stacked; what a program
+reads is never wrapped. API keys that this process has read are redacted, and control characters
+removed.
 """
 
 from __future__ import annotations
@@ -27,12 +28,16 @@ if TYPE_CHECKING:
     from conductor_cli.views.base import OutputContext
     from conductor_cli.views.text_layout import Line
 
-NARROWEST: Final = 20  # Lines are wrapped for at least so many columns; a narrower terminal breaks them itself
+# Lines are wrapped for at least so many columns; a narrower terminal breaks them itself
+NARROWEST: Final = 20
 
 CLIPBOARDS: Final = {
-    "pbcopy": "", "wl-copy": "WAYLAND_DISPLAY", "xclip -selection clipboard": "DISPLAY", "xsel -ib": "DISPLAY",
+    "pbcopy": "",
+    "wl-copy": "WAYLAND_DISPLAY",
+    "xclip -selection clipboard": "DISPLAY",
+    "xsel -ib": "DISPLAY",
     "clip.exe": "",
-}  # fmt: skip
+}
 """Programs that copy what they read, each with the variable that must be set for it."""
 
 _INDENT: Final = re.compile(r" *(?:\d+\. |[a-z]{1,10} {2,})?")
@@ -40,7 +45,10 @@ _INDENT: Final = re.compile(r" *(?:\d+\. |[a-z]{1,10} {2,})?")
 
 
 def terminal_width(stream: TextIO) -> int:
-    """The columns of a stream's terminal, or COLUMNS, at least `NARROWEST`; 0 where it is no terminal."""
+    """The columns of a stream's terminal, or COLUMNS, at least `NARROWEST`.
+
+    0 where it is no terminal.
+    """
     with suppress(OSError, ValueError):  # it has no file, or is closed
         if stream.isatty():
             given = os.environ.get("COLUMNS", "")
@@ -51,7 +59,10 @@ def terminal_width(stream: TextIO) -> int:
 
 
 def print_line(text: str = "") -> None:
-    """Print a line on stdout, safe for a terminal. If nobody reads stdout any more, the command ends quietly."""
+    """Print a line on stdout, safe for a terminal.
+
+    If nobody reads stdout any more, the command ends quietly.
+    """
     _write(KNOWN_SECRETS.redact(sanitize(text)))
 
 
@@ -82,7 +93,10 @@ def print_text(text: str) -> None:
 
 
 def print_done(text: str) -> None:
-    """Print on stdout what a command has done. It is done also where that cannot be printed, so nothing is raised."""
+    """Print on stdout what a command has done.
+
+    It is done also where that cannot be printed, so nothing is raised.
+    """
     try:
         print_text(text)
     except OSError as error:
@@ -109,7 +123,8 @@ def print_page(lines: Sequence[Line], context: OutputContext) -> None:
     from conductor_cli.views.text_layout import Printer
     from conductor_cli.views.trace_text import page_text
 
-    width, shown = terminal_width(sys.stdout), list["Line"]()
+    width = terminal_width(sys.stdout)
+    shown = list["Line"]()
     if not width:
         print_line(page_text(lines))
         return
@@ -126,12 +141,17 @@ def print_page(lines: Sequence[Line], context: OutputContext) -> None:
 def print_notice(text: str) -> None:
     """Print a line on stderr, wrapped on a terminal. A closed stderr is no error."""
     with suppress(OSError, ValueError):  # ValueError: the stream is closed
-        sys.stderr.write(wrap_lines(KNOWN_SECRETS.redact(sanitize(text)), terminal_width(sys.stderr)) + "\n")
+        sys.stderr.write(
+            wrap_lines(KNOWN_SECRETS.redact(sanitize(text)), terminal_width(sys.stderr)) + "\n"
+        )
         sys.stderr.flush()
 
 
 def wrap_lines(text: str, width: int) -> str:
-    """The text in lines of at most so many characters; long words, such as paths, stay whole. Pure."""
+    """The text in lines of at most so many characters; long words, such as paths, stay whole.
+
+    Pure.
+    """
     lines = []
     for whole in text.split("\n"):
         line = whole
@@ -139,9 +159,13 @@ def wrap_lines(text: str, width: int) -> str:
             found = _INDENT.match(whole)
             indent = found[0] if found else ""
             line = textwrap.fill(
-                whole[len(indent) :].strip(), width, initial_indent=indent, subsequent_indent=" " * len(indent),
-                break_long_words=False, break_on_hyphens=False,
-            )  # fmt: skip
+                whole[len(indent) :].strip(),
+                width,
+                initial_indent=indent,
+                subsequent_indent=" " * len(indent),
+                break_long_words=False,
+                break_on_hyphens=False,
+            )
         lines.append(line)
     return "\n".join(lines)
 
@@ -154,13 +178,16 @@ def copy_to_clipboard(text: str) -> str:
 
     data = sanitize(KNOWN_SECRETS.redact(text)).encode()
     for command, needs in CLIPBOARDS.items():
-        # Over SSH the desktop's program would copy on the other machine; the terminal copies on this one.
+        # Over SSH the desktop's program would copy on the other machine; the terminal copies on
+        # this one.
         usable = "SSH_CONNECTION" not in os.environ and (not needs or os.environ.get(needs))
         name, *options = command.split()
         if usable and (path := shutil.which(name)):
             with suppress(OSError, subprocess.SubprocessError):
-                # Its output goes nowhere: it stays to serve the text, and a pipe would be waited for.
-                quiet, line = subprocess.DEVNULL, [path, *options]
+                # Its output goes nowhere: it stays to serve the text, and a pipe would be waited
+                # for.
+                quiet = subprocess.DEVNULL
+                line = [path, *options]
                 subprocess.run(line, input=data, stdout=quiet, stderr=quiet, timeout=5, check=True)  # noqa: S603
                 return "copied"
     sys.stderr.write(f"\x1b]52;c;{base64.b64encode(data).decode()}\x07")
@@ -169,7 +196,10 @@ def copy_to_clipboard(text: str) -> str:
 
 
 def print_table(columns: Sequence[str | Column], rows: Sequence[Sequence[str]]) -> None:
-    """Print aligned columns with headings, as wide as the terminal. The last column wraps if it is a plain heading."""
+    """Print aligned columns with headings, as wide as the terminal.
+
+    The last column wraps if it is a plain heading.
+    """
     last = len(columns) - 1
     shown = [
         column if isinstance(column, Column) else Column(column, wrap=index == last)
@@ -180,7 +210,10 @@ def print_table(columns: Sequence[str | Column], rows: Sequence[Sequence[str]]) 
 
 
 def print_error(failure: Failure | ConductorError) -> int:
-    """Print an error on stderr, in at most three lines, with what to do next; returns its exit code."""
+    """Print an error on stderr, in at most three lines, with what to do next.
+
+    Returns its exit code.
+    """
     print_notice(f"conductor: {one_line(failure.message)}")
     for line in failure.hint.splitlines()[:2]:
         print_notice(f"  {line}")

@@ -1,7 +1,7 @@
 """The progress display of downloads, checks and evaluations on standard error, and what still runs.
 
-It is a bar where the terminal can redraw, and a line every few seconds elsewhere. A pipe or a file gets these lines,
-too: minutes of silence while gigabytes arrive look like a program that hangs.
+It is a bar where the terminal can redraw, and a line every few seconds elsewhere. A pipe or a file
+gets these lines, too: minutes of silence while gigabytes arrive look like a program that hangs.
 """
 
 from __future__ import annotations
@@ -29,7 +29,10 @@ PERIOD: Final = 5.0  # Seconds between two plain lines about one task
 
 
 class ProgressDisplay:
-    """Shows nothing; the base of the displays that do. One task is shown at a time, the one that was updated last."""
+    """Shows nothing; the base of the displays that do.
+
+    One task is shown at a time, the one that was updated last.
+    """
 
     def update(self, label: str, done: int, total: int = 0, detail: str = "") -> None:
         """So much of the task called `label` is done; `total` is 0 while it is unknown."""
@@ -48,7 +51,9 @@ class ProgressLines(ProgressDisplay):
         now = self._clock()
         finished = bool(total) and done >= total
         if label != self._label:
-            self._label, self._shown, due = label, now, not finished
+            self._label = label
+            self._shown = now
+            due = not finished
         else:
             due = now - self._shown >= PERIOD
         # The end of a download is announced by its command; the end of an evaluation's runs is not.
@@ -57,7 +62,9 @@ class ProgressLines(ProgressDisplay):
             amount = f"{done:,} of {total:,} {self._unit}"
             if self._unit == "bytes":
                 amount = f"{format_size(done)} of {format_size(total)}"
-            print_notice(", ".join(filter(None, (one_line(label), amount if total else "", detail))))
+            print_notice(
+                ", ".join(filter(None, (one_line(label), amount if total else "", detail)))
+            )
 
 
 class ProgressBar(ProgressDisplay):
@@ -74,17 +81,25 @@ class ProgressBar(ProgressDisplay):
                 self._bar.remove_task(self._task)
             self._label = label
             shown = crop_label(label, self._bar.console.width)
-            self._task = self._bar.add_task(shown, total=total or None, completed=done, detail=detail)
+            self._task = self._bar.add_task(
+                shown, total=total or None, completed=done, detail=detail
+            )
         self._bar.update(self._task, completed=done, total=total or None, detail=detail)
 
 
 @contextmanager
-def show_progress(settings: Settings, *, quiet: bool, unit: str = "bytes") -> Iterator[ProgressDisplay]:
-    """Show progress until the block ends. `unit` is what is counted: bytes, or a plural such as `runs`."""
+def show_progress(
+    settings: Settings, *, quiet: bool, unit: str = "bytes"
+) -> Iterator[ProgressDisplay]:
+    """Show progress until the block ends.
+
+    `unit` is what is counted: bytes, or a plural such as `runs`.
+    """
     from conductor_cli.views import OutputContext, choose_progress
 
     context = OutputContext(color=settings["output.color"], quiet=quiet)
-    # `auto` shows nothing in a pipe while a run goes on; downloads and evaluations take minutes and show lines.
+    # `auto` shows nothing in a pipe while a run goes on; downloads and evaluations take minutes and
+    # show lines.
     terminal = sys.stderr.isatty()
     asked = settings["output.progress"]
     automatic = asked == "auto" and not terminal and not quiet
@@ -96,7 +111,9 @@ def show_progress(settings: Settings, *, quiet: bool, unit: str = "bytes") -> It
 
         console = context.open_console(Stderr(sys.stderr))
         columns: list[ProgressColumn] = [progress.TextColumn("{task.description}", markup=False)]
-        columns += [progress.BarColumn()] if console.width >= (100 if unit == "bytes" else 60) else []
+        columns += (
+            [progress.BarColumn()] if console.width >= (100 if unit == "bytes" else 60) else []
+        )
         if unit == "bytes":
             columns.append(progress.DownloadColumn())
             columns += [progress.TransferSpeedColumn()] if console.width >= 60 else []
@@ -111,7 +128,10 @@ def show_progress(settings: Settings, *, quiet: bool, unit: str = "bytes") -> It
 
 
 def crop_label(label: str, width: int) -> str:
-    """The label without the beginning of a long file name; its end tells the files of one model apart."""
+    """The label without the beginning of a long file name.
+
+    Its end tells the files of one model apart.
+    """
     verb, _, name = one_line(label).rpartition(" ")
     most = max(8, width - 50)
     return f"{verb} {name if len(name) <= most else f'…{name[1 - most :]}'}".strip()
@@ -121,7 +141,10 @@ RUNNING_PERIOD: Final = 0.5  # Seconds between two drawings
 
 
 class RunningLine:
-    """Names what runs and for how long: `waiting for fast 3 s, slow 3 s`. It is drawn only where `shown`."""
+    """Names what runs and for how long: `waiting for fast 3 s, slow 3 s`.
+
+    It is drawn only where `shown`.
+    """
 
     def __init__(self, *, shown: bool) -> None:
         self._shown = shown
@@ -143,7 +166,10 @@ class RunningLine:
         self.draw()
 
     def draw(self) -> None:
-        """Draw the line as it is now. What began this moment is not shown: most of it ends at once."""
+        """Draw the line as it is now.
+
+        What began this moment is not shown: most of it ends at once.
+        """
         with self._lock:
             now = time.monotonic()
             parts = [

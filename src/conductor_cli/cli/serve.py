@@ -1,7 +1,10 @@
-"""The workers and the planner for other programs: `conductor serve`, `conductor launch` and `conductor mcp`.
+"""The workers and the planner for other programs.
 
-`serve` makes them a model of an HTTP server, whose keys `serve keys` keeps; `launch` starts a coding client over a
-server that ends with it; `mcp` makes them tools, over standard input and output.
+`conductor serve`, `conductor launch` and `conductor mcp`.
+
+`serve` makes them a model of an HTTP server, whose keys `serve keys` keeps; `launch` starts a
+coding client over a server that ends with it; `mcp` makes them tools, over standard input and
+output.
 """
 
 from __future__ import annotations
@@ -31,9 +34,17 @@ from conductor_cli.server.client_keys import ClientKeys, make_key
 from conductor_cli.server.launch import CLIENTS, check_ready, find_client, own_server, run_client
 from conductor_cli.server.mcp.process import check_sdk, serve_stdio
 from conductor_cli.server.options import ServerOptions
-from conductor_cli.server.process import HttpServer, access_rules, check_packages, listen_at, make_registry
+from conductor_cli.server.process import (
+    HttpServer,
+    access_rules,
+    check_packages,
+    listen_at,
+    make_registry,
+)
 
-keys_app = typer.Typer(help="Add and remove the keys with which clients use the server.", no_args_is_help=True)
+keys_app = typer.Typer(
+    help="Add and remove the keys with which clients use the server.", no_args_is_help=True
+)
 
 Name = Annotated[str, opt.argument("NAME", "Who or what uses it: laptop, ci …")]
 
@@ -47,21 +58,27 @@ def add_client_key_command(
     context: typer.Context,
     name: Name,
     max_cost_day: Annotated[
-        str | None, opt.option("--max-cost-day", "Maximum cost of all its requests on one day.", "USD")
+        str | None,
+        opt.option("--max-cost-day", "Maximum cost of all its requests on one day.", "USD"),
     ] = None,
-    max_cost: Annotated[str | None, opt.option("--max-cost", "Maximum cost of one request.", "USD")] = None,
+    max_cost: Annotated[
+        str | None, opt.option("--max-cost", "Maximum cost of one request.", "USD")
+    ] = None,
     pool: Annotated[str, opt.option("--pool", "The only pool that it may use.", "NAME")] = "",
 ) -> None:
     """Make a key and print it. Only its hash is kept, so it cannot be shown again."""
     if pool:
         find_pool(opt.stored_settings(context).pools, pool)
     key, text = make_key(name)
-    day, each = _read_cost("--max-cost-day", max_cost_day), _read_cost("--max-cost", max_cost)
+    day = _read_cost("--max-cost-day", max_cost_day)
+    each = _read_cost("--max-cost", max_cost)
     _open_keys().add(replace(key, max_cost_day=day, max_cost=each, pool=pool))
     # The key alone on stdout: KEY=$(conductor serve keys add NAME)
     print_line(text)
     print_notice(
-        f"added the key {name}; it is shown only now, and sent as: Authorization: Bearer KEY, or x-api-key: KEY"
+        f"added the key {name}; it is shown only now, and sent as: Authorization: Bearer KEY, "
+        "or "
+        "x-api-key: KEY"
     )
 
 
@@ -74,14 +91,28 @@ def list_client_keys_command(json: opt.Json = False) -> None:
     elif keys:
         now = datetime.now(UTC)
         rows = [
-            [key.name, format_time(key.since, now), _money(key.max_cost_day), _money(key.max_cost), key.pool or UNKNOWN]
+            [
+                key.name,
+                format_time(key.since, now),
+                _money(key.max_cost_day),
+                _money(key.max_cost),
+                key.pool or UNKNOWN,
+            ]
             for key in keys
         ]
-        columns = (Column("NAME", shrink=14), Column("ADDED", drop=1), "COST A DAY", "COST A REQUEST", "POOL")
+        columns = (
+            Column("NAME", shrink=14),
+            Column("ADDED", drop=1),
+            "COST A DAY",
+            "COST A REQUEST",
+            "POOL",
+        )
         print_table(columns, rows)
     else:
         print_notice(
-            "no keys: the server answers programs of this machine; add one with: conductor serve keys add NAME"
+            "no keys: the server answers programs of this machine; add one with: conductor "
+            "serve "
+            "keys add NAME"
         )
 
 
@@ -108,13 +139,18 @@ NOT_FOR_A_SERVER = ("format", "progress", "approve")  # Options that say how a p
 
 def _server_options(context: typer.Context, options: opt.RunOptions) -> ServerOptions:
     return ServerOptions(
-        flags=options.settings(), config=context.obj.config, workers=options.worker_names,
-        rehearsal=options.rehearsal, stores_traces=not options.no_trace, seed=options.seed,
-    )  # fmt: skip
+        flags=options.settings(),
+        config=context.obj.config,
+        workers=options.worker_names,
+        rehearsal=options.rehearsal,
+        stores_traces=not options.no_trace,
+        seed=options.seed,
+    )
 
 
 def _tell_lost_calls(settings: Settings) -> None:
-    with suppress(ConductorError, OSError):  # who may not read the record is told so by the first run
+    # Who may not read the record is told so by the first run
+    with suppress(ConductorError, OSError):
         if lost := find_lost_calls(settings):
             print_notice(lost)
 
@@ -123,12 +159,14 @@ def _tell_lost_calls(settings: Settings) -> None:
 def mcp_command(context: typer.Context, options: opt.RunOptions) -> None:
     """Serve ask, plan, run and trace as tools to an MCP client, over standard input and output.
 
-    A client starts this command, which its settings name as a server. The options hold for every call, which can only
-    narrow them.
+    A client starts this command, which its settings name as a server. The options hold for every
+    call, which can only narrow them.
     """
     check_sdk()
     if sys.stdin.isatty() and not context.obj.quiet:
-        print_notice("waiting for an MCP client on standard input; a client whose settings name it starts it")
+        print_notice(
+            "waiting for an MCP client on standard input; a client whose settings name it starts it"
+        )
     server = _server_options(context, options)
     with suppress(ConductorError):  # broken settings are told by each call
         _tell_lost_calls(server.settings())
@@ -144,12 +182,18 @@ app.add_typer(keys_app, name="keys")
 def serve_command(
     context: typer.Context,
     options: opt.RunOptions,
-    host: Annotated[str, opt.option("--host", "The address to listen at.", "ADDRESS")] = "127.0.0.1",
+    host: Annotated[
+        str, opt.option("--host", "The address to listen at.", "ADDRESS")
+    ] = "127.0.0.1",
     port: Annotated[
         int | None,
         opt.option(
             "--port",
-            "The port to listen at; 0 for a free one. Without it 8080, or a free one if that is taken.",
+            (
+                "The port to listen at; 0 for a free one. Without it 8080, or a free one if that "
+                "is "
+                "taken."
+            ),
             "N",
             min=0,
             max=65535,
@@ -159,8 +203,9 @@ def serve_command(
 ) -> None:
     """Serve the workers as one model to other programs: the APIs of OpenAI and Anthropic over HTTP.
 
-    The models are conductor, conductor-mini, conductor-ultra and each named pool. The options hold for every request,
-    which can only narrow them. With --debug each request is logged in a line, without its texts.
+    The models are conductor, conductor-mini, conductor-ultra and each named pool. The options hold
+    for every request, which can only narrow them. With --debug each request is logged in a line,
+    without its texts.
     """
     if context.invoked_subcommand is not None:
         return
@@ -175,8 +220,13 @@ def serve_command(
     print_line(f"conductor serves at {url}")
     key = "KEY" if access.keys() else "none"
     if not context.obj.quiet:
-        print_line(f"  OpenAI clients:    OPENAI_BASE_URL={url}/v1 OPENAI_API_KEY={key}, model conductor")
-        print_line(f"  Anthropic clients: ANTHROPIC_BASE_URL={url} ANTHROPIC_API_KEY={key}, model conductor")
+        print_line(
+            f"  OpenAI clients:    OPENAI_BASE_URL={url}/v1 OPENAI_API_KEY={key}, model conductor"
+        )
+        print_line(
+            f"  Anthropic clients: ANTHROPIC_BASE_URL={url} ANTHROPIC_API_KEY={key}, model "
+            "conductor"
+        )
         print_line(f"  the page, to ask and to look at runs: {url}/")
         print_line(f"  curl {url}/v1/models lists the models; Ctrl-C ends the server")
     sys.stdout.flush()  # a program that started this one waits for the address
@@ -190,12 +240,14 @@ def launch_command(
     context: typer.Context,
     options: opt.RunOptions,
     client: Annotated[str, opt.argument("CLIENT", f"One of: {', '.join(CLIENTS)}.")],
-    arguments: Annotated[list[str] | None, opt.argument("[-- ARGS]", "Arguments for the client.")] = None,
+    arguments: Annotated[
+        list[str] | None, opt.argument("[-- ARGS]", "Arguments for the client.")
+    ] = None,
 ) -> None:
     """Start a coding client over a server of its own.
 
-    The client is pointed at the server by flags and variables for this one start; its settings stay as they are. The
-    exit code is that of the client.
+    The client is pointed at the server by flags and variables for this one start; its settings stay
+    as they are. The exit code is that of the client.
     """
     launch, path = find_client(client)
     check_packages()

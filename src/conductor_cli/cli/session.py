@@ -1,4 +1,7 @@
-"""What the commands that run a question share: settings from options, the question, models, views, trace store."""
+"""What the commands that run a question share.
+
+Settings from options, the question, models, views, trace store.
+"""
 
 from __future__ import annotations
 
@@ -47,19 +50,23 @@ from conductor_cli.views import OutputContext, OutputName, open_views
 class Session:
     """One command's settings, where its output goes, and whether its runs are stored."""
 
-    def __init__(self, common: GlobalOptions, options: RunOptions, flags: Mapping[str, Any] | None = None) -> None:
+    def __init__(
+        self, common: GlobalOptions, options: RunOptions, flags: Mapping[str, Any] | None = None
+    ) -> None:
         """`flags` are settings by name; None takes them from `options`."""
         if problem := stdout_problem():  # a result that nobody gets must not be paid for
             raise problem
         flags = options.settings() if flags is None else flags
-        self.common, self.options = common, options
+        self.common = common
+        self.options = options
         settings = load_settings(os.environ, flags, common.config)
         self.settings = replace(settings, rehearsal=options.rehearsal)
         if flags.get(SETTING):
             check_learning(self.settings)
             check_command(self.settings)  # before anything is opened
         state = open_state(self.settings.paths)
-        self.store, self.conversations = state.traces, state.conversations
+        self.store = state.traces
+        self.conversations = state.conversations
         self.attachments: AttachmentStore = state.attachments()
         self.output: OutputName = options.format
         self.quiet = common.quiet
@@ -68,14 +75,18 @@ class Session:
     @property
     def output_context(self) -> OutputContext:
         return OutputContext(
-            color=self.settings["output.color"], quiet=self.quiet, stored=self.stores_traces,
+            color=self.settings["output.color"],
+            quiet=self.quiet,
+            stored=self.stores_traces,
             markdown=self.settings["output.markdown"],
             trace_path=self.store.location if self.stores_traces else None,
-        )  # fmt: skip
+        )
 
     @property
     def attacher(self) -> Attacher:
-        return Attacher(self.attachments, self.settings, (lambda _: None) if self.quiet else print_notice)
+        return Attacher(
+            self.attachments, self.settings, (lambda _: None) if self.quiet else print_notice
+        )
 
     def tell(self, text: str) -> None:
         if not self.quiet:
@@ -88,7 +99,10 @@ class Session:
         return bool(self.settings["policy.approve"]) and self.options.approve is not False
 
     def read_ended(self, name: str) -> Trace:
-        """The trace of an earlier run. Prints which of its lines are damaged. Raises `UsageError` as the store does."""
+        """The trace of an earlier run. Prints which of its lines are damaged.
+
+        Raises `UsageError` as the store does.
+        """
         trace = self.store.ended(name)
         for notice in trace.notices:
             if notice.reason == "trace_damaged":
@@ -96,40 +110,64 @@ class Session:
         return trace
 
     def keep_policy(self, earlier: Trace) -> None:
-        """Keep the policy that an earlier run had, and print which of its rules the settings do not have."""
+        """Keep the policy that an earlier run had, and print which of its rules the settings do not
+        have.
+        """
         self.settings, added = keep_policy_of(self.settings, earlier)
         if added:
             self.tell(f"as in run {earlier.run}, these rules apply: {', '.join(added)}")
 
     def lower_limits(self, limits: Mapping[str, Any], source: str) -> None:
-        """Keep the limits of a plan, by setting name, where they are lower, and print which are not taken."""
+        """Keep the limits of a plan, by setting name, where they are lower, and print which are not
+        taken.
+        """
         self.settings, refused = with_lower_limits(self.settings, limits, source)
         for name, value in refused:
-            wanted, own = format_value(value), format_value(self.settings[name])
-            how = f"{FLAGS[name]} {wanted}" if name in FLAGS else f"conductor config set {name} {wanted}"
-            self.tell(f"{one_line(source)} asks for {name} = {wanted}; yours is {own} and stays. To allow it: {how}")
+            wanted = format_value(value)
+            own = format_value(self.settings[name])
+            how = (
+                f"{FLAGS[name]} {wanted}"
+                if name in FLAGS
+                else f"conductor config set {name} {wanted}"
+            )
+            self.tell(
+                f"{one_line(source)} asks for {name} = {wanted}; yours is {own} and stays. To "
+                f"allow it: {how}"
+            )
 
     def run(
-        self, question: Question, *, only: Sequence[str] = (), plan: Plan | None = None, resume: Trace | None = None,
-        needs: Sequence[str] = (), plan_only: bool = False,
-    ) -> RunResult:  # fmt: skip
-        """Return the run of a question once it has ended, or is only planned. `only` limits the workers of the pool.
+        self,
+        question: Question,
+        *,
+        only: Sequence[str] = (),
+        plan: Plan | None = None,
+        resume: Trace | None = None,
+        needs: Sequence[str] = (),
+        plan_only: bool = False,
+    ) -> RunResult:
+        """Return the run of a question once it has ended, or is only planned.
+
+        `only` limits the workers of the pool.
 
         Raises before anything is called where a worker in `needs` is not available.
         """
         if resume is not None:
             self.keep_policy(resume)
             self.settings = keep_tools_of(self.settings, resume)
-            self.settings = replace(self.settings, rehearsal=self.settings.rehearsal or is_rehearsal_run(resume))
+            self.settings = replace(
+                self.settings, rehearsal=self.settings.rehearsal or is_rehearsal_run(resume)
+            )
         if self.approves and not plan_only:
-            from conductor_cli.cli.approval import check_terminal  # draws with Rich, which takes long to load
+            # Draws with Rich, which takes long to load
+            from conductor_cli.cli.approval import check_terminal
 
             check_terminal()
         streams = self.output == "answer" and sys.stdout.isatty() and not plan_only
         job = self.job(question, plan=plan, resume=resume, plan_only=plan_only, streams=streams)
         check_job(job)
         if self.settings.day_limits != DayLimits() and not self.settings.rehearsal:
-            with suppress(ConductorError, OSError):  # who may not read the record is told so by the run
+            # Who may not read the record is told so by the run
+            with suppress(ConductorError, OSError):
                 if lost := find_lost_calls(self.settings, newest_only=True):
                     self.tell(lost)
         stored = (*resume.pool.names, *needs) if resume is not None else ()
@@ -143,10 +181,18 @@ class Session:
         return asyncio.run(run())
 
     @asynccontextmanager
-    async def opened(self, **how: Any) -> AsyncIterator[Conductor]:  # noqa: ANN401 - as `open_conductor` takes it
-        """A conductor whose models are closed at the end; problems with recording the spending are printed."""
+    # As `open_conductor` takes it
+    async def opened(self, **how: Any) -> AsyncIterator[Conductor]:  # noqa: ANN401
+        """A conductor whose models are closed at the end.
+
+        Problems with recording the spending are printed.
+        """
         opened = await open_conductor(
-            self.settings, seed=self.options.seed, attachments=self.attachments, learning=True, **how
+            self.settings,
+            seed=self.options.seed,
+            attachments=self.attachments,
+            learning=True,
+            **how,
         )
         try:
             yield opened.conductor
@@ -156,11 +202,17 @@ class Session:
                 print_notice(opened.problem)
 
     def job(self, question: Question, **how: Any) -> Job:  # noqa: ANN401 - as `Job` takes them
-        """Return the job of a question under this session's settings; `how` is what else a `Job` is told."""
+        """Return the job of a question under this session's settings.
+
+        `how` is what else a `Job` is told.
+        """
         return Job(
-            question=question, settings=self.settings, store=self.store if self.stores_traces else None,
-            approves=self.approves and not how.get("plan_only"), **how,
-        )  # fmt: skip
+            question=question,
+            settings=self.settings,
+            store=self.store if self.stores_traces else None,
+            approves=self.approves and not how.get("plan_only"),
+            **how,
+        )
 
     async def run_job(self, conductor: Conductor, job: Job, *, chat: bool = False) -> RunResult:
         """Run a job on an open conductor, store it and show it. Errors in writing are printed."""
@@ -179,16 +231,24 @@ class Session:
 
                 person = stack.enter_context(closing(Approver(self.output_context)))
             result = await run_to_end(
-                run, job, view, person.decide_plan if person and job.approves else None,
+                run,
+                job,
+                view,
+                person.decide_plan if person and job.approves else None,
                 person.decide_tool if person and asks_about_tools else None,
-                on_end=person.wake if person else lambda: None, on_output_lost=leave_stdout,
-            )  # fmt: skip
+                on_end=person.wake if person else lambda: None,
+                on_output_lost=leave_stdout,
+            )
         for error in result.errors:
             print_error(error)
         if command and not job.plan_only:
-            # Have the check rate an answer, and print what it says. In a chat Ctrl-C stops it and nothing else.
+            # Have the check rate an answer, and print what it says. In a chat Ctrl-C stops it and
+            # nothing else.
             check = asyncio.ensure_future(check_run(self.settings, result.run.trace, command))
-            with show_running(quiet=self.quiet) as running, on_signal(SIGINT, check.cancel) if chat else nullcontext():
+            with (
+                show_running(quiet=self.quiet) as running,
+                on_signal(SIGINT, check.cancel) if chat else nullcontext(),
+            ):
                 running.start("the check")
                 await asyncio.wait([check])
             text = "the check was stopped" if check.cancelled() else await check
@@ -202,39 +262,59 @@ STDIN_NAME: Final = "stdin"  # what it is called among the attached files
 
 
 def build_question(
-    session: Session, words: Sequence[str], files: Sequence[str], *, system: str | None = None,
-    schema: Path | None = None, earlier: Trace | None = None,
-) -> Question:  # fmt: skip
-    """Return the question of a command line. Raises `UsageError` where there is none or a part cannot be read.
+    session: Session,
+    words: Sequence[str],
+    files: Sequence[str],
+    *,
+    system: str | None = None,
+    schema: Path | None = None,
+    earlier: Trace | None = None,
+) -> Question:
+    """Return the question of a command line.
 
-    Without words the question is what comes on stdin; with words, stdin is attached like a file. A notice says which
-    words of the question are names of files.
+    Raises `UsageError` where there is none or a part cannot be read.
+
+    Without words the question is what comes on stdin; with words, stdin is attached like a file. A
+    notice says which words of the question are names of files.
     """
-    text, attacher = join_words(words), session.attacher
+    text = join_words(words)
+    attacher = session.attacher
     piped = None
     # A terminal is read only when `-` asks for it.
     if sys.stdin is not None and (not sys.stdin.isatty() or STDIN in words or STDIN in files):
-        # A script may have left stdin open with nothing to say: after some seconds a notice tells what is waited for.
+        # A script may have left stdin open with nothing to say: after some seconds a notice tells
+        # what is waited for.
         try:
             ready = select.select([sys.stdin.buffer], [], [], SILENCE)[0]
         except (OSError, ValueError):  # Windows can do this with sockets only
             ready = [sys.stdin.buffer]
         if not ready:
-            print_notice("waiting for the end of standard input; to give none: conductor ask … < /dev/null")
+            print_notice(
+                "waiting for the end of standard input; to give none: conductor ask … < /dev/null"
+            )
         piped = attacher.attach_stream(sys.stdin.buffer, STDIN_NAME)
     attached = [file for path in files if path != STDIN for file in attacher.attach_all(path)]
     if not text and piped is not None and piped.attachment is None:
-        text, piped = piped.text.strip(), None
+        text = piped.text.strip()
+        piped = None
     if piped is not None and (piped.text.strip() or piped.attachment is not None):
         attached.insert(0, piped)
     if not text:
-        raise UsageError("there is no question", hint='conductor ask "…", or pipe one: echo "…" | conductor ask -')
+        raise UsageError(
+            "there is no question",
+            hint='conductor ask "…", or pipe one: echo "…" | conductor ask -',
+        )
     # A name without a slash or a suffix, such as make, is more likely just a word.
-    names = [word for word in words if FILE_LIKE.fullmatch(word) and os.path.isfile(word)]  # noqa: PTH113 - longer words
+    # Longer words
+    names = [word for word in words if FILE_LIKE.fullmatch(word) and os.path.isfile(word)]  # noqa: PTH113
     shown = session.settings["output.progress"] != "none"
     if names and shown:
         verb = "is" if len(names) == 1 else "are"
-        session.tell(f"{format_names(names)} {verb} read as a part of the question; to attach a file: -f {names[0]}")
+        session.tell(
+            f"{format_names(names)} {verb} read as a part of the question; to attach a file: "
+            "-f "
+            f"{names[0]}"
+        )
     if len(files) > 1 and shown:
         session.tell(f"{len(files)} files are attached: {format_names(files)}")
     answer: dict[str, Any] | None = None
@@ -242,23 +322,37 @@ def build_question(
         try:
             answer = json.loads(read_text_file(schema))
         except (ValueError, RecursionError) as error:
-            raise UsageError(f"{schema} is not JSON: {error}", hint="--schema takes a JSON Schema") from None
+            raise UsageError(
+                f"{schema} is not JSON: {error}", hint="--schema takes a JSON Schema"
+            ) from None
         if not isinstance(answer, dict):
             raise UsageError(f"{schema} is not a JSON object", hint="--schema takes a JSON Schema")
     system_text = decode_argument(system or "", "--system")
     question = Question(text=text, system=system_text, files=tuple(attached), schema=answer)
-    return question if earlier is None else continue_conversation(question, earlier, keep_system=system is None)
+    return (
+        question
+        if earlier is None
+        else continue_conversation(question, earlier, keep_system=system is None)
+    )
 
 
 def join_words(words: Sequence[str]) -> str:
-    """Return the words of a question; `-` only says that stdin is to be read. Raises `UsageError`."""
-    return " ".join(decode_argument(word, "the question") for word in words if word != STDIN).strip()
+    """Return the words of a question; `-` only says that stdin is to be read.
+
+    Raises `UsageError`.
+    """
+    return " ".join(
+        decode_argument(word, "the question") for word in words if word != STDIN
+    ).strip()
 
 
 def pasted_file(line: str) -> str | None:
-    """The path that a line consists of, as terminals paste a file that is dropped on them; None for any other line.
+    """The path that a line consists of, as terminals paste a file that is dropped on them.
 
-    A path has a slash or the ending of an image or a PDF, and names a file; so a word is never taken for one.
+    None for any other line.
+
+    A path has a slash or the ending of an image or a PDF, and names a file; so a word is never
+    taken for one.
     """
     text = line.strip()
     with suppress(ValueError):  # an apostrophe, as in a question
@@ -272,7 +366,10 @@ def pasted_file(line: str) -> str | None:
 
 
 def decode_argument(text: str, what: str) -> str:
-    """A word of the command line, as UTF-8 where Python could not decode it by the locale. Raises `UsageError`."""
+    """A word of the command line, as UTF-8 where Python could not decode it by the locale.
+
+    Raises `UsageError`.
+    """
     # Python keeps bytes of an argument that it cannot decode as lone surrogates.
     if text.isascii() or not any("\ud800" <= letter <= "\udfff" for letter in text):
         return text
@@ -292,8 +389,14 @@ def read_text_file(path: Path, hint: str = "check its name") -> str:
 
 
 def read_limited_text(stream: BinaryIO, source: str) -> str:
-    """Return what a stream holds, as text. Raises `UsageError` where it is not UTF-8, has NUL bytes or is too large."""
+    """Return what a stream holds, as text.
+
+    Raises `UsageError` where it is not UTF-8, has NUL bytes or is too large.
+    """
     data = stream.read(TEXT_LIMIT + 1)
     if len(data) > TEXT_LIMIT:
-        raise UsageError(f"{source} is larger than {TEXT_LIMIT >> 20} MiB", hint="attach only the part that matters")
+        raise UsageError(
+            f"{source} is larger than {TEXT_LIMIT >> 20} MiB",
+            hint="attach only the part that matters",
+        )
     return decode_text(data, source)

@@ -23,28 +23,41 @@ from conductor_cli.core.pool import Worker
 from conductor_cli.models.discovery import key_state_of, worker_name
 from conductor_cli.state.home import open_state
 
-INTERRUPTED: Final = 130  # The exit code of a command that Ctrl-C ended, which ends the interview too
+# The exit code of a command that Ctrl-C ended, which ends the interview too
+INTERRUPTED: Final = 130
 
 
 def setup_command(
     context: typer.Context,
-    yes: Annotated[bool, opt.option("--yes -y", "Do everything that is proposed, without asking.")] = False,
+    yes: Annotated[
+        bool, opt.option("--yes -y", "Do everything that is proposed, without asking.")
+    ] = False,
     model: Annotated[
         str | None,
-        opt.option("--model", "The planner: a name of model list, a file, a URL, provider/model, or none.", "NAME"),
+        opt.option(
+            "--model",
+            "The planner: a name of model list, a file, a URL, provider/model, or none.",
+            "NAME",
+        ),
     ] = None,
     json: opt.Json = False,
 ) -> None:
     """Set up what is missing: keys, workers, limits, the planner. Can be run again at any time."""
     interview = Interview(context, model or "", yes=yes, asks=not (yes or json) and can_ask())
     if json:
-        proposal = [step.data() for step in setup.propose_steps(interview.findings, interview.settings, model or "")]
-        # The commands that do the steps print their results, and standard output must be JSON alone.
+        proposal = [
+            step.data()
+            for step in setup.propose_steps(interview.findings, interview.settings, model or "")
+        ]
+        # The commands that do the steps print their results, and standard output must be JSON
+        # alone.
         if yes:
             with redirect_stdout(sys.stderr):
                 interview.hold()
         found = interview.findings.lines()
-        print_json({"found": found, "proposal": proposal, "done": interview.results if yes else None})
+        print_json(
+            {"found": found, "proposal": proposal, "done": interview.results if yes else None}
+        )
         raise typer.Exit(interview.exit_code)
     try:
         interview.hold()
@@ -62,8 +75,8 @@ def setup_command(
 class Interview:
     """Shows what was found, then each step, and does the steps that are agreed to.
 
-    With `yes` nobody is asked and everything is done. Without `yes` and `asks` nothing is done. A bare Enter accepts a
-    step; the end of input is a no.
+    With `yes` nobody is asked and everything is done. Without `yes` and `asks` nothing is done. A
+    bare Enter accepts a step; the end of input is a no.
     """
 
     def __init__(self, context: typer.Context, wanted_model: str, *, yes: bool, asks: bool) -> None:
@@ -86,10 +99,14 @@ class Interview:
             _print_heading("Keys and model servers")
             storage = [] if self.findings.keyring else ["--insecure-storage"]
             if storage:
-                print_text("  no working keyring found: a key would be stored in a file that is not encrypted")
+                print_text(
+                    "  no working keyring found: a key would be stored in a file that is not "
+                    "encrypted"
+                )
             servers = list[Worker]()
             question = (
-                "Provider for a key (openai), or base URL of a model server (http://HOST:PORT/v1; Enter to skip):"
+                "Provider for a key (openai), or base URL of a model server "
+                "(http://HOST:PORT/v1; Enter to skip):"
             )
             while name := ask_line(question):
                 if ":" in name:
@@ -100,48 +117,72 @@ class Interview:
                     self.findings = setup.look_at_keys(self.findings, self.settings)
             self.findings = replace(self.findings, workers=(*self.findings.workers, *servers))
         added = self._go_through(
-            "Workers, the models that answer", setup.propose_workers(self.findings, self.settings),
+            "Workers, the models that answer",
+            setup.propose_workers(self.findings, self.settings),
             "none found, so the planner answers too; a key adds one: conductor keys set PROVIDER",
-        )  # fmt: skip
-        # Which limits make sense depends on the prices of the workers, also of those that are only proposed.
+        )
+        # Which limits make sense depends on the prices of the workers, also of those that are only
+        # proposed.
         new = [] if added or self.asks else setup.new_workers(self.findings, self.settings)
-        self._go_through("Limits", setup.propose_limits(new, self.settings), "none: nothing costs anything")
         self._go_through(
-            "Planner, the model that plans", setup.propose_model(self.findings, self.settings, self._wanted_model),
-            "none, as --model none says" if self._wanted_model == setup.NO_MODEL else
-            ("none fits the memory and the free disk" if self.findings.llama else
-             "none on this machine without llama.cpp")
+            "Limits", setup.propose_limits(new, self.settings), "none: nothing costs anything"
+        )
+        self._go_through(
+            "Planner, the model that plans",
+            setup.propose_model(self.findings, self.settings, self._wanted_model),
+            "none, as --model none says"
+            if self._wanted_model == setup.NO_MODEL
+            else (
+                "none fits the memory and the free disk"
+                if self.findings.llama
+                else "none on this machine without llama.cpp"
+            )
             + "; choose one: conductor model use NAME | FILE.gguf | URL | provider/model",
-        )  # fmt: skip
+        )
         # Only who has never asked anything is offered a question to the demo models.
         if self.asks and not open_state(self.settings.paths).traces.runs():
-            _print_heading("A first try: tiny models that ship with conductor answer, without a key or a cost")
+            _print_heading(
+                "A first try: tiny models that ship with conductor answer, without a key or a cost"
+            )
             print_text(f'  conductor ask --rehearsal "{DEMO_QUESTION}"')
             if confirm("Run it?", default=True):
                 self._run(["ask", "--rehearsal", DEMO_QUESTION])
         self._offer_calibration()
 
     def _choose_model(self, url: str, storage: Sequence[str]) -> list[Worker]:
-        """The worker to propose for a server with OpenAI's API, if any; a key is stored where the server wants one."""
+        """The worker to propose for a server with OpenAI's API, if any.
+
+        A key is stored where the server wants one.
+        """
         try:
             names = [model.name for model in list_offered_models(self.settings, url)]
         except ConductorError as error:
             print_error(error)
             wants_key = isinstance(error, ModelError) and key_state_of(error) in ("wrong", "failed")
             command = ["keys", "set", "openai-compatible", "--base-url", url, *storage]
-            if wants_key and confirm("Does it need a key?", default=True) and self._run(command) == 0:
+            if (
+                wants_key
+                and confirm("Does it need a key?", default=True)
+                and self._run(command) == 0
+            ):
                 return self._choose_model(url, storage)
             return []
-        print_text(f"  it offers {', '.join(names[:8]) or 'no chat model'}{' and more' if len(names) > 8 else ''}")
+        print_text(
+            f"  it offers {', '.join(names[:8]) or 'no chat model'}{' and more' if len(names) > 8 else ''}"
+        )
         model = ask_line(f"Model (Enter for {names[0]}):") if names else None
         if model is None:
             return []
         model = model or names[0]
         options = {"base_url": url.rstrip("/")}
-        return [Worker(name=worker_name(model), kind="openai-compatible", model=model, options=options)]
+        return [
+            Worker(name=worker_name(model), kind="openai-compatible", model=model, options=options)
+        ]
 
     def _offer_calibration(self) -> None:
-        """Name the workers without a measured card, and measure them where somebody agrees; `--yes` is no such consent.
+        """Name the workers without a measured card, and measure them where somebody agrees.
+
+        `--yes` is no such consent.
 
         The command says what it costs, and asks again, before it begins.
         """
@@ -154,13 +195,19 @@ class Interview:
             return
         command = ["workers", "calibrate"]
         _print_heading("Capability cards, by which the planner knows what each worker is good at")
-        print_text(f"  {format_count(len(unmeasured), 'worker')} without a measured card: {', '.join(unmeasured)}")
+        print_text(
+            f"  {format_count(len(unmeasured), 'worker')} without a measured card: "
+            f"{', '.join(unmeasured)}"
+        )
         print_text(f"  conductor {' '.join(command)}")
         if self.asks and confirm("Measure them now?", default=False):
             self.exit_code = self.exit_code or self._run(command)
 
     def _go_through(self, heading: str, steps: Sequence[setup.SetupStep], otherwise: str) -> bool:
-        """Show steps of one kind and do the new ones together, where that is agreed to; whether it was."""
+        """Show steps of one kind and do the new ones together, where that is agreed to.
+
+        Whether it was.
+        """
         _print_heading(heading)
         for step in steps:
             print_text(f"  {'done' if step.done else 'new '}  {step.text}")
@@ -180,10 +227,17 @@ class Interview:
         return agreed
 
     def _run(self, command: Sequence[str]) -> int:
-        """Run a command of this program in this process, with the options before it; returns its exit code."""
+        """Run a command of this program in this process, with the options before it.
+
+        Returns its exit code.
+        """
         common = self._context.obj
-        before = [*(["--config", common.config] if common.config else []), *(["--quiet"] if common.quiet else [])]
-        # So a step does exactly what the command shown with it does, with the same messages and exit code.
+        before = [
+            *(["--config", common.config] if common.config else []),
+            *(["--quiet"] if common.quiet else []),
+        ]
+        # So a step does exactly what the command shown with it does, with the same messages and
+        # exit code.
         code = run_command_line([*before, *command])
         if code == INTERRUPTED:
             raise KeyboardInterrupt

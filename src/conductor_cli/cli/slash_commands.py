@@ -1,4 +1,6 @@
-"""What a chat does with each message, which is a question or a slash command, until the person leaves."""
+"""What a chat does with each message, which is a question or a slash command, until the person
+leaves.
+"""
 
 from __future__ import annotations
 
@@ -72,7 +74,10 @@ Offer = Iterable[tuple[str, str]]  # What Tab may offer: words, each with a desc
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SlashCommand:
-    """One command. `act` gets the words after its name; `offers` has what Tab offers for each of them, in order."""
+    """One command.
+
+    `act` gets the words after its name; `offers` has what Tab offers for each of them, in order.
+    """
 
     name: str
     takes: str = ""
@@ -85,19 +90,24 @@ class SlashCommand:
 ALL: Final = "all"  # What `/workers` takes for every worker
 
 DROPPED: Final = {
-    "edit": "it was dropped: Up and Ctrl-R bring earlier messages back, Ctrl-X Ctrl-E opens your editor",
+    "edit": (
+        "it was dropped: Up and Ctrl-R bring earlier messages back, Ctrl-X Ctrl-E opens your editor"
+    ),
     "save": "it was dropped; outside: conductor trace show RUN > FILE",
 }
 """Commands of the release before, and what to use instead."""
 
-LIMITS: Final = tuple(item for item in SETTINGS if item.name.startswith("limits.") and not item.name.endswith("_day"))
+LIMITS: Final = tuple(
+    item for item in SETTINGS if item.name.startswith("limits.") and not item.name.endswith("_day")
+)
 
 
 def find_command(line: str) -> tuple[SlashCommand, str] | None:
     """The command of a line and the words after its name; None for a question. Raises `UsageError`.
 
-    A line that is only the path of a file attaches it, as if `/attach` stood before it.
-    A line such as `/etc/hosts: what is it?` is a question: no command has a second slash or a line break in its name.
+    A line that is only the path of a file attaches it, as if `/attach` stood before it. A line such
+    as `/etc/hosts: what is it?` is a question: no command has a second slash or a line break in its
+    name.
     """
     path = pasted_file(line)
     if path is not None:
@@ -128,8 +138,13 @@ async def _workers(chat: ChatSession, rest: str) -> None:
     if names:
         await chat.change({}, () if names == (ALL,) else names)
     conductor = await chat.open()
-    rows = [[worker.name, recipient_of(worker), worker.about or worker.model_name] for worker in conductor.pool]
-    out.print_table((Column("WORKER", shrink=12), Column("READ BY", shrink=12, drop=1), "ABOUT"), rows)
+    rows = [
+        [worker.name, recipient_of(worker), worker.about or worker.model_name]
+        for worker in conductor.pool
+    ]
+    out.print_table(
+        (Column("WORKER", shrink=12), Column("READ BY", shrink=12, drop=1), "ABOUT"), rows
+    )
     for name, failure in conductor.unavailable.items():
         out.print_notice(describe_left_out(name, failure))
 
@@ -163,7 +178,9 @@ async def _trace(chat: ChatSession, rest: str) -> None:
     if step is not None:
         check_step_exists(run, step)
     screen = page_screen(out.terminal_width(sys.stdout), sys.stdout.encoding, os.environ)
-    lines = trace_lines(run, screen=screen) if step is None else step_lines(run, step, screen=screen)
+    lines = (
+        trace_lines(run, screen=screen) if step is None else step_lines(run, step, screen=screen)
+    )
     out.print_page(lines, chat.session.output_context)
 
 
@@ -178,13 +195,21 @@ def _rating(verdict: Verdict) -> Callable[[ChatSession, str], Awaitable[None]]:
 
 
 async def _cost(chat: ChatSession, _: str) -> None:
-    rows = [(str(number), run.usage, question_line(run)) for number, run in enumerate(chat.runs, start=1)]
+    rows = [
+        (str(number), run.usage, question_line(run))
+        for number, run in enumerate(chat.runs, start=1)
+    ]
     rows.append(("all", chat.spent(), ""))
     cells = [
         [run, f"{usage.calls:,}", f"{usage.tokens:,}", format_cost(usage), shorten_line(text, 60)]
         for run, usage, text in rows
     ]
-    columns = (Column("RUN"), Column("CALLS", drop=2), Column("TOKENS", drop=1), Column("COST", shrink=10))
+    columns = (
+        Column("RUN"),
+        Column("CALLS", drop=2),
+        Column("TOKENS", drop=1),
+        Column("COST", shrink=10),
+    )
     out.print_table((*columns, Column("QUESTION", shrink=16)), cells)
     out.print_notice("for other days and runs: conductor cost")
 
@@ -195,17 +220,27 @@ async def _limits(chat: ChatSession, rest: str) -> None:
     if key:
         known = [limit.name for limit in LIMITS]
         if name not in known or not value:
-            hint = f"for example: /limits calls 5; - resets it; known: {', '.join(known)}".replace("limits.", "")
+            hint = f"for example: /limits calls 5; - resets it; known: {', '.join(known)}".replace(
+                "limits.", ""
+            )
             raise UsageError(f"/limits takes a limit and its value, not {rest!r:.40}", hint=hint)
         try:
             new = None if value == "-" else find_setting(name).parse(value.removeprefix("$"))
         except ConfigError as error:
             raise UsageError(error.message, hint=error.hint) from None
         await chat.change({name: new} if new is None else check_flags({name: new}, "/limits"))
-    settings, rows = chat.session.settings, []
+    settings = chat.session.settings
+    rows = []
     for limit in LIMITS:
         origin = settings.origins[limit.name].replace("command line", "this chat")
-        rows.append([limit.name.removeprefix("limits."), format_value(settings[limit.name]), origin, limit.help])
+        rows.append(
+            [
+                limit.name.removeprefix("limits."),
+                format_value(settings[limit.name]),
+                origin,
+                limit.help,
+            ]
+        )
     out.print_table((Column("LIMIT"), Column("VALUE"), Column("FROM", drop=1), ""), rows)
 
 
@@ -213,7 +248,8 @@ async def _tools(chat: ChatSession, rest: str) -> None:
     if rest:
         names = ",".join(rest.replace(",", " ").split())
         await chat.change(check_flags({TOOLS_SETTING: names}, "/tools"))
-    pool, rows = (await chat.open()).pool, []
+    pool = (await chat.open()).pool
+    rows = []
     for row in list_tool_servers(chat.session.settings):
         users = [each.name for each in pool if row.name in each.tools]
         rows.append([row.name, ", ".join(users) or "nobody", row.where])
@@ -225,16 +261,22 @@ async def _tools(chat: ChatSession, rest: str) -> None:
 
 async def _conductor(chat: ChatSession, rest: str) -> None:
     if chat.rehearsal:
-        raise UsageError("the demo models plan by themselves", hint="without --rehearsal any model can plan")
+        raise UsageError(
+            "the demo models plan by themselves", hint="without --rehearsal any model can plan"
+        )
     if rest:
-        await chat.change({"conductor.model": None} if rest == "-" else check_flags({"conductor.model": rest}))
+        await chat.change(
+            {"conductor.model": None} if rest == "-" else check_flags({"conductor.model": rest})
+        )
     out.print_notice(f"{without_file_hash((await chat.open()).name)} plans")
 
 
 async def _system(chat: ChatSession, rest: str) -> None:
     if rest:
         chat.system = "" if rest == "-" else rest
-    out.print_notice(f"every worker is told: {chat.system}" if chat.system else "there is no system text")
+    out.print_notice(
+        f"every worker is told: {chat.system}" if chat.system else "there is no system text"
+    )
 
 
 async def _attach(chat: ChatSession, rest: str) -> None:
@@ -250,9 +292,14 @@ async def _attach(chat: ChatSession, rest: str) -> None:
 async def _detach(chat: ChatSession, rest: str) -> None:
     kept = [file for file in chat.files if rest and file.name != rest]
     if len(kept) == len(chat.files):
-        raise UsageError(f"no file {rest:.60} is attached".replace("  ", " "), hint="/attach lists those that are")
+        raise UsageError(
+            f"no file {rest:.60} is attached".replace("  ", " "),
+            hint="/attach lists those that are",
+        )
     chat.files[:] = kept
-    out.print_notice(f"{format_count(len(kept), 'file')} left" if kept else "no file is attached any more")
+    out.print_notice(
+        f"{format_count(len(kept), 'file')} left" if kept else "no file is attached any more"
+    )
 
 
 async def _new(chat: ChatSession, _: str) -> None:
@@ -269,11 +316,15 @@ async def _name(chat: ChatSession, rest: str) -> None:
             await chat.change({})
             out.print_notice(f"going on with {rest}: {describe_conversation(chat.turns)}")
         return
-    out.print_notice(f"this conversation is called {chat.name}" if chat.name else "this conversation has no name")
+    out.print_notice(
+        f"this conversation is called {chat.name}" if chat.name else "this conversation has no name"
+    )
     named = chat.session.conversations.read()
     if named:
         out.print_table((Column("NAME", shrink=12), "LAST RUN"), [*islice(named.items(), 20)])
-        out.print_notice("/new, then /name NAME goes on with one; outside: conductor chat --name NAME")
+        out.print_notice(
+            "/new, then /name NAME goes on with one; outside: conductor chat --name NAME"
+        )
 
 
 async def _copy(chat: ChatSession, _: str) -> None:
@@ -288,7 +339,10 @@ async def _undo(chat: ChatSession, _: str) -> None:
 
 
 async def _help(*_: object) -> None:
-    out.print_table(("COMMAND", ""), [(f"/{each.name} {each.takes}".strip(), each.help) for each in COMMANDS.values()])
+    out.print_table(
+        ("COMMAND", ""),
+        [(f"/{each.name} {each.takes}".strip(), each.help) for each in COMMANDS.values()],
+    )
     out.print_line()
     out.print_table(("KEY", ""), KEYS)
 
@@ -304,12 +358,18 @@ def _offer_pool(chat: ChatSession) -> Offer:
 
 
 def _offer_tools(chat: ChatSession) -> Offer:
-    return [*((row.name, row.where) for row in list_tool_servers(chat.session.settings)), ("none", ""), ("auto", "")]
+    return [
+        *((row.name, row.where) for row in list_tool_servers(chat.session.settings)),
+        ("none", ""),
+        ("auto", ""),
+    ]
 
 
 def _offer_planners(chat: ChatSession) -> Offer:
     settings = chat.session.settings
-    stored = [(manifest.name, "on this machine") for manifest in open_model_store(settings).manifests()]
+    stored = [
+        (manifest.name, "on this machine") for manifest in open_model_store(settings).manifests()
+    ]
     return [*stored, *((item.worker.name, item.worker.about) for item in settings.workers)]
 
 
@@ -330,40 +390,117 @@ def _offer_steps_and_runs(chat: ChatSession) -> Offer:
     return [*_offer_steps(chat), *((run, "") for run in runs)]
 
 
-COMMANDS: Final = {command.name: command for command in (
-    SlashCommand(name="help", help="list commands and keys", act=_help),
-    SlashCommand(name="new", help="begin a new conversation, without files", act=_new),
-    SlashCommand(name="name", takes="[NAME]", help="name this conversation, go on with a named one, or list them",
-            act=_name, offers=(lambda chat: chat.session.conversations.read().items(),)),
-    SlashCommand(name="mode", takes="[mini|auto|ultra]", help="show or set how questions are planned", act=_mode,
-            offers=(lambda _: MODES.items(),)),
-    SlashCommand(name="workers", takes="[A,B|all]", help="show or set the workers", act=_workers,
-            offers=(lambda chat: [*chat.choosable_workers().items(), (ALL, "every worker of the settings")],)),
-    SlashCommand(name="conductor", takes="[MODEL|-]", help="show or set the model that plans", act=_conductor,
-            offers=(_offer_planners,)),
-    SlashCommand(name="plan", takes="QUESTION", help="plan a question, which /redo then runs", act=_plan),
-    SlashCommand(name="redo", takes="[N [WORKER]]", help="run step N and its followers again, or finish the last run",
-            act=_redo, offers=(_offer_steps, _offer_pool)),
-    SlashCommand(name="undo", help="remove the last question and answer", act=_undo),
-    SlashCommand(name="attach", takes="[PATH]", help="attach a text, image or PDF to each question", act=_attach,
-            takes_file=True),
-    SlashCommand(name="detach", takes="[NAME]", help="attach this file, or all of them, no longer", act=_detach,
-            offers=(lambda chat: [(file.name, describe_file(file)) for file in chat.files],)),
-    SlashCommand(name="tools", takes="[A,B|none|auto]", help="show or set the tools of the workers", act=_tools,
-            offers=(_offer_tools,)),
-    SlashCommand(name="system", takes="[TEXT|-]", help="show or set what every worker is told", act=_system),
-    SlashCommand(name="trace", takes="[N|ID]", help="show the last run, one step of it, or another run", act=_trace,
-            offers=(_offer_steps_and_runs,)),
-    SlashCommand(name="good", takes="[N]", help="rate the last answer, or that of step N: the workers' cards change",
-            act=_rating("good"), offers=(_offer_steps,)),
-    SlashCommand(name="bad", takes="[N]", help="rate the last answer, or that of step N, as bad", act=_rating("bad"),
-            offers=(_offer_steps,)),
-    SlashCommand(name="cost", help="show what this chat has cost", act=_cost),
-    SlashCommand(name="limits", takes="[NAME VALUE|-]", help="show or set the limits of each run", act=_limits,
-            offers=(lambda _: [(limit.name.removeprefix("limits."), limit.help) for limit in LIMITS],)),
-    SlashCommand(name="copy", help="copy the last answer to the clipboard", act=_copy),
-    SlashCommand(name="exit", help="leave, like Ctrl-D", act=_exit),
-)}  # fmt: skip
+COMMANDS: Final = {
+    command.name: command
+    for command in (
+        SlashCommand(name="help", help="list commands and keys", act=_help),
+        SlashCommand(name="new", help="begin a new conversation, without files", act=_new),
+        SlashCommand(
+            name="name",
+            takes="[NAME]",
+            help="name this conversation, go on with a named one, or list them",
+            act=_name,
+            offers=(lambda chat: chat.session.conversations.read().items(),),
+        ),
+        SlashCommand(
+            name="mode",
+            takes="[mini|auto|ultra]",
+            help="show or set how questions are planned",
+            act=_mode,
+            offers=(lambda _: MODES.items(),),
+        ),
+        SlashCommand(
+            name="workers",
+            takes="[A,B|all]",
+            help="show or set the workers",
+            act=_workers,
+            offers=(
+                lambda chat: [
+                    *chat.choosable_workers().items(),
+                    (ALL, "every worker of the settings"),
+                ],
+            ),
+        ),
+        SlashCommand(
+            name="conductor",
+            takes="[MODEL|-]",
+            help="show or set the model that plans",
+            act=_conductor,
+            offers=(_offer_planners,),
+        ),
+        SlashCommand(
+            name="plan", takes="QUESTION", help="plan a question, which /redo then runs", act=_plan
+        ),
+        SlashCommand(
+            name="redo",
+            takes="[N [WORKER]]",
+            help="run step N and its followers again, or finish the last run",
+            act=_redo,
+            offers=(_offer_steps, _offer_pool),
+        ),
+        SlashCommand(name="undo", help="remove the last question and answer", act=_undo),
+        SlashCommand(
+            name="attach",
+            takes="[PATH]",
+            help="attach a text, image or PDF to each question",
+            act=_attach,
+            takes_file=True,
+        ),
+        SlashCommand(
+            name="detach",
+            takes="[NAME]",
+            help="attach this file, or all of them, no longer",
+            act=_detach,
+            offers=(lambda chat: [(file.name, describe_file(file)) for file in chat.files],),
+        ),
+        SlashCommand(
+            name="tools",
+            takes="[A,B|none|auto]",
+            help="show or set the tools of the workers",
+            act=_tools,
+            offers=(_offer_tools,),
+        ),
+        SlashCommand(
+            name="system",
+            takes="[TEXT|-]",
+            help="show or set what every worker is told",
+            act=_system,
+        ),
+        SlashCommand(
+            name="trace",
+            takes="[N|ID]",
+            help="show the last run, one step of it, or another run",
+            act=_trace,
+            offers=(_offer_steps_and_runs,),
+        ),
+        SlashCommand(
+            name="good",
+            takes="[N]",
+            help="rate the last answer, or that of step N: the workers' cards change",
+            act=_rating("good"),
+            offers=(_offer_steps,),
+        ),
+        SlashCommand(
+            name="bad",
+            takes="[N]",
+            help="rate the last answer, or that of step N, as bad",
+            act=_rating("bad"),
+            offers=(_offer_steps,),
+        ),
+        SlashCommand(name="cost", help="show what this chat has cost", act=_cost),
+        SlashCommand(
+            name="limits",
+            takes="[NAME VALUE|-]",
+            help="show or set the limits of each run",
+            act=_limits,
+            offers=(
+                lambda _: [(limit.name.removeprefix("limits."), limit.help) for limit in LIMITS],
+            ),
+        ),
+        SlashCommand(name="copy", help="copy the last answer to the clipboard", act=_copy),
+        SlashCommand(name="exit", help="leave, like Ctrl-D", act=_exit),
+    )
+}
 
 
 class SlashCompleter(Completer):
@@ -373,17 +510,22 @@ class SlashCompleter(Completer):
         self._chat = chat
         self._paths = PathCompleter(expanduser=True)
 
-    def get_completions(self, document: Document, complete_event: CompleteEvent) -> Iterable[Completion]:
+    def get_completions(
+        self, document: Document, complete_event: CompleteEvent
+    ) -> Iterable[Completion]:
         name, space, rest = document.text_before_cursor.removeprefix("/").partition(" ")
         if not document.text.startswith("/") or "\n" in document.text:
             return
-        command, offered, typed = COMMANDS.get(name), list[tuple[str, str]](), f"/{name}"
+        command = COMMANDS.get(name)
+        offered = list[tuple[str, str]]()
+        typed = f"/{name}"
         if not space:
             offered = [(f"/{command.name}", command.help) for command in COMMANDS.values()]
         elif command is not None and command.takes_file:
             yield from self._paths.get_completions(Document(rest), complete_event)
         elif command is not None:
-            # `/workers` takes any number of names with commas between them; each can be named once, `all` only alone.
+            # `/workers` takes any number of names with commas between them; each can be named once,
+            # `all` only alone.
             before, _, last = rest.rpartition(",")
             named = {*map(str.strip, before.split(",")), ALL} if before else set()
             words = last.lstrip().split(" ") if before else last.split(" ")
@@ -411,11 +553,19 @@ There is no planner yet, the model that plans.
 
 
 async def answer_messages(chat: ChatSession, prompt: ChatPrompt, reading: asyncio.Task[str]) -> int:
-    """Do what each message asks for; returns the exit code. `reading` is the prompt, which waits for the first one."""
+    """Do what each message asks for; returns the exit code.
+
+    `reading` is the prompt, which waits for the first one.
+    """
     settings = chat.session.settings
-    prompt.connect(chat.status, SlashCompleter(chat), settings.paths.state if chat.session.stores_traces else None)
+    prompt.connect(
+        chat.status,
+        SlashCompleter(chat),
+        settings.paths.state if chat.session.stores_traces else None,
+    )
     chat.changed = prompt.refresh
-    if not chat.session.quiet and not is_plain_terminal():  # there the log of each run names the planner
+    # There the log of each run names the planner
+    if not chat.session.quiet and not is_plain_terminal():
         chat.named = prompt.tell
     chat.failed = lambda error: prompt.above(lambda: out.print_error(error))
     if chat.turns and not chat.session.quiet:
@@ -445,15 +595,19 @@ def _tell_how_to_go_on(chat: ChatSession) -> None:
 
 
 async def _handle(chat: ChatSession, prompt: ChatPrompt, message: str) -> None:
-    text, before = message.strip(), len(chat.runs)
+    text = message.strip()
+    before = len(chat.runs)
     if text in ("exit", "quit", "/quit"):
         raise ChatEnded
     # The live tree shows the question itself.
-    progress = choose_progress("answer", chat.session.settings["output.progress"], chat.session.output_context)
+    progress = choose_progress(
+        "answer", chat.session.settings["output.progress"], chat.session.output_context
+    )
     echoed = message.startswith("/") or progress != "tree"
     if echoed:
         prompt.echo(text)
-    # What is typed during a run is hidden, so that it does not disturb the display, unless the run asks for approval.
+    # What is typed during a run is hidden, so that it does not disturb the display, unless the run
+    # asks for approval.
     typing = nullcontext() if chat.session.approves else keep_typed_text(echo=False)
     try:
         found = find_command(message)
@@ -467,13 +621,20 @@ async def _handle(chat: ChatSession, prompt: ChatPrompt, message: str) -> None:
         if not echoed:  # no run has shown it
             prompt.echo(text)
         out.print_error(error)
-    if len(chat.runs) > before and chat.last.error is not None and len(chat.last.done()) < len(chat.last.steps):
+    if (
+        len(chat.runs) > before
+        and chat.last.error is not None
+        and len(chat.last.done()) < len(chat.last.steps)
+    ):
         first = "/limits NAME VALUE, then " if chat.last.error.kind == "limit" else ""
         chat.session.tell(f"  to finish it here: {first}/redo")
 
 
 async def _wait_for_model(chat: ChatSession) -> bool:
-    """Wait until the conductor's model is loaded; false if Ctrl-C went back to the prompt. Raises `ConductorError`."""
+    """Wait until the conductor's model is loaded; false if Ctrl-C went back to the prompt.
+
+    Raises `ConductorError`.
+    """
     waiting = asyncio.ensure_future(chat.ready())
     with on_signal(signal.SIGINT, waiting.cancel):
         if not (await asyncio.wait([waiting], timeout=0.3))[0]:

@@ -1,4 +1,7 @@
-"""`conductor template`: save, list, show and edit templates of questions; and a template for `ask`."""
+"""`conductor template`: save, list, show and edit templates of questions.
+
+And a template for `ask`.
+"""
 
 from __future__ import annotations
 
@@ -29,9 +32,12 @@ def template_command(
     run: Annotated[str, opt.argument("RUN", "The run of which save makes a template.")] = "last",
     json: opt.Json = False,
 ) -> None:
-    """Save, list, show and edit templates: question, system text, workers, limits, schema and plan in one file.
+    """Save, list, show and edit templates.
 
-    conductor ask -t NAME asks by one. They are yours, those of the project (.conductor/templates), and those that ship.
+    Question, system text, workers, limits, schema and plan in one file.
+
+    conductor ask -t NAME asks by one. They are yours, those of the project (.conductor/templates),
+    and those that ship.
     """
     settings = opt.stored_settings(context)
     if action == "list":
@@ -48,7 +54,10 @@ def template_command(
             print_table((Column("NAME"), Column("FROM", drop=1), "ABOUT"), rows)
         return
     if name is None:
-        raise UsageError(f"template {action} needs a name", hint="conductor template list shows those that there are")
+        raise UsageError(
+            f"template {action} needs a name",
+            hint="conductor template list shows those that there are",
+        )
     if action == "show":
         file = templates.find_template(settings, name)
         print_line(file.source.text.rstrip("\n"))
@@ -57,14 +66,19 @@ def template_command(
     path = templates.own_path(settings, name)
     if action == "save":
         if path.exists():
-            raise UsageError(f"there is a template {name} already", hint=f"conductor template edit {name}")
-        templates.save_template(path, templates.template_of_run(open_state(settings.paths).traces.ended(run)))
+            raise UsageError(
+                f"there is a template {name} already", hint=f"conductor template edit {name}"
+            )
+        templates.save_template(
+            path, templates.template_of_run(open_state(settings.paths).traces.ended(run))
+        )
         print_line(f"saved {path}; to change it: conductor template edit {name}")
         return
     from conductor_cli.cli.approval import edit_text
 
     there = templates.find_templates(settings).get(name)
-    before = templates.SKELETON if there is None else read_text_file(there.path)  # which may be no TOML yet
+    # Which may be no TOML yet
+    before = templates.SKELETON if there is None else read_text_file(there.path)
     try:
         with open(TERMINAL, "r+b", buffering=0) as terminal:  # noqa: PTH123 - a path of the system
             text = edit_text(before, terminal.fileno(), lambda: False, path.name)
@@ -74,22 +88,27 @@ def template_command(
         print_line("nothing was changed")
         return
     templates.save_template(path, text)
-    templates.TemplateFile(name=name, origin="yours", path=path).read()  # it is kept, and what is wrong is said
+    # It is kept, and what is wrong is said
+    templates.TemplateFile(name=name, origin="yours", path=path).read()
     print_line(f'saved {path}; to use it: conductor ask -t {name} "…"')
 
 
-def open_template(session: Session, name: str, params: Sequence[str], words: str) -> templates.Template:
+def open_template(
+    session: Session, name: str, params: Sequence[str], words: str
+) -> templates.Template:
     """Return a template with its values, and lower the limits of the session by it.
 
-    Raises `UsageError`, also where the project brought it and the user does not agree to its text, or where a value
-    that names the worker of a step is no worker of the user.
+    Raises `UsageError`, also where the project brought it and the user does not agree to its text,
+    or where a value that names the worker of a step is no worker of the user.
     """
     file = templates.find_template(session.settings, name)
     values = dict[str, str]()
     for text in params:
         key, equals, value = text.partition("=")
         if not equals:
-            raise UsageError(f"--param takes NAME=VALUE, not {text!r:.40}", hint="for example: -p lang=rust")
+            raise UsageError(
+                f"--param takes NAME=VALUE, not {text!r:.40}", hint="for example: -p lang=rust"
+            )
         opt.add_assignment(values, key, value, f"--param {key}")
     if templates.is_unseen(file, session.settings):  # its text is shown before its first use
         agreed = can_ask()
@@ -97,8 +116,12 @@ def open_template(session: Session, name: str, params: Sequence[str], words: str
             print_line(f"{file.path} came with this project:\n\n{file.source.text}")
             agreed = confirm("Use it from now on?", default=False)
         if not agreed:
-            message = f"the template {file.name} came with this project and was not shown to you yet"
-            raise UsageError(message, hint=f"conductor template show {file.name} shows it; then it can be used")
+            message = (
+                f"the template {file.name} came with this project and was not shown to you yet"
+            )
+            raise UsageError(
+                message, hint=f"conductor template show {file.name} shows it; then it can be used"
+            )
         templates.note_seen(file, session.settings)
     template = file.read()
     limits = {f"limits.{key}": value for key, value in template.limits.items()}
@@ -106,10 +129,14 @@ def open_template(session: Session, name: str, params: Sequence[str], words: str
     filled = templates.fill_template(template, name, values, words)
     if session.settings.rehearsal:
         return filled
-    workers = offered_workers(session.settings) or [item.worker for item in discovered_workers(session.settings)]
+    workers = offered_workers(session.settings) or [
+        item.worker for item in discovered_workers(session.settings)
+    ]
     known = [*(worker.name for worker in workers), SELF]
     for step, given in zip(filled.steps, template.steps, strict=True):
         if step.worker not in known and given.worker.startswith("$"):
             hint = f"name one of yours: -p {given.worker[1:]}=NAME; known: {', '.join(known)}"
-            raise UsageError(f"the template gives a step to {step.worker!r:.60}, which is no worker", hint=hint)
+            raise UsageError(
+                f"the template gives a step to {step.worker!r:.60}, which is no worker", hint=hint
+            )
     return filled

@@ -1,6 +1,9 @@
-"""What signals do while a run or a chat goes on, and questions to a person: yes or no, or a line of text.
+"""What signals do while a run or a chat goes on, and questions to a person.
 
-Questions go to standard error, so that standard output holds results only. The end of input (Ctrl-D) always means no.
+Yes or no, or a line of text.
+
+Questions go to standard error, so that standard output holds results only. The end of input
+(Ctrl-D) always means no.
 """
 
 from __future__ import annotations
@@ -23,18 +26,25 @@ if TYPE_CHECKING:
 
 
 TWICE: Final = 2.0
-"""Seconds in which a second Ctrl-C ends the process at once; in a chat, the time that a run may take to stop."""
+"""Seconds in which a second Ctrl-C ends the process at once; in a chat, the time that a run may
+take to stop.
+"""
 
-ENDING: Final = tuple(getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name))
+ENDING: Final = tuple(
+    getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)
+)
 """Signals that ask a chat to end. Windows has no SIGHUP."""
 
 
 @contextmanager
 def stop_on_signals(run: Run, *, chat: bool = False) -> Iterator[None]:
-    """Have Ctrl-C, SIGTERM and a hang-up stop the run and keep what is finished; a second Ctrl-C ends the process.
+    """Have Ctrl-C, SIGTERM and a hang-up stop the run and keep what is finished.
 
-    In a `chat` a second one soon after the first does nothing, since it would end the whole chat. These are plain
-    signal handlers, since those of the event loop would wait while a full pipe blocks the loop. Needs a running loop.
+    A second Ctrl-C ends the process.
+
+    In a `chat` a second one soon after the first does nothing, since it would end the whole chat.
+    These are plain signal handlers, since those of the event loop would wait while a full pipe
+    blocks the loop. Needs a running loop.
     """
     loop = asyncio.get_running_loop()
     last: float | None = None
@@ -45,7 +55,8 @@ def stop_on_signals(run: Run, *, chat: bool = False) -> Iterator[None]:
         if last is not None and (now - last < TWICE) != chat:
             _end_process()
         last = now if last is None or not chat else last
-        # A handler may interrupt any line of the program, so the loop stops the run when it is its turn.
+        # A handler may interrupt any line of the program, so the loop stops the run when it is its
+        # turn.
         loop.call_soon_threadsafe(lambda: run.stop("cancelled"))
 
     def terminate(*_: object) -> None:
@@ -57,14 +68,18 @@ def stop_on_signals(run: Run, *, chat: bool = False) -> Iterator[None]:
         handlers[signal.SIGHUP] = terminate
     with ExitStack() as stack:
         for number, handler in handlers.items():
-            # The kernel may deliver the signal to any thread; the loop's own handler makes sure that the loop wakes up.
+            # The kernel may deliver the signal to any thread; the loop's own handler makes sure
+            # that the loop wakes up.
             stack.enter_context(on_signal(number, lambda: None))
             stack.enter_context(handle_signal(number, handler))
         yield
 
 
 def _end_process() -> None:
-    """End the process by SIGINT, as if it had no handler. A terminal gets its cursor and its mode back first."""
+    """End the process by SIGINT, as if it had no handler.
+
+    A terminal gets its cursor and its mode back first.
+    """
     with suppress(OSError, ValueError):
         if sys.stderr.isatty():
             os.write(sys.stderr.fileno(), b"\r\n\x1b[?25h")  # shows the cursor
@@ -74,8 +89,13 @@ def _end_process() -> None:
 
 
 @contextmanager
-def handle_signal(number: signal.Signals, handler: Callable[..., object] | signal.Handlers) -> Iterator[None]:
-    """Have `handler` called at a signal until the block ends; not on a thread, where Python sets no handlers."""
+def handle_signal(
+    number: signal.Signals, handler: Callable[..., object] | signal.Handlers
+) -> Iterator[None]:
+    """Have `handler` called at a signal until the block ends.
+
+    Not on a thread, where Python sets no handlers.
+    """
     before = signal.getsignal(number)
     with suppress(ValueError):  # not the main thread
         signal.signal(number, handler)
@@ -89,8 +109,10 @@ def handle_signal(number: signal.Signals, handler: Callable[..., object] | signa
 @contextmanager
 def on_signal(number: signal.Signals, action: Callable[[], object]) -> Iterator[None]:
     """Have the running loop call `action` at a signal until the block ends."""
-    loop, before = asyncio.get_running_loop(), signal.getsignal(number)
-    # Not on Windows, and not outside the main thread: there the program around this one handles signals.
+    loop = asyncio.get_running_loop()
+    before = signal.getsignal(number)
+    # Not on Windows, and not outside the main thread: there the program around this one handles
+    # signals.
     unsupported = (NotImplementedError, RuntimeError, ValueError)
     with suppress(*unsupported):
         loop.add_signal_handler(number, action)
@@ -104,7 +126,9 @@ def on_signal(number: signal.Signals, action: Callable[[], object]) -> Iterator[
 
 @contextmanager
 def default_signals() -> Iterator[None]:
-    """Handle signals in a chat where no other block does: Ctrl-C does nothing, so that nothing breaks half-way.
+    """Handle signals in a chat where no other block does.
+
+    Ctrl-C does nothing, so that nothing breaks half-way.
 
     Those that end a chat raise `SystemExit`, so that the terminal is restored.
     """
@@ -123,12 +147,18 @@ YES_NO: Final = {"y": True, "yes": True, "n": False, "no": False}
 
 
 def can_ask() -> bool:
-    """Return whether a person can read a question and answer it: standard input and error are both a terminal."""
+    """Return whether a person can read a question and answer it.
+
+    Standard input and error are both a terminal.
+    """
     return sys.stdin.isatty() and sys.stderr.isatty()
 
 
 def confirm(question: str, *, default: bool) -> bool:
-    """A yes or a no; a bare Enter is the `default`, the end of input a no. Any other word is asked about again."""
+    """A yes or a no; a bare Enter is the `default`, the end of input a no.
+
+    Any other word is asked about again.
+    """
     while True:
         answer = ask_line(f"{question} [{'Y/n' if default else 'y/N'}]")
         if answer is None:
@@ -150,9 +180,12 @@ def ask_line(question: str) -> str | None:
 
 
 def confirm_cost(estimate: Sequence[str], what: str, *, yes: bool, quiet: bool) -> bool:
-    """Print what a long job will probably cost; whether the user agrees, by `--yes` or at the prompt.
+    """Print what a long job will probably cost.
 
-    Raises `UsageError` if there is no terminal to ask on, `ConductorError` if the result could not be printed.
+    Whether the user agrees, by `--yes` or at the prompt.
+
+    Raises `UsageError` if there is no terminal to ask on, `ConductorError` if the result could not
+    be printed.
     """
     if problem := stdout_problem():
         raise problem

@@ -40,14 +40,25 @@ def list_tools_command(context: typer.Context, json: opt.Json = False) -> None:
         print_json([row.data() for row in rows])
         return
     if not rows:
-        print_notice("no tools are configured: conductor tools add NAME -- COMMAND…, or conductor tools add NAME URL")
+        print_notice(
+            "no tools are configured: conductor tools add NAME -- COMMAND…, or conductor tools "
+            "add "
+            "NAME URL"
+        )
         return
     cells = []
     for row in rows:
         read_by = f"{row.recipient} (forbidden)" if row.objection else row.recipient
         about = one_line(row.configured.table.about) or UNKNOWN
-        cells.append([row.name, one_line(row.where), read_by, ", ".join(row.workers) or UNKNOWN, about])
-    columns = (Column("NAME"), Column("SERVER", shrink=16), Column("READ BY", drop=2), Column("WORKERS", drop=1))
+        cells.append(
+            [row.name, one_line(row.where), read_by, ", ".join(row.workers) or UNKNOWN, about]
+        )
+    columns = (
+        Column("NAME"),
+        Column("SERVER", shrink=16),
+        Column("READ BY", drop=2),
+        Column("WORKERS", drop=1),
+    )
     print_table((*columns, Column("ABOUT", shrink=16)), cells)
 
 
@@ -55,36 +66,52 @@ def list_tools_command(context: typer.Context, json: opt.Json = False) -> None:
 def add_tools_command(
     context: typer.Context,
     name: Name,
-    server: Annotated[list[str] | None, opt.argument("URL|COMMAND", "An address, or after -- a command.")] = None,
-    allow: Annotated[opt.Names, opt.option("--allow", "Call these tools without asking; '*' for all.", "A,B")] = None,
+    server: Annotated[
+        list[str] | None, opt.argument("URL|COMMAND", "An address, or after -- a command.")
+    ] = None,
+    allow: Annotated[
+        opt.Names, opt.option("--allow", "Call these tools without asking; '*' for all.", "A,B")
+    ] = None,
     header: Annotated[
-        list[str] | None, opt.option("--header", "Send this; a secret is kept in the keyring.", "'NAME: VALUE'")
+        list[str] | None,
+        opt.option("--header", "Send this; a secret is kept in the keyring.", "'NAME: VALUE'"),
     ] = None,
     insecure_storage: opt.InsecureStorage = False,
     more: opt.SetOptions = None,
 ) -> None:
-    """Add a server of tools, or change one that was added: conductor tools add NAME -- COMMAND…, or … NAME URL.
+    """Add a server of tools, or change one that was added.
 
-    The secret of a --header without a value is asked for, or read from stdin; $VARIABLE in a value is read at each
-    start. --set takes the other settings: about=TEXT, what they are for, for the planner; env=A,B for variables that a
-    program gets; only=A,B to offer only these of its tools; read_only=A,B for tools that change nothing, '*' for all;
-    trust=false not to trust the server's read-only hints; local=true to treat it as local in policies; seconds=S for
-    the longest call.
+    Conductor tools add NAME -- COMMAND…, or … NAME URL.
+
+    The secret of a --header without a value is asked for, or read from stdin; $VARIABLE in a value
+    is read at each start. --set takes the other settings: about=TEXT, what they are for, for the
+    planner; env=A,B for variables that a program gets; only=A,B to offer only these of its tools;
+    read_only=A,B for tools that change nothing, '*' for all; trust=false not to trust the server's
+    read-only hints; local=true to treat it as local in policies; seconds=S for the longest call.
     """
     given = opt.parse_assignments(more, lists=("allow", "only", "read_only", "env"))
     if allow:
         opt.add_assignment(given, "allow", opt.split_names(allow), "--allow")
     if server and opt.is_address(server[0]):
         if len(server) > 1:
-            raise UsageError(f"nothing may follow the address {server[0]!r:.80}", hint="put options before it")
+            raise UsageError(
+                f"nothing may follow the address {server[0]!r:.80}", hint="put options before it"
+            )
         opt.add_assignment(given, "url", server[0], "the address")
     elif server and "://" in server[0]:
-        raise UsageError(f"{server[0]!r:.80} is not an address of http or https", hint="a command goes after --")
+        raise UsageError(
+            f"{server[0]!r:.80} is not an address of http or https", hint="a command goes after --"
+        )
     elif server:
         opt.add_assignment(given, "command", list(server), "the command")
     headers = _read_headers(name, header or ())
-    existed = tools.add_tool_server(opt.stored_settings(context), name, given, headers, plaintext=insecure_storage)
-    print_text(f"{'changed' if existed else 'added'} {name}; see what it offers: conductor tools test {name}")
+    existed = tools.add_tool_server(
+        opt.stored_settings(context), name, given, headers, plaintext=insecure_storage
+    )
+    print_text(
+        f"{'changed' if existed else 'added'} {name}; see what it offers: conductor tools test "
+        f"{name}"
+    )
 
 
 def _read_headers(name: str, texts: Sequence[str]) -> dict[str, str]:
@@ -96,14 +123,20 @@ def _read_headers(name: str, texts: Sequence[str]) -> dict[str, str]:
             raise UsageError(f"the header {key!r:.40} is given twice", hint="leave one of them out")
         given[key] = value
     how = f"conductor tools add {name} --header"
-    return {key: value or read_secret(f"value of {key}", f"{how} {key}").strip() for key, value in given.items()}
+    return {
+        key: value or read_secret(f"value of {key}", f"{how} {key}").strip()
+        for key, value in given.items()
+    }
 
 
 @app.command("import")
 def import_tools_command(
     context: typer.Context, file: Annotated[Path, opt.argument("FILE", "For example .mcp.json.")]
 ) -> None:
-    """Add the servers of an mcp.json of Claude, Cursor or VS Code; those that exist under the same name stay."""
+    """Add the servers of an mcp.json of Claude, Cursor or VS Code.
+
+    Those that exist under the same name stay.
+    """
     settings = opt.stored_settings(context)
     known = {row.name for row in tools.list_tool_servers(settings)}
     for name, (given, missing) in tools.read_mcp_file(read_text_file(file)).items():
@@ -113,7 +146,11 @@ def import_tools_command(
         try:
             tools.add_tool_server(settings, name, given, given.pop("headers", {}))
         except KeyMissing as error:
-            print_notice(f"{name} is not added, because it has a secret and {error.message}: use a variable there")
+            print_notice(
+                f"{name} is not added, because it has a secret and {error.message}: use a "
+                "variable "
+                "there"
+            )
             continue
         print_text(f"added {name}")
         for each in missing:
@@ -122,7 +159,8 @@ def import_tools_command(
 
 @app.command("rm")
 def remove_tools_command(
-    context: typer.Context, names: Annotated[list[str], opt.argument("NAME", "The name of the tools; may be repeated.")]
+    context: typer.Context,
+    names: Annotated[list[str], opt.argument("NAME", "The name of the tools; may be repeated.")],
 ) -> None:
     """Remove servers of tools that were added and that no worker has."""
     remove_tables(app_paths(os.environ), "tools", names, lambda: opt.stored_settings(context))
@@ -139,11 +177,16 @@ def try_tools_command(
     names: Annotated[list[str] | None, opt.argument("NAME", "Tools to test; default: all.")] = None,
     json: opt.Json = False,
 ) -> None:
-    """Start each server and list what it offers; nothing is called. On a terminal, log in where a server asks for it.
+    """Start each server and list what it offers; nothing is called.
 
-    The login goes on in the browser, and is kept in the keyring; conductor keys rm tool:NAME forgets it.
+    On a terminal, log in where a server asks for it.
+
+    The login goes on in the browser, and is kept in the keyring; conductor keys rm tool:NAME
+    forgets it.
     """
-    results = tools.try_tool_servers(opt.stored_settings(context), names or (), _log_in if can_ask() else None)
+    results = tools.try_tool_servers(
+        opt.stored_settings(context), names or (), _log_in if can_ask() else None
+    )
     if json:
         print_json([result.to_json() for result in results])
     for result in () if json else results:
@@ -158,9 +201,15 @@ def try_tools_command(
         cells = []
         for tool in result.data["tools"]:
             called = (
-                "freely: read-only" if tool["read_only"] else "freely: allowed" if tool["allowed"] else "asks first"
+                "freely: read-only"
+                if tool["read_only"]
+                else "freely: allowed"
+                if tool["allowed"]
+                else "asks first"
             )
-            cells.append([one_line(tool["name"])[:64], called, one_line(tool["description"]) or UNKNOWN])
+            cells.append(
+                [one_line(tool["name"])[:64], called, one_line(tool["description"]) or UNKNOWN]
+            )
         if cells:
             print_table(("TOOL", "CALLED", "WHAT IT DOES"), cells)
     raise typer.Exit(max((result.code for result in results), default=0))
@@ -168,14 +217,21 @@ def try_tools_command(
 
 @asynccontextmanager
 async def _log_in(name: str) -> AsyncIterator[tools.Visit]:
-    async with one_visit("/callback", f"<!doctype html><title>{name}</title>You may close this page.") as (here, done):
+    async with one_visit(
+        "/callback", f"<!doctype html><title>{name}</title>You may close this page."
+    ) as (here, done):
 
         async def visit(address: str) -> Mapping[str, str]:
-            print_notice(f"{name} asks for a login, which goes on in the browser (Ctrl-C gives up):")
+            print_notice(
+                f"{name} asks for a login, which goes on in the browser (Ctrl-C gives up):"
+            )
             sys.stderr.write(f"{one_line(address)}\n")  # whole, so that it can be copied
             if not open_browser(address):
                 port = urlsplit(here).port
-                print_notice(f"open it yourself; from another machine, first: ssh -L {port}:127.0.0.1:{port} HOST")
+                print_notice(
+                    "open it yourself; from another machine, first: ssh -L "
+                    f"{port}:127.0.0.1:{port} HOST"
+                )
             return await done
 
         yield here, visit

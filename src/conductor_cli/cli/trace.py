@@ -34,32 +34,45 @@ from conductor_cli.views.trace_text import step_lines, trace_lines
 
 MAX_FAULTS = 20  # Faults of one trace that are printed
 MAX_PAUSE: Final = 30.0  # Seconds: a run that waited for hours is not replayed for hours
-SLICE: Final = 0.05  # Seconds of a pause after which it is checked whether a frame is due or a signal has come
+# Seconds of a pause after which it is checked whether a frame is due or a signal has come
+SLICE: Final = 0.05
 
 app = typer.Typer(
-    help="Stored runs: list, show, replay, verify, run again, rate, export, remove.", no_args_is_help=True
+    help="Stored runs: list, show, replay, verify, run again, rate, export, remove.",
+    no_args_is_help=True,
 )
 
-Run = Annotated[str, opt.argument("RUN", "A run's id, the beginning of one, last, or last~1 and so on.")]
+Run = Annotated[
+    str, opt.argument("RUN", "A run's id, the beginning of one, last, or last~1 and so on.")
+]
 
 
 @app.command("list")
 def list_runs_command(
     text: Annotated[
-        list[str] | None, opt.argument("TEXT", "Only runs that contain all these texts; case is ignored.")
+        list[str] | None,
+        opt.argument("TEXT", "Only runs that contain all these texts; case is ignored."),
     ] = None,
     count: Annotated[int, opt.option("-n", "How many, newest first.", min=1)] = COUNT,
     state: Annotated[
         traces.RunState | None,
-        opt.option("--state", f"Only runs in this state: {', '.join(get_args(traces.RunState))}.", "STATE"),
+        opt.option(
+            "--state", f"Only runs in this state: {', '.join(get_args(traces.RunState))}.", "STATE"
+        ),
     ] = None,
-    worker: Annotated[str | None, opt.option("--worker", "Only runs that used this worker.", "NAME")] = None,
+    worker: Annotated[
+        str | None, opt.option("--worker", "Only runs that used this worker.", "NAME")
+    ] = None,
     since: Annotated[
-        str | None, opt.option("--since", "Only runs since: 30min, 12h, 7d, 2w or a date, 2026-11-20.", "TIME")
+        str | None,
+        opt.option("--since", "Only runs since: 30min, 12h, 7d, 2w or a date, 2026-11-20.", "TIME"),
     ] = None,
     json: opt.Json = False,
 ) -> None:
-    """List stored runs, newest first: all of them, or those whose question, subtasks or answers contain a text."""
+    """List stored runs, newest first.
+
+    All of them, or those whose question, subtasks or answers contain a text.
+    """
     query = traces.make_run_query(state, worker, since, text or ())
     store = traces.open_trace_store()
     try:
@@ -79,9 +92,15 @@ def list_runs_command(
 def show_run_command(
     context: typer.Context,
     run: Run = "last",
-    step: Annotated[int | None, opt.option("--step", "Show the whole prompt and answer of one step.", "N")] = None,
-    prompts: Annotated[bool, opt.option("--prompts", "Also show what each worker was sent.")] = False,
-    open_: Annotated[bool, opt.option("--open", "Show it in the browser; without one, print a file.")] = False,
+    step: Annotated[
+        int | None, opt.option("--step", "Show the whole prompt and answer of one step.", "N")
+    ] = None,
+    prompts: Annotated[
+        bool, opt.option("--prompts", "Also show what each worker was sent.")
+    ] = False,
+    open_: Annotated[
+        bool, opt.option("--open", "Show it in the browser; without one, print a file.")
+    ] = False,
     flow: opt.Flow = False,
     json: opt.Json = False,
 ) -> None:
@@ -89,10 +108,15 @@ def show_run_command(
     store = traces.open_trace_store()
     found = store.find(run)
     if flow:
-        from conductor_cli.cli.approval import print_stored_flow  # loads everything that a run needs
+        # Loads everything that a run needs
+        from conductor_cli.cli.approval import print_stored_flow
 
         print_stored_flow(
-            store, found, step, color=traces.display_settings(context.obj.config)["output.color"], json=json
+            store,
+            found,
+            step,
+            color=traces.display_settings(context.obj.config)["output.color"],
+            json=json,
         )
         return
     live = store.is_running(found)
@@ -107,7 +131,9 @@ def show_run_command(
         check_step_exists(trace, step)
     if json:
         data = run_json(trace, store.location(found), live=live, prompts=prompts)
-        out.print_json(data if step is None else next(item for item in data["steps"] if item["number"] == step))
+        out.print_json(
+            data if step is None else next(item for item in data["steps"] if item["number"] == step)
+        )
         return
     screen = page_screen(out.terminal_width(sys.stdout), sys.stdout.encoding, os.environ)
     lines = (
@@ -123,19 +149,26 @@ def show_run_command(
 def replay_command(
     context: typer.Context,
     run: Run = "last",
-    speed: Annotated[float, opt.option("--speed", "4 is four times as fast; 0 shows everything at once.", min=0)] = 1.0,
+    speed: Annotated[
+        float, opt.option("--speed", "4 is four times as fast; 0 shows everything at once.", min=0)
+    ] = 1.0,
     format_: opt.FormatOption = "answer",
     progress: opt.ProgressOption = None,
 ) -> None:
-    """Show a stored run again as it happened. Uses no network; exits with 0 however the run ended."""
+    """Show a stored run again as it happened.
+
+    Uses no network; exits with 0 however the run ended.
+    """
     settings = traces.display_settings(context.obj.config, {"output.progress": progress})
     store = traces.open_trace_store()
     # Only a replay with pauses, or of the events, needs the streamed pieces.
     events = store.events(store.find(run), pieces=speed > 0 or format_ != "answer")
     shown = OutputContext(
-        color=settings["output.color"], quiet=context.obj.quiet, markdown=settings["output.markdown"],
+        color=settings["output.color"],
+        quiet=context.obj.quiet,
+        markdown=settings["output.markdown"],
         trace_path=store.location,
-    )  # fmt: skip
+    )
     view = open_views(format_, settings["output.progress"], shown)
     try:
         code = replay_events(events, view, speed)
@@ -146,14 +179,20 @@ def replay_command(
 
 
 def replay_events(
-    events: Iterator[Event], view: RunView, speed: float, sleep: Callable[[float], None] = time.sleep
+    events: Iterator[Event],
+    view: RunView,
+    speed: float,
+    sleep: Callable[[float], None] = time.sleep,
 ) -> int:
-    """Show `events`, pausing as the run did, divided by `speed`; 0 does not pause. Returns the exit code.
+    """Show `events`, pausing as the run did, divided by `speed`; 0 does not pause.
 
-    A signal lets the view finish its work, a second one ends the process. Raises `OSError` when standard output cannot
-    be written, and `BrokenPipeError` when nobody reads it.
+    Returns the exit code.
+
+    A signal lets the view finish its work, a second one ends the process. Raises `OSError` when
+    standard output cannot be written, and `BrokenPipeError` when nobody reads it.
     """
-    at, signals = 0.0, list[int]()
+    at = 0.0
+    signals = list[int]()
 
     def note(number: int, _: object) -> None:
         if signals:  # the user is impatient: the first one has not ended the process yet
@@ -188,12 +227,17 @@ def replay_events(
 def verify_runs_command(
     run: Run = "last",
     all_: Annotated[bool, opt.option("--all", "Verify all stored runs.")] = False,
-    repair: Annotated[bool, opt.option("--repair", "Keep intact lines; rename the original.")] = False,
+    repair: Annotated[
+        bool, opt.option("--repair", "Keep intact lines; rename the original.")
+    ] = False,
     json: opt.Json = False,
 ) -> None:
-    """Check that stored runs are whole: which lines were changed, cut or added. Exits with 0 only if they are.
+    """Check that stored runs are whole: which lines were changed, cut or added.
 
-    The hashes have no key. They detect damage and careless edits, but not a person who calculates them all again.
+    Exits with 0 only if they are.
+
+    The hashes have no key. They detect damage and careless edits, but not a person who calculates
+    them all again.
     """
     store = traces.open_trace_store()
     runs = store.runs() if all_ else [store.find(run)]
@@ -207,8 +251,13 @@ def verify_runs_command(
                 continue
             if each.aside:
                 out.print_line(f"{check.run}: repaired; the file as it was: {each.aside}")
-            state = f"whole{' so far' if check.running else ''}, {format_count(check.lines, 'line')}, hash {check.link}"
-            out.print_line(f"{check.run}: {each.problem or (state if check.whole else 'not whole')}")
+            state = (
+                f"whole{' so far' if check.running else ''}, "
+                f"{format_count(check.lines, 'line')}, hash {check.link}"
+            )
+            out.print_line(
+                f"{check.run}: {each.problem or (state if check.whole else 'not whole')}"
+            )
             for fault in check.faults[:MAX_FAULTS]:
                 out.print_line(f"  {fault.text}")
             if len(check.faults) > MAX_FAULTS:
@@ -228,10 +277,16 @@ def rerun_command(
     options: opt.RunOptions,
     run: Run = "last",
     from_: Annotated[int, opt.option("--from", "The first step to run again.", "N", min=1)] = 1,
-    worker: Annotated[str | None, opt.option("--worker", "Use this worker for that step.", "NAME")] = None,
+    worker: Annotated[
+        str | None, opt.option("--worker", "Use this worker for that step.", "NAME")
+    ] = None,
 ) -> None:
-    """Run a stored plan again from step N on, as a new run; earlier steps are taken from the trace and not called."""
-    from conductor_cli.cli.session import Session  # loads everything that a run needs; the other commands stay quick
+    """Run a stored plan again from step N on, as a new run.
+
+    Earlier steps are taken from the trace and not called.
+    """
+    # Loads everything that a run needs; the other commands stay quick
+    from conductor_cli.cli.session import Session
 
     session = Session(context.obj, options, options.settings() | {"limits.recursion": 0})
     trace = session.read_ended(run)
@@ -239,7 +294,9 @@ def rerun_command(
         hint = f"conductor trace show {trace.run} shows the run"
         raise UsageError(f"run {trace.run} has no steps to run again", hint=hint)
     again = reset_from_step(trace, from_, worker)
-    raise typer.Exit(session.run(again.question, resume=again, needs=(worker,) if worker else ()).exit_code)
+    raise typer.Exit(
+        session.run(again.question, resume=again, needs=(worker,) if worker else ()).exit_code
+    )
 
 
 @app.command("rate")
@@ -247,9 +304,13 @@ def rate_command(
     context: typer.Context,
     run: Run,
     verdict: Annotated[Verdict, opt.argument("good|bad", "What you think of the answer.")],
-    step: Annotated[int | None, opt.option("--step", "Rate the answer of one step instead.", "N", min=1)] = None,
+    step: Annotated[
+        int | None, opt.option("--step", "Rate the answer of one step instead.", "N", min=1)
+    ] = None,
 ) -> None:
-    """Rate the answer of a stored run; the cards of its workers change with it. The last rating of a run counts.
+    """Rate the answer of a stored run; the cards of its workers change with it.
+
+    The last rating of a run counts.
 
     Nothing is sent anywhere.
     """
@@ -262,24 +323,36 @@ def rate_command(
 
 @app.command("export")
 def export_command(run: Run = "last") -> None:
-    """Print a stored run as a self-contained HTML page. For a text: conductor trace show RUN --prompts."""
+    """Print a stored run as a self-contained HTML page.
+
+    For a text: conductor trace show RUN --prompts.
+    """
     store = traces.open_trace_store()
     found = store.find(run)
-    out.print_styled(traces.export_run(store.trace(found), live=store.is_running(found)).rstrip("\n"))
+    out.print_styled(
+        traces.export_run(store.trace(found), live=store.is_running(found)).rstrip("\n")
+    )
 
 
 @app.command("rm")
 def remove_runs_command(
     runs: Annotated[list[str] | None, opt.argument("RUN", "Runs to delete.")] = None,
     older_than: Annotated[
-        str | None, opt.option("--older-than", "Runs that started longer ago: 12h, 30d, 8w.", "TIME")
+        str | None,
+        opt.option("--older-than", "Runs that started longer ago: 12h, 30d, 8w.", "TIME"),
     ] = None,
-    keep: Annotated[int | None, opt.option("--keep", "Keep the newest N, however old they are.", "N", min=0)] = None,
+    keep: Annotated[
+        int | None, opt.option("--keep", "Keep the newest N, however old they are.", "N", min=0)
+    ] = None,
     dry_run: Annotated[bool, opt.option("--dry-run", "Only print what would be deleted.")] = False,
     yes: Annotated[bool, opt.option("--yes -y", "Do not ask.")] = False,
 ) -> None:
-    """Delete stored runs, or old ones. With both limits a run must be older and not among the newest."""
-    by_age, store = older_than is not None or keep is not None, traces.open_trace_store()
+    """Delete stored runs, or old ones.
+
+    With both limits a run must be older and not among the newest.
+    """
+    by_age = older_than is not None or keep is not None
+    store = traces.open_trace_store()
     if bool(runs) == by_age or (runs and dry_run):
         hint = "conductor trace rm RUN, or conductor trace rm --older-than 30d --keep 100"
         raise UsageError("name runs, or say which are old", hint=hint)
@@ -301,7 +374,9 @@ def remove_runs_command(
     if old and not yes:
         if not can_ask():
             hint = "preview with --dry-run, then use --yes"
-            raise UsageError(f"deleting {format_count(len(old), 'run')} needs a confirmation", hint=hint)
+            raise UsageError(
+                f"deleting {format_count(len(old), 'run')} needs a confirmation", hint=hint
+            )
         if not confirm(f"Delete {size}?", default=False):
             out.print_notice("nothing was deleted")
             return

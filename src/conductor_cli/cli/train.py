@@ -1,4 +1,7 @@
-"""`conductor train`: train a conductor by reinforcement learning, over the user's own workers and cases."""
+"""`conductor train`.
+
+Train a conductor by reinforcement learning, over the user's own workers and cases.
+"""
 
 from __future__ import annotations
 
@@ -19,49 +22,79 @@ from conductor_cli.train.job import is_first
 from conductor_cli.train.recipe import DEFAULT_RECIPE, LoraSettings
 
 TUNED: Final = {
-    "group": (2, "plans sampled for each case"), "draws": (1, "runs of each plan"),
-    "tries": (1, "times that a group is drawn until its rewards differ"), "rate": (0.0, "highest learning rate"),
+    "group": (2, "plans sampled for each case"),
+    "draws": (1, "runs of each plan"),
+    "tries": (1, "times that a group is drawn until its rewards differ"),
+    "rate": (0.0, "highest learning rate"),
     "kl": (0.0, "weight of the distance from the model at the start"),
-    "max_plan_tokens": (8, "most tokens of a plan"), "max_workers": (2, "most workers that are offered for a case"),
-    "vllm": (False, "sample the plans with vLLM"), "vllm_memory": (0.05, "share of the GPU's memory for vLLM"),
-}  # fmt: skip
-"""What `--set` changes in the recipe: the least value, of the type that it takes, and what it is."""
+    "max_plan_tokens": (8, "most tokens of a plan"),
+    "max_workers": (2, "most workers that are offered for a case"),
+    "vllm": (False, "sample the plans with vLLM"),
+    "vllm_memory": (0.05, "share of the GPU's memory for vLLM"),
+}
+"""What `--set` changes in the recipe: the least value, of the type that it takes, and what it
+is.
+"""
 
 
 def train_command(
     context: typer.Context,
     cases: Annotated[
-        str | None, opt.option("--cases", "The cases to train on, as for eval.", "basics|SUITE|CASES.jsonl")
+        str | None,
+        opt.option("--cases", "The cases to train on, as for eval.", "basics|SUITE|CASES.jsonl"),
     ] = None,
     case_file: Annotated[
-        str | None, opt.option("--from", "The file of the published suite that --cases names, as for eval.", "FILE")
+        str | None,
+        opt.option(
+            "--from", "The file of the published suite that --cases names, as for eval.", "FILE"
+        ),
     ] = None,
     validation: Annotated[
-        str | None, opt.option("--validation", "Cases to choose the best checkpoint by; else a fifth.", "CASES.jsonl")
+        str | None,
+        opt.option(
+            "--validation", "Cases to choose the best checkpoint by; else a fifth.", "CASES.jsonl"
+        ),
     ] = None,
     base: Annotated[
-        str | None, opt.option("--base", "The base model, in Hugging Face format; never downloaded.", "DIR|ID")
+        str | None,
+        opt.option("--base", "The base model, in Hugging Face format; never downloaded.", "DIR|ID"),
     ] = None,
     workers: opt.WorkersOption = None,
     profile: Annotated[
         Literal["prompted", "brief", "published"] | None,
-        opt.option("--profile", "The prompt format: with examples, without, or workers by number only."),
+        opt.option(
+            "--profile", "The prompt format: with examples, without, or workers by number only."
+        ),
     ] = None,
-    lora: Annotated[bool, opt.option("--lora", "Train a low-rank adapter instead of all weights.")] = False,
-    steps: Annotated[int | None, opt.option("--steps", "Number of training steps.", "N", min=1)] = None,
-    prompts: Annotated[int | None, opt.option("--prompts", "Cases in each step.", "N", min=1)] = None,
-    seed: Annotated[int | None, opt.option("--seed", "Random seed for cases, pools and plans.", "N", min=0)] = None,
+    lora: Annotated[
+        bool, opt.option("--lora", "Train a low-rank adapter instead of all weights.")
+    ] = False,
+    steps: Annotated[
+        int | None, opt.option("--steps", "Number of training steps.", "N", min=1)
+    ] = None,
+    prompts: Annotated[
+        int | None, opt.option("--prompts", "Cases in each step.", "N", min=1)
+    ] = None,
+    seed: Annotated[
+        int | None, opt.option("--seed", "Random seed for cases, pools and plans.", "N", min=0)
+    ] = None,
     out: Annotated[
-        Path | None, opt.option("--out", "Directory of the training; run again to resume there.", "DIR")
+        Path | None,
+        opt.option("--out", "Directory of the training; run again to resume there.", "DIR"),
     ] = None,
     max_cost: Annotated[
-        str | None, opt.option("--max-cost", "Stop when the workers have cost this much in total.", "USD")
+        str | None,
+        opt.option("--max-cost", "Stop when the workers have cost this much in total.", "USD"),
     ] = None,
     minutes: Annotated[
-        float | None, opt.option("--minutes", "Stop after this time; exit code 3 if not done.", "M", min=0.0)
+        float | None,
+        opt.option("--minutes", "Stop after this time; exit code 3 if not done.", "M", min=0.0),
     ] = None,
     tuned: Annotated[
-        list[str] | None, opt.option("--set", f"Change the recipe: {', '.join(TUNED)}; may be repeated.", "KEY=VALUE")
+        list[str] | None,
+        opt.option(
+            "--set", f"Change the recipe: {', '.join(TUNED)}; may be repeated.", "KEY=VALUE"
+        ),
     ] = None,
     export: Annotated[
         bool, opt.option("--export", "With --lora: write the adapter as a GGUF file at the end.")
@@ -72,27 +105,45 @@ def train_command(
     yes: opt.YesToCost = False,
     json: opt.Json = False,
 ) -> None:
-    """Train a planner by reinforcement learning: sample plans, run them on your workers, and reward good answers."""
+    """Train a planner by reinforcement learning.
+
+    Sample plans, run them on your workers, and reward good answers.
+    """
     if json and not dry_run:
-        raise UsageError("--json needs --dry-run", hint="a training writes its metrics to DIR/curve.jsonl")
+        raise UsageError(
+            "--json needs --dry-run", hint="a training writes its metrics to DIR/curve.jsonl"
+        )
     if export and not lora:
         hint = "convert a fully trained checkpoint with llama.cpp's convert_hf_to_gguf.py"
         raise UsageError("--export needs --lora", hint=hint)
     settings = opt.stored_settings(context)
     changes = {
-        "base": base, "profile": profile, "steps": steps, "prompts": prompts, "seed": seed,
-        "max_plan_steps": settings.limits.steps or MAX_STEPS, **_tuned(tuned),
-    }  # fmt: skip
+        "base": base,
+        "profile": profile,
+        "steps": steps,
+        "prompts": prompts,
+        "seed": seed,
+        "max_plan_steps": settings.limits.steps or MAX_STEPS,
+        **_tuned(tuned),
+    }
     if lora:
         rate = changes.pop("rate", None)
         changes["lora"] = LoraSettings() if rate is None else LoraSettings(rate=rate)
-    recipe = replace(DEFAULT_RECIPE, **{name: value for name, value in changes.items() if value is not None})
+    recipe = replace(
+        DEFAULT_RECIPE, **{name: value for name, value in changes.items() if value is not None}
+    )
     recipe = replace(recipe, warmup=min(recipe.warmup, recipe.steps))
     request = TrainingRequest(
-        recipe=recipe, cases=cases or "", case_file=case_file, directory=(out or Path("build/conductor")).expanduser(),
-        validation=validation or "", workers=opt.parse_names(workers), max_cost=opt.parse_cost(max_cost),
-        minutes=minutes, export=export,
-    )  # fmt: skip
+        recipe=recipe,
+        cases=cases or "",
+        case_file=case_file,
+        directory=(out or Path("build/conductor")).expanduser(),
+        validation=validation or "",
+        workers=opt.parse_names(workers),
+        max_cost=opt.parse_cost(max_cost),
+        minutes=minutes,
+        export=export,
+    )
     with Training(request, settings) as training:
         checks = training.check()
         if dry_run:
@@ -130,7 +181,8 @@ def _train(training: Training, *, yes: bool, quiet: bool) -> None:
     for line in training.summary():
         print_line(line)
     if training.request.export:
-        path, profile = training.export(), training.request.recipe.profile
+        path = training.export()
+        profile = training.request.recipe.profile
         print_line(f"exported: {path}")
         print_line(f"to plan with it: conductor model import {path} --base NAME|FILE")
         if profile != DEFAULT_RECIPE.profile:
@@ -144,7 +196,9 @@ def _tuned(texts: Sequence[str] | None) -> dict[str, Any]:
         if name not in TUNED:
             raise UsageError(f"--set knows no {name!r:.40}", hint=f"known: {', '.join(TUNED)}")
         least, about = TUNED[name]
-        right = type(value) in (int, float) if isinstance(least, float) else type(value) is type(least)
+        right = (
+            type(value) in (int, float) if isinstance(least, float) else type(value) is type(least)
+        )
         if not right or value < least:
             expected = "true or false" if isinstance(least, bool) else f"a number, at least {least}"
             raise UsageError(f"{name} ({about}) takes {expected}, not {value!s:.40}")

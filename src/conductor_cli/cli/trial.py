@@ -1,4 +1,7 @@
-"""`conductor try`: a few questions, the best worker alone against a plan, and one sentence of advice."""
+"""`conductor try`.
+
+A few questions, the best worker alone against a plan, and one sentence of advice.
+"""
 
 from __future__ import annotations
 
@@ -30,65 +33,97 @@ MAX_COST: Final = "0.50"
 
 def try_command(
     context: typer.Context,
-    cases: Annotated[str | None, opt.argument("CASES.jsonl", "Your own cases; else questions that ship.")] = None,
+    cases: Annotated[
+        str | None, opt.argument("CASES.jsonl", "Your own cases; else questions that ship.")
+    ] = None,
     count: Annotated[int, opt.option("--n", "Number of cases.", "N", min=2)] = 12,
     workers: opt.WorkersOption = None,
     pool: opt.PoolOption = None,
     conductor: opt.ConductorOption = None,
     max_cost: Annotated[
         str | None,
-        opt.option("--max-cost", f"Maximum cost of all runs. Default: {MAX_COST}, if prices are known.", "USD"),
+        opt.option(
+            "--max-cost",
+            f"Maximum cost of all runs. Default: {MAX_COST}, if prices are known.",
+            "USD",
+        ),
     ] = None,
     rehearsal: Annotated[
         bool, opt.option("--rehearsal", "Simulate it with the demo models, on their own questions.")
     ] = False,
     yes: opt.YesToCost = False,
 ) -> None:
-    """Find out on a few questions whether a plan pays: your best worker alone, one chosen worker, and a plan."""
+    """Find out on a few questions whether a plan pays.
+
+    Your best worker alone, one chosen worker, and a plan.
+    """
     settings = opt.stored_settings(context, {"conductor.model": conductor, "conductor.pool": pool})
-    name, known = load_cases(REHEARSAL if rehearsal else cases or EVERYDAY, file=None, count=None, seed=0)
-    names, settings = opt.parse_names(workers), replace(settings, rehearsal=rehearsal)
+    name, known = load_cases(
+        REHEARSAL if rehearsal else cases or EVERYDAY, file=None, count=None, seed=0
+    )
+    names = opt.parse_names(workers)
+    settings = replace(settings, rehearsal=rehearsal)
     offered = names or offered_workers(settings) or discovered_workers(settings)
     request = EvaluationRequest(
-        source=name, cases=sample_cases(known, min(count, len(known)), 0), workers=names,
+        source=name,
+        cases=sample_cases(known, min(count, len(known)), 0),
+        workers=names,
         systems=f"{BEST_WORKER if len(offered) > MAX_ALONE and not rehearsal else ALONE},{ROUTE},{PLAN}",
         max_cost=None if rehearsal else opt.parse_cost(max_cost or MAX_COST),
-    )  # fmt: skip
+    )
     quiet = context.obj.quiet
     try:
         stored, code = run_evaluation(request, settings, yes=yes, quiet=quiet)
-    except PolicyError as error:  # a price is not known, or a policy forbids it, which is then said again
+    except PolicyError as error:
+        # A price is not known, or a policy forbids it, which is then said again
         if max_cost is not None:
             raise
         print_notice(error.message)
-        stored, code = run_evaluation(replace(request, max_cost=None), settings, yes=yes, quiet=quiet)
+        stored, code = run_evaluation(
+            replace(request, max_cost=None), settings, yes=yes, quiet=quiet
+        )
     if stored is None:
         raise typer.Exit(code)
     summary = summarize(stored.outcomes(), stored.spec.systems)
     total = sum((system.total for system in summary.systems), NO_USAGE)
     if rehearsal:
-        print_text("A simulation: tiny demo models on made-up questions. It says nothing about your workers.")
-    print_text(f"{format_count(len(request.cases), 'question')} of {name}, {format_cost(total)} in all")
+        print_text(
+            "A simulation: tiny demo models on made-up questions. It says nothing about your "
+            "workers."
+        )
+    print_text(
+        f"{format_count(len(request.cases), 'question')} of {name}, {format_cost(total)} in all"
+    )
     print_line()
-    shown = [system for system in summary.systems if system.name in (summary.best_worker, ROUTE, PLAN)]
+    shown = [
+        system for system in summary.systems if system.name in (summary.best_worker, ROUTE, PLAN)
+    ]
     print_table(*system_table(summary._replace(systems=tuple(shown))))
     print_line()
     print_text(advise(summary))
-    print_text("conductor is a plan, conductor-mini one worker that it chose; all figures: conductor eval --show last")
+    print_text(
+        "conductor is a plan, conductor-mini one worker that it chose; all figures: conductor "
+        "eval "
+        "--show last"
+    )
     raise typer.Exit(code)
 
 
 def advise(summary: Summary) -> str:
     """Return one sentence, or two: what to do, and what that rests on.
 
-    Planning, or routing, is advised only where the whole 95 % interval of its difference to the best single worker is
-    above zero. Where the interval includes zero, the cases cannot say.
+    Planning, or routing, is advised only where the whole 95 % interval of its difference to the
+    best single worker is above zero. Where the interval includes zero, the cases cannot say.
     """
     found = {system.name: system for system in summary.systems}
-    best, plan, route = found.get(summary.best_worker), found[PLAN], found[ROUTE]
+    best = found.get(summary.best_worker)
+    plan = found[PLAN]
+    route = found[ROUTE]
     compared = plan.versus_best
     if best is None or compared is None:
-        return "Nothing can be said: too few questions were answered. conductor workers test says why."
+        return (
+            "Nothing can be said: too few questions were answered. conductor workers test says why."
+        )
     name = best.name.removeprefix(f"{ALONE}:")
     name = "the best worker by its card" if name == BEST_WORKER else one_line(name)
 
@@ -100,7 +135,11 @@ def advise(summary: Summary) -> str:
 
     if plan.valid_plans is not None and not plan.valid_plans.right:
         return f"Ask one, {name}, or let another model plan: this planner never wrote a valid plan."
-    better = [way for way in (plan, route) if way.versus_best is not None and way.versus_best.interval.low > 0]
+    better = [
+        way
+        for way in (plan, route)
+        if way.versus_best is not None and way.versus_best.interval.low > 0
+    ]
     if better:
         # Of two that are as good the cheaper one, which asks one worker.
         way = max(better, key=lambda each: (each.accuracy.accuracy or 0, each is route))
@@ -111,4 +150,7 @@ def advise(summary: Summary) -> str:
     cases = format_count(compared.cases, "case")
     needed = cases_needed(compared.difference, compared.unequal)
     more = f" About {round_up(needed):,} would show a difference of this size." if needed else ""
-    return f"Cannot say from {cases} whether a plan pays: {difference(plan)}, which includes zero.{more}"
+    return (
+        f"Cannot say from {cases} whether a plan pays: {difference(plan)}, which includes "
+        f"zero.{more}"
+    )

@@ -32,14 +32,19 @@ from conductor_cli.models.router import SUFFIX, write_planner
 
 def tune_command(
     context: typer.Context,
-    cases: Annotated[str, opt.argument("CASES.jsonl|SUITE|rehearsal", "Questions of your kind with their answers.")],
-    output: Annotated[Path, opt.option("--out -o", "Where the planner is written if it pays.", f"FILE{SUFFIX}")] = Path(
-        f"tuned{SUFFIX}"
-    ),
+    cases: Annotated[
+        str,
+        opt.argument("CASES.jsonl|SUITE|rehearsal", "Questions of your kind with their answers."),
+    ],
+    output: Annotated[
+        Path, opt.option("--out -o", "Where the planner is written if it pays.", f"FILE{SUFFIX}")
+    ] = Path(f"tuned{SUFFIX}"),
     encoder: Annotated[
         str,
         opt.option(
-            "--encoder", "Small local model that reads the questions. Default: the local planner.", "FILE.gguf|NAME"
+            "--encoder",
+            "Small local model that reads the questions. Default: the local planner.",
+            "FILE.gguf|NAME",
         ),
     ] = "",
     plans: Annotated[
@@ -54,7 +59,9 @@ def tune_command(
     reflector: Annotated[
         str,
         opt.option(
-            "--reflector", "Worker that improves what the planner reads. Default: the model that plans.", "WORKER"
+            "--reflector",
+            "Worker that improves what the planner reads. Default: the model that plans.",
+            "WORKER",
         ),
     ] = "",
     count: Annotated[int | None, opt.option("--n", "Number of cases.", "N", min=MIN_CASES)] = None,
@@ -67,33 +74,57 @@ def tune_command(
     json: opt.Json = False,
     yes: opt.YesToCost = False,
 ) -> None:
-    """Learn from your cases which worker to ask, how to plan, and whether planning pays; say so where it is proved."""
+    """Learn from your cases which worker to ask, how to plan, and whether planning pays.
+
+    Say so where it is proved.
+    """
     settings = opt.stored_settings(context, {"conductor.model": conductor, "conductor.pool": pool})
     if output.suffix != SUFFIX or not output.absolute().parent.is_dir():
         hint = f"name a file that ends with {SUFFIX}, in a directory that exists"
         raise UsageError(f"cannot write {output}", hint=hint)
     name, loaded = load_cases(cases, file=None, count=count, seed=seed)
     if len(loaded) < MIN_CASES:
-        raise UsageError(f"{len(loaded)} cases are too few to prove anything", hint=f"give at least {MIN_CASES}")
+        raise UsageError(
+            f"{len(loaded)} cases are too few to prove anything", hint=f"give at least {MIN_CASES}"
+        )
     reader = find_encoder(settings, encoder)
     # The planner takes part where there is one, and is left out without a word where there is none.
     request = EvaluationRequest(
-        source=name, cases=loaded, seed=seed, default=f"{ALONE},{PLAN}", reuses=True,
-        parallel=parallel, workers=opt.parse_names(workers), max_cost=opt.parse_cost(max_cost),
-    )  # fmt: skip
+        source=name,
+        cases=loaded,
+        seed=seed,
+        default=f"{ALONE},{PLAN}",
+        reuses=True,
+        parallel=parallel,
+        workers=opt.parse_names(workers),
+        max_cost=opt.parse_cost(max_cost),
+    )
     settings = replace(settings, rehearsal=name == REHEARSAL)
     stored, code = run_evaluation(request, settings, yes=yes, quiet=context.obj.quiet)
     if stored is None or code:
         raise typer.Exit(code)
-    guided, planned = None, [outcome for outcome in stored.outcomes() if outcome.system == PLAN]
-    if plans and planned and not settings.rehearsal and _is_agreed(request, planned, plans, yes=yes):
+    guided = None
+    planned = [outcome for outcome in stored.outcomes() if outcome.system == PLAN]
+    if (
+        plans
+        and planned
+        and not settings.rehearsal
+        and _is_agreed(request, planned, plans, yes=yes)
+    ):
         with show_progress(settings, quiet=context.obj.quiet, unit="plans") as display:
             # Ctrl-C ends it; what was run stays stored, and the same command continues.
             guided = asyncio.run(
-                improve_plans(request, settings, plans, reflector, lambda done: display.update("", done, plans))
+                improve_plans(
+                    request,
+                    settings,
+                    plans,
+                    reflector,
+                    lambda done: display.update("", done, plans),
+                )
             )
     tuned = learn_ways(stored.outcomes(), stored.cases(), reader, seed, guided)
-    advice, file = tuned.advice(), tuned.planner
+    advice = tuned.advice()
+    file = tuned.planner
     if file is not None:
         write_atomically(output, write_planner(file))
     setting = "conductor config set conductor.mode auto"
@@ -104,10 +135,15 @@ def tune_command(
         setting += "conductor config set conductor.mode mini"
     if json:
         systems = [dump(system) for system in tuned.summary.systems]
-        print_json({
-            "way": tuned.way, "advice": advice, "planner": str(output.absolute()) if file is not None else None,
-            "setting": setting, "systems": systems,
-        })  # fmt: skip
+        print_json(
+            {
+                "way": tuned.way,
+                "advice": advice,
+                "planner": str(output.absolute()) if file is not None else None,
+                "setting": setting,
+                "systems": systems,
+            }
+        )
         return
     print_text(advice)
     print_line()
@@ -116,11 +152,26 @@ def tune_command(
     print_text(f"for ask, chat and serve: {setting}")
 
 
-def _is_agreed(request: EvaluationRequest, planned: Sequence[CaseOutcome], plans: int, *, yes: bool) -> bool:
-    """Return whether the planner may be improved: it costs nothing, has a limit, or the user says so."""
+def _is_agreed(
+    request: EvaluationRequest, planned: Sequence[CaseOutcome], plans: int, *, yes: bool
+) -> bool:
+    """Return whether the planner may be improved.
+
+    It costs nothing, has a limit, or the user says so.
+    """
     mean = sum((outcome.cost or Decimal(0) for outcome in planned), Decimal(0)) / len(planned)
-    if request.max_cost is not None or (not mean and all(outcome.cost is not None for outcome in planned)):
+    if request.max_cost is not None or (
+        not mean and all(outcome.cost is not None for outcome in planned)
+    ):
         return True
-    lines = [f"to improve what the planner reads: up to {plans:,} plans, which cost about {format_money(plans * mean)}"]
-    lines.append("their proof, and the model that reflects on them, come on top; --plans 0 leaves the planner as it is")
+    lines = [
+        (
+            f"to improve what the planner reads: up to {plans:,} plans, which cost about "
+            f"{format_money(plans * mean)}"
+        )
+    ]
+    lines.append(
+        "their proof, and the model that reflects on them, come on top; --plans 0 leaves the "
+        "planner as it is"
+    )
     return confirm_cost(lines, "improving the planner", yes=yes, quiet=False)

@@ -1,7 +1,8 @@
 """Typer's commands and groups as this program has them.
 
-Their help shows whole sentences, many options under headings, and examples. The options of the program may also follow
-the name of a command, several files one `--file`. The modules of commands are imported only when one of them is run.
+Their help shows whole sentences, many options under headings, and examples. The options of the
+program may also follow the name of a command, several files one `--file`. The modules of commands
+are imported only when one of them is run.
 """
 
 from __future__ import annotations
@@ -31,25 +32,29 @@ from conductor_cli.cli.output import terminal_width
 from conductor_cli.core.errors import UsageError
 
 CommandTable = Mapping[str, Mapping[str, tuple[str, str]]]
-"""Headings of the help; under each, by the name of a command, `module:attribute` and one line of help.
+"""Headings of the help; under each, by the name of a command, `module:attribute` and one line of
+help.
 
 The attribute is a function with Typer's annotations, or a `typer.Typer` with commands of its own.
 """
 
-MANY: Final = 14  # Options from which on they are shown under headings. Fewer are read faster as one list
+# Options from which on they are shown under headings. Fewer are read faster as one list
+MANY: Final = 14
 
 UNBROKEN: Final = "\N{NON-BREAKING HYPHEN}"
 """Stands for a hyphen while lines are broken, so that a word such as an option stays whole."""
 
 NARROW: Final = 58  # Columns below which the explanations stand under the names
 
-WIDEST_NAME: Final = 30  # Columns for the name of an option; a longer one has its explanation on the next line
+# Columns for the name of an option; a longer one has its explanation on the next line
+WIDEST_NAME: Final = 30
 
 
 class LeafCommand(TyperCommand):
     """A command without commands of its own."""
 
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:  # noqa: ANN401 - Typer's own context
+    # Typer's own context
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:  # noqa: ANN401
         """Read the words of the command line, also several files after one `--file`."""
         files = next((each.opts for each in self.params if "--file" in each.opts), ())
         words = with_each_file(args, files)
@@ -65,7 +70,9 @@ class LeafCommand(TyperCommand):
 
 
 class CommandGroup(TyperGroup):
-    """A command with commands of its own; of those in `table` the help is shown without importing them.
+    """A command with commands of its own.
+
+    Of those in `table` the help is shown without importing them.
 
     A command whose declaration has a `rich_help_panel` stands under that heading.
     """
@@ -76,7 +83,9 @@ class CommandGroup(TyperGroup):
 
     def __init__(self, **attributes: Any) -> None:  # noqa: ANN401 - what Typer gives every group
         super().__init__(**attributes)
-        self._targets = {name: target for rows in self.table.values() for name, (target, _) in rows.items()}
+        self._targets = {
+            name: target for rows in self.table.values() for name, (target, _) in rows.items()
+        }
         for heading, rows in self.table.items():
             for name, (_, text) in rows.items():
                 self.commands[name] = TyperCommand(name, help=text, rich_help_panel=heading)
@@ -95,11 +104,15 @@ class CommandGroup(TyperGroup):
             command = load_command(cmd_name, target)
             command.rich_help_panel = getattr(self.commands[cmd_name], "rich_help_panel", None)
             self.commands[cmd_name] = command
-            accept_everywhere([option for option in self.params if option.name in self.everywhere], command)
+            accept_everywhere(
+                [option for option in self.params if option.name in self.everywhere], command
+            )
         return super().get_command(ctx, cmd_name)
 
     def format_options(self, ctx: Any, formatter: Any) -> None:  # noqa: ANN401
-        """Write the options, then the commands under their headings, each with its whole first sentence."""
+        """Write the options, then the commands under their headings, each with its whole first
+        sentence.
+        """
         write_options(self, ctx, formatter)
         sections: dict[str, list[tuple[str, str]]] = {}
         for name, below in self.commands.items():
@@ -116,7 +129,9 @@ class CommandGroup(TyperGroup):
 
 
 def help_width() -> dict[str, int]:
-    """The width of help for Typer's context, where the terminal is narrower than the least that Typer writes for."""
+    """The width of help for Typer's context, where the terminal is narrower than the least that
+    Typer writes for.
+    """
     columns = terminal_width(sys.stdout)
     return {"terminal_width": columns - 2} if 0 < columns < NARROW else {}
 
@@ -129,7 +144,9 @@ def write_options(command: Any, ctx: Any, formatter: Any) -> None:  # noqa: ANN4
         record = parameter.get_help_record(ctx)
         if record is not None and parameter.param_type_name == "argument":
             # Typer writes the type of an argument after its name, in the words of Python.
-            sections["Arguments"].append((getattr(parameter, "display_name_raw", record[0]), record[1]))
+            sections["Arguments"].append(
+                (getattr(parameter, "display_name_raw", record[0]), record[1])
+            )
         elif record is not None:
             rows[max(parameter.opts, key=len)] = record
     if len(rows) >= MANY:
@@ -139,19 +156,28 @@ def write_options(command: Any, ctx: Any, formatter: Any) -> None:  # noqa: ANN4
 
 
 def write_sections(sections: Mapping[str, Sequence[tuple[str, str]]], formatter: Any) -> None:  # noqa: ANN401
-    """Write names with their explanations under headings, all in the same columns; below them where it is narrow."""
+    """Write names with their explanations under headings, all in the same columns.
+
+    Below them where it is narrow.
+    """
     width = min(WIDEST_NAME, max(len(name) for rows in sections.values() for name, _ in rows))
-    start, narrow = len(formatter.buffer), formatter.width < NARROW
+    start = len(formatter.buffer)
+    narrow = formatter.width < NARROW
     for heading, rows in sections.items():
         if rows:
             with formatter.section(heading):
-                shown = [(name if narrow else name.ljust(width), text.replace("-", UNBROKEN)) for name, text in rows]
+                shown = [
+                    (name if narrow else name.ljust(width), text.replace("-", UNBROKEN))
+                    for name, text in rows
+                ]
                 formatter.write_dl(shown, **({"col_max": 4} if narrow else {}))
     formatter.buffer[start:] = [piece.replace(UNBROKEN, "-") for piece in formatter.buffer[start:]]
 
 
 def write_examples(ctx: Any, formatter: Any) -> None:  # noqa: ANN401
-    """Write the examples of a command, each in two lines, and where the options of every command are listed."""
+    """Write the examples of a command, each in two lines, and where the options of every command
+    are listed.
+    """
     if found := EXAMPLES.get(ctx.command_path.partition(" ")[2]):
         with formatter.section("Examples"):
             formatter.write("".join(f"  # {text}\n  {line}\n" for text, line in found))
@@ -163,10 +189,10 @@ def write_examples(ctx: Any, formatter: Any) -> None:  # noqa: ANN401
 def with_each_file(words: Sequence[str], names: Collection[str]) -> list[str]:
     """Return the words with the option of these `names` before every file.
 
-    A shell turns `-f *.md` into `-f` and many words. The words after an `-f FILE` that name existing files are attached
-    too, up to the first that does not, up to an option, or up to `--`; a directory needs a slash there. Raises
-    `UsageError` where that first word is a directory or looks like a file: it would silently become a part of the
-    question.
+    A shell turns `-f *.md` into `-f` and many words. The words after an `-f FILE` that name
+    existing files are attached too, up to the first that does not, up to an option, or up to `--`;
+    a directory needs a slash there. Raises `UsageError` where that first word is a directory or
+    looks like a file: it would silently become a part of the question.
     """
     given: list[str] = []
     rest = list(words)
@@ -181,7 +207,9 @@ def with_each_file(words: Sequence[str], names: Collection[str]) -> list[str]:
         if rest and not rest[0].startswith("-"):
             hint = "words of the question go before -f, or after --"
             if Path(rest[0]).is_dir():
-                raise UsageError(f"{rest[0]} is a directory", hint=f"to attach it too: {rest[0]}/; {hint}")
+                raise UsageError(
+                    f"{rest[0]} is a directory", hint=f"to attach it too: {rest[0]}/; {hint}"
+                )
             if FILE_LIKE.fullmatch(rest[0]):
                 raise UsageError(f"there is no file {rest[0]}", hint=f"check its name; {hint}")
     return given + rest
@@ -195,7 +223,9 @@ def refuse_contradictions(command: Any, context: Any, words: Sequence[str]) -> N
     """
     singles = [each for each in command.params if _takes_one_value(each)]
     reader = copy(command)
-    reader.params = [_with_every_value(each) if each in singles else each for each in command.params]
+    reader.params = [
+        _with_every_value(each) if each in singles else each for each in command.params
+    ]
     values, _, _ = reader.make_parser(context).parse_args([*words])
     for option in singles:
         first, *others = values.get(option.name) or [None]
@@ -221,17 +251,22 @@ def _with_every_value(option: Any) -> Any:  # noqa: ANN401
 
 
 def _is_file(text: str) -> bool:
-    """Return whether this name can be attached: it is a file, a pipe, or a directory that is written as one."""
+    """Return whether this name can be attached.
+
+    It is a file, a pipe, or a directory that is written as one.
+    """
     return Path(text).exists() and (not Path(text).is_dir() or "/" in text)
 
 
 def accept_everywhere(options: Iterable[Any], command: Any) -> None:  # noqa: ANN401
-    """Let a command, and those below it, take options of the program after its name as well as before it.
+    """Let a command, and those below it, take options of the program after its name as well as
+    before it.
 
     They are shown in the help of the program only.
     """
 
-    def take(context: typer.Context, parameter: TyperOption, value: Any) -> None:  # noqa: ANN401 - what Typer read
+    # What Typer read
+    def take(context: typer.Context, parameter: TyperOption, value: Any) -> None:  # noqa: ANN401
         if not value:
             return
         options = context.obj or GlobalOptions()
@@ -243,7 +278,9 @@ def accept_everywhere(options: Iterable[Any], command: Any) -> None:  # noqa: AN
 
     for option in options:
         copied: Any = copy(option)
-        copied.hidden, copied.expose_value, copied.callback = True, False, take
+        copied.hidden = True
+        copied.expose_value = False
+        copied.callback = take
         command.params.append(copied)
     for below in getattr(command, "commands", {}).values():
         accept_everywhere(options, below)

@@ -15,7 +15,14 @@ from conductor_cli.app.check_results import CheckResult
 from conductor_cli.app.learning import learning_key, read_learned
 from conductor_cli.app.workers import run_worker_tests, workers_to_test
 from conductor_cli.cli import options as opt
-from conductor_cli.cli.output import print_check, print_json, print_line, print_notice, print_table, print_text
+from conductor_cli.cli.output import (
+    print_check,
+    print_json,
+    print_line,
+    print_notice,
+    print_table,
+    print_text,
+)
 from conductor_cli.cli.progress import show_running
 from conductor_cli.config import app_paths
 from conductor_cli.config.schema import PREFIX
@@ -30,15 +37,27 @@ if TYPE_CHECKING:
     from conductor_cli.config.cards import MeasuredCard
 
 CALIBRATE_COLUMNS: Final = (
-    Column("WORKER", shrink=12), Column("TAG"), Column("STRENGTH"), Column("95 %", drop=2), Column("CASES", drop=3),
-    Column("TOKENS", drop=4), Column("TIME", drop=5), Column("COST", drop=1), Column("MEASURED", drop=6),
-)  # fmt: skip
+    Column("WORKER", shrink=12),
+    Column("TAG"),
+    Column("STRENGTH"),
+    Column("95 %", drop=2),
+    Column("CASES", drop=3),
+    Column("TOKENS", drop=4),
+    Column("TIME", drop=5),
+    Column("COST", drop=1),
+    Column("MEASURED", drop=6),
+)
 
 
 WORKER_COLUMNS: Final = (
-    Column("NAME", shrink=12), Column("MODEL", shrink=26), Column("ENABLED", drop=1), Column("TAGS", drop=5),
-    Column("ACCEPTS", drop=4), Column("PRICE IN / OUT", drop=3), Column("KEY", drop=2),
-)  # fmt: skip
+    Column("NAME", shrink=12),
+    Column("MODEL", shrink=26),
+    Column("ENABLED", drop=1),
+    Column("TAGS", drop=5),
+    Column("ACCEPTS", drop=4),
+    Column("PRICE IN / OUT", drop=3),
+    Column("KEY", drop=2),
+)
 
 app = typer.Typer(help="List, add and test the models that answer.", no_args_is_help=True)
 
@@ -54,15 +73,23 @@ def list_workers_command(context: typer.Context, json: opt.Json = False) -> None
         print_json([row.data() for row in rows])
         return
     if not settings.workers:
-        none = "; none was found on this machine either: conductor setup, or conductor workers add NAME --kind KIND"
+        none = (
+            "; none was found on this machine either: conductor setup, or conductor workers "
+            "add "
+            "NAME --kind KIND"
+        )
         print_notice("no workers are configured" + ("; found on this machine:" if rows else none))
     cells = []
     for row in rows:
-        worker, price = row.worker, row.price
+        worker = row.worker
+        price = row.price
         enabled = "no" if not row.configured.enabled else "forbidden" if row.objection else "yes"
-        amounts = f"{format_money(price.input)} / {format_money(price.output)}" if price else "unknown"
+        amounts = (
+            f"{format_money(price.input)} / {format_money(price.output)}" if price else "unknown"
+        )
         model = f"{worker.kind}/{model_of(worker)}".rstrip("/")
-        tags, accepts = ", ".join(worker.tags) or UNKNOWN, ", ".join(("text", *row.accepts))
+        tags = ", ".join(worker.tags) or UNKNOWN
+        accepts = ", ".join(("text", *row.accepts))
         cells.append([worker.name, model, enabled, tags, accepts, amounts, row.key])
     if cells:
         print_table(WORKER_COLUMNS, cells)
@@ -71,7 +98,9 @@ def list_workers_command(context: typer.Context, json: opt.Json = False) -> None
 @app.command("models")
 def list_offered_command(
     context: typer.Context,
-    place: Annotated[str, opt.argument("PROVIDER|URL|WORKER", "Whose models: openai, a server's URL, …")],
+    place: Annotated[
+        str, opt.argument("PROVIDER|URL|WORKER", "Whose models: openai, a server's URL, …")
+    ],
     json: opt.Json = False,
 ) -> None:
     """List the models that a key or a server offers, with context and price a million tokens."""
@@ -84,37 +113,59 @@ def list_offered_command(
         return
     rows = [
         [
-            model.name, f"{model.context:,}" if model.context else UNKNOWN,
-            f"{format_money(model.price.input)} / {format_money(model.price.output)}" if model.price else "unknown",
+            model.name,
+            f"{model.context:,}" if model.context else UNKNOWN,
+            f"{format_money(model.price.input)} / {format_money(model.price.output)}"
+            if model.price
+            else "unknown",
         ]
         for model in found
-    ]  # fmt: skip
-    print_table((Column("MODEL", shrink=20), Column("CONTEXT", right=True, drop=1), "PRICE IN / OUT"), rows)
+    ]
+    print_table(
+        (Column("MODEL", shrink=20), Column("CONTEXT", right=True, drop=1), "PRICE IN / OUT"), rows
+    )
     how = "--kind openai-compatible --base-url" if place.startswith("http") else "--kind"
     print_notice(f"to add one: conductor workers add NAME {how} {place} --model MODEL")
 
 
 @app.command("show")
 def show_worker_command(context: typer.Context, name: Name, json: opt.Json = False) -> None:
-    """Show a worker: its model and settings, who reads what it is sent, its price, key, strengths and ratings."""
+    """Show a worker.
+
+    Its model and settings, who reads what it is sent, its price, key, strengths and ratings.
+    """
     settings = opt.stored_settings(context)
     rows = {row.worker.name: row for row in workers.worker_rows(settings)}
     if name not in rows:
         raise UsageError(f"no worker is named {name!r}", hint=suggest(name, rows))
     row = rows[name]
-    worker, price, options, card = row.worker, row.price, row.worker.public().options, row.worker.card
+    worker = row.worker
+    price = row.price
+    options = row.worker.public().options
+    card = row.worker.card
     learned, stored = read_learned(settings)
     if stored.problem:
         print_notice(stored.problem)
     now = learned.on(worker, learning_key(worker)).card.strengths
     ratings = {
-        tag: {"good": each.good, "bad": each.bad, "weight": round(each.weight, 2), "now": now.get(tag)}
+        tag: {
+            "good": each.good,
+            "bad": each.bad,
+            "weight": round(each.weight, 2),
+            "now": now.get(tag),
+        }
         for tag, each in learned.estimates(learning_key(worker), card).items()
     }
     if json:
         print_json(row.data() | {"ratings": ratings})
         return
-    enabled = "no" if not row.configured.enabled else f"yes, but {row.objection}" if row.objection else "yes"
+    enabled = (
+        "no"
+        if not row.configured.enabled
+        else f"yes, but {row.objection}"
+        if row.objection
+        else "yes"
+    )
     told = [
         f"{name} {shlex.join(map(str, value)) if isinstance(value, list | tuple) else value}"
         for name, value in options.items()
@@ -140,7 +191,9 @@ def show_worker_command(context: typer.Context, name: Name, json: opt.Json = Fal
         "tags": ", ".join(worker.tags) or UNKNOWN,
         "tools": ", ".join(worker.tools) or UNKNOWN,
         "pools": ", ".join(row.pools) or UNKNOWN,
-        "price": f"{workers.describe_price(price)} ({row.price_source})" if price else row.price_source,
+        "price": f"{workers.describe_price(price)} ({row.price_source})"
+        if price
+        else row.price_source,
         "accepts": ", ".join(("text", *row.accepts)),
         "good at": good_at or "unknown; measure it with: conductor workers calibrate",
         "rated": "; ".join(rated) or UNKNOWN,
@@ -158,33 +211,47 @@ def add_worker_command(
     words: Annotated[
         list[str] | None,
         opt.argument(
-            "PROGRAM ARG", "After --: the program of kind command, or more arguments for codex and other agents."
+            "PROGRAM ARG",
+            "After --: the program of kind command, or more arguments for codex and other agents.",
         ),
     ] = None,
     kind: Annotated[
         str | None,
-        opt.option("--kind -k", "What answers: openai, anthropic, gemini, ollama, llama, command and others."),
+        opt.option(
+            "--kind -k",
+            "What answers: openai, anthropic, gemini, ollama, llama, command and others.",
+        ),
     ] = None,
-    model: Annotated[str | None, opt.option("--model -m", "The provider's model name, or a GGUF file.")] = None,
+    model: Annotated[
+        str | None, opt.option("--model -m", "The provider's model name, or a GGUF file.")
+    ] = None,
     base_url: Annotated[
         str | None, opt.option("--base-url", "Address to use instead of the provider's own.", "URL")
     ] = None,
     sandbox: Annotated[bool, opt.option("--sandbox", "Run a program under bubblewrap.")] = False,
-    tools: Annotated[opt.Names, opt.option("--tools", "Tools that it may call: conductor tools list.", "A,B")] = None,
+    tools: Annotated[
+        opt.Names, opt.option("--tools", "Tools that it may call: conductor tools list.", "A,B")
+    ] = None,
     more: opt.SetOptions = None,
 ) -> None:
     """Add a worker, or change one that was added.
 
-    --set takes every other setting of a worker, such as about="good at sums", temperature=0.2, price=1.25,10,
-    accepts=image,pdf, key_env=NAME or env=A,B; a name that it does not know is answered with the names that it knows.
+    --set takes every other setting of a worker, such as about="good at sums", temperature=0.2,
+    price=1.25,10, accepts=image,pdf, key_env=NAME or env=A,B; a name that it does not know is
+    answered with the names that it knows.
     """
     settings = opt.stored_settings(context)
-    assigned = opt.parse_assignments(more, lists=("accepts", "args", "command", "env", "tags", "tools"))
+    assigned = opt.parse_assignments(
+        more, lists=("accepts", "args", "command", "env", "tags", "tools")
+    )
     for key, text in assigned.items():
         if key == "price" and text:
             first, _, second = str(text).partition(",")
             if not second.strip():
-                raise UsageError(f"price takes two amounts, not {text!s:.40}", hint="input and output: price=1.25,10")
+                raise UsageError(
+                    f"price takes two amounts, not {text!s:.40}",
+                    hint="input and output: price=1.25,10",
+                )
             assigned[key] = {"input": first, "output": second}
         elif key == "cwd" and text:
             assigned[key] = str(Path(text).expanduser().absolute())
@@ -194,9 +261,12 @@ def add_worker_command(
             raise UsageError(f"{key} is none and also names some", hint="leave one of them out")
     unset = [key for key, value in assigned.items() if value is None]
     for key, value in {
-        "kind": kind, "model": model, "base_url": base_url, "sandbox": sandbox or None,
+        "kind": kind,
+        "model": model,
+        "base_url": base_url,
+        "sandbox": sandbox or None,
         "tools": opt.split_names(tools),
-    }.items():  # fmt: skip
+    }.items():
         if value is not None:
             opt.add_assignment(assigned, key, value, f"--{key.replace('_', '-')}")
 
@@ -205,7 +275,11 @@ def add_worker_command(
         key, value = found.groups()
         if value is None:
             return "for example: conductor workers add NAME"
-        option = f"--{key.replace('_', '-')} " if key in ("kind", "model", "base_url") else f"--set {key}="
+        option = (
+            f"--{key.replace('_', '-')} "
+            if key in ("kind", "model", "base_url")
+            else f"--set {key}="
+        )
         return f"for example: {option}{value}"
 
     try:
@@ -213,7 +287,8 @@ def add_worker_command(
     except UsageError as error:
         example = r'for example: (\w+) = (?:"([^"]*)"|\[[^\]]*\], or …)'
         message, hint = (
-            re.sub(example, as_option, text).replace("base_url", "--base-url") for text in (error.message, error.hint)
+            re.sub(example, as_option, text).replace("base_url", "--base-url")
+            for text in (error.message, error.hint)
         )
         raise UsageError(message, hint=hint) from None
     done = f"added {name}"
@@ -224,11 +299,14 @@ def add_worker_command(
 
 @app.command("rm")
 def remove_workers_command(
-    context: typer.Context, names: Annotated[list[str], opt.argument("NAME", "The worker's name; may be repeated.")]
+    context: typer.Context,
+    names: Annotated[list[str], opt.argument("NAME", "The worker's name; may be repeated.")],
 ) -> None:
     """Remove workers that were added and that no pool needs."""
     chosen = list(dict.fromkeys(names))
-    workers.remove_tables(app_paths(os.environ), "workers", chosen, lambda: opt.stored_settings(context))
+    workers.remove_tables(
+        app_paths(os.environ), "workers", chosen, lambda: opt.stored_settings(context)
+    )
     for name in chosen:
         print_line(f"removed {name}")
 
@@ -236,7 +314,9 @@ def remove_workers_command(
 @app.command("test")
 def try_workers_command(
     context: typer.Context,
-    names: Annotated[list[str] | None, opt.argument("NAME", "Workers to test; default: all.")] = None,
+    names: Annotated[
+        list[str] | None, opt.argument("NAME", "Workers to test; default: all.")
+    ] = None,
     pool: Annotated[str | None, opt.option("--pool", "All workers of this pool.", "NAME")] = None,
     json: opt.Json = False,
 ) -> None:
@@ -263,7 +343,8 @@ def try_workers_command(
 def calibrate_command(
     context: typer.Context,
     cases: Annotated[
-        str | None, opt.argument("CASES.jsonl", "Cases with tags; default: the built-in set basics.")
+        str | None,
+        opt.argument("CASES.jsonl", "Cases with tags; default: the built-in set basics."),
     ] = None,
     named: opt.WorkersOption = None,
     pool: opt.PoolOption = None,
@@ -274,8 +355,11 @@ def calibrate_command(
     progress: opt.ProgressOption = None,
     json: opt.Json = False,
 ) -> None:
-    """Measure what each worker is good at, and store it as the card that the planner and the routers use."""
-    # Imported here, because the other commands of this group would pay for the imports of the evaluations.
+    """Measure what each worker is good at, and store it as the card that the planner and the
+    routers use.
+    """
+    # Imported here, because the other commands of this group would pay for the imports of the
+    # evaluations.
     from conductor_cli.app.evaluation import measured_cards, plan_calibration
     from conductor_cli.cli.eval import run_evaluation
     from conductor_cli.config.cards import add_cards, cards_file
@@ -292,7 +376,9 @@ def calibrate_command(
     path = cards_file(settings.paths)
     check_writable(path.parent, "the cards", f"{PREFIX}DATA_DIR=DIR")
     if calibration.request.workers:
-        evaluation, code = run_evaluation(calibration.request, settings, yes=yes, quiet=context.obj.quiet)
+        evaluation, code = run_evaluation(
+            calibration.request, settings, yes=yes, quiet=context.obj.quiet
+        )
         if code or evaluation is None:
             raise typer.Exit(code)
         fresh, notes = measured_cards(calibration, evaluation)
@@ -300,13 +386,24 @@ def calibrate_command(
             print_notice(note)
     cards = [*calibration.known, *fresh]
     if json:
-        print_json({"source": calibration.request.source, "hash": calibration.hash, "cards": dump(cards)})
+        print_json(
+            {"source": calibration.request.source, "hash": calibration.hash, "cards": dump(cards)}
+        )
     else:
         rows = []
         for card in cards:  # a row for each tag, then one for all of them
             cost = format_cost_cell(card.cost, card.cost is None)
-            more = (f"{card.tokens_in + card.tokens_out:.0f}", format_duration(card.seconds), cost, card.time[:10])
-            figures = [(tag, item.right, item.n, ("",) * 4) for tag, item in card.strengths.items() if item.n]
+            more = (
+                f"{card.tokens_in + card.tokens_out:.0f}",
+                format_duration(card.seconds),
+                cost,
+                card.time[:10],
+            )
+            figures = [
+                (tag, item.right, item.n, ("",) * 4)
+                for tag, item in card.strengths.items()
+                if item.n
+            ]
             for tag, right, n, rest in (*figures, ("all", card.right, card.n, more)):
                 limits = format_limits(wilson_interval(right, n))
                 rows.append([card.worker, tag, f"{right / n:.2f}", limits, str(n), *rest])

@@ -1,7 +1,10 @@
-"""Measured capability cards: what `conductor workers calibrate` found, by worker and by set of cases.
+"""Measured capability cards.
 
-One JSON file in the data directory. A card belongs to a model as it is used: kind, model, and every option that may
-change what it writes. Another model under the same name, or another temperature, has no card until it is measured.
+What `conductor workers calibrate` found, by worker and by set of cases.
+
+One JSON file in the data directory. A card belongs to a model as it is used: kind, model, and every
+option that may change what it writes. Another model under the same name, or another temperature,
+has no card until it is measured.
 """
 
 from __future__ import annotations
@@ -26,7 +29,9 @@ from conductor_cli.models.presets import builtin_card, model_of
 
 LARGEST: Final = 16 << 20  # bytes of a file of cards; a larger file is something else
 
-WITHOUT_EFFECT: Final = frozenset({"threads", "gpu_layers", "repack", "mmap", "cache", "ca_file", "key_env", "seconds"})
+WITHOUT_EFFECT: Final = frozenset(
+    {"threads", "gpu_layers", "repack", "mmap", "cache", "ca_file", "key_env", "seconds"}
+)
 """Options that change where and how fast a worker runs, not what it writes."""
 
 
@@ -46,9 +51,9 @@ class Strength:
 class MeasuredCard:
     """One worker on one set of cases.
 
-    `worker` is its name then, `key` what it was (see `worker_key`); `source` names the set, `hash` its content.
-    `strengths` are by tag. Tokens, seconds and `cost` (US dollars) are means a case; `cost` is None where it is
-    not known.
+    `worker` is its name then, `key` what it was (see `worker_key`); `source` names the set, `hash`
+    its content. `strengths` are by tag. Tokens, seconds and `cost` (US dollars) are means a case;
+    `cost` is None where it is not known.
     """
 
     worker: str
@@ -65,18 +70,28 @@ class MeasuredCard:
     cost: Decimal | None = None
 
     def card(self) -> Card:
-        strengths = {tag: round(item.right / item.n, 4) for tag, item in self.strengths.items() if item.n}
-        return Card(strengths=strengths, measured=True, source=f"{self.n} cases of {self.source}, {self.time[:10]}")
+        strengths = {
+            tag: round(item.right / item.n, 4) for tag, item in self.strengths.items() if item.n
+        }
+        return Card(
+            strengths=strengths,
+            measured=True,
+            source=f"{self.n} cases of {self.source}, {self.time[:10]}",
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cards:
-    """All measured cards, oldest first. `problem` says why the file could not be read, else it is empty."""
+    """All measured cards, oldest first.
+
+    `problem` says why the file could not be read, else it is empty.
+    """
 
     measured: tuple[MeasuredCard, ...] = ()
     problem: str = ""
 
-    def of(self, worker: Worker, hash: str = "") -> MeasuredCard | None:  # noqa: A002 - the field's name
+    # The field's name
+    def of(self, worker: Worker, hash: str = "") -> MeasuredCard | None:  # noqa: A002
         """The newest card of a worker as it is now, of the set with this hash where one is given."""
         if not self.measured:
             return None
@@ -96,12 +111,16 @@ class Cards:
 
 
 def worker_key(worker: Worker) -> str:
-    """SHA-256 of everything that may change what a worker writes: kind, model (a file by its content) and options.
+    """SHA-256 of everything that may change what a worker writes.
+
+    Kind, model (a file by its content) and options.
 
     Headers may choose a deployment, and may be keys, so they count by a hash of their own.
     """
     options = {
-        name: value for name, value in worker.options.items() if name not in WITHOUT_EFFECT and value is not None
+        name: value
+        for name, value in worker.options.items()
+        if name not in WITHOUT_EFFECT and value is not None
     }
     if options.get("headers"):
         options["headers"] = _hash(options["headers"])
@@ -132,7 +151,10 @@ def cards_file(paths: AppPaths) -> Path:
 
 
 def load_cards(path: Path) -> Cards:
-    """The cards of a file. Damage is reported in `problem` and never raised: a run goes on without cards."""
+    """The cards of a file.
+
+    Damage is reported in `problem` and never raised: a run goes on without cards.
+    """
     if not path.is_file():  # a pipe would be waited for
         return Cards()
     try:
@@ -149,7 +171,8 @@ def load_cards(path: Path) -> Cards:
 def add_cards(path: Path, new: Sequence[MeasuredCard]) -> Path | None:
     """Add cards to the user's own, each replacing an older one of the same worker and set.
 
-    A damaged file is renamed first, and its new path is returned. Raises `ConfigError` where the disk refuses.
+    A damaged file is renamed first, and its new path is returned. Raises `ConfigError` where the
+    disk refuses.
     """
     path = Path(os.path.realpath(path))  # so that a link to a damaged file stays
     with editing(path):

@@ -1,7 +1,7 @@
 """Where conductor's files are, and reading and writing its TOML files.
 
-Two files hold settings: `config.toml` belongs to the user and is never written; `settings.toml` is written by
-`conductor config set`, `workers add` and `model use`. The user's file wins.
+Two files hold settings: `config.toml` belongs to the user and is never written; `settings.toml` is
+written by `conductor config set`, `workers add` and `model use`. The user's file wins.
 """
 
 from __future__ import annotations
@@ -31,7 +31,9 @@ class AppPaths:
     data: Path
     cache: Path
     database: str = field(default="", repr=False)
-    """The URL of the PostgreSQL database that has the state, maybe with a password; empty where files have it."""
+    """The URL of the PostgreSQL database that has the state, maybe with a password; empty where
+    files have it.
+    """
 
     @property
     def traces(self) -> Path:
@@ -71,7 +73,10 @@ class AppPaths:
 
 
 def app_paths(environ: Mapping[str, str]) -> AppPaths:
-    """The directories of this user: `CONDUCTOR_LLM_CONFIG_DIR` and so on, else what is usual on the system."""
+    """The directories of this user.
+
+    `CONDUCTOR_LLM_CONFIG_DIR` and so on, else what is usual on the system.
+    """
     import platformdirs  # a command that reads no settings starts without it
 
     dirs = platformdirs.PlatformDirs(APP, appauthor=False)
@@ -85,7 +90,9 @@ def app_paths(environ: Mapping[str, str]) -> AppPaths:
 
 
 def _find_database(environ: Mapping[str, str], paths: AppPaths) -> str:
-    """The setting `state`: of the environment, else of the user's file, else of the tool's. Raises `ConfigError`.
+    """The setting `state`: of the environment, else of the user's file, else of the tool's.
+
+    Raises `ConfigError`.
 
     It says where everything else is, so it is read also where other settings are broken.
     """
@@ -93,23 +100,36 @@ def _find_database(environ: Mapping[str, str], paths: AppPaths) -> str:
         return check_database_url(url, f"{PREFIX}STATE")
     for path in (chosen_file(environ) or paths.user_file, paths.own_file):
         with suppress(OSError, UnicodeDecodeError):
-            found = _STATE.search(path.read_text("utf-8").partition("\n[")[0]) if path.is_file() else None
+            found = (
+                _STATE.search(path.read_text("utf-8").partition("\n[")[0])
+                if path.is_file()
+                else None
+            )
             if found is not None:
                 return check_database_url(found[1], str(path))
     return ""
 
 
 def chosen_file(environ: Mapping[str, str], file: str | None = None) -> Path | None:
-    """Return what is read in the place of the user's file: the `file` of a command, or what a variable names."""
+    """Return what is read in the place of the user's file.
+
+    The `file` of a command, or what a variable names.
+    """
     chosen = file or environ.get(f"{PREFIX}CONFIG")
     return Path(chosen).expanduser() if chosen else None
 
 
 def check_database_url(url: object, where: str) -> str:
-    """Return a URL of a PostgreSQL database; `where` it stands. Raises `ConfigError`, which does not show it."""
+    """Return a URL of a PostgreSQL database; `where` it stands.
+
+    Raises `ConfigError`, which does not show it.
+    """
     if isinstance(url, str) and url.startswith(("postgresql://", "postgres://")):
         return url
-    raise ConfigError(f"{where}: state is not a URL of PostgreSQL", hint='state = "postgresql://USER@HOST/DATABASE"')
+    raise ConfigError(
+        f"{where}: state is not a URL of PostgreSQL",
+        hint='state = "postgresql://USER@HOST/DATABASE"',
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,16 +141,21 @@ class Source:
     text: str = ""
 
     def where(self, section: str, key: str = "") -> str:
-        """`FILE, line N`, for messages: the line of a key or table, else that of the innermost table around it.
+        """`FILE, line N`, for messages.
 
-        `tomllib` keeps no line numbers, so the text is searched. What TOML allows beyond plain tables and keys only
-        makes the line less exact.
+        The line of a key or table, else that of the innermost table around it.
+
+        `tomllib` keeps no line numbers, so the text is searched. What TOML allows beyond plain
+        tables and keys only makes the line less exact.
         """
         name = f"{section}.{key}" if key else section
-        best, depth, table = 0, 0, ""
+        best = 0
+        depth = 0
+        table = ""
         for number, line in enumerate(self.text.splitlines(), start=1):
             if header := _TABLE.match(line):
-                found = table = _unquote(header[1])
+                found = _unquote(header[1])
+                table = found
             elif entry := _ENTRY.match(line):
                 found = f"{table}.{_unquote(entry[1])}" if table else _unquote(entry[1])
             else:
@@ -139,7 +164,8 @@ class Source:
                 best = number
                 break
             if name.startswith(f"{found}.") and len(found) > depth:
-                best, depth = number, len(found)
+                best = number
+                depth = len(found)
         return f"{self.path}, line {best}" if best else str(self.path)
 
 
@@ -162,7 +188,9 @@ def read_toml(path: Path, *, required: bool = False) -> Source:
             data = file.read(MAX_TOML + 1)
     except FileNotFoundError:
         if required:
-            raise ConfigError(f"{path} does not exist", hint="name an existing file with --config") from None
+            raise ConfigError(
+                f"{path} does not exist", hint="name an existing file with --config"
+            ) from None
         return Source(path=path, values={})
     except OSError as error:
         hint = "it must be a TOML file"
@@ -173,38 +201,56 @@ def read_toml(path: Path, *, required: bool = False) -> Source:
         return Source(path=path, values=parse_toml(data), text=data.decode("utf-8-sig"))
     except UnicodeDecodeError as error:
         line = data[: error.start].count(b"\n") + 1
-        raise ConfigError(f"{path}, line {line}: not UTF-8 text", hint="TOML files are UTF-8 text") from None
+        raise ConfigError(
+            f"{path}, line {line}: not UTF-8 text", hint="TOML files are UTF-8 text"
+        ) from None
     except ValueError as error:  # also a number without end
-        raise ConfigError(f"{path} is not valid TOML: {error}", hint="fix the line, or move the file away") from None
+        raise ConfigError(
+            f"{path} is not valid TOML: {error}", hint="fix the line, or move the file away"
+        ) from None
 
 
 def own_section(paths: AppPaths, name: str) -> Mapping[str, Any]:
-    """A section of the tool's own file, not checked; empty where there is none. Raises `ConfigError`."""
+    """A section of the tool's own file, not checked; empty where there is none.
+
+    Raises `ConfigError`.
+    """
     section = read_toml(paths.own_file).values.get(name, {})
     return section if isinstance(section, Mapping) else {}
 
 
 @contextmanager
 def edit_settings_file(path: Path) -> Iterator[dict[str, Any]]:
-    """The values of the tool's own file, to be changed in place; written whole or not at all. Raises `ConfigError`.
+    """The values of the tool's own file, to be changed in place; written whole or not at all.
 
-    A lock makes sure that of two processes that change something, neither undoes what the other does.
+    Raises `ConfigError`.
+
+    A lock makes sure that of two processes that change something, neither undoes what the other
+    does.
     """
     import tomli_w  # only where something is written
 
-    note = "# Written by conductor. Your own settings belong in config.toml beside this file; they win.\n\n"
+    note = (
+        "# Written by conductor. Your own settings belong in config.toml beside this file; "
+        "they "
+        "win.\n\n"
+    )
     with editing(path):
         source = read_toml(path)
         for section, content in source.values.items():
             if not isinstance(content, Mapping):
-                raise ConfigError(f"{source.where(section)}: unknown section {section!r}", hint="remove the line")
+                raise ConfigError(
+                    f"{source.where(section)}: unknown section {section!r}", hint="remove the line"
+                )
         values = {section: dict(content) for section, content in source.values.items()}
         yield values
         filled = {section: content for section, content in values.items() if content}
         try:
             write_atomically(path, note, tomli_w.dumps(filled), mode=0o600)
         except UnicodeEncodeError:
-            raise ConfigError(f"the value for {path} is not UTF-8 text", hint="type it again") from None
+            raise ConfigError(
+                f"the value for {path} is not UTF-8 text", hint="type it again"
+            ) from None
 
 
 def set_value(paths: AppPaths, name: str, value: Any) -> None:  # noqa: ANN401 - any TOML value
@@ -216,4 +262,6 @@ def set_value(paths: AppPaths, name: str, value: Any) -> None:  # noqa: ANN401 -
         if value is None:
             values.get(section, {}).pop(key, None)
         else:
-            values.setdefault(section, {})[key] = str(value) if isinstance(value, Decimal) else value
+            values.setdefault(section, {})[key] = (
+                str(value) if isinstance(value, Decimal) else value
+            )

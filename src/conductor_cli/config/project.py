@@ -1,8 +1,10 @@
-"""A project's own file, `.conductor.toml`. It comes with somebody else's files, so it can only narrow the settings.
+"""A project's own file, `.conductor.toml`.
 
-Each such file from the working directory up to the top of its repository counts, or up to the home directory; outside
-of both, only the one in the working directory. It may restrict workers and lower limits. It may not say where a worker
-is, which key is sent, or which model plans.
+It comes with somebody else's files, so it can only narrow the settings.
+
+Each such file from the working directory up to the top of its repository counts, or up to the home
+directory; outside of both, only the one in the working directory. It may restrict workers and lower
+limits. It may not say where a worker is, which key is sent, or which model plans.
 """
 
 from __future__ import annotations
@@ -19,9 +21,12 @@ from conductor_cli.core.terminal_text import one_line
 
 NAME: Final = ".conductor.toml"
 LARGEST: Final = 16 << 10
-"""Bytes of all such files together; more is a mistake or an attack, and each name is compared with each worker."""
+"""Bytes of all such files together; more is a mistake or an attack, and each name is compared with
+each worker.
+"""
 
-RULES: Final = frozenset({"names", "groups", "yes-no"})  # the types of settings that are narrowed by adding to them
+# The types of settings that are narrowed by adding to them
+RULES: Final = frozenset({"names", "groups", "yes-no"})
 
 SWITCH: Final = "policy.project"  # the setting that makes conductor ignore these files
 
@@ -31,7 +36,8 @@ def project_files(directory: Path | None = None) -> tuple[Source, ...]:
 
     Raises `ConfigError` for one that cannot be read.
     """
-    found, room = list[Source](), LARGEST
+    found = list[Source]()
+    room = LARGEST
     for path in project_places(directory):
         size = -1
         with suppress(OSError):  # a directory without permission
@@ -47,7 +53,10 @@ def project_files(directory: Path | None = None) -> tuple[Source, ...]:
 
 
 def project_places(directory: Path | None = None) -> tuple[Path, ...]:
-    """Return where a project file would count in `directory` (None: the working directory), outermost first."""
+    """Return where a project file would count in `directory` (None.
+
+    The working directory), outermost first.
+    """
     try:
         here = Path.cwd() if directory is None else directory
     except OSError:  # the working directory was deleted
@@ -55,8 +64,8 @@ def project_places(directory: Path | None = None) -> tuple[Path, ...]:
     homes: tuple[Path, ...] = ()
     with suppress(RuntimeError, OSError):  # a user without a home directory
         homes = (Path.home(), Path.home().resolve())
-    # Walk up to the repository's top or to the home directory. Where neither is met, the directories above may be
-    # writable by others (such as /tmp), so their files do not count.
+    # Walk up to the repository's top or to the home directory. Where neither is met, the
+    # directories above may be writable by others (such as /tmp), so their files do not count.
     passed: list[Path] = []
     for place in (here, *here.parents):
         if place in homes:
@@ -70,7 +79,9 @@ def project_places(directory: Path | None = None) -> tuple[Path, ...]:
     return tuple(place / NAME for place in reversed(passed))
 
 
-def apply_project_file(values: dict[str, Any], origins: dict[str, str], source: Source) -> tuple[str, ...]:
+def apply_project_file(
+    values: dict[str, Any], origins: dict[str, str], source: Source
+) -> tuple[str, ...]:
     """Narrow settings by a project file; returns the names of those that it changed.
 
     Raises `ConfigError` with file, line and name for a setting that such a file may not have.
@@ -86,7 +97,9 @@ def apply_project_file(values: dict[str, Any], origins: dict[str, str], source: 
             try:
                 new = item.check(value)
             except ConfigError as error:
-                raise ConfigError(f"{source.where(section, key)}: {error.message}", hint="fix the line") from None
+                raise ConfigError(
+                    f"{source.where(section, key)}: {error.message}", hint="fix the line"
+                ) from None
             # A rule that is switched off would widen what the user allows.
             if new is False:
                 raise _forbidden(source, section, key, f".{key} = false")
@@ -98,8 +111,15 @@ def apply_project_file(values: dict[str, Any], origins: dict[str, str], source: 
 def _forbidden(source: Source, section: str, key: str, rest: str) -> ConfigError:
     name = one_line(f"{section}{rest}")
     return ConfigError(
-        f"{source.where(section, key)}: a project file can only narrow settings, so it cannot set {name:.80}",
-        hint="it may lower [limits] and add rules to [policy]; your own settings belong in: conductor config show",
+        (
+            f"{source.where(section, key)}: a project file can only narrow settings, so it cannot "
+            "set "
+            f"{name:.80}"
+        ),
+        hint=(
+            "it may lower [limits] and add rules to [policy]; your own settings belong in: "
+            "conductor config show"
+        ),
     )
 
 
@@ -109,8 +129,16 @@ def may_narrow(item: Setting) -> bool:
     return rule or item.name.startswith("limits.")
 
 
-def narrow(values: dict[str, Any], origins: dict[str, str], item: Setting, new: Any, origin: str) -> bool:  # noqa: ANN401 - any TOML value
-    """Make `new` apply in addition to the value of a setting, and note where both come from. True if it changed.
+def narrow(
+    values: dict[str, Any],
+    origins: dict[str, str],
+    item: Setting,
+    new: Any,  # noqa: ANN401
+    origin: str,
+) -> bool:
+    """Make `new` apply in addition to the value of a setting, and note where both come from.
+
+    True if it changed.
 
     Lists of workers grow, a switch stays on, a limit takes the lower value.
     """

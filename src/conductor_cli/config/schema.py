@@ -1,4 +1,7 @@
-"""Every setting once: its name, type, bounds, default and meaning. Files, environment, `config` and docs read this."""
+"""Every setting once: its name, type, bounds, default and meaning.
+
+Files, environment, `config` and docs read this.
+"""
 
 from __future__ import annotations
 
@@ -12,13 +15,21 @@ from typing import Any, Final
 from conductor_cli.core.errors import ConfigError, UsageError, suggest
 from conductor_cli.core.plan import MAX_STEPS
 
-PREFIX: Final = "CONDUCTOR_LLM_"  # what the environment variables begin with. Other tools own `CONDUCTOR_*`
+# What the environment variables begin with. Other tools own `CONDUCTOR_*`
+PREFIX: Final = "CONDUCTOR_LLM_"
 
 _TYPES: Final[dict[str, tuple[type, ...]]] = {
-    "text": (str,), "whole": (int,), "number": (int, float), "yes-no": (bool,), "money": (int, float, str, Decimal),
-    "names": (list, tuple), "groups": (list, tuple),
-}  # fmt: skip
-_WORDS: Final = dict.fromkeys(("true", "yes", "1", "on"), True) | dict.fromkeys(("false", "no", "0", "off"), False)
+    "text": (str,),
+    "whole": (int,),
+    "number": (int, float),
+    "yes-no": (bool,),
+    "money": (int, float, str, Decimal),
+    "names": (list, tuple),
+    "groups": (list, tuple),
+}
+_WORDS: Final = dict.fromkeys(("true", "yes", "1", "on"), True) | dict.fromkeys(
+    ("false", "no", "0", "off"), False
+)
 _TYPE_NAMES: Final = {
     "text": "text in quotes",
     "number": "a number",
@@ -28,16 +39,20 @@ _TOOLS: Final = r"[A-Za-z0-9][A-Za-z0-9._-]{0,39}"  # the name of a server of to
 _SELECTOR: Final = re.compile(
     r"((tag|tool):)?[A-Za-z0-9][A-Za-z0-9._-]{0,39}|provider:[A-Za-z0-9][A-Za-z0-9._:-]{0,252}"
 )
-"""How workers are selected: by name, tag or provider, the last also by its host. Servers of tools: `tool:NAME`."""
+"""How workers are selected: by name, tag or provider, the last also by its host. Servers of tools:
+`tool:NAME`.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setting:
-    """One setting. `name` is `section.key`, `type` one of text, whole, number, money, yes-no, names, groups.
+    """One setting.
 
-    Names are selectors of workers. Groups are several such lists, one from each place that sets it; a worker must be in
-    all of them. Whole numbers are from `least` to `most`; numbers and money are more than 0. `form` and `pattern`
-    describe a text in words and as a regular expression.
+    `name` is `section.key`, `type` one of text, whole, number, money, yes-no, names, groups.
+
+    Names are selectors of workers. Groups are several such lists, one from each place that sets it;
+    a worker must be in all of them. Whole numbers are from `least` to `most`; numbers and money are
+    more than 0. `form` and `pattern` describe a text in words and as a regular expression.
     """
 
     name: str
@@ -60,17 +75,27 @@ class Setting:
         if self.choices:
             return "one of " + ", ".join(self.choices)
         if self.type == "whole":
-            bounds = f"of at least {self.least}" if self.most is None else f"from {self.least} to {self.most}"
+            bounds = (
+                f"of at least {self.least}"
+                if self.most is None
+                else f"from {self.least} to {self.most}"
+            )
             return f"a whole number {bounds}"
         more = " above 0" if self.type in {"number", "money"} else ""
         return self.form or _TYPE_NAMES.get(self.type, "true or false") + more
 
     def check(self, value: Any) -> Any:  # noqa: ANN401 - any TOML value
         """`value` as this setting keeps it. Raises `ConfigError` with what was expected."""
-        if self.type == "groups" and isinstance(value, tuple) and all(isinstance(v, tuple) for v in value):
+        if (
+            self.type == "groups"
+            and isinstance(value, tuple)
+            and all(isinstance(v, tuple) for v in value)
+        ):
             return value  # checked before
         # In Python a bool is an int, but `steps = true` is a mistake.
-        fits = isinstance(value, _TYPES[self.type]) and isinstance(value, bool) == (self.type == "yes-no")
+        fits = isinstance(value, _TYPES[self.type]) and isinstance(value, bool) == (
+            self.type == "yes-no"
+        )
         checked: Any = value
         try:
             match self.type if fits else "":
@@ -82,11 +107,15 @@ class Setting:
                 case "names" | "groups":
                     checked = tuple(dict.fromkeys(value))
                     pattern = re.compile(self.pattern) if self.pattern else _SELECTOR
-                    fits = all(isinstance(name, str) and pattern.fullmatch(name) is not None for name in checked)
+                    fits = all(
+                        isinstance(name, str) and pattern.fullmatch(name) is not None
+                        for name in checked
+                    )
                 case "text":
                     matches = not self.pattern or re.fullmatch(self.pattern, value) is not None
                     fits = value in self.choices if self.choices else matches
-        except (ValueError, OverflowError, InvalidOperation, TypeError):  # TypeError: lists in a list
+        except (ValueError, OverflowError, InvalidOperation, TypeError):
+            # TypeError: lists in a list
             fits = False
         if not fits:
             shown = str(value) if isinstance(value, Decimal) else repr(value)
@@ -94,8 +123,12 @@ class Setting:
         return (checked,) if self.type == "groups" else checked
 
     def parse(self, text: str) -> Any:  # noqa: ANN401 - any TOML value
-        """The value that `text`, from a command line or the environment, means. Raises `ConfigError`."""
-        # Text that is not a number or a word for yes or no goes to `check` as it is, whose error says what is expected.
+        """The value that `text`, from a command line or the environment, means.
+
+        Raises `ConfigError`.
+        """
+        # Text that is not a number or a word for yes or no goes to `check` as it is, whose error
+        # says what is expected.
         meant: Any = text
         with suppress(ValueError):
             if self.type in {"whole", "number"}:
@@ -108,97 +141,288 @@ class Setting:
 
 
 SETTINGS: Final = (
-    Setting(name="conductor.model", type="text", default="",
-            help="the model that plans: a stored model, a worker, a GGUF file, provider/model, a URL (its first chat "
-                 "model) or URL#MODEL"),
-    Setting(name="conductor.profile", type="text", default="auto",
-            choices=("auto", "prompted", "prompted-json", "brief", "published"),
-            help="how prompts and plans of the planner are written; auto depends on the model"),
-    Setting(name="conductor.adapter", type="text", default="",
-            help="a LoRA adapter in a GGUF file, applied to a local model"),
-    Setting(name="conductor.mode", type="text", default="auto", choices=("mini", "auto", "ultra"),
-            help="mini: one worker; auto: up to five steps; ultra: with reasoning and a review"),
-    Setting(name="conductor.pool", type="text", default="",
-            help="the named pool to use; empty for every enabled worker"),
-    Setting(name="conductor.tools", type="text", default="auto", form="auto, none, or names of tools: A,B",
-            pattern=rf"{_TOOLS}(,{_TOOLS})*",
-            help="servers whose tools every worker gets: A,B; none; auto for the workers' own"),
-    Setting(name="conductor.allow_tools", type="names", default=(), form="a list of tools: NAME or NAME.TOOL",
-            pattern=rf"{_TOOLS}(\..{{1,200}})?",
-            help="tools that may be called without asking: all of a server (NAME) or one (NAME.TOOL)"),
-    Setting(name="conductor.gpu_layers", type="text", default="auto", form="auto, all or a number",
-            pattern=r"auto|all|[0-9]{1,4}", help="layers of a local model to put on the GPU: auto, all or a number"),
-    Setting(name="conductor.context", type="whole", default=8192, least=512,
-            help="context size of a local model, in tokens"),
-    Setting(name="conductor.threads", type="whole", default=0, least=0,
-            help="threads of a local model; 0 uses one per physical core"),
-    Setting(name="conductor.revise", type="yes-no", default=True,
-            help="ask the planner once for the rest of the plan where no worker can do a step"),
-    Setting(name="limits.steps", type="whole", default=None, most=MAX_STEPS,
-            help="maximum steps in a plan, 1 to 5 (without a limit: 1 with one worker, else 5)"),
+    Setting(
+        name="conductor.model",
+        type="text",
+        default="",
+        help="the model that plans: a stored model, a worker, a GGUF file, provider/model, a URL "
+        "(its first chat "
+        "model) or URL#MODEL",
+    ),
+    Setting(
+        name="conductor.profile",
+        type="text",
+        default="auto",
+        choices=("auto", "prompted", "prompted-json", "brief", "published"),
+        help="how prompts and plans of the planner are written; auto depends on the model",
+    ),
+    Setting(
+        name="conductor.adapter",
+        type="text",
+        default="",
+        help="a LoRA adapter in a GGUF file, applied to a local model",
+    ),
+    Setting(
+        name="conductor.mode",
+        type="text",
+        default="auto",
+        choices=("mini", "auto", "ultra"),
+        help="mini: one worker; auto: up to five steps; ultra: with reasoning and a review",
+    ),
+    Setting(
+        name="conductor.pool",
+        type="text",
+        default="",
+        help="the named pool to use; empty for every enabled worker",
+    ),
+    Setting(
+        name="conductor.tools",
+        type="text",
+        default="auto",
+        form="auto, none, or names of tools: A,B",
+        pattern=rf"{_TOOLS}(,{_TOOLS})*",
+        help="servers whose tools every worker gets: A,B; none; auto for the workers' own",
+    ),
+    Setting(
+        name="conductor.allow_tools",
+        type="names",
+        default=(),
+        form="a list of tools: NAME or NAME.TOOL",
+        pattern=rf"{_TOOLS}(\..{{1,200}})?",
+        help="tools that may be called without asking: all of a server (NAME) or one (NAME.TOOL)",
+    ),
+    Setting(
+        name="conductor.gpu_layers",
+        type="text",
+        default="auto",
+        form="auto, all or a number",
+        pattern=r"auto|all|[0-9]{1,4}",
+        help="layers of a local model to put on the GPU: auto, all or a number",
+    ),
+    Setting(
+        name="conductor.context",
+        type="whole",
+        default=8192,
+        least=512,
+        help="context size of a local model, in tokens",
+    ),
+    Setting(
+        name="conductor.threads",
+        type="whole",
+        default=0,
+        least=0,
+        help="threads of a local model; 0 uses one per physical core",
+    ),
+    Setting(
+        name="conductor.revise",
+        type="yes-no",
+        default=True,
+        help="ask the planner once for the rest of the plan where no worker can do a step",
+    ),
+    Setting(
+        name="limits.steps",
+        type="whole",
+        default=None,
+        most=MAX_STEPS,
+        help="maximum steps in a plan, 1 to 5 (without a limit: 1 with one worker, else 5)",
+    ),
     Setting(name="limits.parallel", type="whole", default=8, help="maximum steps at the same time"),
-    Setting(name="limits.attempts", type="whole", default=3, help="maximum attempts of one worker at one step"),
-    Setting(name="limits.recursion", type="whole", default=0, least=0,
-            help="let the planner review the answer, so many times at most"),
+    Setting(
+        name="limits.attempts",
+        type="whole",
+        default=3,
+        help="maximum attempts of one worker at one step",
+    ),
+    Setting(
+        name="limits.recursion",
+        type="whole",
+        default=0,
+        least=0,
+        help="let the planner review the answer, so many times at most",
+    ),
     Setting(name="limits.seconds", type="number", default=None, help="maximum seconds per run"),
     Setting(name="limits.cost", type="money", default=None, help="maximum US dollars per run"),
-    Setting(name="limits.tokens", type="whole", default=None, help="maximum tokens per run, input and output"),
+    Setting(
+        name="limits.tokens",
+        type="whole",
+        default=None,
+        help="maximum tokens per run, input and output",
+    ),
     Setting(name="limits.calls", type="whole", default=None, help="maximum worker calls per run"),
-    Setting(name="limits.tool_calls", type="whole", default=None,
-            help="maximum calls of tools per run (without a limit: 100)"),
-    Setting(name="limits.cost_day", type="money", default=None, help="maximum US dollars per day, over all runs"),
-    Setting(name="limits.tokens_day", type="whole", default=None, help="maximum tokens per day, over all runs"),
-    Setting(name="limits.calls_day", type="whole", default=None, help="maximum worker calls per day, over all runs"),
-    Setting(name="timeouts.first_token", type="number", default=180.0,
-            help="maximum seconds to the first token of an attempt"),
-    Setting(name="timeouts.idle", type="number", default=90.0, help="maximum seconds between two tokens"),
-    Setting(name="timeouts.total", type="number", default=900.0, help="maximum seconds for one attempt"),
-    Setting(name="policy.allow", type="groups", default=(),
-            help="ask only these workers: names, tag:… or provider:…"),
+    Setting(
+        name="limits.tool_calls",
+        type="whole",
+        default=None,
+        help="maximum calls of tools per run (without a limit: 100)",
+    ),
+    Setting(
+        name="limits.cost_day",
+        type="money",
+        default=None,
+        help="maximum US dollars per day, over all runs",
+    ),
+    Setting(
+        name="limits.tokens_day",
+        type="whole",
+        default=None,
+        help="maximum tokens per day, over all runs",
+    ),
+    Setting(
+        name="limits.calls_day",
+        type="whole",
+        default=None,
+        help="maximum worker calls per day, over all runs",
+    ),
+    Setting(
+        name="timeouts.first_token",
+        type="number",
+        default=180.0,
+        help="maximum seconds to the first token of an attempt",
+    ),
+    Setting(
+        name="timeouts.idle", type="number", default=90.0, help="maximum seconds between two tokens"
+    ),
+    Setting(
+        name="timeouts.total", type="number", default=900.0, help="maximum seconds for one attempt"
+    ),
+    Setting(
+        name="policy.allow",
+        type="groups",
+        default=(),
+        help="ask only these workers: names, tag:… or provider:…",
+    ),
     Setting(name="policy.deny", type="names", default=(), help="never ask these workers"),
-    Setting(name="policy.local_only", type="yes-no", default=False,
-            help="use only models on this machine, for planning too"),
-    Setting(name="policy.files_only", type="groups", default=(),
-            help="show attached files, and answers that may contain parts of them, only to these workers"),
-    Setting(name="policy.approve", type="yes-no", default=False,
-            help="show each plan and wait for approval before any worker is called"),
-    Setting(name="policy.project", type="yes-no", default=True,
-            help="apply the .conductor.toml of the working tree, which can only narrow settings"),
-    Setting(name="output.progress", type="text", default="auto", choices=("auto", "tree", "plain", "none"),
-            help="progress display on stderr"),
-    Setting(name="output.color", type="text", default="auto", choices=("auto", "always", "never"),
-            help="colours on a terminal"),
-    Setting(name="output.markdown", type="yes-no", default=True,
-            help="render the answer as Markdown on a terminal with colours"),
-    Setting(name="chat.context", type="whole", default=8000, least=256,
-            help="approximate tokens of earlier questions and answers that a chat sends with a question"),
-    Setting(name="attachments.image_mb", type="whole", default=20,
-            help="maximum size of an attached image, in MB; providers take 5 to 20"),
-    Setting(name="attachments.pdf_mb", type="whole", default=32,
-            help="maximum size of an attached PDF, in MB; providers take 20 to 50"),
-    Setting(name="learning.enabled", type="yes-no", default=True,
-            help="let ratings and checks of answers change the cards that the planner reads"),
-    Setting(name="learning.check", type="text", default="",
-            help="a program that says whether an answer is good: it reads the answer, and exit code 0 means good"),
-    Setting(name="serve.parallel", type="whole", default=32, help="maximum runs of conductor serve at the same time"),
-    Setting(name="serve.origins", type="names", default=(), pattern=r"\*|none|[a-z][a-z0-9+.-]*://[^\s/,]+",
-            form="a list of origins such as https://chat.example.com, or none",
-            help="web pages that may ask conductor serve, beside its own; none: its own page only shows runs"),
-    Setting(name="serve.background", type="yes-no", default=True,
-            help="titles, commit messages and the like, which clients ask for on their own, are not planned"),
-    Setting(name="traces.keep", type="text", default="auto", choices=("auto", "always", "never"),
-            help="store a trace of each run; auto runs without one where none can be stored, always does not"),
-)  # fmt: skip
+    Setting(
+        name="policy.local_only",
+        type="yes-no",
+        default=False,
+        help="use only models on this machine, for planning too",
+    ),
+    Setting(
+        name="policy.files_only",
+        type="groups",
+        default=(),
+        help=(
+            "show attached files, and answers that may contain parts of them, only to these workers"
+        ),
+    ),
+    Setting(
+        name="policy.approve",
+        type="yes-no",
+        default=False,
+        help="show each plan and wait for approval before any worker is called",
+    ),
+    Setting(
+        name="policy.project",
+        type="yes-no",
+        default=True,
+        help="apply the .conductor.toml of the working tree, which can only narrow settings",
+    ),
+    Setting(
+        name="output.progress",
+        type="text",
+        default="auto",
+        choices=("auto", "tree", "plain", "none"),
+        help="progress display on stderr",
+    ),
+    Setting(
+        name="output.color",
+        type="text",
+        default="auto",
+        choices=("auto", "always", "never"),
+        help="colours on a terminal",
+    ),
+    Setting(
+        name="output.markdown",
+        type="yes-no",
+        default=True,
+        help="render the answer as Markdown on a terminal with colours",
+    ),
+    Setting(
+        name="chat.context",
+        type="whole",
+        default=8000,
+        least=256,
+        help="approximate tokens of earlier questions and answers that a chat sends with a question",
+    ),
+    Setting(
+        name="attachments.image_mb",
+        type="whole",
+        default=20,
+        help="maximum size of an attached image, in MB; providers take 5 to 20",
+    ),
+    Setting(
+        name="attachments.pdf_mb",
+        type="whole",
+        default=32,
+        help="maximum size of an attached PDF, in MB; providers take 20 to 50",
+    ),
+    Setting(
+        name="learning.enabled",
+        type="yes-no",
+        default=True,
+        help="let ratings and checks of answers change the cards that the planner reads",
+    ),
+    Setting(
+        name="learning.check",
+        type="text",
+        default="",
+        help=(
+            "a program that says whether an answer is good: it reads the answer, and exit code 0 "
+            "means good"
+        ),
+    ),
+    Setting(
+        name="serve.parallel",
+        type="whole",
+        default=32,
+        help="maximum runs of conductor serve at the same time",
+    ),
+    Setting(
+        name="serve.origins",
+        type="names",
+        default=(),
+        pattern=r"\*|none|[a-z][a-z0-9+.-]*://[^\s/,]+",
+        form="a list of origins such as https://chat.example.com, or none",
+        help=(
+            "web pages that may ask conductor serve, beside its own; none: its own page only "
+            "shows runs"
+        ),
+    ),
+    Setting(
+        name="serve.background",
+        type="yes-no",
+        default=True,
+        help=(
+            "titles, commit messages and the like, which clients ask for on their own, are not "
+            "planned"
+        ),
+    ),
+    Setting(
+        name="traces.keep",
+        type="text",
+        default="auto",
+        choices=("auto", "always", "never"),
+        help=(
+            "store a trace of each run; auto runs without one where none can be stored, always "
+            "does not"
+        ),
+    ),
+)
 
 RENAMED: Final = {
-    "patience.first": "timeouts.first_token", "patience.idle": "timeouts.idle", "patience.total": "timeouts.total"
-}  # fmt: skip
+    "patience.first": "timeouts.first_token",
+    "patience.idle": "timeouts.idle",
+    "patience.total": "timeouts.total",
+}
 """Settings that files may have under an earlier name."""
 
 DROPPED: Final[dict[str, str]] = {
     "output.brief": "--quiet and output.progress say what is shown",
     "conductor.prepare": "the fixed part of the prompt is always read after model pull",
-    "learning.explore": "a step goes to the planned worker; measure others with conductor workers calibrate",
+    "learning.explore": (
+        "a step goes to the planned worker; measure others with conductor workers calibrate"
+    ),
     "learning.explore_dearer": "a step goes to the planned worker",
     "learning.check_seconds": "a check may take 60 s",
     "breaker.failures": "a worker is skipped after 3 failures in a row",
@@ -216,7 +440,10 @@ SETTINGS_BY_NAME: Final[dict[str, Setting]] = {item.name: item for item in SETTI
 
 
 def current_form(name: str, value: Any) -> tuple[str, Any]:  # noqa: ANN401 - any TOML value
-    """Return a setting of a file as it is written now. The first versions stored traces, or did not."""
+    """Return a setting of a file as it is written now.
+
+    The first versions stored traces, or did not.
+    """
     if name == "traces.keep" and isinstance(value, bool):
         return name, "auto" if value else "never"
     return RENAMED.get(name, name), value
@@ -225,7 +452,9 @@ def current_form(name: str, value: Any) -> tuple[str, Any]:  # noqa: ANN401 - an
 def find_setting(name: str) -> Setting:
     """Return the setting of this name. Raises `UsageError`."""
     if name in DROPPED:
-        raise UsageError(f"the setting {name} was dropped", hint=f"it is fixed now: {DROPPED[name]}")
+        raise UsageError(
+            f"the setting {name} was dropped", hint=f"it is fixed now: {DROPPED[name]}"
+        )
     if name not in SETTINGS_BY_NAME:
         hint = suggest(name, SETTINGS_BY_NAME, "conductor config show lists them all")
         raise UsageError(f"unknown setting {name!r}", hint=hint)

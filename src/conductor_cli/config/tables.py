@@ -1,7 +1,9 @@
-"""Named tables in the files: `[workers.NAME]`, `[pools.NAME]`, `[providers.NAME]` and `[tools.NAME]`.
+"""Named tables in the files.
 
-What a table may hold is declared by a dataclass, whose annotations say what each key must be. Changes are written to
-the tool's own file, and checked before.
+`[workers.NAME]`, `[pools.NAME]`, `[providers.NAME]` and `[tools.NAME]`.
+
+What a table may hold is declared by a dataclass, whose annotations say what each key must be.
+Changes are written to the tool's own file, and checked before.
 """
 
 from __future__ import annotations
@@ -28,12 +30,17 @@ from conductor_cli.tools.servers import ToolTable
 T = TypeVar("T")
 
 NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,39}")
-"""What a worker, a pool or a tag may be called: such names are used in plans, prompts and on command lines."""
+"""What a worker, a pool or a tag may be called: such names are used in plans, prompts and on
+command lines.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Table:
-    """What the files say of one worker or pool, later files over earlier ones. Without sources, it is not in a file."""
+    """What the files say of one worker or pool, later files over earlier ones.
+
+    Without sources, it is not in a file.
+    """
 
     section: str
     name: str
@@ -47,7 +54,9 @@ class Table:
 
     def _source_of(self, key: str) -> Source | None:
         """The last file that sets `key`, else the last one that has the table."""
-        having = [source for source in self.sources if key in source.values[self.section][self.name]]
+        having = [
+            source for source in self.sources if key in source.values[self.section][self.name]
+        ]
         return (having or self.sources or (None,))[-1]
 
     def file_of(self, key: str) -> str:
@@ -66,7 +75,10 @@ class Table:
         return ConfigError(f"{where}: {message}" if where else message, hint=hint)
 
     def read(self, kind: type[T], known: Mapping[str, Any]) -> T:
-        """The values in `known` as the dataclass `kind`. Raises `ConfigError` that says what was expected."""
+        """The values in `known` as the dataclass `kind`.
+
+        Raises `ConfigError` that says what was expected.
+        """
         try:
             return load(kind, known)
         except DecodeError as error:
@@ -75,7 +87,9 @@ class Table:
             raise self.error(re.split(r"\W", message, maxsplit=1)[0], message) from None
 
     def refuse_unknown(self, key: str, known: Sequence[str], values: Mapping[str, Any]) -> None:
-        """Raise `ConfigError` for a name that the inner table `key`, or with "" this one, cannot have."""
+        """Raise `ConfigError` for a name that the inner table `key`, or with "" this one, cannot
+        have.
+        """
         for name in values:
             if name not in known:
                 message = f"{key or self.section} has no key {name!r:.40}"
@@ -83,7 +97,10 @@ class Table:
 
 
 def merged_tables(sources: Sequence[Source], section: str) -> list[Table]:
-    """The tables of a section, merged key by key, in the order of their first mention. Raises `ConfigError`."""
+    """The tables of a section, merged key by key, in the order of their first mention.
+
+    Raises `ConfigError`.
+    """
     tables: dict[str, Table] = {}
     for source in sources:
         found = source.values.get(section, {})
@@ -91,21 +108,34 @@ def merged_tables(sources: Sequence[Source], section: str) -> list[Table]:
             raise ConfigError(f"{source.where(section)}: {section} must be tables [{section}.NAME]")
         for name, values in found.items():
             if not isinstance(values, Mapping):
-                message = f"{source.where(section, name)}: {name!r} must be a table [{section}.{name}]"
+                message = (
+                    f"{source.where(section, name)}: {name!r} must be a table [{section}.{name}]"
+                )
                 raise ConfigError(message)
             before = tables.get(name)
-            merged, both = ({**before.values, **values}, (*before.sources, source)) if before else (values, (source,))
+            merged, both = (
+                ({**before.values, **values}, (*before.sources, source))
+                if before
+                else (values, (source,))
+            )
             tables[name] = Table(section=section, name=name, values=merged, sources=both)
     return list(tables.values())
 
 
 def changed_table(paths: AppPaths, section: str, name: str, changes: Mapping[str, Any]) -> Table:
     """The table that `update_table` would write, to be checked before. Raises `ConfigError`."""
-    return Table(section=section, name=name, values=_merge(own_section(paths, section).get(name), changes))
+    return Table(
+        section=section, name=name, values=_merge(own_section(paths, section).get(name), changes)
+    )
 
 
-def update_table(paths: AppPaths, section: str, name: str, changes: Mapping[str, Any] | None) -> None:
-    """Merge changes into a table of the tool's own file; None removes the table. Raises `ConfigError`."""
+def update_table(
+    paths: AppPaths, section: str, name: str, changes: Mapping[str, Any] | None
+) -> None:
+    """Merge changes into a table of the tool's own file; None removes the table.
+
+    Raises `ConfigError`.
+    """
     with edit_settings_file(paths.own_file) as values:
         tables = values.setdefault(section, {})
         if changes is None:
@@ -115,7 +145,10 @@ def update_table(paths: AppPaths, section: str, name: str, changes: Mapping[str,
 
 
 def _merge(old: object, new: Mapping[str, Any]) -> dict[str, Any]:
-    """New values win, and None removes a value. Where the kind changes, nothing of the old table is kept."""
+    """New values win, and None removes a value.
+
+    Where the kind changes, nothing of the old table is kept.
+    """
     same_kind = isinstance(old, Mapping) and new.get("kind", old.get("kind")) == old.get("kind")
     merged = {**old, **new} if same_kind and isinstance(old, Mapping) else new
     return {key: value for key, value in merged.items() if value is not None}
@@ -123,9 +156,12 @@ def _merge(old: object, new: Mapping[str, Any]) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConfiguredProvider:
-    """A provider as the files have it. All its workers together make at most `parallel` calls at the same time.
+    """A provider as the files have it.
 
-    `name` is that of the provider, of its host, of the kind of its workers, or `local` for this machine.
+    All its workers together make at most `parallel` calls at the same time.
+
+    `name` is that of the provider, of its host, of the kind of its workers, or `local` for this
+    machine.
     """
 
     name: str
@@ -133,29 +169,51 @@ class ConfiguredProvider:
 
 
 def providers_of(sources: Sequence[Source]) -> tuple[ConfiguredProvider, ...]:
-    """The providers of all files, later files over earlier ones by name. Raises `ConfigError` with file and line."""
+    """The providers of all files, later files over earlier ones by name.
+
+    Raises `ConfigError` with file and line.
+    """
     providers = []
     for table in merged_tables(sources, "providers"):
         table.refuse_unknown("", ("parallel",), table.values)
         if "parallel" not in table.values:
-            raise table.error("", f"provider {table.name!r} has no parallel", "for example: parallel = 4")
+            raise table.error(
+                "", f"provider {table.name!r} has no parallel", "for example: parallel = 4"
+            )
         provider = table.read(ConfiguredProvider, {**table.values, "name": table.name})
         if provider.parallel < 1:
-            raise table.error("parallel", f"parallel is {provider.parallel}; expected a whole number of at least 1")
+            raise table.error(
+                "parallel",
+                f"parallel is {provider.parallel}; expected a whole number of at least 1",
+            )
         providers.append(provider)
     return tuple(providers)
 
 
 _CONTEXT: Final[dict[str, dict[str, Any]]] = {"llama": {"context": 8192}}
-"""Default context, in tokens, of kinds whose own default is smaller than what prompts are shortened to."""
+"""Default context, in tokens, of kinds whose own default is smaller than what prompts are shortened
+to.
+"""
 
-_LEAST: Final = {"parallel": 1, "max_tokens": 1, "context": 256, "temperature": 0, "threads": 1, "thinking_budget": 0}
-_SECRET: Final = re.compile(r"(?i)key|token|password|.*(api[-_]?key|authorization|cookie|secret|auth[-_]?token)")
+_LEAST: Final = {
+    "parallel": 1,
+    "max_tokens": 1,
+    "context": 256,
+    "temperature": 0,
+    "threads": 1,
+    "thinking_budget": 0,
+}
+_SECRET: Final = re.compile(
+    r"(?i)key|token|password|.*(api[-_]?key|authorization|cookie|secret|auth[-_]?token)"
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerTable:
-    """What a worker's table may hold besides the options of its kind. Without `parallel`, the kind decides."""
+    """What a worker's table may hold besides the options of its kind.
+
+    Without `parallel`, the kind decides.
+    """
 
     kind: str = ""
     model: str = ""
@@ -182,7 +240,8 @@ class ConfiguredWorker:
 
 
 def workers_of(sources: Sequence[Source]) -> tuple[ConfiguredWorker, ...]:
-    """The workers of all files, later files over earlier ones by name, in the order of their first mention.
+    """The workers of all files, later files over earlier ones by name, in the order of their first
+    mention.
 
     Raises `ConfigError` with file, line and what was expected.
     """
@@ -190,7 +249,10 @@ def workers_of(sources: Sequence[Source]) -> tuple[ConfiguredWorker, ...]:
 
 
 def validate_worker(paths: AppPaths, name: str, changes: Mapping[str, Any]) -> Worker:
-    """The worker that `update_table` would make; nothing is written. Raises `ConfigError` that names no file."""
+    """The worker that `update_table` would make; nothing is written.
+
+    Raises `ConfigError` that names no file.
+    """
     return _parse_worker(changed_table(paths, "workers", name, changes)).worker
 
 
@@ -199,14 +261,19 @@ def _parse_worker(table: Table) -> ConfiguredWorker:
     found = table.read(WorkerTable, table.values)
     _check_values(table, found)
     worker = Worker(
-        name=table.name, kind=found.kind, model=found.model, about=found.about,
-        options=_CONTEXT.get(found.kind, {}) | options, card=found.card, price=found.price,
+        name=table.name,
+        kind=found.kind,
+        model=found.model,
+        about=found.about,
+        options=_CONTEXT.get(found.kind, {}) | options,
+        card=found.card,
+        price=found.price,
         # One step at once where several would share a model file or a working directory.
         parallel=found.parallel or (1 if found.kind == "llama" or options.get("cwd") else 4),
         tags=tuple(dict.fromkeys(found.tags)),
         accepts=None if found.accepts is None else tuple(dict.fromkeys(found.accepts)),
         tools=tuple(dict.fromkeys(found.tools)),
-    )  # fmt: skip
+    )
     try:
         check_options(worker)
     except OptionError as error:
@@ -227,15 +294,24 @@ def _check_values(table: Table, found: WorkerTable) -> None:
     for key, value in table.values.items():
         least = _LEAST.get(key, -math.inf)
         if isinstance(value, float | int) and not least <= value < math.inf:
-            raise table.error(key, f"{key} is {value!r:.60}; expected at least {_LEAST.get(key, 'a finite number')}")
+            raise table.error(
+                key,
+                f"{key} is {value!r:.60}; expected at least {_LEAST.get(key, 'a finite number')}",
+            )
         # An API key in a settings file would be shown and backed up.
         names = [key, *(value if isinstance(value, Mapping) and key == "headers" else ())]
         has_password = isinstance(value, str) and key == "base_url" and holds_password(value)
         if has_password or any(_SECRET.fullmatch(name) for name in names):
-            raise table.error(key, f"{key}: keys do not belong in a file", 'name a variable: key_env = "MY_KEY"')
+            raise table.error(
+                key, f"{key}: keys do not belong in a file", 'name a variable: key_env = "MY_KEY"'
+            )
     variable = table.values.get("key_env", "KEY")
     if isinstance(variable, str) and not VARIABLE_NAME.fullmatch(variable):
-        raise table.error("key_env", "key_env is not the name of a variable", "name the variable that holds the key")
+        raise table.error(
+            "key_env",
+            "key_env is not the name of a variable",
+            "name the variable that holds the key",
+        )
     for key, kind in (("price", Price), ("card", Card)):
         table.refuse_unknown(key, [field.name for field in fields(kind)], table.values.get(key, {}))
     if any(not 0 <= strength <= 1 for strength in found.card.strengths.values()):
@@ -243,11 +319,17 @@ def _check_values(table: Table, found: WorkerTable) -> None:
     if found.price is not None and min(found.price.amounts()) < 0:
         raise table.error("price", "price: an amount must be 0 or more")
     if found.kind == "llama" and found.accepts:
-        raise table.error("accepts", "accepts: a model file reads text only", "serve it by llama-server, which can")
+        raise table.error(
+            "accepts",
+            "accepts: a model file reads text only",
+            "serve it by llama-server, which can",
+        )
     if found.kind in PROGRAMS:
         for key, given in (("accepts", found.accepts), ("tools", found.tools)):
             if given:
-                raise table.error(key, f"{key}: a program reads text only, and has tools of its own", "remove it")
+                raise table.error(
+                    key, f"{key}: a program reads text only, and has tools of its own", "remove it"
+                )
     for tag in found.tags:
         if not NAME.fullmatch(tag):
             hint = "letters, digits, dots and dashes, at most 40"
@@ -256,7 +338,9 @@ def _check_values(table: Table, found: WorkerTable) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NamedPool:
-    """A pool as the files have it. `source` is the file that lists its workers, `where` that and the line.
+    """A pool as the files have it.
+
+    `source` is the file that lists its workers, `where` that and the line.
 
     `tools` are servers whose tools each of its workers gets while the pool is in use.
     """
@@ -270,7 +354,10 @@ class NamedPool:
 
 
 def pools_of(sources: Sequence[Source]) -> tuple[NamedPool, ...]:
-    """The pools of all files, later files over earlier ones by name. Raises `ConfigError` with file and line."""
+    """The pools of all files, later files over earlier ones by name.
+
+    Raises `ConfigError` with file and line.
+    """
     pools = []
     for table in merged_tables(sources, "pools"):
         table.refuse_unknown("", ("workers", "about", "tools"), table.values)
@@ -287,11 +374,17 @@ def find_pool(pools: Iterable[NamedPool], name: str) -> NamedPool:
     known = {pool.name: pool for pool in pools}
     if name in known:
         return known[name]
-    hint = suggest(name, known) if known else 'a file of settings has it: [pools.NAME], workers = ["A", "B"]'
+    hint = (
+        suggest(name, known)
+        if known
+        else 'a file of settings has it: [pools.NAME], workers = ["A", "B"]'
+    )
     raise UsageError(f"no pool is named {name!r:.60}", hint=hint)
 
 
-def pool_members(pool: NamedPool, workers: Sequence[ConfiguredWorker]) -> tuple[ConfiguredWorker, ...]:
+def pool_members(
+    pool: NamedPool, workers: Sequence[ConfiguredWorker]
+) -> tuple[ConfiguredWorker, ...]:
     """The workers of a pool, in its order. Raises `ConfigError` for a name that no worker has."""
     known = {item.worker.name: item for item in workers}
     for name in pool.workers:
@@ -306,7 +399,11 @@ VARIABLE: Final = re.compile(r"\$([A-Za-z_][A-Za-z0-9_]*)")  # a variable in the
 
 def plain_secrets(headers: Mapping[str, str]) -> dict[str, str]:
     """The headers whose value is a secret, and not a variable that holds one."""
-    return {name: text for name, text in headers.items() if not VARIABLE.search(text) and secrets_in({name: text})}
+    return {
+        name: text
+        for name, text in headers.items()
+        if not VARIABLE.search(text) and secrets_in({name: text})
+    }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -319,7 +416,10 @@ class ConfiguredTools:
 
 
 def tool_servers_of(sources: Sequence[Source]) -> tuple[ConfiguredTools, ...]:
-    """The servers of all files, later files over earlier ones by name. Raises `ConfigError` with file and line."""
+    """The servers of all files, later files over earlier ones by name.
+
+    Raises `ConfigError` with file and line.
+    """
     return tuple(_parse_server(table) for table in merged_tables(sources, "tools"))
 
 
@@ -333,19 +433,28 @@ def _parse_server(table: Table) -> ConfiguredTools:
     table.refuse_unknown("", tuple(ToolTable.__dataclass_fields__), table.values)
     found = table.read(ToolTable, table.values)
     if bool(found.command) == bool(found.url):
-        hint = 'for example: command = ["uvx", "mcp-server-git"], or url = "https://example.com/mcp"'
-        raise table.error("", f"the tools {table.name!r} need a command or a url, and not both", hint)
+        hint = (
+            'for example: command = ["uvx", "mcp-server-git"], or url = "https://example.com/mcp"'
+        )
+        raise table.error(
+            "", f"the tools {table.name!r} need a command or a url, and not both", hint
+        )
     if found.url:
         parts = http_url(found.url)
         if parts is None:
             message = f"url is {found.url!r:.80}; expected an address"
             raise table.error("url", message, 'url = "https://example.com/mcp"')
         if parts.username or parts.password:
-            raise table.error("url", "url: a password does not belong in a file", "use headers with a variable")
+            raise table.error(
+                "url", "url: a password does not belong in a file", "use headers with a variable"
+            )
     if not 0 < found.seconds < math.inf:
         raise table.error("seconds", f"seconds is {found.seconds:g}; expected a number above 0")
     for name in found.env:
         if not VARIABLE_NAME.fullmatch(name):
-            hint = "env names the variables that the program is given; their values stay where they are"
+            hint = (
+                "env names the variables that the program is given; their values stay where "
+                "they are"
+            )
             raise table.error("env", f"env: {name!r:.60} is not the name of a variable", hint)
     return ConfiguredTools(name=table.name, table=found, source=table.file_of(""))

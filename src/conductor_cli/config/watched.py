@@ -19,7 +19,9 @@ from conductor_cli.config.project import project_places
 MAX_KEPT: Final = 64  # sets of flags whose settings are kept: one for each model that clients name
 
 SETTLED_SECONDS: Final = 1.0
-"""How old a file must be: of one that was just written, a second change may leave time and size as they are."""
+"""How old a file must be: of one that was just written, a second change may leave time and size as
+they are.
+"""
 
 Stamp = tuple[int, ...]
 
@@ -31,7 +33,11 @@ class WatchedSettings:
         self._environ = dict(environ)
         self._file = file
         paths = app_paths(self._environ)
-        self._files = (chosen_file(environ, file) or paths.user_file, paths.own_file, cards_file(paths))
+        self._files = (
+            chosen_file(environ, file) or paths.user_file,
+            paths.own_file,
+            cards_file(paths),
+        )
         self._stamps: tuple[Stamp, ...] = ()
         self._kept: dict[str, Settings] = {}
 
@@ -52,9 +58,19 @@ class WatchedSettings:
 
 
 def _stamp(path: Path) -> Stamp:
-    """Return what changes when a file is written, replaced or removed; the last number is when it was written."""
+    """Return what changes when a file is written, replaced or removed.
+
+    The last number is when it was written.
+    """
     try:
         found = os.stat(path)  # noqa: PTH116 - several times as fast as Path.stat
     except OSError as error:
         return (error.errno or 0, 0)
-    return (found.st_dev, found.st_ino, found.st_mode, found.st_size, found.st_ctime_ns, found.st_mtime_ns)
+    return (
+        found.st_dev,
+        found.st_ino,
+        found.st_mode,
+        found.st_size,
+        found.st_ctime_ns,
+        found.st_mtime_ns,
+    )

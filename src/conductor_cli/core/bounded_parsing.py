@@ -1,7 +1,10 @@
-"""Reading TOML and JSON that somebody else may have written: refused before parsing where it would take too much.
+"""Reading TOML and JSON that somebody else may have written.
 
-The parsers of the standard library take time and memory that grow with the square of the parts of a TOML key, and some
-hundred bytes for each value. So size, parts and values are counted first, in one pass that ends early. Pure.
+Refused before parsing where it would take too much.
+
+The parsers of the standard library take time and memory that grow with the square of the parts of a
+TOML key, and some hundred bytes for each value. So size, parts and values are counted first, in one
+pass that ends early. Pure.
 """
 
 from __future__ import annotations
@@ -13,10 +16,12 @@ from typing import Any, Final
 MAX_TOML: Final = 256 << 10
 """Bytes of a TOML file. The worst file of that size takes less than 100 MB."""
 
-MAX_KEY_PARTS: Final = 16  # Parts of a TOML key, as `a.b.c` has three; no setting has more than four
+# Parts of a TOML key, as `a.b.c` has three; no setting has more than four
+MAX_KEY_PARTS: Final = 16
 MAX_JSON_VALUES: Final = 50_000  # Values and names in a JSON file, whatever the length of its texts
 
-MAX_ESCAPES: Final = 2_000_000  # Backslashes in a JSON text: each takes a parser longer than a plain character
+# Backslashes in a JSON text: each takes a parser longer than a plain character
+MAX_ESCAPES: Final = 2_000_000
 
 _PART: Final = r"""(?:[A-Za-z0-9_-]++|"(?:[^"\\\n]|\\.)*+"|'[^'\n]*+')[ \t]*+"""
 _LONG_KEY: Final = re.compile(rf"{_PART}(?:\.[ \t]*+{_PART}){{{MAX_KEY_PARTS}}}")
@@ -26,7 +31,10 @@ _JSON_TOKEN: Final = re.compile(rb'"(?:[^"\\]++|\\.)*+"?|[\[{,]|[^"\[{,]{1,65536
 
 
 def parse_toml(data: bytes) -> dict[str, Any]:
-    """The tables of a TOML file. Raises `ValueError` with a reason for one that is not valid or takes too much."""
+    """The tables of a TOML file.
+
+    Raises `ValueError` with a reason for one that is not valid or takes too much.
+    """
     import tomllib  # completions that need no file start without it
 
     if len(data) > MAX_TOML:
@@ -42,7 +50,10 @@ def parse_toml(data: bytes) -> dict[str, Any]:
 
 
 def parse_json(text: str) -> Any:  # noqa: ANN401 - any JSON value
-    """The value of a JSON file. Raises `ValueError` with a reason for one that is not valid or takes too much."""
+    """The value of a JSON file.
+
+    Raises `ValueError` with a reason for one that is not valid or takes too much.
+    """
     if has_more_values(text.encode("utf-8", "replace"), MAX_JSON_VALUES):
         raise ValueError(f"it has more than {MAX_JSON_VALUES:,} values or {MAX_ESCAPES:,} escapes")
     try:
@@ -52,10 +63,13 @@ def parse_json(text: str) -> Any:  # noqa: ANN401 - any JSON value
 
 
 def has_more_values(data: bytes | bytearray, most: int) -> bool:
-    """Return whether a JSON text has more than `most` values, names, and what stands between them, or many escapes."""
+    """Return whether a JSON text has more than `most` values, names, and what stands between them,
+    or many escapes.
+    """
     if data.count(b"\\") > MAX_ESCAPES:
         return True
-    # First with what is inside of texts, which takes no time; one by one, so that other threads go on.
+    # First with what is inside of texts, which takes no time; one by one, so that other threads go
+    # on.
     if sum(data.count(mark) for mark in (b'"', b",", b"[", b"{")) <= most:
         return False
     return any(number >= most for number, _ in enumerate(_JSON_TOKEN.finditer(data)))

@@ -1,4 +1,7 @@
-"""What passes through the interface of models: a request goes in, chunks come out, thinking apart from text."""
+"""What passes through the interface of models.
+
+A request goes in, chunks come out, thinking apart from text.
+"""
 
 from __future__ import annotations
 
@@ -11,21 +14,24 @@ from conductor_cli.core.usage import Usage
 Role = Literal["system", "user", "assistant", "tool"]
 
 Finish = Literal["stop", "length", "refusal", "tool", "other"]
-"""Why a model ended: by itself, cut off by a limit, refused (also a content filter), asked for a tool, unknown."""
+"""Why a model ended: by itself, cut off by a limit, refused (also a content filter), asked for a
+tool, unknown.
+"""
 
 Feature = Literal["tools", "image", "pdf"]  # What a request may carry besides text
 
 
-MediaKind = Literal["image", "pdf"]  # What an attachment is to a worker: each worker accepts some of these kinds
+# What an attachment is to a worker: each worker accepts some of these kinds
+MediaKind = Literal["image", "pdf"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Attachment:
     """An image or a document that belongs to a message. Its bytes are stored apart, by their hash.
 
-    `media_type` is what the bytes are (`image/png`, `application/pdf`), found from their content. `size` is in bytes,
-    `sha256` in hexadecimal digits. `width` and `height` of an image are in pixels, `pages` counts those of a document;
-    0 where that is not known.
+    `media_type` is what the bytes are (`image/png`, `application/pdf`), found from their content.
+    `size` is in bytes, `sha256` in hexadecimal digits. `width` and `height` of an image are in
+    pixels, `pages` counts those of a document; 0 where that is not known.
     """
 
     name: str
@@ -47,7 +53,9 @@ ReadAttachment = Callable[[Attachment], bytes]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tool:
-    """Something that a model may ask to be called. `parameters` is the JSON Schema of its arguments, an object's.
+    """Something that a model may ask to be called.
+
+    `parameters` is the JSON Schema of its arguments, an object's.
 
     `namespace` is the group that a client has the tool in, if any; `name` then begins with it.
     """
@@ -60,7 +68,10 @@ class Tool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolCall:
-    """A model asks for a tool. `arguments` is the JSON text as the model wrote it, which may be invalid."""
+    """A model asks for a tool.
+
+    `arguments` is the JSON text as the model wrote it, which may be invalid.
+    """
 
     id: str
     name: str
@@ -69,7 +80,9 @@ class ToolCall:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolCallDelta:
-    """A piece of a tool call. The pieces of one call have the same `index`; calls are numbered from 0 in each reply.
+    """A piece of a tool call.
+
+    The pieces of one call have the same `index`; calls are numbered from 0 in each reply.
 
     The first piece has `id` and `name`; `arguments` are joined over all of them.
     """
@@ -84,11 +97,12 @@ class ToolCallDelta:
 class Message:
     """One turn of a conversation.
 
-    `content` is its text. `attachments` come before the text, each after its name if there are several, so that the
-    text can refer to them; where a client said where each stands, `places` has how many characters of the text come
-    before it, and a line end parts what follows from that text. A message of role `assistant` may have `tool_calls`;
-    one of role `tool` is the result of the call `tool_call_id`, and `is_error` says that the call failed.
-    `provider_data` is what the adapter that made this turn must get back unchanged, such as signed thinking (see
+    `content` is its text. `attachments` come before the text, each after its name if there are
+    several, so that the text can refer to them; where a client said where each stands, `places` has
+    how many characters of the text come before it, and a line end parts what follows from that
+    text. A message of role `assistant` may have `tool_calls`; one of role `tool` is the result of
+    the call `tool_call_id`, and `is_error` says that the call failed. `provider_data` is what the
+    adapter that made this turn must get back unchanged, such as signed thinking (see
     `Chunk.provider_data`); other adapters ignore it.
     """
 
@@ -113,11 +127,13 @@ def join_tool_calls(deltas: Iterable[ToolCallDelta]) -> tuple[ToolCall, ...]:
     for delta in deltas:
         calls.setdefault(delta.index, (delta, []))[1].append(delta.arguments)
     return tuple(
-        ToolCall(id=first.id, name=first.name, arguments="".join(arguments)) for first, arguments in calls.values()
+        ToolCall(id=first.id, name=first.name, arguments="".join(arguments))
+        for first, arguments in calls.values()
     )
 
 
-ToolChoice = Literal["auto", "none", "required"]  # Whether a model may call tools, may not, or must call at least one
+# Whether a model may call tools, may not, or must call at least one
+ToolChoice = Literal["auto", "none", "required"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -130,14 +146,23 @@ class Request:
     seed: int | None = None
     stop: tuple[str, ...] = ()
     grammar: str | None = None
-    """GBNF (llama.cpp `grammars/README.md`) with start rule `root`; who has no grammars ignores it."""
+    """GBNF (llama.cpp `grammars/README.md`) with start rule `root`; who has no grammars ignores
+    it.
+    """
     cuts: tuple[int, ...] = ()
-    """Offsets into the first message at which a fixed prefix ends: a local model may keep its key/value state."""
+    """Offsets into the first message at which a fixed prefix ends: a local model may keep its
+    key/value state.
+    """
     choices: tuple[str, ...] = ()
-    """All possible replies: a local model computes one distribution over them; `grammar` tells others the same."""
-    schema: Mapping[str, Any] | None = None  # A JSON Schema of the reply, for servers that enforce one
-    prefill: str = ""  # The beginning of the reply, which is not repeated; who cannot continue a reply ignores it
-    rank: int = 0  # Above 0, a local model writes the first, second, … reply after its likeliest one
+    """All possible replies: a local model computes one distribution over them; `grammar` tells
+    others the same.
+    """
+    # A JSON Schema of the reply, for servers that enforce one
+    schema: Mapping[str, Any] | None = None
+    # The beginning of the reply, which is not repeated; who cannot continue a reply ignores it
+    prefill: str = ""
+    # Above 0, a local model writes the first, second, … reply after its likeliest one
+    rank: int = 0
     deadline: float | None = None  # Seconds that the whole call may take
     tools: tuple[Tool, ...] = ()  # Those that the model may ask for
     tool_choice: ToolChoice | Tool = "auto"  # Or the only one of them
@@ -153,13 +178,18 @@ class Chunk:
     thinking: str = ""
     usage: Usage | None = None
     finish: Finish | None = None  # `tool` if the reply has tool calls
-    note: str = ""  # For the user, about the call itself, such as a parameter that was refused and left out
-    choice_shares: Mapping[str, float] | None = None  # Of each of the request's choices, in one distribution
-    confidence: float | None = None  # On the last chunk, the probability of the whole reply, where it was computed
+    # For the user, about the call itself, such as a parameter that was refused and left out
+    note: str = ""
+    # Of each of the request's choices, in one distribution
+    choice_shares: Mapping[str, float] | None = None
+    # On the last chunk, the probability of the whole reply, where it was computed
+    confidence: float | None = None
     from_cache: bool = False  # On the last chunk: it is of the response cache, so nothing was spent
     tool_call: ToolCallDelta | None = None
     provider_data: Mapping[str, Any] = field(default_factory=dict)
-    """On the last chunk, what the same adapter needs in the assistant's message when the conversation goes on."""
+    """On the last chunk, what the same adapter needs in the assistant's message when the
+    conversation goes on.
+    """
 
 
 OPEN: Final = "<think>"
@@ -167,7 +197,9 @@ CLOSE: Final = "</think>"
 
 
 def held_back(text: str, marks: Iterable[str]) -> int:
-    """Return how many characters at the end of `text` may be the start of an incomplete one of `marks`."""
+    """Return how many characters at the end of `text` may be the start of an incomplete one of
+    `marks`.
+    """
     longest = 0
     for mark in marks:
         for length in range(min(len(mark) - 1, len(text)), longest, -1):
@@ -180,9 +212,9 @@ def held_back(text: str, marks: Iterable[str]) -> int:
 class ThinkingSplitter:
     """Separates what is between `<think>` and `</think>` at the start of a reply from its text.
 
-    Tags may be split between pieces. The tags are removed, with the white space before the first and after the second;
-    everything else is kept. A tag later in the text is text. `inside` says that the prompt has already opened the
-    thinking, as the templates of some models do.
+    Tags may be split between pieces. The tags are removed, with the white space before the first
+    and after the second; everything else is kept. A tag later in the text is text. `inside` says
+    that the prompt has already opened the thinking, as the templates of some models do.
     """
 
     __slots__ = ("_held", "_place")
@@ -204,14 +236,16 @@ class ThinkingSplitter:
             words = self._held.lstrip()
             # White space before the tag is dropped only if the tag really comes.
             if words.startswith(OPEN):
-                self._held, self._place = words[len(OPEN) :], "inside"
+                self._held = words[len(OPEN) :]
+                self._place = "inside"
             elif not OPEN.startswith(words):
                 self._place = "text"
         thinking = ""
         if self._place == "inside":
             thinking, closed, rest = self._held.partition(CLOSE)
             if closed:
-                self._held, self._place = rest, "closed"
+                self._held = rest
+                self._place = "closed"
             else:
                 thinking = self._take(len(thinking) - held_back(thinking, (CLOSE,)))
         if self._place == "closed":
@@ -226,5 +260,6 @@ class ThinkingSplitter:
         return ("", rest) if self._place == "inside" else (rest, "")
 
     def _take(self, length: int) -> str:
-        taken, self._held = self._held[:length], self._held[length:]
+        taken = self._held[:length]
+        self._held = self._held[length:]
         return taken

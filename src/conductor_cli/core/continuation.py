@@ -1,4 +1,7 @@
-"""What may follow a run: the next question of its conversation, or the same run again from one of its steps. Pure."""
+"""What may follow a run.
+
+The next question of its conversation, or the same run again from one of its steps. Pure.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,9 @@ GO_ON: Final = "Go on with the results of your tool calls."
 
 
 def continue_conversation(question: Question, earlier: Trace, *, keep_system: bool) -> Question:
-    """`question` as the next one of a conversation, whose turns and files go along, and its system text if kept."""
+    """`question` as the next one of a conversation, whose turns and files go along, and its system
+    text if kept.
+    """
     before = earlier.question
     return replace(
         question,
@@ -31,34 +36,51 @@ def continue_conversation(question: Question, earlier: Trace, *, keep_system: bo
 
 
 def continue_with_results(earlier: Trace, results: Sequence[Message]) -> tuple[Question, Plan]:
-    """Return the next reply of a conversation whose client was asked for tool calls, once it has made them.
+    """Return the next reply of a conversation whose client was asked for tool calls, once it has
+    made them.
 
-    The same worker goes on with what it was sent before, its own reply as it was, and the `results`, so that what its
-    provider remembers of the conversation still holds. Raises `UsageError` where the run asked for no calls.
+    The same worker goes on with what it was sent before, its own reply as it was, and the
+    `results`, so that what its provider remembers of the conversation still holds. Raises
+    `UsageError` where the run asked for no calls.
     """
-    conversation, record = earlier.question.conversation, who_answers(earlier)
+    conversation = earlier.question.conversation
+    record = who_answers(earlier)
     if conversation is None or record is None or not record.tool_calls:
-        raise UsageError(f"run {earlier.run} asked for no tool calls", hint="send the whole conversation again")
+        raise UsageError(
+            f"run {earlier.run} asked for no tool calls", hint="send the whole conversation again"
+        )
     question = replace(
         earlier.question,
         parent=earlier.run,
         conversation=replace(
-            conversation, messages=(*messages_up_to_calls(record), *results), known_by="", known=(), known_messages=0
+            conversation,
+            messages=(*messages_up_to_calls(record), *results),
+            known_by="",
+            known=(),
+            known_messages=0,
         ),
     )
     return question, Plan(steps=(Step(worker=record.worker, subtask=GO_ON),))
 
 
 def messages_up_to_calls(record: StepRecord) -> tuple[Message, ...]:
-    """Return what the worker of a step was sent of a conversation, and its own reply that asks for calls."""
+    """Return what the worker of a step was sent of a conversation, and its own reply that asks for
+    calls.
+    """
     reply = Message(
-        role="assistant", content=record.text, tool_calls=record.tool_calls, provider_data=record.provider_data
+        role="assistant",
+        content=record.text,
+        tool_calls=record.tool_calls,
+        provider_data=record.provider_data,
     )
     return (*(message for message in record.prompt if message.role != "system"), reply)
 
 
 def who_answers(trace: Trace) -> StepRecord | None:
-    """The step of a worker whose answer is the run's, in whatever nested run it is; None before it is planned."""
+    """The step of a worker whose answer is the run's, in whatever nested run it is.
+
+    None before it is planned.
+    """
     record = next((step for step in trace.steps if step.last), None)
     if record is not None and record.nested is not None:
         return who_answers(record.nested)
@@ -66,16 +88,19 @@ def who_answers(trace: Trace) -> StepRecord | None:
 
 
 def first_turn_to_send(turns: Sequence[PastTurn], first: int, tokens: int) -> int:
-    """Return the first turn that goes along, where it was turn `first` so far and about `tokens` tokens may.
+    """Return the first turn that goes along, where it was turn `first` so far and about `tokens`
+    tokens may.
 
-    When they have become too many, only the latest that take half of it are kept: what is sent then grows at its end
-    again, so a model that remembers it reads only what is new. The last turn is kept however long it is; what
-    overflows a model's own context is shortened where its prompt is made.
+    When they have become too many, only the latest that take half of it are kept: what is sent then
+    grows at its end again, so a model that remembers it reads only what is new. The last turn is
+    kept however long it is; what overflows a model's own context is shortened where its prompt is
+    made.
     """
     lengths = [len(turn.question) + len(turn.answer) for turn in turns]
     if sum(lengths[first:]) <= tokens * CHARS_PER_TOKEN:
         return first
-    room, kept = tokens * CHARS_PER_TOKEN / 2, len(turns) - 1
+    room = tokens * CHARS_PER_TOKEN / 2
+    kept = len(turns) - 1
     for number in range(len(turns) - 1, first, -1):
         room -= lengths[number]
         if room < 0:
@@ -84,17 +109,22 @@ def first_turn_to_send(turns: Sequence[PastTurn], first: int, tokens: int) -> in
     return max(kept, first)
 
 
-def reset_from_step(trace: Trace, number: int, worker: str | None = None, *, only_dependents: bool = False) -> Trace:
-    """Return the run with step `number` and all later ones still to do, or only those that see it, directly or not.
+def reset_from_step(
+    trace: Trace, number: int, worker: str | None = None, *, only_dependents: bool = False
+) -> Trace:
+    """Return the run with step `number` and all later ones still to do, or only those that see it,
+    directly or not.
 
-    `start_run(resume=...)` then runs them again, step `number` by `worker` if one is given. Raises `UsageError` if
-    there is no such step.
+    `start_run(resume=...)` then runs them again, step `number` by `worker` if one is given. Raises
+    `UsageError` if there is no such step.
     """
     check_step_exists(trace, number)
     revised = trace.revised
     if revised is not None and number in (revised.step, *revised.left_out):
         hint = f"the steps that took its place begin with step {revised.first}"
-        raise UsageError(f"step {number} of run {trace.run} was given up when its plan was revised", hint=hint)
+        raise UsageError(
+            f"step {number} of run {trace.run} was given up when its plan was revised", hint=hint
+        )
     again = {number}
     for record in trace.steps:
         if record.number > number and (not only_dependents or again & {*record.step.access}):
@@ -102,28 +132,44 @@ def reset_from_step(trace: Trace, number: int, worker: str | None = None, *, onl
 
     steps: list[StepRecord] = []
     for record in trace.steps:
-        step = replace(record.step, worker=worker) if worker and record.number == number else record.step
+        step = (
+            replace(record.step, worker=worker)
+            if worker and record.number == number
+            else record.step
+        )
         steps.append(_as_planned(record, step) if record.number in again else record)
     plan = trace.plan
     if isinstance(plan, Plan):
         plan = replace(plan, steps=tuple(record.step for record in steps))
-    return replace(trace, steps=tuple(steps), plan=plan, answer="", partial=False, error=None, state="running")
+    return replace(
+        trace, steps=tuple(steps), plan=plan, answer="", partial=False, error=None, state="running"
+    )
 
 
 def _as_planned(record: StepRecord, step: Step) -> StepRecord:
-    return StepRecord(number=record.number, step=step, last=record.last, planned=record.planned, worker=step.worker)
+    return StepRecord(
+        number=record.number,
+        step=step,
+        last=record.last,
+        planned=record.planned,
+        worker=step.worker,
+    )
 
 
 def without_outdated(trace: Trace) -> Trace:
     """Return the run with those steps as they were planned whose work a resumed run cannot reuse.
 
-    They read, directly or not, a step that still has to be done. Their calls of tools stay: the user is told of them.
-    The policy and the nested runs of the run that resumes it look at this trace too.
+    They read, directly or not, a step that still has to be done. Their calls of tools stay: the
+    user is told of them. The policy and the nested runs of the run that resumes it look at this
+    trace too.
     """
     given_up = () if trace.revised is None else (trace.revised.step, *trace.revised.left_out)
-    unanswered, steps = set[int](), list[StepRecord]()
+    unanswered = set[int]()
+    steps = list[StepRecord]()
     for record in trace.steps:
-        outdated = (record.state == "done" or record.nested is not None) and unanswered & {*record.step.access}
+        outdated = (record.state == "done" or record.nested is not None) and unanswered & {
+            *record.step.access
+        }
         if outdated and record.number not in given_up:
             steps.append(replace(_as_planned(record, record.step), tools=record.tools))
         else:

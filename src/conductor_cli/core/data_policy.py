@@ -1,12 +1,15 @@
-"""The policy, applied to one question: who may see its files, and the answers that may quote them. Pure.
+"""The policy, applied to one question: who may see its files, and the answers that may quote them.
 
-An answer may quote whatever its worker read. So a step *holds files* where its worker is shown them, and where it sees
-the answer of a step that does; only workers that may see the files see such an answer. Earlier turns of a conversation
-with files may quote them, so they are treated like files.
+Pure.
 
-The subtasks go to every worker, and the planner writes them. So it is shown the files only if every allowed worker
-may see them. In a nested run the existing answer cannot be hidden from the planner, so there the workers that may not
-see that answer are excluded.
+An answer may quote whatever its worker read. So a step *holds files* where its worker is shown
+them, and where it sees the answer of a step that does; only workers that may see the files see such
+an answer. Earlier turns of a conversation with files may quote them, so they are treated like
+files.
+
+The subtasks go to every worker, and the planner writes them. So it is shown the files only if every
+allowed worker may see them. In a nested run the existing answer cannot be hidden from the planner,
+so there the workers that may not see that answer are excluded.
 
 `MediaAccess` says who can see the attachments of a question that have no text, such as images.
 """
@@ -37,8 +40,9 @@ _PARTS: Final = {"history": "the earlier turns", "files": "the attached files"}
 class DataPolicy:
     """A pool's policy applied to one question.
 
-    `names` are the workers of the pool, `resumed` is the run whose steps are reused. `needs_files` says that every
-    worker must be allowed to see the files: one of them answers alone, or item 0 of a nested run may quote the files.
+    `names` are the workers of the pool, `resumed` is the run whose steps are reused. `needs_files`
+    says that every worker must be allowed to see the files: one of them answers alone, or item 0 of
+    a nested run may quote the files.
     """
 
     def __init__(
@@ -62,7 +66,8 @@ class DataPolicy:
         return tuple(
             name
             for name in self._workers
-            if not self.pool_policy.denial_reason(name) and (not self._needs_files or self._may_see_files(name))
+            if not self.pool_policy.denial_reason(name)
+            and (not self._needs_files or self._may_see_files(name))
         )
 
     @cached_property
@@ -77,7 +82,10 @@ class DataPolicy:
         return not self.question.files or self.pool_policy.allows_files(name)
 
     def _is_shown_files(self, name: str) -> bool:
-        """Return whether a worker is shown the files. A nested run (`self`) asks its planner and any of its workers."""
+        """Return whether a worker is shown the files.
+
+        A nested run (`self`) asks its planner and any of its workers.
+        """
         if name == SELF:
             return self._conductor_sees_files or any(map(self._may_see_files, self.allowed))
         # A worker that is gone from the settings may have had a tag by which it was shown them.
@@ -110,28 +118,43 @@ class DataPolicy:
         """Return what the planner is told about who may see what, a line each."""
         hidden = self.withheld_from_conductor()
         rule = "is not shown the attached files, nor answers that come from them."
-        lines = [f"{context.label(name)} {rule}" for name in context.rules.workers if self.withheld(name)]
+        lines = [
+            f"{context.label(name)} {rule}" for name in context.rules.workers if self.withheld(name)
+        ]
         return (withheld_note(hidden), *lines) if hidden else tuple(lines)
 
     # What subtasks may reveal
 
     def planner_saw_files(self, *, plans: bool) -> bool:
-        """Return whether subtasks may reveal the files to whoever reads them. `plans`: the planner writes them now."""
+        """Return whether subtasks may reveal the files to whoever reads them.
+
+        `plans`: the planner writes them now.
+        """
         before = self._resumed is not None and self._resumed.planner_saw_files
         return bool(self.question.files) and (before or (plans and self._conductor_sees_files))
 
     def reveals_files(self, step: Step) -> bool:
-        """Return whether a subtask may reveal the files: it is reused from a run whose planner was shown them.
+        """Return whether a subtask may reveal the files.
 
-        A subtask planned now reveals nothing that a worker may not see: the planner was not shown it.
+        It is reused from a run whose planner was shown them.
+
+        A subtask planned now reveals nothing that a worker may not see: the planner was not shown
+        it.
         """
         earlier = self._resumed
-        if self._is_empty or earlier is None or not (self.question.files and earlier.planner_saw_files):
+        if (
+            self._is_empty
+            or earlier is None
+            or not (self.question.files and earlier.planner_saw_files)
+        ):
             return False
         return any(record.step.subtask == step.subtask for record in earlier.steps)
 
     def may_show_steps(self, steps: Sequence[Step]) -> bool:
-        """Return whether the planner may see these steps: they may reveal files that are hidden from it."""
+        """Return whether the planner may see these steps.
+
+        They may reveal files that are hidden from it.
+        """
         return not self.withheld_from_conductor() or not any(map(self.reveals_files, steps))
 
     # What a plan may hold
@@ -139,8 +162,8 @@ class DataPolicy:
     def hold_files(self, steps: Sequence[Step]) -> list[bool]:
         """Return, for item 0 and for each step, whether its subtask or answer may quote the files.
 
-        The workers of `steps` are those that were really asked. A step that was done under other rules may quote all
-        that could be seen then.
+        The workers of `steps` are those that were really asked. A step that was done under other
+        rules may quote all that could be seen then.
         """
         earlier = self._resumed
         other_rules = earlier is not None and earlier.policy != self.pool_policy.policy
@@ -152,8 +175,13 @@ class DataPolicy:
         return found
 
     def receives_files(self, step: Step, holds: Sequence[bool]) -> bool:
-        """Return whether a step's subtask, or an answer it reads, may quote the files. `holds`: see `hold_files`."""
-        return self.reveals_files(step) or any(holds[item] for item in step.access if item < len(holds))
+        """Return whether a step's subtask, or an answer it reads, may quote the files.
+
+        `holds`: see `hold_files`.
+        """
+        return self.reveals_files(step) or any(
+            holds[item] for item in step.access if item < len(holds)
+        )
 
     def plan_violation(self, plan: Plan) -> Failure | None:
         for index, step in enumerate(plan.steps):
@@ -165,8 +193,10 @@ class DataPolicy:
     def violation(self, before: Sequence[Step], step: Step) -> str:
         if self._is_empty:
             return ""
-        name, number = step.worker, len(before) + 1
-        # The planner may plan although steps on it are denied: `deny = ["self"]` is only about such steps.
+        name = step.worker
+        number = len(before) + 1
+        # The planner may plan although steps on it are denied: `deny = ["self"]` is only about such
+        # steps.
         no_nesting = name == SELF and SELF in self.pool_policy.policy.deny
         denied = f"policy.deny names {SELF}" if no_nesting else self.pool_policy.denial_reason(name)
         if denied:
@@ -179,26 +209,35 @@ class DataPolicy:
         if not text:
             holds = self.hold_files(before)
             shown = (item for item in step.access if item < len(holds) and holds[item])
-            text = next((f"the answer of step {item}" if item else "what was given" for item in shown), "")
+            text = next(
+                (f"the answer of step {item}" if item else "what was given" for item in shown), ""
+            )
         files = "may quote the attached files, which policy.files_only keeps from"
         return f"step {number} shows {name} {text}, which {files} {name}" if text else ""
 
     def _may_see_answers_with_files(self, name: str) -> bool:
-        # A nested run shows an existing answer to its planner, and needs a worker that may see it as well.
+        # A nested run shows an existing answer to its planner, and needs a worker that may see it
+        # as well.
         inside = name != SELF or any(map(self._may_see_files, self.allowed))
         return self._may_see_files(name) and inside
 
     def tool_objection(self, server: str, before: Sequence[Step], step: Step) -> str:
-        """Return why `step`, after those `before` it, may not call the tools of a server; empty where it may.
+        """Return why `step`, after those `before` it, may not call the tools of a server.
 
-        What a tool is called with may quote all that the step's worker reads, so the server is a recipient like a
-        worker.
+        Empty where it may.
+
+        What a tool is called with may quote all that the step's worker reads, so the server is a
+        recipient like a worker.
         """
         if self._is_empty:
             return ""
         party = tool_party(server)
         denied = self.pool_policy.denial_reason(party)
-        if denied or self.pool_policy.allows_files(party) or not self.hold_files([*before, step])[-1]:
+        if (
+            denied
+            or self.pool_policy.allows_files(party)
+            or not self.hold_files([*before, step])[-1]
+        ):
             return denied
         return "policy.files_only keeps from it what this step is shown of the attached files"
 
@@ -222,11 +261,18 @@ class DataPolicy:
         if plans:
             self.pool_policy.check_conductor()
         if self.allowed and not any(map(self._may_see_files, self.allowed)):
-            message = "no allowed worker may be shown the attached files: policy.files_only names none of them"
-            raise PolicyError(message, hint=f"ask without the files, or change the rule; {POLICY_HINT}")
+            message = (
+                "no allowed worker may be shown the attached files: policy.files_only names "
+                "none of them"
+            )
+            raise PolicyError(
+                message, hint=f"ask without the files, or change the rule; {POLICY_HINT}"
+            )
         if not self.allowed:
             alone = "it may not be shown all of the question, and one worker answers alone"
-            raise no_worker_error({name: self.pool_policy.denial_reason(name) or alone for name in self.excluded})
+            raise no_worker_error(
+                {name: self.pool_policy.denial_reason(name) or alone for name in self.excluded}
+            )
 
 
 def withheld_note(parts: Sequence[str]) -> str:
@@ -239,10 +285,13 @@ _MEDIA: Final[Mapping[MediaKind, str]] = {"image": "image", "pdf": "PDF"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MediaAccess:
-    """For each kind of attachment without text that a question has: one file of it, and the workers that can see it.
+    """For each kind of attachment without text that a question has.
 
-    `hidden` are those that could if the policy did not hide the file from them. A step on the planner itself counts
-    where it sees no earlier answer: its own plan is then held to the same rule.
+    One file of it, and the workers that can see it.
+
+    `hidden` are those that could if the policy did not hide the file from them. A step on the
+    planner itself counts where it sees no earlier answer: its own plan is then held to the same
+    rule.
     """
 
     files: Mapping[MediaKind, str]
@@ -253,7 +302,10 @@ class MediaAccess:
         return frozenset(kind for kind, names in self.names.items() if worker in names)
 
     def best_of(self, workers: Sequence[str]) -> tuple[str, ...]:
-        """Return those of these workers that see the most kinds; all of them where there is nothing to see."""
+        """Return those of these workers that see the most kinds.
+
+        All of them where there is nothing to see.
+        """
         most = max((len(self.seen_by(worker)) for worker in workers), default=0)
         return tuple(worker for worker in workers if len(self.seen_by(worker)) == most)
 
@@ -262,7 +314,10 @@ class MediaAccess:
         return self.seen_by(planned) <= self.seen_by(worker)
 
     def fault(self, steps: Iterable[Step]) -> str:
-        """Return why these steps are no valid plan: none of them sees a kind of file. Empty where they are one."""
+        """Return why these steps are no valid plan: none of them sees a kind of file.
+
+        Empty where they are one.
+        """
         steps = tuple(steps)
         if any(step.worker == SELF and not step.access for step in steps):
             return ""
@@ -276,9 +331,16 @@ class MediaAccess:
 
 
 def find_media_access(question: Question, shown: Mapping[str, Question], pool: Pool) -> MediaAccess:
-    """Return who can see what. `shown` is the question as each worker of the pool is shown it by the policy."""
+    """Return who can see what.
+
+    `shown` is the question as each worker of the pool is shown it by the policy.
+    """
     # A nested run that was given an answer needs nobody to look again.
-    kinds = {} if question.given else {file.kind_without_text: file for file in reversed(question.files)}
+    kinds = (
+        {}
+        if question.given
+        else {file.kind_without_text: file for file in reversed(question.files)}
+    )
     files = {kind: one_line(file.name) for kind, file in kinds.items() if kind is not None}
     names = {
         kind: tuple(
@@ -290,14 +352,19 @@ def find_media_access(question: Question, shown: Mapping[str, Question], pool: P
         for kind in files
     }
     hidden = {
-        kind: tuple(one.name for one in pool if kind in (one.accepts or ()) and one.name not in names[kind])
+        kind: tuple(
+            one.name for one in pool if kind in (one.accepts or ()) and one.name not in names[kind]
+        )
         for kind in files
     }
     return MediaAccess(files=files, names=names, hidden=hidden)
 
 
 def nobody_sees(media_access: MediaAccess, absent: Collection[str]) -> tuple[str, str]:
-    """Return what to say and advise where nobody can see a file, else nothing. Workers in `absent` cannot be asked."""
+    """Return what to say and advise where nobody can see a file, else nothing.
+
+    Workers in `absent` cannot be asked.
+    """
     for kind, names in media_access.names.items():
         if set(names) - set(absent):
             continue
@@ -306,14 +373,22 @@ def nobody_sees(media_access: MediaAccess, absent: Collection[str]) -> tuple[str
             hint = f"{format_list(hidden)} could, but a rule hides the files: conductor config show"
             return f"nobody who may see {media_access.files[kind]} accepts {_MEDIA[kind]}s", hint
         hint = f"{could}if a worker can, say so: conductor workers add NAME --set accepts={kind}"
-        return f"no worker of this run accepts {_MEDIA[kind]}s, so nobody could see {media_access.files[kind]}", hint
+        return (
+            (
+                f"no worker of this run accepts {_MEDIA[kind]}s, so nobody could see "
+                f"{media_access.files[kind]}"
+            ),
+            hint,
+        )
     return "", ""
 
 
 def describe_attached(
     question: Question, shown: Mapping[str, Question], labels: Mapping[str, str], pool: Pool
 ) -> list[str]:
-    """Return what the planner is told of each attachment: what it is, and which workers, by label, can see it.
+    """Return what the planner is told of each attachment.
+
+    What it is, and which workers, by label, can see it.
 
     `question` is the one that the planner is shown, `shown` what each worker is.
     """
@@ -324,11 +399,20 @@ def describe_attached(
         able = [
             label
             for label, worker in labels.items()
-            if worker in shown and file in shown[worker].files and file.is_sent_to(pool[worker].accepts or ())
+            if worker in shown
+            and file in shown[worker].files
+            and file.is_sent_to(pool[worker].accepts or ())
         ]
         name = f'Attached: "{one_line(file.name)}" ({describe_media(file.attachment)}).'
         if file.kind_without_text is None:
-            lines.append(f"{name} Every worker reads its text" + (f"; {format_list(able)} the file." if able else "."))
+            lines.append(
+                f"{name} Every worker reads its text"
+                + (f"; {format_list(able)} the file." if able else ".")
+            )
         else:
-            lines.append(f"{name} Only {format_list(able)} can see it, so a step of one of these must look at it.")
+            lines.append(
+                f"{name} Only {format_list(able)} can see it, so a step of one of these must "
+                "look "
+                "at it."
+            )
     return lines

@@ -1,9 +1,12 @@
-"""Which model is sent which texts: in a run by the prompts in its events, in a plan by what it will show. Pure.
+"""Which model is sent which texts.
 
-`disclosures_of` lists what was really sent, failed attempts and nested runs included; `expected_disclosures` lists it
-before the run. A prompt is searched for the known texts: the question, the system text, earlier turns, files, the
-schema, and the answers on the step's access list. Not listed are a worker's own subtask, and the names and strengths of
-workers that the planner is shown.
+In a run by the prompts in its events, in a plan by what it will show. Pure.
+
+`disclosures_of` lists what was really sent, failed attempts and nested runs included;
+`expected_disclosures` lists it before the run. A prompt is searched for the known texts: the
+question, the system text, earlier turns, files, the schema, and the answers on the step's access
+list. Not listed are a worker's own subtask, and the names and strengths of workers that the planner
+is shown.
 """
 
 from __future__ import annotations
@@ -29,14 +32,17 @@ UNKNOWN: Final = "unknown"  # The recipient if the trace does not say it
 class Disclosure:
     """One call: which model received it, for which step, with which texts."""
 
-    step: tuple[int, ...]  # The numbers of the steps that it is nested in, then its own; 0 is planning
+    # The numbers of the steps that it is nested in, then its own; 0 is planning
+    step: tuple[int, ...]
     worker: str
     recipient: str
     texts: tuple[str, ...]
     attempt: int = 1
 
 
-def disclosures_of(events: Iterable[ev.Event], recipient_of: Callable[[Worker], str]) -> tuple[Disclosure, ...]:
+def disclosures_of(
+    events: Iterable[ev.Event], recipient_of: Callable[[Worker], str]
+) -> tuple[Disclosure, ...]:
     """Return every call of a run, in the order in which they began."""
     run = _RunReader(recipient_of)
     for event in events:
@@ -50,19 +56,25 @@ def expected_disclosures(
     recipients: Mapping[str, Iterable[str]],
     tools_of: Callable[[int], Iterable[str]] = lambda _: (),
 ) -> list[Disclosure]:
-    """Return the calls that a plan makes; for a step on the planner itself, one for each recipient it may reach.
+    """Return the calls that a plan makes.
 
-    `question_for` is the question as a worker is sent it, by its name: without images that it does not accept.
-    `tools_of` are the servers of the tools that a step may call, by its number: their arguments may quote all that the
-    step's worker reads.
+    For a step on the planner itself, one for each recipient it may reach.
+
+    `question_for` is the question as a worker is sent it, by its name: without images that it does
+    not accept. `tools_of` are the servers of the tools that a step may call, by its number: their
+    arguments may quote all that the step's worker reads.
     """
     expected = []
     for number, step in enumerate(steps, start=1):
-        texts = (*_names_of(question_for(step.worker)), *(f"the answer of step {seen}" for seen in step.access))
+        texts = (
+            *_names_of(question_for(step.worker)),
+            *(f"the answer of step {seen}" for seen in step.access),
+        )
         readers = [(step.worker, recipient) for recipient in recipients[step.worker]]
         readers += [(tool_party(server), tool_party(server)) for server in tools_of(number)]
         expected += [
-            Disclosure(step=(number,), worker=worker, recipient=recipient, texts=texts) for worker, recipient in readers
+            Disclosure(step=(number,), worker=worker, recipient=recipient, texts=texts)
+            for worker, recipient in readers
         ]
     return expected
 
@@ -76,7 +88,9 @@ def planning_disclosure(question: Question, recipient: str) -> Disclosure:
 
 def _names_of(question: Question) -> tuple[str, ...]:
     attached = {f"file {file.name}" for file in question.files if file.attachment is not None}
-    return tuple(dict.fromkeys(name for name, text in _texts_of(question) if text or name in attached))
+    return tuple(
+        dict.fromkeys(name for name, text in _texts_of(question) if text or name in attached)
+    )
 
 
 def _texts_of(question: Question) -> Iterator[tuple[str, str]]:
@@ -96,7 +110,10 @@ def _texts_of(question: Question) -> Iterator[tuple[str, str]]:
 
 
 def _normalized(text: str) -> str:
-    """Return a text without what a profile's own prompt may change: spaces, capitals, the final full stop."""
+    """Return a text without what a profile's own prompt may change.
+
+    Spaces, capitals, the final full stop.
+    """
     return " ".join(text.casefold().split()).strip(".?!")
 
 
@@ -107,7 +124,9 @@ class _RunReader:
     recipient_of: Callable[[Worker], str]
     path: tuple[int, ...] = ()
     sent: dict[tuple[int | str, ...], Disclosure] = field(default_factory=dict)
-    """The calls by path, step and attempt, of tools by their server too; those of nested runs are among them."""
+    """The calls by path, step and attempt, of tools by their server too; those of nested runs are
+    among them.
+    """
     question: Question = Question(text="")
     pool: Pool = Pool(workers=())
     recipient: str = UNKNOWN
@@ -119,38 +138,55 @@ class _RunReader:
     planning: bool = False  # The planner is writing, and no event has reported the call yet
 
     def follow(self, event: ev.Event) -> None:
-        step, attempt, worker, recipient, texts = 0, 0, PLANNER, self.recipient, tuple[str, ...]()
+        step = 0
+        attempt = 0
+        worker = PLANNER
+        recipient = self.recipient
+        texts = tuple[str, ...]()
         match event:
             case ev.RunStarted():
-                self.question, self.pool, self.recipient = event.question, event.pool, event.recipient or UNKNOWN
+                self.question = event.question
+                self.pool = event.pool
+                self.recipient = event.recipient or UNKNOWN
             case ev.PlanDelta():
                 self.plans += not self.planning
-                self.planning, attempt = True, self.plans
+                self.planning = True
+                attempt = self.plans
                 texts = planning_disclosure(self.question, self.recipient).texts
             case ev.PlanRejected() | ev.PlanReady():
                 if event.usage.calls or self.planning:
                     self.plans += not self.planning
-                    attempt, texts = self.plans, _held([*_texts_of(self.question), *self.feedback], event.prompt)
+                    attempt = self.plans
+                    texts = _held([*_texts_of(self.question), *self.feedback], event.prompt)
                 self.planning = False
             case ev.StepPlanned():
                 self.access[event.step] = event.access
             case ev.PlanDecided(feedback=feedback) if feedback:
                 self.feedback.append(("the feedback on a plan", feedback))
             case ev.StepStarted() if event.worker != SELF:
-                step, attempt, worker = event.step, event.attempt, event.worker
+                step = event.step
+                attempt = event.attempt
+                worker = event.worker
                 numbers = [number for number in self.access.get(step, ()) if number != GIVEN]
-                answers = [(f"the answer of step {number}", self.answers.get(number, "")) for number in numbers]
+                answers = [
+                    (f"the answer of step {number}", self.answers.get(number, ""))
+                    for number in numbers
+                ]
                 recipient = self.recipient_of(self.pool[worker]) if worker in self.pool else UNKNOWN
                 texts = _held([*_texts_of(self.question), *answers], event.prompt)
             case ev.ToolCalled() if event.server:
-                # What a tool is called with is text of the worker's own, which may quote all that it reads.
+                # What a tool is called with is text of the worker's own, which may quote all that
+                # it reads.
                 reader = tool_party(event.server)
                 key: tuple[int | str, ...] = (*self.path, event.step, event.attempt, event.server)
                 before = self.sent[key].texts if key in self.sent else ()
                 self.sent[key] = Disclosure(
-                    step=(*self.path, event.step), worker=reader, recipient=reader, attempt=event.attempt,
+                    step=(*self.path, event.step),
+                    worker=reader,
+                    recipient=reader,
+                    attempt=event.attempt,
                     texts=tuple(dict.fromkeys((*before, f"arguments of {event.call.name}"))),
-                )  # fmt: skip
+                )
             case ev.StepFinished():
                 self.answers[event.step] = event.text
                 # Without a call, an earlier run had done the step: nothing was sent.
@@ -158,7 +194,9 @@ class _RunReader:
                     self.sent.pop((*self.path, event.step, event.attempt), None)
             case ev.NestedEvent():
                 path = (*self.path, event.step)
-                nested = self.nested.setdefault(event.step, _RunReader(self.recipient_of, path, self.sent))
+                nested = self.nested.setdefault(
+                    event.step, _RunReader(self.recipient_of, path, self.sent)
+                )
                 nested.follow(event.event)
             case _:
                 pass
@@ -174,4 +212,6 @@ def _held(known: Iterable[tuple[str, str]], messages: Iterable[Message]) -> tupl
     prompt = _normalized("\n\n".join(message.content for message in messages))
     attached = {f"file {each.name}" for message in messages for each in message.attachments}
     heads = ((name, _normalized(text)[:HEAD]) for name, text in known)
-    return tuple(dict.fromkeys(name for name, head in heads if name in attached or (head and head in prompt)))
+    return tuple(
+        dict.fromkeys(name for name, head in heads if name in attached or (head and head in prompt))
+    )

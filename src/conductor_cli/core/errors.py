@@ -1,6 +1,7 @@
 """Everything that can go wrong, as one tree below `ConductorError`, and the exit code of each kind.
 
-Exceptions stop a command before or outside a run. Inside a run a failure is a value, `Failure`, carried by an event.
+Exceptions stop a command before or outside a run. Inside a run a failure is a value, `Failure`,
+carried by an event.
 """
 
 from __future__ import annotations
@@ -13,9 +14,19 @@ from typing import Final, Literal
 from conductor_cli.core.usage import Usage
 
 FailureKind = Literal[
-    "usage", "config", "policy", "key", "conductor", "limit", "partial", "unreachable", "worker", "internal",
-    "cancelled", "terminated",
-]  # fmt: skip
+    "usage",
+    "config",
+    "policy",
+    "key",
+    "conductor",
+    "limit",
+    "partial",
+    "unreachable",
+    "worker",
+    "internal",
+    "cancelled",
+    "terminated",
+]
 
 EXIT_CODES: Final[dict[str, int]] = {
     "internal": 1,
@@ -49,10 +60,15 @@ ModelErrorReason = Literal[
     "internal",  # our adapter met something it does not know
 ]
 LimitReason = Literal[
-    "limit_time", "limit_calls", "limit_tokens", "limit_cost",
-    "limit_calls_day", "limit_tokens_day", "limit_cost_day",
+    "limit_time",
+    "limit_calls",
+    "limit_tokens",
+    "limit_cost",
+    "limit_calls_day",
+    "limit_tokens_day",
+    "limit_cost_day",
     "limit_cost_all",  # that of all runs of a batch or an evaluation together
-]  # fmt: skip
+]
 FailureReason = Literal[
     ModelErrorReason,
     LimitReason,
@@ -69,15 +85,20 @@ FailureReason = Literal[
     "answer_truncated",  # the answer reached the worker's token limit
     "answer_not_json",  # a JSON Schema was given and the answer is not JSON
     "answer_not_schema",  # a JSON Schema was given and the answer does not follow it
-    "answer_not_checked",  # a JSON Schema was given and checking the answer against it takes too much
+    # A JSON Schema was given and checking the answer against it takes too much
+    "answer_not_checked",
     "output_closed",  # nobody reads the output any more
     "output_failed",  # the output cannot be written
     "step_not_run",  # the step was never started
     "workers_failed",  # several workers failed at the step, for different reasons
 ]
-"""Why something failed, finer than the kind. Code decides by this value, never by the text of a message."""
+"""Why something failed, finer than the kind. Code decides by this value, never by the text of a
+message.
+"""
 
-RETRYABLE: Final[frozenset[str]] = frozenset({"rate", "overloaded", "connect", "timeout", "broken", "empty_answer"})
+RETRYABLE: Final[frozenset[str]] = frozenset(
+    {"rate", "overloaded", "connect", "timeout", "broken", "empty_answer"}
+)
 
 _KIND_OF_REASON: Final[dict[str, FailureKind]] = {
     "auth": "key",
@@ -92,8 +113,9 @@ _KIND_OF_REASON: Final[dict[str, FailureKind]] = {
 class Failure:
     """What went wrong, as a value: what happened, to what, and what to do next.
 
-    For a limit, `suggested_limit` is a value of it with which the run could have gone on. The hint is then left to
-    whoever shows the failure, who knows by which flag or setting the limit is raised.
+    For a limit, `suggested_limit` is a value of it with which the run could have gone on. The hint
+    is then left to whoever shows the failure, who knows by which flag or setting the limit is
+    raised.
     """
 
     kind: FailureKind
@@ -108,7 +130,10 @@ class Failure:
 
 
 class ConductorError(Exception):
-    """The root: one sentence, and what to do next. `str()` is the message; `failure` is the same as a value."""
+    """The root: one sentence, and what to do next.
+
+    `str()` is the message; `failure` is the same as a value.
+    """
 
     kind: FailureKind = "internal"
     suggested_limit: str = ""
@@ -122,9 +147,12 @@ class ConductorError(Exception):
     @property
     def failure(self) -> Failure:
         return Failure(
-            kind=self.kind, message=self.message, hint=self.hint, reason=self.reason,
+            kind=self.kind,
+            message=self.message,
+            hint=self.hint,
+            reason=self.reason,
             suggested_limit=self.suggested_limit,
-        )  # fmt: skip
+        )
 
     @property
     def exit_code(self) -> int:
@@ -166,13 +194,18 @@ class LimitReached(ConductorError):
 
     kind: FailureKind = "limit"
 
-    def __init__(self, message: str, *, hint: str = "", reason: FailureReason = "", suggested: str = "") -> None:
+    def __init__(
+        self, message: str, *, hint: str = "", reason: FailureReason = "", suggested: str = ""
+    ) -> None:
         super().__init__(message, hint=hint, reason=reason)
         self.suggested_limit = suggested
 
 
 class StateUnavailable(LimitReached):
-    """The database that says what may be spent does not answer. The same request may succeed in a moment."""
+    """The database that says what may be spent does not answer.
+
+    The same request may succeed in a moment.
+    """
 
     kind = "unreachable"
 
@@ -180,12 +213,20 @@ class StateUnavailable(LimitReached):
 class TakenOver(StateUnavailable):
     """Another process goes on with a run, because this one seemed to be gone."""
 
-    def __init__(self, message: str = "another process goes on with the run; read it again", *, hint: str = "") -> None:
+    def __init__(
+        self,
+        message: str = "another process goes on with the run; read it again",
+        *,
+        hint: str = "",
+    ) -> None:
         super().__init__(message, hint=hint, reason="taken_over")
 
 
 class PlanError(ConductorError):
-    """Text that is not a valid plan; it never leaves the planning stage. `line` is the text at fault."""
+    """Text that is not a valid plan; it never leaves the planning stage.
+
+    `line` is the text at fault.
+    """
 
     kind = "worker"
 
@@ -200,9 +241,15 @@ class ModelError(ConductorError):
     reason: ModelErrorReason
 
     def __init__(  # noqa: PLR0913 - what adapters know of a failure
-        self, reason: ModelErrorReason, message: str, *, hint: str = "", retry_after: float | None = None,
-        usage: Usage | None = None, retryable: bool | None = None,
-    ) -> None:  # fmt: skip
+        self,
+        reason: ModelErrorReason,
+        message: str,
+        *,
+        hint: str = "",
+        retry_after: float | None = None,
+        usage: Usage | None = None,
+        retryable: bool | None = None,
+    ) -> None:
         super().__init__(message, hint=hint, reason=reason)
         self.retryable = reason in RETRYABLE if retryable is None else retryable
         """Whether the same call may succeed a moment later."""
@@ -225,13 +272,18 @@ _EMPTY: Final = re.compile(r"all connection attempts failed\.?", re.IGNORECASE)
 
 
 def describe_system_error(error: BaseException) -> str:
-    """Return what went wrong, such as `Permission denied`; empty where the error says nothing about it."""
+    """Return what went wrong, such as `Permission denied`.
+
+    Empty where the error says nothing about it.
+    """
     words = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
     return without_numbers(words)
 
 
 def without_numbers(text: str) -> str:
-    """Return a library's text about a system error without the error's number and the place in the library's source."""
+    """Return a library's text about a system error without the error's number and the place in the
+    library's source.
+    """
     text = _PLACE.sub("", _NUMBER.sub("", text)).strip()
     if _NO_SUCH_HOST.search(text):
         return "there is no host of this name, or no network"
@@ -239,7 +291,10 @@ def without_numbers(text: str) -> str:
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
-    """Return the one of these names that looks most like `name`, also in another case; empty where none does."""
+    """Return the one of these names that looks most like `name`, also in another case.
+
+    Empty where none does.
+    """
     from difflib import get_close_matches  # only where a name is wrong
 
     by_lower = {each.lower(): each for each in known}
@@ -248,7 +303,10 @@ def nearest(name: str, known: Iterable[str]) -> str:
 
 
 def suggest(name: str, known: Iterable[str], otherwise: str = "") -> str:
-    """The hint of an error about an unknown name: `did you mean fast?`, else `otherwise`, else the known names."""
+    """The hint of an error about an unknown name.
+
+    `did you mean fast?`, else `otherwise`, else the known names.
+    """
     names = tuple(known)
     near = nearest(name, names)
     return f"did you mean {near}?" if near else otherwise or f"known: {', '.join(names) or 'none'}"

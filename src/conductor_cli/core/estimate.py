@@ -1,7 +1,8 @@
 """Estimates of calls, tokens and money for a plan before it runs.
 
-An estimate is a range. Its upper end is what reservations hold the calls to: the longest answer, every token at
-its highest price. Failed attempts and repaired plans come on top. Local workers are free.
+An estimate is a range. Its upper end is what reservations hold the calls to: the longest answer,
+every token at its highest price. Failed attempts and repaired plans come on top. Local workers are
+free.
 """
 
 from __future__ import annotations
@@ -20,8 +21,10 @@ from conductor_cli.core.question import Question, question_text
 from conductor_cli.core.usage import CHARS_PER_TOKEN, MILLION, Price, Usage
 
 SHORT_ANSWER: Final = 150  # Tokens of an answer at the low end of the range
-OVERHEAD: Final = 120  # Tokens of a worker's prompt in addition to the question, the subtask and the answers it sees
-PLANNING: Final = (60, 300)  # Tokens that a planner writes for a plan, from a short one to a long one
+# Tokens of a worker's prompt in addition to the question, the subtask and the answers it sees
+OVERHEAD: Final = 120
+# Tokens that a planner writes for a plan, from a short one to a long one
+PLANNING: Final = (60, 300)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,36 +56,58 @@ class PlannerCost:
     price: Price | None
 
 
-def estimate_plan(question: Question, plan: Plan, pool: Pool, profile: WorkerProfile) -> PlanEstimate:
-    """Return the range for a plan: every answer short, or every answer as long as its worker may make it."""
+def estimate_plan(
+    question: Question, plan: Plan, pool: Pool, profile: WorkerProfile
+) -> PlanEstimate:
+    """Return the range for a plan.
+
+    Every answer short, or every answer as long as its worker may make it.
+    """
     return sum(estimate_steps(lambda _: question, plan, pool, profile), ZERO)
 
 
 def estimate_steps(
     question_for: Callable[[str], Question], plan: Plan, pool: Pool, profile: WorkerProfile
 ) -> tuple[PlanEstimate, ...]:
-    """Return the range for each step of a plan. `question_for` is the question as the policy lets a worker see it.
+    """Return the range for each step of a plan.
 
-    A step on the planner itself is a call with an unknown price: nobody knows yet what it will plan.
+    `question_for` is the question as the policy lets a worker see it.
+
+    A step on the planner itself is a call with an unknown price: nobody knows yet what it will
+    plan.
     """
     # Without the workers' tokenizers, lengths are all there is to go by.
     # None stands for the planner, and for a worker that is not in the pool.
-    workers = [pool[step.worker] if step.worker in pool and step.worker != SELF else None for step in plan.steps]
-    answers = [int((each.options.get("max_tokens") if each else None) or profile.max_tokens) for each in workers]
+    workers = [
+        pool[step.worker] if step.worker in pool and step.worker != SELF else None
+        for step in plan.steps
+    ]
+    answers = [
+        int((each.options.get("max_tokens") if each else None) or profile.max_tokens)
+        for each in workers
+    ]
     found = []
     for step, worker, longest in zip(plan.steps, workers, answers, strict=True):
-        question, accepts = question_for(step.worker), (worker.accepts if worker else None) or ()
+        question = question_for(step.worker)
+        accepts = (worker.accepts if worker else None) or ()
         asked = question_text(question, accepts=accepts)
-        fixed = int(len(asked) / CHARS_PER_TOKEN) + int(len(step.subtask) / CHARS_PER_TOKEN) + OVERHEAD
+        fixed = (
+            int(len(asked) / CHARS_PER_TOKEN) + int(len(step.subtask) / CHARS_PER_TOKEN) + OVERHEAD
+        )
         fixed += sum(map(attachment_tokens, question.attachments_for(accepts)))
-        seen, short = [answers[number - 1] for number in step.access], min(SHORT_ANSWER, longest)
+        seen = [answers[number - 1] for number in step.access]
+        short = min(SHORT_ANSWER, longest)
         price = worker.price if worker else None
-        low_in, high_in = fixed + sum(min(SHORT_ANSWER, most) for most in seen), fixed + sum(seen)
+        low_in = fixed + sum(min(SHORT_ANSWER, most) for most in seen)
+        high_in = fixed + sum(seen)
         found.append(
             PlanEstimate(
                 calls=1,
                 tokens=(low_in + short, high_in + longest),
-                cost=(_cost(low_in, short, price), Decimal(0) if price is None else price.most(high_in, longest)),
+                cost=(
+                    _cost(low_in, short, price),
+                    Decimal(0) if price is None else price.most(high_in, longest),
+                ),
                 unpriced=int(price is None),
             )
         )
@@ -91,8 +116,10 @@ def estimate_steps(
 
 def estimate_planning(planner: PlannerCost, times: int = 1) -> PlanEstimate:
     """Return the range for what the planner itself uses: one short plan, or `times` long ones."""
-    least, most = PLANNING[0], times * PLANNING[1]
-    low, high = _cost(planner.read, least, planner.price), planner.price
+    least = PLANNING[0]
+    most = times * PLANNING[1]
+    low = _cost(planner.read, least, planner.price)
+    high = planner.price
     return PlanEstimate(
         calls=times,
         tokens=(planner.read + least, times * planner.read + most),
@@ -114,7 +141,10 @@ def estimated_usage(messages: Iterable[Message], written: str) -> Usage:
 
 
 def prompt_tokens(messages: Iterable[Message]) -> int:
-    """Return tokens of a prompt by its length: the tokenizer of a worker's model is not available."""
+    """Return tokens of a prompt by its length.
+
+    The tokenizer of a worker's model is not available.
+    """
     messages = tuple(messages)
     attached = sum(attachment_tokens(each) for message in messages for each in message.attachments)
     return _tokens("".join(message.content for message in messages)) + attached

@@ -1,8 +1,11 @@
-"""The stream of events: everything that happens in a run, as classes, and one line of JSON for each.
+"""The stream of events.
 
-A stream starts with `RunStarted` and ends with exactly one `RunFinished` or `RunFailed`. Every event carries `at`,
-seconds since the run began. The tree, the store, evaluation and training read these and nothing else. To add a kind,
-write the class, add it to `Event`, and handle it in `trace.apply_event`.
+Everything that happens in a run, as classes, and one line of JSON for each.
+
+A stream starts with `RunStarted` and ends with exactly one `RunFinished` or `RunFailed`. Every
+event carries `at`, seconds since the run began. The tree, the store, evaluation and training read
+these and nothing else. To add a kind, write the class, add it to `Event`, and handle it in
+`trace.apply_event`.
 """
 
 from __future__ import annotations
@@ -44,14 +47,17 @@ class _StepEvent(_TimedEvent):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunStarted(_TimedEvent):
-    """A run begins. `time` is wall-clock time (ISO 8601, UTC), `conductor` the planner's name and file hash.
+    """A run begins.
 
-    `planner_worker` is the worker that is the same model as the one that plans, empty if there is none. `recipient` is
-    who receives what the planner is sent: this machine, or a provider. `policy` is the one that held.
-    `resumed` is the run whose finished steps this one reuses, empty if there is none. `planner_saw_files` says whether
-    the planner is or was shown the attached files, so that its subtasks may quote them. `origin` says who asked:
-    `serve` or `key NAME` for a client of the server, empty for anyone else. `holds_answer` says that the answer is
-    known only at the end, since what the last step writes may be a verdict or a refusal.
+    `time` is wall-clock time (ISO 8601, UTC), `conductor` the planner's name and file hash.
+
+    `planner_worker` is the worker that is the same model as the one that plans, empty if there is
+    none. `recipient` is who receives what the planner is sent: this machine, or a provider.
+    `policy` is the one that held. `resumed` is the run whose finished steps this one reuses, empty
+    if there is none. `planner_saw_files` says whether the planner is or was shown the attached
+    files, so that its subtasks may quote them. `origin` says who asked: `serve` or `key NAME` for a
+    client of the server, empty for anyone else. `holds_answer` says that the answer is known only
+    at the end, since what the last step writes may be a verdict or a refusal.
     """
 
     kind: ClassVar[str] = "run_started"
@@ -85,7 +91,8 @@ class PlanDelta(_TimedEvent):
 class StepPlanned(_StepEvent):
     """A step of the plan is complete. `last` says whether its answer is the run's answer.
 
-    Where a plan is ready without such a step, because the planner's last one repeated it, the newest step is the last.
+    Where a plan is ready without such a step, because the planner's last one repeated it, the
+    newest step is the last.
     """
 
     kind: ClassVar[str] = "step_planned"
@@ -97,7 +104,9 @@ class StepPlanned(_StepEvent):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanRejected(_TimedEvent):
-    """What the planner wrote is not a valid plan from `text` on: `problem` says why. `usage` is what it cost.
+    """What the planner wrote is not a valid plan from `text` on: `problem` says why.
+
+    `usage` is what it cost.
 
     `prompt` is what it was sent. `reason` is `plan_invalid`, or why the call to the planner failed.
     """
@@ -114,7 +123,10 @@ class PlanRejected(_TimedEvent):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanReady(_TimedEvent):
-    """The plan is complete. `usage` is what the accepted attempt cost the planner, `prompt` what it was sent."""
+    """The plan is complete.
+
+    `usage` is what the accepted attempt cost the planner, `prompt` what it was sent.
+    """
 
     kind: ClassVar[str] = "plan_ready"
     plan: Plan | KeepAnswer
@@ -131,7 +143,10 @@ class PlanOffered(_TimedEvent):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanDecided(_TimedEvent):
-    """What the user decided about the plan. `edited` and `replan` discard it (`feedback` says what was wrong)."""
+    """What the user decided about the plan.
+
+    `edited` and `replan` discard it (`feedback` says what was wrong).
+    """
 
     kind: ClassVar[str] = "plan_decided"
     verdict: Verdict
@@ -140,10 +155,13 @@ class PlanDecided(_TimedEvent):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanRevised(_TimedEvent):
-    """No worker could do step `step`, so the planner is asked for the rest of the plan; this happens once in a run.
+    """No worker could do step `step`, so the planner is asked for the rest of the plan.
 
-    `workers` are those that failed at it. The steps in `left_out` had not begun and are stopped. Those that come
-    instead begin with number `first`, and the last of them answers. A resumed run repeats this event.
+    This happens once in a run.
+
+    `workers` are those that failed at it. The steps in `left_out` had not begun and are stopped.
+    Those that come instead begin with number `first`, and the last of them answers. A resumed run
+    repeats this event.
     """
 
     kind: ClassVar[str] = "plan_revised"
@@ -175,7 +193,10 @@ class StepDelta(_StepEvent):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolOffered(_StepEvent):
-    """The user is asked whether `worker` may call a tool of `server`. The call begins or is refused once they said."""
+    """The user is asked whether `worker` may call a tool of `server`.
+
+    The call begins or is refused once they said.
+    """
 
     kind: ClassVar[str] = "tool_offered"
     attempt: int
@@ -189,9 +210,10 @@ class ToolOffered(_StepEvent):
 class ToolCalled(_StepEvent):
     """A worker asked for a tool in reply number `turn` of its attempt, and the call begins.
 
-    `server` has the tool; it is empty where the call is not made, because it is refused or wrong. What the worker wrote
-    before it in this attempt is not its answer. `read_only` says that the call changes nothing. `tool` has the name of
-    settings, `files.read_file`, whether the call is made or not; it is empty where there is no such tool.
+    `server` has the tool; it is empty where the call is not made, because it is refused or wrong.
+    What the worker wrote before it in this attempt is not its answer. `read_only` says that the
+    call changes nothing. `tool` has the name of settings, `files.read_file`, whether the call is
+    made or not; it is empty where there is no such tool.
     """
 
     kind: ClassVar[str] = "tool_called"
@@ -205,7 +227,9 @@ class ToolCalled(_StepEvent):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolReturned(_StepEvent):
-    """A call of a tool has ended: `text` goes back to the worker, and `attachments` that it accepts.
+    """A call of a tool has ended.
+
+    `text` goes back to the worker, and `attachments` that it accepts.
 
     `error` says that the call failed or was refused.
     """
@@ -224,9 +248,9 @@ class ToolReturned(_StepEvent):
 class StepFailed(_StepEvent):
     """An attempt failed.
 
-    With `retry_in` the same worker is asked again after so many seconds; with `substitute` another worker is asked;
-    with neither the step has failed for good. Attempt 0 is that of a worker which was not asked at all, because it
-    cannot be used in this run; no `step_started` comes before it.
+    With `retry_in` the same worker is asked again after so many seconds; with `substitute` another
+    worker is asked; with neither the step has failed for good. Attempt 0 is that of a worker which
+    was not asked at all, because it cannot be used in this run; no `step_started` comes before it.
     """
 
     kind: ClassVar[str] = "step_failed"
@@ -243,7 +267,9 @@ class StepFailed(_StepEvent):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepStopped(_StepEvent):
-    """A step ends without an answer: it was cancelled, a limit was reached, it is not needed, or the run failed.
+    """A step ends without an answer.
+
+    It was cancelled, a limit was reached, it is not needed, or the run failed.
 
     After `plan_revised` another plan takes the place of the step.
     """
@@ -257,8 +283,8 @@ class StepStopped(_StepEvent):
 class StepFinished(_StepEvent):
     """A step is done. `text` equals the joined deltas of `attempt` since its last tool call.
 
-    `tool_calls` are calls of tools that the client of the server has to make; `provider_data` is what the worker's
-    adapter needs when the conversation goes on with their results.
+    `tool_calls` are calls of tools that the client of the server has to make; `provider_data` is
+    what the worker's adapter needs when the conversation goes on with their results.
     """
 
     kind: ClassVar[str] = "step_finished"
@@ -280,10 +306,12 @@ class NestedEvent(_StepEvent):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Notice(_TimedEvent):
-    """Something the user should know, such as a shortened prompt. It changes no state. `step` 0 means the whole run.
+    """Something the user should know, such as a shortened prompt. It changes no state.
 
-    `recovered` says that the run went on with less, or with something else, than was asked for or planned. `reason`
-    is for code; empty if the text says all there is to say.
+    `step` 0 means the whole run.
+
+    `recovered` says that the run went on with less, or with something else, than was asked for or
+    planned. `reason` is for code; empty if the text says all there is to say.
     """
 
     kind: ClassVar[str] = "notice"
@@ -295,9 +323,12 @@ class Notice(_TimedEvent):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunFinished(_TimedEvent):
-    """The run has an answer. `partial` means that it is cut off or not from the last step; `error` says why.
+    """The run has an answer.
 
-    With `tool_calls` the client of the server has to make these calls first; `answer` is what was written before them.
+    `partial` means that it is cut off or not from the last step; `error` says why.
+
+    With `tool_calls` the client of the server has to make these calls first; `answer` is what was
+    written before them.
     """
 
     kind: ClassVar[str] = "run_finished"
@@ -318,10 +349,27 @@ class RunFailed(_TimedEvent):
 
 
 Event = (
-    RunStarted | PlanDelta | StepPlanned | PlanRejected | PlanReady | PlanOffered | PlanDecided | PlanRevised
-    | StepStarted | StepDelta | ToolOffered | ToolCalled | ToolReturned | StepFailed | StepStopped | StepFinished
-    | NestedEvent | Notice | RunFinished | RunFailed
-)  # fmt: skip
+    RunStarted
+    | PlanDelta
+    | StepPlanned
+    | PlanRejected
+    | PlanReady
+    | PlanOffered
+    | PlanDecided
+    | PlanRevised
+    | StepStarted
+    | StepDelta
+    | ToolOffered
+    | ToolCalled
+    | ToolReturned
+    | StepFailed
+    | StepStopped
+    | StepFinished
+    | NestedEvent
+    | Notice
+    | RunFinished
+    | RunFailed
+)
 
 KINDS: Final[dict[str, type]] = {kind.kind: kind for kind in get_args(Event)}
 
@@ -334,9 +382,17 @@ def innermost_event(event: Event) -> Event:
 
 
 def to_json(event: Event, *, brief: bool = False) -> dict[str, Any]:
-    """Return the JSON object of an event, its `kind` first. A `brief` one has no fields that have their default."""
+    """Return the JSON object of an event, its `kind` first.
+
+    A `brief` one has no fields that have their default.
+    """
     if isinstance(event, NestedEvent):
-        return {"kind": event.kind, "at": event.at, "step": event.step, "event": to_json(event.event, brief=brief)}
+        return {
+            "kind": event.kind,
+            "at": event.at,
+            "step": event.step,
+            "event": to_json(event.event, brief=brief),
+        }
     begins = {"format": event.format} if brief and isinstance(event, RunStarted) else {}
     return {"kind": event.kind, **begins, **dump(event, brief=brief)}
 
@@ -346,7 +402,8 @@ def from_json(data: Any) -> Event:  # noqa: ANN401 - any JSON value
     kind = data.get("kind") if isinstance(data, Mapping) else None
     if not isinstance(kind, str) or kind not in KINDS:
         raise DecodeError(f"not an event: {kind!r:.40}")
-    # `load` tells classes apart by their required keys, which is not enough for the events: their `kind` decides.
+    # `load` tells classes apart by their required keys, which is not enough for the events: their
+    # `kind` decides.
     if kind == NestedEvent.kind:
         place = load(_StepEvent, data)
         return NestedEvent(at=place.at, step=place.step, event=from_json(data.get("event")))
@@ -355,7 +412,10 @@ def from_json(data: Any) -> Event:  # noqa: ANN401 - any JSON value
 
 
 def to_line(event: Event, secrets: Secrets | None = None, *, brief: bool = False) -> str:
-    """Return one event as one line of JSON, as `encode_line`. A `brief` one has no fields that have their default."""
+    """Return one event as one line of JSON, as `encode_line`.
+
+    A `brief` one has no fields that have their default.
+    """
     return encode_line(to_json(event, brief=brief), secrets)
 
 

@@ -1,7 +1,7 @@
 """Amounts as people read them: money, durations, sizes, counts and times. Pure.
 
-The only formatter of each kind; every command and view uses these. Start-up of `trace list` is measured, so nothing
-beyond the standard library is imported here.
+The only formatter of each kind; every command and view uses these. Start-up of `trace list` is
+measured, so nothing beyond the standard library is imported here.
 """
 
 from __future__ import annotations
@@ -22,14 +22,20 @@ UNKNOWN = "-"  # Stands in a table where a value is not known
 
 
 def format_money(amount: Decimal | float) -> str:
-    """US dollars: `$0.00`, `$0.00002`, `$0.0042`, `$1.24`. An amount above zero never reads as zero."""
+    """US dollars: `$0.00`, `$0.00002`, `$0.0042`, `$1.24`.
+
+    An amount above zero never reads as zero.
+    """
     if amount == 0 or amount >= 1:
         return f"${amount:,.2f}"
     return f"${amount:.{max(4, -math.floor(math.log10(amount)))}f}"
 
 
 def format_cost(usage: Usage) -> str:
-    """Return what is known of a cost, such as `$0.0042, price unknown for 1 call`; empty without calls."""
+    """Return what is known of a cost, such as `$0.0042, price unknown for 1 call`.
+
+    Empty without calls.
+    """
     missing = f"price unknown for {format_count(usage.unpriced, 'call')}" if usage.unpriced else ""
     if usage.cost is None:
         return missing
@@ -37,14 +43,20 @@ def format_cost(usage: Usage) -> str:
 
 
 def format_cost_cell(cost: Decimal | float | None, unpriced: int = 0) -> str:
-    """A cost for a table cell: `$0.0042`, `$0.0042+` when some calls had no price, `unknown` when none had one."""
+    """A cost for a table cell.
+
+    `$0.0042`, `$0.0042+` when some calls had no price, `unknown` when none had one.
+    """
     if cost is None:
         return "unknown" if unpriced else UNKNOWN
     return format_money(cost) + ("+" if unpriced else "")
 
 
 def format_duration(seconds: float, *, tenths: bool = True) -> str:
-    """Return `3.2 s`, `42 s`, `2 min 5 s`, `2 h 5 min`. Without `tenths`, `3 s`: for clocks and estimates."""
+    """Return `3.2 s`, `42 s`, `2 min 5 s`, `2 h 5 min`.
+
+    Without `tenths`, `3 s`: for clocks and estimates.
+    """
     seconds = max(0.0, seconds)
     if tenths and round(seconds, 1) < 10:
         return f"{round(seconds, 1)} s"
@@ -89,7 +101,10 @@ def without_file_hash(planner: str) -> str:
 
 
 def format_time(time: str, now: datetime) -> str:
-    """Return an ISO 8601 time as its age, `5 min ago`; as its date after a month. `-` when it is no time."""
+    """Return an ISO 8601 time as its age, `5 min ago`; as its date after a month.
+
+    `-` when it is no time.
+    """
     try:
         then = datetime.fromisoformat(time)
     except ValueError:

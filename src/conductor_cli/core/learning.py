@@ -1,8 +1,8 @@
 """What answers that were rated say about workers: ratings, their shares, and estimates. Pure.
 
-A verdict about an answer is one observation, however many steps led to it. `shares_of` divides it among them, and
-`estimate_of` puts a worker's shares together with its capability card: a beta distribution whose prior is the card's
-figure, in which old shares weigh less.
+A verdict about an answer is one observation, however many steps led to it. `shares_of` divides it
+among them, and `estimate_of` puts a worker's shares together with its capability card: a beta
+distribution whose prior is the card's figure, in which old shares weigh less.
 """
 
 from __future__ import annotations
@@ -18,45 +18,100 @@ Verdict = Literal["good", "bad"]
 RatedBy = Literal["user", "check"]
 
 PRIOR: Final = 10.0  # So many ratings weigh as much as a figure of a card
-NO_PRIOR: Final = 2.0  # So many ratings weigh as much as not knowing anything, which counts as one half
+# So many ratings weigh as much as not knowing anything, which counts as one half
+NO_PRIOR: Final = 2.0
 HALF_LIFE_DAYS: Final = 90.0  # After so many days a rating weighs half
 
 HALF_LIFE_RATINGS: Final = 20.0
-"""After so many newer ratings of the same worker a rating weighs half, so that a worker that changed is noticed."""
+"""After so many newer ratings of the same worker a rating weighs half, so that a worker that
+changed is noticed.
+"""
 
-OTHER_KIND: Final = 0.5  # The weight of a rating whose kind of task is not known, in the figure for one kind
+# The weight of a rating whose kind of task is not known, in the figure for one kind
+OTHER_KIND: Final = 0.5
 
 FAILED: Final = 0.5
-"""The weight of an answer that a worker failed to give. It is half, because the fault may be the network's."""
+"""The weight of an answer that a worker failed to give. It is half, because the fault may be the
+network's.
+"""
 
 ENOUGH: Final = 3.0  # A worker without figures gets one as soon as its ratings weigh so much
 
-_NOT_ITS_FAULT: Final = frozenset({"auth", "worker_unknown", "worker_excluded", "nesting_limit", "output_closed"})
+_NOT_ITS_FAULT: Final = frozenset(
+    {"auth", "worker_unknown", "worker_excluded", "nesting_limit", "output_closed"}
+)
 """Failures that say nothing about what a worker can do."""
 
 _KINDS: Final[Mapping[str, frozenset[str]]] = {
-    "code": frozenset({
-        "bug", "class", "code", "compile", "css", "debug", "exception", "function", "html", "implement", "java",
-        "javascript", "program", "python", "refactor", "regex", "rust", "script", "sql", "test", "typescript",
-    }),
-    "math": frozenset({
-        "add", "algebra", "arithmetic", "calculate", "compute", "equation", "fraction", "geometry", "integral", "math",
-        "multiply", "number", "percent", "probability", "solve", "subtract", "sum", "theorem",
-    }),
-    "facts": frozenset({"capital", "city", "country", "fact", "facts", "history", "name", "when", "where", "who"}),
-    "science": frozenset({"atom", "biology", "cell", "chemistry", "energy", "molecule", "physics", "science"}),
+    "code": frozenset(
+        {
+            "bug",
+            "class",
+            "code",
+            "compile",
+            "css",
+            "debug",
+            "exception",
+            "function",
+            "html",
+            "implement",
+            "java",
+            "javascript",
+            "program",
+            "python",
+            "refactor",
+            "regex",
+            "rust",
+            "script",
+            "sql",
+            "test",
+            "typescript",
+        }
+    ),
+    "math": frozenset(
+        {
+            "add",
+            "algebra",
+            "arithmetic",
+            "calculate",
+            "compute",
+            "equation",
+            "fraction",
+            "geometry",
+            "integral",
+            "math",
+            "multiply",
+            "number",
+            "percent",
+            "probability",
+            "solve",
+            "subtract",
+            "sum",
+            "theorem",
+        }
+    ),
+    "facts": frozenset(
+        {"capital", "city", "country", "fact", "facts", "history", "name", "when", "where", "who"}
+    ),
+    "science": frozenset(
+        {"atom", "biology", "cell", "chemistry", "energy", "molecule", "physics", "science"}
+    ),
     "letters": frozenset({"alphabet", "letter", "letters", "reverse", "spell", "vowel", "word"}),
-    "reasoning": frozenset({"conclude", "deduce", "infer", "logic", "order", "premise", "puzzle", "reason"}),
-}  # fmt: skip
-"""Words that tell the kind of a task, for the tags that cards of this tool use. A tag's own name tells it too."""
+    "reasoning": frozenset(
+        {"conclude", "deduce", "infer", "logic", "order", "premise", "puzzle", "reason"}
+    ),
+}
+"""Words that tell the kind of a task, for the tags that cards of this tool use. A tag's own name
+tells it too.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RatingShare:
     """The part of a verdict that concerns one worker.
 
-    `key` is what the worker was (`config.cards.worker_key`), `kind` the kind of task, a tag of its card, empty if it
-    is not known. `weight` is more than 0 and at most 1.
+    `key` is what the worker was (`config.cards.worker_key`), `kind` the kind of task, a tag of its
+    card, empty if it is not known. `weight` is more than 0 and at most 1.
     """
 
     worker: str
@@ -69,7 +124,10 @@ class RatingShare:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rating:
-    """A verdict about a run (`step` 0) or one step of it, without any text of it. `time` is in seconds since 1970."""
+    """A verdict about a run (`step` 0) or one step of it, without any text of it.
+
+    `time` is in seconds since 1970.
+    """
 
     run: str
     step: int
@@ -83,8 +141,8 @@ class Rating:
 class SkillEstimate:
     """What is believed about a worker at one kind of task.
 
-    `card` is the card's figure, None if it has none. `good` and `bad` count the ratings that say something about it,
-    `weight_good` and `weight_bad` what they weigh by now.
+    `card` is the card's figure, None if it has none. `good` and `bad` count the ratings that say
+    something about it, `weight_good` and `weight_bad` what they weigh by now.
     """
 
     card: float | None = None
@@ -107,44 +165,69 @@ class SkillEstimate:
 
 
 def shares_of(trace: Trace, verdict: Verdict, step: int = 0) -> tuple[RatingShare, ...]:
-    """Return what a verdict about a whole run, or with `step` about one step, says about the workers.
+    """Return what a verdict about a whole run, or with `step` about one step, says about the
+    workers.
 
-    The steps that the answer depends on share a verdict about the run equally, so that it weighs 1 in all. A verdict
-    about one step weighs 1 for its worker. A worker that failed at one of these steps gave a bad answer of weight
-    `FAILED`, whatever the verdict. Steps on the planner itself count as steps, and no worker gets their share.
+    The steps that the answer depends on share a verdict about the run equally, so that it weighs 1
+    in all. A verdict about one step weighs 1 for its worker. A worker that failed at one of these
+    steps gave a bad answer of weight `FAILED`, whatever the verdict. Steps on the planner itself
+    count as steps, and no worker gets their share.
     """
-    records = [record for record in trace.steps if record.number == step] if step else steps_behind_answer(trace)
-    good, done = verdict == "good", [record for record in records if record.state == "done"]
+    records = (
+        [record for record in trace.steps if record.number == step]
+        if step
+        else steps_behind_answer(trace)
+    )
+    good = verdict == "good"
+    done = [record for record in records if record.state == "done"]
     shares = []
     for record in records:
         kind = kind_of_task(record.step.subtask, trace.pool)
         if record in done and record.worker in trace.pool:
             weight = round(1 / len(done), 4)
-            shares.append(RatingShare(worker=record.worker, step=record.number, kind=kind, weight=weight, good=good))
+            shares.append(
+                RatingShare(
+                    worker=record.worker, step=record.number, kind=kind, weight=weight, good=good
+                )
+            )
         # Those that were asked and gave this step up.
-        gone = [item for item in record.failed if item.retry_in is None and item.started is not None]
+        gone = [
+            item for item in record.failed if item.retry_in is None and item.started is not None
+        ]
         asked = [item for item in gone if item.error.kind != "limit"]
         shares += [
             RatingShare(worker=name, step=record.number, kind=kind, weight=FAILED, good=False)
-            for name in dict.fromkeys(item.worker for item in asked if item.error.reason not in _NOT_ITS_FAULT)
+            for name in dict.fromkeys(
+                item.worker for item in asked if item.error.reason not in _NOT_ITS_FAULT
+            )
             if name in trace.pool
         ]
     return tuple(shares)
 
 
 def steps_behind_answer(trace: Trace) -> list[StepRecord]:
-    """Return the step that answers and those that it reads, directly or not; all steps where none is the last."""
+    """Return the step that answers and those that it reads, directly or not.
+
+    All steps where none is the last.
+    """
     by_number = {record.number: record for record in trace.steps}
     wanted = [record.number for record in trace.steps if record.last]
     if not wanted:
         return list(trace.steps)
     for number in wanted:
-        wanted += [item for item in by_number[number].step.access if item in by_number and item not in wanted]
+        wanted += [
+            item
+            for item in by_number[number].step.access
+            if item in by_number and item not in wanted
+        ]
     return [record for record in trace.steps if record.number in wanted]
 
 
 def kind_of_task(subtask: str, pool: Pool) -> str:
-    """The tag, of those on the cards of the pool, that the words of a subtask name; empty unless it is exactly one."""
+    """The tag, of those on the cards of the pool, that the words of a subtask name.
+
+    Empty unless it is exactly one.
+    """
     words = {word.strip(".,:;?!()\"'`").lower() for word in subtask.split()}
     tags = dict.fromkeys(tag for worker in pool for tag in worker.card.strengths if tag != RATED)
     scores = {tag: len(words & (_KINDS.get(tag, frozenset()) | {tag.lower()})) for tag in tags}
@@ -154,31 +237,44 @@ def kind_of_task(subtask: str, pool: Pool) -> str:
 
 
 def describe_rating(rating: Rating) -> str:
-    """Return `rated run 20261120-… good; credit: alpha 0.50, beta 0.50`, with the weight for each worker."""
+    """Return `rated run 20261120-… good; credit.
+
+    Alpha 0.50, beta 0.50`, with the weight for each worker.
+    """
     what = f"step {rating.step} of run {rating.run}" if rating.step else f"run {rating.run}"
     good = rating.verdict == "good"
     parts = [
         f"{share.worker} {share.weight:.2f}{'' if share.good == good else ' bad, for a failed attempt'}"
         for share in rating.shares
     ]
-    return f"rated {what} {rating.verdict}; credit: {', '.join(parts) or 'no worker had a part in it'}"
+    return (
+        f"rated {what} {rating.verdict}; credit: {', '.join(parts) or 'no worker had a part in it'}"
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Learned:
-    """What all ratings say at the time `now`. `shares` are by worker key, each with its time, the oldest first."""
+    """What all ratings say at the time `now`.
+
+    `shares` are by worker key, each with its time, the oldest first.
+    """
 
     now: float = 0.0
     shares: Mapping[str, Sequence[tuple[float, RatingShare]]] = field(default_factory=dict)
 
     def estimate(self, key: str, card: Card, kind: str = "") -> SkillEstimate:
-        """The estimate for a worker with this key and card. Without a `kind` that its card has, over all kinds."""
+        """The estimate for a worker with this key and card.
+
+        Without a `kind` that its card has, over all kinds.
+        """
         prior = card.mean() if card.strengths else None
         if kind in card.strengths:
             prior = card.strengths[kind]
         else:
             kind = ""
-        counts, weights, newer = {True: 0, False: 0}, {True: 0.0, False: 0.0}, 0.0
+        counts = {True: 0, False: 0}
+        weights = {True: 0.0, False: 0.0}
+        newer = 0.0
         for time, share in reversed(self.shares.get(key, ())):
             relevance = 1.0 if not kind or share.kind == kind else 0.0 if share.kind else OTHER_KIND
             if not relevance:
@@ -189,14 +285,21 @@ class Learned:
             weights[share.good] += share.weight * relevance * decay
             newer += share.weight * relevance
         return SkillEstimate(
-            card=prior, good=counts[True], bad=counts[False], weight_good=weights[True], weight_bad=weights[False]
+            card=prior,
+            good=counts[True],
+            bad=counts[False],
+            weight_good=weights[True],
+            weight_bad=weights[False],
         )
 
     def estimates(self, key: str, card: Card) -> dict[str, SkillEstimate]:
         return {tag: self.estimate(key, card, tag) for tag in card.strengths or (RATED,)}
 
     def on(self, worker: Worker, key: str) -> Worker:
-        """Return the worker with the card that the planner reads: the estimates in place of its figures."""
+        """Return the worker with the card that the planner reads.
+
+        The estimates in place of its figures.
+        """
         card = worker.card
         found = {
             tag: round(item.mean, 4)
@@ -206,11 +309,16 @@ class Learned:
         if not found:
             return worker
         source = ", ".join(filter(None, (card.source, "your ratings")))
-        return replace(worker, card=replace(card, strengths={**card.strengths, **found}, source=source))
+        return replace(
+            worker, card=replace(card, strengths={**card.strengths, **found}, source=source)
+        )
 
 
 def learn(ratings: Iterable[Rating], now: float) -> Learned:
-    """Return what ratings say at the time `now`. Of two ratings of the same run or step the later one counts."""
+    """Return what ratings say at the time `now`.
+
+    Of two ratings of the same run or step the later one counts.
+    """
     newest: dict[tuple[str, int], Rating] = {}
     for rating in ratings:
         newest.pop((rating.run, rating.step), None)

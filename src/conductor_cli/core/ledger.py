@@ -1,8 +1,8 @@
 """What a run has reserved and spent. Reserve before a call starts, settle when it has ended.
 
-A reservation holds the most that a call can use, so parallel calls cannot exceed a limit together. If the longest
-answer does not fit, it is cut to what is left, as long as that is worth asking for. The limits of a day work the same
-way, counting what other runs have spent and reserved today.
+A reservation holds the most that a call can use, so parallel calls cannot exceed a limit together.
+If the longest answer does not fit, it is cut to what is left, as long as that is worth asking for.
+The limits of a day work the same way, counting what other runs have spent and reserved today.
 """
 
 from __future__ import annotations
@@ -17,12 +17,17 @@ from conductor_cli.core.pool import DayLimits, Limits
 from conductor_cli.core.usage import MILLION, Price, Usage
 
 WORTH_ASKING: Final = 256
-"""An answer is not cut below this many tokens. A call that cannot have them waits, or the limit is reached."""
+"""An answer is not cut below this many tokens. A call that cannot have them waits, or the limit is
+reached.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reservation:
-    """Room for one call: `answer` tokens may be written, and `tokens` and `cost` count as used until it is settled."""
+    """Room for one call.
+
+    `answer` tokens may be written, and `tokens` and `cost` count as used until it is settled.
+    """
 
     answer: int
     tokens: int
@@ -53,15 +58,24 @@ class Ledger:
         self.spent = Usage()
 
     def reserve(  # noqa: PLR0913 - each is part of what a call may use
-        self, tokens_in: int, answer: int, price: Price | None, *,
-        call: bool = True, whole: bool = False, today: DayBudget = NO_DAY_LIMITS,
-    ) -> Reservation | None:  # fmt: skip
-        """Return room for a call with `tokens_in` tokens of prompt and at most `answer` tokens of reply.
+        self,
+        tokens_in: int,
+        answer: int,
+        price: Price | None,
+        *,
+        call: bool = True,
+        whole: bool = False,
+        today: DayBudget = NO_DAY_LIMITS,
+    ) -> Reservation | None:
+        """Return room for a call with `tokens_in` tokens of prompt and at most `answer` tokens of
+        reply.
 
-        Where a `whole` answer is wanted, it is cut only while no other call is running, which could leave it room.
-        None: not now, but running calls may leave room. Raises `LimitReached` if they cannot.
+        Where a `whole` answer is wanted, it is cut only while no other call is running, which could
+        leave it room. None: not now, but running calls may leave room. Raises `LimitReached` if
+        they cannot.
         """
-        limits, day = self._limits, today.limits
+        limits = self._limits
+        day = today.limits
         made = self._calls + sum(held.call for held in self._held)
         counted: list[tuple[int | None, int, str, LimitReason]] = [
             (limits.calls, made, "limit", "limit_calls"),
@@ -75,8 +89,10 @@ class Ledger:
         least = min(answer, WORTH_ASKING)
         tokens = self.spent.tokens + sum(held.tokens for held in self._held)
         spent = sum((held.cost for held in self._held), self.spent.cost or Decimal(0))
-        room, tightest = answer, None
-        # The limits of the run come before those of the day: the first that is too tight is the one reported.
+        room = answer
+        tightest = None
+        # The limits of the run come before those of the day: the first that is too tight is the one
+        # reported.
         used: list[tuple[Decimal | int | None, Decimal | int, str, LimitReason]] = [
             (limits.tokens, tokens, "limit", "limit_tokens"),
             (limits.cost, spent, "limit", "limit_cost"),
@@ -84,18 +100,23 @@ class Ledger:
             (day.cost, today.cost, "today's limit", "limit_cost_day"),
         ]
         for limit, before, name, reason in used:
-            # How many tokens of answer the limit leaves room for, and a value of it that would be enough.
+            # How many tokens of answer the limit leaves room for, and a value of it that would be
+            # enough.
             if isinstance(limit, Decimal):
-                amount, needed, left = format_money(limit), Decimal(0), answer
+                amount = format_money(limit)
+                needed = Decimal(0)
+                left = answer
                 if price is not None:
-                    needed, each = price.most(tokens_in, least), price.at(tokens_in).written
+                    needed = price.most(tokens_in, least)
+                    each = price.at(tokens_in).written
                     money = limit - before - price.most(tokens_in, 0)
                     left = -1 if money < 0 else int(money * MILLION / each) if each else answer
                 enough = max(2 * limit, before + needed)
                 # Rounded up to two significant digits.
                 suggested = f"{enough.quantize(Decimal(1).scaleb(enough.adjusted() - 1), ROUND_UP).normalize():f}"
             elif limit is not None:
-                left, amount = limit - int(before) - tokens_in, format_count(limit, "token")
+                left = limit - int(before) - tokens_in
+                amount = format_count(limit, "token")
                 suggested = str(max(2 * limit, int(before) + tokens_in + least))
             else:
                 continue

@@ -1,7 +1,10 @@
-"""What bytes are, judged by their content and never by a name: images with their size, PDF, and what is refused. Pure.
+"""What bytes are, judged by their content and never by a name.
 
-The formats are those that the large providers read: PNG, JPEG, GIF, WebP, PDF. The head of an image is read here, not
-its pixels: that is enough to tell how large it is, and whether its end is missing.
+Images with their size, PDF, and what is refused. Pure.
+
+The formats are those that the large providers read: PNG, JPEG, GIF, WebP, PDF. The head of an image
+is read here, not its pixels: that is enough to tell how large it is, and whether its end is
+missing.
 
 One figure estimates the tokens of an image for all providers, whose own rules change with each
 model.
@@ -26,8 +29,13 @@ NAMES: Final = {
 """The media types that can be attached, in words."""
 
 SUFFIXES: Final = {
-    "png": "image/png", "jpg": "image/jpeg", "jpeg": "image/jpeg", "gif": "image/gif", "webp": "image/webp", "pdf": PDF,
-}  # fmt: skip
+    "png": "image/png",
+    "jpg": "image/jpeg",
+    "jpeg": "image/jpeg",
+    "gif": "image/gif",
+    "webp": "image/webp",
+    "pdf": PDF,
+}
 """What a file claims to be by the end of its name, in small letters."""
 
 _PDF_HEAD: Final = 1024  # Bytes in which a PDF's first line may stand (ISO 32000-2, annex I.2)
@@ -43,7 +51,9 @@ _REFUSED: Final = (
     (b"ftypheic", 4, "a HEIC image"),
     (b"ftyp", 4, "an MP4 video or sound"),
 )
-"""What people try to attach and cannot: the bytes at a place, and what they are. The first that fits counts."""
+"""What people try to attach and cannot: the bytes at a place, and what they are. The first that
+fits counts.
+"""
 
 
 def media_type_of(data: bytes) -> str:
@@ -60,19 +70,32 @@ def media_type_of(data: bytes) -> str:
 
 
 def describe_refused(data: bytes) -> str:
-    """Return what bytes are that cannot be attached, as far as their beginning says it; empty where it does not."""
+    """Return what bytes are that cannot be attached, as far as their beginning says it.
+
+    Empty where it does not.
+    """
     return next((words for head, at, words in _REFUSED if data[at : at + len(head)] == head), "")
 
 
 def image_size(data: bytes, media_type: str) -> tuple[int, int] | None:
-    """Return width and height of an image in pixels; None where it is damaged or its end is missing."""
+    """Return width and height of an image in pixels.
+
+    None where it is damaged or its end is missing.
+    """
     try:
         if media_type == "image/gif":
-            # Its screen descriptor (GIF89a, section 18); the trailer ends the file, which some programs pad.
+            # Its screen descriptor (GIF89a, section 18); the trailer ends the file, which some
+            # programs pad.
             whole = len(data) > 13 and data.rstrip(b"\x00").endswith(b";")
-            size = (int.from_bytes(data[6:8], "little"), int.from_bytes(data[8:10], "little")) if whole else None
+            size = (
+                (int.from_bytes(data[6:8], "little"), int.from_bytes(data[8:10], "little"))
+                if whole
+                else None
+            )
         else:
-            size = {"image/png": _png_size, "image/jpeg": _jpeg_size, "image/webp": _webp_size}[media_type](data)
+            size = {"image/png": _png_size, "image/jpeg": _jpeg_size, "image/webp": _webp_size}[
+                media_type
+            ](data)
     except IndexError:
         return None
     return size if size is not None and min(size) > 0 else None
@@ -91,8 +114,12 @@ def _png_size(data: bytes) -> tuple[int, int] | None:
 
 
 def _jpeg_size(data: bytes) -> tuple[int, int] | None:
-    """By its segments (ITU T.81, annex B): the frame header has the size; the end marker comes after the last scan."""
-    at, size = 2, None
+    """By its segments (ITU T.81, annex B): the frame header has the size.
+
+    The end marker comes after the last scan.
+    """
+    at = 2
+    size = None
     while data[at] == 0xFF:
         marker = data[at + 1]
         if marker == 0xFF:  # a filling byte
@@ -102,7 +129,10 @@ def _jpeg_size(data: bytes) -> tuple[int, int] | None:
             return size if data.rfind(b"\xff\xd9") > at else None
         length = int.from_bytes(data[at + 2 : at + 4], "big")
         if 0xC0 <= marker <= 0xCF and marker not in (0xC4, 0xC8, 0xCC):
-            size = int.from_bytes(data[at + 7 : at + 9], "big"), int.from_bytes(data[at + 5 : at + 7], "big")
+            size = (
+                int.from_bytes(data[at + 7 : at + 9], "big"),
+                int.from_bytes(data[at + 5 : at + 7], "big"),
+            )
         at += 2 + max(length, 2)
     return None
 
@@ -118,7 +148,9 @@ def _webp_size(data: bytes) -> tuple[int, int] | None:
         bits = int.from_bytes(data[21:25], "little")
         return (bits & 0x3FFF) + 1, (bits >> 14 & 0x3FFF) + 1
     if kind == b"VP8 " and data[23:26] == b"\x9d\x01\x2a":
-        return int.from_bytes(data[26:28], "little") & 0x3FFF, int.from_bytes(data[28:30], "little") & 0x3FFF
+        return int.from_bytes(data[26:28], "little") & 0x3FFF, int.from_bytes(
+            data[28:30], "little"
+        ) & 0x3FFF
     return None
 
 
@@ -138,13 +170,16 @@ PAGE_TOKENS: Final = 3000
 
 
 def attachment_tokens(attachment: Attachment) -> int:
-    """Return about how many tokens a model reads of an attachment: one figure for all providers, rather too high.
+    """Return about how many tokens a model reads of an attachment.
 
-    Anthropic counts width x height / 750 and scales an image down to about 1,600 tokens (docs.claude.com, "Vision");
-    Gemini counts 258 per tile of 768 x 768 pixels, up to 1,120 for a whole image; OpenAI's larger models count 70 to
-    170 per tile of 512 x 512 pixels, at most about 1,500, its small ones count the same image up to 20 times higher. Of
-    a PDF each provider reads the text and a picture of each page: 1,500 to 3,000 tokens a page at Anthropic, fewer
-    at the others. As of November 2026.
+    One figure for all providers, rather too high.
+
+    Anthropic counts width x height / 750 and scales an image down to about 1,600 tokens
+    (docs.claude.com, "Vision"); Gemini counts 258 per tile of 768 x 768 pixels, up to 1,120 for a
+    whole image; OpenAI's larger models count 70 to 170 per tile of 512 x 512 pixels, at most about
+    1,500, its small ones count the same image up to 20 times higher. Of a PDF each provider reads
+    the text and a picture of each page: 1,500 to 3,000 tokens a page at Anthropic, fewer at the
+    others. As of November 2026.
     """
     if attachment.kind == "pdf":
         return max(attachment.pages, 1) * PAGE_TOKENS

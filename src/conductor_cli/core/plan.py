@@ -1,9 +1,12 @@
-"""A plan: one to five steps, each a subtask, a worker and an access list; and the rules a plan obeys.
+"""A plan: one to five steps, each a subtask, a worker and an access list.
 
-A plan names workers. Labels exist only in the text that a planner reads and writes (see `plan_formats`).
-Step numbers start at 1. In a nested run item 0 is `given`, the text that the nested question is about.
-The form is that of the RL Conductor (arXiv 2512.04388, section 3.1); its `"all"` is resolved while parsing.
-`Schedule` says which steps may start now; nothing here starts or waits for anything.
+And the rules a plan obeys.
+
+A plan names workers. Labels exist only in the text that a planner reads and writes (see
+`plan_formats`). Step numbers start at 1. In a nested run item 0 is `given`, the text that the
+nested question is about. The form is that of the RL Conductor (arXiv 2512.04388, section 3.1); its
+`"all"` is resolved while parsing. `Schedule` says which steps may start now; nothing here starts or
+waits for anything.
 """
 
 from __future__ import annotations
@@ -22,7 +25,9 @@ SELF: Final = "self"  # The worker name and kind of the planner itself: such a s
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
-    """One subtask, the worker that does it, and the earlier steps whose subtask and answer that worker sees."""
+    """One subtask, the worker that does it, and the earlier steps whose subtask and answer that
+    worker sees.
+    """
 
     worker: str
     subtask: str
@@ -39,13 +44,18 @@ class Plan:
 
 def example_plan(reasoning: str, *steps: tuple[str, tuple[int, ...], str]) -> Plan:
     """Return a plan for a prompt, from the worker, the access list and the subtask of each step."""
-    made = (Step(worker=worker, access=access, subtask=subtask) for worker, access, subtask in steps)
+    made = (
+        Step(worker=worker, access=access, subtask=subtask) for worker, access, subtask in steps
+    )
     return Plan(reasoning=reasoning, steps=tuple(made))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeepAnswer:
-    """The planner's decision to keep the existing answer. Valid only in a run that was given one."""
+    """The planner's decision to keep the existing answer.
+
+    Valid only in a run that was given one.
+    """
 
     reasoning: str = ""
 
@@ -60,7 +70,9 @@ class RejectedPlan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decision:
-    """What the user decides about the plan that is offered: without anything else, to run it as it is.
+    """What the user decides about the plan that is offered.
+
+    Without anything else, to run it as it is.
 
     An `edited` plan replaces it and is offered as well; with `feedback` the planner plans again.
     """
@@ -71,10 +83,13 @@ class Decision:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Revision:
-    """What a plan's rest is planned anew with: step `step` could not be done, and those in `left_out` are given up.
+    """What a plan's rest is planned anew with.
 
-    `why` has, for each worker that failed at the step, the reason in a word. The new steps begin with `first`, and
-    there are at most `most` of them. `unusable` are workers that cannot be asked any more.
+    Step `step` could not be done, and those in `left_out` are given up.
+
+    `why` has, for each worker that failed at the step, the reason in a word. The new steps begin
+    with `first`, and there are at most `most` of them. `unusable` are workers that cannot be asked
+    any more.
     """
 
     step: int
@@ -91,7 +106,10 @@ class Revision:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanRules:
-    """What a plan may contain: these workers, at most `steps` steps; item 0 and *accept* if something was `given`."""
+    """What a plan may contain: these workers, at most `steps` steps.
+
+    Item 0 and *accept* if something was `given`.
+    """
 
     workers: tuple[str, ...]
     steps: int = MAX_STEPS
@@ -99,8 +117,11 @@ class PlanRules:
 
 
 def check_step(step: Step, number: int, rules: PlanRules, line: str = "") -> None:
-    """Raise `PlanError` unless `step`, read from `line`, may stand as step `number` (from 1) under `rules`."""
-    problem, hint = "", ""
+    """Raise `PlanError` unless `step`, read from `line`, may stand as step `number` (from 1) under
+    `rules`.
+    """
+    problem = ""
+    hint = ""
     if number > rules.steps:
         problem = f"exceeds the limit of {rules.steps} steps"
     elif step.worker not in rules.workers:
@@ -108,7 +129,9 @@ def check_step(step: Step, number: int, rules: PlanRules, line: str = "") -> Non
         hint = f"known: {', '.join(rules.workers)}"
     elif not step.subtask.strip():
         problem = "has an empty subtask"
-    elif unseen := [item for item in step.access if item not in range(GIVEN if rules.given else 1, number)]:
+    elif unseen := [
+        item for item in step.access if item not in range(GIVEN if rules.given else 1, number)
+    ]:
         what = "itself or a later step" if unseen[0] >= number else "a step that does not exist"
         problem = f"cannot see {what}: {unseen[0]}"
     elif len(set(step.access)) != len(step.access):
@@ -128,8 +151,9 @@ def check_plan(plan: Plan, rules: PlanRules) -> None:
 class Schedule:
     """The steps of one run while it is being planned and executed.
 
-    A step may start when every step on its access list has ended, fewer than `parallel` steps run, and fewer than its
-    worker's own bound run on that worker. Steps start in the order of their numbers.
+    A step may start when every step on its access list has ended, fewer than `parallel` steps run,
+    and fewer than its worker's own bound run on that worker. Steps start in the order of their
+    numbers.
     """
 
     def __init__(self, parallel: int, per_worker: Mapping[str, int] | None = None) -> None:
@@ -149,11 +173,14 @@ class Schedule:
 
     def take_ready(self) -> list[int]:
         started = []
-        # Lower numbers first: with few slots, the steps that others wait for tend to come early in a plan.
+        # Lower numbers first: with few slots, the steps that others wait for tend to come early in
+        # a plan.
         for number in sorted(self._waiting):
             worker = self._worker[number]
             busy = sum(self._worker[other] == worker for other in self._running)
-            free = len(self._running) < self._parallel and busy < self._per_worker.get(worker, self._parallel)
+            free = len(self._running) < self._parallel and busy < self._per_worker.get(
+                worker, self._parallel
+            )
             if free and self._ended.issuperset(self._access[number]):
                 self._waiting.remove(number)
                 self._running.add(number)

@@ -1,6 +1,9 @@
-"""A plan as a file: `{format, question, steps: [{worker, subtask, access}], limits}`, made to be edited by hand.
+"""A plan as a file: `{format, question, steps.
 
-Workers are named and steps numbered; there are no labels. `question` is a text, or an object with files or history.
+[{worker, subtask, access}], limits}`, made to be edited by hand.
+
+Workers are named and steps numbered; there are no labels. `question` is a text, or an object with
+files or history.
 
 A plan file can lower the user's limits and not raise them, so that a colleague's plan cannot
 overspend.
@@ -27,7 +30,10 @@ FORMAT: Final = 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanFile:
-    """What `conductor plan` writes and `conductor run` reads. `limits` are those that differ from the default."""
+    """What `conductor plan` writes and `conductor run` reads.
+
+    `limits` are those that differ from the default.
+    """
 
     question: Question
     plan: Plan
@@ -42,28 +48,37 @@ def format_plan_file(question: Question, plan: Plan, limits: Limits) -> str:
     data = {
         "format": FORMAT,
         "question": question.text if plain else {"text": question.text, **said},
-        "steps": [{"worker": s.worker, "subtask": s.subtask, "access": list(s.access)} for s in plan.steps],
+        "steps": [
+            {"worker": s.worker, "subtask": s.subtask, "access": list(s.access)} for s in plan.steps
+        ],
         "limits": {name: value for name, value in dump(limits).items() if value != defaults[name]},
     }
     return escape_unseen(escape_json(json.dumps(data, ensure_ascii=False, indent=2)))
 
 
 def parse_plan_file(text: str, source: str) -> PlanFile:
-    """Return the plan in `text`. Raises `UsageError` that names `source`, the place, and what was expected."""
+    """Return the plan in `text`.
+
+    Raises `UsageError` that names `source`, the place, and what was expected.
+    """
     if not text.strip():
         raise UsageError(f"{source} is empty", hint='write one with: conductor plan "…"')
     try:
         return _plan_file(parse_json(text))
     except ValueError as error:
         why = str(error) if isinstance(error, DecodeError) else f"not JSON ({error})"
-        raise UsageError(f"{source} is not a plan: {why}", hint="write one with: conductor plan") from None
+        raise UsageError(
+            f"{source} is not a plan: {why}", hint="write one with: conductor plan"
+        ) from None
 
 
 def _plan_file(data: Any) -> PlanFile:  # noqa: ANN401 - any JSON value
     if not isinstance(data, dict) or "steps" not in data or "question" not in data:
         raise DecodeError("expected an object with question and steps")
     if data.get("format", FORMAT) != FORMAT:
-        raise DecodeError(f"format {data['format']!r:.20}; this version of conductor reads format {FORMAT}")
+        raise DecodeError(
+            f"format {data['format']!r:.20}; this version of conductor reads format {FORMAT}"
+        )
     asked = data["question"]
     question = Question(text=asked) if isinstance(asked, str) else load(Question, asked, "question")
     plan = load(Plan, {"steps": data["steps"]})

@@ -1,8 +1,10 @@
-"""What a run may do, and with whom. Pure: each function returns what is allowed or the reason why not, or raises.
+"""What a run may do, and with whom.
 
-A policy names workers by *selectors*: `gpt` (a worker's name), `tag:eu`, `provider:openai`, `provider:local` (this
-machine); and servers of tools as `tool:NAME` or by their provider. `data_policy` decides who may see what of one
-question.
+Pure: each function returns what is allowed or the reason why not, or raises.
+
+A policy names workers by *selectors*: `gpt` (a worker's name), `tag:eu`, `provider:openai`,
+`provider:local` (this machine); and servers of tools as `tool:NAME` or by their provider.
+`data_policy` decides who may see what of one question.
 """
 
 from __future__ import annotations
@@ -20,14 +22,19 @@ from conductor_cli.core.tools import tool_party
 LOCAL: Final = "local"  # The provider of workers whose questions stay on this machine, in selectors
 
 UNKNOWN_PROVIDER: Final = "unknown"
-"""The recipient of a worker whose provider is not known before the call. A rule against any provider covers it."""
+"""The recipient of a worker whose provider is not known before the call. A rule against any
+provider covers it.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Party:
-    """A worker or the planner as policies know it: `recipient` gets what it is sent, `local` means this machine.
+    """A worker or the planner as policies know it.
 
-    Where one of several addresses gets it, they are its `parts`, and a rule has to allow each of them.
+    `recipient` gets what it is sent, `local` means this machine.
+
+    Where one of several addresses gets it, they are its `parts`, and a rule has to allow each of
+    them.
     """
 
     name: str
@@ -42,7 +49,8 @@ class Party:
 class Policy:
     """Who may be asked, and who may see attached files. Empty, it forbids nothing.
 
-    `allow` and `files_only` hold one group of selectors for each place that says so; a worker has to match every group.
+    `allow` and `files_only` hold one group of selectors for each place that says so; a worker has
+    to match every group.
     """
 
     allow: tuple[tuple[str, ...], ...] = ()
@@ -51,9 +59,14 @@ class Policy:
     files_only: tuple[tuple[str, ...], ...] = ()
 
     def denial_reason(self, party: Party, *, plans: bool = False) -> str:
-        """Return why nothing may be sent to `party`, empty where it may. `plans`: it is the planner."""
+        """Return why nothing may be sent to `party`, empty where it may.
+
+        `plans`: it is the planner.
+        """
         if party.parts:
-            return next(filter(None, (self.denial_reason(part, plans=plans) for part in party.parts)), "")
+            return next(
+                filter(None, (self.denial_reason(part, plans=plans) for part in party.parts)), ""
+            )
         if self.local_only and not party.local:
             is_unknown = party.recipient == UNKNOWN_PROVIDER
             elsewhere = "who reads this is unknown" if is_unknown else f"{party.recipient} is not"
@@ -81,7 +94,10 @@ NO_POLICY: Final = Policy()
 
 
 def selector_matches(selector: str, party: Party, *, widely: bool = False) -> bool:
-    """Return whether a selector means `party`. `widely`, in rules that forbid: also by its kind, for any recipient."""
+    """Return whether a selector means `party`.
+
+    `widely`, in rules that forbid: also by its kind, for any recipient.
+    """
     what, colon, value = selector.partition(":")
     if not colon or what == "tool":
         return party.name == selector
@@ -93,22 +109,33 @@ def selector_matches(selector: str, party: Party, *, widely: bool = False) -> bo
     # A rule that forbids must not be avoided by a worker whose provider cannot be determined.
     if widely and party.recipient == UNKNOWN_PROVIDER:
         return True
-    return value == party.recipient.lower() or (value == party.kind.lower() and (widely or party.local))
+    return value == party.recipient.lower() or (
+        value == party.kind.lower() and (widely or party.local)
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PoolPolicy:
-    """A policy, and the parties it is about by worker name: the workers of the pool, and the planner as `self`."""
+    """A policy, and the parties it is about by worker name.
+
+    The workers of the pool, and the planner as `self`.
+    """
 
     policy: Policy = NO_POLICY
     parties: Mapping[str, Party] = field(default_factory=dict)
 
     def party(self, name: str) -> Party:
-        """The party of a worker. One that is not known has no tags and no provider, so no rule allows it by these."""
+        """The party of a worker.
+
+        One that is not known has no tags and no provider, so no rule allows it by these.
+        """
         return self.parties.get(name) or Party(name=name, recipient=name)
 
     def denial_reason(self, name: str) -> str:
-        """Return why nothing may be sent to a worker, or to the planner as `self`; empty where it may."""
+        """Return why nothing may be sent to a worker, or to the planner as `self`.
+
+        Empty where it may.
+        """
         return self.policy.denial_reason(self.party(name), plans=name == SELF)
 
     def allows_files(self, name: str) -> bool:
@@ -119,13 +146,22 @@ class PoolPolicy:
         """Raise `PolicyError` where the planner must not be asked, whatever the question."""
         denied = self.denial_reason(SELF)
         if denied:
-            message = f"the policy forbids asking the planner ({self.party(SELF).recipient}): {denied}"
+            message = (
+                f"the policy forbids asking the planner ({self.party(SELF).recipient}): {denied}"
+            )
             raise PolicyError(message, hint="plan with a local model: conductor model use NAME")
 
 
 def permitted_pool(pool: Pool, pool_policy: PoolPolicy) -> Pool:
-    """The workers of `pool` that may be asked, and `self` unless denied. Raises `PolicyError` where none is left."""
-    why = {worker.name: pool_policy.denial_reason(worker.name) for worker in pool if worker.kind != SELF}
+    """The workers of `pool` that may be asked, and `self` unless denied.
+
+    Raises `PolicyError` where none is left.
+    """
+    why = {
+        worker.name: pool_policy.denial_reason(worker.name)
+        for worker in pool
+        if worker.kind != SELF
+    }
     if why and all(why.values()):
         raise no_worker_error(why)
     if SELF in pool_policy.policy.deny:
@@ -140,14 +176,18 @@ def no_worker_error(why: Mapping[str, str]) -> PolicyError:
     return PolicyError(f"the policy allows no worker ({said}{more})", hint=POLICY_HINT)
 
 
-POLICY_HINT: Final = "see where each rule is set: conductor config show; a new conversation drops the rules of this one"
+POLICY_HINT: Final = (
+    "see where each rule is set: conductor config show; a new conversation drops "
+    "the rules of this one"
+)
 
 
 CONDUCTOR: Final = "conductor"  # The name of a planner that is no worker, in selectors
 MAX_NOTES: Final = 5  # Notes about one rule; a project file may have thousands of names
 
 NO_WORKERS_HINT: Final = (
-    "find some: conductor setup, or add one: conductor workers add; to try the demo models: conductor ask --rehearsal"
+    "find some: conductor setup, or add one: conductor workers add; to try "
+    "the demo models: conductor ask --rehearsal"
 )
 
 COST_LIMIT: Final = "the cost limit"
@@ -155,14 +195,19 @@ DAY_COST_LIMIT: Final = "the cost limit of the day (limits.cost_day)"
 
 
 def check_selectors(
-    policy: Policy, parties: Collection[Party], providers: Collection[str], given: Collection[str] = ()
+    policy: Policy,
+    parties: Collection[Party],
+    providers: Collection[str],
+    given: Collection[str] = (),
 ) -> tuple[str, ...]:
-    """Return a note for each selector that means no worker; a known provider without a worker is fine.
+    """Return a note for each selector that means no worker.
 
-    `given` are the selectors that whoever asks has just typed. One of them that means no worker is a `UsageError`: a
-    note would let the question go to the very worker whose name was mistyped. Those of the settings stay notes, because
-    pools differ. Raises `PolicyError` where a whole group of `allow` means nobody: that forbids everything, which is
-    hardly intended.
+    A known provider without a worker is fine.
+
+    `given` are the selectors that whoever asks has just typed. One of them that means no worker is
+    a `UsageError`: a note would let the question go to the very worker whose name was mistyped.
+    Those of the settings stay notes, because pools differ. Raises `PolicyError` where a whole group
+    of `allow` means nobody: that forbids everything, which is hardly intended.
     """
     known = {SELF, CONDUCTOR, *(f"provider:{name}" for name in (*providers, LOCAL))}
     for selector in given:
@@ -176,14 +221,25 @@ def check_selectors(
                 raise _no_match(group[0], parties, known)
             said = ", ".join(group)
             reason = f"no worker matches {said}" if said else "it is empty, so it allows no worker"
-            raise PolicyError(f"policy.allow: {reason}", hint="see names, kinds and tags: conductor workers list")
-    rules = {name: [one for group in getattr(policy, name) for one in group] for name in ("allow", "files_only")}
+            raise PolicyError(
+                f"policy.allow: {reason}", hint="see names, kinds and tags: conductor workers list"
+            )
+    rules = {
+        name: [one for group in getattr(policy, name) for one in group]
+        for name in ("allow", "files_only")
+    }
     notes = []
     for name, selectors in (rules | {"deny": list(policy.deny)}).items():
-        idle = [one for one in selectors if one.lower() not in known and not _means_somebody(one, parties)]
+        idle = [
+            one
+            for one in selectors
+            if one.lower() not in known and not _means_somebody(one, parties)
+        ]
         notes += [f"policy.{name}: no worker matches {one}" for one in idle[:MAX_NOTES]]
         if len(idle) > MAX_NOTES:
-            notes.append(f"policy.{name}: no worker matches {len(idle) - MAX_NOTES:,} more of its names")
+            notes.append(
+                f"policy.{name}: no worker matches {len(idle) - MAX_NOTES:,} more of its names"
+            )
     return tuple(notes)
 
 
@@ -192,17 +248,27 @@ def _means_somebody(selector: str, parties: Collection[Party]) -> bool:
 
 
 def _no_match(selector: str, parties: Collection[Party], known: Collection[str]) -> UsageError:
-    names = [*(party.name for party in parties), *(f"tag:{tag}" for party in parties for tag in party.tags)]
+    names = [
+        *(party.name for party in parties),
+        *(f"tag:{tag}" for party in parties for tag in party.tags),
+    ]
     names += [f"provider:{party.recipient}" for party in parties]
-    hint = suggest(selector, (*names, *sorted(known)), "see names, kinds and tags: conductor workers list")
+    hint = suggest(
+        selector, (*names, *sorted(known)), "see names, kinds and tags: conductor workers list"
+    )
     return UsageError(f"no worker matches {selector!r}", hint=hint)
 
 
 def check_pool(pool: Pool, limits: Limits, cost_limit: str = COST_LIMIT) -> None:
-    """Raise unless a run over `pool` can keep `limits`; `cost_limit` is what the one on money is called."""
+    """Raise unless a run over `pool` can keep `limits`.
+
+    `cost_limit` is what the one on money is called.
+    """
     for worker in pool:
         if worker.parallel < 1:
-            raise ConfigError(f"worker {worker.name}: parallel must be at least 1, not {worker.parallel}")
+            raise ConfigError(
+                f"worker {worker.name}: parallel must be at least 1, not {worker.parallel}"
+            )
         if (worker.name == SELF) != (worker.kind == SELF):
             raise ConfigError(
                 f"worker {worker.name!r} has kind {worker.kind!r}, "
@@ -217,13 +283,17 @@ def check_pool(pool: Pool, limits: Limits, cost_limit: str = COST_LIMIT) -> None
             verb = "has" if len(unpriced) == 1 else "have"
             raise PolicyError(
                 f"{cost_limit} cannot be enforced: {', '.join(unpriced)} {verb} no price",
-                hint="set a price for each (conductor workers add NAME … --set price=IN,OUT), leave these workers out,"
+                hint="set a price for each (conductor workers add NAME … --set price=IN,OUT), "
+                "leave these workers out,"
                 " or limit tokens instead",
             )
 
 
 def check_limits(limits: Limits, *, planned: bool = True) -> None:
-    """Raise `ConfigError` for an impossible limit. `planned`: a model writes the plan, with at most `MAX_STEPS`."""
+    """Raise `ConfigError` for an impossible limit.
+
+    `planned`: a model writes the plan, with at most `MAX_STEPS`.
+    """
     if limits.steps is not None and (limits.steps < 1 or (planned and limits.steps > MAX_STEPS)):
         raise ConfigError(f"limits.steps must be between 1 and {MAX_STEPS}, not {limits.steps}")
     for name in ("parallel", "attempts"):
@@ -232,17 +302,29 @@ def check_limits(limits: Limits, *, planned: bool = True) -> None:
     for name in ("seconds", "cost", "tokens", "calls"):
         value = getattr(limits, name)
         if value is not None and not (math.isfinite(value) and value > 0):
-            raise ConfigError(f"limits.{name} is {value}, so nothing can run", hint="remove the limit, or raise it")
+            raise ConfigError(
+                f"limits.{name} is {value}, so nothing can run",
+                hint="remove the limit, or raise it",
+            )
     if limits.recursion < 0:
         raise ConfigError(f"limits.recursion must be 0 or more, not {limits.recursion}")
 
 
 def plan_rules(  # noqa: PLR0913 - all that a plan depends on
-    pool: Pool, limits: Limits, *, down: Collection[str], given: bool, depth_left: int, excluded: Collection[str] = ()
+    pool: Pool,
+    limits: Limits,
+    *,
+    down: Collection[str],
+    given: bool,
+    depth_left: int,
+    excluded: Collection[str] = (),
 ) -> PlanRules:
-    """Return the rules of one plan: the workers that are up (all of them if none is), and how many steps.
+    """Return the rules of one plan.
 
-    `self` is among the workers only while runs may nest deeper. Those that the policy `excluded` never are.
+    The workers that are up (all of them if none is), and how many steps.
+
+    `self` is among the workers only while runs may nest deeper. Those that the policy `excluded`
+    never are.
     """
     offered = (worker for worker in pool if worker.name not in excluded)
     names = tuple(worker.name for worker in offered if worker.kind != SELF or depth_left > 0)

@@ -16,9 +16,12 @@ RATED: Final = "rated"  # The tag of the figure that ratings give to a worker wh
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Card:
-    """What a worker is good at: a strength between 0 and 1 for each tag. `measured` is false for a built-in card.
+    """What a worker is good at: a strength between 0 and 1 for each tag.
 
-    `words` say it where no figure is known; they never rank a worker. `source` says where either is from.
+    `measured` is false for a built-in card.
+
+    `words` say it where no figure is known; they never rank a worker. `source` says where either is
+    from.
     """
 
     strengths: Mapping[str, float] = field(default_factory=dict)
@@ -34,12 +37,14 @@ class Card:
 class Worker:
     """A model that does subtasks.
 
-    `kind` names the adapter or provider preset, `model` is the provider's id or a GGUF path, `options` what only that
-    adapter reads (base URL, name of the key variable, temperature …; never a key), `parallel` how many of its
-    steps may run at once, `tags` the user's own labels, for policies. `accepts` are the kinds of attachments that it
-    can read; None where nobody has said it or looked it up, which counts as none. `max_output` is the most tokens that
-    its model writes at once; None where that is not known. `tools` are the servers whose tools it may call.
-    `copy_of` is the worker whose calls those of this one are, where an evaluation asks one worker several times.
+    `kind` names the adapter or provider preset, `model` is the provider's id or a GGUF path,
+    `options` what only that adapter reads (base URL, name of the key variable, temperature …; never
+    a key), `parallel` how many of its steps may run at once, `tags` the user's own labels, for
+    policies. `accepts` are the kinds of attachments that it can read; None where nobody has said it
+    or looked it up, which counts as none. `max_output` is the most tokens that its model writes at
+    once; None where that is not known. `tools` are the servers whose tools it may call. `copy_of`
+    is the worker whose calls those of this one are, where an evaluation asks one worker several
+    times.
     """
 
     name: str
@@ -58,15 +63,24 @@ class Worker:
 
     @property
     def model_name(self) -> str:
-        """The model as a reader may see it: the id, of a file its name alone; empty where the server chooses."""
+        """The model as a reader may see it: the id, of a file its name alone.
+
+        Empty where the server chooses.
+        """
         is_file = self.kind == "llama" or self.model.endswith(".gguf")
-        return self.model.replace("\\", "/").rpartition("/")[2].removesuffix(".gguf") if is_file else self.model
+        return (
+            self.model.replace("\\", "/").rpartition("/")[2].removesuffix(".gguf")
+            if is_file
+            else self.model
+        )
 
     def public(self) -> Worker:
         headers = self.options.get("headers")
         if not isinstance(headers, Mapping) or not headers:
             return self
-        return replace(self, options={**self.options, "headers": dict.fromkeys(headers, "(not shown)")})
+        return replace(
+            self, options={**self.options, "headers": dict.fromkeys(headers, "(not shown)")}
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,20 +121,27 @@ class Pool:
         unknown = [name for name in names if name not in self]
         if unknown:
             known = f"known: {', '.join(self.names) or 'none'}"
-            raise UsageError(f"unknown worker {unknown[0]!r}", hint=suggest(unknown[0], self.names, known))
+            raise UsageError(
+                f"unknown worker {unknown[0]!r}", hint=suggest(unknown[0], self.names, known)
+            )
         return Pool(workers=tuple(worker for worker in self.workers if worker.name in names))
 
     def best(self) -> Worker:
-        """Return the worker with the highest mean strength on its card; the first one if all cards are empty."""
+        """Return the worker with the highest mean strength on its card.
+
+        The first one if all cards are empty.
+        """
         return max(self.workers, key=lambda worker: worker.card.mean())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """What one run may use. `None` means no limit. `seconds` and `cost` (US dollars) are for the whole run.
+    """What one run may use. `None` means no limit.
 
-    Without a limit of `steps` a plan may have as many as `policy.step_limit` says, and without one of `tool_calls` its
-    steps may call tools as often as `tools.CALLS_PER_RUN` says.
+    `seconds` and `cost` (US dollars) are for the whole run.
+
+    Without a limit of `steps` a plan may have as many as `policy.step_limit` says, and without one
+    of `tool_calls` its steps may call tools as often as `tools.CALLS_PER_RUN` says.
     """
 
     steps: int | None = None
@@ -136,7 +157,10 @@ class Limits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DayLimits:
-    """What all runs of one day may use together: US dollars, tokens, calls to workers. `None` means no limit."""
+    """What all runs of one day may use together: US dollars, tokens, calls to workers.
+
+    `None` means no limit.
+    """
 
     cost: Decimal | None = None
     tokens: int | None = None
@@ -148,13 +172,20 @@ class DayLimits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timeouts:
-    """How long one attempt may take, in seconds: until its first token, between two tokens, and in total."""
+    """How long one attempt may take, in seconds.
+
+    Until its first token, between two tokens, and in total.
+    """
 
     first_token: float = 180.0
     idle: float = 90.0
     total: float = 900.0
 
     def for_worker(self, worker: Worker) -> Timeouts:
-        """Those of a worker with `seconds` of its own, such as a program that is silent until it has finished."""
+        """Those of a worker with `seconds` of its own, such as a program that is silent until it
+        has finished.
+        """
         seconds = worker.options.get("seconds")
-        return self if seconds is None else Timeouts(first_token=seconds, idle=seconds, total=seconds)
+        return (
+            self if seconds is None else Timeouts(first_token=seconds, idle=seconds, total=seconds)
+        )

@@ -22,7 +22,8 @@ class Sampling:
 
     temperature: float = 0.0
     max_tokens: int = 1200
-    again: float = 0.0  # The temperature after a fault, for one that is not told of it and would write the same again
+    # The temperature after a fault, for one that is not told of it and would write the same again
+    again: float = 0.0
     tries: int = 2  # How often it may write: once, and again after each fault
     search: bool = False  # It writes its next likeliest text instead
 
@@ -37,10 +38,12 @@ class PlannedQuestion:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Guide:
-    """What a prompted planner reads besides: advice after the rules, a text for some workers, and plans that worked.
+    """What a prompted planner reads besides.
 
-    `conductor tune` writes it from the user's cases, for a `planner` that is named as in the settings. `proof` says how
-    it did on other cases.
+    Advice after the rules, a text for some workers, and plans that worked.
+
+    `conductor tune` writes it from the user's cases, for a `planner` that is named as in the
+    settings. `proof` says how it did on other cases.
     """
 
     format: int = 1
@@ -55,41 +58,59 @@ class Guide:
 class Profile:
     """How a planner reads and writes.
 
-    An answer that ends with one of the `verdicts` only judges the answer before it: a plan may end with a check, and
-    the answer of the run is then the one that was checked. No step of a plan that `find_fault` checks starts early.
+    An answer that ends with one of the `verdicts` only judges the answer before it: a plan may end
+    with a check, and the answer of the run is then the one that was checked. No step of a plan that
+    `find_fault` checks starts early.
     """
 
     name: str
     plan_format: str = "native"  # A key of `PLAN_FORMATS`
-    order: tuple[Column, Column, Column] = ("worker", "access", "subtask")  # The columns of the native format
+    # The columns of the native format
+    order: tuple[Column, Column, Column] = ("worker", "access", "subtask")
     bar: str = " | "  # What separates them
     labels: Labels = "letters"  # How workers are called
     names: bool = True  # The planner is also shown their names, descriptions and strengths
     cards: Literal["lines", "table"] = "lines"
-    """Strengths stand on the worker's line; or in a table with a row for each skill, the best worker first, which
-    begins as the worker column of a plan does."""
+    """Strengths stand on the worker's line; or in a table with a row for each skill, the best
+    worker first, which begins as the worker column of a plan does.
+    """
     fewshots: bool = True  # The prompt has examples
     rules: bool = True  # It says how a team works
     template: Literal["plain", "published"] = "plain"
-    """Plain English (`prompts.py`), or that of the published recipe (`plan_formats/published.py`): it reasons first."""
+    """Plain English (`prompts.py`), or that of the published recipe (`plan_formats/published.py`):
+    it reasons first.
+    """
     sampling: Sampling = Sampling()
     render: Callable[[Question, Pool, PlanFormatContext], str] | None = None
-    """Writes the whole message, for a planner that was trained on prompts of its own; it never reasons first."""
+    """Writes the whole message, for a planner that was trained on prompts of its own; it never
+    reasons first.
+    """
     verdicts: tuple[str, ...] = ()  # Words such as YES and NO
-    fallback: bool = True  # The best worker answers where no plan was valid; not one that can do only single steps
+    # The best worker answers where no plan was valid; not one that can do only single steps
+    fallback: bool = True
     find_fault: Callable[[Question, Sequence[Step], Pool], str] | None = None
-    """What is wrong with a whole plan, empty if nothing is, where questions are so narrow that a program can tell."""
+    """What is wrong with a whole plan, empty if nothing is, where questions are so narrow that a
+    program can tell.
+    """
     guide: Guide = Guide()  # What plain English has besides
 
 
 PROMPTED: Final = Profile(name="prompted")
-"""Any instruction-tuned model that was not trained to conduct: the stock Qwen2.5-7B, or a model behind an API."""
+"""Any instruction-tuned model that was not trained to conduct: the stock Qwen2.5-7B, or a model
+behind an API.
+"""
 
 PUBLISHED: Final = Profile(
-    name="published", plan_format="published", labels="numbers", names=False, template="published",
+    name="published",
+    plan_format="published",
+    labels="numbers",
+    names=False,
+    template="published",
     sampling=Sampling(temperature=0.7, max_tokens=1024),
-)  # fmt: skip
-"""A checkpoint trained by the published recipe (arXiv 2512.04388): its template, three lists, workers by number."""
+)
+"""A checkpoint trained by the published recipe (arXiv 2512.04388): its template, three lists,
+workers by number.
+"""
 
 BRIEF: Final = Profile(
     name="brief",
@@ -99,10 +120,12 @@ BRIEF: Final = Profile(
     rules=False,
     sampling=Sampling(max_tokens=400),
 )
-"""A model that was trained on short prompts: the form of a plan, the workers with their cards, the question.
+"""A model that was trained on short prompts: the form of a plan, the workers with their cards, the
+question.
 
-It knows the rules from its training. It names the worker last, when the subtask is known, and before it the skill that
-the step needs: whom to choose is then what follows the same word in the table, and no figures have to be compared.
+It knows the rules from its training. It names the worker last, when the subtask is known, and
+before it the skill that the step needs: whom to choose is then what follows the same word in the
+table, and no figures have to be compared.
 """
 
 PROMPTED_JSON: Final = Profile(name="prompted-json", plan_format="json")
@@ -110,15 +133,22 @@ PROMPTED_JSON: Final = Profile(name="prompted-json", plan_format="json")
 
 
 def render_for_router(question: Question, _: Pool, context: PlanFormatContext) -> str:
-    """Return what a router reads, as JSON: the question, and the worker's name for each label that may be chosen."""
+    """Return what a router reads, as JSON.
+
+    The question, and the worker's name for each label that may be chosen.
+    """
     workers = {label: context.labels[label] for label in context.allowed}
     return json.dumps({"question": question.text, "workers": workers}, ensure_ascii=False)
 
 
 ROUTED: Final = Profile(name="routed", sampling=Sampling(tries=1), render=render_for_router)
-"""A router (`conductor tune`): it is no model of language, and names the one worker that answers."""
+"""A router (`conductor tune`): it is no model of language, and names the one worker that
+answers.
+"""
 
-PROFILES: Final[dict[str, Profile]] = {profile.name: profile for profile in (PROMPTED, PUBLISHED, BRIEF, PROMPTED_JSON)}
+PROFILES: Final[dict[str, Profile]] = {
+    profile.name: profile for profile in (PROMPTED, PUBLISHED, BRIEF, PROMPTED_JSON)
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -139,28 +169,40 @@ class WorkerProfile:
     max_tokens: int = 4096
     context: int = 32_768  # Tokens of a worker for which nothing else is configured
     render: Callable[[Question, Step, Sequence[SeenStep]], str] | None = None
-    """Writes the whole message, for workers that were trained on prompts of their own; None is plain English."""
-    operands: FindOperands | None = None  # What of a question a plan must name for workers that are not shown it
-    refusal: str = ""  # What a worker writes that cannot do its step: a run that ends with it has no answer
+    """Writes the whole message, for workers that were trained on prompts of their own; None is
+    plain English.
+    """
+    # What of a question a plan must name for workers that are not shown it
+    operands: FindOperands | None = None
+    # What a worker writes that cannot do its step: a run that ends with it has no answer
+    refusal: str = ""
 
 
 def labels_for(workers: Sequence[Worker], style: Labels) -> dict[str, str]:
     """Return a label for each worker's name, in order.
 
-    With `entries` a worker has one for each entry of its card, the tag and its letter: mathA, codeA, mathB. So whoever
-    writes a label says what it wants from the worker, too.
+    With `entries` a worker has one for each entry of its card, the tag and its letter: mathA,
+    codeA, mathB. So whoever writes a label says what it wants from the worker, too.
     """
     if style != "entries":
         return labels_of([worker.name for worker in workers], style)
     found = dict[str, str]()
     for index, worker in enumerate(workers):
-        found |= {f"{tag}{_letters(index)}": worker.name for tag in worker.card.strengths or {"": 0.0}}
+        found |= {
+            f"{tag}{_letters(index)}": worker.name for tag in worker.card.strengths or {"": 0.0}
+        }
     return found
 
 
 def labels_of(names: Sequence[str], style: Literal["letters", "numbers"]) -> dict[str, str]:
-    """Return a label for each worker name, in order: A, B, … Z, AA, AB and so on, or 0, 1, 2 and so on."""
-    return {_letters(index) if style == "letters" else str(index): name for index, name in enumerate(names)}
+    """Return a label for each worker name, in order.
+
+    A, B, … Z, AA, AB and so on, or 0, 1, 2 and so on.
+    """
+    return {
+        _letters(index) if style == "letters" else str(index): name
+        for index, name in enumerate(names)
+    }
 
 
 def _letters(index: int) -> str:

@@ -1,6 +1,7 @@
 """A question: its text and everything that belongs to it; and how texts are quoted inside a prompt.
 
-A quoted text stands between tags, so that none passes for anything else, and is shortened where needed.
+A quoted text stands between tags, so that none passes for anything else, and is shortened where
+needed.
 """
 
 from __future__ import annotations
@@ -22,8 +23,8 @@ NESTED: Final = "\n\nWithin this question, the subtask is: "
 class File:
     """An attached file: its name and its text.
 
-    `attachment` is set for an image or a document: then `text` is what was extracted from it, for workers that cannot
-    read the file itself; it is empty for an image.
+    `attachment` is set for an image or a document: then `text` is what was extracted from it, for
+    workers that cannot read the file itself; it is empty for an image.
     """
 
     name: str
@@ -31,12 +32,17 @@ class File:
     attachment: Attachment | None = None
 
     def is_sent_to(self, accepts: Collection[MediaKind]) -> bool:
-        """Return whether a worker that accepts these kinds is sent the file itself, and not its text."""
+        """Return whether a worker that accepts these kinds is sent the file itself, and not its
+        text.
+        """
         return self.attachment is not None and self.attachment.kind in accepts
 
     @property
     def kind_without_text(self) -> MediaKind | None:
-        """The kind of a file that says nothing to those who do not accept it: an image, a scanned document."""
+        """The kind of a file that says nothing to those who do not accept it.
+
+        An image, a scanned document.
+        """
         return None if self.attachment is None or self.text.strip() else self.attachment.kind
 
 
@@ -59,14 +65,16 @@ class Given:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Conversation:
-    """A conversation as a client of the server has it, word for word, and how its next reply is asked for.
+    """A conversation as a client of the server has it, word for word, and how its next reply is
+    asked for.
 
-    `messages` have no system text, and end with the user's question or with the results of tool calls. `tools` are
-    those that the client calls itself; `only_tool` is the name of the one that must be called, empty for any. `origin`
-    is a hash of the messages as the client sent them, where `messages` hold them as a worker was sent them.
+    `messages` have no system text, and end with the user's question or with the results of tool
+    calls. `tools` are those that the client calls itself; `only_tool` is the name of the one that
+    must be called, empty for any. `origin` is a hash of the messages as the client sent them, where
+    `messages` hold them as a worker was sent them.
 
-    `known` are the first `known_messages` of them as the worker `known_by` was sent or wrote them: with its own ids of
-    calls and its provider's data, so that its provider's cache of them holds.
+    `known` are the first `known_messages` of them as the worker `known_by` was sent or wrote them:
+    with its own ids of calls and its provider's data, so that its provider's cache of them holds.
     """
 
     messages: tuple[Message, ...]
@@ -90,12 +98,14 @@ class Conversation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Question:
-    """The text, the caller's system text, earlier turns, attached files, a JSON Schema the answer should follow.
+    """The text, the caller's system text, earlier turns, attached files, a JSON Schema the answer
+    should follow.
 
-    `parent` is the run that this one continues. `given` is set only in a nested run: what its workers may see as item
-    0; the last of it is the existing answer, which the nested plan may keep or have improved. `conversation` is what
-    the answering step is sent in place of text, history and files; all other steps, and the planner, are sent these.
-    `context` is what a client's program added to the conversation by itself; the planner is only told how long it is.
+    `parent` is the run that this one continues. `given` is set only in a nested run: what its
+    workers may see as item 0; the last of it is the existing answer, which the nested plan may keep
+    or have improved. `conversation` is what the answering step is sent in place of text, history
+    and files; all other steps, and the planner, are sent these. `context` is what a client's
+    program added to the conversation by itself; the planner is only told how long it is.
     """
 
     text: str
@@ -128,8 +138,11 @@ TAG_CHARS: Final = 300  # Characters that the tags around one quoted text may ta
 def fence(tag: str, text: str, **origin: str) -> str:
     """Return `text` between tags that it cannot contain, with where it came from."""
     digest = text
-    # Derived from the text rather than drawn at random, so that the same prompt is the same text and can be cached.
-    while (mark := f"{tag}-{hashlib.sha256(digest.encode('utf-8', 'replace')).hexdigest()[:8]}") in text:
+    # Derived from the text rather than drawn at random, so that the same prompt is the same text
+    # and can be cached.
+    while (
+        mark := f"{tag}-{hashlib.sha256(digest.encode('utf-8', 'replace')).hexdigest()[:8]}"
+    ) in text:
         digest += mark  # the text was made to contain its own tag
     attributes = "".join(f" {key}={_QUOTED(value)}" for key, value in origin.items())
     return f"<{mark}{attributes}>\n{text}\n</{mark}>"
@@ -139,27 +152,40 @@ def shorten(text: str, limit: int) -> str:
     """Return `text` with its middle left out where it is longer than `limit` characters."""
     if len(text) <= limit:
         return text
-    # 60 characters are for the note in the middle. The head gets two thirds: questions tend to begin with the task.
+    # 60 characters are for the note in the middle. The head gets two thirds: questions tend to
+    # begin with the task.
     keep = min(max(limit - 60, 0), len(text))
     head = text[: keep * 2 // 3]
     tail = text[len(text) - (keep - len(head)) :]
     return f"{head}\n[… {len(text) - len(head) - len(tail)} characters left out …]\n{tail}"
 
 
-def question_text(question: Question, room: int | None = None, accepts: Collection[MediaKind] = ()) -> str:
-    """Return the whole question as one text: earlier turns, the question, each file between tags with its name.
+def question_text(
+    question: Question, room: int | None = None, accepts: Collection[MediaKind] = ()
+) -> str:
+    """Return the whole question as one text.
 
-    A file that goes along as an attachment, because the reader accepts its kind, is only named; so is an image that
-    the reader cannot see.
+    Earlier turns, the question, each file between tags with its name.
 
-    A later turn's text begins with that of the turn before it, so a model with a prefix cache reads only the rest.
+    A file that goes along as an attachment, because the reader accepts its kind, is only named; so
+    is an image that the reader cannot see.
 
-    With `room`, in characters, what came with the question is shortened first: of the earlier turns the oldest are left
-    out, the files are shortened to equal shares; the question itself only where it alone is longer.
+    A later turn's text begins with that of the turn before it, so a model with a prefix cache reads
+    only the rest.
+
+    With `room`, in characters, what came with the question is shortened first: of the earlier turns
+    the oldest are left out, the files are shortened to equal shares; the question itself only where
+    it alone is longer.
     """
-    asked_before = [f"Question:\n{turn.question}\n\n" if turn.question else "" for turn in question.history]
-    history = [f"{asked}Answer:\n{turn.answer}" for asked, turn in zip(asked_before, question.history, strict=True)]
-    asked, files = question.text, ["" if _is_only_named(file, accepts) else file.text for file in question.files]
+    asked_before = [
+        f"Question:\n{turn.question}\n\n" if turn.question else "" for turn in question.history
+    ]
+    history = [
+        f"{asked}Answer:\n{turn.answer}"
+        for asked, turn in zip(asked_before, question.history, strict=True)
+    ]
+    asked = question.text
+    files = ["" if _is_only_named(file, accepts) else file.text for file in question.files]
     if room is not None and len(asked) + sum(map(len, [*history, *files])) > room:
         asked = shorten(asked, room)
         left = max(room - len(asked), 0)

@@ -1,14 +1,17 @@
-"""Removes keys from text in every encoding in which they may come back: as they are, in a URL, in JSON, in base64.
+"""Removes keys from text in every encoding in which they may come back.
 
-Providers repeat a key in their errors, servers echo headers, and an attached file may hold one. `Secrets` knows a set
-of keys. Text that leaves the process goes through `Secrets.redact`; text that a server streams goes through a
-`StreamRedactor`, since a key may be split between two pieces.
+As they are, in a URL, in JSON, in base64.
 
-`NearCopies` finds what is nearly a key: cut at an end, in other case, reversed, with separators inside, encoded and
-then cut. A key is compared by its letters and digits alone, without case. Wherever `RUN` of them in a row stand in a
-text, that part is a copy, whatever stands between them (at most `GAP` other characters each). Random text of this
-length is not met by chance; so that ordinary words are left alone, only keys that look random take part, and of those
-only runs in which letters and digits, or large and small letters, alternate.
+Providers repeat a key in their errors, servers echo headers, and an attached file may hold one.
+`Secrets` knows a set of keys. Text that leaves the process goes through `Secrets.redact`; text that
+a server streams goes through a `StreamRedactor`, since a key may be split between two pieces.
+
+`NearCopies` finds what is nearly a key: cut at an end, in other case, reversed, with separators
+inside, encoded and then cut. A key is compared by its letters and digits alone, without case.
+Wherever `RUN` of them in a row stand in a text, that part is a copy, whatever stands between them
+(at most `GAP` other characters each). Random text of this length is not met by chance; so that
+ordinary words are left alone, only keys that look random take part, and of those only runs in which
+letters and digits, or large and small letters, alternate.
 """
 
 from __future__ import annotations
@@ -25,13 +28,16 @@ from string import ascii_letters, digits
 from typing import Any, Final
 
 RUN: Final = 12
-"""Letters and digits in a row that a text has in common with a key. Of a key of 20 no more than eight are unknown then;
-fewer than 12 would also be found in dates, versions and identifiers."""
+"""Letters and digits in a row that a text has in common with a key. Of a key of 20 no more than
+eight are unknown then; fewer than 12 would also be found in dates, versions and identifiers.
+"""
 
 GAP: Final = 8  # Other characters between two of them: a line break with an indent has as many
 
 _BLOCK: Final = RUN // 2
-"""Every run holds a whole block of this length that begins at a multiple of it: only those are looked up."""
+"""Every run holds a whole block of this length that begins at a multiple of it: only those are
+looked up.
+"""
 
 _PART: Final = 4
 _SHORTEST: Final = 16
@@ -54,7 +60,9 @@ class NearCopies:
         self._ends = tuple(map(_normal, keys))
         self._heads = tuple(key[:4] for key in keys)
         looks = [_look_for(key) for key in keys]
-        self._windows, self._blocks, self._parts = (_NONE.union(*(look[kind] for look in looks)) for kind in range(3))
+        self._windows, self._blocks, self._parts = (
+            _NONE.union(*(look[kind] for look in looks)) for kind in range(3)
+        )
         self._joined = b"\n".join(self._windows)
 
     def spans(self, text: str) -> list[tuple[int, int]]:
@@ -65,10 +73,14 @@ class NearCopies:
         return self._runs(text) + (self._elided(text) if elided else [])
 
     def cut(self, text: str) -> int:
-        """Return where a run that is not complete may begin at the end of `text`; the length of `text` if none does."""
+        """Return where a run that is not complete may begin at the end of `text`.
+
+        The length of `text` if none does.
+        """
         if not self._windows:
             return len(text)
-        start, tail = len(text), b""
+        start = len(text)
+        tail = b""
         for at in range(len(text) - 1, max(-1, len(text) - RUN * (GAP + 1)), -1):
             letter = text[at]
             if letter not in _ALPHANUMERIC:
@@ -79,7 +91,8 @@ class NearCopies:
             known = longer in self._parts if len(longer) <= _PART else longer in self._joined
             if not known or len(longer) >= RUN:
                 break
-            start, tail = at, longer
+            start = at
+            tail = longer
         return start
 
     def _runs(self, text: str) -> list[tuple[int, int]]:
@@ -97,26 +110,35 @@ class NearCopies:
         at = [index for index, letter in enumerate(text) if letter in _ALPHANUMERIC]
         places = (at[start : start + RUN] for start in found)
         return [
-            (run[0], run[-1] + 1) for run in places if all(after - before <= GAP + 1 for before, after in pairwise(run))
+            (run[0], run[-1] + 1)
+            for run in places
+            if all(after - before <= GAP + 1 for before, after in pairwise(run))
         ]
 
     def _elided(self, text: str) -> list[tuple[int, int]]:
         found = []
         for dots in _ELISION.finditer(text):
             first = max(0, dots.start() - 64)
-            before, behind = _BEFORE.search(text[first : dots.start()]), _BEHIND.match(text, dots.end())
+            before = _BEFORE.search(text[first : dots.start()])
+            behind = _BEHIND.match(text, dots.end())
             if before is None or behind is None:
                 continue
-            begin, end = _normal(before[0]), _normal(behind[0])
+            begin = _normal(before[0])
+            end = _normal(behind[0])
             shown = 2 * (len(begin) + len(end))
-            if any(shown >= len(key) and key.startswith(begin) and key.endswith(end) for key in self._ends):
+            if any(
+                shown >= len(key) and key.startswith(begin) and key.endswith(end)
+                for key in self._ends
+            ):
                 found.append((first + before.start(), behind.end()))
         return found
 
 
 @cache
 def _look_for(key: str) -> tuple[frozenset[bytes], frozenset[bytes], frozenset[bytes]]:
-    """The runs of one key, their blocks, and their short parts. Keys are added one by one, so each is asked for again.
+    """The runs of one key, their blocks, and their short parts.
+
+    Keys are added one by one, so each is asked for again.
 
     Most text is done with after a few letters that are no short part.
     """
@@ -126,7 +148,10 @@ def _look_for(key: str) -> tuple[frozenset[bytes], frozenset[bytes], frozenset[b
     whole = [
         data.hex(),
         *_base64_cores(data),
-        *(b32encode(bytes(at) + data)[(at * 8 + 4) // 5 : (at + len(data)) * 8 // 5].decode() for at in range(5)),
+        *(
+            b32encode(bytes(at) + data)[(at * 8 + 4) // 5 : (at + len(data)) * 8 // 5].decode()
+            for at in range(5)
+        ),
     ]
     coded = [form for each in whole for form in (each, each[::-1])]
     forms = [_normal(form) for form in (*plain, *coded)]
@@ -167,7 +192,8 @@ _PLAIN: Final = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz
 """The bytes that a URL holds as they are (RFC 3986)."""
 
 _KEPT: Final = tuple(
-    _PLAIN | frozenset(more) for more in (b"", b"/", b"=", b"/=", b"+/=", b"!'()*", b"!'()*+,/:;=@$&?#")
+    _PLAIN | frozenset(more)
+    for more in (b"", b"/", b"=", b"/=", b"+/=", b"!'()*", b"!'()*+,/:;=@$&?#")
 )
 """The bytes that different programs leave unescaped in a URL."""
 
@@ -175,20 +201,25 @@ _ESCAPES: Final = ("%{:02X}", "%{:02x}", "%25{:02X}")
 
 
 class Secrets:
-    """The texts that must not leave the process, in all encodings. It only grows, so threads may share it."""
+    """The texts that must not leave the process, in all encodings.
+
+    It only grows, so threads may share it.
+    """
 
     def __init__(self, *secrets: str) -> None:
         self._known: frozenset[str] = frozenset()
         self.forms: tuple[str, ...] = ()  # Every encoding of every secret, the longest first
         self._sorted: tuple[str, ...] = ()
-        self._near = self._known, NearCopies()  # made when it is first needed: a command may read keys and show none
+        # Made when it is first needed: a command may read keys and show none
+        self._near = self._known, NearCopies()
         self.add(*secrets)
 
     def add(self, *secrets: str) -> None:
         """Add secrets. Those shorter than `SHORTEST` are ignored."""
         new = {secret for secret in secrets if len(secret) >= SHORTEST} - self._known
         if new:
-            # Whole new values are assigned, never changed in place: another thread may be reading the old ones.
+            # Whole new values are assigned, never changed in place: another thread may be reading
+            # the old ones.
             self._known |= new
             found = {form for secret in self._known for form in encodings_of(secret)}
             self._sorted = tuple(sorted(found))
@@ -198,14 +229,20 @@ class Secrets:
         return any(form in text for form in self.forms) or bool(self._near_copies().spans(text))
 
     def redact(self, text: str) -> str:
-        """Return `text` with a mark for each secret in it; encodings that overlap share one mark."""
+        """Return `text` with a mark for each secret in it.
+
+        Encodings that overlap share one mark.
+        """
         if not self.forms or len(text) < SHORTEST:
             return text
         spans = self.spans(text)
         return _marked(text, spans, len(text))[0] if spans else text
 
     def spans(self, text: str) -> list[tuple[int, int]]:
-        """Return the spans of encodings and near copies in `text`, in order; those that overlap are merged."""
+        """Return the spans of encodings and near copies in `text`, in order.
+
+        Those that overlap are merged.
+        """
         joined: list[tuple[int, int]] = []
         found = []
         for form in self.forms:
@@ -221,7 +258,10 @@ class Secrets:
         return joined
 
     def cut(self, text: str) -> int:
-        """Return where an incomplete copy may begin at the end of `text`; the length of `text` if none does."""
+        """Return where an incomplete copy may begin at the end of `text`.
+
+        The length of `text` if none does.
+        """
         near = self._near_copies().cut(text)
         for start in range(max(0, len(text) - len(self.forms[0])) if self.forms else near, near):
             tail = text[start:]
@@ -233,7 +273,8 @@ class Secrets:
 
     def _near_copies(self) -> NearCopies:
         # Another thread may add a key meanwhile, so it is kept with the keys that it was made of.
-        known, (of, found) = self._known, self._near
+        known = self._known
+        (of, found) = self._near
         if of is not known:
             found = NearCopies(known)
             self._near = known, found
@@ -251,7 +292,10 @@ class Secrets:
 
 
 class StreamRedactor:
-    """`redact` for text in pieces: what may be the beginning of a secret is held back until it is not."""
+    """`redact` for text in pieces.
+
+    What may be the beginning of a secret is held back until it is not.
+    """
 
     def __init__(self, secrets: Secrets) -> None:
         self._secrets = secrets
@@ -271,17 +315,21 @@ class StreamRedactor:
     def _show(self, text: str, cut: int) -> str:
         """Return what is before `cut`: every encoding that begins there is complete."""
         shown, at = _marked(text, self._secrets.spans(text), cut, self._hidden)
-        self._held, self._hidden = text[cut:], max(0, at - cut)
+        self._held = text[cut:]
+        self._hidden = max(0, at - cut)
         return shown
 
 
 _SECRET_NAME: Final = re.compile(
-    r"auth|token|key|secret|passw|cookie|credential|session|signature|jwt|bearer|^pass$", re.IGNORECASE
+    r"auth|token|key|secret|passw|cookie|credential|session|signature|jwt|bearer|^pass$",
+    re.IGNORECASE,
 )
 
 
 def secrets_in(values: Mapping[str, str]) -> list[str]:
-    """Return what is secret among named values, such as headers: by the name, or because the value looks random.
+    """Return what is secret among named values, such as headers.
+
+    By the name, or because the value looks random.
 
     With each value its last word, as in `Bearer TOKEN`, and the password of a URL.
     """
@@ -295,12 +343,17 @@ def secrets_in(values: Mapping[str, str]) -> list[str]:
     return [text for text in found if text]
 
 
-def _marked(text: str, spans: Iterable[tuple[int, int]], cut: int, hidden: int = 0) -> tuple[str, int]:
-    """Return `text` up to `cut` with a mark for each span that begins there, and how far the last of them reaches.
+def _marked(
+    text: str, spans: Iterable[tuple[int, int]], cut: int, hidden: int = 0
+) -> tuple[str, int]:
+    """Return `text` up to `cut` with a mark for each span that begins there, and how far the last
+    of them reaches.
 
-    The first `hidden` characters belong to a mark that was shown before; so does a span that overlaps them.
+    The first `hidden` characters belong to a mark that was shown before; so does a span that
+    overlaps them.
     """
-    shown, at = [], hidden
+    shown = []
+    at = hidden
     for start, end in spans:
         if start >= cut:
             break
@@ -314,7 +367,12 @@ def encodings_of(secret: str) -> Iterator[str]:
     """Yield the ways in which `secret` may be encoded inside other text."""
     yield secret
     quoted = json.dumps(secret)[1:-1]
-    yield from (quoted, quoted.replace("/", "\\/"), quoted.replace("\\", "\\\\"), json.dumps(quoted)[1:-1])
+    yield from (
+        quoted,
+        quoted.replace("/", "\\/"),
+        quoted.replace("\\", "\\\\"),
+        json.dumps(quoted)[1:-1],
+    )
     yield "".join(f"\\u{ord(letter):04x}" for letter in secret)
     yield html.escape(secret)
     data = secret.encode("utf-8", "surrogatepass")
@@ -328,10 +386,17 @@ def encodings_of(secret: str) -> Iterator[str]:
         for escape in _ESCAPES:
             for kept in _KEPT:
                 yield "".join(
-                    chr(byte) if byte in kept else escape.format(byte) for byte in text.encode("utf-8", "surrogatepass")
+                    chr(byte) if byte in kept else escape.format(byte)
+                    for byte in text.encode("utf-8", "surrogatepass")
                 )
 
 
 def _base64_cores(data: bytes) -> list[str]:
-    """In base64 after other text such as a user name: the part that does not depend on what surrounds it."""
-    return [b64encode(bytes(at) + data)[(at * 8 + 5) // 6 : (at + len(data)) * 8 // 6].decode() for at in range(3)]
+    """In base64 after other text such as a user name.
+
+    The part that does not depend on what surrounds it.
+    """
+    return [
+        b64encode(bytes(at) + data)[(at * 8 + 5) // 6 : (at + len(data)) * 8 // 6].decode()
+        for at in range(3)
+    ]

@@ -1,8 +1,9 @@
 """Which files look like secrets: by their names, and by a private key in their text. Pure.
 
-It decides what a directory or a pattern attaches. Names are compared without case, as tools that look for secrets in
-repositories do (gitrob's and shhgit's signatures, the path rules of gitleaks, GitHub's templates of `.gitignore`).
-What a text says is searched for private keys only: it is no scanner for tokens and passwords.
+It decides what a directory or a pattern attaches. Names are compared without case, as tools that
+look for secrets in repositories do (gitrob's and shhgit's signatures, the path rules of gitleaks,
+GitHub's templates of `.gitignore`). What a text says is searched for private keys only: it is no
+scanner for tokens and passwords.
 """
 
 from __future__ import annotations
@@ -12,8 +13,10 @@ from fnmatch import translate
 from typing import Final
 
 _KEY_STORES: Final = """
-    id_rsa id_rsa[-_.]* id_dsa id_dsa[-_.]* id_ecdsa id_ecdsa[-_.]* id_ed25519 id_ed25519[-_.]* ssh_host_*_key
-    *.p8 *.p12 *.pfx *.pkcs12 *.pk8 *.pvk *.jks *.jceks *.bks *.keystore *.keytab *.keychain *.keychain-db
+    id_rsa id_rsa[-_.]* id_dsa id_dsa[-_.]* id_ecdsa id_ecdsa[-_.]* id_ed25519 id_ed25519[-_.]* \
+ssh_host_*_key
+    *.p8 *.p12 *.pfx *.pkcs12 *.pk8 *.pvk *.jks *.jceks *.bks *.keystore *.keytab *.keychain \
+*.keychain-db
     *.ppk *.kdb *.kdbx *.ovpn *.agekey *.secring wallet.dat
 """
 
@@ -22,10 +25,13 @@ _KEY_TEXTS: Final = "*.pem *.key *.asc *.gpg"
 
 _ACCOUNTS: Final = """
     .env .env.* .env-* .env_* *.env *.env.* .envrc
-    .npmrc .yarnrc .yarnrc.yml .netrc _netrc .pypirc .git-credentials .htpasswd htpasswd .pgpass pgpass.conf
-    .my.cnf .mylogin.cnf .s3cfg .boto .dockercfg .dockerconfigjson .vault-token .terraformrc terraform.rc
+    .npmrc .yarnrc .yarnrc.yml .netrc _netrc .pypirc .git-credentials .htpasswd htpasswd .pgpass \
+pgpass.conf
+    .my.cnf .mylogin.cnf .s3cfg .boto .dockercfg .dockerconfigjson .vault-token .terraformrc \
+terraform.rc
     shadow gshadow .*_history
-    kubeconfig kubeconfig[-_]* kubeconfig.y*ml kubeconfig.json *.kubeconfig *[-_.]kubeconfig *[-_.]kubeconfig.y*ml
+    kubeconfig kubeconfig[-_]* kubeconfig.y*ml kubeconfig.json *.kubeconfig *[-_.]kubeconfig \
+*[-_.]kubeconfig.y*ml
     *.tfstate *.tfstate.* *.tfvars *.tfvars.json *.publishsettings local.settings.json
     credentials *[-_.]credentials auth.json token.json rootkey.csv *accesskeys.csv
     service-account*.json service_account*.json serviceaccount*.json *-firebase-adminsdk-*.json
@@ -36,13 +42,18 @@ _TOLD_BY_FORMAT: Final = (
     r"(?:.*[-_.])?(?:credentials?|secrets?|passwords?)(?:[-_.\d].*)?"
     r"\.(?:json|ya?ml|toml|ini|cfg|conf|properties|xml|csv|txt|env)"
 )
-"""`secrets.yaml` and `credentials-prod.json` hold values; `secrets.py` and `credentials.md` are about them."""
+"""`secrets.yaml` and `credentials-prod.json` hold values; `secrets.py` and `credentials.md` are
+about them.
+"""
 
 _TEMPLATE: Final = re.compile(r"(?:^|[-_.])(?:example|sample|template|tmpl|dist)(?:[-_.]|$)")
-"""Names of files that show which values are needed: `.env.example`. They are made to be published; GitHub's template of
-`.gitignore` for Node leaves out `.env.*` and keeps `.env.example`."""
+"""Names of files that show which values are needed: `.env.example`. They are made to be published;
+GitHub's template of `.gitignore` for Node leaves out `.env.*` and keeps `.env.example`.
+"""
 
-_IN_DIRECTORIES: Final = frozenset({(".kube", "config"), (".docker", "config.json"), (".aws", "config")})
+_IN_DIRECTORIES: Final = frozenset(
+    {(".kube", "config"), (".docker", "config.json"), (".aws", "config")}
+)
 
 
 def _any_of(patterns: str) -> re.Pattern[str]:
@@ -58,17 +69,22 @@ _PRIVATE_KEYS: Final = (
     re.compile(r"PuTTY-User-Key-File-\d:"),
     re.compile(r"AGE-SECRET-KEY-1[0-9A-Z]{20}"),
 )
-"""How private keys begin. Where a quote ends right behind a header, a program looks for such headers. Each expression
-begins with letters, which are found quickly in a long text."""
+"""How private keys begin. Where a quote ends right behind a header, a program looks for such
+headers. Each expression begins with letters, which are found quickly in a long text.
+"""
 
 _PUBLIC: Final = re.compile(
     r"-----BEGIN (?:[A-Z0-9 ]{0,60} )?"
-    r"(?:CERTIFICATE(?: REQUEST)?|PUBLIC KEY(?: BLOCK)?|SIGNATURE|SIGNED MESSAGE|CRL|PARAMETERS|PKCS7|CMS)-----"
+    r"(?:CERTIFICATE(?: REQUEST)?|PUBLIC KEY(?: BLOCK)?|SIGNATURE|SIGNED "
+    r"MESSAGE|CRL|PARAMETERS|PKCS7|CMS)-----"
 )
 
 
 def is_secret_name(path: str) -> bool:
-    """Return whether a file looks like a secret by its name, or by that of its directory. A path has slashes."""
+    """Return whether a file looks like a secret by its name, or by that of its directory.
+
+    A path has slashes.
+    """
     above, _, name = path.lower().rpartition("/")
     if (above.rpartition("/")[2], name) in _IN_DIRECTORIES:
         return True
@@ -80,8 +96,8 @@ def is_secret_name(path: str) -> bool:
 def is_secret_text(path: str, text: str) -> bool:
     """Return whether the text of a file has a private key.
 
-    A file that is called as keys and certificates are (`server.pem`) counts as a secret unless its text is public, as a
-    certificate is.
+    A file that is called as keys and certificates are (`server.pem`) counts as a secret unless its
+    text is public, as a certificate is.
     """
     if any(header.search(text) for header in _PRIVATE_KEYS):
         return True

@@ -1,7 +1,7 @@
 """Convert frozen dataclasses to and from JSON values, by their annotations.
 
-Unknown keys are ignored, and a missing key takes the field's default. A union of dataclasses is told apart by the keys
-that each requires.
+Unknown keys are ignored, and a missing key takes the field's default. A union of dataclasses is
+told apart by the keys that each requires.
 """
 
 from __future__ import annotations
@@ -25,12 +25,16 @@ T = TypeVar("T")
 MAX_WHOLE: Final = 2**63 - 1
 LARGEST: Final = 1e30
 LEAST: Final = 1e-30
-"""The bounds of whole and of other numbers, and the least amount of money that is not 0. Nothing in a run is beyond
-them, and `1E+999999999` is a short text for a number with as many digits."""
+"""The bounds of whole and of other numbers, and the least amount of money that is not 0. Nothing in
+a run is beyond them, and `1E+999999999` is a short text for a number with as many digits.
+"""
 
 
 class DecodeError(ValueError):
-    """A JSON value that does not have the shape its reader expects. `str()` says where and what was expected."""
+    """A JSON value that does not have the shape its reader expects.
+
+    `str()` says where and what was expected.
+    """
 
 
 _ENCODE: Final = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
@@ -42,14 +46,18 @@ def encode_line(value: Any, secrets: Secrets | None = None) -> str:  # noqa: ANN
     Whatever breaks lines or terminals is an escape in it.
     """
     line = escape_json(_ENCODE(value))
-    # Searching the finished line is cheap. Redacting value by value, which keeps the JSON valid, is done only on a hit.
+    # Searching the finished line is cheap. Redacting value by value, which keeps the JSON valid, is
+    # done only on a hit.
     if secrets is None or not secrets.holds(line):
         return line
     return escape_json(_ENCODE(secrets.redact_data(value)))
 
 
 def decode_line(line: str, read: Callable[[Any], T]) -> T:
-    """Return what `read` makes of the JSON value in a line. Raises `DecodeError`, also for text that is not JSON."""
+    """Return what `read` makes of the JSON value in a line.
+
+    Raises `DecodeError`, also for text that is not JSON.
+    """
     try:
         return read(json.loads(line))
     except DecodeError:
@@ -64,7 +72,10 @@ _PLAIN = frozenset({str, int, float, bool, type(None)})
 
 
 def dump(value: Any, *, brief: bool = False) -> Any:  # noqa: ANN401 - any JSON value
-    """Return the JSON value of anything. A `brief` one has no fields that have their default: `load` adds them."""
+    """Return the JSON value of anything.
+
+    A `brief` one has no fields that have their default: `load` adds them.
+    """
     # Most values are plain, and this runs for every field of every event.
     if type(value) in _PLAIN:
         return value
@@ -106,9 +117,14 @@ _Reader = Callable[[Any, str], Any]
 
 @cache
 def _reader(hint: Any) -> _Reader:  # noqa: ANN401 - any annotation
-    """Return how to read a value of this annotation. It is made once: a list of runs reads hundreds of thousands."""
-    origin, options = get_origin(hint), get_args(hint)
-    # A class may hold others of itself, so the readers of its fields are made when the first object is read.
+    """Return how to read a value of this annotation.
+
+    It is made once: a list of runs reads hundreds of thousands.
+    """
+    origin = get_origin(hint)
+    options = get_args(hint)
+    # A class may hold others of itself, so the readers of its fields are made when the first object
+    # is read.
     known: list[tuple[str, Any, _Reader, bool]] = []
     others = [option for option in options if option is not type(None)]  # of a union
 
@@ -126,7 +142,9 @@ def _reader(hint: Any) -> _Reader:  # noqa: ANN401 - any annotation
 
     def read_literal(data: Any, where: str) -> Any:  # noqa: ANN401
         if data not in options:
-            raise DecodeError(f"{where}: expected one of {', '.join(map(str, options))}, found {data!r:.40}")
+            raise DecodeError(
+                f"{where}: expected one of {', '.join(map(str, options))}, found {data!r:.40}"
+            )
         return data
 
     def read_scalar(data: Any, where: str) -> Any:  # noqa: ANN401
@@ -152,7 +170,8 @@ def _reader(hint: Any) -> _Reader:  # noqa: ANN401 - any annotation
     def read_union(data: Any, where: str) -> Any:  # noqa: ANN401
         if data is None and len(others) < len(options):
             return None
-        # Several dataclasses fit an object only by the keys they require; the first whose keys are all there is taken.
+        # Several dataclasses fit an object only by the keys they require; the first whose keys are
+        # all there is taken.
         if isinstance(data, Mapping) and len(others) > 1:
             for option in others:
                 if all(name in data for name, default in _defaults(option) if default is MISSING):
@@ -161,17 +180,24 @@ def _reader(hint: Any) -> _Reader:  # noqa: ANN401 - any annotation
 
     def read_object(data: Any, where: str) -> Any:  # noqa: ANN401
         if not isinstance(data, dict | Mapping):
-            raise DecodeError(f"{where or hint.__name__}: expected an object, found {_describe_value(data)}")
+            raise DecodeError(
+                f"{where or hint.__name__}: expected an object, found {_describe_value(data)}"
+            )
         if not known:
             hints = get_type_hints(hint)
             # At once: another thread must not find a part of them.
-            known[:] = [(name, hints[name], _reader(hints[name]), it is MISSING) for name, it in _defaults(hint)]
+            known[:] = [
+                (name, hints[name], _reader(hints[name]), it is MISSING)
+                for name, it in _defaults(hint)
+            ]
         values = {}
         for name, kind, reader, required in known:
             if name in data:
                 value = data[name]
                 plain = kind is str and type(value) is str
-                values[name] = value if plain else reader(value, f"{where}.{name}" if where else name)
+                values[name] = (
+                    value if plain else reader(value, f"{where}.{name}" if where else name)
+                )
             elif required:
                 raise DecodeError(f"{where or hint.__name__}: {name!r} is missing")
         try:
@@ -190,14 +216,25 @@ def _reader(hint: Any) -> _Reader:  # noqa: ANN401 - any annotation
 
 
 def _type_name(hint: Any) -> str:  # noqa: ANN401
-    return {str: "text", int: "a whole number", float: "a number", Decimal: "a number", bool: "true or false"}.get(
-        hint, str(hint)
-    )
+    return {
+        str: "text",
+        int: "a whole number",
+        float: "a number",
+        Decimal: "a number",
+        bool: "true or false",
+    }.get(hint, str(hint))
 
 
 def _describe_value(data: Any) -> str:  # noqa: ANN401
     if data is None:
         return "nothing"
-    names = {bool: "true or false", int: "a number", float: "a number", str: "text", list: "a list", dict: "an object"}
+    names = {
+        bool: "true or false",
+        int: "a number",
+        float: "a number",
+        str: "text",
+        list: "a list",
+        dict: "an object",
+    }
     shown = f" ({data!r:.40})" if isinstance(data, (str, int, float)) else ""
     return names.get(type(data), type(data).__name__) + shown

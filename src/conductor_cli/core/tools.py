@@ -1,6 +1,9 @@
-"""What a run needs to know of tools: which are offered to a worker, how they are called and bounded, what they give.
+"""What a run needs to know of tools.
 
-`conductor_cli.tools` has the tools of MCP servers; tests and other callers can give a run another tool box.
+Which are offered to a worker, how they are called and bounded, what they give.
+
+`conductor_cli.tools` has the tools of MCP servers; tests and other callers can give a run another
+tool box.
 """
 
 from __future__ import annotations
@@ -20,8 +23,9 @@ MAX_ABOUT: Final = 120  # Characters of what the planner reads of a server of to
 class OfferedTool:
     """A tool as it is offered to a worker.
 
-    `tool.name` is unique among all that are offered and fits every provider's rules; `own_name` is what `server` calls
-    it. `read_only` says that a call changes nothing, `allowed` that it needs no approval.
+    `tool.name` is unique among all that are offered and fits every provider's rules; `own_name` is
+    what `server` calls it. `read_only` says that a call changes nothing, `allowed` that it needs no
+    approval.
     """
 
     tool: Tool
@@ -37,7 +41,10 @@ class OfferedTool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolResult:
-    """What a call of a tool gave. `error` says that it failed; `text` then says why, for the worker to read."""
+    """What a call of a tool gave.
+
+    `error` says that it failed; `text` then says why, for the worker to read.
+    """
 
     text: str
     error: bool = False
@@ -45,14 +52,23 @@ class ToolResult:
 
 
 class ToolBox(Protocol):
-    """The tools of one run. Its servers start when they are first needed, and the steps of the run share them."""
+    """The tools of one run.
+
+    Its servers start when they are first needed, and the steps of the run share them.
+    """
 
     async def offered(self, servers: Sequence[str]) -> tuple[OfferedTool, ...]:
-        """The tools of these servers as they are now. A server that cannot be used has none, and a notice says so."""
+        """The tools of these servers as they are now.
+
+        A server that cannot be used has none, and a notice says so.
+        """
         ...
 
     async def call(self, tool: OfferedTool, arguments: Mapping[str, Any]) -> ToolResult:
-        """Call a tool. Whatever goes wrong is a result with `error`; only a cancellation is raised."""
+        """Call a tool.
+
+        Whatever goes wrong is a result with `error`; only a cancellation is raised.
+        """
         ...
 
     def take_notices(self) -> tuple[str, ...]: ...
@@ -66,8 +82,8 @@ class ToolBox(Protocol):
 class RunTools:
     """The tools that runs may use. `open` makes the tool box of one run; nothing is started by it.
 
-    `about` says what the tools of a server are for, by its name. `asks` says that somebody can be asked about a call
-    that needs approval; otherwise such a call is refused.
+    `about` says what the tools of a server are for, by its name. `asks` says that somebody can be
+    asked about a call that needs approval; otherwise such a call is refused.
     """
 
     open: Callable[[], ToolBox]
@@ -80,17 +96,24 @@ def tool_party(server: str) -> str:
     return f"tool:{server}"
 
 
-MAX_ARGUMENT_BYTES: Final = 1 << 20  # Characters of the arguments of one reply; a model that writes more is broken
+# Characters of the arguments of one reply; a model that writes more is broken
+MAX_ARGUMENT_BYTES: Final = 1 << 20
 CALLS_PER_REPLY: Final = 64
 LOOP: Final = 3
-"""So many calls of one tool with the same arguments in one step are enough: the next one gives nothing new."""
-FAULTS: Final = 5  # So many calls of a step may be wrong: unknown tools, arguments that are no JSON, repetitions
+"""So many calls of one tool with the same arguments in one step are enough: the next one gives
+nothing new.
+"""
+# So many calls of a step may be wrong: unknown tools, arguments that are no JSON, repetitions
+FAULTS: Final = 5
 CALLS_PER_STEP: Final = 50
 CALLS_PER_RUN: Final = 100  # Calls of a run without a limit of its own (`limits.tool_calls`)
 
 
 class CallCollector:
-    """Joins the pieces of the calls of one reply. Raises `ModelError` where they exceed every bound."""
+    """Joins the pieces of the calls of one reply.
+
+    Raises `ModelError` where they exceed every bound.
+    """
 
     def __init__(self) -> None:
         self._pieces: dict[int, list[ToolCallDelta]] = {}
@@ -100,7 +123,10 @@ class CallCollector:
         self._length += len(delta.arguments)
         self._pieces.setdefault(delta.index, []).append(delta)
         if self._length > MAX_ARGUMENT_BYTES or len(self._pieces) > CALLS_PER_REPLY:
-            raise ModelError("broken", "the reply asks for more tool calls, or for larger ones, than any reply may")
+            raise ModelError(
+                "broken",
+                "the reply asks for more tool calls, or for larger ones, than any reply may",
+            )
 
     def calls(self) -> tuple[ToolCall, ...]:
         """Return the calls in order, each with an id that no other call of this reply has."""
@@ -110,12 +136,17 @@ class CallCollector:
             call_id = next((piece.id for piece in pieces if piece.id), "")
             if not call_id or call_id in found:
                 call_id = f"call_{index}"
-            found[call_id] = ToolCall(id=call_id, name=name, arguments="".join(piece.arguments for piece in pieces))
+            found[call_id] = ToolCall(
+                id=call_id, name=name, arguments="".join(piece.arguments for piece in pieces)
+            )
         return tuple(found.values())
 
 
 def parse_arguments(call: ToolCall) -> dict[str, Any]:
-    """Return the arguments of a call; without any, an empty object. Raises `ValueError` that says what is wrong."""
+    """Return the arguments of a call; without any, an empty object.
+
+    Raises `ValueError` that says what is wrong.
+    """
     if not call.arguments.strip():
         return {}
     try:
@@ -125,7 +156,8 @@ def parse_arguments(call: ToolCall) -> dict[str, Any]:
     except RecursionError:
         raise ValueError("the arguments are nested too deep") from None
     if not isinstance(value, dict):
-        raise ValueError("the arguments are not a JSON object")  # noqa: TRY004 - a wrong value, not a wrong type
+        # A wrong value, not a wrong type
+        raise ValueError("the arguments are not a JSON object")  # noqa: TRY004
     return value
 
 
@@ -145,13 +177,23 @@ class CallBounds:
         self._faults += 1
 
     def admit(self, name: str, arguments: Mapping[str, Any]) -> str:
-        """Count a call that is about to be made. Returns why it must not be made, empty where it may."""
+        """Count a call that is about to be made.
+
+        Returns why it must not be made, empty where it may.
+        """
         if self._calls >= CALLS_PER_STEP:
-            return f"not called: a step may call tools {CALLS_PER_STEP} times. Answer with what you have."
+            return (
+                f"not called: a step may call tools {CALLS_PER_STEP} times. Answer with what "
+                "you have."
+            )
         key = name + json.dumps(arguments, sort_keys=True)
-        made = self._made[key] = self._made.get(key, 0) + 1
+        made = self._made.get(key, 0) + 1
+        self._made[key] = made
         if made > LOOP:
             self.add_fault()
-            return f"not called: it was called {LOOP} times with the same arguments. Use the results that you have."
+            return (
+                f"not called: it was called {LOOP} times with the same arguments. Use the "
+                "results that you have."
+            )
         self._calls += 1
         return ""

@@ -1,10 +1,11 @@
 """A run as its readers see it: the fold of its events by `apply_event(trace, event) -> trace`.
 
-The live tree, the store's listing, a resumed run, evaluation and the run itself look at a `Trace`; folding a stored
-file gives the same one as folding the live stream.
+The live tree, the store's listing, a resumed run, evaluation and the run itself look at a `Trace`;
+folding a stored file gives the same one as folding the live stream.
 
-Something is *recovered* when the run goes on although an attempt failed, another worker than planned answered, or the
-planner's output was not a valid plan. The fold keeps these facts, and every reader says them in the words made here.
+Something is *recovered* when the run goes on although an attempt failed, another worker than
+planned answered, or the planner's output was not a valid plan. The fold keeps these facts, and
+every reader says them in the words made here.
 """
 
 from __future__ import annotations
@@ -24,15 +25,17 @@ from conductor_cli.core.pool import Limits, Pool
 from conductor_cli.core.question import Question
 from conductor_cli.core.usage import Usage
 
-MAX_REASON: Final = 200  # Characters of an error's message or hint in a line about something recovered
+# Characters of an error's message or hint in a line about something recovered
+MAX_REASON: Final = 200
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FailedAttempt:
     """An attempt at a step that failed. `started` and `ended` are seconds since the run began.
 
-    `started` is None for a worker that was not asked at all, because it cannot be used in this run. With `retry_in` the
-    same worker was asked again after so many seconds; with `substitute` another one; with neither the step has failed.
+    `started` is None for a worker that was not asked at all, because it cannot be used in this run.
+    With `retry_in` the same worker was asked again after so many seconds; with `substitute` another
+    one; with neither the step has failed.
     """
 
     worker: str
@@ -50,7 +53,9 @@ class FailedAttempt:
 
 
 def describe_failed_attempts(failed: Sequence[FailedAttempt]) -> str:
-    """Return `a failed 3 times: server error (500); b was not asked: key missing or rejected (401)`.
+    """Return `a failed 3 times: server error (500); b was not asked.
+
+    Key missing or rejected (401)`.
 
     How often each worker failed, why, and what to do about it where that is known.
     """
@@ -64,16 +69,25 @@ def describe_failed_attempts(failed: Sequence[FailedAttempt]) -> str:
             what = "failed"
         else:
             same = all(attempt.message == last.message for attempt in attempts)
-            what = f"failed {format_count(len(attempts), 'time')}{'' if same else ', the last time'}"
+            what = (
+                f"failed {format_count(len(attempts), 'time')}{'' if same else ', the last time'}"
+            )
         parts.append(f"{worker} {what}: {_with_hint(last.message, last.error.hint)}")
     return "; ".join(parts)
 
 
-def describe_revised_plan(step: int, workers: Sequence[str], failed: Sequence[FailedAttempt] = ()) -> str:
-    """Return `step 2 could not be done by ann or bob; the planner was asked for the rest of the plan`. With reasons."""
+def describe_revised_plan(
+    step: int, workers: Sequence[str], failed: Sequence[FailedAttempt] = ()
+) -> str:
+    """Return `step 2 could not be done by ann or bob.
+
+    The planner was asked for the rest of the plan`. With reasons.
+    """
     who = f" by {' or '.join(workers)}" if workers else ""
     why = f": {describe_failed_attempts(failed)}" if failed else ""
-    return f"step {step} could not be done{who}{why}; the planner was asked for the rest of the plan"
+    return (
+        f"step {step} could not be done{who}{why}; the planner was asked for the rest of the plan"
+    )
 
 
 def describe_left_out(worker: str, why: Failure) -> str:
@@ -92,15 +106,19 @@ def _shorten(text: str) -> str:
 StepState = Literal["waiting", "running", "done", "failed", "stopped", "skipped"]
 RunState = Literal["planning", "running", "finished", "failed"]
 Outcome = Literal["finished", "partial", "cancelled", "failed", "running", "interrupted"]
-"""How a run stands for a reader: `cancelled` is a run that a person, a client or a signal ended, also with a part of
-the answer; `interrupted` one whose process is gone."""
+"""How a run stands for a reader: `cancelled` is a run that a person, a client or a signal ended,
+also with a part of the answer; `interrupted` one whose process is gone.
+"""
 
 ENDED: Final[frozenset[StepState]] = frozenset({"done", "failed", "stopped", "skipped"})
 
 
 @dataclass(frozen=True, kw_only=True)
 class ToolRecord:
-    """One call of a tool, in reply number `turn` of an attempt. `ended` is None while the call runs."""
+    """One call of a tool, in reply number `turn` of an attempt.
+
+    `ended` is None while the call runs.
+    """
 
     attempt: int
     turn: int
@@ -117,11 +135,14 @@ class ToolRecord:
 
 @dataclass(frozen=True, kw_only=True)
 class StepRecord:
-    """One step as far as it has come. `worker` is who has it now, which after a substitution is not `step.worker`.
+    """One step as far as it has come.
 
-    `failed` are the attempts that failed, in order, and `attempted` is when the newest attempt began. `tools` are the
-    calls of tools of all attempts, in the order in which they began. `tool_calls` are those that the client of the
-    server has to make, and `provider_data` is what the worker's adapter needs when the conversation goes on.
+    `worker` is who has it now, which after a substitution is not `step.worker`.
+
+    `failed` are the attempts that failed, in order, and `attempted` is when the newest attempt
+    began. `tools` are the calls of tools of all attempts, in the order in which they began.
+    `tool_calls` are those that the client of the server has to make, and `provider_data` is what
+    the worker's adapter needs when the conversation goes on.
     """
 
     number: int
@@ -149,15 +170,20 @@ class StepRecord:
     nested: Trace | None = None
 
     def seconds(self, now: float) -> float:
-        return 0.0 if self.started is None else (now if self.ended is None else self.ended) - self.started
+        return (
+            0.0
+            if self.started is None
+            else (now if self.ended is None else self.ended) - self.started
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
 class Trace:
     """One run as far as it has come. `at` is the time of the newest event.
 
-    `revised` says what the rest of the plan was planned anew for. `recovered` says in words what the run recovered by
-    itself; `all_notices` has these words and the notices of all nested runs too.
+    `revised` says what the rest of the plan was planned anew for. `recovered` says in words what
+    the run recovered by itself; `all_notices` has these words and the notices of all nested runs
+    too.
     """
 
     run: str = ""
@@ -201,7 +227,10 @@ class Trace:
 
     @property
     def exit_code(self) -> int:
-        """0, or the code of the error or of a partial answer. A limit (6) wins over a partial answer (7)."""
+        """0, or the code of the error or of a partial answer.
+
+        A limit (6) wins over a partial answer (7).
+        """
         stronger = ("limit", "cancelled", "terminated")
         if self.error is not None and (self.state == "failed" or self.error.kind in stronger):
             return self.error.exit_code
@@ -222,11 +251,16 @@ class Trace:
         return {record.number: record for record in self.steps if record.state == "done"}
 
     def all_notices(self) -> list[ev.Notice]:
-        """All that a reader should know about how the answer came about: notices and what was recovered, by time."""
+        """All that a reader should know about how the answer came about.
+
+        Notices and what was recovered, by time.
+        """
         told = {*self.notices, *self.recovered}
         for record in self.steps:
             for notice in record.nested.all_notices() if record.nested is not None else ():
-                place = f"step {notice.step} of its nested run: " if notice.step else "its nested run: "
+                place = (
+                    f"step {notice.step} of its nested run: " if notice.step else "its nested run: "
+                )
                 at = (record.started or 0.0) + notice.at
                 told.add(replace(notice, at=at, step=record.number, text=place + notice.text))
         return sorted(told, key=lambda notice: (notice.at, notice.step, notice.text))
@@ -250,7 +284,8 @@ Folded = TypeVar("Folded", "Trace", "StepRecord", "ToolRecord")
 
 def fast_replace(value: Folded, **changes: Any) -> Folded:  # noqa: ANN401 - the fields of `value`
     """Return the same as `dataclasses.replace`, in a tenth of its time."""
-    # This runs twice for every token of every step. It is also why the three classes here have no slots.
+    # This runs twice for every token of every step. It is also why the three classes here have no
+    # slots.
     new = object.__new__(type(value))
     object.__setattr__(new, "__dict__", value.__dict__ | changes)
     return new
@@ -268,14 +303,20 @@ def _changes(trace: Trace, event: ev.Event) -> dict[str, Any]:
         case ev.StepPlanned():
             step = Step(worker=event.worker, subtask=event.subtask, access=event.access)
             record = StepRecord(
-                number=event.step, step=step, last=event.last, planned=event.at, worker=event.worker,
-            )  # fmt: skip
+                number=event.step,
+                step=step,
+                last=event.last,
+                planned=event.at,
+                worker=event.worker,
+            )
             return {"steps": (*trace.steps, record)}
         case ev.PlanRejected():
             usage = {"planning": trace.planning + event.usage, "usage": trace.usage + event.usage}
             return {"rejected": (*trace.rejected, event), **usage}
         case ev.PlanReady():
-            steps, plan, recovered = trace.steps, event.plan, trace.recovered
+            steps = trace.steps
+            plan = event.plan
+            recovered = trace.recovered
             # Where all steps are there and none was announced as the last, the newest answers.
             is_whole = isinstance(plan, Plan) and len(plan.steps) == len(steps)
             if steps and is_whole and not any(record.last for record in steps):
@@ -284,37 +325,54 @@ def _changes(trace: Trace, event: ev.Event) -> dict[str, Any]:
             if event.prompt and trace.rejected:
                 rejected = trace.rejected[-1]
                 written = rejected.reason == "plan_invalid"
-                what = "the planner's output was not a valid plan" if written else "the planner failed"
+                what = (
+                    "the planner's output was not a valid plan" if written else "the planner failed"
+                )
                 text = f"{what}: {_shorten(rejected.problem)}; the planner was asked again"
                 # It may be an earlier plan that was repaired: one that the user has rejected since.
                 if all(notice.text != text for notice in recovered):
                     recovered = (*recovered, ev.Notice(at=event.at, text=text, recovered=True))
             usage = {"planning": trace.planning + event.usage, "usage": trace.usage + event.usage}
-            return {"plan": plan, "state": "running", "steps": steps, "recovered": recovered, **usage}
+            return {
+                "plan": plan,
+                "state": "running",
+                "steps": steps,
+                "recovered": recovered,
+                **usage,
+            }
         case ev.PlanOffered() | ev.ToolOffered():
             return {}
         case ev.PlanDecided():
             discarded = {"plan": None, "plan_text": "", "steps": (), "state": "planning"}
             return {} if event.verdict == "approved" else discarded
         case ev.PlanRevised():
-            failed = next((record.failed for record in trace.steps if record.number == event.step), ())
+            failed = next(
+                (record.failed for record in trace.steps if record.number == event.step), ()
+            )
             text = describe_revised_plan(event.step, event.workers, failed)
             return {
-                "plan": None, "state": "planning", "revised": event,
+                "plan": None,
+                "state": "planning",
+                "revised": event,
                 "recovered": (*trace.recovered, ev.Notice(at=event.at, text=text, recovered=True)),
                 "plan_text": f"{trace.plan_text}\n\n" if trace.plan_text else "",
                 "steps": tuple(fast_replace(record, last=False) for record in trace.steps),
-            }  # fmt: skip
+            }
         case ev.Notice():
             recovered = (*trace.recovered, event) if event.recovered else trace.recovered
             return {"notices": (*trace.notices, event), "recovered": recovered}
         case ev.RunFinished():
-            ending = {name: getattr(event, name) for name in ("answer", "partial", "error", "tool_calls")}
+            ending = {
+                name: getattr(event, name) for name in ("answer", "partial", "error", "tool_calls")
+            }
             return {"state": "finished", "usage": event.usage, **ending}
         case ev.RunFailed():
             return {"state": "failed", "error": event.error, "usage": event.usage}
         case _:
-            index = next((index for index, record in enumerate(trace.steps) if record.number == event.step), None)
+            index = next(
+                (index for index, record in enumerate(trace.steps) if record.number == event.step),
+                None,
+            )
             if index is None:
                 return {}
             record = trace.steps[index]
@@ -322,52 +380,98 @@ def _changes(trace: Trace, event: ev.Event) -> dict[str, Any]:
             if not isinstance(event, (ev.StepFailed, ev.StepStopped, ev.StepFinished)):
                 return {"steps": steps}
             changes = {"steps": steps, "usage": trace.usage + event.usage}
-            planned, failures = record.step.worker, record.failed
+            planned = record.step.worker
+            failures = record.failed
             if isinstance(event, ev.StepFinished) and (failures or record.worker != planned):
-                how = f"at attempt {len(failures) + 1}" if record.worker == planned else f"instead of {planned}"
+                how = (
+                    f"at attempt {len(failures) + 1}"
+                    if record.worker == planned
+                    else f"instead of {planned}"
+                )
                 parts = (f"{record.worker} answered {how}", describe_failed_attempts(failures))
-                told = ev.Notice(at=event.at, step=event.step, text="; ".join(filter(None, parts)), recovered=True)
+                told = ev.Notice(
+                    at=event.at,
+                    step=event.step,
+                    text="; ".join(filter(None, parts)),
+                    recovered=True,
+                )
                 changes["recovered"] = (*trace.recovered, told)
             return changes
 
 
 def _record_after(
     record: StepRecord,
-    event: ev.StepStarted | ev.StepDelta | ev.ToolCalled | ev.ToolReturned | ev.StepFailed | ev.StepStopped
-    | ev.StepFinished | ev.NestedEvent,
-) -> StepRecord:  # fmt: skip
+    event: ev.StepStarted
+    | ev.StepDelta
+    | ev.ToolCalled
+    | ev.ToolReturned
+    | ev.StepFailed
+    | ev.StepStopped
+    | ev.StepFinished
+    | ev.NestedEvent,
+) -> StepRecord:
     match event:
         case ev.StepStarted():
             started = event.at if record.started is None else record.started
             return fast_replace(
-                record, state="running", worker=event.worker, attempt=event.attempt, prompt=event.prompt, text="",
-                thinking="", retry_at=None, started=started, attempted=event.at,
-            )  # fmt: skip
+                record,
+                state="running",
+                worker=event.worker,
+                attempt=event.attempt,
+                prompt=event.prompt,
+                text="",
+                thinking="",
+                retry_at=None,
+                started=started,
+                attempted=event.at,
+            )
         case ev.StepDelta():
-            return fast_replace(record, text=record.text + event.text, thinking=record.thinking + event.thinking)
+            return fast_replace(
+                record, text=record.text + event.text, thinking=record.thinking + event.thinking
+            )
         case ev.ToolCalled():
             use = ToolRecord(
-                attempt=event.attempt, turn=event.turn, call=event.call, server=event.server, started=event.at,
-                read_only=event.read_only, tool=event.tool,
-            )  # fmt: skip
+                attempt=event.attempt,
+                turn=event.turn,
+                call=event.call,
+                server=event.server,
+                started=event.at,
+                read_only=event.read_only,
+                tool=event.tool,
+            )
             # What was written before the call is not the answer.
             return fast_replace(record, tools=(*record.tools, use), text="")
         case ev.ToolReturned():
             ended = (event.attempt, event.turn, event.call_id)
-            result = {"ended": event.at, "text": event.text, "error": event.error, "attachments": event.attachments}
+            result = {
+                "ended": event.at,
+                "text": event.text,
+                "error": event.error,
+                "attachments": event.attachments,
+            }
             tools = (
-                fast_replace(use, **result) if (use.attempt, use.turn, use.call.id) == ended else use
+                fast_replace(use, **result)
+                if (use.attempt, use.turn, use.call.id) == ended
+                else use
                 for use in record.tools
-            )  # fmt: skip
+            )
             return fast_replace(record, tools=tuple(tools))
         case ev.StepFailed():
             failed = FailedAttempt(
-                worker=record.worker, attempt=event.attempt, started=record.attempted if event.attempt else None,
-                ended=event.at, error=event.error, usage=event.usage, retry_in=event.retry_in,
+                worker=record.worker,
+                attempt=event.attempt,
+                started=record.attempted if event.attempt else None,
+                ended=event.at,
+                error=event.error,
+                usage=event.usage,
+                retry_in=event.retry_in,
                 substitute=event.substitute,
-            )  # fmt: skip
+            )
             record = fast_replace(
-                record, error=event.error, usage=record.usage + event.usage, failed=(*record.failed, failed)
+                record,
+                error=event.error,
+                usage=record.usage + event.usage,
+                failed=(*record.failed, failed),
             )
             if event.retry_in is not None:
                 return fast_replace(record, retry_at=event.at + event.retry_in)
@@ -376,15 +480,25 @@ def _record_after(
             return fast_replace(record, state="failed", ended=event.at)
         case ev.StepStopped():
             return fast_replace(
-                record, state="skipped" if record.started is None else "stopped", reason=event.reason,
-                usage=record.usage + event.usage, retry_at=None, ended=event.at,
-            )  # fmt: skip
+                record,
+                state="skipped" if record.started is None else "stopped",
+                reason=event.reason,
+                usage=record.usage + event.usage,
+                retry_at=None,
+                ended=event.at,
+            )
         case ev.StepFinished():
             return fast_replace(
-                record, state="done", text=event.text, finish=event.finish, error=None,
-                usage=record.usage + event.usage, ended=event.at, tool_calls=event.tool_calls,
+                record,
+                state="done",
+                text=event.text,
+                finish=event.finish,
+                error=None,
+                usage=record.usage + event.usage,
+                ended=event.at,
+                tool_calls=event.tool_calls,
                 provider_data=event.provider_data,
-            )  # fmt: skip
+            )
         case ev.NestedEvent():
             return fast_replace(record, nested=apply_event(record.nested or Trace(), event.event))
         case _:

@@ -1,7 +1,7 @@
 """What calls use (tokens, money and seconds), and what tokens cost. Values only.
 
-`token_count` and `stated_dollars` are the door for the numbers of others: providers, programs, servers. Behind it no
-number is negative, without end, or too large to be added up and stored.
+`token_count` and `stated_dollars` are the door for the numbers of others: providers, programs,
+servers. Behind it no number is negative, without end, or too large to be added up and stored.
 
 Figures from outside are bounded at this one door and not inside `Usage`, which would hide mistakes
 of our own.
@@ -15,7 +15,9 @@ from operator import add, attrgetter
 from typing import Final, TypeGuard
 
 MAX_COUNTED: Final = 10**12
-"""A larger count of one call is not believed. It still counts as so many, and so uses a limit up."""
+"""A larger count of one call is not believed. It still counts as so many, and so uses a limit
+up.
+"""
 
 MAX_DOLLARS: Final = Decimal(10**6)  # The same for the cost of one call
 
@@ -31,7 +33,10 @@ def token_count(value: object) -> int:
 
 
 def stated_dollars(value: object) -> Decimal | None:
-    """Return the cost of a call that somebody else states, in US dollars; None for what cannot be one."""
+    """Return the cost of a call that somebody else states, in US dollars.
+
+    None for what cannot be one.
+    """
     if not _is_number(value) or not value >= 0 or value == float("inf"):
         return None
     # Compared before it becomes text, which takes long for many digits, or is refused.
@@ -47,9 +52,10 @@ def _is_number(value: object) -> TypeGuard[int | float]:
 class Price:
     """US dollars for one million tokens.
 
-    `cached` is the price of input that the provider had cached, `stored` of input that it caches now, `reasoning` of
-    hidden reasoning; None means the price of input or output. `longer` holds the prices of calls that read more than
-    their own `above` tokens, the lowest first; such a price applies to all tokens of the call.
+    `cached` is the price of input that the provider had cached, `stored` of input that it caches
+    now, `reasoning` of hidden reasoning; None means the price of input or output. `longer` holds
+    the prices of calls that read more than their own `above` tokens, the lowest first; such a price
+    applies to all tokens of the call.
     """
 
     input: Decimal
@@ -85,16 +91,17 @@ class Price:
 MILLION: Final = Decimal(1_000_000)
 
 CHARS_PER_TOKEN: Final = 3.5  # A cautious estimate for text whose tokenizer is not available
-FREE: Final = Price(input=Decimal(0), output=Decimal(0))  # The price of a model on this machine: known to be nothing
+# The price of a model on this machine: known to be nothing
+FREE: Final = Price(input=Decimal(0), output=Decimal(0))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Usage:
     """Tokens, money and seconds of one call or of many.
 
-    `tokens_cached` and `tokens_stored` are parts of `tokens_in`: what the provider had cached, and what it cached now.
-    `tokens_reasoning` is part of `tokens_out`. `cost` is `None` when nothing that was used has a price; `unpriced`
-    counts the calls that had none. A local model costs 0.
+    `tokens_cached` and `tokens_stored` are parts of `tokens_in`: what the provider had cached, and
+    what it cached now. `tokens_reasoning` is part of `tokens_out`. `cost` is `None` when nothing
+    that was used has a price; `unpriced` counts the calls that had none. A local model costs 0.
     """
 
     tokens_in: int = 0
@@ -129,15 +136,24 @@ class Usage:
 
 
 _COUNTS: Final = (
-    "tokens_in", "tokens_out", "tokens_cached", "tokens_reasoning", "tokens_stored", "calls", "unpriced",
-)  # fmt: skip
+    "tokens_in",
+    "tokens_out",
+    "tokens_cached",
+    "tokens_reasoning",
+    "tokens_stored",
+    "calls",
+    "unpriced",
+)
 _counts: Final = attrgetter(*_COUNTS)
 
 NO_USAGE: Final = Usage()
 
 
 def with_cost(usage: Usage, price: Price | None) -> Usage:
-    """Return `usage` of one call with its cost by `price`; a usage that already states its cost keeps it."""
+    """Return `usage` of one call with its cost by `price`.
+
+    A usage that already states its cost keeps it.
+    """
     if usage.cost is not None:
         return usage
     if price is None:

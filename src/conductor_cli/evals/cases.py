@@ -2,10 +2,12 @@
 
     {"id": "7", "question": "What is 2 + 2?", "answer": "4", "scorer": "number", "tags": ["numbers"]}
 
-`scorer`, `tags`, `choices` and `steps` are optional. People write such files by hand, so errors name file and line.
+`scorer`, `tags`, `choices` and `steps` are optional. People write such files by hand, so errors
+name file and line.
 
-The small built-in set measures workers at four skills, with answers computed by the code that writes the questions. It
-tells them apart by kind of task and costs little. It is not a benchmark, and has no long or open questions.
+The small built-in set measures workers at four skills, with answers computed by the code that
+writes the questions. It tells them apart by kind of task and costs little. It is not a benchmark,
+and has no long or open questions.
 """
 
 from __future__ import annotations
@@ -29,12 +31,18 @@ from conductor_cli.models.disk import open_finite
 
 MAX_FILE_SIZE: Final = 256_000_000  # Bytes of a file of cases
 MAX_TAG: Final = 48  # Characters of a tag. Tags become strengths on cards, which planners read.
-EXAMPLE: Final = 'a line looks like this: {"id": "1", "question": "…", "answer": "…", "scorer": "exact", "tags": []}'
+EXAMPLE: Final = (
+    'a line looks like this: {"id": "1", "question": "…", "answer": "…", "scorer": '
+    '"exact", "tags": []}'
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GoldStep:
-    """One step of a case's known decomposition: its skill, its subtask, and the earlier steps that it needs."""
+    """One step of a case's known decomposition.
+
+    Its skill, its subtask, and the earlier steps that it needs.
+    """
 
     skill: str
     subtask: str
@@ -45,8 +53,9 @@ class GoldStep:
 class Case:
     """A question whose answer can be checked.
 
-    `scorer` is a key of `scorers.SCORERS`, `tags` are the kinds of question that it is, `choices` are the texts of a
-    multiple choice in the order of their letters, `steps` is a decomposition that is known to lead to the answer.
+    `scorer` is a key of `scorers.SCORERS`, `tags` are the kinds of question that it is, `choices`
+    are the texts of a multiple choice in the order of their letters, `steps` is a decomposition
+    that is known to lead to the answer.
     """
 
     id: str
@@ -59,7 +68,10 @@ class Case:
 
 
 def read_cases(path: Path) -> tuple[Case, ...]:
-    """The cases of a JSON Lines file. Raises `UsageError` with the file, the line and what was expected."""
+    """The cases of a JSON Lines file.
+
+    Raises `UsageError` with the file, the line and what was expected.
+    """
     cases: dict[str, Case] = {}
     for number, line in enumerate(read_case_file(path).split("\n"), start=1):
         if not line.strip():
@@ -94,7 +106,8 @@ def hash_cases(cases: Sequence[Case]) -> str:
 def check_case(case: Case) -> None:
     """Raise `UsageError` unless the case can be scored: its scorer exists and can match its answer.
 
-    Raises `ConfigError` if the library of the scorer is missing, so that the user learns it before anything runs.
+    Raises `ConfigError` if the library of the scorer is missing, so that the user learns it before
+    anything runs.
     """
     for name in ("id", "question", "answer"):
         if not getattr(case, name).strip():
@@ -112,8 +125,12 @@ def check_case(case: Case) -> None:
     for number, step in enumerate(case.steps, start=1):
         if not (step.skill.strip() and step.subtask.strip()):
             raise UsageError(f"step {number} needs a skill and a subtask")
-        if len(set(step.access)) != len(step.access) or not set(step.access) <= set(range(1, number)):
-            raise UsageError(f"step {number} may access each earlier step once, but has {list(step.access)}")
+        if len(set(step.access)) != len(step.access) or not set(step.access) <= set(
+            range(1, number)
+        ):
+            raise UsageError(
+                f"step {number} may access each earlier step once, but has {list(step.access)}"
+            )
 
 
 def is_correct(text: str, case: Case) -> bool:
@@ -122,7 +139,10 @@ def is_correct(text: str, case: Case) -> bool:
 
 
 def extract_answer(text: str, case: Case) -> str:
-    """The answer that the case's scorer finds in `text`, in a normal form; empty if it finds none."""
+    """The answer that the case's scorer finds in `text`, in a normal form.
+
+    Empty if it finds none.
+    """
     return SCORERS[case.scorer].extract(text, case.choices)
 
 
@@ -132,14 +152,24 @@ def read_case_file(path: Path) -> str:
         with open_finite(path) as file:
             data = file.read(MAX_FILE_SIZE + 1)
         if len(data) > MAX_FILE_SIZE:
-            raise UsageError(f"{path} is larger than {format_size(MAX_FILE_SIZE)}", hint="split it into several files")
+            raise UsageError(
+                f"{path} is larger than {format_size(MAX_FILE_SIZE)}",
+                hint="split it into several files",
+            )
         return data.decode("utf-8-sig")
     except OSError as error:
         why = describe_system_error(error)
-        raise UsageError(f"{path} cannot be read: {why}", hint="name a file of cases, in UTF-8") from None
+        raise UsageError(
+            f"{path} cannot be read: {why}", hint="name a file of cases, in UTF-8"
+        ) from None
     except UnicodeDecodeError as error:
-        message = f"{path} is not UTF-8 text: byte 0x{error.object[error.start]:02x} at offset {error.start}"
-        raise UsageError(message, hint="convert it first, for example with: iconv -t utf-8") from None
+        message = (
+            f"{path} is not UTF-8 text: byte 0x{error.object[error.start]:02x} at offset "
+            f"{error.start}"
+        )
+        raise UsageError(
+            message, hint="convert it first, for example with: iconv -t utf-8"
+        ) from None
 
 
 def parse_case(text: str, where: str) -> Case:
@@ -163,7 +193,9 @@ def parse_case(text: str, where: str) -> Case:
 
 
 EVERYDAY: Final = "everyday"
-"""A set of 24 questions, everyday and hard ones, written for this project. Their answers were computed."""
+"""A set of 24 questions, everyday and hard ones, written for this project. Their answers were
+computed.
+"""
 EVERYDAY_FILE: Final = Path(__file__).with_name("everyday.jsonl")
 
 NAME: Final = "basics"  # The set's name on the command line
@@ -171,18 +203,45 @@ COUNT: Final = 60  # Default number of cases: fifteen of each kind
 MAX_COUNT: Final = 4000  # More would take long to make and measure nothing better
 
 _WORDS: Final = (
-    "amber", "bridge", "cactus", "dolphin", "engine", "feather", "glacier", "harbour", "island", "jacket", "kettle",
-    "lantern", "meadow", "needle", "orchard", "pepper", "quarry", "ribbon", "saddle", "timber", "umbrella", "velvet",
-    "walnut", "yellow", "zipper",
-)  # fmt: skip
+    "amber",
+    "bridge",
+    "cactus",
+    "dolphin",
+    "engine",
+    "feather",
+    "glacier",
+    "harbour",
+    "island",
+    "jacket",
+    "kettle",
+    "lantern",
+    "meadow",
+    "needle",
+    "orchard",
+    "pepper",
+    "quarry",
+    "ribbon",
+    "saddle",
+    "timber",
+    "umbrella",
+    "velvet",
+    "walnut",
+    "yellow",
+    "zipper",
+)
 _NAMES: Final = ("Ada", "Ben", "Cora", "Dan", "Eva", "Finn", "Gita", "Hugo", "Iris", "Jon")
 QuestionParts = tuple[str, str, str]  # A question, its answer, and the scorer
 
 
 def make_basics(count: int = COUNT, seed: int = 0) -> tuple[Case, ...]:
-    """`count` cases, the kinds in turn, no question twice. Raises `UsageError` for more than `MAX_COUNT`."""
+    """`count` cases, the kinds in turn, no question twice.
+
+    Raises `UsageError` for more than `MAX_COUNT`.
+    """
     if count > MAX_COUNT:
-        raise UsageError(f"--n {count}: {NAME} has at most {MAX_COUNT:,} cases", hint="ask for fewer")
+        raise UsageError(
+            f"--n {count}: {NAME} has at most {MAX_COUNT:,} cases", hint="ask for fewer"
+        )
     random = Random(seed)  # noqa: S311 - reproducible, no secret
     cases: dict[str, Case] = {}
     for tag, make_question in islice(cycle(SKILLS), count):
@@ -191,20 +250,35 @@ def make_basics(count: int = COUNT, seed: int = 0) -> tuple[Case, ...]:
         while question in cases:
             question, answer, scorer = make_question(random)
         name = f"{NAME}-{seed}-{len(cases) + 1}"
-        cases[question] = Case(id=name, question=question, answer=answer, scorer=scorer, tags=(tag,))
+        cases[question] = Case(
+            id=name, question=question, answer=answer, scorer=scorer, tags=(tag,)
+        )
     return tuple(cases.values())
 
 
 def _arithmetic(random: Random) -> QuestionParts:
-    one, two, three = random.randint(12, 97), random.randint(12, 97), random.randint(100, 999)
-    return f"What is {one} * {two} - {three}? Reply with the number only.", str(one * two - three), "number"
+    one = random.randint(12, 97)
+    two = random.randint(12, 97)
+    three = random.randint(100, 999)
+    return (
+        f"What is {one} * {two} - {three}? Reply with the number only.",
+        str(one * two - three),
+        "number",
+    )
 
 
 def _letters(random: Random) -> QuestionParts:
     word, other = random.sample(_WORDS, 2)
     if random.random() < 0.5:
-        return f'Spell the word "{word}{other}" backwards. Reply with the result only.', (word + other)[::-1], "exact"
-    question = f'How many times does the letter "{word[1]}" occur in "{word} {other}"? Reply with the number only.'
+        return (
+            f'Spell the word "{word}{other}" backwards. Reply with the result only.',
+            (word + other)[::-1],
+            "exact",
+        )
+    question = (
+        f'How many times does the letter "{word[1]}" occur in "{word} {other}"? Reply with '
+        "the number only."
+    )
     return question, str((word + other).count(word[1])), "number"
 
 
@@ -214,21 +288,35 @@ def _ordering(random: Random) -> QuestionParts:
     random.shuffle(facts)
     place = random.randrange(5)
     ordinal = ("tallest", "second tallest", "third tallest", "second smallest", "smallest")[place]
-    return f"{' '.join(facts)} Who is the {ordinal} of the five? Reply with the name only.", names[place], "exact"
+    return (
+        f"{' '.join(facts)} Who is the {ordinal} of the five? Reply with the name only.",
+        names[place],
+        "exact",
+    )
 
 
 def _code(random: Random) -> QuestionParts:
-    start, stop, factor = random.randint(2, 9), random.randint(12, 20), random.randint(3, 9)
+    start = random.randint(2, 9)
+    stop = random.randint(12, 20)
+    factor = random.randint(3, 9)
     modulus = random.choice((3, 4, 5))
     total = start + sum(factor * number for number in range(start, stop) if number % modulus != 1)
     text = (
-        f"total = {start}\nfor number in range({start}, {stop}):\n    if number % {modulus} == 1:\n        continue\n"
+        f"total = {start}\nfor number in range({start}, {stop}):\n    if number % {modulus} == 1:\n"
+        "        continue\n"
         f"    total += {factor} * number\nprint(total)"
     )
-    return f"What does this Python program print? Reply with the number only.\n\n{text}", str(total), "number"
+    return (
+        f"What does this Python program print? Reply with the number only.\n\n{text}",
+        str(total),
+        "number",
+    )
 
 
 SKILLS: Final[tuple[tuple[str, Callable[[Random], QuestionParts]], ...]] = (
-    ("math", _arithmetic), ("letters", _letters), ("reasoning", _ordering), ("code", _code),
-)  # fmt: skip
+    ("math", _arithmetic),
+    ("letters", _letters),
+    ("reasoning", _ordering),
+    ("code", _code),
+)
 """Tags, and the function that makes a question."""

@@ -20,12 +20,16 @@ from conductor_cli.evals.outcomes import RunKey
 from conductor_cli.evals.systems import System, direct_plan
 from conductor_cli.run import Conductor
 
-SAMPLE: Final = 50  # How many cases of a system are estimated one by one; the rest is assumed to be like them
+# How many cases of a system are estimated one by one; the rest is assumed to be like them
+SAMPLE: Final = 50
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CostEstimate:
-    """What is still to be done: the least and the most it may take. `unknown` names the models without a price."""
+    """What is still to be done: the least and the most it may take.
+
+    `unknown` names the models without a price.
+    """
 
     runs: int
     low: PlanEstimate
@@ -36,13 +40,23 @@ class CostEstimate:
         """Two lines for the user. Retries and repaired plans come on top, hence "about"."""
         calls, tokens = (
             f"{least:,}" if least == most else f"{least:,} to {most:,}"
-            for least, most in ((self.low.calls, self.high.calls), (self.low.tokens[0], self.high.tokens[1]))
+            for least, most in (
+                (self.low.calls, self.high.calls),
+                (self.low.tokens[0], self.high.tokens[1]),
+            )
         )
-        low, high = self.low.cost[0], self.high.cost[1]
+        low = self.low.cost[0]
+        high = self.high.cost[1]
         cost = format_money(low) if low == high else f"{format_money(low)} to {format_money(high)}"
         if self.high.unpriced:
-            cost = f"{f'{cost}, and more' if high else 'unknown'}: no price is known for {', '.join(self.unknown)}"
-        return [f"{self.runs:,} runs: about {calls} calls, {tokens} tokens", f"estimated cost: {cost}"]
+            cost = (
+                f"{f'{cost}, and more' if high else 'unknown'}: no price is known for "
+                f"{', '.join(self.unknown)}"
+            )
+        return [
+            f"{self.runs:,} runs: about {calls} calls, {tokens} tokens",
+            f"estimated cost: {cost}",
+        ]
 
 
 def estimate_cost(  # noqa: PLR0913 - all of it decides the cost
@@ -54,38 +68,62 @@ def estimate_cost(  # noqa: PLR0913 - all of it decides the cost
     repeat: int = 1,
     judge: Judge | None = None,
 ) -> CostEstimate:
-    """The sum over all systems, of which each runs every case `repeat` times; `done` are the runs that have ended.
+    """The sum over all systems, of which each runs every case `repeat` times.
+
+    `done` are the runs that have ended.
 
     `judge` judges each answer, which is assumed to be as long as the question.
     """
-    runs, low, high = 0, PlanEstimate(), PlanEstimate()
+    runs = 0
+    low = PlanEstimate()
+    high = PlanEstimate()
     for system in systems:
-        left = [case for draw in range(repeat) for case in cases if (system.name, case.id, draw) not in done]
+        left = [
+            case
+            for draw in range(repeat)
+            for case in cases
+            if (system.name, case.id, draw) not in done
+        ]
         configured = system.configure(conductor)
         # A set may have thousands of cases, and each estimate builds the prompts of a plan.
         sample = [_estimate_case(system, case, configured) for case in left[:SAMPLE]]
         if judge is not None:
             questions = (Question(text=judge_prompt(case, case.question)) for case in left[:SAMPLE])
-            pool, profile = judge.conductor.pool, judge.conductor.worker_profile
-            judged = [estimate_plan(question, direct_plan(judge.worker), pool, profile) for question in questions]
-            sample = [(low + its, high + its) for (low, high), its in zip(sample, judged, strict=True)]
+            pool = judge.conductor.pool
+            profile = judge.conductor.worker_profile
+            judged = [
+                estimate_plan(question, direct_plan(judge.worker), pool, profile)
+                for question in questions
+            ]
+            sample = [
+                (low + its, high + its) for (low, high), its in zip(sample, judged, strict=True)
+            ]
         least, most = scale_ranges(sample, len(left))
-        runs, low, high = runs + len(left), low + least, high + most
-    unknown = unpriced_models(conductor, planned=any(system.plan is None for system in systems), judge=judge)
+        runs = runs + len(left)
+        low = low + least
+        high = high + most
+    unknown = unpriced_models(
+        conductor, planned=any(system.plan is None for system in systems), judge=judge
+    )
     return CostEstimate(runs=runs, low=low, high=high, unknown=unknown)
 
 
-def scale_ranges(sample: Sequence[tuple[PlanEstimate, PlanEstimate]], runs: int) -> tuple[PlanEstimate, PlanEstimate]:
+def scale_ranges(
+    sample: Sequence[tuple[PlanEstimate, PlanEstimate]], runs: int
+) -> tuple[PlanEstimate, PlanEstimate]:
     """The least and the most of so many runs, if all are like those of the sample."""
     factor = runs / len(sample) if sample else 0
 
     def scaled(found: Iterable[PlanEstimate]) -> PlanEstimate:
         one = sum(found, PlanEstimate())
-        (low, high), (least, most) = one.tokens, (cost * Decimal(factor) for cost in one.cost)
+        (low, high) = one.tokens
+        (least, most) = (cost * Decimal(factor) for cost in one.cost)
         return PlanEstimate(
-            calls=round(one.calls * factor), tokens=(round(low * factor), round(high * factor)), cost=(least, most),
+            calls=round(one.calls * factor),
+            tokens=(round(low * factor), round(high * factor)),
+            cost=(least, most),
             unpriced=round(one.unpriced * factor),
-        )  # fmt: skip
+        )
 
     return scaled(least for least, _ in sample), scaled(most for _, most in sample)
 
@@ -93,23 +131,32 @@ def scale_ranges(sample: Sequence[tuple[PlanEstimate, PlanEstimate]], runs: int)
 def estimate_most(question: Question, conductor: Conductor) -> Decimal:
     """Return the US dollars that a question costs at most, but for retries and repaired plans."""
     system = System(name="", configure=lambda it: it)
-    return _estimate_case(system, Case(id="1", question=question.text, answer=""), conductor)[1].cost[1]
+    return _estimate_case(system, Case(id="1", question=question.text, answer=""), conductor)[
+        1
+    ].cost[1]
 
 
-def _estimate_case(system: System, case: Case, conductor: Conductor) -> tuple[PlanEstimate, PlanEstimate]:
-    question, profile = Question(text=case.question), conductor.worker_profile
+def _estimate_case(
+    system: System, case: Case, conductor: Conductor
+) -> tuple[PlanEstimate, PlanEstimate]:
+    question = Question(text=case.question)
+    profile = conductor.worker_profile
     if system.plan is not None:
         found = estimate_plan(question, system.plan(case), conductor.pool, profile)
         return found, found
 
     # The least is one step of the cheapest worker, the most all steps of the most expensive one.
-    limits, most = conductor.limits, 1
+    limits = conductor.limits
+    most = 1
     if conductor.mode != "mini":
         most = conductor.rules(given=False, depth_left=0).steps * (1 + limits.recursion)
     names = [worker.name for worker in conductor.pool if worker.kind != SELF]
     low, high = chain_estimates(question, names, most, conductor.pool, profile)
     assert conductor.model is not None, "a system without a fixed plan has a planner"
-    read = int(sum(len(message.content) for message in conductor.planning_request(question).messages) / CHARS_PER_TOKEN)
+    read = int(
+        sum(len(message.content) for message in conductor.planning_request(question).messages)
+        / CHARS_PER_TOKEN
+    )
     planner = PlannerCost(read=read, price=conductor.price)
     return low + estimate_planning(planner), high + estimate_planning(planner, 1 + limits.recursion)
 
@@ -117,20 +164,30 @@ def _estimate_case(system: System, case: Case, conductor: Conductor) -> tuple[Pl
 def chain_estimates(
     question: Question, workers: Sequence[str], steps: int, pool: Pool, profile: WorkerProfile
 ) -> tuple[PlanEstimate, PlanEstimate]:
-    """One step by the cheapest worker, and `steps` by the most expensive one, each of which sees all before it."""
+    """One step by the cheapest worker, and `steps` by the most expensive one, each of which sees
+    all before it.
+    """
 
     def chain(worker: str, length: int) -> PlanEstimate:
-        plan = [Step(worker=worker, subtask=question.text, access=tuple(range(1, n))) for n in range(1, length + 1)]
+        plan = [
+            Step(worker=worker, subtask=question.text, access=tuple(range(1, n)))
+            for n in range(1, length + 1)
+        ]
         return estimate_plan(question, Plan(steps=tuple(plan)), pool, profile)
 
     # Workers without a price, or free ones, are told apart by their tokens.
     low = min((chain(worker, 1) for worker in workers), key=lambda it: (it.cost[0], it.tokens[0]))
-    high = max((chain(worker, steps) for worker in workers), key=lambda it: (it.cost[1], it.tokens[1]))
+    high = max(
+        (chain(worker, steps) for worker in workers), key=lambda it: (it.cost[1], it.tokens[1])
+    )
     return low, high
 
 
 def _prices(conductor: Conductor, *, planned: bool, judge: Judge | None) -> dict[str, Price | None]:
-    """The price of each model that may be called, planner and judge where they are; None where it is not known."""
+    """The price of each model that may be called, planner and judge where they are.
+
+    None where it is not known.
+    """
     prices = {worker.name: worker.price for worker in conductor.pool if worker.kind != SELF}
     if planned:
         prices[conductor.name] = conductor.price
@@ -145,6 +202,12 @@ def has_no_cost(conductor: Conductor, *, planned: bool, judge: Judge | None = No
     return all(price is not None and not any(price.amounts()) for price in prices)
 
 
-def unpriced_models(conductor: Conductor, *, planned: bool, judge: Judge | None = None) -> tuple[str, ...]:
+def unpriced_models(
+    conductor: Conductor, *, planned: bool, judge: Judge | None = None
+) -> tuple[str, ...]:
     """The names of the models without a known price."""
-    return tuple(name for name, price in _prices(conductor, planned=planned, judge=judge).items() if price is None)
+    return tuple(
+        name
+        for name, price in _prices(conductor, planned=planned, judge=judge).items()
+        if price is None
+    )

@@ -1,8 +1,10 @@
-"""Whether two mathematical expressions are equal, decided by the library math-verify in a child process.
+"""Whether two mathematical expressions are equal, decided by the library math-verify in a child
+process.
 
-The text was written by a model and may contain a power tower that no computer finishes. The library's own timeout is a
-signal, which works only in a main thread and not inside one long operation on big numbers. So the work is done in a
-child process, which is killed if it takes too long or too much memory; the next question starts a new one.
+The text was written by a model and may contain a power tower that no computer finishes. The
+library's own timeout is a signal, which works only in a main thread and not inside one long
+operation on big numbers. So the work is done in a child process, which is killed if it takes too
+long or too much memory; the next question starts a new one.
 """
 
 from __future__ import annotations
@@ -32,12 +34,18 @@ _EXTRA: Final = "'conductor-llm[eval]'"
 def require_math_verify() -> None:
     """Raise `ConfigError` unless the library is installed."""
     if importlib.util.find_spec("math_verify") is None:
-        raise ConfigError("the scorer math needs math-verify, which is not installed", hint=f"pip install {_EXTRA}")
+        raise ConfigError(
+            "the scorer math needs math-verify, which is not installed",
+            hint=f"pip install {_EXTRA}",
+        )
 
 
 @lru_cache(maxsize=8192)
 def extract_expression(text: str) -> str:
-    """The expression that `text` gives as its answer, as the library writes it; empty if there is none."""
+    """The expression that `text` gives as its answer, as the library writes it.
+
+    Empty if there is none.
+    """
     require_math_verify()
     return str(_CHILD.ask("extract", given_answer(text)) or "")
 
@@ -49,21 +57,28 @@ def is_equivalent(text: str, answer: str) -> bool:
     return bool(_CHILD.ask("compare", given_answer(text), answer))
 
 
-_ANNOUNCED: Final = re.compile(r"answer(?:\s+(?:isn.?t\b|is\b)|\W{0,4}:)[\s:*]*([^\n]*)", re.IGNORECASE)
-_DENIED_BOX: Final = re.compile(r"(?:\b(?:not|never|cannot be|neither|nor)|n.?t(?: be)?)[\s$*(]*$", re.IGNORECASE)
+_ANNOUNCED: Final = re.compile(
+    r"answer(?:\s+(?:isn.?t\b|is\b)|\W{0,4}:)[\s:*]*([^\n]*)", re.IGNORECASE
+)
+_DENIED_BOX: Final = re.compile(
+    r"(?:\b(?:not|never|cannot be|neither|nor)|n.?t(?: be)?)[\s$*(]*$", re.IGNORECASE
+)
 _DENIES: Final = re.compile(r"(?:\w+\s+){0,2}(?:not|never)\b", re.IGNORECASE)
 _MARKED: Final = re.compile(r"(?<!\\)\$|\\[(\[]")
 _WORD: Final = re.compile(r"(?<![\\A-Za-z])[A-Za-z]{2,}")
-_NAMED: Final = re.compile(r"\\(?:begin|end|text)\s*\{[^{}]*\}")  # words inside LaTeX, which are no prose
+# Words inside LaTeX, which are no prose
+_NAMED: Final = re.compile(r"\\(?:begin|end|text)\s*\{[^{}]*\}")
 _EXPRESSION: Final = re.compile(r"\$[^$\n]{1,400}\$|\\[(\[].{1,400}?\\[)\]]|[-+]?\d[\d.,/^]{0,400}")
 _FONT: Final = re.compile(r"\\(?:mathbf|mathrm|bf|rm|boldsymbol)(?![A-Za-z])")
 
 
 def given_answer(text: str) -> str:
-    r"""The part of a text that gives its answer, in a form in which the library finds it; empty where it denies one.
+    r"""The part of a text that gives its answer, in a form in which the library finds it.
 
-    The library reads an expression in a box or between dollar signs. Models also write `{"answer": "…"}`, LaTeX without
-    a mark, a final stop or a font in a box, and `1\,600`.
+    Empty where it denies one.
+
+    The library reads an expression in a box or between dollar signs. Models also write `{"answer":
+    "…"}`, LaTeX without a mark, a final stop or a font in a box, and `1\,600`.
     """
     with suppress(ValueError, RecursionError):
         data = json.loads(text)
@@ -77,7 +92,9 @@ def given_answer(text: str) -> str:
         return ""
     bare = said.strip("*` ")
     prose = [*_WORD.finditer(_NAMED.sub(lambda named: " " * len(named[0]), bare))]
-    if not ("\n" in bare or _MARKED.search(bare)) and (not prose or "\\" in bare[prose[-1].end() :]):
+    if not ("\n" in bare or _MARKED.search(bare)) and (
+        not prose or "\\" in bare[prose[-1].end() :]
+    ):
         return _boxed(bare[prose[-1].end() :] if prose else bare)  # behind words: "It is \sqrt{2}."
     if announced and _MARKED.search(said):
         return said
@@ -96,12 +113,15 @@ def _boxed(expression: str) -> str:
 
 
 def last_box(text: str) -> str:
-    """The last closed box in `text` that it does not deny, an empty one if it denies all, else the whole text.
+    """The last closed box in `text` that it does not deny, an empty one if it denies all, else the
+    whole text.
 
     The library would join all boxes into one answer, even if a later one corrects an earlier one.
     """
     boxes = [*_BOX.finditer(text)]
-    stated = [box for box in boxes if not _DENIED_BOX.search(text, max(box.start() - 20, 0), box.start())]
+    stated = [
+        box for box in boxes if not _DENIED_BOX.search(text, max(box.start() - 20, 0), box.start())
+    ]
     if boxes and not stated:
         return "\\boxed{}"
     begin = stated[-1].end() if stated else len(text)
@@ -135,14 +155,18 @@ class MathProcess:
     def _start(self) -> Connection:
         context = multiprocessing.get_context("spawn")
         self._pipe, child_end = context.Pipe()
-        self._process = context.Process(target=_answer_questions, args=(child_end,), name="mathematics", daemon=True)
+        self._process = context.Process(
+            target=_answer_questions, args=(child_end,), name="mathematics", daemon=True
+        )
         self._process.start()
         child_end.close()
         with suppress(OSError, EOFError):
             if self._pipe.poll(START_TIMEOUT) and self._pipe.recv() == "ready":
                 return self._pipe
         self._kill()
-        raise ConfigError("math-verify does not start", hint=f"pip install --force-reinstall {_EXTRA}")
+        raise ConfigError(
+            "math-verify does not start", hint=f"pip install --force-reinstall {_EXTRA}"
+        )
 
     def _kill(self) -> None:
         if self._process is not None:
@@ -151,7 +175,8 @@ class MathProcess:
             self._process.close()
         if self._pipe is not None:
             self._pipe.close()
-        self._process = self._pipe = None
+        self._process = None
+        self._pipe = None
 
 
 _CHILD: Final = MathProcess()
@@ -178,7 +203,8 @@ def _answer_questions(pipe: Connection) -> None:
                 if what == "extract":
                     reply = str(next(iter(read(text)), ""))
                 else:
-                    # The library finds an expected answer only in a box or between dollar signs; `\$` is money.
+                    # The library finds an expected answer only in a box or between dollar signs;
+                    # `\$` is money.
                     marked = "\\boxed" in expected[0] or "$" in expected[0].replace("\\$", "")
                     answer = expected[0] if marked else f"\\boxed{{{expected[0]}}}"
                     reply = bool(verify(read(answer), read(text), timeout_seconds=None))

@@ -1,11 +1,14 @@
-"""What became of one case under one system: the verdict, what it cost, and how long its longest chain of calls took.
+"""What became of one case under one system.
 
-An evaluation on disk is one directory, readable by its owner only, and whole after a kill at any moment.
+The verdict, what it cost, and how long its longest chain of calls took.
+
+An evaluation on disk is one directory, readable by its owner only, and whole after a kill at any
+moment.
 
 spec.json        what is evaluated: cases, systems, workers, seed, versions
 cases.jsonl      the cases themselves
-calls.jsonl      every complete reply of every model, so that no call is repeated, not even after a kill
-outcomes.jsonl   one line for each case that a system has answered
+calls.jsonl      every complete reply of every model, so that no call is repeated, not even after a
+kill outcomes.jsonl   one line for each case that a system has answered
 spent.jsonl      what was reserved for each call that costs something, and what it has cost
 """
 
@@ -35,9 +38,12 @@ from conductor_cli.models.response_cache import ResponseCache
 from conductor_cli.run.budget import read_spent
 
 Verdict = Literal["right", "wrong", "failed"]
-"""Failed: a model could not be reached, which says nothing about the system. Never counted as wrong."""
+"""Failed: a model could not be reached, which says nothing about the system. Never counted as
+wrong.
+"""
 
-RunKey = tuple[str, str, int]  # What a run is of: the name of a system, the id of a case, and the draw
+# What a run is of: the name of a system, the id of a case, and the draw
+RunKey = tuple[str, str, int]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,7 +58,9 @@ class CaseOutcome:
     usage: Usage = NO_USAGE  # What all models used, but a judge
     planning: Usage = NO_USAGE  # The conductor's share of it
     seconds: float = 0.0
-    """The longest chain of calls that waited for each other, whatever ran in parallel and whichever were cached."""
+    """The longest chain of calls that waited for each other, whatever ran in parallel and whichever
+    were cached.
+    """
     steps: int = 0
     planned: bool = False  # A model wrote the plan
     valid: bool = True  # Its first version was valid; meaningless unless planned
@@ -77,7 +85,8 @@ class CaseOutcome:
         return self.verdict == "right"
 
 
-MAX_PLAN_REQUESTS: Final = 2  # How often the planner is called before a worker gets the question without a plan
+# How often the planner is called before a worker gets the question without a plan
+MAX_PLAN_REQUESTS: Final = 2
 
 
 def judge_run(system: System, case: Case, trace: Trace, events: Sequence[ev.Event]) -> CaseOutcome:
@@ -86,30 +95,51 @@ def judge_run(system: System, case: Case, trace: Trace, events: Sequence[ev.Even
     error = infrastructure_error(trace, events, planned=planned)
     counted = majority_answer(trace, case) if system.votes else trace.answer
     answer = "" if error else counted
-    verdict: Verdict = "failed" if error else "right" if answer and is_correct(answer, case) else "wrong"
+    verdict: Verdict = (
+        "failed" if error else "right" if answer and is_correct(answer, case) else "wrong"
+    )
     return CaseOutcome(
-        system=system.name, case=case.id, tags=case.tags, verdict=verdict, answer=answer, usage=trace.usage,
-        planning=planning_usage(trace), steps=len(trace.steps), planned=planned,
+        system=system.name,
+        case=case.id,
+        tags=case.tags,
+        verdict=verdict,
+        answer=answer,
+        usage=trace.usage,
+        planning=planning_usage(trace),
+        steps=len(trace.steps),
+        planned=planned,
         plan=tuple(record.step for record in trace.steps) if planned else (),
         answers=tuple(shorten(record.text, 400) for record in trace.steps) if planned else (),
         seconds=round(critical_path_seconds(trace, independent=system.votes), 4),
-        valid=not any(_has_reply(rejected) for rejected in trace.rejected), error=error,
-    )  # fmt: skip
+        valid=not any(_has_reply(rejected) for rejected in trace.rejected),
+        error=error,
+    )
 
 
 def infrastructure_error(trace: Trace, events: Iterable[ev.Event], *, planned: bool) -> str:
-    """Why this run says nothing about the system: a model could not be reached. Empty if it does say something.
+    """Why this run says nothing about the system: a model could not be reached.
 
-    That is so when a step failed for good or was given to another worker, or when the planner did not answer.
-    An empty reply, a refusal and an exhausted limit count as the system's own mistakes.
+    Empty if it does say something.
+
+    That is so when a step failed for good or was given to another worker, or when the planner did
+    not answer. An empty reply, a refusal and an exhausted limit count as the system's own mistakes.
     """
     for event in map(ev.innermost_event, events):
-        if isinstance(event, ev.StepFailed) and event.retry_in is None and event.error.reason != "empty_answer":
+        if (
+            isinstance(event, ev.StepFailed)
+            and event.retry_in is None
+            and event.error.reason != "empty_answer"
+        ):
             return event.error.message
     failure = trace.error if trace.state == "failed" else None
-    if failure is not None and failure.kind != "limit" and failure.reason not in ("empty_answer", "declined"):
+    if (
+        failure is not None
+        and failure.kind != "limit"
+        and failure.reason not in ("empty_answer", "declined")
+    ):
         return failure.message
-    # One unanswered request is repeated by the engine; only when all were, a worker answered without a plan.
+    # One unanswered request is repeated by the engine; only when all were, a worker answered
+    # without a plan.
     unanswered = [rejected for rejected in trace.rejected if not _has_reply(rejected)]
     return unanswered[-1].problem if planned and len(unanswered) >= MAX_PLAN_REQUESTS else ""
 
@@ -121,27 +151,37 @@ def _has_reply(rejected: ev.PlanRejected) -> bool:
 
 def planning_usage(trace: Trace) -> Usage:
     """Return what the planner used, including nested runs."""
-    return sum((planning_usage(record.nested) for record in trace.steps if record.nested is not None), trace.planning)
+    return sum(
+        (planning_usage(record.nested) for record in trace.steps if record.nested is not None),
+        trace.planning,
+    )
 
 
 def critical_path_seconds(trace: Trace, *, independent: bool = False) -> float:
-    """The duration of the run's longest chain of calls, each call with the time it took when it was made.
+    """The duration of the run's longest chain of calls, each call with the time it took when it was
+    made.
 
-    Planning comes first, although steps may in fact start before it has ended. With `independent` no step waits for
-    another.
+    Planning comes first, although steps may in fact start before it has ended. With `independent`
+    no step waits for another.
     """
     ends: dict[int, float] = {}
     for record in trace.steps:
         before = max((ends.get(number, 0.0) for number in record.step.access), default=0.0)
-        taken = record.usage.seconds if record.nested is None else critical_path_seconds(record.nested)
+        taken = (
+            record.usage.seconds if record.nested is None else critical_path_seconds(record.nested)
+        )
         ends[record.number] = (0.0 if independent else before) + taken
     # The run ends with the step that gives the answer, even if another one would take longer.
-    last = next((ends[record.number] for record in trace.steps if record.last and not independent), None)
+    last = next(
+        (ends[record.number] for record in trace.steps if record.last and not independent), None
+    )
     return trace.planning.seconds + (max(ends.values(), default=0.0) if last is None else last)
 
 
 def check_limit_of_all(trace: Trace) -> None:
-    """Raise `LimitReached` for a run that had no room in the limit of all runs, which says nothing of its system."""
+    """Raise `LimitReached` for a run that had no room in the limit of all runs, which says nothing
+    of its system.
+    """
     failure = trace.error
     if failure is not None and failure.reason == "limit_cost_all":
         raise LimitReached(failure.message, hint=failure.hint, reason=failure.reason)
@@ -191,7 +231,9 @@ class Evaluation:
         try:
             spec = load(EvaluationSpec, json.loads((directory / SPEC).read_text(encoding="utf-8")))
         except (OSError, ValueError, RecursionError) as error:
-            message = f"{directory} holds no evaluation that can be read: {describe_system_error(error)}"
+            message = (
+                f"{directory} holds no evaluation that can be read: {describe_system_error(error)}"
+            )
             raise UsageError(message, hint="conductor eval --list shows those that can") from None
         self.directory = directory
         self.spec = spec
@@ -222,23 +264,35 @@ class Evaluation:
         return tuple({outcome.key: outcome for outcome in self._written_outcomes()}.values())
 
     def judged(self) -> set[RunKey]:
-        """The runs that did not fail. `conductor tune` adds some of systems that the evaluation does not have."""
+        """The runs that did not fail.
+
+        `conductor tune` adds some of systems that the evaluation does not have.
+        """
         return {outcome.key for outcome in self.outcomes() if outcome.verdict != "failed"}
 
     def spent(self) -> Decimal:
-        """US dollars that all runs have cost, including those that failed, were repeated or were cut off by a kill."""
+        """US dollars that all runs have cost, including those that failed, were repeated or were
+        cut off by a kill.
+        """
         record = self.directory / SPENT
         if record.exists():
             return read_spent(record)[0]
-        # Of an evaluation of an earlier version, which counts a reply that several runs share once for each.
+        # Of an evaluation of an earlier version, which counts a reply that several runs share once
+        # for each.
         return sum((outcome.cost or Decimal(0) for outcome in self._written_outcomes()), Decimal(0))
 
     @contextmanager
     def writer(self) -> Iterator[ResultWriter]:
-        """Write to it. Raises `UsageError` while another process does, or if the directory cannot be written."""
+        """Write to it.
+
+        Raises `UsageError` while another process does, or if the directory cannot be written.
+        """
 
         def busy() -> NoReturn:
-            raise UsageError(f"{self.directory} is being evaluated by another process", hint="wait until it has ended")
+            raise UsageError(
+                f"{self.directory} is being evaluated by another process",
+                hint="wait until it has ended",
+            )
 
         with ExitStack() as stack:
             try:
@@ -263,7 +317,10 @@ class ResultWriter:
         self._outcomes = AppendLog(directory / OUTCOMES)
 
     def write(self, outcome: CaseOutcome) -> None:
-        """Write an outcome. Raises `UsageError` if the disk refuses it, or refused one of its replies."""
+        """Write an outcome.
+
+        Raises `UsageError` if the disk refuses it, or refused one of its replies.
+        """
         path = self._outcomes.path
         try:
             self._outcomes.append(encode_line(dump(outcome)))

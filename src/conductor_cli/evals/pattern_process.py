@@ -1,4 +1,7 @@
-"""What a bounded child process does for the scorer `regex`: a pattern may need longer than anybody waits."""
+"""What a bounded child process does for the scorer `regex`.
+
+A pattern may need longer than anybody waits.
+"""
 
 from __future__ import annotations
 

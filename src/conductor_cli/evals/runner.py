@@ -1,4 +1,7 @@
-"""Runs every case under every system: in parallel, within a budget, and continued after a kill at any moment."""
+"""Runs every case under every system.
+
+In parallel, within a budget, and continued after a kill at any moment.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +37,9 @@ Row = tuple[str, Case, int]
 NO_NODE: Final = frozenset({"config", "key", "policy"})
 """Kinds of failures that say that a process cannot make any run."""
 Elsewhere = Callable[[Iterable[Row]], AsyncGenerator[tuple[Row, CaseOutcome | Failure], None]]
-"""Makes runs in other processes, in any order. A `Failure` stands for a run that could not be made."""
+"""Makes runs in other processes, in any order. A `Failure` stands for a run that could not be
+made.
+"""
 
 
 async def run_cases(  # noqa: PLR0913 - each is a way to run them
@@ -48,21 +53,27 @@ async def run_cases(  # noqa: PLR0913 - each is a way to run them
     judge: Judge | None = None,
     elsewhere: Elsewhere | None = None,
 ) -> AsyncGenerator[CaseOutcome, None]:
-    """Run each case under each system that is not `missing`, at most `parallel` at once; yield each outcome.
+    """Run each case under each system that is not `missing`, at most `parallel` at once.
 
-    Without `cases` those of the evaluation are run. A case may be run several times. Each of these draws has another
-    seed. `judge` judges each answer. With `elsewhere` that makes the runs, and holds the budget.
+    Yield each outcome.
 
-    Cases that were judged before are not run again; those that failed are. When `budget` is used up no more runs
-    start, and those that have started are finished as far as it has room for their calls. Closing the generator stops
-    the runs; finished ones stay stored.
-    Raises `UsageError` if the directory cannot be written, `ConfigError` if the library of a scorer is missing.
+    Without `cases` those of the evaluation are run. A case may be run several times. Each of these
+    draws has another seed. `judge` judges each answer. With `elsewhere` that makes the runs, and
+    holds the budget.
+
+    Cases that were judged before are not run again; those that failed are. When `budget` is used up
+    no more runs start, and those that have started are finished as far as it has room for their
+    calls. Closing the generator stops the runs; finished ones stay stored.
+    Raises `UsageError` if the directory cannot be written, `ConfigError` if the library of a scorer
+    is missing.
     """
-    budget, spec = budget or Budget(), evaluation.spec
+    budget = budget or Budget()
+    spec = evaluation.spec
     conductor = replace(conductor, budget=budget)
     # The lock is held while runs are in progress: a second process would repeat the same calls.
     with evaluation.writer() as writer, _recorded(budget, evaluation):
-        known, cases = evaluation.judged(), evaluation.cases() if cases is None else cases
+        known = evaluation.judged()
+        cases = evaluation.cases() if cases is None else cases
         # Case by case, because the systems share calls on the same case.
         todo = (
             (system.name, case, draw)
@@ -78,9 +89,18 @@ async def run_cases(  # noqa: PLR0913 - each is a way to run them
                         continue
                     if isinstance(result, Failure) and result.kind in NO_NODE:
                         raise ConfigError(result.message, hint=result.hint)
-                    outcome = result if isinstance(result, CaseOutcome) else CaseOutcome(
-                        system=system, case=case.id, tags=case.tags, verdict="failed", error=result.message, draw=draw
-                    )  # fmt: skip
+                    outcome = (
+                        result
+                        if isinstance(result, CaseOutcome)
+                        else CaseOutcome(
+                            system=system,
+                            case=case.id,
+                            tags=case.tags,
+                            verdict="failed",
+                            error=result.message,
+                            draw=draw,
+                        )
+                    )
                     writer.write(outcome)
                     yield outcome
             return
@@ -121,7 +141,10 @@ async def run_cases(  # noqa: PLR0913 - each is a way to run them
 
 @contextmanager
 def _recorded(budget: Budget, evaluation: Evaluation) -> Iterator[None]:
-    """Have the evaluation remember what is spent. Raises `UsageError` where it cannot be written."""
+    """Have the evaluation remember what is spent.
+
+    Raises `UsageError` where it cannot be written.
+    """
     try:
         budget.remember(evaluation.directory / SPENT)
     except OSError as error:
@@ -133,9 +156,16 @@ def _recorded(budget: Budget, evaluation: Evaluation) -> Iterator[None]:
 
 
 def case_runner(
-    spec: EvaluationSpec, systems: Sequence[System], conductor: Conductor, judge: Judge | None, replies: ResponseCache
+    spec: EvaluationSpec,
+    systems: Sequence[System],
+    conductor: Conductor,
+    judge: Judge | None,
+    replies: ResponseCache,
 ) -> Callable[[Row], Awaitable[CaseOutcome]]:
-    """Return what makes one run of a case and judges it. Equal calls are made once, as `replies` has them."""
+    """Return what makes one run of a case and judges it.
+
+    Equal calls are made once, as `replies` has them.
+    """
     # A run has no time limit as a whole: it also waits for other runs on the same model.
     conductor = replace(conductor, limits=replace(conductor.limits, seconds=None))
     conductor = _with_response_cache(conductor, replies, spec.planner_id or "")
@@ -152,7 +182,11 @@ def case_runner(
     async def run_case(row: Row) -> CaseOutcome:
         name, case, draw = row
         system, of_draw = configured[name, draw]
-        run = start_run(of_draw, Question(text=case.question), plan=None if system.plan is None else system.plan(case))
+        run = start_run(
+            of_draw,
+            Question(text=case.question),
+            plan=None if system.plan is None else system.plan(case),
+        )
         events = [event async for event, _ in run]
         check_limit_of_all(run.trace)
         score = partial(judge_run, system, case, run.trace, events)
@@ -164,15 +198,21 @@ def case_runner(
     return run_case
 
 
-def _with_response_cache(conductor: Conductor, replies: ResponseCache, planner_id: str) -> Conductor:
-    """The same conductor with a response cache around every model; workers that share a model still share it.
+def _with_response_cache(
+    conductor: Conductor, replies: ResponseCache, planner_id: str
+) -> Conductor:
+    """The same conductor with a response cache around every model.
 
-    All runs take turns on the models: time spent waiting for that must not count as a late reply, which it would inside
-    a call.
+    Workers that share a model still share it.
+
+    All runs take turns on the models: time spent waiting for that must not count as a late reply,
+    which it would inside a call.
     """
     cached: dict[int, CachedModel] = {}
     for name, model in conductor.workers.items():
-        cached.setdefault(id(model), CachedModel(model, replies, model_identity(conductor.pool[name])))
+        cached.setdefault(
+            id(model), CachedModel(model, replies, model_identity(conductor.pool[name]))
+        )
     workers = {name: cached[id(model)] for name, model in conductor.workers.items()}
     planner = conductor.model
     if planner is not None:

@@ -1,4 +1,6 @@
-r"""Which answer a text gives, and whether it is right. The text was written by a model and is not trusted.
+r"""Which answer a text gives, and whether it is right.
+
+The text was written by a model and is not trusted.
 
     exact    the whole text, ignoring case, white space, quotes and a final stop. If the last line starts with "Answer:"
              or "The answer is", only the rest of that line counts
@@ -51,8 +53,12 @@ def rlpr_answer(text: str, _: Sequence[str] = ()) -> str:
 
 
 def is_rlpr(text: str, answer: str, _: Sequence[str] = ()) -> bool:
-    """Return whether the answers are equal as texts or as numbers; the first way in which both are numbers decides."""
-    given, expected = rlpr_answer(text), " ".join(answer.split())
+    """Return whether the answers are equal as texts or as numbers.
+
+    The first way in which both are numbers decides.
+    """
+    given = rlpr_answer(text)
+    expected = " ".join(answer.split())
     if not given or len(given) > _MAX_ANSWER:
         return False
     if given.lower() == expected.lower():
@@ -60,9 +66,13 @@ def is_rlpr(text: str, answer: str, _: Sequence[str] = ()) -> bool:
     if ("%" in given) != ("%" in expected):
         one, other = (_float(each.replace("%", "")) for each in (given, expected))
         if one is not None and other is not None:
-            return abs(one / (100 if "%" in given else 1) - other / (100 if "%" in expected else 1)) < 1e-6
+            return (
+                abs(one / (100 if "%" in given else 1) - other / (100 if "%" in expected else 1))
+                < 1e-6
+            )
     for read in (lambda text: _float(re.sub(r"[,$%]", "", text)), _leading, _money):
-        one, other = read(given), read(expected)
+        one = read(given)
+        other = read(expected)
         if one is not None and other is not None:
             return abs(one - other) < max(1e-6, abs(other) * 1e-3 if abs(other) > 1 else 0)
     return False
@@ -95,19 +105,28 @@ def _money(text: str) -> float | None:
 
 
 MAX_TEXT: Final = 20_000
-"""Characters at the end of a text that are searched for the answer. This bounds the time of the regular expressions."""
+"""Characters at the end of a text that are searched for the answer. This bounds the time of the
+regular expressions.
+"""
 
 TOLERANCE: Final = Decimal("1e-6")  # How far a fraction may be off, relative to the expected number
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scorer:
-    """One way to tell right from wrong. Every function gets the choices of a multiple choice, which may be empty."""
+    """One way to tell right from wrong.
+
+    Every function gets the choices of a multiple choice, which may be empty.
+    """
 
     extract: Callable[[str, Sequence[str]], str]
-    """Finds the answer in a text, the same for equal answers: a majority vote counts them; empty if there is none."""
-    is_correct: Callable[[str, str, Sequence[str]], bool]  # Whether a text gives the expected answer
-    can_match: Callable[[str, Sequence[str]], bool]  # Whether an expected answer could ever be matched
+    """Finds the answer in a text, the same for equal answers: a majority vote counts them; empty if
+    there is none.
+    """
+    # Whether a text gives the expected answer
+    is_correct: Callable[[str, str, Sequence[str]], bool]
+    # Whether an expected answer could ever be matched
+    can_match: Callable[[str, Sequence[str]], bool]
     slow: bool = False  # It may take seconds
     needs: Literal["", "math-verify", "judge"] = ""  # What must be there for it
 
@@ -154,7 +173,8 @@ def _is_exact(text: str, answer: str, _: Sequence[str] = ()) -> bool:
 
 _CONTEXT: Final = 60  # Characters around an answer that are looked at
 _DENIED_BEFORE: Final = re.compile(
-    r"(?:\b(?:not|never|neither|nor|cannot|eliminat\w{1,4}|exclud\w{1,4}|reject\w{0,4}|rul\w{1,3} out|instead of|"
+    r"(?:\b(?:not|never|neither|nor|cannot|eliminat\w{1,4}|exclud\w{1,4}|reject\w{0,4}|rul\w{1,3} "
+    r"out|instead of|"
     r"rather than|other than|except|unlike)|n.?t)"
     r"\s+(?:(?:be|go with|choose|pick|select|option|choice|answer|letter)\s+){0,2}$",
     re.IGNORECASE,
@@ -163,15 +183,22 @@ REGEX_LIMITS: Final = ChildLimits(seconds=10, memory=1 << 30, cpu_seconds=5)
 
 
 def _contains(text: str, answer: str, _: Sequence[str] = ()) -> bool:
-    said, wanted = _normalize(_tail(text)), re.escape(_normalize(answer))
+    said = _normalize(_tail(text))
+    wanted = re.escape(_normalize(answer))
     found = re.finditer(rf"(?<!\w){wanted}(?!\w)", said)
-    return any(not _DENIED_BEFORE.search(said, max(each.start() - _CONTEXT, 0), each.start()) for each in found)
+    return any(
+        not _DENIED_BEFORE.search(said, max(each.start() - _CONTEXT, 0), each.start())
+        for each in found
+    )
 
 
 def _matches(text: str, answer: str, _: Sequence[str] = ()) -> bool:
     data = json.dumps({"pattern": answer, "text": _tail(text)}).encode()
     with suppress(ChildStopped):  # it took too long, or the pattern is none
-        return run_child(Path(__file__).with_name("pattern_process.py"), data, REGEX_LIMITS)[0] is not None
+        return (
+            run_child(Path(__file__).with_name("pattern_process.py"), data, REGEX_LIMITS)[0]
+            is not None
+        )
     return False
 
 
@@ -215,14 +242,16 @@ def _last_number(text: str) -> Decimal | None:
     boxed = box is not text and (box == "\\boxed{}" or _NUMBER.search(box) is not None)
     text = box if boxed else text
     # A generator instead of a list: a hostile text may contain thousands of numbers.
-    last, count = None, 0
+    last = None
+    count = 0
     for found in _NUMBER.finditer(text):
         count += 1
         if not _DENIED_BEFORE.search(text, max(found.start() - _CONTEXT, 0), found.start()):
             last = found
     if last is None or len(last[0]) > _MAX_NUMBER or (boxed and count > 1):
         return None
-    before, after = text[max(last.start() - _CONTEXT, 0) : last.start()], text[last.end() :][:_CONTEXT]
+    before = text[max(last.start() - _CONTEXT, 0) : last.start()]
+    after = text[last.end() :][:_CONTEXT]
     if _PART_BEFORE.search(before) or _PART_AFTER.match(after) or _ALTERNATIVE.search(before):
         return None
     return Decimal(re.sub(_GROUP, "", last[0]).replace("\u2212", "-"))
@@ -236,7 +265,8 @@ def _extract_number(text: str, _: Sequence[str] = ()) -> str:
 
 
 def _is_number(text: str, answer: str, _: Sequence[str] = ()) -> bool:
-    value, expected = _last_number(_tail(text)), _last_number(answer)
+    value = _last_number(_tail(text))
+    expected = _last_number(answer)
     if value is None or expected is None:
         return False
     if expected == int(expected):
@@ -250,16 +280,21 @@ def _is_one_number(answer: str, _: Sequence[str] = ()) -> bool:
 
 
 # choice
-# Every letter that the text names is found first; then what stands around it says how much it counts.
+# Every letter that the text names is found first; then what stands around it says how much it
+# counts.
 
 _MARKS: Final = re.compile(
-    r"\\(?:text|textbf|mathrm|mathbf|bf)(?=\s*\{)|\\[()\[\]]|[*_`$\"'#\u201c\u201d]|</?[|\w]{1,9}\|?>", re.IGNORECASE
+    r"\\(?:text|textbf|mathrm|mathbf|bf)(?=\s*\{)|\\[()\[\]]|[*_`$\"'#\u201c\u201d]|</?[|\w]{1,9}\|?>",
+    re.IGNORECASE,
 )
 """Emphasis, fonts, quotes, dollar signs and tags around a letter."""
 _MENTION: Final = re.compile(
-    r"(?<![\w\\])[(\[{]?(?:([A-Z])(?![\w\\^(]|[ \t]?[<>=+])|([a-z])(?=[)\]]|[ \t\r.}]{0,9}(?:\n|\Z)))[)\]}]?"
+    r"(?<![\w\\])[(\[{]?(?:([A-Z])(?![\w\\^(]|[ \t]?[<>=+])|([a-z])(?=[)\]]|[ "
+    r"\t\r.}]{0,9}(?:\n|\Z)))[)\]}]?"
 )
-"""A letter of its own. A small one only in brackets or at the end of its line: elsewhere it may be a word."""
+"""A letter of its own. A small one only in brackets or at the end of its line: elsewhere it may be
+a word.
+"""
 _ARTICLE: Final = re.compile(r"[AI][ \t]+(?!(?:is|was|or|and|because|since|seems|would)\b)[a-z]")
 _ANNOUNCED_BEFORE: Final = re.compile(
     r"\\boxed[\s{(]*$|(?i:answer|choice|option|letter)\s*"
@@ -268,11 +303,15 @@ _ANNOUNCED_BEFORE: Final = re.compile(
 )
 _CONFIRMED_AFTER: Final = re.compile(r"[ \t]+is[ \t]+(?:the[ \t]+)?(?:correct|right|best)\b")
 _PREFERRED_BEFORE: Final = re.compile(
-    r"\b(?:go(?:ing)? with|choose|pick|select|opt for|it is|its|must be|so|thus|option|choice|letter|answer)[\s:,]*$",
+    (
+        r"\b(?:go(?:ing)? with|choose|pick|select|opt for|it is|its|must "
+        r"be|so|thus|option|choice|letter|answer)[\s:,]*$"
+    ),
     re.IGNORECASE,
 )
 _DENIED_AFTER: Final = re.compile(
-    r"[ \t]*(?:(?:is|are|was|can|seems?|looks?|must be)[ \t]+(?:also[ \t]+)?(?:not|never|incorrect|wrong|false|"
+    r"[ \t]*(?:(?:is|are|was|can|seems?|looks?|must be)[ \t]+(?:also[ "
+    r"\t]+)?(?:not|never|incorrect|wrong|false|"
     r"ruled out|excluded|eliminated|impossible)\b|(?:is|ca|does|wo)n.?t\b|cannot\b)"
 )
 _ANY_LETTER: Final = r"(?:(?:option|choice)\s+)?[(\[]?[A-Z][)\]]?"
@@ -288,14 +327,18 @@ _ONLY: Final = re.compile(r"[\s>]*[(\[]?([A-Za-z])[)\]]?[\s.]*")
 
 
 def _extract_choice(text: str, choices: Sequence[str]) -> str:
-    """The letter, by the clearest way of naming one that the text uses; the last one if it is repeated.
+    """The letter, by the clearest way of naming one that the text uses.
 
-    A letter that the text denies does not count, and where the last one is one of several, there is no answer.
+    The last one if it is repeated.
+
+    A letter that the text denies does not count, and where the last one is one of several, there is
+    no answer.
     """
     plain = _MARKS.sub("", _tail(text)).strip()
     announced, confirmed, preferred, leading, bracketed = (list[str]() for _ in range(5))
     for found in _MENTION.finditer(plain):
-        before, after = plain[max(found.start() - _CONTEXT, 0) : found.start()], plain[found.end() :][:_CONTEXT]
+        before = plain[max(found.start() - _CONTEXT, 0) : found.start()]
+        after = plain[found.end() :][:_CONTEXT]
         in_brackets = found[0][0] in "([" and found[0][-1] in ")]"
         listed = found[0][-1] == ")" and not in_brackets
         letters = _offered([found[1] or found[2]], choices)
@@ -307,7 +350,10 @@ def _extract_choice(text: str, choices: Sequence[str]) -> str:
             (announced, _ANNOUNCED_BEFORE.search(before)),
             (confirmed, _CONFIRMED_AFTER.match(after)),
             (preferred, _PREFERRED_BEFORE.search(before)),
-            (leading, (listed or _LINE_BEFORE.search(before)) and _LINE_AFTER.match(plain, found.end())),
+            (
+                leading,
+                (listed or _LINE_BEFORE.search(before)) and _LINE_AFTER.match(plain, found.end()),
+            ),
             (bracketed, in_brackets),
         ):
             if fits:
@@ -315,20 +361,33 @@ def _extract_choice(text: str, choices: Sequence[str]) -> str:
     if clear := announced or confirmed:
         return clear[-1]
     lines = plain.split("\n")
-    if letters := _offered([only[1] for line in (lines[-1], lines[0]) if (only := _ONLY.fullmatch(line))], choices):
+    if letters := _offered(
+        [only[1] for line in (lines[-1], lines[0]) if (only := _ONLY.fullmatch(line))], choices
+    ):
         return letters[0]
     if preferred:
         return preferred[-1]
-    written = [letter for letter, choice in zip(ascii_uppercase, choices, strict=False) if _is_exact(text, choice)]
+    written = [
+        letter
+        for letter, choice in zip(ascii_uppercase, choices, strict=False)
+        if _is_exact(text, choice)
+    ]
     if len(written) > 1:  # formulas that differ only by case
-        written = [letter for letter in written if choices[ascii_uppercase.index(letter)].strip() == text.strip()]
+        written = [
+            letter
+            for letter in written
+            if choices[ascii_uppercase.index(letter)].strip() == text.strip()
+        ]
     # A text that names or quotes several names none of them.
     several = written or leading or bracketed
     return several[0] if len(set(several)) == 1 else ""
 
 
 def _offered(letters: Iterable[str], choices: Sequence[str]) -> list[str]:
-    """The letters that belong to a choice, as capitals. Others may be words: "Answer: I believe it is (B)"."""
+    """The letters that belong to a choice, as capitals.
+
+    Others may be words: "Answer: I believe it is (B)".
+    """
     known = ascii_uppercase[: len(choices) or None]
     return [letter.upper() for letter in letters if letter.upper() in known]
 
@@ -340,17 +399,28 @@ SCORERS: Final[dict[str, Scorer]] = {
     "number": Scorer(extract=_extract_number, is_correct=_is_number, can_match=_is_one_number),
     "choice": Scorer(
         extract=_extract_choice,
-        is_correct=lambda text, answer, choices: _extract_choice(text, choices) == answer.strip().upper(),
-        can_match=lambda answer, choices: _extract_choice(answer, choices) == answer.strip().upper(),
+        is_correct=lambda text, answer, choices: (
+            _extract_choice(text, choices) == answer.strip().upper()
+        ),
+        can_match=lambda answer, choices: (
+            _extract_choice(answer, choices) == answer.strip().upper()
+        ),
     ),
     "math": Scorer(
         extract=lambda text, _: mathematics.extract_expression(_tail(text)),
         is_correct=lambda text, answer, _: mathematics.is_equivalent(_tail(text), answer),
-        can_match=lambda answer, _: bool(answer.strip("$ ")), slow=True, needs="math-verify",
+        can_match=lambda answer, _: bool(answer.strip("$ ")),
+        slow=True,
+        needs="math-verify",
     ),
-    "rlpr": Scorer(extract=rlpr_answer, is_correct=is_rlpr, can_match=lambda answer, _: bool(answer.strip())),
+    "rlpr": Scorer(
+        extract=rlpr_answer, is_correct=is_rlpr, can_match=lambda answer, _: bool(answer.strip())
+    ),
     # Wrong until the judge has said otherwise.
     "model": Scorer(
-        extract=_extract_exact, is_correct=lambda *_: False, can_match=lambda answer, _: bool(answer), needs="judge",
+        extract=_extract_exact,
+        is_correct=lambda *_: False,
+        can_match=lambda answer, _: bool(answer),
+        needs="judge",
     ),
-}  # fmt: skip
+}

@@ -1,8 +1,10 @@
-r"""Published suites, and other files whose columns are named, as cases: JSON Lines, CSV, and Parquet with an extra.
+r"""Published suites, and other files whose columns are named, as cases.
 
-The instruction after a question (a box, or a letter on the last line) is that of published harnesses, and what the
-scorers look for. RLPR has the prompt of its authors. Files are not trusted: a row that is damaged, cut off or of
-another kind is an error that names it.
+JSON Lines, CSV, and Parquet with an extra.
+
+The instruction after a question (a box, or a letter on the last line) is that of published
+harnesses, and what the scorers look for. RLPR has the prompt of its authors. Files are not trusted:
+a row that is damaged, cut off or of another kind is an error that names it.
 
 To add a suite, write a reader, a function from a row to a case, and add a `Suite` to `SUITES`.
 
@@ -28,22 +30,25 @@ from conductor_cli.core.formatting import format_size
 from conductor_cli.evals.cases import Case, check_case, read_case_file
 
 MAX_TABLE: Final = 2_000_000_000  # Bytes of a Parquet file
-MAX_RLPR_ANSWER: Final = 30  # Characters of an answer; arXiv 2512.04388 leaves questions with a longer one out
+# Characters of an answer; arXiv 2512.04388 leaves questions with a longer one out
+MAX_RLPR_ANSWER: Final = 30
 BOX: Final = "Put the final answer in \\boxed{}."
 LETTER: Final = "End with a line of this form, with one letter: Answer: X"
 
 Row = Mapping[str, Any]
 Reader = Callable[[Row, int, int], Case | None]
-"""From a row, its number, and the seed to a case, or None to leave it out. Raises `KeyError`, `ValueError`."""
+"""From a row, its number, and the seed to a case, or None to leave it out. Raises `KeyError`,
+`ValueError`.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Suite:
     """A published set of questions.
 
-    `repo` and `file` say where it is on the hub, `split` which part of it that is. `prompt` and `scoring` name where
-    they are from. `shareable`: whether its licence lets anybody pass it on; what is not is never stored with this
-    project. `gated`: the hub gives it only to who has agreed.
+    `repo` and `file` say where it is on the hub, `split` which part of it that is. `prompt` and
+    `scoring` name where they are from. `shareable`: whether its licence lets anybody pass it on;
+    what is not is never stored with this project. `gated`: the hub gives it only to who has agreed.
     """
 
     name: str
@@ -64,7 +69,9 @@ class Suite:
         return f"{self.file} of {self.repo}" if self.repo else self.file
 
     def json(self) -> dict[str, object]:
-        return {item.name: getattr(self, item.name) for item in fields(self) if item.name != "reader"}
+        return {
+            item.name: getattr(self, item.name) for item in fields(self) if item.name != "reader"
+        }
 
 
 def field(row: Row, *names: str) -> str:
@@ -85,49 +92,71 @@ def math500(row: Row, number: int, _: int) -> Case:
     """`test.jsonl` of HuggingFaceH4/MATH-500: problem, answer, subject, level, unique_id."""
     level = row.get("level")
     return Case(
-        id=str(row.get("unique_id") or number), question=f"{field(row, 'problem')}\n\n{BOX}",
-        answer=field(row, "answer"), scorer="math",
+        id=str(row.get("unique_id") or number),
+        question=f"{field(row, 'problem')}\n\n{BOX}",
+        answer=field(row, "answer"),
+        scorer="math",
         tags=tags("math", row.get("subject"), f"level {level}" if level is not None else ""),
-    )  # fmt: skip
+    )
 
 
 def aime25(row: Row, number: int, _: int) -> Case:
-    """`test.jsonl` of math-ai/aime25, or the files of opencompass/AIME2025: problem or question, answer, id."""
-    answer = re.match(r"\d{1,3}", field(row, "answer"))  # one of opencompass's ends with a degree sign
+    """`test.jsonl` of math-ai/aime25, or the files of opencompass/AIME2025.
+
+    Problem or question, answer, id.
+    """
+    # One of opencompass's ends with a degree sign
+    answer = re.match(r"\d{1,3}", field(row, "answer"))
     if answer is None:
         raise ValueError("the answer is not a whole number from 0 to 999")
     return Case(
-        id=str(row.get("id") or number), question=f"{field(row, 'problem', 'question')}\n\n{BOX}",
-        answer=str(int(answer[0])), scorer="number", tags=("math", "aime"),
-    )  # fmt: skip
+        id=str(row.get("id") or number),
+        question=f"{field(row, 'problem', 'question')}\n\n{BOX}",
+        answer=str(int(answer[0])),
+        scorer="number",
+        tags=("math", "aime"),
+    )
 
 
 def mmlu(row: Row, number: int, _: int) -> Case:
     """A row of cais/mmlu: question, choices, answer (a number from 0), subject."""
-    subject, answer = row.get("subject"), field(row, "answer")
+    subject = row.get("subject")
+    answer = field(row, "answer")
     letter = ascii_uppercase[int(answer) :][:1] if answer.isdecimal() else answer
     name = "-".join((*tags(subject), str(number)))
     return _multiple_choice(
         name, field(row, "question"), _listed(row.get("choices")), letter, tags("facts", subject)
-    )  # fmt: skip
+    )
 
 
 def gpqa(row: Row, number: int, seed: int) -> Case:
-    """`gpqa_diamond.csv` of Idavidrein/gpqa: Question, Correct Answer, Incorrect Answer 1 to 3, Record ID.
+    """`gpqa_diamond.csv` of Idavidrein/gpqa.
 
-    The choices are shuffled by seed and question, because the right one is always first in the file.
+    Question, Correct Answer, Incorrect Answer 1 to 3, Record ID.
+
+    The choices are shuffled by seed and question, because the right one is always first in the
+    file.
     """
-    choices = [field(row, "Correct Answer"), *(field(row, f"Incorrect Answer {index}") for index in (1, 2, 3))]
-    name, order = str(row.get("Record ID") or number), list(range(len(choices)))
+    choices = [
+        field(row, "Correct Answer"),
+        *(field(row, f"Incorrect Answer {index}") for index in (1, 2, 3)),
+    ]
+    name = str(row.get("Record ID") or number)
+    order = list(range(len(choices)))
     Random(f"{seed}/{name}").shuffle(order)  # noqa: S311 - reproducible, no secret
-    shuffled, letter = [choices[at] for at in order], ascii_uppercase[order.index(0)]
+    shuffled = [choices[at] for at in order]
+    letter = ascii_uppercase[order.index(0)]
     tagged = tags("science", row.get("High-level domain"))
     return _multiple_choice(name, field(row, "Question"), shuffled, letter, tagged)
 
 
 def rlpr(row: Row, number: int, _: int) -> Case | None:
-    """A row of openbmb/RLPR-Train-Dataset or -Evaluation: prompt (messages), ability, reward_model, extra_info."""
-    reward, messages = row.get("reward_model"), row.get("prompt")
+    """A row of openbmb/RLPR-Train-Dataset or -Evaluation.
+
+    Prompt (messages), ability, reward_model, extra_info.
+    """
+    reward = row.get("reward_model")
+    messages = row.get("prompt")
     if not isinstance(reward, Mapping) or not isinstance(messages, list) or not messages:
         raise ValueError("it has no prompt or no reward_model")
     answer = field(reward, "ground_truth")
@@ -136,25 +165,37 @@ def rlpr(row: Row, number: int, _: int) -> Case | None:
     more = row.get("extra_info")
     index = more.get("index") if isinstance(more, Mapping) else None
     return Case(
-        id="-".join((*tags(row.get("data_source")), str(number if index is None else index), str(number))),
-        question="\n\n".join(field(message, "content") for message in messages if isinstance(message, Mapping)),
-        answer=answer, scorer="rlpr", tags=tags("reasoning", row.get("ability")),
-    )  # fmt: skip
+        id="-".join(
+            (*tags(row.get("data_source")), str(number if index is None else index), str(number))
+        ),
+        question="\n\n".join(
+            field(message, "content") for message in messages if isinstance(message, Mapping)
+        ),
+        answer=answer,
+        scorer="rlpr",
+        tags=tags("reasoning", row.get("ability")),
+    )
 
 
 def by_columns(columns: Mapping[str, str]) -> Reader:
-    """Return a reader that takes each field of a case from the column of this name. `question` and `answer` are needed.
+    """Return a reader that takes each field of a case from the column of this name.
 
-    `scorer` may name a scorer itself. The answer to a multiple choice is a letter, a number from 0, or a choice.
+    `question` and `answer` are needed.
+
+    `scorer` may name a scorer itself. The answer to a multiple choice is a letter, a number from 0,
+    or a choice.
     """
 
     def read(row: Row, number: int, _: int) -> Case:
         name = field(row, columns["id"]) if "id" in columns else str(number)
-        question, answer = field(row, columns["question"]), field(row, columns["answer"])
+        question = field(row, columns["question"])
+        answer = field(row, columns["answer"])
         tagged, choices = (_listed(row.get(columns.get(each, ""))) for each in ("tags", "choices"))
         if not choices:
             scorer = str(row.get(columns.get("scorer", ""), columns.get("scorer", "exact")))
-            return Case(id=name, question=question, answer=answer, scorer=scorer, tags=tags(*tagged))
+            return Case(
+                id=name, question=question, answer=answer, scorer=scorer, tags=tags(*tagged)
+            )
         if answer in choices:
             answer = ascii_uppercase[choices.index(answer)]
         elif answer.isdecimal():
@@ -165,52 +206,104 @@ def by_columns(columns: Mapping[str, str]) -> Reader:
 
 
 def _listed(value: object) -> list[str]:
-    """The texts of a list, which a column of a CSV file holds as JSON; a text alone is one of them."""
+    """The texts of a list, which a column of a CSV file holds as JSON.
+
+    A text alone is one of them.
+    """
     if isinstance(value, str) and value.startswith("["):
         value = json.loads(value)
-    return [str(each) for each in value] if isinstance(value, (list, tuple)) else [str(value)] if value else []
+    return (
+        [str(each) for each in value]
+        if isinstance(value, (list, tuple))
+        else [str(value)]
+        if value
+        else []
+    )
 
 
-def _multiple_choice(name: str, question: str, choices: Sequence[str], answer: str, tagged: tuple[str, ...]) -> Case:
-    listed = "\n".join(f"{letter}) {choice}" for letter, choice in zip(ascii_uppercase, choices, strict=False))
+def _multiple_choice(
+    name: str, question: str, choices: Sequence[str], answer: str, tagged: tuple[str, ...]
+) -> Case:
+    listed = "\n".join(
+        f"{letter}) {choice}" for letter, choice in zip(ascii_uppercase, choices, strict=False)
+    )
     return Case(
-        id=name, question=f"{question}\n\n{listed}\n\n{LETTER}", answer=answer, scorer="choice", tags=tagged,
+        id=name,
+        question=f"{question}\n\n{listed}\n\n{LETTER}",
+        answer=answer,
+        scorer="choice",
+        tags=tagged,
         choices=tuple(choices),
-    )  # fmt: skip
+    )
 
 
 SUITES: Final = {
     suite.name: suite
     for suite in (
         Suite(
-            name="math500", about="500 competition problems", reader=math500, needs=("math-verify",),
-            repo="HuggingFaceH4/MATH-500", file="test.jsonl", split="test", licence="MIT",
-            prompt="a box for the answer, as in published harnesses", scoring="math-verify",
+            name="math500",
+            about="500 competition problems",
+            reader=math500,
+            needs=("math-verify",),
+            repo="HuggingFaceH4/MATH-500",
+            file="test.jsonl",
+            split="test",
+            licence="MIT",
+            prompt="a box for the answer, as in published harnesses",
+            scoring="math-verify",
         ),
         Suite(
-            name="aime25", about="30 competition problems of 2025", reader=aime25, licence="Apache-2.0",
-            repo="math-ai/aime25", file="test.jsonl", split="test",
-            prompt="a box for the answer, as in published harnesses", scoring="equal whole numbers",
+            name="aime25",
+            about="30 competition problems of 2025",
+            reader=aime25,
+            licence="Apache-2.0",
+            repo="math-ai/aime25",
+            file="test.jsonl",
+            split="test",
+            prompt="a box for the answer, as in published harnesses",
+            scoring="equal whole numbers",
         ),
         Suite(
-            name="mmlu", about="14,042 questions of 57 subjects", reader=mmlu, needs=("parquet",),
-            repo="cais/mmlu", file="all/test-00000-of-00001.parquet", split="test", licence="MIT",
-            prompt="a letter on the last line, as in published harnesses", scoring="the letter",
+            name="mmlu",
+            about="14,042 questions of 57 subjects",
+            reader=mmlu,
+            needs=("parquet",),
+            repo="cais/mmlu",
+            file="all/test-00000-of-00001.parquet",
+            split="test",
+            licence="MIT",
+            prompt="a letter on the last line, as in published harnesses",
+            scoring="the letter",
         ),
         Suite(
-            name="gpqa-diamond", about="198 questions of natural science", reader=gpqa,
-            repo="Idavidrein/gpqa", file="gpqa_diamond.csv", split="diamond", licence="CC-BY-4.0", gated=True,
-            shareable=False,  # its authors ask everybody not to put the questions where crawlers find them
-            prompt="a letter on the last line, as in published harnesses", scoring="the letter",
+            name="gpqa-diamond",
+            about="198 questions of natural science",
+            reader=gpqa,
+            repo="Idavidrein/gpqa",
+            file="gpqa_diamond.csv",
+            split="diamond",
+            licence="CC-BY-4.0",
+            gated=True,
+            # Its authors ask everybody not to put the questions where crawlers find them
+            shareable=False,
+            prompt="a letter on the last line, as in published harnesses",
+            scoring="the letter",
         ),
         Suite(
-            name="rlpr", about="questions of all subjects with short answers", reader=rlpr,
-            repo="openbmb/RLPR-Train-Dataset", file="rlpr_train.parquet", split="train; answers of up to 30 characters",
-            licence="CC-BY-NC-4.0", shareable=False, needs=("parquet",),
-            prompt="its authors', as it is in the file", scoring="that of arXiv 2512.04388",
+            name="rlpr",
+            about="questions of all subjects with short answers",
+            reader=rlpr,
+            repo="openbmb/RLPR-Train-Dataset",
+            file="rlpr_train.parquet",
+            split="train; answers of up to 30 characters",
+            licence="CC-BY-NC-4.0",
+            shareable=False,
+            needs=("parquet",),
+            prompt="its authors', as it is in the file",
+            scoring="that of arXiv 2512.04388",
         ),
     )
-}  # fmt: skip
+}
 """Every suite, by its name on the command line."""
 
 DROPPED_SUITES: Final = ("bigcodebench", "livecodebench", "mmlu-pro")
@@ -220,26 +313,43 @@ FIELDS: Final = ("id", "question", "answer", "choices", "scorer", "tags")
 
 
 def suite_by_columns(name: str, text: str) -> Suite:
-    """The suite whose file has these columns: `question=problem,answer=target`. Raises `UsageError`."""
+    """The suite whose file has these columns: `question=problem,answer=target`.
+
+    Raises `UsageError`.
+    """
     columns = dict[str, str]()
     for part in text.split(","):
         field, _, column = (word.strip() for word in part.partition("="))
         if columns.setdefault(field, column) != column:
-            message = f"--fields gives {field!r:.40} two columns: {columns[field]!r:.40} and {column!r:.40}"
+            message = (
+                f"--fields gives {field!r:.40} two columns: {columns[field]!r:.40} and "
+                f"{column!r:.40}"
+            )
             raise UsageError(message, hint="leave one of them out")
-    wrong = next((field for field, column in columns.items() if field not in FIELDS or not column), "")
+    wrong = next(
+        (field for field, column in columns.items() if field not in FIELDS or not column), ""
+    )
     if wrong or not {"question", "answer"} <= columns.keys():
         hint = f"for example: --fields question=problem,answer=target; fields: {', '.join(FIELDS)}"
-        message = f"--fields: {wrong!r:.40} is not FIELD=COLUMN" if wrong else "--fields needs question and answer"
+        message = (
+            f"--fields: {wrong!r:.40} is not FIELD=COLUMN"
+            if wrong
+            else "--fields needs question and answer"
+        )
         raise UsageError(message, hint=hint)
-    return Suite(name=name, reader=by_columns(columns), file="--fields with the names of its columns")
+    return Suite(
+        name=name, reader=by_columns(columns), file="--fields with the names of its columns"
+    )
 
 
-def read_suite(suite: Suite, path: Path, *, count: int | None = None, seed: int = 0) -> tuple[Case, ...]:
-    """The cases of a suite from its file, all or `count` of them that the seed chooses, in the order of the file.
+def read_suite(
+    suite: Suite, path: Path, *, count: int | None = None, seed: int = 0
+) -> tuple[Case, ...]:
+    """The cases of a suite from its file, all or `count` of them that the seed chooses, in the
+    order of the file.
 
-    `seed` also shuffles choices. Only what is chosen is read. Raises `UsageError` for a file that cannot be read, a row
-    that is not of this suite, or fewer cases than `count`.
+    `seed` also shuffles choices. Only what is chosen is read. Raises `UsageError` for a file that
+    cannot be read, a row that is not of this suite, or fewer cases than `count`.
     """
     hint = f"use {suite.source}"
     try:
@@ -256,29 +366,39 @@ def read_suite(suite: Suite, path: Path, *, count: int | None = None, seed: int 
         try:
             row = read_row(number - 1)
             if not isinstance(row, Mapping):
-                raise ValueError("it is not an object")  # noqa: TRY004 - the file's fault, not the caller's
+                # The file's fault, not the caller's
+                raise ValueError("it is not an object")  # noqa: TRY004
             case = suite.reader(row, number, seed)
             if case is None:
                 continue
             check_case(case)
         except (KeyError, ValueError, RecursionError, MemoryError, UsageError) as error:
-            problem = f"{error.args[0]!r} is missing" if isinstance(error, KeyError) else str(error)[:300]
-            raise UsageError(f"{path}, row {number}: not a row of {suite.name}: {problem}", hint=hint) from None
+            problem = (
+                f"{error.args[0]!r} is missing" if isinstance(error, KeyError) else str(error)[:300]
+            )
+            raise UsageError(
+                f"{path}, row {number}: not a row of {suite.name}: {problem}", hint=hint
+            ) from None
         if case.id in found:
-            message = f"{path}, row {number}: row {found[case.id][0]} has the same id {case.id!r:.80}"
+            message = (
+                f"{path}, row {number}: row {found[case.id][0]} has the same id {case.id!r:.80}"
+            )
             raise UsageError(message, hint=hint)
         found[case.id] = number, case
         if len(found) == count:
             break
     if count is not None and len(found) < count:
-        raise UsageError(f"--n {count}: the file holds {len(found)} cases", hint="leave out --n to take all")
+        raise UsageError(
+            f"--n {count}: the file holds {len(found)} cases", hint="leave out --n to take all"
+        )
     if not found:
         raise UsageError(f"{path} has no case that {suite.name} takes", hint=hint)
     return tuple(case for _, case in sorted(found.values(), key=lambda item: item[0]))
 
 
 def _open_rows(path: Path) -> tuple[int, Callable[[int], Any]]:
-    """Return how many rows a file has, by its ending, and what reads one by its number from 0 or raises `ValueError`.
+    """Return how many rows a file has, by its ending, and what reads one by its number from 0 or
+    raises `ValueError`.
 
     Raises `UsageError`, `ConfigError` if an extra is missing, or `csv.Error`.
     """

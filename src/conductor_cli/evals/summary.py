@@ -1,17 +1,21 @@
-"""What the outcomes say about each system: accuracy with its interval, what a question costs, and who is better. Pure.
+"""What the outcomes say about each system.
 
-Failed outcomes are counted apart and are in no share and no mean, because they say nothing about the system. Two
-systems are compared only on the runs that were judged for both. Where each case is run several times, the answers to
-a case are a cluster for the intervals and the p-values.
+Accuracy with its interval, what a question costs, and who is better. Pure.
 
-Sources. The interval of a share: E. B. Wilson, J. Am. Stat. Assoc. 22 (1927) 209; R. G. Newcombe, Stat. Med. 17 (1998)
-857 found it the best of seven. The interval of a paired difference: R. G. Newcombe, Stat. Med. 17 (1998) 2635, method
-10. The p-value of a paired difference: Q. McNemar, Psychometrika 12 (1947) 153, with the exact binomial distribution;
-of several answers a case, E. J. G. Pitman, Suppl. J. R. Stat. Soc. 4 (1937) 119, also exact. Several answers to a case
-are a cluster: the intervals are those of the effective number of answers, as C. Franco et al., J. Surv. Stat. Methodol.
-7 (2019) 334 recommend for Wilson's, with the design effect of L. Kish, Survey Sampling (1965).
-Several p-values together: S. Holm, Scand. J. Stat. 6 (1979) 65. The number of cases: R. J. Connor,
-Biometrics 43 (1987) 207. statsmodels has all but the last, but it brings scipy and pandas.
+Failed outcomes are counted apart and are in no share and no mean, because they say nothing about
+the system. Two systems are compared only on the runs that were judged for both. Where each case is
+run several times, the answers to a case are a cluster for the intervals and the p-values.
+
+Sources. The interval of a share: E. B. Wilson, J. Am. Stat. Assoc. 22 (1927) 209; R. G. Newcombe,
+Stat. Med. 17 (1998) 857 found it the best of seven. The interval of a paired difference: R. G.
+Newcombe, Stat. Med. 17 (1998) 2635, method
+10. The p-value of a paired difference: Q. McNemar, Psychometrika 12 (1947) 153, with the exact
+    binomial distribution; of several answers a case, E. J. G. Pitman, Suppl. J. R. Stat. Soc. 4
+    (1937) 119, also exact. Several answers to a case are a cluster: the intervals are those of the
+    effective number of answers, as C. Franco et al., J. Surv. Stat. Methodol. 7 (2019) 334
+    recommend for Wilson's, with the design effect of L. Kish, Survey Sampling (1965). Several
+    p-values together: S. Holm, Scand. J. Stat. 6 (1979) 65. The number of cases: R. J. Connor,
+    Biometrics 43 (1987) 207. statsmodels has all but the last, but it brings scipy and pandas.
 """
 
 from __future__ import annotations
@@ -29,7 +33,8 @@ from conductor_cli.core.usage import NO_USAGE, Usage
 from conductor_cli.evals.outcomes import CaseOutcome
 from conductor_cli.evals.systems import ALONE, BEST_WORKER
 
-Z: Final = NormalDist().inv_cdf(0.975)  # How many standard deviations around the mean hold 95 %: 1.96
+# How many standard deviations around the mean hold 95 %: 1.96
+Z: Final = NormalDist().inv_cdf(0.975)
 
 
 class Interval(NamedTuple):
@@ -40,12 +45,14 @@ class Interval(NamedTuple):
 
 
 def effective_size(cases: Sequence[Sequence[float]]) -> float:
-    """Return how many answers, each to another case, say as much about the mean as these numbers, listed by case.
+    """Return how many answers, each to another case, say as much about the mean as these numbers,
+    listed by case.
 
-    Several answers to one case are alike, so that a second one says less than a further case. The result lies between
-    the number of cases and that of the answers.
+    Several answers to one case are alike, so that a second one says less than a further case. The
+    result lies between the number of cases and that of the answers.
     """
-    answers, n = [*chain.from_iterable(cases)], len(cases)
+    answers = [*chain.from_iterable(cases)]
+    n = len(cases)
     mean = fmean(answers)
     alone = sum((answer - mean) ** 2 for answer in answers)
     together = sum(sum(answer - mean for answer in case) ** 2 for case in cases)
@@ -57,10 +64,13 @@ def effective_size(cases: Sequence[Sequence[float]]) -> float:
 
 def wilson_interval(right: int, n: int, size: float | None = None) -> Interval:
     """The limits of a share of `right` in `n` answers, at least one, effectively `size` of them."""
-    share, square, size = right / n, Z * Z, size or n
+    share = right / n
+    square = Z * Z
+    size = size or n
     centre = share + square / (2 * size)
     half = Z * sqrt(share * (1 - share) / size + square / (4 * size * size))
-    low, high = (centre - half) / (1 + square / size), (centre + half) / (1 + square / size)
+    low = (centre - half) / (1 + square / size)
+    high = (centre + half) / (1 + square / size)
     # These two limits are exact; rounding must not move them.
     return Interval(0.0 if right == 0 else low, 1.0 if right == n else high)
 
@@ -68,10 +78,13 @@ def wilson_interval(right: int, n: int, size: float | None = None) -> Interval:
 def newcombe_interval(
     both: int, only_first: int, only_second: int, neither: int, size: float | None = None
 ) -> Interval:
-    """The limits of the difference of two shares on the same answers, at least one, effectively `size` of them."""
+    """The limits of the difference of two shares on the same answers, at least one, effectively
+    `size` of them.
+    """
     n = both + only_first + only_second + neither
     difference = (only_first - only_second) / n
-    first, second = both + only_first, both + only_second
+    first = both + only_first
+    second = both + only_second
     low_first, high_first = wilson_interval(first, n, size)
     low_second, high_second = wilson_interval(second, n, size)
 
@@ -91,22 +104,30 @@ def newcombe_interval(
 
 
 def mcnemar_p(only_first: int, only_second: int) -> float:
-    """The two-sided exact p-value: how likely chance splits the cases that only one got right as unevenly."""
-    n, fewer = only_first + only_second, min(only_first, only_second)
+    """The two-sided exact p-value.
+
+    How likely chance splits the cases that only one got right as unevenly.
+    """
+    n = only_first + only_second
+    fewer = min(only_first, only_second)
     # Whole numbers, because powers of two beyond 1024 do not fit a float.
     tail = sum(comb(n, count) for count in range(fewer + 1))
     return min(1.0, 2 * tail / (1 << n))
 
 
 def paired_p(differences: Sequence[int]) -> float:
-    """The two-sided exact p-value of paired differences, one for each case: how likely random signs give as far a sum.
+    """The two-sided exact p-value of paired differences, one for each case.
 
-    A difference is how many more answers to the case the first of two systems got right. With one answer to each case
-    this is `mcnemar_p`.
+    How likely random signs give as far a sum.
+
+    A difference is how many more answers to the case the first of two systems got right. With one
+    answer to each case this is `mcnemar_p`.
     """
     found = [abs(difference) for difference in differences if difference]
     if set(found) <= {1}:
-        return mcnemar_p(sum(each > 0 for each in differences), sum(each < 0 for each in differences))
+        return mcnemar_p(
+            sum(each > 0 for each in differences), sum(each < 0 for each in differences)
+        )
     import numpy as np  # slow to import
 
     most = sum(found)
@@ -119,9 +140,11 @@ def paired_p(differences: Sequence[int]) -> float:
 
 
 def holm_corrected(p_values: Sequence[float]) -> list[float]:
-    """The p-values of several tests, corrected so that one of them is falsely below a limit no more often than it says.
+    """The p-values of several tests, corrected so that one of them is falsely below a limit no more
+    often than it says.
 
-    The lowest is multiplied by the number of tests, the next by one less, and so on; none gets lower than one before.
+    The lowest is multiplied by the number of tests, the next by one less, and so on; none gets
+    lower than one before.
     """
     order = sorted(range(len(p_values)), key=p_values.__getitem__)
     raised = (p_values[index] * (len(p_values) - rank) for rank, index in enumerate(order))
@@ -133,19 +156,24 @@ SIGNIFICANT: Final = 0.05  # A p-value below this is taken as a real difference
 
 
 def cases_needed(difference: float, unequal: float, *, comparisons: int = 1) -> int | None:
-    """Return how many cases would tell two systems apart whose shares differ by `difference`; None if they are equal.
+    """Return how many cases would tell two systems apart whose shares differ by `difference`.
 
-    `unequal` is the share of the cases that only one of them gets right; with several answers to a case, the mean of
-    the squared differences of the shares in each case. With so many cases, McNemar's test finds the difference with a
-    probability of 80 %. `comparisons` is the number of systems that are compared with the same one: each of them must
-    meet a p-value that is as many times lower.
+    None if they are equal.
+
+    `unequal` is the share of the cases that only one of them gets right; with several answers to a
+    case, the mean of the squared differences of the shares in each case. With so many cases,
+    McNemar's test finds the difference with a probability of 80 %. `comparisons` is the number of
+    systems that are compared with the same one: each of them must meet a p-value that is as many
+    times lower.
     """
     if not difference:
         return None
     limit = SIGNIFICANT / comparisons
-    z_limit, z_power = NormalDist().inv_cdf(1 - limit / 2), NormalDist().inv_cdf(0.8)
+    z_limit = NormalDist().inv_cdf(1 - limit / 2)
+    z_power = NormalDist().inv_cdf(0.8)
     wanted = z_limit * sqrt(unequal) + z_power * sqrt(max(0.0, unequal - difference * difference))
-    # The exact test cannot go below the limit with fewer unequal cases than this, even if all favour the same system.
+    # The exact test cannot go below the limit with fewer unequal cases than this, even if all
+    # favour the same system.
     fewest = ceil(1 - log2(limit))
     return ceil(max((wanted / difference) ** 2, fewest / unequal))
 
@@ -157,13 +185,17 @@ def round_up(number: int) -> int:
 
 
 ENOUGH: Final = 0.5
-"""The share of all cases that must be judged for a worker before others are compared with it. A worker that hardly ever
-answered would leave almost no case for the comparison."""
+"""The share of all cases that must be judged for a worker before others are compared with it. A
+worker that hardly ever answered would leave almost no case for the comparison.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShareEstimate:
-    """`right` of `n` answers to `cases`, as a share with its 95 % interval; both are None without a case."""
+    """`right` of `n` answers to `cases`, as a share with its 95 % interval.
+
+    Both are None without a case.
+    """
 
     right: int
     n: int
@@ -173,24 +205,32 @@ class ShareEstimate:
 
     @classmethod
     def of(cls, marks: Iterable[tuple[str, bool]]) -> ShareEstimate:
-        """The share of the answers that are right; a mark is the id of a case, and whether an answer to it is."""
+        """The share of the answers that are right.
+
+        A mark is the id of a case, and whether an answer to it is.
+        """
         by_case: dict[str, list[bool]] = defaultdict(list)
         for case, good in marks:
             by_case[case].append(good)
         answers = [*by_case.values()]
-        right, n = sum(map(sum, answers)), sum(map(len, answers))
+        right = sum(map(sum, answers))
+        n = sum(map(len, answers))
         if not n:
             return ShareEstimate(right=0, n=0, cases=0, accuracy=None, interval=None)
         interval = wilson_interval(right, n, effective_size(answers))
-        return ShareEstimate(right=right, n=n, cases=len(answers), accuracy=right / n, interval=interval)
+        return ShareEstimate(
+            right=right, n=n, cases=len(answers), accuracy=right / n, interval=interval
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Comparison:
-    """A system compared with the `other` on the `cases` that were judged for both, in `n` pairs of runs.
+    """A system compared with the `other` on the `cases` that were judged for both, in `n` pairs of
+    runs.
 
-    `only_this` and `only_other` count the runs that only one of the two got right. `difference` is the accuracy of
-    this one minus that of the other, `p` the two-sided p-value. `unequal` is what `cases_needed` needs.
+    `only_this` and `only_other` count the runs that only one of the two got right. `difference` is
+    the accuracy of this one minus that of the other, `p` the two-sided p-value. `unequal` is what
+    `cases_needed` needs.
     """
 
     other: str
@@ -208,10 +248,11 @@ class Comparison:
 class SystemResult:
     """The figures of one system, as the report has them; docs/eval.md describes each.
 
-    Tokens, calls, cost (in US dollars) and seconds are means over the judged runs, None without one. `unpriced` counts
-    their calls without a known price. `total` is what all runs used, including failed ones. `valid_plans` is None
-    unless a model plans. `between_draws` is the standard deviation of the accuracy from one draw of all cases to
-    another, None unless there are several. `versus_best` is None for the best single worker itself.
+    Tokens, calls, cost (in US dollars) and seconds are means over the judged runs, None without
+    one. `unpriced` counts their calls without a known price. `total` is what all runs used,
+    including failed ones. `valid_plans` is None unless a model plans. `between_draws` is the
+    standard deviation of the accuracy from one draw of all cases to another, None unless there are
+    several. `versus_best` is None for the best single worker itself.
     """
 
     name: str
@@ -233,9 +274,12 @@ class SystemResult:
 
 
 class Summary(NamedTuple):
-    """All systems on the same cases, and the name of the best single worker's; empty if there is none.
+    """All systems on the same cases, and the name of the best single worker's.
 
-    `judging` is what a judge used; of the `compared` answers that a rule scored, it agreed with the rule on `agreed`.
+    Empty if there is none.
+
+    `judging` is what a judge used; of the `compared` answers that a rule scored, it agreed with the
+    rule on `agreed`.
     """
 
     systems: tuple[SystemResult, ...]
@@ -253,19 +297,27 @@ def summarize(outcomes: Iterable[CaseOutcome], systems: Sequence[str]) -> Summar
         if outcome.verdict != "failed":
             right[outcome.system][outcome.case][outcome.draw] = outcome.right
     best = _best_single_worker(right, len({outcome.case for outcome in every}))
-    results = [_summarize_system(name, [each for each in every if each.system == name]) for name in right]
+    results = [
+        _summarize_system(name, [each for each in every if each.system == name]) for name in right
+    ]
     confirmed = [outcome.confirmed for outcome in every if outcome.confirmed is not None]
     return Summary(
-        tuple(replace(result, versus_best=_compare(result.name, best, right)) for result in results), best,
-        judging=sum((outcome.judging for outcome in every), NO_USAGE), agreed=sum(confirmed), compared=len(confirmed),
-    )  # fmt: skip
+        tuple(
+            replace(result, versus_best=_compare(result.name, best, right)) for result in results
+        ),
+        best,
+        judging=sum((outcome.judging for outcome in every), NO_USAGE),
+        agreed=sum(confirmed),
+        compared=len(confirmed),
+    )
 
 
 def _summarize_system(name: str, outcomes: Sequence[CaseOutcome]) -> SystemResult:
     judged = [outcome for outcome in outcomes if outcome.verdict != "failed"]
     planned = [outcome for outcome in judged if outcome.planned]
     tags = dict.fromkeys(tag for outcome in judged for tag in outcome.tags)
-    n, usage = len(judged), sum((outcome.usage for outcome in judged), NO_USAGE)
+    n = len(judged)
+    usage = sum((outcome.usage for outcome in judged), NO_USAGE)
     draws: dict[int, list[bool]] = defaultdict(list)
     for outcome in judged:
         draws[outcome.draw].append(outcome.right)
@@ -274,19 +326,30 @@ def _summarize_system(name: str, outcomes: Sequence[CaseOutcome]) -> SystemResul
         return total / n if n else None
 
     return SystemResult(
-        name=name, accuracy=_share_right(judged), failed=len(outcomes) - n,
+        name=name,
+        accuracy=_share_right(judged),
+        failed=len(outcomes) - n,
         between_draws=stdev(map(fmean, draws.values())) if len(draws) > 1 else None,
-        tags={tag: _share_right(outcome for outcome in judged if tag in outcome.tags) for tag in tags},
-        valid_plans=ShareEstimate.of((outcome.case, outcome.valid) for outcome in planned) if planned else None,
-        tokens=mean(usage.tokens), tokens_in=mean(usage.tokens_in), tokens_out=mean(usage.tokens_out),
-        tokens_conductor=mean(sum(outcome.planning.tokens for outcome in judged)), calls=mean(usage.calls),
-        cost=usage.cost / n if usage.cost is not None and n else None, unpriced=usage.unpriced,
+        tags={
+            tag: _share_right(outcome for outcome in judged if tag in outcome.tags) for tag in tags
+        },
+        valid_plans=ShareEstimate.of((outcome.case, outcome.valid) for outcome in planned)
+        if planned
+        else None,
+        tokens=mean(usage.tokens),
+        tokens_in=mean(usage.tokens_in),
+        tokens_out=mean(usage.tokens_out),
+        tokens_conductor=mean(sum(outcome.planning.tokens for outcome in judged)),
+        calls=mean(usage.calls),
+        cost=usage.cost / n if usage.cost is not None and n else None,
+        unpriced=usage.unpriced,
         seconds=fmean(outcome.seconds for outcome in judged) if judged else None,
         total=sum((outcome.usage for outcome in outcomes), NO_USAGE),
-    )  # fmt: skip
+    )
 
 
-_ByCase = Mapping[str, Mapping[int, bool]]  # For each judged case, whether each of its draws was right
+# For each judged case, whether each of its draws was right
+_ByCase = Mapping[str, Mapping[int, bool]]
 
 
 def _share_right(outcomes: Iterable[CaseOutcome]) -> ShareEstimate:
@@ -295,7 +358,8 @@ def _share_right(outcomes: Iterable[CaseOutcome]) -> ShareEstimate:
 
 def _compare(name: str, other: str, right: Mapping[str, _ByCase]) -> Comparison | None:
     """The comparison on the runs of each case that were judged for both; None if there are none."""
-    ours, theirs = right[name], right.get(other, {})
+    ours = right[name]
+    theirs = right.get(other, {})
     judged = [
         [(mine, theirs[case][draw]) for draw, mine in ours[case].items() if draw in theirs[case]]
         for case in ours
@@ -304,18 +368,29 @@ def _compare(name: str, other: str, right: Mapping[str, _ByCase]) -> Comparison 
     if name == other or not (common := [case for case in judged if case]):
         return None
     pairs = Counter(pair for case in common for pair in case)
-    both, only_this, only_other = pairs[True, True], pairs[True, False], pairs[False, True]
+    both = pairs[True, True]
+    only_this = pairs[True, False]
+    only_other = pairs[False, True]
     differences = [[mine - its for mine, its in case] for case in common]
     return Comparison(
-        other=other, cases=len(common), n=pairs.total(), only_this=only_this, only_other=only_other,
+        other=other,
+        cases=len(common),
+        n=pairs.total(),
+        only_this=only_this,
+        only_other=only_other,
         difference=(only_this - only_other) / pairs.total(),
-        interval=newcombe_interval(both, only_this, only_other, pairs[False, False], effective_size(differences)),
-        p=paired_p([sum(case) for case in differences]), unequal=fmean(fmean(case) ** 2 for case in differences),
-    )  # fmt: skip
+        interval=newcombe_interval(
+            both, only_this, only_other, pairs[False, False], effective_size(differences)
+        ),
+        p=paired_p([sum(case) for case in differences]),
+        unequal=fmean(fmean(case) ** 2 for case in differences),
+    )
 
 
 def _best_single_worker(right: Mapping[str, _ByCase], cases: int) -> str:
-    """The single worker with the most right answers on the cases judged for all of them; empty if there is none.
+    """The single worker with the most right answers on the cases judged for all of them.
+
+    Empty if there is none.
 
     `right` has the judged cases of each system. Ties go to the worker with the most right answers
     on all its cases, then to the first.

@@ -1,6 +1,7 @@
 """Every way to use the workers that an evaluation compares; each runs on the ordinary engine.
 
-A system that cannot run here is still listed, with the reason in `missing`, so that reports can say what was left out.
+A system that cannot run here is still listed, with the reason in `missing`, so that reports can say
+what was left out.
 
 `report.py` has where each is from and what was simplified. The prompts are our own.
 """
@@ -27,18 +28,27 @@ from conductor_cli.run import Conductor
 
 VOTES: Final = 5
 LOOKS: Final = 5
-"""How often a worker looks at its own answer: the five turns of reflection of arXiv 2512.04388, table 7."""
-MAX_FIXED_STEPS: Final = 1000  # Of a fixed plan: the limit of the settings is meant for plans that a model writes
+"""How often a worker looks at its own answer: the five turns of reflection of arXiv 2512.04388,
+table 7.
+"""
+# Of a fixed plan: the limit of the settings is meant for plans that a model writes
+MAX_FIXED_STEPS: Final = 1000
 TEMPERATURE: Final = 0.7
-"""Of the samples that are voted on, unless the worker has its own; the value of arXiv 2203.11171."""
+"""Of the samples that are voted on, unless the worker has its own; the value of arXiv
+2203.11171.
+"""
 
 AGGREGATE: Final = """\
-Above are answers to the question by several models. Some may be wrong or biased. Weigh them against each other, keep \
-what holds, and give one answer of your own, better than each of them, in the form the question asks for."""
+Above are answers to the question by several models. Some may be wrong or biased. Weigh them \
+against each other, keep \
+what holds, and give one answer of your own, better than each of them, in the form the question \
+asks for."""
 
 LOOK: Final = """\
-Above is an answer that was given to the question. Check it: is each step right, and does it do all that the question \
-asks? If it is right, give the same answer again. If it is wrong, give a right one. Use the form that the question \
+Above is an answer that was given to the question. Check it: is each step right, and does it do \
+all that the question \
+asks? If it is right, give the same answer again. If it is wrong, give a right one. Use the form \
+that the question \
 asks for."""
 
 
@@ -47,22 +57,34 @@ def direct_plan(worker: Worker) -> Plan:
     return Plan(steps=(Step(worker=worker.name, subtask=ANSWER_DIRECTLY),))
 
 
-def without_planner(conductor: Conductor, workers: Sequence[Worker], *, bare_question: bool = True) -> Conductor:
+def without_planner(
+    conductor: Conductor, workers: Sequence[Worker], *, bare_question: bool = True
+) -> Conductor:
     """The conductor for fixed plans over these workers."""
     profile = conductor.worker_profile
-    if bare_question and profile.render is None:  # a worker that gets the whole question reads nothing else
+    # A worker that gets the whole question reads nothing else
+    if bare_question and profile.render is None:
         profile = replace(profile, name="direct", render=_render_prompt)
     return replace(
-        conductor, model=None, pool=Pool(workers=tuple(workers)), worker_profile=profile, notices=(),
+        conductor,
+        model=None,
+        pool=Pool(workers=tuple(workers)),
+        worker_profile=profile,
+        notices=(),
         limits=replace(conductor.limits, steps=MAX_FIXED_STEPS, recursion=0),
-    )  # fmt: skip
+    )
 
 
 def for_vote(conductor: Conductor, worker: Worker) -> Conductor:
-    """The same model under several names, each with its own seed; none is shown what another one answered."""
+    """The same model under several names, each with its own seed.
+
+    None is shown what another one answered.
+    """
     configured = without_planner(conductor, _copies(worker, conductor.seed or 0))
     render = configured.worker_profile.render or _render_prompt
-    blind = replace(configured.worker_profile, render=lambda question, step, _: render(question, step, ()))
+    blind = replace(
+        configured.worker_profile, render=lambda question, step, _: render(question, step, ())
+    )
     models = dict.fromkeys(configured.pool.names, conductor.workers[worker.name])
     return replace(configured, worker_profile=blind, workers=models)
 
@@ -70,18 +92,31 @@ def for_vote(conductor: Conductor, worker: Worker) -> Conductor:
 def _copies(worker: Worker, seed: int) -> tuple[Worker, ...]:
     # At temperature 0, or with one seed, all samples would be the same.
     options = {**worker.options, "temperature": worker.options.get("temperature") or TEMPERATURE}
-    named = {f"{worker.name}-{number}": {**options, "seed": seed * VOTES + number} for number in range(1, VOTES + 1)}
-    return tuple(replace(worker, name=name, copy_of=worker.name, options=own) for name, own in named.items())
+    named = {
+        f"{worker.name}-{number}": {**options, "seed": seed * VOTES + number}
+        for number in range(1, VOTES + 1)
+    }
+    return tuple(
+        replace(worker, name=name, copy_of=worker.name, options=own) for name, own in named.items()
+    )
 
 
 def _render_prompt(question: Question, step: Step, seen: Sequence[SeenStep]) -> str:
-    """Return what a worker reads in a fixed plan: the question, or earlier answers, too, and what to do with them."""
+    """Return what a worker reads in a fixed plan.
+
+    The question, or earlier answers, too, and what to do with them.
+    """
     if step.subtask == ANSWER_DIRECTLY:
         return question_text(question)
-    # A look at the same answer again must be the same request, so it does not count which look it is.
+    # A look at the same answer again must be the same request, so it does not count which look it
+    # is.
     own = step.subtask == LOOK
     answers = [
-        fence("answer", item.answer, **({} if own else {"step": str(item.number), "worker": item.worker}))
+        fence(
+            "answer",
+            item.answer,
+            **({} if own else {"step": str(item.number), "worker": item.worker}),
+        )
         for item in seen
         if item.answer is not None
     ]
@@ -89,7 +124,10 @@ def _render_prompt(question: Question, step: Step, seen: Sequence[SeenStep]) -> 
 
 
 def majority_answer(trace: Trace, case: Case) -> str:
-    """The answer that most samples gave, as the case's scorer reads them; the first one in a tie."""
+    """The answer that most samples gave, as the case's scorer reads them.
+
+    The first one in a tie.
+    """
     texts = [record.text for record in trace.steps if record.state == "done"]
     answers = [extract_answer(text, case) for text in texts]
     votes = Counter(answer for answer in answers if answer)
@@ -98,28 +136,108 @@ def majority_answer(trace: Trace, case: Case) -> str:
     return texts[answers.index(votes.most_common(1)[0][0])]
 
 
-Keywords = Mapping[str, Sequence[str]]  # For each tag, the words that indicate a question of its kind
+# For each tag, the words that indicate a question of its kind
+Keywords = Mapping[str, Sequence[str]]
 
 GENERAL: Final[Keywords] = {
-    "code": ("code", "function", "program", "python", "javascript", "java", "rust", "sql", "bash", "regex", "json"),
-    "math": ("calculate", "compute", "solve", "equation", "probability", "prove", "sum", "how many", "percent"),
-    "science": ("physics", "chemistry", "biology", "molecule", "energy", "cell", "gene", "enzyme", "quantum"),
-    "writing": ("write", "rewrite", "essay", "letter", "email", "poem", "story", "summarize", "translate", "proofread"),
-    "reasoning": ("why", "explain", "compare", "deduce", "puzzle", "logic", "step by step", "strategy", "plan"),
-    "facts": ("who", "when", "where", "capital", "history", "president", "year", "country", "author", "war", "founded"),
-}  # fmt: skip
+    "code": (
+        "code",
+        "function",
+        "program",
+        "python",
+        "javascript",
+        "java",
+        "rust",
+        "sql",
+        "bash",
+        "regex",
+        "json",
+    ),
+    "math": (
+        "calculate",
+        "compute",
+        "solve",
+        "equation",
+        "probability",
+        "prove",
+        "sum",
+        "how many",
+        "percent",
+    ),
+    "science": (
+        "physics",
+        "chemistry",
+        "biology",
+        "molecule",
+        "energy",
+        "cell",
+        "gene",
+        "enzyme",
+        "quantum",
+    ),
+    "writing": (
+        "write",
+        "rewrite",
+        "essay",
+        "letter",
+        "email",
+        "poem",
+        "story",
+        "summarize",
+        "translate",
+        "proofread",
+    ),
+    "reasoning": (
+        "why",
+        "explain",
+        "compare",
+        "deduce",
+        "puzzle",
+        "logic",
+        "step by step",
+        "strategy",
+        "plan",
+    ),
+    "facts": (
+        "who",
+        "when",
+        "where",
+        "capital",
+        "history",
+        "president",
+        "year",
+        "country",
+        "author",
+        "war",
+        "founded",
+    ),
+}
 """The default. A tag that is on no card leads to the best worker overall."""
 
 
 def best_worker_on(workers: Sequence[Worker], tag: str) -> Worker:
-    """The strongest worker on `tag`; the best overall by its card if the tag is empty or on no card."""
+    """The strongest worker on `tag`.
+
+    The best overall by its card if the tag is empty or on no card.
+    """
     known = [worker for worker in workers if tag in worker.card.strengths]
-    return max(known, key=lambda worker: worker.card.strengths[tag]) if known else Pool(workers=tuple(workers)).best()
+    return (
+        max(known, key=lambda worker: worker.card.strengths[tag])
+        if known
+        else Pool(workers=tuple(workers)).best()
+    )
 
 
 def find_tag(text: str, keywords: Keywords) -> str:
-    """The tag whose words occur most often in `text`, the first one in a tie; empty if no word occurs."""
-    patterns = {tag: rf"(?<!\w)(?:{'|'.join(map(re.escape, words))})(?!\w)" for tag, words in keywords.items() if words}
+    """The tag whose words occur most often in `text`, the first one in a tie.
+
+    Empty if no word occurs.
+    """
+    patterns = {
+        tag: rf"(?<!\w)(?:{'|'.join(map(re.escape, words))})(?!\w)"
+        for tag, words in keywords.items()
+        if words
+    }
     hits = {tag: len(re.findall(pattern, text, re.IGNORECASE)) for tag, pattern in patterns.items()}
     best = max(hits, key=lambda tag: hits[tag], default="")
     return best if hits.get(best) else ""
@@ -128,11 +246,21 @@ def find_tag(text: str, keywords: Keywords) -> str:
 ALONE: Final = "alone"  # Stands for every single worker; one of them is `alone:NAME`
 BEST_WORKER: Final = "best-worker"
 BEST_ROUTING: Final = "best-routing"
-REFLECT: Final = "reflect"  # Stands for every single worker that looks at its own answer; one of them is `reflect:NAME`
+# Stands for every single worker that looks at its own answer; one of them is `reflect:NAME`
+REFLECT: Final = "reflect"
 NAMES: Final = (
-    "all", ALONE, BEST_WORKER, "keyword", REFLECT, "vote", "moa", BEST_ROUTING, "conductor-mini", "conductor",
+    "all",
+    ALONE,
+    BEST_WORKER,
+    "keyword",
+    REFLECT,
+    "vote",
+    "moa",
+    BEST_ROUTING,
+    "conductor-mini",
+    "conductor",
     "conductor-ultra",
-)  # fmt: skip
+)
 """The names that a user may give, besides `alone:NAME` and `reflect:NAME`."""
 DROPPED: Final = (
     dict.fromkeys(("moa-random", "moa-deep"), "moa")
@@ -149,29 +277,49 @@ class System:
     """One way to use the workers."""
 
     name: str
-    configure: Callable[[Conductor], Conductor]  # Adapts the conductor that runs it: pool, models, profile, mode
-    plan: Callable[[Case], Plan] | None = None  # Makes the plan of a case; without it the planner plans
-    votes: bool = False  # The steps are samples, which wait only formally; their most frequent answer counts
+    # Adapts the conductor that runs it: pool, models, profile, mode
+    configure: Callable[[Conductor], Conductor]
+    # Makes the plan of a case; without it the planner plans
+    plan: Callable[[Case], Plan] | None = None
+    # The steps are samples, which wait only formally; their most frequent answer counts
+    votes: bool = False
     missing: str = ""  # Why the system cannot run here
 
 
 def select_systems(
-    names: str, conductor: Conductor, *, cases: Sequence[Case] = (), keywords: Keywords | None = None,
+    names: str,
+    conductor: Conductor,
+    *,
+    cases: Sequence[Case] = (),
+    keywords: Keywords | None = None,
     more: Sequence[System] = (),
-) -> tuple[System, ...]:  # fmt: skip
-    """The systems of a list with commas, in order and each once. Raises `UsageError` for an unknown name.
+) -> tuple[System, ...]:
+    """The systems of a list with commas, in order and each once.
 
-    `conductor` has the pool, whose cards say which worker is best, and a model for the systems that plan. `keywords`
-    maps tags to the words that indicate them. `more` are systems of the demo.
+    Raises `UsageError` for an unknown name.
+
+    `conductor` has the pool, whose cards say which worker is best, and a model for the systems that
+    plan. `keywords` maps tags to the words that indicate them. `more` are systems of the demo.
     """
-    known = {system.name: system for system in (*_build_systems(conductor, cases, keywords or GENERAL), *more)}
+    known = {
+        system.name: system
+        for system in (*_build_systems(conductor, cases, keywords or GENERAL), *more)
+    }
     found: dict[str, System] = {}
     for name in filter(None, map(str.strip, names.split(","))):
-        chosen = {key: system for key, system in known.items() if name in ("all", key, key.partition(":")[0])}
+        chosen = {
+            key: system
+            for key, system in known.items()
+            if name in ("all", key, key.partition(":")[0])
+        }
         if not chosen and name in DROPPED:
-            raise UsageError(f"the system {name!r} was dropped", hint=f"use instead: {DROPPED[name]}")
+            raise UsageError(
+                f"the system {name!r} was dropped", hint=f"use instead: {DROPPED[name]}"
+            )
         if not chosen:
-            raise UsageError(f"unknown system {name!r}", hint=f"known: all, {ALONE}, {', '.join(known)}")
+            raise UsageError(
+                f"unknown system {name!r}", hint=f"known: all, {ALONE}, {', '.join(known)}"
+            )
         found |= chosen
     if not found:
         raise UsageError("--systems names no system", hint=f"known: {', '.join(NAMES)}")
@@ -180,16 +328,23 @@ def select_systems(
 
 def needs_planner(names: str) -> bool:
     """Return whether a planner plans in one of the named systems."""
-    return any(name.strip() == "all" or name.strip().startswith(("conductor", "rule")) for name in names.split(","))
+    return any(
+        name.strip() == "all" or name.strip().startswith(("conductor", "rule"))
+        for name in names.split(",")
+    )
 
 
 def unmeasured_workers(conductor: Conductor) -> list[str]:
-    """The workers that can be called and whose card was not measured: which one is best is only assumed."""
+    """The workers that can be called and whose card was not measured.
+
+    Which one is best is only assumed.
+    """
     return [worker.name for worker in _available_workers(conductor) if not worker.card.measured]
 
 
 def _available_workers(conductor: Conductor) -> tuple[Worker, ...]:
-    pool, absent = conductor.pool, conductor.unavailable
+    pool = conductor.pool
+    absent = conductor.unavailable
     return tuple(worker for worker in pool if worker.kind != SELF and worker.name not in absent)
 
 
@@ -209,53 +364,86 @@ def _build_systems(conductor: Conductor, cases: Sequence[Case], keywords: Keywor
     def routed(case: Case) -> Plan:
         """The case's known decomposition, each step by the worker whose card is best for its skill."""
         chosen = ((best_worker_on(workers, step.skill), step) for step in case.steps)
-        return Plan(steps=tuple(Step(worker=who.name, subtask=it.subtask, access=it.access) for who, it in chosen))
+        return Plan(
+            steps=tuple(
+                Step(worker=who.name, subtask=it.subtask, access=it.access) for who, it in chosen
+            )
+        )
 
     def each_worker(name: str, looks: int = 0) -> Iterator[System]:
-        """A system for every single worker, which may be absent: it answers, and looks at its last answer each time.
+        """A system for every single worker, which may be absent.
 
-        A look at an answer that the look before only repeated is the same request, which the response cache answers.
+        It answers, and looks at its last answer each time.
+
+        A look at an answer that the look before only repeated is the same request, which the
+        response cache answers.
         """
         for worker in conductor.pool:
             reason = conductor.unavailable.get(worker.name)
             if worker.kind != SELF:
-                checks = [Step(worker=worker.name, subtask=LOOK, access=(at,)) for at in range(1, looks + 1)]
+                checks = [
+                    Step(worker=worker.name, subtask=LOOK, access=(at,))
+                    for at in range(1, looks + 1)
+                ]
                 yield System(
-                    name=f"{name}:{worker.name}", plan=fixed(Plan(steps=(*direct_plan(worker).steps, *checks))),
+                    name=f"{name}:{worker.name}",
+                    plan=fixed(Plan(steps=(*direct_plan(worker).steps, *checks))),
                     configure=partial(without_planner, workers=(worker,)),
                     missing="" if reason is None else reason.message,
-                )  # fmt: skip
+                )
 
-    # Samples see nothing of each other (`for_vote`); the last one waits, as a run ends with its last step.
+    # Samples see nothing of each other (`for_vote`); the last one waits, as a run ends with its
+    # last step.
     *samples, last = [Step(worker=copy.name, subtask=ANSWER_DIRECTLY) for copy in _copies(best, 0)]
     proposals = [Step(worker=worker.name, subtask=ANSWER_DIRECTLY) for worker in workers]
     combined = Step(worker=best.name, subtask=AGGREGATE, access=tuple(range(1, len(workers) + 1)))
     return [
         *each_worker(ALONE),
         System(
-            name=BEST_WORKER, plan=fixed(direct_plan(best)), configure=partial(without_planner, workers=(best,)),
+            name=BEST_WORKER,
+            plan=fixed(direct_plan(best)),
+            configure=partial(without_planner, workers=(best,)),
         ),
         System(
-            name="keyword", configure=over_all, missing=too_few,
-            plan=lambda case: direct_plan(best_worker_on(workers, find_tag(case.question, keywords))),
+            name="keyword",
+            configure=over_all,
+            missing=too_few,
+            plan=lambda case: direct_plan(
+                best_worker_on(workers, find_tag(case.question, keywords))
+            ),
         ),
         *each_worker(REFLECT, LOOKS),
         System(
-            name="vote", votes=True, configure=partial(for_vote, worker=best),
+            name="vote",
+            votes=True,
+            configure=partial(for_vote, worker=best),
             plan=fixed(Plan(steps=(*samples, replace(last, access=tuple(range(1, VOTES)))))),
         ),
-        System(name="moa", plan=fixed(Plan(steps=(*proposals, combined))), configure=over_all, missing=too_few),
         System(
-            name=BEST_ROUTING, plan=routed, configure=partial(over_all, bare_question=False),
-            missing="" if all(case.steps for case in cases) else "a case has no known decomposition",
+            name="moa",
+            plan=fixed(Plan(steps=(*proposals, combined))),
+            configure=over_all,
+            missing=too_few,
+        ),
+        System(
+            name=BEST_ROUTING,
+            plan=routed,
+            configure=partial(over_all, bare_question=False),
+            missing=""
+            if all(case.steps for case in cases)
+            else "a case has no known decomposition",
         ),
         System(name="conductor-mini", configure=partial(_with_planner, mode="mini")),
         System(name="conductor", configure=partial(_with_planner, mode="auto")),
         System(
-            name="conductor-ultra", configure=partial(_with_planner, mode="ultra", recursion=1), missing=plans_only
+            name="conductor-ultra",
+            configure=partial(_with_planner, mode="ultra", recursion=1),
+            missing=plans_only,
         ),
-    ]  # fmt: skip
+    ]
 
 
 def _with_planner(conductor: Conductor, mode: Mode, recursion: int = 0) -> Conductor:
-    return replace(conductor, mode=mode, limits=replace(conductor.limits, recursion=recursion), notices=())
+    return replace(
+        conductor, mode=mode, limits=replace(conductor.limits, recursion=recursion), notices=()
+    )

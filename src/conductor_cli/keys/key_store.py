@@ -1,11 +1,15 @@
-"""Storing, removing and reading keys: a list of them in a file, and the keys themselves in the system's keyring.
+"""Storing, removing and reading keys.
 
-The list is `keys.json` in the data directory, readable by its owner only. A key that its user wants in a file stands in
-it too. An item of the keyring holds `{"key": …, "base_url": …, "since": …}`. Only the address in the item decides where
-the key may be sent: the list is a plain file, and changing it must not send a key elsewhere.
+A list of them in a file, and the keys themselves in the system's keyring.
 
-The keyring is asked for a bounded time by a child process: the service behind it may be locked, hanging or absent. A
-command that needs no stored key asks no keyring, since the list says what it holds.
+The list is `keys.json` in the data directory, readable by its owner only. A key that its user wants
+in a file stands in it too. An item of the keyring holds `{"key": …, "base_url": …, "since": …}`.
+Only the address in the item decides where the key may be sent: the list is a plain file, and
+changing it must not send a key elsewhere.
+
+The keyring is asked for a bounded time by a child process: the service behind it may be locked,
+hanging or absent. A command that needs no stored key asks no keyring, since the list says what it
+holds.
 """
 
 from __future__ import annotations
@@ -31,18 +35,25 @@ from conductor_cli.models.presets import PRESETS, http_url
 from conductor_cli.programs.bounded_child import ChildLimits, ChildStopped, run_child
 
 MAX_KEY: Final = 1024
-"""The most characters of a key: with what is stored beside it, it fits the 1280 that Windows keeps in one item."""
+"""The most characters of a key: with what is stored beside it, it fits the 1280 that Windows keeps
+in one item.
+"""
 
 POSTGRESQL: Final = "postgresql"
 """Stands for the database that the setting `state` names, whose password is stored like a key."""
 
 PROVIDERS: Final = (*(name for name in PRESETS if name != "litellm"), POSTGRESQL)
-"""What a key can be stored for: kinds of worker, and the database. litellm is none: it chooses the address itself."""
+"""What a key can be stored for: kinds of worker, and the database. litellm is none: it chooses the
+address itself.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeyEntry:
-    """What is known of a stored key without reading it. `since` is when it was stored: ISO 8601, UTC."""
+    """What is known of a stored key without reading it.
+
+    `since` is when it was stored: ISO 8601, UTC.
+    """
 
     provider: str
     base_url: str
@@ -53,33 +64,49 @@ class KeyEntry:
 
 
 def known_provider(name: str) -> str:
-    """`name`, if a key can be stored for it. Raises `UsageError`, which does not repeat it: it may be a key."""
+    """`name`, if a key can be stored for it.
+
+    Raises `UsageError`, which does not repeat it: it may be a key.
+    """
     if name in PROVIDERS:
         return name
     provider, equals, _ = name.partition("=")
-    of_variable = {variable: each for each in PROVIDERS if each in PRESETS for variable in PRESETS[each].keys}
+    of_variable = {
+        variable: each for each in PROVIDERS if each in PRESETS for variable in PRESETS[each].keys
+    }
     meant = provider if provider in PROVIDERS else of_variable.get(provider.upper(), "")
     if equals:
         hint = "your shell may have saved the line in its history: if it held a key, revoke it\n"
-        hint += f"the key is asked for, or read from stdin: conductor keys set {meant or 'PROVIDER'}"
+        hint += (
+            f"the key is asked for, or read from stdin: conductor keys set {meant or 'PROVIDER'}"
+        )
         raise UsageError("a key is not given on the command line", hint=hint)
     hint = f"did you mean {meant}?" if meant else suggest(name, PROVIDERS)
     raise UsageError("that is not a provider that a key can be stored for", hint=hint)
 
 
 def checked_key(text: str) -> str:
-    """Return the key in `text`, without the white space around it. Raises `UsageError`, which does not hold the key."""
+    """Return the key in `text`, without the white space around it.
+
+    Raises `UsageError`, which does not hold the key.
+    """
     key = text.strip()
     if not key:
         raise UsageError("no key was given", hint='printf %s "$KEY" | conductor keys set PROVIDER')
     if len(key) > MAX_KEY or not key.isascii() or not key.isprintable() or " " in key:
-        message = f"this is not a key: it must be one line of at most {MAX_KEY} plain characters without spaces"
+        message = (
+            f"this is not a key: it must be one line of at most {MAX_KEY} plain characters "
+            "without spaces"
+        )
         raise UsageError(message, hint="copy the key alone, as plain text")
     return key
 
 
 def address(provider: str, base_url: str | None) -> str:
-    """Return the address that a key is for: the one given, else the provider's own. Raises `UsageError`."""
+    """Return the address that a key is for: the one given, else the provider's own.
+
+    Raises `UsageError`.
+    """
     url = (base_url or PRESETS[provider].base_url).rstrip("/")
     if not url:
         hint = f"conductor keys set {provider} --base-url URL"
@@ -89,40 +116,55 @@ def address(provider: str, base_url: str | None) -> str:
     unfit = parts is None or parts.query or parts.fragment or "@" in parts.netloc
     if unfit or not url.isprintable() or " " in url:
         hint = "for example: --base-url https://llm.example.com/v1"
-        raise UsageError("--base-url is not a valid URL, without a user name or password", hint=hint)
+        raise UsageError(
+            "--base-url is not a valid URL, without a user name or password", hint=hint
+        )
     return url
 
 
 def same_address(one: str, other: str) -> bool:
-    """Return whether two addresses are the same, apart from the case of scheme and host and a slash at the end."""
+    """Return whether two addresses are the same, apart from the case of scheme and host and a slash
+    at the end.
+    """
     try:
         first, second = (urlsplit(url.rstrip("/")) for url in (one, other))
     except ValueError:  # one of them is not a URL
         return False
-    return first._replace(netloc=first.netloc.lower()) == second._replace(netloc=second.netloc.lower())
+    return first._replace(netloc=first.netloc.lower()) == second._replace(
+        netloc=second.netloc.lower()
+    )
 
 
 SECONDS: Final = 5.0
-"""How long a keyring may take for all that one command asks of it. Starting a keyring's service takes under one."""
+"""How long a keyring may take for all that one command asks of it. Starting a keyring's service
+takes under one.
+"""
 
 VARIABLE: Final = "CONDUCTOR_LLM_KEYRING_SECONDS"
 """The environment variable that allows more, for a keyring that asks a person first."""
 
 _HINT: Final = (
-    f"unlock it (set {VARIABLE}=60 to wait longer for it), or install one: GNOME Keyring, KWallet, KeePassXC\n"
-    "set the provider's variable, such as OPENAI_API_KEY, or store the key in a file: --insecure-storage"
+    f"unlock it (set {VARIABLE}=60 to wait longer for it), or install one: GNOME Keyring, KWallet, "
+    "KeePassXC\n"
+    "set the provider's variable, such as OPENAI_API_KEY, or store the key in a file: "
+    "--insecure-storage"
 )
 
 
 class KeyringError(KeyMissing):
-    """The keyring did not do what it was asked. `absent`: there is none that could hold a key of ours."""
+    """The keyring did not do what it was asked.
+
+    `absent`: there is none that could hold a key of ours.
+    """
 
     def __init__(self, message: str, *, absent: bool = False) -> None:
         super().__init__(message, hint=_HINT)
         self.absent = absent
 
 
-def ask_keyring(orders: Sequence[tuple[str, ...]], environ: Mapping[str, str]) -> tuple[str, list[Any]]:
+def ask_keyring(
+    orders: Sequence[tuple[str, ...]], environ: Mapping[str, str]
+) -> tuple[str, list[Any]]:
     """Have a process of its own ask the keyring; `keyring_process` says what the orders are.
 
     Returns the keyring's name, and one result for each order. Raises `KeyringError` after at most
@@ -131,8 +173,11 @@ def ask_keyring(orders: Sequence[tuple[str, ...]], environ: Mapping[str, str]) -
     seconds = keyring_timeout(environ)
     try:
         # It may have to ask a person at the terminal, so it stays in our session.
-        script, data = Path(__file__).with_name("keyring_process.py"), json.dumps(orders).encode()
-        (answer,) = run_child(script, data, ChildLimits(seconds), environ={**os.environ, **environ}, session=False)
+        script = Path(__file__).with_name("keyring_process.py")
+        data = json.dumps(orders).encode()
+        (answer,) = run_child(
+            script, data, ChildLimits(seconds), environ={**os.environ, **environ}, session=False
+        )
     except ChildStopped as stopped:
         messages = {
             "start": f"the keyring cannot be asked: {stopped}",
@@ -161,12 +206,15 @@ def keyring_timeout(environ: Mapping[str, str]) -> float:
 
 
 def probe_keyring(environ: Mapping[str, str]) -> str:
-    """Write an item that is no key, read it, remove it, and check that it is gone; returns the keyring's name.
+    """Write an item that is no key, read it, remove it, and check that it is gone.
+
+    Returns the keyring's name.
 
     Raises `KeyringError` and `ConfigError`, after at most twice the time that a keyring may take.
     """
     # Two probes at the same time must not read each other's item.
-    name, text = f"doctor-probe-{secrets.token_hex(4)}", secrets.token_hex(16)
+    name = f"doctor-probe-{secrets.token_hex(4)}"
+    text = secrets.token_hex(16)
     try:
         backend, results = ask_keyring([("set", name, text), ("rm", name), ("get", name)], environ)
     except KeyringError as fault:
@@ -189,7 +237,10 @@ class StoredKey:
 
 
 class KeyStore:
-    """The stored keys of one user. The list is read when it is first needed, the keyring only for a key in it."""
+    """The stored keys of one user.
+
+    The list is read when it is first needed, the keyring only for a key in it.
+    """
 
     def __init__(self, data: Path, environ: Mapping[str, str]) -> None:
         self.path = data / "keys.json"
@@ -204,12 +255,18 @@ class KeyStore:
         return self._entries
 
     def entry(self, provider: str, base_url: str) -> KeyEntry | None:
-        """Return the entry of a provider's key, if there is one for this address. Raises `ConfigError`."""
+        """Return the entry of a provider's key, if there is one for this address.
+
+        Raises `ConfigError`.
+        """
         entry = self.entries().get(provider)
         return entry if entry is not None and same_address(entry.base_url, base_url) else None
 
     def __call__(self, provider: str, base_url: str) -> str | None:
-        """Return the key stored for a provider at this address, or None. Raises `KeyMissing` and `ConfigError`."""
+        """Return the key stored for a provider at this address, or None.
+
+        Raises `KeyMissing` and `ConfigError`.
+        """
         if self.entry(provider, base_url) is None:
             return None
         stored = self.read()[provider]
@@ -219,15 +276,25 @@ class KeyStore:
         return stored.key if same_address(stored.entry.base_url, base_url) else None
 
     def read(self) -> dict[str, StoredKey]:
-        """Return every stored key by its provider. All of them are read at once, because asking a keyring is slow.
+        """Return every stored key by its provider.
 
-        A key that cannot be read is no error here: its `fault` says why. Raises `ConfigError` for the list.
+        All of them are read at once, because asking a keyring is slow.
+
+        A key that cannot be read is no error here: its `fault` says why. Raises `ConfigError` for
+        the list.
         """
         if self._keys is None:
-            keys = {name: StoredKey(entry=entry, key=entry.key) for name, entry in self.entries().items()}
+            keys = {
+                name: StoredKey(entry=entry, key=entry.key)
+                for name, entry in self.entries().items()
+            }
             in_keyring = [name for name, stored in keys.items() if stored.entry.where == "keyring"]
             try:
-                texts = ask_keyring([("get", name) for name in in_keyring], self.environ)[1] if in_keyring else []
+                texts = (
+                    ask_keyring([("get", name) for name in in_keyring], self.environ)[1]
+                    if in_keyring
+                    else []
+                )
             except KeyringError as fault:
                 keys |= {name: replace(keys[name], fault=fault) for name in in_keyring}
             else:
@@ -237,7 +304,10 @@ class KeyStore:
         return self._keys
 
     def set(self, provider: str, base_url: str, key: str, *, plaintext: bool = False) -> KeyEntry:
-        """Store a key in the keyring, or as `plaintext` in the list. Raises `KeyMissing` or `ConfigError`."""
+        """Store a key in the keyring, or as `plaintext` in the list.
+
+        Raises `KeyMissing` or `ConfigError`.
+        """
         KNOWN_SECRETS.add(key)
         since = datetime.now(UTC).isoformat(timespec="seconds")
         entry = KeyEntry(provider=provider, base_url=base_url, since=since)
@@ -246,7 +316,8 @@ class KeyStore:
             if plaintext:
                 entry = replace(entry, where="file", key=key)
                 if before is not None and before.where == "keyring":
-                    with suppress(KeyringError):  # a broken keyring may be why the user wants a file
+                    # A broken keyring may be why the user wants a file
+                    with suppress(KeyringError):
                         ask_keyring([("rm", provider)], self.environ)
             else:
                 item = json.dumps({"key": key, "base_url": base_url, "since": since})
@@ -255,20 +326,26 @@ class KeyStore:
         return entry
 
     def check_keyring(self) -> None:
-        """Raise `KeyringError` where there is no keyring that answers. Nothing is stored, and no key is read."""
+        """Raise `KeyringError` where there is no keyring that answers.
+
+        Nothing is stored, and no key is read.
+        """
         ask_keyring([("get", "no-such-provider")], self.environ)
 
     def remove(self, provider: str) -> tuple[KeyEntry, KeyringError | None]:
         """Forget a stored key; the fault says that there is no keyring any more to remove it from.
 
-        Raises `UsageError` when no key is stored, and `KeyringError` when a keyring that is there does not remove it:
-        then the key stays in the list.
+        Raises `UsageError` when no key is stored, and `KeyringError` when a keyring that is there
+        does not remove it: then the key stays in the list.
         """
         absent = None
         with self._edit() as entries:
             entry = entries.pop(provider, None)
             if entry is None:
-                hint = f"stored: {', '.join(entries) or 'none'}; a variable has to be unset in your shell"
+                hint = (
+                    f"stored: {', '.join(entries) or 'none'}; a variable has to be unset in "
+                    "your shell"
+                )
                 raise UsageError(f"no key of {provider} is stored", hint=hint)
             try:
                 if entry.where == "keyring":
@@ -281,26 +358,37 @@ class KeyStore:
 
     @contextmanager
     def _edit(self) -> Iterator[dict[str, KeyEntry]]:
-        self._entries, self._keys = None, None
+        self._entries = None
+        self._keys = None
         # The keyring is changed under the lock too, so that the list always says what it holds.
         with disk.editing(self.path):
             entries = _read_list(self.path)
             yield entries
-            text = json.dumps({"keys": {name: dump(entry) for name, entry in entries.items()}}, indent=1)
+            text = json.dumps(
+                {"keys": {name: dump(entry) for name, entry in entries.items()}}, indent=1
+            )
             disk.write_atomically(self.path, text, mode=0o600)
 
 
 def _read_list(path: Path) -> dict[str, KeyEntry]:
-    """Every stored key by its provider. Raises `ConfigError` for a list that is damaged or that others can read."""
+    """Every stored key by its provider.
+
+    Raises `ConfigError` for a list that is damaged or that others can read.
+    """
     try:
         with path.open("rb") as file:
             mode = os.fstat(file.fileno()).st_mode
             listed = json.loads(file.read())["keys"]
-        entries = {str(name): load(KeyEntry, {**item, "provider": str(name)}) for name, item in listed.items()}
+        entries = {
+            str(name): load(KeyEntry, {**item, "provider": str(name)})
+            for name, item in listed.items()
+        }
     except FileNotFoundError:
         return {}
     except OSError as error:
-        raise ConfigError(f"{path} cannot be read: {error.strerror}", hint="fix its permissions") from None
+        raise ConfigError(
+            f"{path} cannot be read: {error.strerror}", hint="fix its permissions"
+        ) from None
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         hint = f"remove {path}, then store the keys again: conductor keys set PROVIDER"
         raise ConfigError(f"{path} is damaged", hint=hint) from None

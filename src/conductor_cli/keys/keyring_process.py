@@ -1,8 +1,9 @@
 """What a bounded child process does that talks to the system's keyring, which is foreign code.
 
-A keyring may hang, print, take its process down, or start a helper that outlives it. Orders come on stdin, so that no
-key is in an argument: `[["get", NAME], ["set", NAME, TEXT], ["rm", NAME], …]`. The answer is
-`{"backend": …, "results": […]}`, or `{"error": …, "absent": …}` for the first order that failed.
+A keyring may hang, print, take its process down, or start a helper that outlives it. Orders come on
+stdin, so that no key is in an argument: `[["get", NAME], ["set", NAME, TEXT], ["rm", NAME], …]`.
+The answer is `{"backend": …, "results": […]}`, or `{"error": …, "absent": …}` for the first order
+that failed.
 
 A thread instead of a process could neither be ended nor survive a keyring that crashes.
 """
@@ -13,12 +14,16 @@ import json
 from typing import Any, Final
 
 ITEM: Final = 1200  # Characters of an item: Windows keeps 1280
-SERVICE: Final = "conductor-llm"  # What every item of ours in a keyring is filed under, beside the provider's name
+# What every item of ours in a keyring is filed under, beside the provider's name
+SERVICE: Final = "conductor-llm"
 _NONE: Final = {"error": "no working keyring found", "absent": True}
 
 
 def answer(data: bytes) -> list[dict[str, Any]]:
-    """Do what is asked, in order, until something fails. `absent` means that no keyring could hold a key of ours."""
+    """Do what is asked, in order, until something fails.
+
+    `absent` means that no keyring could hold a key of ours.
+    """
     keyring_name = "the keyring"
     try:
         import keyring
@@ -31,17 +36,27 @@ def answer(data: bytes) -> list[dict[str, Any]]:
             return [_NONE]
         if "plaintext" in kind.lower():
             return [{"error": f"{keyring_name} is a file that is not encrypted", "absent": True}]
-        return [{"backend": name, "results": [_run_order(backend, *order) for order in json.loads(data)]}]
+        return [
+            {
+                "backend": name,
+                "results": [_run_order(backend, *order) for order in json.loads(data)],
+            }
+        ]
     except Exception as error:  # noqa: BLE001 - keyrings raise whatever their systems do
         # Judged by the names of the classes: some keyrings bring classes of their own.
         names = {kind.__name__ for kind in type(error).__mro__}
         if names & {"NoKeyringError", "ModuleNotFoundError", "SecretServiceNotAvailableException"}:
             return [_NONE]
-        return [{"error": f"{keyring_name} refused: {error or type(error).__name__}", "absent": False}]
+        return [
+            {"error": f"{keyring_name} refused: {error or type(error).__name__}", "absent": False}
+        ]
 
 
-def _run_order(backend: Any, order: str, name: str, text: str = "") -> str | None:  # noqa: ANN401 - a keyring, without types
-    """Return what is stored under `name`: before the order for `rm`, after it for `set`, which some keyrings ignore.
+# A keyring, without types
+def _run_order(backend: Any, order: str, name: str, text: str = "") -> str | None:  # noqa: ANN401
+    """Return what is stored under `name`.
+
+    Before the order for `rm`, after it for `set`, which some keyrings ignore.
 
     A text that is longer than an item may be is in several, the second of which is called `name.1`.
     """

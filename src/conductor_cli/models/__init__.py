@@ -1,1 +1,4 @@
-"""The interface of models and its adapters. Nothing is imported here, so that no start waits for an adapter."""
+"""The interface of models and its adapters.
+
+Nothing is imported here, so that no start waits for an adapter.
+"""

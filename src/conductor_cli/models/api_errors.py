@@ -1,7 +1,8 @@
 """From a server's HTTP status or error object to a `ModelError`. Pure. Every adapter uses it.
 
-The provider's own words are kept: at most 300 characters, without control characters and without any key. The forms are
-those of OpenAI, Anthropic, Groq, DeepSeek, Volcengine and vLLM, as of November 2026.
+The provider's own words are kept: at most 300 characters, without control characters and without
+any key. The forms are those of OpenAI, Anthropic, Groq, DeepSeek, Volcengine and vLLM, as of
+November 2026.
 """
 
 from __future__ import annotations
@@ -27,37 +28,77 @@ CONSTRAINT_FIELDS: Final = ("grammar", "structured_outputs", "ebnf", "response_f
 """The fields that constrain a reply's form. A request has at most one of them."""
 
 OPTIONAL_FIELDS: Final = (
-    "temperature", "stream_options", "seed", "stop", "reasoning_effort", "chat_template_kwargs", "top_p",
-    "thinking", "reasoning", "parallel_tool_calls", *CONSTRAINT_FIELDS,
-)  # fmt: skip
-"""What may be left out of a request that a server refuses, unless it is one of the worker's own settings."""
+    "temperature",
+    "stream_options",
+    "seed",
+    "stop",
+    "reasoning_effort",
+    "chat_template_kwargs",
+    "top_p",
+    "thinking",
+    "reasoning",
+    "parallel_tool_calls",
+    *CONSTRAINT_FIELDS,
+)
+"""What may be left out of a request that a server refuses, unless it is one of the worker's own
+settings.
+"""
 
 _NO_MONEY: Final = ("insufficient_quota", "insufficient_balance", "billing")
 
 _REASONS: Final[Mapping[str, ModelErrorReason]] = {
-    "401": "auth", "403": "auth", "404": "missing", "405": "missing", "410": "missing", "408": "overloaded",
-    "409": "overloaded", "425": "overloaded", "429": "rate",
+    "401": "auth",
+    "403": "auth",
+    "404": "missing",
+    "405": "missing",
+    "410": "missing",
+    "408": "overloaded",
+    "409": "overloaded",
+    "425": "overloaded",
+    "429": "rate",
     **dict.fromkeys(_NO_MONEY, "refused"),
-    "rate_limit": "rate", "resource_exhausted": "rate", "too_many_requests": "rate",
-    "authentication": "auth", "permission": "auth", "invalid_api_key": "auth", "api_key_invalid": "auth",
+    "rate_limit": "rate",
+    "resource_exhausted": "rate",
+    "too_many_requests": "rate",
+    "authentication": "auth",
+    "permission": "auth",
+    "invalid_api_key": "auth",
+    "api_key_invalid": "auth",
     "unauthorized": "auth",
     "not_found": "missing",
-    "overloaded": "overloaded", "unavailable": "overloaded", "server_error": "overloaded", "internal": "overloaded",
+    "overloaded": "overloaded",
+    "unavailable": "overloaded",
+    "server_error": "overloaded",
+    "internal": "overloaded",
     "timeout": "overloaded",
-    "content_filter": "refused", "content_policy": "refused",
-    "context_length": "length", "context_size": "length", "context_window": "length",
+    "content_filter": "refused",
+    "content_policy": "refused",
+    "context_length": "length",
+    "context_size": "length",
+    "context_window": "length",
     "invalid": "refused",
-}  # fmt: skip
-"""HTTP statuses, and parts of the codes of providers. The first that matches counts, so specific ones come first."""
+}
+"""HTTP statuses, and parts of the codes of providers. The first that matches counts, so specific
+ones come first.
+"""
 
 _MEANINGS: Final[Mapping[ModelErrorReason, tuple[str, str]]] = {
     "auth": (
         "key missing or rejected",
-        "check it: conductor keys test; or name its variable: conductor workers add NAME --set key_env=VARIABLE",
+        (
+            "check it: conductor keys test; or name its variable: conductor workers add NAME --set "
+            "key_env=VARIABLE"
+        ),
     ),
-    "missing": ("model or URL not found", "check the worker's model and base_url; most URLs end in /v1"),
+    "missing": (
+        "model or URL not found",
+        "check the worker's model and base_url; most URLs end in /v1",
+    ),
     "refused": ("request refused", ""),
-    "length": ("question too long for this model", "ask for less, or use a model with a larger context"),
+    "length": (
+        "question too long for this model",
+        "ask for less, or use a model with a larger context",
+    ),
     "rate": ("rate limit reached", ""),
     "overloaded": ("server error", ""),
     "broken": ("the answer broke off with an error", ""),
@@ -76,10 +117,15 @@ _TOO_LONG: Final = re.compile(
     """,
     re.IGNORECASE | re.VERBOSE,
 )
-"""How servers say that a question, or a question and its reply, have more tokens than the model can hold."""
+"""How servers say that a question, or a question and its reply, have more tokens than the model can
+hold.
+"""
 
 _CONSTRAINT_WORDS: Final = re.compile(
-    r"grammar|\bebnf\b|\bgbnf\b|json[ _-]?schema|(?:response|output)[ _-]format|structured[ _-]outputs?|\bguided",
+    (
+        r"grammar|\bebnf\b|\bgbnf\b|json[ _-]?schema|(?:response|output)[ _-]format|structured[ "
+        r"_-]outputs?|\bguided"
+    ),
     re.IGNORECASE,
 )
 """How servers speak of a constraint that they do not support, if they do not name the field."""
@@ -89,7 +135,10 @@ _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u20
 
 @dataclass(frozen=True, slots=True)
 class ErrorBody:
-    """The parts of an error body: the message, its codes, the parameter that it names, and the seconds to wait."""
+    """The parts of an error body.
+
+    The message, its codes, the parameter that it names, and the seconds to wait.
+    """
 
     message: str = ""
     codes: tuple[str, ...] = ()
@@ -101,9 +150,13 @@ NO_BODY: Final = ErrorBody()
 
 
 class ApiError(ModelError):
-    """An answer with an error status, or an error object inside an answer of status 200, and what it said."""
+    """An answer with an error status, or an error object inside an answer of status 200, and what
+    it said.
+    """
 
-    def __init__(self, name: str, reason: ModelErrorReason, status: int, said: ErrorBody, words: str) -> None:
+    def __init__(
+        self, name: str, reason: ModelErrorReason, status: int, said: ErrorBody, words: str
+    ) -> None:
         """`words` is what to show of the answer of the server called `name`."""
         message, hint = _MEANINGS[reason]
         shown = message if status == 200 else f"{message} ({status})"
@@ -112,7 +165,9 @@ class ApiError(ModelError):
         self.said = said
 
 
-def error_of_response(name: str, status: int, headers: Mapping[str, str], body: bytes, secrets: Secrets) -> ApiError:
+def error_of_response(
+    name: str, status: int, headers: Mapping[str, str], body: bytes, secrets: Secrets
+) -> ApiError:
     """Return the error for an answer with an error status. Header names are in lower case."""
     said = parse_error_body(_parse_json(body))
     words = clean_excerpt(said.message or body, secrets)
@@ -126,11 +181,16 @@ def error_of_response(name: str, status: int, headers: Mapping[str, str], body: 
 
 
 def parse_frame(data: str, name: str, secrets: Secrets) -> Mapping[str, Any]:
-    """Return one JSON object that a server sent. Anything else, and an error inside it, is a `ModelError`."""
+    """Return one JSON object that a server sent.
+
+    Anything else, and an error inside it, is a `ModelError`.
+    """
     frame = _parse_json(data)
     frame = frame[0] if isinstance(frame, list) and frame else frame
     if not isinstance(frame, dict):
-        raise ModelError("broken", f"{name}: the answer is not a JSON object: {clean_excerpt(data, secrets)}")
+        raise ModelError(
+            "broken", f"{name}: the answer is not a JSON object: {clean_excerpt(data, secrets)}"
+        )
     if frame.get("error") or frame.get("object") == "error":
         raise error_in_body(name, frame, secrets)
     return frame
@@ -139,24 +199,35 @@ def parse_frame(data: str, name: str, secrets: Secrets) -> Mapping[str, Any]:
 def error_in_body(name: str, value: object, secrets: Secrets) -> ApiError:
     """Return the error for an error object inside an answer with status 200."""
     said = parse_error_body(value)
-    reason: ModelErrorReason = next((kind for kind in map(_reason_of_code, said.codes) if kind), "broken")
+    reason: ModelErrorReason = next(
+        (kind for kind in map(_reason_of_code, said.codes) if kind), "broken"
+    )
     return ApiError(
-        name, "length" if exceeds_context(said) else reason, 200, said, clean_excerpt(said.message, secrets)
+        name,
+        "length" if exceeds_context(said) else reason,
+        200,
+        said,
+        clean_excerpt(said.message, secrets),
     )
 
 
 def parse_error_body(value: object) -> ErrorBody:
-    """Return the parts of a JSON value that a server sent as an error. Every server has its own form."""
+    """Return the parts of a JSON value that a server sent as an error.
+
+    Every server has its own form.
+    """
     outer = table_of(value[0] if isinstance(value, list) and value else value)
     inner = outer.get("error") or outer
     parts = inner if isinstance(inner, Mapping) else {"message": inner}
     details = tables_in(parts.get("details"))
     codes = [str(parts[key]) for key in ("code", "type", "status") if parts.get(key)]
-    # Google says here, and in no header, how long to wait: {"@type": "…RetryInfo", "retryDelay": "34s"}.
+    # Google says here, and in no header, how long to wait: {"@type": "…RetryInfo", "retryDelay":
+    # "34s"}.
     delays = [str(item["retryDelay"]).removesuffix("s") for item in details if "retryDelay" in item]
     words = parts.get("message") or parts.get("detail")
     words = words.get("detail") if isinstance(words, Mapping) else words
-    if isinstance(words, list):  # of the faults that FastAPI's servers list, the field and what is wrong with it
+    # Of the faults that FastAPI's servers list, the field and what is wrong with it
+    if isinstance(words, list):
         words = "; ".join(f"{item.get('loc')}: {item.get('msg')}" for item in tables_in(words))
     return ErrorBody(
         message=text_of(words),
@@ -167,11 +238,18 @@ def parse_error_body(value: object) -> ErrorBody:
 
 
 def rejected_parameter(said: ErrorBody, body: Mapping[str, Any], renamed: Mapping[str, str]) -> str:
-    """Return the parameter of `body` that a server gives as the reason for its refusal; empty if it names none.
+    """Return the parameter of `body` that a server gives as the reason for its refusal.
 
-    `renamed` has the server's own names in snake case; it may also write them in camel case or as words.
+    Empty if it names none.
+
+    `renamed` has the server's own names in snake case; it may also write them in camel case or as
+    words.
     """
-    snake = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", f"{said.parameter} {said.message}").lower().replace(" ", "_")
+    snake = (
+        re.sub(r"(?<=[a-z])(?=[A-Z])", "_", f"{said.parameter} {said.message}")
+        .lower()
+        .replace(" ", "_")
+    )
     for own, name in renamed.items():
         if name in body and own in snake:
             return name
@@ -188,10 +266,14 @@ def rejected_parameter(said: ErrorBody, body: Mapping[str, Any], renamed: Mappin
 
 
 def clean_excerpt(text: str | bytes, secrets: Secrets) -> str:
-    """Return the beginning of a foreign text, fit to be shown: no markup, no control characters, no secrets."""
+    """Return the beginning of a foreign text, fit to be shown.
+
+    No markup, no control characters, no secrets.
+    """
     if isinstance(text, bytes):
         text = text.decode("utf-8", "replace")
-    # A key must not be cut in two before it is found, so the text is redacted before it is shortened.
+    # A key must not be cut in two before it is found, so the text is redacted before it is
+    # shortened.
     text = secrets.redact(text)[: 64 * MAX_EXCERPT]
     if "<html" in text[:MAX_EXCERPT].lower() or text.lstrip()[:9].lower() == "<!doctype":
         return "a web page"
@@ -200,7 +282,9 @@ def clean_excerpt(text: str | bytes, secrets: Secrets) -> str:
 
 
 def retry_after(headers: Mapping[str, str], now: float) -> float | None:
-    """Return the seconds that a server asks to wait, which `retry-after` gives as a number or as a date."""
+    """Return the seconds that a server asks to wait, which `retry-after` gives as a number or as a
+    date.
+    """
     value = headers.get("retry-after", "")
     seconds = _parse_seconds(value)
     if seconds is not None:
@@ -220,9 +304,14 @@ def _parse_seconds(value: str) -> float | None:
 
 
 def exceeds_context(said: ErrorBody) -> bool:
-    """Return whether a server says that the model cannot hold so many tokens: by its code, else in its words."""
+    """Return whether a server says that the model cannot hold so many tokens.
+
+    By its code, else in its words.
+    """
     reasons = [_reason_of_code(code) for code in said.codes]
-    return "length" in reasons or ("rate" not in reasons and _TOO_LONG.search(said.message) is not None)
+    return "length" in reasons or (
+        "rate" not in reasons and _TOO_LONG.search(said.message) is not None
+    )
 
 
 def reason_of_status(status: int, said: ErrorBody = NO_BODY) -> ModelErrorReason:
@@ -254,7 +343,9 @@ def _parse_json(body: str | bytes) -> Any:  # noqa: ANN401 - any JSON value
 
 USUAL_REPLY: Final = 4096  # tokens of a reply below which nothing shorter is asked for
 MIN_REPLY: Final = 256
-"""Tokens of a reply that are worth asking for. With less room the conversation must become shorter."""
+"""Tokens of a reply that are worth asking for. With less room the conversation must become
+shorter.
+"""
 
 _LARGEST: Final = re.compile(
     r"""
@@ -279,20 +370,25 @@ _ROOM: Final = re.compile(
 
 
 def largest_output(message: str) -> int | None:
-    """Return the most tokens that a model ever writes, if `message` refuses a request for asking for more."""
+    """Return the most tokens that a model ever writes, if `message` refuses a request for asking
+    for more.
+    """
     found = _LARGEST.search(message)
     return int(next(filter(None, found.groups()))) if found else None
 
 
 def shorter_output(message: str, asked: int) -> int | None:
-    """A lower limit than `asked`, if `message` says that prompt and reply do not fit together; None if none helps.
+    """A lower limit than `asked`, if `message` says that prompt and reply do not fit together.
+
+    None if none helps.
 
     Some servers say how long the prompt is. For others a quarter is tried.
     """
     if asked <= USUAL_REPLY or not _OF_REPLY.search(message):
         return None
     if found := _ROOM.search(message):
-        whole, taken = found["context"] or found["limit"], found["messages"] or found["input"] or found["read"]
+        whole = found["context"] or found["limit"]
+        taken = found["messages"] or found["input"] or found["read"]
         room = int(whole) - int(taken)
         return room if MIN_REPLY <= room < asked else None
     return max(asked // 4, USUAL_REPLY)

@@ -1,4 +1,6 @@
-"""The interface of every model, what a request needs besides text, and the model that plays a script."""
+"""The interface of every model, what a request needs besides text, and the model that plays a
+script.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +38,8 @@ def tables_in(value: object) -> list[Mapping[str, Any]]:
 
 
 def check_features(name: str, features: Collection[Feature], request: Request) -> None:
-    """Refuse, before anything is sent, a request that needs what the model called `name` cannot be sent.
+    """Refuse, before anything is sent, a request that needs what the model called `name` cannot be
+    sent.
 
     The `ModelError` is not worth another attempt, and another worker may take the step.
     """
@@ -46,10 +49,14 @@ def check_features(name: str, features: Collection[Feature], request: Request) -
         if not is_known or attachment.kind not in features:
             what = _WORDS[attachment.kind] if is_known else f"files of type {attachment.media_type}"
             hint = f"use a worker that takes {what}"
-            raise ModelError("refused", f"{name} cannot be sent {what}: {attachment.name}", hint=hint)
+            raise ModelError(
+                "refused", f"{name} cannot be sent {what}: {attachment.name}", hint=hint
+            )
     calls = any(message.tool_calls or message.role == "tool" for message in request.messages)
     if (request.tools or calls) and "tools" not in features:
-        raise ModelError("refused", f"{name} cannot be sent tools", hint="use a worker that takes tools")
+        raise ModelError(
+            "refused", f"{name} cannot be sent tools", hint="use a worker that takes tools"
+        )
     if attachments and request.read_attachment is None:
         raise ModelError("file", f"{name}: the content of {attachments[0].name} is not at hand")
 
@@ -62,15 +69,19 @@ class Model(Protocol):
     - the reply's text is the joined `Chunk.text`; thinking likewise; neither is ever dropped;
     - exactly one chunk has `usage` and `finish`, and it is the last;
     - a failure is a `ModelError` and nothing else, whatever the underlying library raised;
-    - closing the iterator or cancelling the task stops the work behind it: a server sees the connection close within
-      one second, a local model stops within 200 ms on a CPU;
-    - a request that needs what is not among `features` is a `ModelError` of reason `refused`, and nothing is sent;
-    - `stream` may be called again while another stream is open, unless the worker's `parallel` is 1.
+    - closing the iterator or cancelling the task stops the work behind it: a server sees the
+      connection close within one second, a local model stops within 200 ms on a CPU;
+    - a request that needs what is not among `features` is a `ModelError` of reason `refused`, and
+      nothing is sent;
+    - `stream` may be called again while another stream is open, unless the worker's `parallel` is
+      1.
     """
 
     @property
     def features(self) -> Features:
-        """What can be sent besides text, as far as the adapter knows. Whether the model reads it is another question.
+        """What can be sent besides text, as far as the adapter knows.
+
+        Whether the model reads it is another question.
 
         Raises nothing.
         """
@@ -83,10 +94,16 @@ class Model(Protocol):
 
 @runtime_checkable
 class BehindServer(Protocol):
-    """A model behind a server that lists what it has: where the settings name no model, the first of them is asked."""
+    """A model behind a server that lists what it has.
+
+    Where the settings name no model, the first of them is asked.
+    """
 
     async def chosen_model(self) -> str:
-        """Return the id of the model that is asked for, empty if the server does not answer. Raises nothing."""
+        """Return the id of the model that is asked for, empty if the server does not answer.
+
+        Raises nothing.
+        """
         ...
 
     async def reaches_server(self, seconds: float) -> bool:
@@ -102,7 +119,10 @@ Script = Iterable[ScriptItem]
 
 @dataclass
 class ScriptedModel:
-    """Plays one script per call, repeating the last one; or asks `reply` for the script of each request."""
+    """Plays one script per call, repeating the last one.
+
+    Or asks `reply` for the script of each request.
+    """
 
     scripts: list[Script] = field(default_factory=list)
     reply: Callable[[Request], Script] | None = None

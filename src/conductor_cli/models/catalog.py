@@ -1,7 +1,7 @@
 """From a worker to its model. Adapters are imported when they are needed.
 
-A kind of worker is a row here and one in `worker_options`; a provider is a table in `presets.toml`, a program one in
-`command/programs.toml`.
+A kind of worker is a row here and one in `worker_options`; a provider is a table in `presets.toml`,
+a program one in `command/programs.toml`.
 """
 
 from __future__ import annotations
@@ -39,11 +39,13 @@ if TYPE_CHECKING:
 StoredKeys = Callable[[str, str], str | None]
 """The key that is stored for a kind of worker at an address, or None.
 
-It may ask the system's keyring, so it is called only if no variable has the key. Raises `KeyMissing` for a key that
-cannot be read, `ConfigError` if the list of keys cannot be read.
+It may ask the system's keyring, so it is called only if no variable has the key. Raises
+`KeyMissing` for a key that cannot be read, `ConfigError` if the list of keys cannot be read.
 """
 
-_SECRET_VARIABLE: Final = re.compile(r"(?:^|_)(?:API_?KEY|ACCESS_KEY|SECRET|TOKEN|PASSWORD)(?:_|$)", re.IGNORECASE)
+_SECRET_VARIABLE: Final = re.compile(
+    r"(?:^|_)(?:API_?KEY|ACCESS_KEY|SECRET|TOKEN|PASSWORD)(?:_|$)", re.IGNORECASE
+)
 
 
 NO_KEY: Final = "no-key-is-needed"  # what litellm sends as a key to a server that may need none
@@ -54,41 +56,55 @@ def no_stored_key(_kind: str, _base_url: str) -> None:
 
 
 def open_model(
-    worker: Worker, *, environ: Mapping[str, str], stored: StoredKeys = no_stored_key, secrets: Secrets | None = None
+    worker: Worker,
+    *,
+    environ: Mapping[str, str],
+    stored: StoredKeys = no_stored_key,
+    secrets: Secrets | None = None,
 ) -> Model:
-    """The model of a worker. Nothing is connected to or loaded yet; `stored` gives the key if no variable has it.
+    """The model of a worker.
 
-    The model redacts `secrets` from what it answers, and what is secret of this worker is added to them. Raises
-    `ConfigError` for invalid settings of the worker, `KeyMissing` if its key is not found, `ModelError` if its program
-    or its file is not.
+    Nothing is connected to or loaded yet; `stored` gives the key if no variable has it.
+
+    The model redacts `secrets` from what it answers, and what is secret of this worker is added to
+    them. Raises `ConfigError` for invalid settings of the worker, `KeyMissing` if its key is not
+    found, `ModelError` if its program or its file is not.
     """
     check_options(worker)
     if worker.kind == "llama":
         from conductor_cli.models.llama import Llama, LlamaOptions
 
         if not worker.model:
-            raise OptionError(worker, "model", "names no file", 'for example: model = "/models/some.gguf"')
+            raise OptionError(
+                worker, "model", "names no file", 'for example: model = "/models/some.gguf"'
+            )
         path = Path(worker.model).expanduser()
         if path.suffix == SUFFIX:
             return Router(path)
-        of_requests = ("temperature", "max_tokens")  # sent with each request; the others say how the file is loaded
+        # Sent with each request; the others say how the file is loaded
+        of_requests = ("temperature", "max_tokens")
         given: dict[str, Any] = {
             name: Path(value).expanduser() if name in ("adapter", "cache") else value
-            for name, value in worker.options.items() if value is not None and name not in of_requests
-        }  # fmt: skip
+            for name, value in worker.options.items()
+            if value is not None and name not in of_requests
+        }
         return Llama(path, LlamaOptions(**given))
     if worker.kind == "scripted":
         # For tests and benchmarks: no user is offered it, and `about` has to say what it is.
         script = worker.options.get("script")
         if not isinstance(script, (list, tuple)) or "scripted" not in worker.about:
-            raise ConfigError(f"worker {worker.name!r}: the kind 'scripted' is for tests", hint="use another kind")
+            raise ConfigError(
+                f"worker {worker.name!r}: the kind 'scripted' is for tests", hint="use another kind"
+            )
         return ScriptedModel([list(script)])
     secrets = Secrets() if secrets is None else secrets
     if worker.kind in PROGRAMS:
         from conductor_cli.models.command.adapter import ProgramModel
 
         passed = (str(name) for name in worker.options.get("env") or ())
-        secrets.add(*(environ.get(name, "").strip() for name in passed if _SECRET_VARIABLE.search(name)))
+        secrets.add(
+            *(environ.get(name, "").strip() for name in passed if _SECRET_VARIABLE.search(name))
+        )
         return ProgramModel(worker, environ=environ, secrets=secrets)
     if worker.kind not in PRESETS:
         raise unknown_kind(worker)
@@ -114,11 +130,13 @@ def open_model(
     return SeveralServers(models)
 
 
-def api_key_of(worker: Worker, environ: Mapping[str, str], stored: StoredKeys = no_stored_key) -> str:
+def api_key_of(
+    worker: Worker, environ: Mapping[str, str], stored: StoredKeys = no_stored_key
+) -> str:
     """Return the key that a worker sends, empty if it needs none. Raises `KeyMissing`.
 
-    A worker that names a variable takes the key from there only. A provider's own variable is read for the provider's
-    own address only; a stored key is for one address too, and comes last.
+    A worker that names a variable takes the key from there only. A provider's own variable is read
+    for the provider's own address only; a stored key is for one address too, and comes last.
     """
     named = str(worker.options.get("key_env") or "")
     own = PRESETS[worker.kind].keys if is_own_address(worker) else ()
@@ -137,11 +155,19 @@ def api_key_of(worker: Worker, environ: Mapping[str, str], stored: StoredKeys = 
 
 
 def secrets_around(worker: Worker, environ: Mapping[str, str]) -> list[str]:
-    """Return what besides its key a server may get of a worker and echo: headers, and variables that litellm reads."""
-    values = secrets_in({str(name): str(value) for name, value in worker.options.get("headers", {}).items()})
+    """Return what besides its key a server may get of a worker and echo.
+
+    Headers, and variables that litellm reads.
+    """
+    values = secrets_in(
+        {str(name): str(value) for name, value in worker.options.get("headers", {}).items()}
+    )
     if worker.kind == "litellm":
-        # litellm reads the variables of its many providers itself: all that may be a key is treated as one.
-        values += [value.strip() for name, value in environ.items() if _SECRET_VARIABLE.search(name)]
+        # litellm reads the variables of its many providers itself: all that may be a key is treated
+        # as one.
+        values += [
+            value.strip() for name, value in environ.items() if _SECRET_VARIABLE.search(name)
+        ]
     # A server may echo the token without the word before it, as in `Bearer TOKEN`.
     return [*values, *(value.rpartition(" ")[2] for value in values)]
 
@@ -149,15 +175,24 @@ def secrets_around(worker: Worker, environ: Mapping[str, str]) -> list[str]:
 def _at_server(worker: Worker, key: str, secrets: Secrets) -> ChatApiModel:
     from conductor_cli.models.chat_api_model import ChatApiModel
 
-    base_url, model, preset = base_url_of(worker), model_of(worker), PRESETS[worker.kind]
+    base_url = base_url_of(worker)
+    model = model_of(worker)
+    preset = PRESETS[worker.kind]
     if not base_url.startswith(("http://", "https://")):
         meant = with_scheme(base_url)
-        hint = f"did you mean {meant}?" if meant else 'for example: base_url = "http://127.0.0.1:8080/v1"'
-        raise OptionError(worker, "base_url", "needs base_url, a URL that begins with http:// or https://", hint)
+        hint = (
+            f"did you mean {meant}?"
+            if meant
+            else 'for example: base_url = "http://127.0.0.1:8080/v1"'
+        )
+        raise OptionError(
+            worker, "base_url", "needs base_url, a URL that begins with http:// or https://", hint
+        )
     schemas = preset.schemas and preset.form != "ask" and not is_cloud_model(model)
     api = api_at(worker.kind, base_url)
     if not is_own_address(worker):
-        api = "chat-completions" if api in OPENAI_APIS else api  # which all other servers with OpenAI's API speak
+        # Which all other servers with OpenAI's API speak
+        api = "chat-completions" if api in OPENAI_APIS else api
         # Which server this is has to be found out, and its word on its cost is not trusted.
         form = preset.form if preset.local or api not in OPENAI_APIS else "ask"
         preset = replace(preset, max_tokens_field="max_tokens", cost="unknown", form=form)
@@ -165,7 +200,9 @@ def _at_server(worker: Worker, key: str, secrets: Secrets) -> ChatApiModel:
     # Only chat completions has fields for a grammar.
     form = preset.form if api == "chat-completions" else "response_format"
     preset = replace(preset, api=api, form=form, schemas=schemas)
-    return ChatApiModel(model, base_url, key=key, options=worker.options, preset=preset, secrets=secrets)
+    return ChatApiModel(
+        model, base_url, key=key, options=worker.options, preset=preset, secrets=secrets
+    )
 
 
 def _litellm(worker: Worker, key: str, secrets: Secrets) -> Model:
@@ -180,9 +217,19 @@ def _litellm(worker: Worker, key: str, secrets: Secrets) -> Model:
     if not model:
         raise OptionError(worker, "model", "names no model", 'for example: model = "bedrock/…"')
     if not key and worker.kind != "litellm" and not is_own_address(worker):
-        # Such a server may need none. Without one litellm would refuse, or send it the key of the provider's variable.
+        # Such a server may need none. Without one litellm would refuse, or send it the key of the
+        # provider's variable.
         key = NO_KEY
-    prefix = "" if worker.kind == "litellm" or model.startswith(f"{worker.kind}/") else f"{worker.kind}/"
+    prefix = (
+        "" if worker.kind == "litellm" or model.startswith(f"{worker.kind}/") else f"{worker.kind}/"
+    )
     preload_litellm()  # the import is slow, so it runs while the plan is made
-    # The provider's own address is passed too: without one, litellm uses an address that a variable may name.
-    return LiteLLM(prefix + model, key=key, base_url=base_url_of(worker), options=worker.options, secrets=secrets)
+    # The provider's own address is passed too: without one, litellm uses an address that a variable
+    # may name.
+    return LiteLLM(
+        prefix + model,
+        key=key,
+        base_url=base_url_of(worker),
+        options=worker.options,
+        secrets=secrets,
+    )

@@ -1,9 +1,11 @@
-"""Any server with one of OpenAI's two APIs, Anthropic's or Google's: OpenAI, Mistral, OpenRouter, Ollama, vLLM.
+"""Any server with one of OpenAI's two APIs, Anthropic's or Google's.
 
-Requests are built and replies are read in the form of chat completions; a `ChatApi` translates both for other APIs.
-A server that answers with one JSON body instead of a stream is understood as well. A parameter that a server refuses is
-left out, for this call and for later ones, with one notice. A reply is held to its grammar or schema in the way that
-the server offers (see `structured_output`).
+OpenAI, Mistral, OpenRouter, Ollama, vLLM.
+
+Requests are built and replies are read in the form of chat completions; a `ChatApi` translates both
+for other APIs. A server that answers with one JSON body instead of a stream is understood as well.
+A parameter that a server refuses is left out, for this call and for later ones, with one notice. A
+reply is held to its grammar or schema in the way that the server offers (see `structured_output`).
 """
 
 from __future__ import annotations
@@ -37,15 +39,24 @@ from conductor_cli.models.chat_body import JsonBody, request_body
 from conductor_cli.models.http import DONE, HttpClient, stream_limit
 from conductor_cli.models.off_loop import off_loop
 from conductor_cli.models.presets import UNKNOWN_SERVER, Preset
-from conductor_cli.models.stream_decoder import ESTIMATED, UNLIMITED_TOKENS, ChatReplyDecoder, reply_limit
+from conductor_cli.models.stream_decoder import (
+    ESTIMATED,
+    UNLIMITED_TOKENS,
+    ChatReplyDecoder,
+    reply_limit,
+)
 from conductor_cli.models.worker_options import own_setting, rejected_setting
 
 DRAIN_SECONDS: Final = 0.1
-LIST_SECONDS: Final = 3.0  # how long a call may wait to learn what kind of server answers it; then it goes on without
+# How long a call may wait to learn what kind of server answers it; then it goes on without
+LIST_SECONDS: Final = 3.0
 
 
 class ChatApiModel:
-    """A model behind the API of `preset` at `base_url`. `options` are the worker's; the key is never among them."""
+    """A model behind the API of `preset` at `base_url`.
+
+    `options` are the worker's; the key is never among them.
+    """
 
     def __init__(  # noqa: PLR0913 - what a worker may set
         self,
@@ -62,7 +73,8 @@ class ChatApiModel:
         self._preset = preset
         self._api = CHAT_APIS[preset.api]
         self.features: Features = self._api.features & preset.features
-        self._form, self._schemas = preset.form, preset.schemas
+        self._form = preset.form
+        self._schemas = preset.schemas
         self._secrets = secrets or Secrets()
         self._secrets.add(key)
         own = {str(name): str(value) for name, value in self._options.get("headers", {}).items()}
@@ -77,11 +89,19 @@ class ChatApiModel:
         """The dropped fields, and the estimate, that the user knows of."""
 
     async def stream(self, request: Request) -> AsyncGenerator[Chunk, None]:
-        """Yield the reply; it is asked for again as long as the server refuses a parameter that can be left out."""
+        """Yield the reply.
+
+        It is asked for again as long as the server refuses a parameter that can be left out.
+        """
         check_features(self._model or self._server.name, self.features, request)
-        ends = None if request.deadline is None else asyncio.get_running_loop().time() + request.deadline
+        ends = (
+            None
+            if request.deadline is None
+            else asyncio.get_running_loop().time() + request.deadline
+        )
         await self._learn_server(request, ends)
-        dropped, is_silent = self._dropped, True
+        dropped = self._dropped
+        is_silent = True
         while True:
             prepare = partial(self._prepare, request, dropped)
             dropped, asked, body = await off_loop(text_size(request.messages), prepare)
@@ -90,15 +110,25 @@ class ChatApiModel:
             reply = _ReplyReader(self._server.name, self._secrets, self._api, decoder)
             try:
                 async with self._server.open(
-                    "POST", self._api.path_of(self._model), body=body, seconds=_remaining(ends), limit=limit
+                    "POST",
+                    self._api.path_of(self._model),
+                    body=body,
+                    seconds=_remaining(ends),
+                    limit=limit,
                 ) as answer:
-                    # No error status, so the server takes this request. Calls beside it may have learned more.
+                    # No error status, so the server takes this request. Calls beside it may have
+                    # learned more.
                     self._dropped |= dropped
                     for note in self._new_notes(request):
                         yield Chunk(note=note)
-                    while not reply.ended and (batch := await answer.events(reply_limit(asked))) is not None:
+                    while (
+                        not reply.ended
+                        and (batch := await answer.events(reply_limit(asked))) is not None
+                    ):
                         for chunk in reply.read(batch):
-                            is_silent = is_silent and not (chunk.text or chunk.thinking or chunk.tool_call)
+                            is_silent = is_silent and not (
+                                chunk.text or chunk.thinking or chunk.tool_call
+                            )
                             yield chunk
                         if reply.problem is not None:
                             raise reply.problem
@@ -108,12 +138,15 @@ class ChatApiModel:
                         if decoder.estimated and ESTIMATED not in self._noted:
                             self._noted.add(ESTIMATED)
                             yield Chunk(note=f"{self._server.name} {ESTIMATED}")
-                        is_silent = is_silent and not (chunk.text or chunk.thinking or chunk.tool_call)
+                        is_silent = is_silent and not (
+                            chunk.text or chunk.thinking or chunk.tool_call
+                        )
                         yield chunk
                     return
             except ModelError as error:
                 if error.reason == "empty_answer" and not is_silent:
-                    # A constrained reply without an answer was filled in as thinking: the next call is unconstrained.
+                    # A constrained reply without an answer was filled in as thinking: the next call
+                    # is unconstrained.
                     sent = structured_output.constraint_fields(request, self._form, dropped)
                     self._dropped |= sent.keys() & set(CONSTRAINT_FIELDS)
                 changed = self._changed_request(request, dropped, error) if is_silent else None
@@ -122,20 +155,29 @@ class ChatApiModel:
                 request, dropped = changed
 
     async def constraint_support(self) -> structured_output.Constraint:
-        """Return what the server holds a reply to. One of unknown kind is asked, once if it answers. Raises nothing."""
+        """Return what the server holds a reply to.
+
+        One of unknown kind is asked, once if it answers. Raises nothing.
+        """
         if self._form == "ask":
             await self._learn_form(None)
         return structured_output.constraint_of(self._form, self._dropped, schemas=self._schemas)
 
     async def chosen_model(self) -> str:
-        """The model that is asked for: its own, else its server's first; empty if that is not known. Raises nothing."""
+        """The model that is asked for: its own, else its server's first.
+
+        Empty if that is not known. Raises nothing.
+        """
         if not self._model:
             with suppress(ModelError):
                 await self._read_model_list(LIST_SECONDS)
         return self._model
 
     async def reaches_server(self, seconds: float) -> bool:
-        """Return whether the server answers within so many seconds, also with a refusal. Raises nothing."""
+        """Return whether the server answers within so many seconds, also with a refusal.
+
+        Raises nothing.
+        """
         try:
             await self._server.list_json("/models", seconds=seconds)
         except ModelError as error:
@@ -150,22 +192,37 @@ class ChatApiModel:
         if not self._model:
             await self._read_model_list(_remaining(ends))
         if not self._model:
-            hint = "name the model: conductor workers add NAME --model MODEL; for the planner: URL#MODEL"
-            raise ModelError("missing", f"{self._server.name} lists no chat model of its own", hint=hint)
-        if self._form == "ask" and (request.grammar or request.choices or request.schema or request.prefill):
+            hint = (
+                "name the model: conductor workers add NAME --model MODEL; for the planner: "
+                "URL#MODEL"
+            )
+            raise ModelError(
+                "missing", f"{self._server.name} lists no chat model of its own", hint=hint
+            )
+        if self._form == "ask" and (
+            request.grammar or request.choices or request.schema or request.prefill
+        ):
             await self._learn_form(_remaining(ends))
 
     async def _read_model_list(self, seconds: float | None) -> None:
-        """Learn from its list of models which one to ask, and which server this is. Raises `ModelError`."""
+        """Learn from its list of models which one to ask, and which server this is.
+
+        Raises `ModelError`.
+        """
         listed = await self._server.list_json("/models", seconds=seconds)
         self._model = self._model or structured_output.first_chat_model(listed)
         if self._form == "ask":
             self._form, self._schemas = structured_output.form_of(listed, self._model)
 
     async def _learn_form(self, remaining: float | None) -> None:
-        """Find out which server this is. One that does not say is sent schemas; one still loading is asked again."""
+        """Find out which server this is.
+
+        One that does not say is sent schemas; one still loading is asked again.
+        """
         try:
-            await self._read_model_list(LIST_SECONDS if remaining is None else min(remaining, LIST_SECONDS))
+            await self._read_model_list(
+                LIST_SECONDS if remaining is None else min(remaining, LIST_SECONDS)
+            )
         except ModelError as error:
             self._form = "ask" if error.retryable else "response_format"
 
@@ -175,45 +232,70 @@ class ChatApiModel:
         if untold:
             untold -= self._api.additions(self._body(request, frozenset())).keys()
             self._noted |= self._dropped
-        instead = {each: f"as {self._max_tokens_field(self._dropped)}" for each in MAX_TOKENS_FIELDS}
+        instead = {
+            each: f"as {self._max_tokens_field(self._dropped)}" for each in MAX_TOKENS_FIELDS
+        }
         accepts = f"{self._server.name} does not accept"
-        return [f"{accepts} {each}; sent {instead.get(each, 'without it')}" for each in sorted(untold)]
+        return [
+            f"{accepts} {each}; sent {instead.get(each, 'without it')}" for each in sorted(untold)
+        ]
 
     def _changed_request(
         self, request: Request, dropped: frozenset[str], error: ModelError
     ) -> tuple[Request, frozenset[str]] | None:
-        """Return what is sent after `error`, and without which fields; None where nothing can be changed."""
+        """Return what is sent after `error`, and without which fields.
+
+        None where nothing can be changed.
+        """
         # Where prompt and reply together were too long, a shorter reply may fit.
-        if isinstance(error, ApiError) and error.reason == "length" and "max_tokens" not in self._options:
+        if (
+            isinstance(error, ApiError)
+            and error.reason == "length"
+            and "max_tokens" not in self._options
+        ):
             fewer = shorter_output(error.said.message, request.max_tokens or 0)
             if fewer is not None:
                 return replace(request, max_tokens=fewer), dropped
         without = self._without_refused(request, dropped, error)
         return None if without is None else (request, without)
 
-    def _without_refused(self, request: Request, dropped: frozenset[str], error: ModelError) -> frozenset[str] | None:
-        """Return what to leave out once `error` refused a request; None if it names nothing that can be changed.
+    def _without_refused(
+        self, request: Request, dropped: frozenset[str], error: ModelError
+    ) -> frozenset[str] | None:
+        """Return what to leave out once `error` refused a request.
 
-        One of the worker's own settings is not left out: its refusal is a `ModelError` that names it.
+        None if it names nothing that can be changed.
+
+        One of the worker's own settings is not left out: its refusal is a `ModelError` that names
+        it.
         """
-        if not isinstance(error, ApiError) or error.reason != "refused" or error.status not in (200, 400, 422):
+        if (
+            not isinstance(error, ApiError)
+            or error.reason != "refused"
+            or error.status not in (200, 400, 422)
+        ):
             return None
         body = self._body(request, dropped)
         limit = largest_output(error.said.message)
         if limit and not own_setting("max_tokens", body, self._options):
-            self._output_limit, known = limit, self._output_limit
+            known = self._output_limit
+            self._output_limit = limit
             return dropped if limit != known else None
         name = "max_tokens" if limit else rejected_parameter(error.said, body, self._api.renamed)
         if name in MAX_TOKENS_FIELDS and not limit:
             # Only chat completions has two names for the limit on a reply's tokens.
-            can_rename = self._preset.api == "chat-completions" and not dropped & set(MAX_TOKENS_FIELDS)
+            can_rename = self._preset.api == "chat-completions" and not dropped & set(
+                MAX_TOKENS_FIELDS
+            )
             return dropped | {name} if can_rename else None
         if own := own_setting(name, body, self._options):
             why = clean_excerpt(error.said.message, self._secrets)
             raise rejected_setting(self._model, own, self._options[own], why) from error
         return dropped | {name} if name else None
 
-    def _prepare(self, request: Request, dropped: frozenset[str]) -> tuple[frozenset[str], int | None, JsonBody]:
+    def _prepare(
+        self, request: Request, dropped: frozenset[str]
+    ) -> tuple[frozenset[str], int | None, JsonBody]:
         """Return what is left out, the most tokens that are asked for, and the body."""
         fields = self._body(request, dropped)
         if unsupported := self._api.unsupported & fields.keys():
@@ -225,28 +307,49 @@ class ChatApiModel:
         return dropped, asked, JsonBody(self._api.body({"model": self._model} | fields))
 
     def _body(self, request: Request, dropped: frozenset[str]) -> dict[str, Any]:
-        body = request_body(request, self._options, self._preset.budget, self._max_tokens_field(dropped))
+        body = request_body(
+            request, self._options, self._preset.budget, self._max_tokens_field(dropped)
+        )
         body |= structured_output.constraint_fields(request, self._form, dropped)
         begun = structured_output.prefill_fields(request, self._form, dropped)
         body |= begun | {"messages": [*body["messages"], *begun.get("messages", ())]}
         body |= self._api.additions(body)
         field = self._max_tokens_field(dropped)
-        body[field] = min((limit for limit in (body[field], self._output_limit) if limit is not None), default=None)
-        return {name: value for name, value in body.items() if value is not None and name not in dropped}
+        body[field] = min(
+            (limit for limit in (body[field], self._output_limit) if limit is not None),
+            default=None,
+        )
+        return {
+            name: value for name, value in body.items() if value is not None and name not in dropped
+        }
 
     def _max_tokens_field(self, dropped: frozenset[str]) -> str:
-        """Return the server's name for the limit on a reply's tokens; the other name once it refused that."""
-        return next(name for name in (self._preset.max_tokens_field, *MAX_TOKENS_FIELDS) if name not in dropped)
+        """Return the server's name for the limit on a reply's tokens.
+
+        The other name once it refused that.
+        """
+        return next(
+            name
+            for name in (self._preset.max_tokens_field, *MAX_TOKENS_FIELDS)
+            if name not in dropped
+        )
 
 
 class _ReplyReader:
-    """Reads the events of one reply into chunks. What came before a failure is part of the reply."""
+    """Reads the events of one reply into chunks.
 
-    def __init__(self, name: str, secrets: Secrets, api: ChatApi, decoder: ChatReplyDecoder) -> None:
+    What came before a failure is part of the reply.
+    """
+
+    def __init__(
+        self, name: str, secrets: Secrets, api: ChatApi, decoder: ChatReplyDecoder
+    ) -> None:
         self.decoder = decoder
         self.ended = False
         self.problem: ModelError | None = None
-        self._name, self._secrets, self._last_types = name, secrets, api.last
+        self._name = name
+        self._secrets = secrets
+        self._last_types = api.last
         self._translate = api.translator()
         self._is_done = False
         self._last = ""
@@ -257,7 +360,8 @@ class _ReplyReader:
         try:
             for data in batch:
                 if data.strip() == DONE:
-                    self._is_done = self.ended = True
+                    self._is_done = True
+                    self.ended = True
                     break
                 self._last = data
                 frame = parse_frame(data, self._name, self._secrets)
@@ -282,7 +386,9 @@ class _ReplyReader:
 
 
 def joined_texts(chunks: list[Chunk]) -> list[Chunk]:
-    """Return the chunks that arrived together with neighbouring texts joined, so that the run handles them once."""
+    """Return the chunks that arrived together with neighbouring texts joined, so that the run
+    handles them once.
+    """
     if len(chunks) < 2:
         return chunks
     joined = chunks[:1]
@@ -290,7 +396,9 @@ def joined_texts(chunks: list[Chunk]) -> list[Chunk]:
         before = joined[-1]
         is_text = before.tool_call is None and chunk.tool_call is None
         if is_text and not (before.text and chunk.thinking):
-            joined[-1] = Chunk(text=before.text + chunk.text, thinking=before.thinking + chunk.thinking)
+            joined[-1] = Chunk(
+                text=before.text + chunk.text, thinking=before.thinking + chunk.thinking
+            )
         else:
             joined.append(chunk)
     return joined

@@ -1,12 +1,16 @@
-"""Requests in the form of OpenAI's chat completions, which every other API is translated from. Pure.
+"""Requests in the form of OpenAI's chat completions, which every other API is translated from.
 
-From platform.openai.com/docs/api-reference/chat, November 2026. The form is richer than what that API takes: a message
-of role `tool` may hold content parts and `is_error`, and an assistant's message what its adapter gave as
-`provider_data`. A translator uses them; `plain_messages` takes them out for servers that speak chat completions itself.
-Tools have names that every API takes (see `tool_schemas`).
+Pure.
 
-A body has a `Base64File` where the text of a file belongs. While the body is sent, each file is read, turned into
-base64 piece by piece, and forgotten. So a request with ten images needs the memory of one, and no copy of its base64.
+From platform.openai.com/docs/api-reference/chat, November 2026. The form is richer than what that
+API takes: a message of role `tool` may hold content parts and `is_error`, and an assistant's
+message what its adapter gave as `provider_data`. A translator uses them; `plain_messages` takes
+them out for servers that speak chat completions itself. Tools have names that every API takes (see
+`tool_schemas`).
+
+A body has a `Base64File` where the text of a file belongs. While the body is sent, each file is
+read, turned into base64 piece by piece, and forgotten. So a request with ten images needs the
+memory of one, and no copy of its base64.
 """
 
 from __future__ import annotations
@@ -25,7 +29,9 @@ from conductor_cli.models.presets import ThinkingField
 from conductor_cli.models.tool_schemas import api_name, object_schema
 
 PIECE: Final = 3 * 64 * 1024
-"""Bytes of a file that are encoded at once: a multiple of three, so that the pieces join to one base64 text."""
+"""Bytes of a file that are encoded at once: a multiple of three, so that the pieces join to one
+base64 text.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,7 +43,10 @@ class Base64File:
     prefix: str = ""
 
     def text(self) -> str:
-        """Return all of the text, for a library that wants it. Raises `ModelError` if the bytes are gone."""
+        """Return all of the text, for a library that wants it.
+
+        Raises `ModelError` if the bytes are gone.
+        """
         return self.prefix + b64encode(self._bytes()).decode()
 
     @property
@@ -57,13 +66,19 @@ class Base64File:
         data = self.read(self.attachment)
         if len(data) != self.attachment.size:
             # The length of the request has been announced by then.
-            message = f"{self.attachment.name} has changed: {len(data)} bytes instead of {self.attachment.size}"
+            message = (
+                f"{self.attachment.name} has changed: {len(data)} bytes instead of "
+                f"{self.attachment.size}"
+            )
             raise ModelError("file", message, hint="attach it again")
         return data
 
 
 class JsonBody:
-    """A JSON value as the bytes of a request, whose files are read while they are sent. May be sent again."""
+    """A JSON value as the bytes of a request, whose files are read while they are sent.
+
+    May be sent again.
+    """
 
     def __init__(self, value: Any) -> None:  # noqa: ANN401 - any JSON value
         files: list[Base64File] = []
@@ -116,42 +131,61 @@ def files_in(value: Any) -> Iterator[Base64File]:  # noqa: ANN401 - any JSON val
             yield from files_in(item)
 
 
-PROVIDER_DATA: Final = "provider_data"  # the key of what the same adapter gave with a turn, in its message
+# The key of what the same adapter gave with a turn, in its message
+PROVIDER_DATA: Final = "provider_data"
 IS_ERROR: Final = "is_error"  # the key that is true in the result of a tool that failed
-IN_PLACE: Final = "in_place"  # the key that is true where the texts of a tool's result are its own, with files between
+# The key that is true where the texts of a tool's result are its own, with files between
+IN_PLACE: Final = "in_place"
 KEPT: Final = ("reasoning_content", "reasoning_details", "thinking_blocks")
-"""What servers with this API send in a turn and want back in it: DeepSeek and Moonshot refuse a turn with tool calls
-that lacks its `reasoning_content`. Signed thinking of other providers is `reasoning_details` at OpenRouter,
-`thinking_blocks` in litellm."""
+"""What servers with this API send in a turn and want back in it: DeepSeek and Moonshot refuse a
+turn with tool calls that lacks its `reasoning_content`. Signed thinking of other providers is
+`reasoning_details` at OpenRouter, `thinking_blocks` in litellm.
+"""
 
 EXTRA: Final = "extra_content"
-"""What belongs to one tool call and is wanted back in it, such as Google's `thought_signature`; by the call's id."""
+"""What belongs to one tool call and is wanted back in it, such as Google's `thought_signature`; by
+the call's id.
+"""
 
-INVALID: Final = "invalid_arguments"  # the field that holds what a model wrote as arguments if that was no object
+# The field that holds what a model wrote as arguments if that was no object
+INVALID: Final = "invalid_arguments"
 
 
 _BUDGET_FIELDS: Final[Mapping[ThinkingField, Callable[[int], dict[str, Any]]]] = {
     "thinking": lambda tokens: {
         "thinking": {"type": "enabled", "budget_tokens": tokens} if tokens else {"type": "disabled"}
     },
-    "openrouter": lambda tokens: {"reasoning": {"max_tokens": tokens} if tokens else {"enabled": False}},
+    "openrouter": lambda tokens: {
+        "reasoning": {"max_tokens": tokens} if tokens else {"enabled": False}
+    },
 }
-"""A thinking budget in the body of a request: platform.claude.com's `thinking`, which litellm has too,
-openrouter.ai/docs/use-cases/reasoning-tokens, all as of November 2026."""
+"""A thinking budget in the body of a request: platform.claude.com's `thinking`, which litellm has
+too, openrouter.ai/docs/use-cases/reasoning-tokens, all as of November 2026.
+"""
 
 
 def request_body(
-    request: Request, options: Mapping[str, Any], budget: ThinkingField, max_tokens_field: str = "max_tokens"
+    request: Request,
+    options: Mapping[str, Any],
+    budget: ThinkingField,
+    max_tokens_field: str = "max_tokens",
 ) -> dict[str, Any]:
-    """The body of a streamed request in OpenAI's form, with a worker's own settings; None for what is not set."""
-    limits = [limit for limit in (request.max_tokens, options.get("max_tokens")) if limit is not None]
+    """The body of a streamed request in OpenAI's form, with a worker's own settings.
+
+    None for what is not set.
+    """
+    limits = [
+        limit for limit in (request.max_tokens, options.get("max_tokens")) if limit is not None
+    ]
     tokens = options.get("thinking_budget")
     return {
         **chat_fields(request),
         "stream": True,
         "stream_options": {"include_usage": True},
         max_tokens_field: min(limits, default=None),
-        "temperature": options.get("temperature") if request.temperature is None else request.temperature,
+        "temperature": options.get("temperature")
+        if request.temperature is None
+        else request.temperature,
         "seed": request.seed,
         "stop": list(request.stop) or None,
         "reasoning_effort": options.get("reasoning_effort"),
@@ -161,18 +195,30 @@ def request_body(
 
 
 def chat_fields(request: Request) -> dict[str, Any]:
-    """Return the messages of a request, and its tools with what is to be done with them if it has any."""
-    fields: dict[str, Any] = {"messages": [_message(message, request.read_attachment) for message in request.messages]}
+    """Return the messages of a request, and its tools with what is to be done with them if it has
+    any.
+    """
+    fields: dict[str, Any] = {
+        "messages": [_message(message, request.read_attachment) for message in request.messages]
+    }
     if not request.tools:
         return fields
     fields["tools"] = []
     for tool in request.tools:
         about = {"description": tool.description} if tool.description else {}
-        # A tool without arguments has an empty object of them: servers refuse a schema that is no object's.
-        function = {"name": api_name(tool.name), **about, "parameters": object_schema(tool.parameters)}
+        # A tool without arguments has an empty object of them: servers refuse a schema that is no
+        # object's.
+        function = {
+            "name": api_name(tool.name),
+            **about,
+            "parameters": object_schema(tool.parameters),
+        }
         fields["tools"].append({"type": "function", "function": function})
     if isinstance(request.tool_choice, Tool):
-        fields["tool_choice"] = {"type": "function", "function": {"name": api_name(request.tool_choice.name)}}
+        fields["tool_choice"] = {
+            "type": "function",
+            "function": {"name": api_name(request.tool_choice.name)},
+        }
     elif request.tool_choice != "auto":  # the default of every server
         fields["tool_choice"] = request.tool_choice
     if not request.parallel_tool_calls:
@@ -183,7 +229,8 @@ def chat_fields(request: Request) -> dict[str, Any]:
 def plain_messages(messages: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Messages as chat completions itself takes them.
 
-    A tool's result may be text only: its files follow in a message of the user, after the last result of that turn.
+    A tool's result may be text only: its files follow in a message of the user, after the last
+    result of that turn.
     """
     plain: list[dict[str, Any]] = []
     shown: list[dict[str, Any]] = []
@@ -192,21 +239,30 @@ def plain_messages(messages: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]
             plain.append({"role": "user", "content": shown})
             shown = []
         extra = message.get(PROVIDER_DATA, {})
-        sent = {name: value for name, value in message.items() if name not in (PROVIDER_DATA, IS_ERROR, IN_PLACE)}
+        sent = {
+            name: value
+            for name, value in message.items()
+            if name not in (PROVIDER_DATA, IS_ERROR, IN_PLACE)
+        }
         if message["role"] == "tool":
-            content, files = message["content"], list[dict[str, Any]]()
+            content = message["content"]
+            files = list[dict[str, Any]]()
             if isinstance(content, list) and message.get(IN_PLACE):
                 text = "\n".join(part["text"] for part in content if part["type"] == "text")
                 files = [part for part in content if part["type"] != "text"]
             elif isinstance(content, list):
-                # The last part is the message's own text unless it is a file; all the texts before belong to files.
+                # The last part is the message's own text unless it is a file; all the texts before
+                # belong to files.
                 text = content[-1]["text"] if content and content[-1]["type"] == "text" else ""
                 files = content[:-1] if text else content
             else:
                 text = str(content or "")
             sent["content"] = f"Error: {text}" if message.get(IS_ERROR) else text
             if files:
-                shown += [{"type": "text", "text": f"The files of the result {message['tool_call_id']}:"}, *files]
+                shown += [
+                    {"type": "text", "text": f"The files of the result {message['tool_call_id']}:"},
+                    *files,
+                ]
         elif message["role"] == "assistant":
             sent |= {name: extra[name] for name in KEPT if name in extra}
             if EXTRA in extra and "tool_calls" in sent:
@@ -223,7 +279,8 @@ def _message(message: Message, read: ReadAttachment | None) -> dict[str, Any]:
         sent["tool_calls"] = []
         for call in message.tool_calls:
             arguments = call.arguments
-            if arguments_object(arguments) is None:  # many servers parse them: they become the one field of an object
+            # Many servers parse them: they become the one field of an object
+            if arguments_object(arguments) is None:
                 arguments = json.dumps({INVALID: arguments}, ensure_ascii=False)
             function = {"name": api_name(call.name), "arguments": arguments}
             sent["tool_calls"].append({"id": call.id, "type": "function", "function": function})
@@ -239,7 +296,10 @@ def _message(message: Message, read: ReadAttachment | None) -> dict[str, Any]:
 
 
 def _content(message: Message, read: ReadAttachment | None) -> str | list[dict[str, Any]]:
-    """Return a text alone as a text; files come before it, each after its name if there are several, or in places."""
+    """Return a text alone as a text.
+
+    Files come before it, each after its name if there are several, or in places.
+    """
     if not message.attachments:
         return message.content
     parts: list[dict[str, Any]] = []
@@ -252,7 +312,9 @@ def _content(message: Message, read: ReadAttachment | None) -> str | list[dict[s
             parts += _text_part(f"{attachment.name}:")
         if read is None:
             raise ModelError("file", f"the content of {attachment.name} is not at hand")
-        url = Base64File(attachment=attachment, read=read, prefix=f"data:{attachment.media_type};base64,")
+        url = Base64File(
+            attachment=attachment, read=read, prefix=f"data:{attachment.media_type};base64,"
+        )
         if attachment.kind == "image":
             parts.append({"type": "image_url", "image_url": {"url": url}})
         else:
@@ -266,7 +328,10 @@ def _text_part(text: str, *, follows: bool = False) -> list[dict[str, Any]]:
 
 
 def arguments_object(arguments: str) -> dict[str, Any] | None:
-    """Return the arguments of a call as the object that they should be; None if the model wrote something else."""
+    """Return the arguments of a call as the object that they should be.
+
+    None if the model wrote something else.
+    """
     try:
         found = json.loads(arguments)
         json.dumps(found, allow_nan=False)  # `NaN` and 1e999 can be read but not sent

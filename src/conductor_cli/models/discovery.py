@@ -1,4 +1,5 @@
-"""Finds workers by keys in the environment and model servers on this machine, and checks whether keys are accepted.
+"""Finds workers by keys in the environment and model servers on this machine, and checks whether
+keys are accepted.
 
 What is found is never merged into configured workers: a question would go to a provider that the
 user never named.
@@ -31,13 +32,18 @@ from conductor_cli.models.structured_output import is_local_chat_model
 SECONDS: Final = 0.3  # how long a server on this machine may take to answer
 MAX_MODELS: Final = 3  # how many models of one local server become workers
 LOCAL: Final[dict[str, str]] = {"ollama": "/api/tags", "llama-server": "/v1/models"}
-"""Where each local server lists its models. vLLM is not tried: its usual port is that of many web servers."""
+"""Where each local server lists its models. vLLM is not tried: its usual port is that of many web
+servers.
+"""
 
 
 async def discover(environ: Mapping[str, str], stored: Collection[str] = ()) -> tuple[Worker, ...]:
-    """Return the workers that were found, those of providers first: with a key in the environment or in `stored`.
+    """Return the workers that were found, those of providers first.
 
-    Of two with the same name the first is taken. Never raises and takes no longer than `SECONDS` and a little.
+    With a key in the environment or in `stored`.
+
+    Of two with the same name the first is taken. Never raises and takes no longer than `SECONDS`
+    and a little.
     """
     origins = [_origin(kind, environ) for kind in LOCAL]
     lists = await asyncio.gather(*map(_listed, origins, LOCAL.values()))
@@ -50,17 +56,25 @@ async def discover(environ: Mapping[str, str], stored: Collection[str] = ()) -> 
     return tuple(unique.values())
 
 
-def workers_with_keys(environ: Mapping[str, str], stored: Collection[str] = ()) -> tuple[Worker, ...]:
-    """Return a worker for each provider whose key is in the environment, or stored for its own address. Pure."""
+def workers_with_keys(
+    environ: Mapping[str, str], stored: Collection[str] = ()
+) -> tuple[Worker, ...]:
+    """Return a worker for each provider whose key is in the environment, or stored for its own
+    address. Pure.
+    """
     return tuple(
         Worker(name=kind, kind=kind, model=preset.model)
         for kind, preset in PRESETS.items()
-        if preset.model and (kind in stored or any(environ.get(name, "").strip() for name in preset.keys))
+        if preset.model
+        and (kind in stored or any(environ.get(name, "").strip() for name in preset.keys))
     )
 
 
 def workers_of_server(kind: str, listed: object, *, base_url: str) -> tuple[Worker, ...]:
-    """Return the workers for the models that a local server lists. The list is not trusted. Pure."""
+    """Return the workers for the models that a local server lists. The list is not trusted.
+
+    Pure.
+    """
     options = {} if base_url == PRESETS[kind].base_url else {"base_url": base_url}
     # An answer of Ollama (`models`, `name`) or of OpenAI's API (`data`, `id`).
     answer = table_of(listed)
@@ -68,13 +82,17 @@ def workers_of_server(kind: str, listed: object, *, base_url: str) -> tuple[Work
     given = (text_of(item.get(field)) for item in tables_in(answer.get(key)))
     names = dict.fromkeys(filter(_is_chat_model, given))
     return tuple(
-        Worker(name=worker_name(name), kind=kind, model=name, options=options, parallel=1, price=FREE)
+        Worker(
+            name=worker_name(name), kind=kind, model=name, options=options, parallel=1, price=FREE
+        )
         for name in list(names)[:MAX_MODELS]
     )
 
 
 def _is_chat_model(name: str) -> bool:
-    """Return whether a name that a server lists can be that of a model which answers questions there."""
+    """Return whether a name that a server lists can be that of a model which answers questions
+    there.
+    """
     return 0 < len(name) <= 200 and name.isprintable() and is_local_chat_model(name)
 
 
@@ -95,7 +113,10 @@ async def _listed(url: str, path: str) -> object:
 
 
 def _origin(kind: str, environ: Mapping[str, str]) -> str:
-    """Return the address of a local server; OLLAMA_HOST may give Ollama another port of this machine."""
+    """Return the address of a local server.
+
+    OLLAMA_HOST may give Ollama another port of this machine.
+    """
     host = environ.get("OLLAMA_HOST", "") if kind == "ollama" else ""
     port = host.rpartition(":")[2].rstrip("/")
     usual = PRESETS[kind].base_url.removesuffix("/v1")
@@ -103,15 +124,29 @@ def _origin(kind: str, environ: Mapping[str, str]) -> str:
 
 
 def worker_name(name: str) -> str:
-    """Return a worker's name made from its model's: without path, ending and characters that a name may not have."""
-    short = name.replace("\\", "/").rstrip("/").rpartition("/")[2].removesuffix(".gguf").removesuffix(":latest")
-    # A worker's name has at most 40 characters in the settings, where the user may copy this one to.
-    letters = "".join(letter if letter.isascii() and (letter.isalnum() or letter in "._-") else "-" for letter in short)
+    """Return a worker's name made from its model's.
+
+    Without path, ending and characters that a name may not have.
+    """
+    short = (
+        name.replace("\\", "/")
+        .rstrip("/")
+        .rpartition("/")[2]
+        .removesuffix(".gguf")
+        .removesuffix(":latest")
+    )
+    # A worker's name has at most 40 characters in the settings, where the user may copy this one
+    # to.
+    letters = "".join(
+        letter if letter.isascii() and (letter.isalnum() or letter in "._-") else "-"
+        for letter in short
+    )
     return letters.strip(".-_")[:40] or "local"
 
 
 KeyState = Literal["good", "wrong", "unreachable", "failed", "unreadable"]
-"""`failed`: an answer that does not say that the key is wrong. The account may lack credit, the key a permission.
+"""`failed`: an answer that does not say that the key is wrong. The account may lack credit, the key
+a permission.
 
 `unreadable`: the keyring does not give it, so its provider was not asked.
 """
@@ -123,7 +158,10 @@ PATHS: Final[Mapping[str, str]] = {
 """The path to ask, after the providers' references (November 2026); `/models` for all others."""
 
 _WRONG_KEY: Final = re.compile(
-    r"(?:invalid|incorrect|expired|malformed).{0,20}(?:key|token)|(?:key|token).{0,20}(?:not valid|invalid|expired)",
+    (
+        r"(?:invalid|incorrect|expired|malformed).{0,20}(?:key|token)|(?:key|token).{0,20}(?:not "
+        r"valid|invalid|expired)"
+    ),
     re.IGNORECASE,
 )
 """How Gemini and xAI, which answer 400 to a wrong key, say that it is the key."""
@@ -139,7 +177,9 @@ class KeyVerdict:
     hint: str = ""
 
 
-async def check_key(provider: str, base_url: str, key: str, *, seconds: float, ca_file: str = "") -> KeyVerdict:
+async def check_key(
+    provider: str, base_url: str, key: str, *, seconds: float, ca_file: str = ""
+) -> KeyVerdict:
     """Send a key to its provider. Every failure is part of the result."""
     api = api_at(provider, base_url) if provider in PRESETS else "chat-completions"
     headers = CHAT_APIS[api].headers(key)
@@ -148,7 +188,8 @@ async def check_key(provider: str, base_url: str, key: str, *, seconds: float, c
     try:
         await server.list_json(PATHS.get(provider, "/models"), seconds=seconds)
     except ModelError as error:
-        state, spent = key_state_of(error), time.monotonic() - began
+        state = key_state_of(error)
+        spent = time.monotonic() - began
         return KeyVerdict(state=state, seconds=spent, message=error.message, hint=error.hint)
     finally:
         await server.close()
@@ -161,22 +202,40 @@ def key_state_of(error: ModelError) -> KeyState:
         text = f"{error.said.message} {' '.join(error.said.codes)}"
         if error.status == 401 or (error.status in (400, 403) and _WRONG_KEY.search(text)):
             return "wrong"
-    return "unreachable" if error.reason in ("connect", "timeout", "overloaded", "broken") else "failed"
+    return (
+        "unreachable"
+        if error.reason in ("connect", "timeout", "overloaded", "broken")
+        else "failed"
+    )
 
 
-LISTS: Final[Mapping[str, str]] = {"anthropic": "/v1/models?limit=1000", "gemini": "/models?pageSize=1000"}
+LISTS: Final[Mapping[str, str]] = {
+    "anthropic": "/v1/models?limit=1000",
+    "gemini": "/models?pageSize=1000",
+}
 """The path at which all models of an API are listed on one page; `/models` for all others."""
 
-_CONTEXTS: Final = ("context_length", "context_window", "max_context_length", "max_model_len", "inputTokenLimit")
+_CONTEXTS: Final = (
+    "context_length",
+    "context_window",
+    "max_context_length",
+    "max_model_len",
+    "inputTokenLimit",
+)
 """What servers call the tokens that a model reads: OpenRouter, Groq, Mistral, vLLM, Google."""
 
-_NO_CHAT: Final = re.compile(r"whisper|tts|transcri|moderation|dall-e|image|imagen|veo|sora|realtime|audio|rerank|aqa")
+_NO_CHAT: Final = re.compile(
+    r"whisper|tts|transcri|moderation|dall-e|image|imagen|veo|sora|realtime|audio|rerank|aqa"
+)
 """Words in the names of models that answer no questions."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListedModel:
-    """A model that a server offers, the tokens that it reads, and its price; None for what is not known."""
+    """A model that a server offers, the tokens that it reads, and its price.
+
+    None for what is not known.
+    """
 
     name: str
     context: int | None = None
@@ -212,7 +271,11 @@ async def list_models(worker: Worker, key: str, *, seconds: float) -> list[Liste
 def _listed_model(worker: Worker, item: Mapping[str, Any]) -> ListedModel:
     name = table_name(worker)
     row = table_of(load_prices().rows.get(name) if name else None)
-    stated = [*map(item.get, _CONTEXTS), table_of(item.get("meta")).get("n_ctx_train"), row.get("max_input_tokens")]
+    stated = [
+        *map(item.get, _CONTEXTS),
+        table_of(item.get("meta")).get("n_ctx_train"),
+        row.get("max_input_tokens"),
+    ]
     context = next((number for number in stated if type(number) is int and number > 0), None)
     price = load_prices().find(name) if name else None
     with suppress(InvalidOperation, TypeError, ValueError):
@@ -221,4 +284,6 @@ def _listed_model(worker: Worker, item: Mapping[str, Any]) -> ListedModel:
         read, written = (Decimal(str(asked.get(key))) * MILLION for key in ("prompt", "completion"))
         if 0 <= read <= MILLION and 0 <= written <= MILLION:
             price = Price(input=read, output=written)
-    return ListedModel(name=worker.model, context=context, price=FREE if costs_nothing(worker) else price)
+    return ListedModel(
+        name=worker.model, context=context, price=FREE if costs_nothing(worker) else price
+    )

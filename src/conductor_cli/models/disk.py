@@ -1,4 +1,7 @@
-"""Files that survive a kill and other processes: whole-file writes, an append-only log, a lock; and free space."""
+"""Files that survive a kill and other processes: whole-file writes, an append-only log, a lock.
+
+And free space.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +23,9 @@ MARGIN: Final = 256 << 20  # bytes that stay free on the disk
 DISK_FULL_ERRORS: Final = frozenset(
     getattr(errno, name) for name in ("ENOSPC", "EDQUOT", "EFBIG") if hasattr(errno, name)
 )
-"""What the system says when a file cannot grow: the disk is full, or a quota or a limit is reached."""
+"""What the system says when a file cannot grow: the disk is full, or a quota or a limit is
+reached.
+"""
 
 READABLE: Final = 0o666  # permissions of what everybody may read, before the user's umask
 
@@ -45,10 +50,13 @@ class _Finite(io.FileIO):
 
 
 def open_finite(path: Path, *, linked: bool = True) -> BinaryIO:
-    """Open a file that the user names. Raises `OSError`, while it is read too; without `linked`, also for a link.
+    """Open a file that the user names.
 
-    Some files of the kernel, such as `/proc/kmsg`, look like ordinary ones and never end: to read on is an error then.
-    A pipe is waited for. Read a number of bytes: a device may give more than fits the memory.
+    Raises `OSError`, while it is read too; without `linked`, also for a link.
+
+    Some files of the kernel, such as `/proc/kmsg`, look like ordinary ones and never end: to read
+    on is an error then. A pipe is waited for. Read a number of bytes: a device may give more than
+    fits the memory.
     """
     if stat.S_ISFIFO(path.stat().st_mode):
         return path.open("rb")
@@ -59,7 +67,10 @@ def open_finite(path: Path, *, linked: bool = True) -> BinaryIO:
 
 
 def try_writing(directory: Path) -> None:
-    """Write where a directory is or would have to be made; nothing is left there. Raises `OSError`."""
+    """Write where a directory is or would have to be made; nothing is left there.
+
+    Raises `OSError`.
+    """
     import tempfile  # only for commands that need a directory before they begin
 
     with tempfile.TemporaryFile(dir=nearest_existing(directory)) as probe:
@@ -68,31 +79,44 @@ def try_writing(directory: Path) -> None:
 
 
 def check_writable(directory: Path, what: str, other: str) -> None:
-    """Check that a directory can be written. `what` is to be stored, `other` is another place. Raises `ConfigError`."""
+    """Check that a directory can be written. `what` is to be stored, `other` is another place.
+
+    Raises `ConfigError`.
+    """
     try:
         try_writing(directory)
     except OSError as error:
         hint = f"free some disk space or fix the permissions, or use another directory: {other}"
-        raise ConfigError(f"{what} cannot be stored in {directory}: {error.strerror}", hint=hint) from None
+        raise ConfigError(
+            f"{what} cannot be stored in {directory}: {error.strerror}", hint=hint
+        ) from None
 
 
 def check_room(directory: Path, size: int, other: str = "") -> None:
-    """Check that `size` bytes more fit there. `other` says how to choose another disk. Raises `ConductorUnusable`."""
+    """Check that `size` bytes more fit there. `other` says how to choose another disk.
+
+    Raises `ConductorUnusable`.
+    """
     room = free_bytes(directory)
     if size and size + MARGIN > room:
         elsewhere = f", or use another disk: {other}" if other else ""
         hint = f"free some space ({format_size(MARGIN)} must stay free){elsewhere}"
-        message = f"{format_size(size)} do not fit on the disk of {directory}, which has {format_size(room)} free"
+        message = (
+            f"{format_size(size)} do not fit on the disk of {directory}, which has "
+            f"{format_size(room)} free"
+        )
         raise ConductorUnusable(message, hint=hint)
 
 
 def make_private_directory(directory: Path) -> None:
-    """Make a directory, and those above it that are missing, for their owner only. Raises `OSError`.
+    """Make a directory, and those above it that are missing, for their owner only.
+
+    Raises `OSError`.
 
     What is there keeps its permissions.
     """
-    # The mode of `mkdir` is for the last directory only: those above it would be open to others, who could then
-    # replace what is in them.
+    # The mode of `mkdir` is for the last directory only: those above it would be open to others,
+    # who could then replace what is in them.
     try:
         directory.mkdir(mode=0o700, exist_ok=True)
     except FileNotFoundError:
@@ -110,12 +134,16 @@ def temporary_path(path: Path) -> Iterator[Path]:
     try:
         yield new
     finally:
-        with suppress(OSError):  # what was to be done is done, or its own error is the one to be told
+        # What was to be done is done, or its own error is the one to be told
+        with suppress(OSError):
             new.unlink(missing_ok=True)
 
 
 def link_or_copy(path: Path, new: Path) -> None:
-    """Give the bytes of a file a second name, or copy them if the disk has no hard links. Raises `OSError`."""
+    """Give the bytes of a file a second name, or copy them if the disk has no hard links.
+
+    Raises `OSError`.
+    """
     try:
         os.link(path, new)
     except OSError:
@@ -124,10 +152,13 @@ def link_or_copy(path: Path, new: Path) -> None:
 
 
 def write_atomically(path: Path, *content: str | bytes, mode: int = READABLE) -> None:
-    """Write a file completely or not at all. A symbolic link is followed and stays a link. Raises `OSError`.
+    """Write a file completely or not at all. A symbolic link is followed and stays a link.
 
-    What is no regular file, as a device or a pipe, is written into and never replaced. `mode` are the permissions of
-    the file before the user's umask, 0o600 for what nobody else may read; without it an existing file keeps its own.
+    Raises `OSError`.
+
+    What is no regular file, as a device or a pipe, is written into and never replaced. `mode` are
+    the permissions of the file before the user's umask, 0o600 for what nobody else may read;
+    without it an existing file keeps its own.
     """
     pieces = [piece.encode() if isinstance(piece, str) else piece for piece in content]
     found = None
@@ -149,10 +180,11 @@ def write_atomically(path: Path, *content: str | bytes, mode: int = READABLE) ->
 
 
 class AppendLog:
-    """An append-only file of text blocks, which several processes may write and a kill may cut anywhere.
+    """An append-only file of text blocks, which several processes may write and a kill may cut
+    anywhere.
 
-    Each block is written at once and begins with a newline, so that a block which was cut off spoils no other; readers
-    drop it because it does not parse.
+    Each block is written at once and begins with a newline, so that a block which was cut off
+    spoils no other; readers drop it because it does not parse.
     """
 
     def __init__(self, path: Path) -> None:
@@ -174,7 +206,10 @@ class AppendLog:
 
 
 def read_lines(path: Path) -> Iterator[str]:
-    """Yield the lines of an append log, without blank ones; none without a file. Raises `OSError`."""
+    """Yield the lines of an append log, without blank ones; none without a file.
+
+    Raises `OSError`.
+    """
     with suppress(FileNotFoundError), path.open("rb") as file:
         for raw in file:
             if line := raw.decode("utf-8", "replace").rstrip("\n"):
@@ -184,11 +219,11 @@ def read_lines(path: Path) -> Iterator[str]:
 @contextmanager
 def exclusive_lock(
     path: Path, wait: Callable[[], None] = lambda: None, *, mode: int = 0o600, seconds: float = 0.5
-) -> Iterator[None]:  # fmt: skip
+) -> Iterator[None]:
     """Hold a lock file, which is created if there is none, and stays.
 
-    `wait` is called every so many `seconds` until the lock is free, and may raise. On a disk without locks nobody
-    waits. Raises `OSError` if the file cannot be created.
+    `wait` is called every so many `seconds` until the lock is free, and may raise. On a disk
+    without locks nobody waits. Raises `OSError` if the file cannot be created.
     """
     from filelock import FileLock, Timeout  # only for commands that write something
 
@@ -209,7 +244,9 @@ def exclusive_lock(
 
 @contextmanager
 def editing(path: Path) -> Iterator[None]:
-    """Let nobody else change a file of ours meanwhile. Raises `ConfigError` where its directory refuses, or the file.
+    """Let nobody else change a file of ours meanwhile.
+
+    Raises `ConfigError` where its directory refuses, or the file.
 
     The lock is a file of its own, because the file is replaced and a lock on it would be lost.
     """

@@ -1,7 +1,9 @@
-"""Facts about this machine: its memory, its processor, and the GPUs that it could offer to llama.cpp.
+"""Facts about this machine.
 
-Nothing here is slow or heavy: psutil is imported when it is asked, and `nvidia-smi` gets two seconds. What cannot be
-found out is 0 or empty, never an error.
+Its memory, its processor, and the GPUs that it could offer to llama.cpp.
+
+Nothing here is slow or heavy: psutil is imported when it is asked, and `nvidia-smi` gets two
+seconds. What cannot be found out is 0 or empty, never an error.
 """
 
 from __future__ import annotations
@@ -17,7 +19,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Literal
 
-NVIDIA_SMI_SECONDS: Final = 2.0  # how long `nvidia-smi` may take. It never ends if the driver hangs.
+# How long `nvidia-smi` may take. It never ends if the driver hangs.
+NVIDIA_SMI_SECONDS: Final = 2.0
 DRM: Final = Path("/sys/class/drm")
 CGROUP: Final = Path("/sys/fs/cgroup")
 
@@ -43,14 +46,17 @@ def read_memory() -> Memory:
     import psutil  # slow to import, and most commands do not need it
 
     memory = psutil.virtual_memory()
-    total, available = memory.total, memory.available
-    # The control group of this process, then those around it. In a container the path may be that outside of it; then
-    # only the directories above exist.
+    total = memory.total
+    available = memory.available
+    # The control group of this process, then those around it. In a container the path may be that
+    # outside of it; then only the directories above exist.
     path = CGROUP / _field(_text(Path("/proc/self/cgroup")), "0").removeprefix(":").strip("/")
     for group in (place for place in (path, *path.parents) if place.is_relative_to(CGROUP)):
-        limit, used = _text(group / "memory.max").strip(), _text(group / "memory.current").strip()
+        limit = _text(group / "memory.max").strip()
+        used = _text(group / "memory.current").strip()
         if limit.isdecimal() and used.isdecimal():
-            # The kernel gives pages of files back when a program wants memory, so they count as free.
+            # The kernel gives pages of files back when a program wants memory, so they count as
+            # free.
             cached = _field(_text(group / "memory.stat").replace(" ", ":"), "inactive_file")
             total = min(total, int(limit))
             available = min(available, int(limit) - int(used) + int(cached or 0))
@@ -58,13 +64,17 @@ def read_memory() -> Memory:
 
 
 def physical_cores() -> int:
-    """Return how many cores this process may use, a core with two hardware threads counted once; at least 1."""
+    """Return how many cores this process may use, a core with two hardware threads counted once.
+
+    At least 1.
+    """
     import psutil
 
     cores = psutil.cpu_count(logical=False) or os.cpu_count() or 1
     if sys.platform == "linux":
         cores = min(cores, len(os.sched_getaffinity(0)))
-        # A container may have fewer cores than the machine: more threads would only wait for each other.
+        # A container may have fewer cores than the machine: more threads would only wait for each
+        # other.
         with suppress(ValueError):
             quota, period = _text(CGROUP / "cpu.max").split()
             cores = min(cores, int(quota) // int(period))
@@ -74,15 +84,23 @@ def physical_cores() -> int:
 def find_gpus(environ: Mapping[str, str] = os.environ) -> tuple[Gpu, ...]:
     """Return the GPUs of this machine. Whether they are free is not checked."""
     if sys.platform == "darwin":
-        return (Gpu(kind="metal", name=platform.processor()),) if platform.machine() == "arm64" else ()
-    program, listed = shutil.which("nvidia-smi", path=environ.get("PATH", os.defpath)), ""
+        return (
+            (Gpu(kind="metal", name=platform.processor()),) if platform.machine() == "arm64" else ()
+        )
+    program = shutil.which("nvidia-smi", path=environ.get("PATH", os.defpath))
+    listed = ""
     if program is not None:
         query = [program, "--query-gpu=name", "--format=csv,noheader"]
         with suppress(OSError, subprocess.SubprocessError):
             done = subprocess.run(  # noqa: S603 - a program of the driver, by its path
-                query, stdin=subprocess.DEVNULL, capture_output=True, encoding="utf-8", errors="replace",
-                timeout=NVIDIA_SMI_SECONDS, check=False,
-            )  # fmt: skip
+                query,
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                encoding="utf-8",
+                errors="replace",
+                timeout=NVIDIA_SMI_SECONDS,
+                check=False,
+            )
             listed = done.stdout if done.returncode == 0 else ""
     nvidia = (Gpu(kind="cuda", name=line.strip()) for line in listed.splitlines() if line.strip())
     # 0x1002 is AMD's number as a maker of PCI devices.

@@ -1,8 +1,11 @@
-"""The one place that speaks HTTP. httpx is imported here and nowhere else, inside functions, where a proxy is needed.
+"""The one place that speaks HTTP.
 
-Every caller gets: proxies and `SSL_CERT_FILE` from the environment (never a proxy to this machine), a CA file of its
-own, no redirects (a key must not travel), bounded bodies, and each failure as a `ModelError` whose text holds no key.
-There is no read timeout: a run limits the time to the first token, between tokens and in total.
+httpx is imported here and nowhere else, inside functions, where a proxy is needed.
+
+Every caller gets: proxies and `SSL_CERT_FILE` from the environment (never a proxy to this machine),
+a CA file of its own, no redirects (a key must not travel), bounded bodies, and each failure as a
+`ModelError` whose text holds no key. There is no read timeout: a run limits the time to the first
+token, between tokens and in total.
 """
 
 from __future__ import annotations
@@ -18,12 +21,22 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
-from conductor_cli.core.errors import ModelError, ModelErrorReason, describe_system_error, without_numbers
+from conductor_cli.core.errors import (
+    ModelError,
+    ModelErrorReason,
+    describe_system_error,
+    without_numbers,
+)
 from conductor_cli.core.redact import Secrets
 from conductor_cli.core.terminal_text import one_line
 from conductor_cli.models.api_errors import clean_excerpt, error_of_response, parse_frame
 from conductor_cli.models.chat_body import JsonBody
-from conductor_cli.models.http_connections import CONNECT_SECONDS, ConnectionFailure, DirectClient, OpenAnswer
+from conductor_cli.models.http_connections import (
+    CONNECT_SECONDS,
+    ConnectionFailure,
+    DirectClient,
+    OpenAnswer,
+)
 from conductor_cli.models.presets import http_url, is_loopback
 
 if TYPE_CHECKING:
@@ -35,20 +48,25 @@ MAX_EVENT: Final = 1024 * 1024  # the most bytes that one line, or the data of o
 class SseParser:
     """Reads `text/event-stream` from pieces cut anywhere, with bounded memory.
 
-    Lines end in LF or CRLF, `data` lines are joined by LF, a comment begins with a colon, an event ends at an empty
-    line, an event that the stream breaks off is dropped, and so is a byte order mark before the first line. The fields
-    `event`, `id` and `retry` are ignored: no server says anything in them that it does not say in the data.
+    Lines end in LF or CRLF, `data` lines are joined by LF, a comment begins with a colon, an event
+    ends at an empty line, an event that the stream breaks off is dropped, and so is a byte order
+    mark before the first line. The fields `event`, `id` and `retry` are ignored: no server says
+    anything in them that it does not say in the data.
     """
 
     def __init__(self, limit: int = MAX_EVENT) -> None:
         self._limit = limit
-        self._pending = bytearray()  # a line that has begun; appending is cheap however small the pieces are
+        # A line that has begun; appending is cheap however small the pieces are
+        self._pending = bytearray()
         self._data: list[str] = []
         self._size = 0
         self._begun = False
 
     def feed(self, piece: bytes) -> list[str]:
-        """Return the data of the events that `piece` completes. A line or event beyond the limit is a `ModelError`."""
+        """Return the data of the events that `piece` completes.
+
+        A line or event beyond the limit is a `ModelError`.
+        """
         events: list[str] = []
         begin, end, rest = piece.rpartition(b"\n")
         if end:
@@ -58,7 +76,8 @@ class SseParser:
             for line in begin.split(b"\n"):
                 self._check_size(len(line))
                 if not self._begun:
-                    self._begun, line = True, line.removeprefix(codecs.BOM_UTF8)  # noqa: PLW2901
+                    self._begun = True
+                    line = line.removeprefix(codecs.BOM_UTF8)  # noqa: PLW2901
                 name, _, value = line.removesuffix(b"\r").partition(b":")
                 if name == b"data":
                     value = value.removeprefix(b" ")
@@ -67,7 +86,8 @@ class SseParser:
                     self._data.append(value.decode("utf-8", "replace"))
                 elif line in (b"", b"\r") and self._data:  # an empty line ends an event
                     events.append("\n".join(self._data))
-                    self._data, self._size = [], 0
+                    self._data = []
+                    self._size = 0
         if rest:
             self._pending += rest
             self._check_size(len(self._pending))
@@ -82,10 +102,13 @@ MAX_BODY: Final = 256 * 1024 * 1024
 """The most bytes of one answer: a reply of 128,000 tokens, each in a frame of its own."""
 
 MAX_FOREIGN_BODY: Final = 64 * 1024 * 1024
-"""The most bytes of one answer where another library reads it, which does not say how many tokens were asked for."""
+"""The most bytes of one answer where another library reads it, which does not say how many tokens
+were asked for.
+"""
 
 MAX_ERROR_BODY: Final = 64 * 1024  # the most bytes that are read of an answer with an error status
-MAX_LIST: Final = 4 * 1024 * 1024  # the most bytes of a list of models: the longest list of a provider has under 2 MB
+# The most bytes of a list of models: the longest list of a provider has under 2 MB
+MAX_LIST: Final = 4 * 1024 * 1024
 DONE: Final = "[DONE]"  # the data of the last event of a stream
 
 _UNREACHABLE: Final[tuple[ModelErrorReason, str]] = ("connect", "cannot be reached")
@@ -96,7 +119,10 @@ REASONS: Final[Mapping[str, tuple[ModelErrorReason, str]]] = {
     "ConnectError": _UNREACHABLE,
     "ProxyError": ("connect", "cannot be reached through the proxy"),
     "NetworkError": ("broken", "the connection was dropped"),
-    "LocalProtocolError": ("refused", "cannot be sent: a header or the key has characters that HTTP forbids"),
+    "LocalProtocolError": (
+        "refused",
+        "cannot be sent: a header or the key has characters that HTTP forbids",
+    ),
     "ProtocolError": ("broken", "the connection was dropped, or the server does not speak HTTP"),
     "DecodingError": ("broken", "the body cannot be decompressed"),
     "UnsupportedProtocol": _INVALID_URL,
@@ -113,7 +139,10 @@ _HINTS: Final[dict[str, str]] = {
 
 
 class HttpResponse:
-    """An answer whose body is read in bounds, decompressed and parsed. Its header names are in lower case."""
+    """An answer whose body is read in bounds, decompressed and parsed.
+
+    Its header names are in lower case.
+    """
 
     def __init__(self, name: str, answer: OpenAnswer, limit: int) -> None:
         self.name = name
@@ -122,7 +151,8 @@ class HttpResponse:
         self._read = answer.piece
         self._unpack = unpacker(answer.headers.get("content-encoding", ""), name)
         self._unpacked: Iterator[bytes] = iter(())
-        self._left = self._limit = limit
+        self._left = limit
+        self._limit = limit
         self._parser: SseParser | None = None
 
     async def piece(self) -> bytes:
@@ -135,7 +165,10 @@ class HttpResponse:
         self._left -= len(piece)
         if self._left < 0:
             # It would send as much again.
-            message = f"{self.name}: the server sent more than the limit for one answer, {self._limit:,} bytes"
+            message = (
+                f"{self.name}: the server sent more than the limit for one answer, "
+                f"{self._limit:,} bytes"
+            )
             raise ModelError("broken", message, retryable=False)
         return piece
 
@@ -154,16 +187,21 @@ class HttpResponse:
         return bytes(body)
 
     async def events(self, whole: int) -> list[str] | None:
-        """Return the data of the events of a stream that arrived together, `[DONE]` among them; None at its end.
+        """Return the data of the events of a stream that arrived together, `[DONE]` among them.
 
-        Content types are often wrong, so the first character decides: no event stream begins with { or [. Such a body
-        is one event, of at most `whole` bytes, because it is kept and read as one.
+        None at its end.
+
+        Content types are often wrong, so the first character decides: no event stream begins with {
+        or [. Such a body is one event, of at most `whole` bytes, because it is kept and read as
+        one.
         """
         piece = await self.piece()
         if self._parser is None:
-            self._parser, first = SseParser(), piece.lstrip()[:1]
+            self._parser = SseParser()
+            first = piece.lstrip()[:1]
             if first in (b"{", b"["):
-                self._limit, self._left = whole, min(self._left, whole - len(piece))
+                self._limit = whole
+                self._left = min(self._left, whole - len(piece))
                 return [(piece + await self.body()).decode("utf-8", "replace"), DONE]
             if first == b"<":
                 message = f"{self.name}: the answer is a web page"
@@ -172,36 +210,52 @@ class HttpResponse:
 
 
 class HttpClient:
-    """One server, with the headers of every request to it. Connections are opened when needed and kept.
+    """One server, with the headers of every request to it.
+
+    Connections are opened when needed and kept.
 
     `secrets` are the texts that no error may hold: a server may echo the headers.
     """
 
     def __init__(
-        self, base_url: str, *, headers: Mapping[str, str] | None = None, secrets: Secrets | None = None,
+        self,
+        base_url: str,
+        *,
+        headers: Mapping[str, str] | None = None,
+        secrets: Secrets | None = None,
         ca_file: str = "",
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.base_url = base_url.rstrip("/")
         self.name = host_of(base_url)
-        self._headers = {"accept-encoding": "identity", "user-agent": "conductor-llm"} | dict(headers or {})
+        self._headers = {"accept-encoding": "identity", "user-agent": "conductor-llm"} | dict(
+            headers or {}
+        )
         self._secrets = secrets or Secrets()
         self._ca_file = ca_file
         self._client: httpx.AsyncClient | DirectClient | None = None
 
     @asynccontextmanager
     async def open(
-        self, method: str, path: str, *, body: JsonBody | None = None, seconds: float | None = None,
+        self,
+        method: str,
+        path: str,
+        *,
+        body: JsonBody | None = None,
+        seconds: float | None = None,
         limit: int = MAX_BODY,
-    ) -> AsyncIterator[HttpResponse]:  # fmt: skip
-        """Open the answer to one request; leaving closes its connection unless it was read to the end.
+    ) -> AsyncIterator[HttpResponse]:
+        """Open the answer to one request.
 
-        `seconds` limits all of it, from connecting to the last piece. Every failure is a `ModelError`; so is a redirect
-        or an error status.
+        Leaving closes its connection unless it was read to the end.
+
+        `seconds` limits all of it, from connecting to the last piece. Every failure is a
+        `ModelError`; so is a redirect or an error status.
         """
         try:
             if self._client is None and not _tls.cache_info().currsize:
                 await asyncio.to_thread(preload_http)  # so that the screen keeps moving
-            client = self._client = self._client or _open_client(self._ca_file, self.base_url)
+            client = self._client or _open_client(self._ca_file, self.base_url)
+            self._client = client
             ends = None if seconds is None else asyncio.get_running_loop().time() + seconds
             content, kind = (body.content, body.headers) if body else (b"", {})
             sent = {**self._headers, **kind}
@@ -209,14 +263,19 @@ class HttpClient:
                 if isinstance(client, DirectClient):
                     answer = await client.send(method, self.base_url + path, sent, content, ends)
                 else:
-                    answer = await _send_by_httpx(client, method, self.base_url + path, sent, content, ends)
+                    answer = await _send_by_httpx(
+                        client, method, self.base_url + path, sent, content, ends
+                    )
             try:
                 if answer.status >= 300:
-                    refusal, page = HttpResponse(self.name, answer, MAX_ERROR_BODY), bytearray()
+                    refusal = HttpResponse(self.name, answer, MAX_ERROR_BODY)
+                    page = bytearray()
                     with suppress(ModelError):  # the rest of a very long error page is not needed
                         while piece := await refusal.piece():
                             page += piece
-                    raise error_of_response(self.name, answer.status, answer.headers, bytes(page), self._secrets)
+                    raise error_of_response(
+                        self.name, answer.status, answer.headers, bytes(page), self._secrets
+                    )
                 yield HttpResponse(self.name, answer, limit)
             finally:
                 await answer.close()
@@ -228,10 +287,13 @@ class HttpClient:
     async def list_json(self, path: str, *, seconds: float | None) -> Mapping[str, Any]:
         """Return the JSON object at a path, such as a list of models."""
         async with self.open("GET", path, seconds=seconds, limit=MAX_LIST) as answer:
-            return parse_frame((await answer.body()).decode("utf-8", "replace"), self.name, self._secrets)
+            return parse_frame(
+                (await answer.body()).decode("utf-8", "replace"), self.name, self._secrets
+            )
 
     async def close(self) -> None:
-        client, self._client = self._client, None
+        client = self._client
+        self._client = None
         if client is not None:
             await client.aclose()
 
@@ -248,9 +310,13 @@ class HttpClient:
 
 
 async def _send_by_httpx(  # noqa: PLR0913, PLR0917 - as `DirectClient.send`
-    client: httpx.AsyncClient, method: str, url: str, headers: Mapping[str, str],
-    content: bytes | AsyncIterator[bytes], ends: float | None,
-) -> OpenAnswer:  # fmt: skip
+    client: httpx.AsyncClient,
+    method: str,
+    url: str,
+    headers: Mapping[str, str],
+    content: bytes | AsyncIterator[bytes],
+    ends: float | None,
+) -> OpenAnswer:
     request = client.build_request(method, url, content=content or None, headers=headers)
     response = await client.send(request, stream=True)
     pieces = response.aiter_raw()
@@ -263,18 +329,23 @@ async def _send_by_httpx(  # noqa: PLR0913, PLR0917 - as `DirectClient.send`
 
 
 def unpacker(how: str, name: str) -> Callable[[bytes], Iterator[bytes]] | None:
-    """Return what decompresses the pieces of a body that the server `name` compressed although nobody asked for that.
+    """Return what decompresses the pieces of a body that the server `name` compressed although
+    nobody asked for that.
 
-    `how` is its `Content-Encoding`; None for a body that is not compressed. What is returned gives pieces of bounded
-    size: a library that decompresses a piece at once makes a thousand times its size of it. Raises `ModelError`, and so
-    does what is returned.
+    `how` is its `Content-Encoding`; None for a body that is not compressed. What is returned gives
+    pieces of bounded size: a library that decompresses a piece at once makes a thousand times its
+    size of it. Raises `ModelError`, and so does what is returned.
     """
     how = how.strip().lower()
     if how in ("", "identity"):
         return None
     if how not in ("gzip", "x-gzip", "deflate"):
-        raise ModelError("broken", f"{name}: the body is compressed ({one_line(how):.40}), which was not asked for")
-    stream = zlib.decompressobj(wbits=zlib.MAX_WBITS | 32)  # gzip and zlib, told apart by their heads
+        raise ModelError(
+            "broken",
+            f"{name}: the body is compressed ({one_line(how):.40}), which was not asked for",
+        )
+    # Gzip and zlib, told apart by their heads
+    stream = zlib.decompressobj(wbits=zlib.MAX_WBITS | 32)
 
     def unpack(rest: bytes) -> Iterator[bytes]:
         while rest and not stream.eof:
@@ -290,15 +361,21 @@ def unpacker(how: str, name: str) -> Callable[[bytes], Iterator[bytes]] | None:
 
 
 def stream_limit(tokens: int) -> int:
-    """Return the most bytes of a stream that has so many tokens at most. The frame of one has some 300 bytes.
+    """Return the most bytes of a stream that has so many tokens at most.
 
-    Besides, there may be thinking that a server does not count, comments, and a reply that is repeated at its end.
+    The frame of one has some 300 bytes.
+
+    Besides, there may be thinking that a server does not count, comments, and a reply that is
+    repeated at its end.
     """
     return min(MAX_BODY, 16 * 1024 * 1024 + tokens * 2048)
 
 
 async def bound_response(response: httpx.Response) -> None:
-    """A hook for clients of others: bodies are decompressed in small pieces, and reading a long one is an error."""
+    """A hook for clients of others.
+
+    Bodies are decompressed in small pieces, and reading a long one is an error.
+    """
     from httpx import AsyncByteStream, ReadError
 
     stream: Any = response.stream  # an asynchronous one, since the client is
@@ -306,7 +383,8 @@ async def bound_response(response: httpx.Response) -> None:
 
     class Bounded(AsyncByteStream):
         async def __aiter__(self) -> AsyncGenerator[bytes, None]:
-            left, mark = MAX_FOREIGN_BODY, codecs.BOM_UTF8
+            left = MAX_FOREIGN_BODY
+            mark = codecs.BOM_UTF8
             # Nothing else may hold this generator: a reader that goes away closes it by letting go.
             async for packed in stream:
                 for piece in (packed,) if unpack is None else unpack(packed):
@@ -323,7 +401,9 @@ async def bound_response(response: httpx.Response) -> None:
 
 
 def reason_of(error: BaseException) -> tuple[ModelErrorReason, str]:
-    """Return what an exception of httpx or of `DirectClient` means, or one of Python's that they let through."""
+    """Return what an exception of httpx or of `DirectClient` means, or one of Python's that they
+    let through.
+    """
     if isinstance(error, ConnectionFailure):
         return REASONS[error.kind]
     for kind in type(error).__mro__:
@@ -331,11 +411,15 @@ def reason_of(error: BaseException) -> tuple[ModelErrorReason, str]:
             return REASONS[kind.__name__]
     if isinstance(error, UnicodeError):
         return REASONS["LocalProtocolError"]
-    return _UNREACHABLE if isinstance(error, OSError) else ("internal", "failed for an unknown reason")
+    return (
+        _UNREACHABLE if isinstance(error, OSError) else ("internal", "failed for an unknown reason")
+    )
 
 
 def connection_errors() -> tuple[type[Exception], ...]:
-    """Return what httpx raises where no answer comes, for the caller of a library that is built on it."""
+    """Return what httpx raises where no answer comes, for the caller of a library that is built on
+    it.
+    """
     import httpx
 
     return (httpx.HTTPError, httpx.InvalidURL)
@@ -343,7 +427,10 @@ def connection_errors() -> tuple[type[Exception], ...]:
 
 def _may_show_headers(error: Exception) -> bool:
     """Return whether the text of an exception may hold a header, and so the key."""
-    return isinstance(error, ValueError) or getattr(error, "kind", type(error).__name__) == "LocalProtocolError"
+    return (
+        isinstance(error, ValueError)
+        or getattr(error, "kind", type(error).__name__) == "LocalProtocolError"
+    )
 
 
 def host_of(url: str) -> str:

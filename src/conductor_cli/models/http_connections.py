@@ -1,7 +1,10 @@
-"""Connections to servers that no proxy stands before: HTTP/1.1 over asyncio, with the parser of httptools.
+"""Connections to servers that no proxy stands before.
 
-httpx reads answers with a parser in Python, which took a server of a hundred streams a third of its time. httpx over
-aiohttp takes 1.4 times the processor time of this module for a token at 200 a second.
+HTTP/1.1 over asyncio, with the parser of httptools.
+
+httpx reads answers with a parser in Python, which took a server of a hundred streams a third of its
+time. httpx over aiohttp takes 1.4 times the processor time of this module for a token at 200 a
+second.
 """
 
 from __future__ import annotations
@@ -25,19 +28,28 @@ import httptools
 CONNECT_SECONDS: Final = 10.0
 MAX_IDLE: Final = 100  # connections to one server that are kept open for the next request
 IDLE_SECONDS: Final = 5.0  # how long an unused connection is kept
-STAGGER_SECONDS: Final = 0.25  # after how long the next address of a host is tried beside the one before it
+# After how long the next address of a host is tried beside the one before it
+STAGGER_SECONDS: Final = 0.25
 MAX_SILENT: Final = 100 * 1024
-"""Bytes in a row that are no body: headers, or what surrounds a chunk. A server could send them without end."""
+"""Bytes in a row that are no body: headers, or what surrounds a chunk. A server could send them
+without end.
+"""
 
-MAX_UNREAD: Final = 64 * 1024  # bytes of a body that wait to be read; beyond that the server has to wait
-QUICK_READS, QUICK_SECONDS = 8, 0.01
+# Bytes of a body that wait to be read; beyond that the server has to wait
+MAX_UNREAD: Final = 64 * 1024
+QUICK_READS = 8
+QUICK_SECONDS = 0.01
 """After so many reads of a stream, each so soon after the one before, it is read at a pace."""
 
 PACE_SECONDS: Final = 0.02
-"""The time between two reads of a stream at a pace: what arrives meanwhile is read, decoded and shown at once."""
+"""The time between two reads of a stream at a pace: what arrives meanwhile is read, decoded and
+shown at once.
+"""
 
 _HEADER_NAME: Final = re.compile(rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
-_HEADER_VALUE: Final = re.compile(rb"(?:[\x21-\x7e\x80-\xff](?:[\t\x20-\x7e\x80-\xff]*[\x21-\x7e\x80-\xff])?)?")
+_HEADER_VALUE: Final = re.compile(
+    rb"(?:[\x21-\x7e\x80-\xff](?:[\t\x20-\x7e\x80-\xff]*[\x21-\x7e\x80-\xff])?)?"
+)
 _SAFE: Final = "/%:@!$&'()*+,;=~?[]"
 
 Origin = tuple[str, str, int]  # Scheme, host, port
@@ -53,7 +65,10 @@ class ConnectionFailure(Exception):
 
 @dataclass(frozen=True, slots=True)
 class OpenAnswer:
-    """Status, headers, and a reader of raw bytes: `piece` returns what has arrived, nothing at the end. Close it."""
+    """Status, headers, and a reader of raw bytes.
+
+    `piece` returns what has arrived, nothing at the end. Close it.
+    """
 
     status: int
     headers: Mapping[str, str]
@@ -71,10 +86,16 @@ class DirectClient:
         self._all: set[_Connection] = set()
 
     async def send(
-        self, method: str, url: str, headers: Mapping[str, str], content: bytes | AsyncIterator[bytes],
+        self,
+        method: str,
+        url: str,
+        headers: Mapping[str, str],
+        content: bytes | AsyncIterator[bytes],
         ends: float | None = None,
-    ) -> OpenAnswer:  # fmt: skip
-        """Return the answer. At `ends`, by the clock of the loop, reading the body raises `TimeoutError`.
+    ) -> OpenAnswer:
+        """Return the answer.
+
+        At `ends`, by the clock of the loop, reading the body raises `TimeoutError`.
 
         Raises `ConnectionFailure`, and `UnicodeError` for a header that is not ASCII.
         """
@@ -131,29 +152,45 @@ class DirectClient:
             raise ConnectionFailure("ConnectError", str(error)) from error
 
     async def _connect(self, origin: Origin) -> _Connection:
-        """Connect to the first address of a host that answers; the kinds of addresses take turns. Raises `OSError`."""
+        """Connect to the first address of a host that answers; the kinds of addresses take turns.
+
+        Raises `OSError`.
+        """
         scheme, host, port = origin
         loop = asyncio.get_running_loop()
-        # On a thread of Python: where no thread can be started any more, that of uvloop would end the process.
+        # On a thread of Python: where no thread can be started any more, that of uvloop would end
+        # the process.
         found = await asyncio.to_thread(socket.getaddrinfo, host, port, type=socket.SOCK_STREAM)
-        kinds = [[each for each in found if (each[0] == found[0][0]) is is_first] for is_first in (True, False)]
+        kinds = [
+            [each for each in found if (each[0] == found[0][0]) is is_first]
+            for is_first in (True, False)
+        ]
         attempts = [
             partial(
-                loop.create_connection, lambda: _Connection(origin, self._all), *each[4][:2],
-                ssl=self._tls if scheme == "https" else None, server_hostname=host if scheme == "https" else None,
+                loop.create_connection,
+                lambda: _Connection(origin, self._all),
+                *each[4][:2],
+                ssl=self._tls if scheme == "https" else None,
+                server_hostname=host if scheme == "https" else None,
             )
             for each in chain.from_iterable(zip_longest(*kinds))
             if each is not None
-        ]  # fmt: skip
+        ]
         opened, _, problems = await staggered_race(attempts, STAGGER_SECONDS)
         if opened is None:
-            raise next((problem for problem in reversed(problems) if problem is not None), OSError("no address"))
+            raise next(
+                (problem for problem in reversed(problems) if problem is not None),
+                OSError("no address"),
+            )
         connection: _Connection = opened[1]
         return connection
 
 
 class _Connection(asyncio.Protocol):
-    """One connection, with at most one request under way. The methods named `on_…` are called by the parser."""
+    """One connection, with at most one request under way.
+
+    The methods named `on_…` are called by the parser.
+    """
 
     transport: asyncio.Transport
 
@@ -170,11 +207,18 @@ class _Connection(asyncio.Protocol):
         self._loop = asyncio.get_running_loop()
         self._end: asyncio.TimerHandle | None = None
         self._pieces: list[bytes] = []
-        self._unread = self._silent = 0
-        self._has_head = self._is_complete = self._may_go_on = self._is_sent = False
-        self._ends_with_close = self._is_paused = self._is_lost = False
+        self._unread = 0
+        self._silent = 0
+        self._has_head = False
+        self._is_complete = False
+        self._may_go_on = False
+        self._is_sent = False
+        self._ends_with_close = False
+        self._is_paused = False
+        self._is_lost = False
         self._is_stream = False
-        self._last_read, self._quick_reads = 0.0, 0
+        self._last_read = 0.0
+        self._quick_reads = 0
         self._pace: asyncio.TimerHandle | None = None
         self._may_write = asyncio.Event()
         self._may_write.set()
@@ -188,7 +232,10 @@ class _Connection(asyncio.Protocol):
     @property
     def is_alive(self) -> bool:
         """Whether an idle connection is still open. What can be read from it is its end."""
-        if self.transport.is_closing() or (file := self.transport.get_extra_info("socket").fileno()) < 0:
+        if (
+            self.transport.is_closing()
+            or (file := self.transport.get_extra_info("socket").fileno()) < 0
+        ):
             return False
         if not hasattr(select, "poll"):  # Windows
             return not select.select([file], [], [], 0)[0]
@@ -198,23 +245,36 @@ class _Connection(asyncio.Protocol):
 
     def mark_idle(self, now: float) -> None:
         """Let the next request have this connection: nothing is under way on it any more."""
-        self.idle_since, self._parser = now, None
+        self.idle_since = now
+        self._parser = None
         if self._end is not None:
             self._end.cancel()
 
-    async def ask(self, head: bytes, body: bytes | AsyncIterator[bytes], ends: float | None) -> None:
+    async def ask(
+        self, head: bytes, body: bytes | AsyncIterator[bytes], ends: float | None
+    ) -> None:
         """Send a request, and wait for the status and the headers. At `ends` the answer fails.
 
-        Raises `ConnectionFailure`. A server that closes early may still have answered: that alone raises nothing.
+        Raises `ConnectionFailure`. A server that closes early may still have answered: that alone
+        raises nothing.
         """
         self._parser = httptools.HttpResponseParser(self)
-        # What servers get wrong and all clients take. Only this request's answer is on the connection.
+        # What servers get wrong and all clients take. Only this request's answer is on the
+        # connection.
         self._parser.set_dangerous_leniencies(
-            lenient_chunked_length=True, lenient_optional_cr_before_lf=True, lenient_spaces_after_chunk_size=True
+            lenient_chunked_length=True,
+            lenient_optional_cr_before_lf=True,
+            lenient_spaces_after_chunk_size=True,
         )
-        self.status, self.headers = 0, {}
-        self._silent = self._quick_reads = 0
-        self._has_head = self._is_complete = self._may_go_on = self._is_sent = self._is_stream = False
+        self.status = 0
+        self.headers = {}
+        self._silent = 0
+        self._quick_reads = 0
+        self._has_head = False
+        self._is_complete = False
+        self._may_go_on = False
+        self._is_sent = False
+        self._is_stream = False
         if isinstance(body, bytes):
             self.transport.write(head + body)
             self._is_sent = True
@@ -249,15 +309,23 @@ class _Connection(asyncio.Protocol):
             self.transport.resume_reading()
 
     def _read_at_pace(self) -> None:
-        """Leave what a quick stream sends next in the socket for a moment: reading each token by itself costs most."""
+        """Leave what a quick stream sends next in the socket for a moment.
+
+        Reading each token by itself costs most.
+        """
         now = self._loop.time()
         self._quick_reads = self._quick_reads + 1 if now - self._last_read < QUICK_SECONDS else 0
         self._last_read = now
-        if self._quick_reads >= QUICK_READS and not self._is_paused and not self.transport.is_closing():
+        if (
+            self._quick_reads >= QUICK_READS
+            and not self._is_paused
+            and not self.transport.is_closing()
+        ):
             self.transport.pause_reading()
 
             def end_pace() -> None:
-                self._pace, self._last_read = None, self._loop.time()
+                self._pace = None
+                self._last_read = self._loop.time()
                 self._resume_reading()
 
             self._pace = self._loop.call_later(PACE_SECONDS, end_pace)
@@ -280,7 +348,8 @@ class _Connection(asyncio.Protocol):
     # What the loop calls
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self.transport = cast("asyncio.Transport", transport)  # that of uvloop is one, and does not inherit
+        # That of uvloop is one, and does not inherit
+        self.transport = cast("asyncio.Transport", transport)
         self._register.add(self)
 
     def data_received(self, data: bytes) -> None:
@@ -331,8 +400,11 @@ class _Connection(asyncio.Protocol):
 
     def on_header(self, name: bytes, value: bytes) -> None:
         if not self._has_head:  # not those that follow the body
-            title, text = name.decode("latin-1").lower(), value.decode("latin-1").strip()
-            self.headers[title] = f"{self.headers[title]}, {text}" if title in self.headers else text
+            title = name.decode("latin-1").lower()
+            text = value.decode("latin-1").strip()
+            self.headers[title] = (
+                f"{self.headers[title]}, {text}" if title in self.headers else text
+            )
 
     def on_headers_complete(self) -> None:
         status = self._parser.get_status_code()
@@ -342,7 +414,9 @@ class _Connection(asyncio.Protocol):
         if self._has_head:
             return
         self.status = status
-        self._is_stream = self.headers.get("content-type", "").lower().startswith("text/event-stream")
+        self._is_stream = (
+            self.headers.get("content-type", "").lower().startswith("text/event-stream")
+        )
         is_chunked = "chunked" in self.headers.get("transfer-encoding", "").lower()
         self._ends_with_close = not is_chunked and "content-length" not in self.headers
         self._has_head = True
@@ -364,7 +438,10 @@ class _Connection(asyncio.Protocol):
 def _parts_of(url: str) -> tuple[str, str, int, str, bytes]:
     parts = urlsplit(url)
     usual = 443 if parts.scheme == "https" else 80
-    name, port = parts.hostname or "", parts.port or usual
+    name = parts.hostname or ""
+    port = parts.port or usual
     host = (f"[{name}]" if ":" in name else name) + ("" if port == usual else f":{port}")
-    target = quote(parts.path or "/", safe=_SAFE) + (f"?{quote(parts.query, safe=_SAFE)}" if parts.query else "")
+    target = quote(parts.path or "/", safe=_SAFE) + (
+        f"?{quote(parts.query, safe=_SAFE)}" if parts.query else ""
+    )
     return parts.scheme, name, port, host, target.encode("ascii")

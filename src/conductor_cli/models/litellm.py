@@ -1,8 +1,11 @@
-"""Every provider that litellm knows, Anthropic's own API first. litellm is imported here and nowhere else.
+"""Every provider that litellm knows, Anthropic's own API first.
 
-It is imported only when a pool holds such a worker, and configured to fetch nothing (no price map, no `.env`), to print
-nothing and to try once: the run has its own retries. Parameters that a provider does not take are refused by litellm;
-they are left out here, with a notice. A schema is sent if litellm knows that the model takes one; a grammar never is.
+litellm is imported here and nowhere else.
+
+It is imported only when a pool holds such a worker, and configured to fetch nothing (no price map,
+no `.env`), to print nothing and to try once: the run has its own retries. Parameters that a
+provider does not take are refused by litellm; they are left out here, with a notice. A schema is
+sent if litellm knows that the model takes one; a grammar never is.
 """
 
 from __future__ import annotations
@@ -49,13 +52,14 @@ _in_use: weakref.WeakSet[LiteLLM] = weakref.WeakSet()
 _home: weakref.ref[asyncio.AbstractEventLoop] | None = None
 
 
-# The import takes two seconds of one core. It begins with the run: a first token comes 0.6 to 1.9 s sooner than if it
-# began at first use, and a local plan takes 1.3 s longer.
+# The import takes two seconds of one core. It begins with the run: a first token comes 0.6 to 1.9 s
+# sooner than if it began at first use, and a local plan takes 1.3 s longer.
 @cache
 def preload_litellm() -> Future[Any]:
     """Begin to import litellm in the background; later calls return the same future.
 
-    In a daemon thread, and not in one of the event loop's threads, so that a run that is stopped does not wait for it.
+    In a daemon thread, and not in one of the event loop's threads, so that a run that is stopped
+    does not wait for it.
     """
     future: Future[Any] = Future()
     threading.Thread(target=_import, args=(future,), name="import litellm", daemon=True).start()
@@ -64,8 +68,10 @@ def preload_litellm() -> Future[Any]:
 
 def _import(future: Future[Any]) -> None:
     try:
-        os.environ["LITELLM_LOCAL_MODEL_COST_MAP"] = "True"  # else the import asks GitHub for prices
-        os.environ["LITELLM_LOCAL_ANTHROPIC_BETA_HEADERS"] = "True"  # else a call with a schema asks it for headers
+        # Else the import asks GitHub for prices
+        os.environ["LITELLM_LOCAL_MODEL_COST_MAP"] = "True"
+        # Else a call with a schema asks it for headers
+        os.environ["LITELLM_LOCAL_ANTHROPIC_BETA_HEADERS"] = "True"
         os.environ["LITELLM_MODE"] = "PRODUCTION"  # else the import reads .env
         os.environ["LITELLM_LOG"] = "CRITICAL"  # else its log may go to stdout
         import litellm
@@ -74,11 +80,18 @@ def _import(future: Future[Any]) -> None:
         litellm.set_verbose = False
         litellm.telemetry = False
         litellm.disable_streaming_logging = True
-        litellm.REPEATED_STREAMING_CHUNK_LIMIT = sys.maxsize  # else a long row of the same word counts as a fault
-        # It makes the coroutine of a call on a thread, and leaves it if the call is given up meanwhile.
-        warnings.filterwarnings("ignore", message=r"coroutine '.*(completion|streaming).*' was never awaited")
-        litellm.disable_aiohttp_transport = True  # httpx reads the proxies and SSL_CERT_FILE from the environment
-        for name in [name for name in logging.root.manager.loggerDict if name.startswith("LiteLLM")]:
+        # Else a long row of the same word counts as a fault
+        litellm.REPEATED_STREAMING_CHUNK_LIMIT = sys.maxsize
+        # It makes the coroutine of a call on a thread, and leaves it if the call is given up
+        # meanwhile.
+        warnings.filterwarnings(
+            "ignore", message=r"coroutine '.*(completion|streaming).*' was never awaited"
+        )
+        # Httpx reads the proxies and SSL_CERT_FILE from the environment
+        litellm.disable_aiohttp_transport = True
+        for name in [
+            name for name in logging.root.manager.loggerDict if name.startswith("LiteLLM")
+        ]:
             logging.getLogger(name).handlers = [logging.NullHandler()]
             logging.getLogger(name).propagate = False
         _bound_clients(litellm.llms.custom_httpx.http_handler.AsyncHTTPHandler, "create_client")
@@ -89,10 +102,12 @@ def _import(future: Future[Any]) -> None:
 
 
 def _bound_clients(owner: Any, name: str) -> None:  # noqa: ANN401 - a class without types
-    """Make litellm follow no redirect and read no endless answer; `name` is a method of `owner` that makes a client.
+    """Make litellm follow no redirect and read no endless answer.
 
-    With a redirect it would send the question, and the key of some providers, to whatever host the redirect names. Its
-    clients for OpenAI and Azure are made apart from all others.
+    `name` is a method of `owner` that makes a client.
+
+    With a redirect it would send the question, and the key of some providers, to whatever host the
+    redirect names. Its clients for OpenAI and Azure are made apart from all others.
     """
     made = inspect.getattr_static(owner, name)
     create = made.__func__ if isinstance(made, staticmethod) else made
@@ -101,7 +116,9 @@ def _bound_clients(owner: Any, name: str) -> None:  # noqa: ANN401 - a class wit
         client = create(*arguments, **named)
         client.follow_redirects = False
         client.headers["accept-encoding"] = "identity"
-        client.event_hooks = client.event_hooks | {"response": [*client.event_hooks["response"], bound_response]}
+        client.event_hooks = client.event_hooks | {
+            "response": [*client.event_hooks["response"], bound_response]
+        }
         return client
 
     setattr(owner, name, staticmethod(bounded) if isinstance(made, staticmethod) else bounded)
@@ -111,9 +128,14 @@ class LiteLLM:
     """A model by litellm's own name for it, such as `anthropic/claude-sonnet-5-5`."""
 
     def __init__(
-        self, model: str, *, key: str = "", base_url: str = "", options: Mapping[str, Any] | None = None,
+        self,
+        model: str,
+        *,
+        key: str = "",
+        base_url: str = "",
+        options: Mapping[str, Any] | None = None,
         secrets: Secrets | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._model = model
         self._key = key
         self._base_url = base_url
@@ -126,7 +148,11 @@ class LiteLLM:
 
     async def stream(self, request: Request) -> AsyncGenerator[Chunk, None]:
         check_features(self._model, self.features, request)
-        ends = None if request.deadline is None else asyncio.get_running_loop().time() + request.deadline
+        ends = (
+            None
+            if request.deadline is None
+            else asyncio.get_running_loop().time() + request.deadline
+        )
         opened = None
         try:
             async with asyncio.timeout_at(ends):
@@ -135,7 +161,11 @@ class LiteLLM:
                 yield Chunk(note=f"{self._model} does not accept {name}; sent without it")
             self._dropped |= dropped
             asked = request_body(request, self._options, "thinking")["max_tokens"]
-            most = None if asked is None else int(asked) + int(self._options.get("thinking_budget") or 0)
+            most = (
+                None
+                if asked is None
+                else int(asked) + int(self._options.get("thinking_budget") or 0)
+            )
             reply = ChatReplyDecoder(request, self._secrets, most_tokens=most)
             while True:
                 async with asyncio.timeout_at(ends):
@@ -144,7 +174,8 @@ class LiteLLM:
                     break
                 for chunk in reply.frame(_frame(part)):
                     yield chunk
-            if opened.received_finish_reason is None:  # litellm invents an end for a stream that broke off
+            # Litellm invents an end for a stream that broke off
+            if opened.received_finish_reason is None:
                 raise ModelError("broken", f"{self._model}: the answer broke off")
             for chunk in reply.end():
                 if reply.estimated and not self._noted_estimate:
@@ -168,11 +199,17 @@ class LiteLLM:
                 return "schema"
         return "nothing"
 
-    def _takes_schemas(self, litellm: Any, dropped: frozenset[str]) -> bool:  # noqa: ANN401 - a module without types
-        return "response_format" not in dropped and bool(litellm.supports_response_schema(self._model))
+    # A module without types
+    def _takes_schemas(self, litellm: Any, dropped: frozenset[str]) -> bool:  # noqa: ANN401
+        return "response_format" not in dropped and bool(
+            litellm.supports_response_schema(self._model)
+        )
 
     async def close(self) -> None:
-        """Close litellm's connections once no model uses them: it keeps them for all models together."""
+        """Close litellm's connections once no model uses them.
+
+        It keeps them for all models together.
+        """
         if self not in _in_use:
             return
         _in_use.discard(self)
@@ -185,16 +222,26 @@ class LiteLLM:
     async def _open(self, request: Request) -> tuple[Any, frozenset[str]]:
         litellm = await asyncio.shield(asyncio.wrap_future(preload_litellm()))
         _in_use.add(self)
-        # One of litellm's clients is not bound to a loop, as its connections are: a new loop must not meet it.
+        # One of litellm's clients is not bound to a loop, as its connections are: a new loop must
+        # not meet it.
         global _home  # noqa: PLW0603 - so is the client
         loop = asyncio.get_running_loop()
         if _home is None or _home() is not loop:
             _forget_clients(litellm)
             _home = weakref.ref(loop)
-        # A budget is refused for a model that decides itself how long it thinks: litellm would turn it into an effort.
-        about = litellm.model_cost.get(self._model) or litellm.model_cost.get(self._model.partition("/")[2]) or {}
+        # A budget is refused for a model that decides itself how long it thinks: litellm would turn
+        # it into an effort.
+        about = (
+            litellm.model_cost.get(self._model)
+            or litellm.model_cost.get(self._model.partition("/")[2])
+            or {}
+        )
         budget = self._options.get("thinking_budget")
-        if budget and about.get("supports_adaptive_thinking") and not about.get("supports_legacy_thinking"):
+        if (
+            budget
+            and about.get("supports_adaptive_thinking")
+            and not about.get("supports_legacy_thinking")
+        ):
             said = "it decides itself how long it thinks; reasoning_effort tells it how hard"
             raise rejected_setting(self._model, "thinking_budget", budget, said)
         dropped = self._dropped
@@ -209,30 +256,42 @@ class LiteLLM:
                 if not name or name in dropped or name == "max_tokens":
                     raise
                 if own := own_setting(name, body, self._options):
-                    said = model_error(error, self._model, self._secrets).message.removeprefix(f"{self._model}: ")
+                    said = model_error(error, self._model, self._secrets).message.removeprefix(
+                        f"{self._model}: "
+                    )
                     raise rejected_setting(self._model, own, self._options[own], said) from error
                 dropped |= {name}
 
     def _body(self, request: Request, dropped: frozenset[str]) -> dict[str, Any]:
         chat = request_body(request, self._options, "thinking")
-        messages = with_short_ids(chat["messages"]) if wants_short_ids(self._model) else chat["messages"]
+        messages = (
+            with_short_ids(chat["messages"]) if wants_short_ids(self._model) else chat["messages"]
+        )
         body = {
             "model": self._model,
             **chat,
-            # litellm turns the parts of a message into those of each provider, and needs the files as texts for that.
+            # litellm turns the parts of a message into those of each provider, and needs the files
+            # as texts for that.
             "messages": with_texts(plain_messages(messages)),
             "api_key": self._key or None,
             "api_base": self._base_url or None,
-            "extra_headers": {str(name): str(value) for name, value in self._options.get("headers", {}).items()}
+            "extra_headers": {
+                str(name): str(value) for name, value in self._options.get("headers", {}).items()
+            }
             or None,
             "num_retries": 0,
             "max_retries": 0,
         }
-        return {name: value for name, value in body.items() if value is not None and name not in dropped}
+        return {
+            name: value for name, value in body.items() if value is not None and name not in dropped
+        }
 
 
 def _forget_clients(litellm: Any) -> Any:  # noqa: ANN401 - a module without types
-    """Make litellm forget its clients; it makes new ones when next asked. The one of no cache is given back."""
+    """Make litellm forget its clients; it makes new ones when next asked.
+
+    The one of no cache is given back.
+    """
     litellm.in_memory_llm_clients_cache.flush_cache()
     return vars(litellm).pop("module_level_aclient", None)
 
@@ -256,13 +315,20 @@ def model_error(error: Exception, name: str, secrets: Secrets) -> ModelError:
     said = _said_by(error)
     reason = error_reason(error, said)
     headers = getattr(error, "litellm_response_headers", None) or {}
-    wait = api_errors.retry_after({str(name).lower(): str(value) for name, value in headers.items()}, time.time())
+    wait = api_errors.retry_after(
+        {str(name).lower(): str(value) for name, value in headers.items()}, time.time()
+    )
     words = api_errors.clean_excerpt(said.message, secrets) or "the call failed without a message"
     return ModelError(reason, f"{name}: {words}", hint=_HINTS.get(reason, ""), retry_after=wait)
 
 
-def error_reason(error: BaseException, said: api_errors.ErrorBody = api_errors.NO_BODY) -> ModelErrorReason:
-    """Return what an exception of litellm means. The network's own counts first: litellm reports many as a 500."""
+def error_reason(
+    error: BaseException, said: api_errors.ErrorBody = api_errors.NO_BODY
+) -> ModelErrorReason:
+    """Return what an exception of litellm means.
+
+    The network's own counts first: litellm reports many as a 500.
+    """
     causes: list[BaseException] = []
     cause: BaseException | None = error
     while cause is not None:  # the latest first
@@ -274,7 +340,8 @@ def error_reason(error: BaseException, said: api_errors.ErrorBody = api_errors.N
             return api_errors.reason_of_status(status) if status else reason_of(cause)[0]
     for cause in causes:
         if type(cause).__name__ == "MidStreamFallbackError":
-            return "broken"  # its status is that of a server in trouble, but a part of the reply has arrived
+            # Its status is that of a server in trouble, but a part of the reply has arrived
+            return "broken"
         status = getattr(cause, "status_code", None)
         if isinstance(status, int):
             return "timeout" if status == 408 else api_errors.reason_of_status(status, said)
@@ -282,7 +349,10 @@ def error_reason(error: BaseException, said: api_errors.ErrorBody = api_errors.N
 
 
 def _said_by(error: BaseException) -> api_errors.ErrorBody:
-    """Return the provider's error body, which litellm puts into its own message; else that message."""
+    """Return the provider's error body, which litellm puts into its own message.
+
+    Else that message.
+    """
     text = str(getattr(error, "message", "") or error)
     with suppress(ValueError, SyntaxError, RecursionError, MemoryError):
         # Often as Python writes bytes, whose extra backslashes would hide a key from the redaction.

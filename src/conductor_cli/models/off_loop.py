@@ -1,4 +1,7 @@
-"""Work in proportion to what others sent, on a thread where it is much: else every stream would stand still."""
+"""Work in proportion to what others sent, on a thread where it is much.
+
+Else every stream would stand still.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,9 @@ from weakref import WeakKeyDictionary
 LARGE: Final = 32 << 10  # bytes or characters that take so long that streams would stutter
 
 VERY_LARGE: Final = 1 << 20
-"""Bytes or characters of which one piece is worked on at a time, so that they fill neither processors nor memory."""
+"""Bytes or characters of which one piece is worked on at a time, so that they fill neither
+processors nor memory.
+"""
 
 _TURNS: Final = WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Semaphore]()
 

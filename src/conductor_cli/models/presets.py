@@ -1,8 +1,8 @@
 """What ships with this tool: the one table of providers, and capability cards.
 
-Providers are in `presets.toml` beside this file. Model names age: a newer one, and a price for it, is set in
-the configuration. Cards are in `cards.toml`: they were not measured here, and each names its source. A worker's own
-card and a measured one are used before them.
+Providers are in `presets.toml` beside this file. Model names age: a newer one, and a price for it,
+is set in the configuration. Cards are in `cards.toml`: they were not measured here, and each names
+its source. A worker's own card and a measured one are used before them.
 """
 
 from __future__ import annotations
@@ -39,11 +39,12 @@ CostSource = Literal["stated", "unknown"]
 class Preset:
     """What is known about a provider.
 
-    `keys` are the variables that may hold its key; the first that is set is used. `api` is a key of `CHAT_APIS`.
-    `model` is asked for by a worker that names none, empty if only the user can know; `planner` is a cheap one that is
-    proposed to plan. `prices` is the prefix of its models in litellm's price table. `form` is the field by which it
-    takes a grammar or a schema, `schemas` whether it is known to enforce schemas, `budget` how it is told the tokens
-    that a model may think, `features` what its server takes besides text from a model that can.
+    `keys` are the variables that may hold its key; the first that is set is used. `api` is a key of
+    `CHAT_APIS`. `model` is asked for by a worker that names none, empty if only the user can know;
+    `planner` is a cheap one that is proposed to plan. `prices` is the prefix of its models in
+    litellm's price table. `form` is the field by which it takes a grammar or a schema, `schemas`
+    whether it is known to enforce schemas, `budget` how it is told the tokens that a model may
+    think, `features` what its server takes besides text from a model that can.
     """
 
     base_url: str = ""
@@ -66,14 +67,21 @@ class Preset:
 OPENAI_APIS: Final = ("chat-completions", "responses")
 """The APIs of OpenAI, one of which a worker at any server with OpenAI's API may choose."""
 
-UNKNOWN_SERVER: Final = Preset(form="ask")  # a server with OpenAI's API about which nothing is known before it is asked
-SHIPPED: Final[Mapping[str, Any]] = tomllib.loads(Path(__file__).with_name("presets.toml").read_text("utf-8"))
+# A server with OpenAI's API about which nothing is known before it is asked
+UNKNOWN_SERVER: Final = Preset(form="ask")
+SHIPPED: Final[Mapping[str, Any]] = tomllib.loads(
+    Path(__file__).with_name("presets.toml").read_text("utf-8")
+)
 """The content of `presets.toml`: `as_of` and `providers`."""
 
 
 PRESETS: Final[Mapping[str, Preset]] = {
     kind: Preset(
-        **values | {"keys": tuple(values.get("keys", ())), "features": frozenset(values.get("features", ALL_FEATURES))}
+        **values
+        | {
+            "keys": tuple(values.get("keys", ())),
+            "features": frozenset(values.get("features", ALL_FEATURES)),
+        }
     )
     for kind, values in SHIPPED["providers"].items()
 }
@@ -82,7 +90,9 @@ PRESETS: Final[Mapping[str, Preset]] = {
 
 def base_url_of(worker: Worker) -> str:
     """Return the address that a worker's questions are sent to, empty if litellm chooses it."""
-    return str(worker.options.get("base_url") or PRESETS.get(worker.kind, Preset()).base_url).rstrip("/")
+    return str(
+        worker.options.get("base_url") or PRESETS.get(worker.kind, Preset()).base_url
+    ).rstrip("/")
 
 
 def http_url(text: str) -> SplitResult | None:
@@ -96,7 +106,10 @@ def http_url(text: str) -> SplitResult | None:
 
 
 def urls_of(worker: Worker) -> list[str]:
-    """Return each address that a worker's questions may be sent to: several servers may have the same model."""
+    """Return each address that a worker's questions may be sent to.
+
+    Several servers may have the same model.
+    """
     return [url.strip().rstrip("/") for url in base_url_of(worker).split(",")]
 
 
@@ -111,7 +124,10 @@ def at_url(worker: Worker, url: str) -> Worker:
 
 
 def model_of(worker: Worker) -> str:
-    """Return the model that a worker asks for: its own, else its provider's first; empty if its server chooses."""
+    """Return the model that a worker asks for: its own, else its provider's first.
+
+    Empty if its server chooses.
+    """
     if worker.model or worker.kind not in PRESETS:
         return worker.model
     preset = PRESETS[worker.kind]
@@ -130,12 +146,17 @@ def api_at(kind: str, base_url: str) -> str:
 
 
 def is_own_address(worker: Worker) -> bool:
-    """Return whether a worker uses its provider's own address, the only one that the provider's key is sent to."""
+    """Return whether a worker uses its provider's own address, the only one that the provider's key
+    is sent to.
+    """
     return base_url_of(worker) == PRESETS[worker.kind].base_url.rstrip("/")
 
 
 def key_hint(worker: Worker) -> str:
-    """Return what to do when a worker's key was refused; empty where only its provider's own documents say it."""
+    """Return what to do when a worker's key was refused.
+
+    Empty where only its provider's own documents say it.
+    """
     if name := str(worker.options.get("key_env") or ""):
         return f"set {name} to a valid key"
     if worker.kind not in PRESETS or not base_url_of(worker):
@@ -148,14 +169,20 @@ def key_hint(worker: Worker) -> str:
 
 
 def missing_key_hint(worker: Worker) -> str:
-    """Return what to do where a worker's key is nowhere: set its variable or, unless the worker names one, store it."""
+    """Return what to do where a worker's key is nowhere.
+
+    Set its variable or, unless the worker names one, store it.
+    """
     if name := str(worker.options.get("key_env") or ""):
         return f"export {name}=…"
     return f"export {PRESETS[worker.kind].keys[0]}=…, or conductor keys set {worker.kind}"
 
 
 def with_key_hint(worker: Worker, failure: Failure) -> Failure:
-    """The failure of a call of `worker`; where its key was refused, with what to do, the same wherever it is shown."""
+    """The failure of a call of `worker`.
+
+    Where its key was refused, with what to do, the same wherever it is shown.
+    """
     hint = key_hint(worker) if failure.reason == "auth" else ""
     return replace(failure, hint=hint) if hint else failure
 
@@ -169,17 +196,21 @@ def is_local(worker: Worker) -> bool:
     if is_cloud_model(worker.model):
         return False
     preset = PRESETS.get(worker.kind)
-    return preset is not None and preset.adapter == "http" and all(map(is_loopback, urls_of(worker)))
+    return (
+        preset is not None and preset.adapter == "http" and all(map(is_loopback, urls_of(worker)))
+    )
 
 
 THIS_MACHINE: Final = "this machine"  # who reads what a local worker is sent
 
 
 def recipient_of(worker: Worker) -> str:
-    """Return who reads what a worker is sent: this machine, a known provider, or the host of another address.
+    """Return who reads what a worker is sent.
 
-    `UNKNOWN_PROVIDER` where litellm finds the provider by the name of the model alone, and for a program that may send
-    it to anybody.
+    This machine, a known provider, or the host of another address.
+
+    `UNKNOWN_PROVIDER` where litellm finds the provider by the name of the model alone, and for a
+    program that may send it to anybody.
     """
     if is_local(worker):
         return THIS_MACHINE
@@ -197,13 +228,22 @@ def recipient_of(worker: Worker) -> str:
     except ValueError:  # not a URL; opening the worker reports it
         return url or worker.kind
     # The owner of an address is the provider with its host or a parent domain of it, else the host.
-    own = {kind: urlsplit(preset.base_url).hostname for kind, preset in PRESETS.items() if not preset.local}
-    owner = next((kind for kind, known in own.items() if known and f".{host}".endswith(f".{known}")), host)
+    own = {
+        kind: urlsplit(preset.base_url).hostname
+        for kind, preset in PRESETS.items()
+        if not preset.local
+    }
+    owner = next(
+        (kind for kind, known in own.items() if known and f".{host}".endswith(f".{known}")), host
+    )
     return owner or worker.kind
 
 
 def is_at_provider(worker: Worker, name: str) -> bool:
-    """Return whether a worker is at the provider of this name: a recipient, a host, a kind of worker, or `local`."""
+    """Return whether a worker is at the provider of this name.
+
+    A recipient, a host, a kind of worker, or `local`.
+    """
     party = party_of(worker)
     host = urlsplit(base_url_of(worker)).hostname if worker.kind in PRESETS else None
     known = (party.recipient, party.kind, host or "", LOCAL if party.local else "")
@@ -211,43 +251,69 @@ def is_at_provider(worker: Worker, name: str) -> bool:
 
 
 def provider_name(worker: Worker) -> str:
-    """Return who serves a remote worker: the recipient, and of several servers on this machine the address."""
+    """Return who serves a remote worker.
+
+    The recipient, and of several servers on this machine the address.
+    """
     recipient = recipient_of(worker)
-    return urlsplit(base_url_of(worker)).netloc or recipient if recipient == THIS_MACHINE else recipient
+    return (
+        urlsplit(base_url_of(worker)).netloc or recipient
+        if recipient == THIS_MACHINE
+        else recipient
+    )
 
 
 def account_of(worker: Worker) -> tuple[str, ...]:
-    """Return the address and the key that a remote worker shares with others; empty for a program or a model file."""
+    """Return the address and the key that a remote worker shares with others.
+
+    Empty for a program or a model file.
+    """
     if worker.kind not in PRESETS:
         return ()
     # Without a key of its own, a worker has the one of its kind for this address.
-    return (base_url_of(worker) or recipient_of(worker), str(worker.options.get("key_env") or worker.kind))
+    return (
+        base_url_of(worker) or recipient_of(worker),
+        str(worker.options.get("key_env") or worker.kind),
+    )
 
 
 def party_of(worker: Worker) -> Party:
     """Return a worker as policies know it."""
-    recipient, urls = recipient_of(worker), urls_of(worker)
+    recipient = recipient_of(worker)
+    urls = urls_of(worker)
     return Party(
-        name=worker.name, recipient=recipient, kind=worker.kind, local=recipient == THIS_MACHINE, tags=worker.tags,
+        name=worker.name,
+        recipient=recipient,
+        kind=worker.kind,
+        local=recipient == THIS_MACHINE,
+        tags=worker.tags,
         parts=tuple(party_of(at_url(worker, url)) for url in urls) if len(urls) > 1 else (),
-    )  # fmt: skip
+    )
 
 
 def costs_nothing(worker: Worker) -> bool:
-    """Return whether a call is known to cost nothing: a model file, or a model server of this machine."""
+    """Return whether a call is known to cost nothing.
+
+    A model file, or a model server of this machine.
+    """
     preset = PRESETS.get(worker.kind)
     return worker.kind == "llama" or (preset is not None and preset.local and is_local(worker))
 
 
 _ADDRESS: Final = re.compile(
-    r"(?P<number>localhost|\d+(?:\.\d+){3}|\[[0-9a-f:]+\])(?::\d+)?(?:/\S*)?"  # this machine, or a number
-    r"|[\w.-]+:\d{2,5}(?:/\S*)?|[\w-]+(?:\.[\w-]+)+/v\d\S*",  # a name with a port, or with a path such as /v1
+    # This machine, or a number
+    r"(?P<number>localhost|\d+(?:\.\d+){3}|\[[0-9a-f:]+\])(?::\d+)?(?:/\S*)?"
+    # A name with a port, or with a path such as /v1
+    r"|[\w.-]+:\d{2,5}(?:/\S*)?|[\w-]+(?:\.[\w-]+)+/v\d\S*",
     re.IGNORECASE,
 )
 
 
 def with_scheme(text: str) -> str:
-    """The URL that somebody means who left out `http://`, such as `127.0.0.1:8080/v1`; empty for anything else."""
+    """The URL that somebody means who left out `http://`, such as `127.0.0.1:8080/v1`.
+
+    Empty for anything else.
+    """
     found = _ADDRESS.fullmatch(text)
     if found is None:
         return ""
@@ -266,14 +332,17 @@ def is_loopback(url: str) -> bool:
 
 
 def table_name(worker: Worker) -> str:
-    """Return the name of a worker's model in litellm's table of models, empty if it has no row of its own."""
+    """Return the name of a worker's model in litellm's table of models, empty if it has no row of
+    its own.
+    """
     if worker.kind == "openrouter" and is_own_address(worker):
         return f"openrouter/{model_of(worker)}"
     return price_name(worker)
 
 
 def price_name(worker: Worker) -> str:
-    """Return the name of a worker's model in litellm's price table, empty if it has no row of its own.
+    """Return the name of a worker's model in litellm's price table, empty if it has no row of its
+    own.
 
     An address other than the provider's own has prices of its own.
     """
@@ -284,21 +353,32 @@ def price_name(worker: Worker) -> str:
 
 
 def builtin_card(worker: Worker) -> Card:
-    """Return the card of a worker's model, empty if there is none. At another address a name may be any model's."""
+    """Return the card of a worker's model, empty if there is none.
+
+    At another address a name may be any model's.
+    """
     if worker.kind in PROGRAMS:
         program = PROGRAMS[worker.kind]
         return Card(words=program.words, source=program.about) if program.words else Card()
     if worker.kind not in PRESETS or not is_own_address(worker):
         return Card()
     name = price_name(worker) or f"{worker.kind}/{model_of(worker)}"
-    options = {name: worker.options[name] for name in _THINKING_OPTIONS if worker.options.get(name) is not None}
+    options = {
+        name: worker.options[name]
+        for name in _THINKING_OPTIONS
+        if worker.options.get(name) is not None
+    }
     for line in _shipped_cards():
         if name not in line["models"]:
             continue
         measured_with = {name: line[name] for name in _THINKING_OPTIONS if name in line}
         # A `default` card also holds for a worker that sets none of these options.
         if options == measured_with or (not options and "default" in line):
-            return Card(strengths=line.get("strengths", {}), words=line.get("words", ""), source=line["source"])
+            return Card(
+                strengths=line.get("strengths", {}),
+                words=line.get("words", ""),
+                source=line["source"],
+            )
     return Card()
 
 

@@ -1,7 +1,10 @@
-"""What models cost and accept: litellm's bundled table, read as data. litellm itself is not imported.
+"""What models cost and accept: litellm's bundled table, read as data.
 
-The table is a JSON file of some megabytes, which takes about 25 ms to read. So it is read only when a worker needs a
-price, and once in a process. Names match exactly; what the table does not say is unknown.
+litellm itself is not imported.
+
+The table is a JSON file of some megabytes, which takes about 25 ms to read. So it is read only when
+a worker needs a price, and once in a process. Names match exactly; what the table does not say is
+unknown.
 
 A row of zeros is no price: litellm writes 0 for trials, for subscriptions and where nobody entered
 an amount.
@@ -56,37 +59,57 @@ class PriceTable:
     problem: str = ""
 
     def find(self, name: str) -> Price | None:
-        """Return the price of the model with exactly this name, None if there is none that can be used."""
+        """Return the price of the model with exactly this name, None if there is none that can be
+        used.
+        """
         row = self.rows.get(name)
-        if not _answers_questions(row) or _SEARCHES.search(name) or any(key in row for key in _PER_CALL):
+        if (
+            not _answers_questions(row)
+            or _SEARCHES.search(name)
+            or any(key in row for key in _PER_CALL)
+        ):
             return None
         return price_of(row)
 
 
 def with_prices(workers: Sequence[Worker]) -> tuple[tuple[Worker, ...], str]:
-    """The same workers, those without a price of their own with that of the table; and what is wrong with the table."""
+    """The same workers, those without a price of their own with that of the table.
+
+    And what is wrong with the table.
+    """
     if not any(worker.price is None and price_name(worker) for worker in workers):
         return tuple(workers), ""
     table = load_prices()
-    own = (worker.price if worker.price is not None else table.find(price_name(worker)) for worker in workers)
-    return tuple(replace(worker, price=price) for worker, price in zip(workers, own, strict=True)), table.problem
+    own = (
+        worker.price if worker.price is not None else table.find(price_name(worker))
+        for worker in workers
+    )
+    return tuple(
+        replace(worker, price=price) for worker, price in zip(workers, own, strict=True)
+    ), table.problem
 
 
 def with_abilities(workers: Sequence[Worker]) -> tuple[Worker, ...]:
-    """Return the same workers, each with what it accepts, which its settings may say, and the most that it writes.
+    """Return the same workers, each with what it accepts, which its settings may say, and the most
+    that it writes.
 
-    Both are what the table says of its model. Of one that has no row nothing is known, and so it accepts nothing.
+    Both are what the table says of its model. Of one that has no row nothing is known, and so it
+    accepts nothing.
     """
     found = []
     for worker in workers:
-        name, features = table_name(worker), PRESETS[worker.kind].features if worker.kind in PRESETS else ()
+        name = table_name(worker)
+        features = PRESETS[worker.kind].features if worker.kind in PRESETS else ()
         row = load_prices().rows.get(name) if name else None
         row = row if _answers_questions(row) else {}
         accepts = worker.accepts
         if accepts is None:
             # A model may read more than its provider's API takes.
-            accepts = tuple(kind for kind, key in _ACCEPTS.items() if row.get(key) is True and kind in features)
-        written, context = row.get("max_output_tokens"), row.get("max_input_tokens")
+            accepts = tuple(
+                kind for kind, key in _ACCEPTS.items() if row.get(key) is True and kind in features
+            )
+        written = row.get("max_output_tokens")
+        context = row.get("max_input_tokens")
         # Where both are equal, the number is that of the context.
         is_known = isinstance(written, int) and isinstance(context, int) and 0 < written < context
         found.append(replace(worker, accepts=accepts, max_output=written if is_known else None))
@@ -107,7 +130,11 @@ def load_prices(source: Path | None = None) -> PriceTable:
         date = f"{datetime.fromtimestamp(path.stat().st_mtime, UTC):%Y-%m-%d}"
     except (OSError, ValueError, RecursionError) as error:
         reason = f"{describe_system_error(error):.80}"
-        return PriceTable(problem=f"no prices are known: litellm's table cannot be read: {reason}: {source or SOURCE}")
+        return PriceTable(
+            problem=(
+                f"no prices are known: litellm's table cannot be read: {reason}: {source or SOURCE}"
+            )
+        )
     if not isinstance(rows, Mapping) or not any(map(_answers_questions, rows.values())):
         return PriceTable(problem=f"no prices are known: litellm's table is empty: {path}")
     return PriceTable(about=f"litellm {version('litellm')}, file of {date}", rows=rows)
@@ -118,7 +145,10 @@ def _answers_questions(row: object) -> TypeGuard[Mapping[str, Any]]:
 
 
 def price_of(row: Mapping[str, Any]) -> Price | None:
-    """Return the price in one row of litellm's table; None if it says none, or only 0, which there means unknown."""
+    """Return the price in one row of litellm's table.
+
+    None if it says none, or only 0, which there means unknown.
+    """
     base = _amounts(row)
     steps = [(0, base)]
     for key in row:
@@ -126,10 +156,15 @@ def price_of(row: Mapping[str, Any]) -> Price | None:
             begin = int(found[1]) * (1000 if found[2] else 1)
             steps.append((begin, base | _amounts(row, f"_above_{found[1]}{found[2]}_tokens")))
     steps.sort(key=lambda step: step[0])
-    # With half of a price at any length, or with tiers in another form, a call could be counted as too cheap.
-    if "tiered_pricing" in row or not all({"input", "output"} <= amounts.keys() for _, amounts in steps):
+    # With half of a price at any length, or with tiers in another form, a call could be counted as
+    # too cheap.
+    if "tiered_pricing" in row or not all(
+        {"input", "output"} <= amounts.keys() for _, amounts in steps
+    ):
         return None
-    return Price(longer=tuple(Price(above=begin, **amounts) for begin, amounts in steps[1:]), **base)
+    return Price(
+        longer=tuple(Price(above=begin, **amounts) for begin, amounts in steps[1:]), **base
+    )
 
 
 def _amounts(row: Mapping[str, Any], suffix: str = "") -> dict[str, Any]:
@@ -138,7 +173,8 @@ def _amounts(row: Mapping[str, Any], suffix: str = "") -> dict[str, Any]:
         value = row.get(key + suffix)
         # A dollar for one token is a mistake.
         if isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < 1:
-            # By way of its text, since 2.5e-06 is exact in decimals only; in plain digits: 10 and not 1E+1.
+            # By way of its text, since 2.5e-06 is exact in decimals only; in plain digits: 10 and
+            # not 1E+1.
             usable[name] = Decimal(f"{(Decimal(str(value)) * MILLION).normalize():f}")
     if not any(usable.get(name) for name in ("input", "output")):
         return {}

@@ -1,8 +1,8 @@
 """A cache of replies: the same request to the same model is answered from it, and costs nothing.
 
-`ResponseCache` is an append-only JSON Lines file; `CachedModel` wraps a model. Only whole replies with a text or with
-tool calls are stored, with the tokens, money and seconds that they took when they were made, so that a run from the
-cache reads like the first one.
+`ResponseCache` is an append-only JSON Lines file; `CachedModel` wraps a model. Only whole replies
+with a text or with tool calls are stored, with the tokens, money and seconds that they took when
+they were made, so that a run from the cache reads like the first one.
 """
 
 from __future__ import annotations
@@ -26,13 +26,27 @@ from conductor_cli.models.base import Features, Model
 from conductor_cli.models.disk import AppendLog, read_lines
 
 REQUEST_FIELDS: Final = (
-    "messages", "max_tokens", "temperature", "seed", "rank", "stop", "grammar", "choices", "schema", "tools",
-    "tool_choice", "parallel_tool_calls",
-)  # fmt: skip
-"""The fields of a request that a reply depends on. Attachments are in the messages, each with the hash of its bytes."""
+    "messages",
+    "max_tokens",
+    "temperature",
+    "seed",
+    "rank",
+    "stop",
+    "grammar",
+    "choices",
+    "schema",
+    "tools",
+    "tool_choice",
+    "parallel_tool_calls",
+)
+"""The fields of a request that a reply depends on. Attachments are in the messages, each with the
+hash of its bytes.
+"""
 
 HEARTBEAT: Final = 0.1
-"""Seconds between two empty chunks to whoever waits for the reply to an equal request: far below any timeout."""
+"""Seconds between two empty chunks to whoever waits for the reply to an equal request: far below
+any timeout.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,19 +67,32 @@ class _CachedReply:
 
     def chunks(self) -> Iterator[Chunk]:
         """Yield the reply as a model gives it: all of its text, then what it took."""
-        yield Chunk(text=self.text, thinking=self.thinking, choice_shares=self.choice_shares or None)
+        yield Chunk(
+            text=self.text, thinking=self.thinking, choice_shares=self.choice_shares or None
+        )
         for index, call in enumerate(self.tool_calls):
-            yield Chunk(tool_call=ToolCallDelta(index=index, id=call.id, name=call.name, arguments=call.arguments))
-        yield Chunk(usage=self.usage, finish=self.finish, from_cache=True, provider_data=self.provider_data)
+            yield Chunk(
+                tool_call=ToolCallDelta(
+                    index=index, id=call.id, name=call.name, arguments=call.arguments
+                )
+            )
+        yield Chunk(
+            usage=self.usage, finish=self.finish, from_cache=True, provider_data=self.provider_data
+        )
 
 
 class ResponseCache:
-    """Replies by request. Several processes may write the same file; each knows what was in it when it was opened."""
+    """Replies by request.
+
+    Several processes may write the same file; each knows what was in it when it was opened.
+    """
 
     def __init__(self, path: Path) -> None:
         """Read the file, or create it. Damaged lines are skipped. Raises `OSError`."""
         self.error: OSError | None = None
-        """Why a reply could not be stored: it is known for as long as this cache is open, and not longer."""
+        """Why a reply could not be stored: it is known for as long as this cache is open, and not
+        longer.
+        """
         self.replies: dict[str, _CachedReply] = {}
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         for line in read_lines(path):
@@ -76,7 +103,10 @@ class ResponseCache:
         self._log = AppendLog(path)
 
     def add(self, reply: _CachedReply) -> None:
-        """Store a reply that is useful. A disk error is kept in `error`: the reply itself is good."""
+        """Store a reply that is useful.
+
+        A disk error is kept in `error`: the reply itself is good.
+        """
         if not reply.is_useful:
             return
         self.replies[reply.key] = reply
@@ -86,7 +116,10 @@ class ResponseCache:
             self.error = error
 
     def lock(self, key: str) -> asyncio.Lock:
-        """Of several equal requests at the same time, one asks the model; the others wait and find its reply."""
+        """Of several equal requests at the same time, one asks the model.
+
+        The others wait and find its reply.
+        """
         # The table holds no lock alive: it is forgotten with the last request that waits for it.
         return self._locks.setdefault(key, asyncio.Lock())
 
@@ -95,7 +128,10 @@ class ResponseCache:
 
 
 class CachedModel:
-    """`model` with a cache. Two models with the same `identity` share replies: see `model_identity`."""
+    """`model` with a cache.
+
+    Two models with the same `identity` share replies: see `model_identity`.
+    """
 
     def __init__(self, model: Model, cache: ResponseCache, identity: str) -> None:
         self.model = model
@@ -107,9 +143,13 @@ class CachedModel:
         return self.model.features
 
     async def stream(self, request: Request) -> AsyncGenerator[Chunk, None]:
-        """Yield the reply from the cache; else that of the model, which is stored once it is whole."""
+        """Yield the reply from the cache.
+
+        Else that of the model, which is stored once it is whole.
+        """
         key = reply_key(self.identity, request)
-        lock = reply = None
+        lock = None
+        reply = None
         if key is not None:
             lock = self.cache.lock(key)
             while True:
@@ -117,14 +157,17 @@ class CachedModel:
                     async with asyncio.timeout(HEARTBEAT):
                         await lock.acquire()
                         break
-                yield Chunk()  # a sign of life: waiting for an equal request must not look like a silent model
+                # A sign of life: waiting for an equal request must not look like a silent model
+                yield Chunk()
             reply = self.cache.replies.get(key)
         try:
             if reply is not None:
                 for chunk in reply.chunks():
                     yield chunk
                 return
-            text, thinking, began = "", "", time.monotonic()
+            text = ""
+            thinking = ""
+            began = time.monotonic()
             shares: Mapping[str, float] = {}
             calls: list[ToolCallDelta] = []
             async with aclosing(self.model.stream(request)) as chunks:
@@ -140,9 +183,15 @@ class CachedModel:
                         usage = replace(usage, seconds=round(time.monotonic() - began, 6))
                     if key is not None and chunk.finish is not None:
                         whole = _CachedReply(
-                            key=key, text=text, thinking=thinking, finish=chunk.finish, usage=usage,
-                            choice_shares=shares, tool_calls=join_tool_calls(calls), provider_data=chunk.provider_data,
-                        )  # fmt: skip
+                            key=key,
+                            text=text,
+                            thinking=thinking,
+                            finish=chunk.finish,
+                            usage=usage,
+                            choice_shares=shares,
+                            tool_calls=join_tool_calls(calls),
+                            provider_data=chunk.provider_data,
+                        )
                         self.cache.add(whole)
                     yield replace(chunk, usage=usage)
         finally:
@@ -157,23 +206,35 @@ class CachedModel:
 def reply_key(identity: str, request: Request) -> str | None:
     """Return the key of a request in the cache; None for one that is not answered from it.
 
-    Its reply is different each time (sampled, without a seed), or leads to calls of tools, which give news.
+    Its reply is different each time (sampled, without a seed), or leads to calls of tools, which
+    give news.
     """
     if request.tools or (request.temperature and request.seed is None):
         return None
     # Only planners of one kind have a prefill, so it is no part of the other keys.
     begun = {"prefill": request.prefill} if request.prefill else {}
-    return _digest({"who": identity, **{name: dump(getattr(request, name)) for name in REQUEST_FIELDS}, **begun})
+    return _digest(
+        {
+            "who": identity,
+            **{name: dump(getattr(request, name)) for name in REQUEST_FIELDS},
+            **begun,
+        }
+    )
 
 
 def model_identity(worker: Worker) -> str:
     """Return which model a worker is, as far as its replies depend on it.
 
-    Own headers count by the hash of their values. A file counts with its size and time too, because a model that is
-    trained again keeps its name.
+    Own headers count by the hash of their values. A file counts with its size and time too, because
+    a model that is trained again keeps its name.
     """
-    headers, worker = worker.options.get("headers"), worker.public()
-    facts: dict[str, Any] = {"kind": worker.kind, "model": worker.model, "options": dump(worker.options)}
+    headers = worker.options.get("headers")
+    worker = worker.public()
+    facts: dict[str, Any] = {
+        "kind": worker.kind,
+        "model": worker.model,
+        "options": dump(worker.options),
+    }
     if isinstance(headers, Mapping) and headers:
         facts["headers"] = _digest({str(name): str(value) for name, value in headers.items()})
     if worker.kind == "llama":

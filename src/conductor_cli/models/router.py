@@ -1,8 +1,11 @@
-"""What `conductor tune` writes, and `ask`, `chat` and `serve` use as any other planner: a router or a guided planner.
+"""What `conductor tune` writes, and `ask`, `chat` and `serve` use as any other planner.
 
-A router is a planner that gives each question whole to one worker. It reads the question with a small local model, and
-multiplies the hidden state by a matrix with a row for each worker. A guided planner is a model that reads more than the
-rules: what was learned from the user's cases about planning for their workers.
+A router or a guided planner.
+
+A router is a planner that gives each question whole to one worker. It reads the question with a
+small local model, and multiplies the hidden state by a matrix with a row for each worker. A guided
+planner is a model that reads more than the rules: what was learned from the user's cases about
+planning for their workers.
 """
 
 from __future__ import annotations
@@ -31,8 +34,8 @@ FORMAT: Final = 1
 class RouterFile:
     """A router: `encoder` is the GGUF file that reads questions, `identity` the hash of its ends.
 
-    `weights` has a row for each of `workers`: a constant, and a factor for each number of the hidden state. `proof`
-    says how it did on cases that it was not made from.
+    `weights` has a row for each of `workers`: a constant, and a factor for each number of the
+    hidden state. `proof` says how it did on cases that it was not made from.
     """
 
     format: int = FORMAT
@@ -62,18 +65,29 @@ def read_planner(path: Path) -> RouterFile | Guide:
             raise ValueError(f"it has more than {MAX_FILE_SIZE:,} bytes")
         data = json.loads(path.read_text(encoding="utf-8"))
         if isinstance(data, dict) and data.get("format", FORMAT) != FORMAT:
-            raise ValueError(f"it has the format {data['format']!r:.20}, and this version reads {FORMAT}")
+            raise ValueError(
+                f"it has the format {data['format']!r:.20}, and this version reads {FORMAT}"
+            )
         if isinstance(data, dict) and "planner" in data:
             guide = load(Guide, data)
-            if not guide.planner or guide.planner.endswith(SUFFIX) or len(write_planner(guide)) > MAX_GUIDE:
+            if (
+                not guide.planner
+                or guide.planner.endswith(SUFFIX)
+                or len(write_planner(guide)) > MAX_GUIDE
+            ):
                 raise ValueError("it names no planner, or has more text than a planner can read")
             return guide
         router = load(RouterFile, data)
-        if not len(router.weights) == len(router.workers) > 0 or len({*map(len, router.weights)}) != 1:
+        if (
+            not len(router.weights) == len(router.workers) > 0
+            or len({*map(len, router.weights)}) != 1
+        ):
             raise ValueError("its tables do not fit each other")
     except (OSError, ValueError, RecursionError, DecodeError) as error:
         hint = "make it again: conductor tune CASES.jsonl"
-        raise ModelError("file", f"{path} is no planner that can be used: {error}", hint=hint) from None
+        raise ModelError(
+            "file", f"{path} is no planner that can be used: {error}", hint=hint
+        ) from None
     return router
 
 
@@ -87,7 +101,10 @@ class Router:
     _turn: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     async def stream(self, request: Request) -> AsyncGenerator[Chunk, None]:
-        """Yield the label of the best worker on offer. The message is what `core.profile.render_for_router` writes."""
+        """Yield the label of the best worker on offer.
+
+        The message is what `core.profile.render_for_router` writes.
+        """
         asked = json.loads(request.messages[-1].content)
         async with self._turn:
             scores, tokens = await asyncio.to_thread(self._score, asked["question"])
@@ -96,17 +113,21 @@ class Router:
             hint = "conductor tune learns about the workers of today"
             raise ModelError("refused", "the router knows none of the workers on offer", hint=hint)
         best = max(labels, key=labels.__getitem__)
-        yield Chunk(text=next((choice for choice in request.choices if choice.strip() == best), best))
+        yield Chunk(
+            text=next((choice for choice in request.choices if choice.strip() == best), best)
+        )
         yield Chunk(usage=with_cost(Usage(tokens_in=tokens, calls=1), FREE), finish="stop")
 
     async def close(self) -> None:
         if self._loaded is not None:
-            loaded, self._loaded = self._loaded, None
+            loaded = self._loaded
+            self._loaded = None
             await asyncio.to_thread(loaded[1].close)
 
     def _score(self, question: str) -> tuple[dict[str, float], int]:
         """Return the score of each worker, and about how many tokens were read."""
-        from conductor_cli.models.llama.engine import MAX_TOKENS, Encoder  # a planner behind a URL needs no llama.cpp
+        # A planner behind a URL needs no llama.cpp
+        from conductor_cli.models.llama.engine import MAX_TOKENS, Encoder
 
         if self._loaded is None:
             router = read_planner(self.path)
@@ -115,14 +136,19 @@ class Router:
             encoder = Encoder(Path(router.encoder))
             if encoder.size != len(router.weights[0]) - 1:
                 encoder.close()
-                raise ModelError("file", f"{router.encoder} has hidden states of another size than {self.path} expects")
+                raise ModelError(
+                    "file",
+                    f"{router.encoder} has hidden states of another size than {self.path} expects",
+                )
             self._loaded = router, encoder
         router, encoder = self._loaded
         return router.scores(encoder.encode(question)), min(len(question) // 4, MAX_TOKENS)
 
 
 def check_encoder(router: RouterFile) -> None:
-    """Raise `ModelError` where the model that reads questions is not the one that the router was made with."""
+    """Raise `ModelError` where the model that reads questions is not the one that the router was
+    made with.
+    """
     from conductor_cli.models.llama import read_model_info
 
     path = Path(router.encoder)

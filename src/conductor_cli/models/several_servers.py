@@ -1,7 +1,9 @@
-"""One model behind several servers: each call goes to the one with the fewest calls; one that fails is left out.
+"""One model behind several servers: each call goes to the one with the fewest calls.
 
-A server that could not be reached, or had no room, is asked for its models now and then until it answers. Where all of
-them fail, each is tried again.
+One that fails is left out.
+
+A server that could not be reached, or had no room, is asked for its models now and then until it
+answers. Where all of them fail, each is tried again.
 
 The addresses stand in one URL, because trace, policy and settings know a worker by its address
 already.
@@ -53,7 +55,8 @@ class SeveralServers:
             try:
                 async with aclosing(server.model.stream(request)) as chunks:
                     async for chunk in chunks:
-                        is_silent, server.is_down = False, False
+                        is_silent = False
+                        server.is_down = False
                         yield chunk
             except ModelError as error:
                 if error.retryable:
@@ -86,7 +89,9 @@ class SeveralServers:
     async def close(self) -> None:
         if self._looking is not None:
             self._looking.cancel()
-        await asyncio.gather(*(each.model.close() for each in self._servers), return_exceptions=True)
+        await asyncio.gather(
+            *(each.model.close() for each in self._servers), return_exceptions=True
+        )
 
     def _first(self) -> _Server:
         return min(self._servers, key=lambda each: each.is_down)

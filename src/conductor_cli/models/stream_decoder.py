@@ -1,9 +1,12 @@
-"""Decodes one reply in the form of OpenAI's chat completions, while it arrives. Pure; no server is trusted.
+"""Decodes one reply in the form of OpenAI's chat completions, while it arrives.
 
-Thinking comes as `reasoning_content`, as `reasoning`, as parts of a content list, or between `<think>` and `</think>`.
-A piece of a tool call says by `index` which call it belongs to, and the first piece of a call has its id and name.
-Servers depart from that, each in its own way, and are understood: Ollama gave every call the index 0, Google's server
-gives none; some send no id, or another one with every piece; some send whole calls, or arguments as an object.
+Pure; no server is trusted.
+
+Thinking comes as `reasoning_content`, as `reasoning`, as parts of a content list, or between
+`<think>` and `</think>`. A piece of a tool call says by `index` which call it belongs to, and the
+first piece of a call has its id and name. Servers depart from that, each in its own way, and are
+understood: Ollama gave every call the index 0, Google's server gives none; some send no id, or
+another one with every piece; some send whole calls, or arguments as an object.
 """
 
 from __future__ import annotations
@@ -26,7 +29,9 @@ from conductor_cli.models.tool_schemas import original_names
 
 MAX_CALLS: Final = 128  # the most tool calls in one reply
 MAX_ARGUMENTS: Final = 1024 * 1024
-"""The most characters in the arguments of all calls of one reply: a model writes some 500,000 at most."""
+"""The most characters in the arguments of all calls of one reply: a model writes some 500,000 at
+most.
+"""
 
 MAX_CALL_NAME: Final = 256  # the most characters in the name of a tool
 MAX_ID: Final = 16 * 1024  # the most characters in the id of a call: litellm hides signatures in it
@@ -36,7 +41,8 @@ MAX_ID: Final = 16 * 1024  # the most characters in the id of a call: litellm hi
 class _Call:
     """One call as far as it has arrived.
 
-    `key` is the server's index or id of it, `given` the server's id, `asked` how often it was looked at as a whole.
+    `key` is the server's index or id of it, `given` the server's id, `asked` how often it was
+    looked at as a whole.
     """
 
     index: int
@@ -55,11 +61,13 @@ class _Call:
 class ToolCallDecoder:
     """The calls of one reply.
 
-    `turn` is the number of the messages before it, for ids that have to be made. `names` has the names of tools by
-    those under which they were offered, where they differ.
+    `turn` is the number of the messages before it, for ids that have to be made. `names` has the
+    names of tools by those under which they were offered, where they differ.
     """
 
-    def __init__(self, secrets: Secrets, turn: int = 0, names: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self, secrets: Secrets, turn: int = 0, names: Mapping[str, str] | None = None
+    ) -> None:
         self._secrets = secrets
         self._turn = turn
         self._names = names or {}
@@ -77,10 +85,14 @@ class ToolCallDecoder:
         return self._length + sum(len(call.name) for call in self._calls)
 
     def feed(self, pieces: object) -> Iterator[ToolCallDelta]:
-        """Yield what the `tool_calls` of one frame add. Raises `ModelError` for more than a reply may hold."""
+        """Yield what the `tool_calls` of one frame add.
+
+        Raises `ModelError` for more than a reply may hold.
+        """
         for piece in tables_in(pieces):
             function = table_of(piece.get("function"))
-            name, given = text_of(function.get("name")), text_of(piece.get("id"))
+            name = text_of(function.get("name"))
+            given = text_of(piece.get("id"))
             call = self._call(piece.get("index"), given, name)
             call.name = call.name or self._names.get(name) or self._short(name)
             call.id = call.id or self._own_id(self._short(given, MAX_ID), call)
@@ -92,7 +104,10 @@ class ToolCallDecoder:
             arguments = text_of(arguments)
             self._length += len(arguments)
             if self._length > MAX_ARGUMENTS:
-                raise ModelError("broken", f"the model wrote more than {MAX_ARGUMENTS} characters of tool arguments")
+                raise ModelError(
+                    "broken",
+                    f"the model wrote more than {MAX_ARGUMENTS} characters of tool arguments",
+                )
             if arguments:
                 call.arguments.append(arguments)
             call.held += call.redactor.feed(arguments)
@@ -101,10 +116,14 @@ class ToolCallDecoder:
                 yield self._delta(call)
 
     def end(self, *, complete: bool) -> Iterator[ToolCallDelta]:
-        """Yield what was held back, unless a call is cut off, which none can be where the model ended by itself."""
+        """Yield what was held back, unless a call is cut off, which none can be where the model
+        ended by itself.
+        """
         texts = ["".join(call.arguments).strip() for call in self._calls]
         self.cut_off = not complete and any(arguments_object(text) is None for text in texts)
-        for call, arguments in zip([] if self.cut_off else self._calls, texts, strict=not self.cut_off):
+        for call, arguments in zip(
+            [] if self.cut_off else self._calls, texts, strict=not self.cut_off
+        ):
             if not call.name:
                 raise ModelError("broken", "the model called a tool without a name")
             rest = call.redactor.close()
@@ -114,12 +133,15 @@ class ToolCallDecoder:
                 yield self._delta(call, rest)
 
     def extras(self) -> dict[str, Any]:
-        """Return what a server wants back in its calls, by the key for all of them and then by the call's id."""
+        """Return what a server wants back in its calls, by the key for all of them and then by the
+        call's id.
+        """
         extras = {call.id: call.extra for call in self._calls if call.extra is not None}
         return {EXTRA: extras} if extras else {}
 
     def _delta(self, call: _Call, rest: str = "") -> ToolCallDelta:
-        arguments, call.held = call.held + rest, ""
+        arguments = call.held + rest
+        call.held = ""
         if call.shown:
             return ToolCallDelta(index=call.index, arguments=arguments)
         call.shown = True
@@ -131,70 +153,100 @@ class ToolCallDecoder:
             return self._calls[-1]
         key = index if numbered else given
         # Of several calls under one number, only the last can go on.
-        last = next((call for call in reversed(self._calls) if call.key == key), None) if key != "" else None
+        last = (
+            next((call for call in reversed(self._calls) if call.key == key), None)
+            if key != ""
+            else None
+        )
         other = name and (not numbered or (given and given != last.given)) if last else True
         if last is not None and not other:
             return last
         if last is not None:
-            # A call of very many pieces is looked at as a whole so often only, since each time all is read.
+            # A call of very many pieces is looked at as a whole so often only, since each time all
+            # is read.
             last.asked += 1
             asks = bool(last.arguments) and last.asked <= 100
             if not asks or arguments_object("".join(last.arguments)) is None:
                 return last
         if len(self._calls) >= MAX_CALLS:
             raise ModelError("broken", f"the model called more than {MAX_CALLS} tools at once")
-        call = _Call(index=len(self._calls), redactor=StreamRedactor(self._secrets), key=key, given=given)
+        call = _Call(
+            index=len(self._calls), redactor=StreamRedactor(self._secrets), key=key, given=given
+        )
         self._calls.append(call)
         return call
 
     def _own_id(self, given: str, call: _Call) -> str:
         """Return the server's id, or one of our own if there is none or another call has it.
 
-        It is the same whenever the same request is asked, so that cached replies go together, and has the nine letters
-        and digits that Mistral's servers demand.
+        It is the same whenever the same request is asked, so that cached replies go together, and
+        has the nine letters and digits that Mistral's servers demand.
         """
         taken = {other.id for other in self._calls}
         if given and given not in taken:
             return given
-        return hashlib.sha256(f"{self._turn} {call.index} {given}".encode("utf-8", "replace")).hexdigest()[:9]
+        return hashlib.sha256(
+            f"{self._turn} {call.index} {given}".encode("utf-8", "replace")
+        ).hexdigest()[:9]
 
     def _short(self, text: str, most: int = MAX_CALL_NAME) -> str:
         if len(text) > most:
-            raise ModelError("broken", f"the model called a tool with a name or id of more than {most} characters")
+            raise ModelError(
+                "broken",
+                f"the model called a tool with a name or id of more than {most} characters",
+            )
         return self._secrets.redact(text)
 
 
 FINISHES: Final[dict[str, Finish]] = {
-    "stop": "stop", "eos": "stop", "end_turn": "stop", "stop_sequence": "stop", "length": "length",
-    "max_tokens": "length", "model_length": "length",
-    "content_filter": "refusal", "refusal": "refusal", "safety": "refusal",
-    "tool_calls": "tool", "function_call": "tool", "tool_use": "tool",
-}  # fmt: skip
+    "stop": "stop",
+    "eos": "stop",
+    "end_turn": "stop",
+    "stop_sequence": "stop",
+    "length": "length",
+    "max_tokens": "length",
+    "model_length": "length",
+    "content_filter": "refusal",
+    "refusal": "refusal",
+    "safety": "refusal",
+    "tool_calls": "tool",
+    "function_call": "tool",
+    "tool_use": "tool",
+}
 """What each `finish_reason` means; any other is `other`."""
 
 FAILED_FINISHES: Final = ("error", "insufficient_system_resource")
-"""What Mistral, OpenRouter and DeepSeek say of a reply that their side broke off: it is no answer."""
+"""What Mistral, OpenRouter and DeepSeek say of a reply that their side broke off: it is no
+answer.
+"""
 
 CHARACTERS_PER_TOKEN: Final = 4  # the estimate for a server that counts nothing
-UNLIMITED_TOKENS: Final = 128_000  # tokens of a reply where none were asked for: the most that a model writes at once
+# Tokens of a reply where none were asked for: the most that a model writes at once
+UNLIMITED_TOKENS: Final = 128_000
 MAX_KEPT: Final = 4 * 1024 * 1024
 """The most characters of thinking, signed or encrypted, that are kept in lists for a server."""
 
 MAX_ITEMS: Final = 1024  # the most items that are kept for a server that wants them back
-ESTIMATED: Final = f"does not count tokens; estimated at {CHARACTERS_PER_TOKEN} characters per token"
+ESTIMATED: Final = (
+    f"does not count tokens; estimated at {CHARACTERS_PER_TOKEN} characters per token"
+)
 """The notice about such a server."""
 
 
 class ChatReplyDecoder:
     """What has arrived of one reply.
 
-    `secrets` are redacted from it: a server may repeat the key that it was sent. `most_tokens` were asked for, thinking
-    included. `replied` is whether anything that looks like a reply has arrived, `estimated` whether the tokens of the
-    last chunk were not counted by the server.
+    `secrets` are redacted from it: a server may repeat the key that it was sent. `most_tokens` were
+    asked for, thinking included. `replied` is whether anything that looks like a reply has arrived,
+    `estimated` whether the tokens of the last chunk were not counted by the server.
     """
 
     def __init__(
-        self, request: Request, secrets: Secrets, cost: CostSource = "unknown", most_tokens: int | None = None
+        self,
+        request: Request,
+        secrets: Secrets,
+        cost: CostSource = "unknown",
+        most_tokens: int | None = None,
     ) -> None:
         self.finish: Finish | None = None
         self.replied = False
@@ -206,12 +258,14 @@ class ChatReplyDecoder:
         self._secrets = secrets
         self._usage = Usage(calls=1)
         self._states_cost = cost == "stated"
-        self._said = self._thought = 0
+        self._said = 0
+        self._thought = 0
         self._most = reply_limit(most_tokens)
         self._blank = True
         self._refused = False
         self._splitter = ThinkingSplitter()
-        self._texts, self._thoughts = StreamRedactor(secrets), StreamRedactor(secrets)
+        self._texts = StreamRedactor(secrets)
+        self._thoughts = StreamRedactor(secrets)
 
     def frame(self, frame: Mapping[str, Any]) -> list[Chunk]:
         """Return what one frame of a stream, or a whole JSON answer, adds."""
@@ -223,18 +277,23 @@ class ChatReplyDecoder:
             self._kept.data |= data
         choices = frame.get("choices")
         choice = choices[0] if isinstance(choices, list) and choices else None
-        if not isinstance(choice, dict):  # of JSON; to ask whether it is a `Mapping` takes five times as long
+        # Of JSON; to ask whether it is a `Mapping` takes five times as long
+        if not isinstance(choice, dict):
             return []
         self.replied = True
         if reason := choice.get("finish_reason"):
             self.finish = FINISHES.get(str(reason).lower(), "other")
             if reason in FAILED_FINISHES:
-                raise ModelError("overloaded", f"the server broke the reply off: finish_reason {reason!r}")
+                raise ModelError(
+                    "overloaded", f"the server broke the reply off: finish_reason {reason!r}"
+                )
         delta = choice.get("delta") or choice.get("message")
         if not isinstance(delta, dict):
             return []
         said, thought = _parts(delta.get("content"))
-        thought = thought or text_of(delta.get("reasoning_content")) or text_of(delta.get("reasoning"))
+        thought = (
+            thought or text_of(delta.get("reasoning_content")) or text_of(delta.get("reasoning"))
+        )
         if refusal := text_of(delta.get("refusal")):
             self._refused = True
             said += refusal
@@ -250,11 +309,12 @@ class ChatReplyDecoder:
     def end(self) -> Iterator[Chunk]:
         """Yield what was held back, then the last chunk.
 
-        A reply without text and tool calls is a `ModelError`. One that was cut off inside a call ends for that
-        reason, and its calls do not count.
+        A reply without text and tool calls is a `ModelError`. One that was cut off inside a call
+        ends for that reason, and its calls do not count.
         """
         text, thinking = self._splitter.end()
-        text, thinking = self._texts.feed(text), self._thoughts.feed(thinking)
+        text = self._texts.feed(text)
+        thinking = self._thoughts.feed(thinking)
         if rest := self._chunk(text + self._texts.close(), thinking + self._thoughts.close()):
             yield rest
         finish: Finish = "refusal" if self._refused else self.finish or "stop"
@@ -274,7 +334,9 @@ class ChatReplyDecoder:
             finish = "tool" if self._calls else "other"
         if finish == "stop" and self._blank:
             hint = "ask again, or ask another worker"
-            raise ModelError("empty_answer", "the model ended without a word", hint=hint, usage=usage)
+            raise ModelError(
+                "empty_answer", "the model ended without a word", hint=hint, usage=usage
+            )
         data = self._secrets.redact_data(self._kept.all() | self._calls.extras())
         yield Chunk(usage=usage, finish=finish, provider_data=data)
 
@@ -284,14 +346,21 @@ class ChatReplyDecoder:
         self._said += len(text)
         self._thought += len(thinking)
         if self._said + self._thought > self._most:
-            message = f"the reply is longer than {self._most:,} characters, which is far more than was asked for"
+            message = (
+                f"the reply is longer than {self._most:,} characters, which is far more "
+                "than "
+                "was asked for"
+            )
             raise ModelError("broken", message, retryable=False)
         self._blank = self._blank and is_blank(text)
         return Chunk(text=text, thinking=thinking)
 
 
 class _Kept:
-    """What the server wants back in this turn: `data` as translators give it, and what `KEPT` names."""
+    """What the server wants back in this turn.
+
+    `data` as translators give it, and what `KEPT` names.
+    """
 
     def __init__(self) -> None:
         self.data: dict[str, Any] = {}
@@ -309,32 +378,50 @@ class _Kept:
             for item in tables_in(value):
                 self._length += sum(len(each) for each in item.values() if isinstance(each, str))
                 if self._length > MAX_KEPT:
-                    raise ModelError("broken", f"the server sent more than {MAX_KEPT} characters of thinking to keep")
+                    raise ModelError(
+                        "broken",
+                        f"the server sent more than {MAX_KEPT} characters of thinking to keep",
+                    )
                 items = self._items.setdefault(name, [])
                 if items and items[-1].add(item):
                     continue
                 if len(items) >= MAX_ITEMS:
-                    raise ModelError("broken", f"the server sent more than {MAX_ITEMS} pieces of thinking to keep")
+                    raise ModelError(
+                        "broken",
+                        f"the server sent more than {MAX_ITEMS} pieces of thinking to keep",
+                    )
                 items.append(_KeptItem(item))
 
     def all(self) -> dict[str, Any]:
         """Return everything, by its key in a message."""
         texts = {name: "".join(pieces) for name, pieces in self._texts.items()}
-        return {**self.data, **texts, **{name: [item.whole() for item in items] for name, items in self._items.items()}}
+        return {
+            **self.data,
+            **texts,
+            **{name: [item.whole() for item in items] for name, items in self._items.items()},
+        }
 
 
 class _KeptItem:
     """One item of a list. The pieces of its text, which is under `name`, are joined at the end."""
 
     def __init__(self, item: Mapping[str, Any]) -> None:
-        self._name = next((name for name in ("text", "summary", "thinking") if isinstance(item.get(name), str)), "")
+        self._name = next(
+            (name for name in ("text", "summary", "thinking") if isinstance(item.get(name), str)),
+            "",
+        )
         self._fields = dict(item)
         self._pieces = [item[self._name]] if self._name else []
 
     def add(self, item: Mapping[str, Any]) -> bool:
         """Take `item` as the next piece of this one, if it is that. A signature ends an item."""
         same = all(item.get(name) == self._fields.get(name) for name in ("type", "index"))
-        if not self._name or not same or self._fields.get("signature") or not isinstance(item.get(self._name), str):
+        if (
+            not self._name
+            or not same
+            or self._fields.get("signature")
+            or not isinstance(item.get(self._name), str)
+        ):
             return False
         self._fields |= item
         self._pieces.append(item[self._name])
@@ -347,8 +434,8 @@ class _KeptItem:
 def reply_limit(asked: int | None) -> int:
     """Return the most bytes of a reply for which so many tokens were asked: it is kept in memory.
 
-    A token has some four bytes, the longest ones of vocabularies 128. Besides, there is thinking that a server does not
-    count, and what it says of the reply.
+    A token has some four bytes, the longest ones of vocabularies 128. Besides, there is thinking
+    that a server does not count, and what it says of the reply.
     """
     return 1024 * 1024 + min(UNLIMITED_TOKENS, UNLIMITED_TOKENS if asked is None else asked) * 64
 
@@ -361,14 +448,25 @@ def tokens(characters: int) -> int:
 def usage_of(usage: Mapping[str, Any]) -> Usage:
     """Return the tokens that a server counted.
 
-    Some providers count hidden reasoning in `total_tokens` but not in `completion_tokens`; here it is output.
+    Some providers count hidden reasoning in `total_tokens` but not in `completion_tokens`; here it
+    is output.
     """
-    read, written = token_count(usage.get("prompt_tokens")), token_count(usage.get("completion_tokens"))
+    read = token_count(usage.get("prompt_tokens"))
+    written = token_count(usage.get("completion_tokens"))
     hidden = max(0, token_count(usage.get("total_tokens")) - read - written)
     details = table_of(usage.get("prompt_tokens_details"))
-    cached = min(read, token_count(details.get("cached_tokens")) or token_count(usage.get("prompt_cache_hit_tokens")))
-    stored = token_count(usage.get("cache_creation_input_tokens")) or token_count(details.get("cache_write_tokens"))
-    reasoning = token_count(table_of(usage.get("completion_tokens_details")).get("reasoning_tokens")) or hidden
+    cached = min(
+        read,
+        token_count(details.get("cached_tokens"))
+        or token_count(usage.get("prompt_cache_hit_tokens")),
+    )
+    stored = token_count(usage.get("cache_creation_input_tokens")) or token_count(
+        details.get("cache_write_tokens")
+    )
+    reasoning = (
+        token_count(table_of(usage.get("completion_tokens_details")).get("reasoning_tokens"))
+        or hidden
+    )
     return Usage(
         tokens_in=read,
         tokens_out=written + hidden,
@@ -382,7 +480,8 @@ def usage_of(usage: Mapping[str, Any]) -> Usage:
 def _parts(content: object) -> tuple[str, str]:
     if isinstance(content, str):
         return content, ""
-    text = thinking = ""
+    text = ""
+    thinking = ""
     for part in tables_in(content):  # of anything but a list, none
         text += text_of(part.get("text"))
         inner = part.get("thinking")

@@ -1,8 +1,10 @@
-"""How each server with OpenAI's API is told to hold a reply to a grammar or a schema, or to begin it with words. Pure.
+"""How each server with OpenAI's API is told to hold a reply to a grammar or a schema, or to begin
+it with words. Pure.
 
-All take one field beside the messages, whose name and content differ. This is from the sources of llama.cpp
-(`tools/server`), vLLM (`entrypoints/openai`), SGLang (`srt/entrypoints/openai`) and llama-cpp-python 0.3.36. vLLM and
-SGLang read a grammar with xgrammar, which understands all of ours since version 0.1.32.
+All take one field beside the messages, whose name and content differ. This is from the sources of
+llama.cpp (`tools/server`), vLLM (`entrypoints/openai`), SGLang (`srt/entrypoints/openai`) and
+llama-cpp-python 0.3.36. vLLM and SGLang read a grammar with xgrammar, which understands all of ours
+since version 0.1.32.
 """
 
 from __future__ import annotations
@@ -14,7 +16,9 @@ from conductor_cli.core.chat import Request
 from conductor_cli.models.base import table_of, tables_in
 
 Form = Literal["grammar", "structured_outputs", "ebnf", "response_format", "ask"]
-"""The field by which a server takes a constraint; `ask` if the server has to be identified first."""
+"""The field by which a server takes a constraint; `ask` if the server has to be identified
+first.
+"""
 
 Constraint = Literal["grammar", "schema", "nothing"]
 """What a server holds a reply to: a grammar, a JSON Schema only, or nothing as far as is known."""
@@ -31,7 +35,8 @@ class SupportsConstraints(Protocol):
 OWNERS: Final[dict[str, Form]] = {
     "llamacpp": "grammar",
     "me": "grammar",  # llama-cpp-python's own server
-    "vllm": "structured_outputs",  # since 0.11; before 0.12 also under other names, which are not sent
+    # Since 0.11; before 0.12 also under other names, which are not sent
+    "vllm": "structured_outputs",
     "sglang": "ebnf",
 }
 """Who a server says owns its models, and the field by which it takes a grammar."""
@@ -41,23 +46,31 @@ SCHEMA_OWNERS: Final = frozenset({"library", "organization_owner"})
 
 
 def form_of(listed: object, model: str) -> tuple[Form, bool]:
-    """Return the field of a server, and whether it is known to enforce a schema, by its list of models.
+    """Return the field of a server, and whether it is known to enforce a schema, by its list of
+    models.
 
     The owner of `model` says it, or that of the first model if it is not listed.
     """
     entries = tables_in(table_of(listed).get("data"))
     named = [entry for entry in entries if entry.get("id") == model]
     owner = str(next((entry.get("owned_by") for entry in (*named, *entries)), None))
-    return OWNERS.get(owner, "response_format"), owner in SCHEMA_OWNERS and not is_cloud_model(model)
+    return OWNERS.get(owner, "response_format"), owner in SCHEMA_OWNERS and not is_cloud_model(
+        model
+    )
 
 
 def is_cloud_model(model: str) -> bool:
-    """Return whether Ollama sends this model's questions to its cloud, which accepts schemas and enforces none."""
+    """Return whether Ollama sends this model's questions to its cloud, which accepts schemas and
+    enforces none.
+    """
     return model.strip().lower().endswith("cloud")
 
 
 def is_local_chat_model(model: str) -> bool:
-    """Return whether a model of this name answers on the server that lists it: not in a cloud, no embeddings."""
+    """Return whether a model of this name answers on the server that lists it.
+
+    Not in a cloud, no embeddings.
+    """
     return bool(model) and not is_cloud_model(model) and "embed" not in model.lower()
 
 
@@ -68,32 +81,45 @@ def first_chat_model(listed: object) -> str:
 
 
 def constraint_of(form: Form, dropped: frozenset[str], *, schemas: bool) -> Constraint:
-    """Return what a server holds a reply to, once it has refused `dropped`; `schemas` if it enforces those."""
+    """Return what a server holds a reply to, once it has refused `dropped`.
+
+    `schemas` if it enforces those.
+    """
     if form not in ("ask", "response_format") and form not in dropped:
         return "grammar"
     return "schema" if schemas and "response_format" not in dropped else "nothing"
 
 
 def constraint_fields(request: Request, form: Form, dropped: frozenset[str]) -> dict[str, Any]:
-    """Return the one field that constrains the reply, a grammar before a schema; empty if none may be sent."""
+    """Return the one field that constrains the reply, a grammar before a schema.
+
+    Empty if none may be sent.
+    """
     fields: dict[str, Any] = {}
     if request.schema:
         fields["response_format"] = response_format(request.schema)
     if request.grammar and form in ("grammar", "ebnf"):
         fields[form] = request.grammar
     elif form == "structured_outputs" and (request.choices or request.grammar):
-        fields[form] = {"choice": list(request.choices)} if request.choices else {"grammar": request.grammar}
-    name = next((name for name in (form, "response_format") if name in fields and name not in dropped), None)
-    # llama-server applies the grammar from the first token, also to thinking; so templates are told to leave it out.
+        fields[form] = (
+            {"choice": list(request.choices)} if request.choices else {"grammar": request.grammar}
+        )
+    name = next(
+        (name for name in (form, "response_format") if name in fields and name not in dropped), None
+    )
+    # llama-server applies the grammar from the first token, also to thinking; so templates are told
+    # to leave it out.
     unthinking = {"chat_template_kwargs": {"enable_thinking": False}} if name == "grammar" else {}
     return {} if name is None else {name: fields[name], **unthinking}
 
 
 def prefill_fields(request: Request, form: Form, dropped: frozenset[str]) -> dict[str, Any]:
-    """Return what makes a server continue the beginning of the reply: one more message, and fields that say so.
+    """Return what makes a server continue the beginning of the reply.
 
-    llama-server continues a last message of the assistant by itself. Empty for a server of another kind, which would
-    take it for an earlier turn.
+    One more message, and fields that say so.
+
+    llama-server continues a last message of the assistant by itself. Empty for a server of another
+    kind, which would take it for an earlier turn.
     """
     fields: dict[Form, dict[str, Any]] = {
         "grammar": {},
@@ -107,4 +133,7 @@ def prefill_fields(request: Request, form: Form, dropped: frozenset[str]) -> dic
 
 def response_format(schema: Mapping[str, Any]) -> dict[str, Any]:
     """Return a schema in OpenAI's form."""
-    return {"type": "json_schema", "json_schema": {"name": "reply", "strict": True, "schema": schema}}
+    return {
+        "type": "json_schema",
+        "json_schema": {"name": "reply", "strict": True, "schema": schema},
+    }

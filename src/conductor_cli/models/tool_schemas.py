@@ -1,10 +1,12 @@
 """The schemas of tools, their names and the ids of their calls in a form that an API takes. Pure.
 
-Servers of tools write schemas of every draft. What an API does not know is left out: a schema then allows more than
-before, and the arguments of a call are checked against the whole schema by whoever runs the tool.
+Servers of tools write schemas of every draft. What an API does not know is left out: a schema then
+allows more than before, and the arguments of a call are checked against the whole schema by whoever
+runs the tool.
 
-OpenAI and Anthropic allow names of `[a-zA-Z0-9_-]{1,64}`, Google wants a letter or an underscore first. Mistral's
-servers, and the chat templates of its open models, refuse any id that is not nine letters and digits.
+OpenAI and Anthropic allow names of `[a-zA-Z0-9_-]{1,64}`, Google wants a letter or an underscore
+first. Mistral's servers, and the chat templates of its open models, refuse any id that is not nine
+letters and digits.
 """
 
 from __future__ import annotations
@@ -19,17 +21,21 @@ from conductor_cli.models.base import table_of, tables_in
 
 _BRANCHES: Final = ("allOf", "anyOf", "oneOf")
 
-_MAX_DEPTH: Final = 40  # how deep a schema may be once its references are replaced; those of people are below 15
+# How deep a schema may be once its references are replaced; those of people are below 15
+_MAX_DEPTH: Final = 40
 _MAX_CHAIN: Final = 10  # how many references in a row may lead to the schema of the arguments
 _MAX_NODES: Final = 20_000
-"""How many schemas one may have inside it once its references are replaced: ten lines can grow to millions."""
+"""How many schemas one may have inside it once its references are replaced: ten lines can grow to
+millions.
+"""
 
 
 def object_schema(schema: Mapping[str, Any]) -> dict[str, Any]:
-    """Return `schema` as that of an object with properties, which every API demands, and without its dialect.
+    """Return `schema` as that of an object with properties, which every API demands, and without
+    its dialect.
 
-    Alternatives at the top become one object with the properties of all. Only what every one of them requires is
-    required then.
+    Alternatives at the top become one object with the properties of all. Only what every one of
+    them requires is required then.
     """
     for _ in range(_MAX_CHAIN):
         target = _named(schema, schema.get("$ref"))
@@ -37,7 +43,9 @@ def object_schema(schema: Mapping[str, Any]) -> dict[str, Any]:
             break
         schema = {**target, **{name: value for name, value in schema.items() if name != "$ref"}}
         schema |= {"$ref": target["$ref"]} if "$ref" in target else {}
-    plain = {name: value for name, value in schema.items() if name not in ("$schema", "$id", *_BRANCHES)}
+    plain = {
+        name: value for name, value in schema.items() if name not in ("$schema", "$id", *_BRANCHES)
+    }
     properties = dict(table_of(plain.get("properties")))
     required = set(_names(plain.get("required")))
     for how in _BRANCHES:
@@ -53,11 +61,14 @@ def object_schema(schema: Mapping[str, Any]) -> dict[str, Any]:
     return plain
 
 
-def simple_schema(schema: Mapping[str, Any], known: Collection[str], *, tool: str, api: str) -> dict[str, Any]:
-    """Return `schema` with only the `known` keywords, and with what its references name in their place.
+def simple_schema(
+    schema: Mapping[str, Any], known: Collection[str], *, tool: str, api: str
+) -> dict[str, Any]:
+    """Return `schema` with only the `known` keywords, and with what its references name in their
+    place.
 
-    Where a schema holds itself, the inner one says only its type. A reference to another document is a `ModelError`
-    that names `tool` and `api`.
+    Where a schema holds itself, the inner one says only its type. A reference to another document
+    is a `ModelError` that names `tool` and `api`.
     """
     count = 0
 
@@ -83,14 +94,20 @@ def simple_schema(schema: Mapping[str, Any], known: Collection[str], *, tool: st
             return simple({**target, **beside}, (*inside, name), depth + 1)
         if "const" in part and "enum" not in part:
             part = {**part, "enum": [part["const"]]}
-        return {own: simple_value(own, value, inside, depth + 1) for own, value in part.items() if own in known}
+        return {
+            own: simple_value(own, value, inside, depth + 1)
+            for own, value in part.items()
+            if own in known
+        }
 
     def simple_value(name: str, value: object, inside: tuple[str, ...], depth: int) -> object:
         if name == "properties":  # `false` forbids a property, so it is not offered
             items = ((str(own), item) for own, item in table_of(value).items() if item is not False)
             return {own: simple(item, inside, depth) for own, item in items}
         if name in (*_BRANCHES, "prefixItems"):
-            return [simple(item, inside, depth) for item in value] if isinstance(value, list) else []
+            return (
+                [simple(item, inside, depth) for item in value] if isinstance(value, list) else []
+            )
         if name in ("items", "additionalProperties") and not isinstance(value, bool):
             return simple(value, inside, depth)
         return value
@@ -99,7 +116,10 @@ def simple_schema(schema: Mapping[str, Any], known: Collection[str], *, tool: st
 
 
 def _named(root: Mapping[str, Any], name: object) -> Mapping[str, Any] | None:
-    """Return what a JSON Pointer of this document names (RFC 6901); None for another document, or for nothing."""
+    """Return what a JSON Pointer of this document names (RFC 6901).
+
+    None for another document, or for nothing.
+    """
     if not isinstance(name, str) or (name != "#" and not name.startswith("#/")):
         return None
     found: object = root
@@ -123,8 +143,8 @@ _DIGITS: Final = 8
 def api_name(name: str) -> str:
     """Return the name under which a tool is offered to a model.
 
-    It depends on `name` alone, so it is the same in every turn. A name that has to be changed gets digits of its hash,
-    so that no two become one.
+    It depends on `name` alone, so it is the same in every turn. A name that has to be changed gets
+    digits of its hash, so that no two become one.
     """
     if _ALLOWED.fullmatch(name):
         return name
@@ -140,13 +160,22 @@ def original_names(names: Iterable[str]) -> dict[str, str]:
 
 _SHORT: Final = re.compile("[A-Za-z0-9]{9}")
 
-_MISTRAL: Final = re.compile("mistral|mixtral|ministral|magistral|codestral|devstral|pixtral|voxtral", re.IGNORECASE)
+_MISTRAL: Final = re.compile(
+    "mistral|mixtral|ministral|magistral|codestral|devstral|pixtral|voxtral", re.IGNORECASE
+)
 """What the names of the models contain, also those of others who serve them."""
 
 
 def short_id(given: str) -> str:
-    """Return an id of nine letters and digits. One that has them stays; any other always becomes the same."""
-    return given if _SHORT.fullmatch(given) else sha256(given.encode("utf-8", "replace")).hexdigest()[:9]
+    """Return an id of nine letters and digits.
+
+    One that has them stays; any other always becomes the same.
+    """
+    return (
+        given
+        if _SHORT.fullmatch(given)
+        else sha256(given.encode("utf-8", "replace")).hexdigest()[:9]
+    )
 
 
 def wants_short_ids(model: str) -> bool:
@@ -160,7 +189,9 @@ def with_short_ids(messages: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]
     for message in messages:
         sent = dict(message)
         if "tool_calls" in sent:
-            sent["tool_calls"] = [call | {"id": short_id(call["id"])} for call in sent["tool_calls"]]
+            sent["tool_calls"] = [
+                call | {"id": short_id(call["id"])} for call in sent["tool_calls"]
+            ]
         if "tool_call_id" in sent:
             sent["tool_call_id"] = short_id(sent["tool_call_id"])
         changed.append(sent)

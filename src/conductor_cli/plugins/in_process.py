@@ -1,7 +1,7 @@
 """The models of `conductor serve` within this process, without a socket: what a plugin asks.
 
-A harness calls from any thread and from any event loop, and closes nothing. So the runs have an event loop of their
-own, on a thread that ends with the process.
+A harness calls from any thread and from any event loop, and closes nothing. So the runs have an
+event loop of their own, on a thread that ends with the process.
 """
 
 from __future__ import annotations
@@ -32,12 +32,21 @@ from conductor_cli.server.runs import Runs
 
 API: Final = ChatCompletionsApi()
 
-SHORT_NAMES: Final[Mapping[str, str]] = {"auto": "conductor", "mini": "conductor-mini", "ultra": "conductor-ultra"}
-"""The modes, where a harness writes `conductor/MODE`. Any other name is a model of the server, such as a pool."""
+SHORT_NAMES: Final[Mapping[str, str]] = {
+    "auto": "conductor",
+    "mini": "conductor-mini",
+    "ultra": "conductor-ultra",
+}
+"""The modes, where a harness writes `conductor/MODE`. Any other name is a model of the server, such
+as a pool.
+"""
 
 
 class InProcessServer:
-    """Answers bodies of Chat Completions. It can be used from any thread, and is closed when the process ends."""
+    """Answers bodies of Chat Completions.
+
+    It can be used from any thread, and is closed when the process ends.
+    """
 
     def __init__(self, options: ServerOptions) -> None:
         self._options = options
@@ -49,9 +58,12 @@ class InProcessServer:
         self._going_on: set[asyncio.Task[Any]] = set()
 
     async def answer(self, body: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the whole response, with its `conductor` object, in any event loop. Raises `RequestError`.
+        """Return the whole response, with its `conductor` object, in any event loop.
 
-        Where the caller is cancelled, the run is stopped, and its trace has its end before this returns.
+        Raises `RequestError`.
+
+        Where the caller is cancelled, the run is stopped, and its trace has its end before this
+        returns.
         """
         response: dict[str, Any] = await self._open().call_async(self._answer, body)
         return response
@@ -67,18 +79,24 @@ class InProcessServer:
     def _open(self) -> BlockingPortal:
         with self._lock:
             if self._portal is None:
-                self._portal = self._thread.enter_context(start_blocking_portal(name="conductor runs"))
+                self._portal = self._thread.enter_context(
+                    start_blocking_portal(name="conductor runs")
+                )
                 atexit.register(self.close)
             return self._portal
 
     async def _answer(self, body: Mapping[str, Any]) -> dict[str, Any]:
-        task, run, created = asyncio.current_task(), new_run_id(datetime.now(UTC)), int(time.time())
+        task = asyncio.current_task()
+        run = new_run_id(datetime.now(UTC))
+        created = int(time.time())
         assert task is not None
         self._going_on.add(task)
         try:
             request = API.parse(body)
             await require_schema(request)
-            ended = await self._runs.perform(await build_job(self._runs, request, run), lambda *_: None)
+            ended = await self._runs.perform(
+                await build_job(self._runs, request, run), lambda *_: None
+            )
             outcome = outcome_of(ended.trace, sign=partial(client_calls, ids=self._runs.call_ids))
             if isinstance(outcome, RequestError):
                 raise outcome

@@ -1,7 +1,7 @@
 """conductor as a model of Inspect: `inspect eval TASK --model conductor/auto`.
 
-inspect.aisi.org.uk/extensions.html describes providers, and `inspect_ai/model/_model.py` (0.3.285) what each method is
-given. Inspect loads this module by the entry point `inspect_ai`.
+inspect.aisi.org.uk/extensions.html describes providers, and `inspect_ai/model/_model.py` (0.3.285)
+what each method is given. Inspect loads this module by the entry point `inspect_ai`.
 """
 
 from __future__ import annotations
@@ -23,28 +23,47 @@ from conductor_cli.server.api.errors import TOO_LONG
 from conductor_cli.server.api.request import RequestError
 
 CONFIG_FIELDS: Final[Mapping[str, str]] = {
-    "max_tokens": "max_tokens", "temperature": "temperature", "seed": "seed", "stop_seqs": "stop",
-    "num_choices": "n", "logprobs": "logprobs", "reasoning_effort": "reasoning_effort",
-}  # fmt: skip
+    "max_tokens": "max_tokens",
+    "temperature": "temperature",
+    "seed": "seed",
+    "stop_seqs": "stop",
+    "num_choices": "n",
+    "logprobs": "logprobs",
+    "reasoning_effort": "reasoning_effort",
+}
 """What Inspect calls a field of Chat Completions. All others have no effect here."""
 
 STOPS: Final[Mapping[str, inspect_model.StopReason]] = {
-    "stop": "stop", "length": "max_tokens", "content_filter": "content_filter", "tool_calls": "tool_calls"
-}  # fmt: skip
+    "stop": "stop",
+    "length": "max_tokens",
+    "content_filter": "content_filter",
+    "tool_calls": "tool_calls",
+}
 """What Inspect calls the end of an answer."""
 
-OWN_FAILURES: Final = frozenset({
-    TOO_LONG, "workers_failed", "invalid_answer", "limit_time", "limit_calls", "limit_tokens", "limit_cost"
-})  # fmt: skip
+OWN_FAILURES: Final = frozenset(
+    {
+        TOO_LONG,
+        "workers_failed",
+        "invalid_answer",
+        "limit_time",
+        "limit_calls",
+        "limit_tokens",
+        "limit_cost",
+    }
+)
 """The codes of errors that say something about the sample, not about the models or the settings."""
 
 
 @inspect_model.modelapi(name="conductor")
 class ConductorAPI(inspect_model.ModelAPI):
-    """One of the models of `conductor serve`, in this process: `auto`, `mini`, `ultra`, or a named pool.
+    """One of the models of `conductor serve`, in this process.
 
-    `-M rehearsal=true` asks the demo models, `-M config=FILE` reads other settings. The metadata of each output has the
-    id of the run, under which its trace is stored, and what each step used. The usage is that of the whole run.
+    `auto`, `mini`, `ultra`, or a named pool.
+
+    `-M rehearsal=true` asks the demo models, `-M config=FILE` reads other settings. The metadata of
+    each output has the id of the run, under which its trace is stored, and what each step used. The
+    usage is that of the whole run.
     """
 
     def __init__(  # noqa: PLR0913, PLR0917 - as Inspect calls it
@@ -52,11 +71,15 @@ class ConductorAPI(inspect_model.ModelAPI):
         model_name: str,
         base_url: str | None = None,
         api_key: str | None = None,
-        config: inspect_model.GenerateConfig = inspect_model.GenerateConfig(),  # noqa: B008 - as Inspect's own providers have it
+        # As Inspect's own providers have it
+        config: inspect_model.GenerateConfig = inspect_model.GenerateConfig(),  # noqa: B008
         rehearsal: bool = False,  # noqa: FBT001, FBT002 - an argument of the command line
         config_file: str | None = None,
     ) -> None:
-        """Nothing is opened before the first sample. Raises `UsageError` where a server is named."""
+        """Nothing is opened before the first sample.
+
+        Raises `UsageError` where a server is named.
+        """
         super().__init__(model_name, base_url, api_key, [], config)
         if base_url is not None:
             hint = "for a server: --model openai-api/conductor/conductor, with CONDUCTOR_BASE_URL"
@@ -73,9 +96,10 @@ class ConductorAPI(inspect_model.ModelAPI):
     ) -> inspect_model.ModelOutput:
         """Return one answer. Where Inspect cancels the sample, the workers are cancelled.
 
-        A run that ended without an answer for a reason of its own gives an empty one, with the reason as its error: it
-        is wrong, and the other samples go on. Raises `RequestError` where models cannot be reached, a setting is wrong
-        or a limit of the day is used up, which says nothing about the sample.
+        A run that ended without an answer for a reason of its own gives an empty one, with the
+        reason as its error: it is wrong, and the other samples go on. Raises `RequestError` where
+        models cannot be reached, a setting is wrong or a limit of the day is used up, which says
+        nothing about the sample.
         """
         # Every command of Inspect loads this module, most of which ask nothing.
         from conductor_cli.plugins.in_process import SHORT_NAMES, shared_server
@@ -84,7 +108,9 @@ class ConductorAPI(inspect_model.ModelAPI):
         body = {"model": model, "messages": [_chat_message(message) for message in input]}
         server = shared_server(rehearsal=self._rehearsal, config=self._config_file)
         try:
-            return _output(await server.answer(body | _options(config) | _tools(tools, tool_choice)))
+            return _output(
+                await server.answer(body | _options(config) | _tools(tools, tool_choice))
+            )
         except RequestError as error:
             if error.code not in OWN_FAILURES:
                 raise
@@ -95,9 +121,14 @@ class ConductorAPI(inspect_model.ModelAPI):
 def _chat_message(message: inspect_model.ChatMessage) -> dict[str, Any]:
     data: dict[str, Any] = {"role": message.role, "content": list(_content_parts(message.content))}
     if isinstance(message, inspect_model.ChatMessageAssistant) and message.tool_calls:
-        named = [{"name": call.function, "arguments": json.dumps(call.arguments)} for call in message.tool_calls]
+        named = [
+            {"name": call.function, "arguments": json.dumps(call.arguments)}
+            for call in message.tool_calls
+        ]
         called = zip(message.tool_calls, named, strict=True)
-        data["tool_calls"] = [{"id": call.id, "type": "function", "function": function} for call, function in called]
+        data["tool_calls"] = [
+            {"id": call.id, "type": "function", "function": function} for call, function in called
+        ]
     if isinstance(message, inspect_model.ChatMessageTool):
         data["tool_call_id"] = message.tool_call_id or ""
         if message.error is not None:
@@ -107,7 +138,9 @@ def _chat_message(message: inspect_model.ChatMessage) -> dict[str, Any]:
 
 def _content_parts(content: str | Sequence[inspect_model.Content]) -> Iterator[dict[str, Any]]:
     """Yield the parts of a message. Raises `UsageError` for audio and video."""
-    parts: Sequence[Any] = [inspect_model.ContentText(text=content)] if isinstance(content, str) else content
+    parts: Sequence[Any] = (
+        [inspect_model.ContentText(text=content)] if isinstance(content, str) else content
+    )
     for part in parts:
         match part:
             case inspect_model.ContentText():
@@ -115,7 +148,10 @@ def _content_parts(content: str | Sequence[inspect_model.Content]) -> Iterator[d
             case inspect_model.ContentImage():
                 yield {"type": "image_url", "image_url": {"url": _data_url(part.image)}}
             case inspect_model.ContentDocument():
-                file = {"filename": part.filename or "document.pdf", "file_data": _data_url(part.document)}
+                file = {
+                    "filename": part.filename or "document.pdf",
+                    "file_data": _data_url(part.document),
+                }
                 yield {"type": "file", "file": file}
             case inspect_model.ContentReasoning():
                 pass
@@ -137,45 +173,76 @@ def _options(config: inspect_model.GenerateConfig) -> dict[str, Any]:
     if config.response_schema is not None:
         form = config.response_schema
         schema = form.json_schema.model_dump(exclude_none=True, by_alias=True)
-        given["response_format"] = {"type": "json_schema", "json_schema": {"name": form.name, "schema": schema}}
+        given["response_format"] = {
+            "type": "json_schema",
+            "json_schema": {"name": form.name, "schema": schema},
+        }
     return {name: value for name, value in given.items() if value is not None}
 
 
-def _tools(tools: Sequence[inspect_tool.ToolInfo], choice: inspect_tool.ToolChoice) -> dict[str, Any]:
+def _tools(
+    tools: Sequence[inspect_tool.ToolInfo], choice: inspect_tool.ToolChoice
+) -> dict[str, Any]:
     if not tools:
         return {}
     fields = {"name", "description", "parameters"}
-    functions = [tool.model_dump(include=fields, exclude_none=True, by_alias=True) for tool in tools]
+    functions = [
+        tool.model_dump(include=fields, exclude_none=True, by_alias=True) for tool in tools
+    ]
     named: Any = {"any": "required"}.get(choice, choice) if isinstance(choice, str) else choice
     if isinstance(choice, inspect_tool.ToolFunction):
         named = {"type": "function", "function": {"name": choice.name}}
-    return {"tools": [{"type": "function", "function": each} for each in functions], "tool_choice": named}
+    return {
+        "tools": [{"type": "function", "function": each} for each in functions],
+        "tool_choice": named,
+    }
 
 
 def _output(response: Mapping[str, Any]) -> inspect_model.ModelOutput:
-    choice, conductor = response["choices"][0], response["conductor"]
-    calls = [_called(call["id"], **call["function"]) for call in choice["message"].get("tool_calls", ())]
+    choice = response["choices"][0]
+    conductor = response["conductor"]
+    calls = [
+        _called(call["id"], **call["function"]) for call in choice["message"].get("tool_calls", ())
+    ]
     message = inspect_model.ChatMessageAssistant(
-        content=choice["message"]["content"] or "", model=response["model"], source="generate",
+        content=choice["message"]["content"] or "",
+        model=response["model"],
+        source="generate",
         tool_calls=calls or None,
-    )  # fmt: skip
+    )
     total = conductor["usage"]["total"]
-    read, cached, written = total["input_tokens"], total["cached_tokens"], total["output_tokens"]
+    read = total["input_tokens"]
+    cached = total["cached_tokens"]
+    written = total["output_tokens"]
     usage = inspect_model.ModelUsage(  # Inspect counts input apart from what was cached
-        input_tokens=read - cached, input_tokens_cache_read=cached, output_tokens=written,
-        total_tokens=read + written, reasoning_tokens=total["reasoning_tokens"], total_cost=total["cost"],
-    )  # fmt: skip
+        input_tokens=read - cached,
+        input_tokens_cache_read=cached,
+        output_tokens=written,
+        total_tokens=read + written,
+        reasoning_tokens=total["reasoning_tokens"],
+        total_cost=total["cost"],
+    )
     return inspect_model.ModelOutput(
         model=response["model"],
-        choices=[inspect_model.ChatCompletionChoice(message=message, stop_reason=STOPS[choice["finish_reason"]])],
-        usage=usage, metadata={"conductor": conductor}, response_id=response["id"],
+        choices=[
+            inspect_model.ChatCompletionChoice(
+                message=message, stop_reason=STOPS[choice["finish_reason"]]
+            )
+        ],
+        usage=usage,
+        metadata={"conductor": conductor},
+        response_id=response["id"],
         input_context_tokens=conductor["usage"]["answer"]["input_tokens"],
-    )  # fmt: skip
+    )
 
 
 def _called(call: str, name: str, arguments: str) -> inspect_tool.ToolCall:
-    """Return a call of a tool. Inspect tells the model what is wrong with arguments that are no object."""
-    problem, found = None, dict[str, Any]()
+    """Return a call of a tool.
+
+    Inspect tells the model what is wrong with arguments that are no object.
+    """
+    problem = None
+    found = dict[str, Any]()
     try:
         found = parse_arguments(ToolCall(id=call, name=name, arguments=arguments))
     except ValueError as error:

@@ -1,9 +1,12 @@
-"""A piece of our own work in a child process with bounded time and memory: bytes in, JSON values out.
+"""A piece of our own work in a child process with bounded time and memory.
 
-What reads foreign data or runs foreign code may take for ever, ask for gigabytes, print, or end its process. So it is a
-module of its own with a function `answer`, which takes bytes and gives JSON values. This module is both sides: the
-parent starts it as a script, and the child limits itself, loads the other module by its path and writes a line for each
-value. `-P` keeps files in the working directory from being imported in the place of libraries, `-B` writes no bytecode.
+Bytes in, JSON values out.
+
+What reads foreign data or runs foreign code may take for ever, ask for gigabytes, print, or end its
+process. So it is a module of its own with a function `answer`, which takes bytes and gives JSON
+values. This module is both sides: the parent starts it as a script, and the child limits itself,
+loads the other module by its path and writes a line for each value. `-P` keeps files in the working
+directory from being imported in the place of libraries, `-B` writes no bytecode.
 """
 
 from __future__ import annotations
@@ -23,9 +26,11 @@ _VARIABLES: Final = frozenset({"PATH", "SYSTEMROOT", "LD_LIBRARY_PATH", "DYLD_LI
 
 
 class ChildLimits(NamedTuple):
-    """The seconds until the parent ends the child, and what the system holds it to, if `memory` is not 0.
+    """The seconds until the parent ends the child, and what the system holds it to, if `memory` is
+    not 0.
 
-    `memory` is in bytes of address space, `cpu_seconds` is processor time. Then it cannot write files either.
+    `memory` is in bytes of address space, `cpu_seconds` is processor time. Then it cannot write
+    files either.
     """
 
     seconds: float
@@ -34,38 +39,53 @@ class ChildLimits(NamedTuple):
 
 
 class ChildStopped(Exception):
-    """A child did not end by itself as it should: it could not be started, needed too much time, or broke down.
+    """A child did not end by itself as it should.
+
+    It could not be started, needed too much time, or broke down.
 
     `values` are those that it gave before.
     """
 
-    def __init__(self, why: Literal["start", "time", "broken"], message: str, written: bytes = b"") -> None:
+    def __init__(
+        self, why: Literal["start", "time", "broken"], message: str, written: bytes = b""
+    ) -> None:
         super().__init__(message)
         self.why = why
         self.values = _parse_lines(written)
 
 
 def run_child(
-    script: Path, data: bytes, limits: ChildLimits, *, environ: Mapping[str, str] | None = None, session: bool = True
+    script: Path,
+    data: bytes,
+    limits: ChildLimits,
+    *,
+    environ: Mapping[str, str] | None = None,
+    session: bool = True,
 ) -> list[Any]:
     """Return what the `answer` of a module gives for `data`. Raises `ChildStopped`.
 
-    Without an `environ` the child has few variables. It is in a session of its own, so that a Ctrl-C at the terminal is
-    for conductor alone, unless it may have to ask at the terminal.
+    Without an `environ` the child has few variables. It is in a session of its own, so that a
+    Ctrl-C at the terminal is for conductor alone, unless it may have to ask at the terminal.
     """
     import subprocess
 
     try:
         child = subprocess.Popen(  # noqa: S603 - ourselves
-            _command(script, limits), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
-            env=_environment() if environ is None else environ, start_new_session=session,
-        )  # fmt: skip
+            _command(script, limits),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            env=_environment() if environ is None else environ,
+            start_new_session=session,
+        )
     except OSError as error:
         raise ChildStopped("start", error.strerror or "unknown error") from None
     try:
         written = child.communicate(data, timeout=limits.seconds)[0]
     except subprocess.TimeoutExpired as late:
-        raise ChildStopped("time", f"no end within {limits.seconds:g} s", late.output or b"") from None
+        raise ChildStopped(
+            "time", f"no end within {limits.seconds:g} s", late.output or b""
+        ) from None
     finally:
         if child.returncode is None:
             _end(child.pid, session=session)
@@ -79,15 +99,22 @@ def run_child(
 
 
 async def run_child_beside(script: Path, data: bytes, limits: ChildLimits) -> list[Any]:
-    """Return the same beside other tasks. The child ends with the task that waits for it. Raises `ChildStopped`."""
+    """Return the same beside other tasks. The child ends with the task that waits for it.
+
+    Raises `ChildStopped`.
+    """
     import asyncio
     from asyncio.subprocess import DEVNULL, PIPE
 
     try:
         child = await asyncio.create_subprocess_exec(
-            *_command(script, limits), stdin=PIPE, stdout=PIPE, stderr=DEVNULL, env=_environment(),
+            *_command(script, limits),
+            stdin=PIPE,
+            stdout=PIPE,
+            stderr=DEVNULL,
+            env=_environment(),
             start_new_session=True,
-        )  # fmt: skip
+        )
     except OSError as error:
         raise ChildStopped("start", error.strerror or "unknown error") from None
     try:
@@ -103,11 +130,23 @@ async def run_child_beside(script: Path, data: bytes, limits: ChildLimits) -> li
 
 
 def _command(script: Path, limits: ChildLimits) -> list[str]:
-    return [sys.executable, "-P", "-B", __file__, str(script), str(limits.memory), str(limits.cpu_seconds)]
+    return [
+        sys.executable,
+        "-P",
+        "-B",
+        __file__,
+        str(script),
+        str(limits.memory),
+        str(limits.cpu_seconds),
+    ]
 
 
 def _environment() -> dict[str, str]:
-    return {name: text for name, text in os.environ.items() if name in _VARIABLES or name.startswith("PYTHON")}
+    return {
+        name: text
+        for name, text in os.environ.items()
+        if name in _VARIABLES or name.startswith("PYTHON")
+    }
 
 
 def _end(process: int, *, session: bool) -> None:
@@ -148,7 +187,12 @@ def answer_as_child(script: str, memory: int, cpu_seconds: int) -> None:
     with suppress(ImportError):
         import resource  # POSIX only
 
-        limits = {"RLIMIT_AS": memory, "RLIMIT_CPU": cpu_seconds, "RLIMIT_FSIZE": 0, "RLIMIT_CORE": 0}
+        limits = {
+            "RLIMIT_AS": memory,
+            "RLIMIT_CPU": cpu_seconds,
+            "RLIMIT_FSIZE": 0,
+            "RLIMIT_CORE": 0,
+        }
         for name, most in limits.items() if memory else ():
             # There may be a stricter limit already, and not every system has each of them.
             with suppress(ValueError, OSError, AttributeError):

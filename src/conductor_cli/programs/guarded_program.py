@@ -17,12 +17,17 @@ from typing import Final
 PIECE: Final = 64 * 1024  # bytes that are read at once
 TAIL: Final = 8 * 1024  # bytes of standard error that are kept: the last ones
 STOP_SECONDS: Final = 10.0
-"""How long to wait for the guard, which ends a program within 0.6 seconds and gives up after 8.5."""
+"""How long to wait for the guard, which ends a program within 0.6 seconds and gives up after
+8.5.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProgramEnding:
-    """How a program ended: its exit code, the signal that ended it, or why it could not be started."""
+    """How a program ended.
+
+    Its exit code, the signal that ended it, or why it could not be started.
+    """
 
     code: int | None = None
     signal: int | None = None
@@ -44,21 +49,40 @@ class GuardedProgram:
 
     @classmethod
     async def start(
-        cls, words: Sequence[str], *, environ: Mapping[str, str], cwd: Path | None = None, limit: int = 1 << 16
+        cls,
+        words: Sequence[str],
+        *,
+        environ: Mapping[str, str],
+        cwd: Path | None = None,
+        limit: int = 1 << 16,
     ) -> GuardedProgram:
-        """Start a program with this environment and no other; a line that is read may have `limit` bytes.
+        """Start a program with this environment and no other.
 
-        Raises `OSError` where the guard cannot be started. Whether the program could be, `ending` says.
+        A line that is read may have `limit` bytes.
+
+        Raises `OSError` where the guard cannot be started. Whether the program could be, `ending`
+        says.
         """
         ours, theirs = socket.socketpair()
         guard = str(Path(__file__).with_name("process_guard.py"))
         try:
             process = await asyncio.create_subprocess_exec(
-                sys.executable, "-I", "-S", guard, str(theirs.fileno()), *words,
-                stdin=PIPE, stdout=PIPE, stderr=PIPE, cwd=cwd, env=dict(environ), pass_fds=(theirs.fileno(),),
+                sys.executable,
+                "-I",
+                "-S",
+                guard,
+                str(theirs.fileno()),
+                *words,
+                stdin=PIPE,
+                stdout=PIPE,
+                stderr=PIPE,
+                cwd=cwd,
+                env=dict(environ),
+                pass_fds=(theirs.fileno(),),
                 # A Ctrl-C at the terminal is for conductor, which then ends the program itself.
-                start_new_session=True, limit=limit,
-            )  # fmt: skip
+                start_new_session=True,
+                limit=limit,
+            )
         except BaseException:
             ours.close()
             raise
@@ -68,7 +92,10 @@ class GuardedProgram:
         return cls(process, ours)
 
     def feed(self, data: bytes) -> None:
-        """Write to standard input and close it, while the output is read. A program need not read any of it."""
+        """Write to standard input and close it, while the output is read.
+
+        A program need not read any of it.
+        """
         stdin = self.process.stdin
         assert stdin is not None
 
@@ -93,11 +120,16 @@ class GuardedProgram:
         return self._tail.decode("utf-8", "replace")
 
     async def ending(self, seconds: float | None = None) -> ProgramEnding:
-        """Return how the program ended, once it has; after so many seconds, as far as that is known."""
+        """Return how the program ended, once it has.
+
+        After so many seconds, as far as that is known.
+        """
         guard, errors = self._tasks[:2]
         await asyncio.wait([guard], timeout=seconds)
         await asyncio.wait([errors], timeout=0.2)
-        word, _, rest = self._reports.splitlines()[-1].partition(" ") if self._reports else ("", "", "")
+        word, _, rest = (
+            self._reports.splitlines()[-1].partition(" ") if self._reports else ("", "", "")
+        )
         if word == "exit":
             return ProgramEnding(code=int(rest))
         if word == "signal":
@@ -106,7 +138,10 @@ class GuardedProgram:
         return ProgramEnding(problem=rest if word == "error" else killed)
 
     def stop(self) -> None:
-        """Have the guard end the program and everything that it has started. It needs nobody to wait for it."""
+        """Have the guard end the program and everything that it has started.
+
+        It needs nobody to wait for it.
+        """
         with suppress(OSError):
             self._control.shutdown(socket.SHUT_WR)
 
@@ -140,8 +175,12 @@ class GuardedProgram:
             del self._tail[:-TAIL]
 
     async def _watch(self) -> None:
-        """Read what the guard reports until it ends; where it was killed, end the program's process group."""
-        # Its end is seen here: asyncio's wait() would also wait for the pipes, which what is left may hold.
+        """Read what the guard reports until it ends.
+
+        Where it was killed, end the program's process group.
+        """
+        # Its end is seen here: asyncio's wait() would also wait for the pipes, which what is left
+        # may hold.
         loop = asyncio.get_running_loop()
         with suppress(OSError):
             while piece := await loop.sock_recv(self._control, 4096):

@@ -1,14 +1,15 @@
 """Runs one program, and ends it together with everything that it has started.
 
-It is a script: `guard.py FD PROGRAM ARGUMENT…`. FD is one end of a socket pair. When its other end is closed, on
-purpose or because that process is gone, everything is ended: SIGTERM, and SIGKILL for what is left half a second later.
-The same happens to what is left when the program itself has ended. One line on FD says which process it is, `child
-NUMBER`, and at the end another how it ended: `exit CODE`, `signal NUMBER`, `error REASON` (it could not be started) or
-`ended`.
+It is a script: `guard.py FD PROGRAM ARGUMENT…`. FD is one end of a socket pair. When its other end
+is closed, on purpose or because that process is gone, everything is ended: SIGTERM, and SIGKILL for
+what is left half a second later. The same happens to what is left when the program itself has
+ended. One line on FD says which process it is, `child NUMBER`, and at the end another how it ended:
+`exit CODE`, `signal NUMBER`, `error REASON` (it could not be started) or `ended`.
 
-On Linux orphans of the program become children of this process (PR_SET_CHILD_SUBREAPER), so those with a session of
-their own are found too, and the program gets SIGKILL if this process is killed (PR_SET_PDEATHSIG). On other systems
-only the program's process group is ended. It imports little, because it is started for each call.
+On Linux orphans of the program become children of this process (PR_SET_CHILD_SUBREAPER), so those
+with a session of their own are found too, and the program gets SIGKILL if this process is killed
+(PR_SET_PDEATHSIG). On other systems only the program's process group is ended. It imports little,
+because it is started for each call.
 """
 
 from __future__ import annotations
@@ -25,7 +26,9 @@ from typing import Final
 GRACE: Final = 0.5  # Seconds between SIGTERM and SIGKILL
 
 PATIENCE: Final = 8.0
-"""Seconds in which killed processes disappear, however many. Only one that waits for a device takes longer."""
+"""Seconds in which killed processes disappear, however many. Only one that waits for a device takes
+longer.
+"""
 
 PR_SET_PDEATHSIG: Final = 1
 PR_SET_CHILD_SUBREAPER: Final = 36
@@ -65,7 +68,10 @@ def prctl(option: int, value: int) -> None:
 
 
 def wake_on_signals() -> int:
-    """Return a pipe that has a byte for each signal that arrives: of a child that ended, or to end this process."""
+    """Return a pipe that has a byte for each signal that arrives.
+
+    Of a child that ended, or to end this process.
+    """
     reading, writing = os.pipe()
     os.set_blocking(reading, False)
     os.set_blocking(writing, False)
@@ -76,7 +82,10 @@ def wake_on_signals() -> int:
 
 
 def start_program(words: list[str], control: int) -> tuple[int, str]:
-    """Start the program in a session of its own: its process, and why it could not be started or an empty text."""
+    """Start the program in a session of its own.
+
+    Its process, and why it could not be started or an empty text.
+    """
     reading, writing = os.pipe()
     waiting, reported = os.pipe()
     child = os.fork()
@@ -117,13 +126,19 @@ def wait_for(child: int, control: int, woken: int) -> int | None:
 
 
 def ended_children() -> Iterator[tuple[int, int]]:
-    """Children that have ended, with their status. Raises `ChildProcessError` where there are none at all."""
+    """Children that have ended, with their status.
+
+    Raises `ChildProcessError` where there are none at all.
+    """
     while (found := os.waitpid(-1, os.WNOHANG))[0]:
         yield found
 
 
 def end_all(child: int, woken: int) -> None:
-    """End every descendant: with SIGTERM, after `GRACE` with SIGKILL, as often as new ones appear."""
+    """End every descendant.
+
+    With SIGTERM, after `GRACE` with SIGKILL, as often as new ones appear.
+    """
     started = time.monotonic()
     with suppress(ChildProcessError):  # nothing is left
         list(ended_children())
@@ -145,11 +160,15 @@ def send(number: int, child: int) -> None:
 
 
 def descendants(ancestor: int) -> list[int]:
-    """Return all processes that descend from this one, parents before their children. Linux only."""
+    """Return all processes that descend from this one, parents before their children.
+
+    Linux only.
+    """
     children: dict[int, list[int]] = {}
     for name in os.listdir("/proc"):  # noqa: PTH208 - pathlib is slow to load
         if name.isdecimal():
-            with suppress(OSError), open(f"/proc/{name}/stat", "rb") as stat:  # noqa: PTH123 - the same
+            # The same
+            with suppress(OSError), open(f"/proc/{name}/stat", "rb") as stat:  # noqa: PTH123
                 # The name in parentheses may hold spaces and parentheses itself.
                 parent = int(stat.read().rpartition(b")")[2].split()[1])
                 children.setdefault(parent, []).append(int(name))

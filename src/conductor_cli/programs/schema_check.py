@@ -1,8 +1,9 @@
 """Checks against a JSON Schema that somebody else wrote, which an event loop may await.
 
-A schema of two kilobytes can ask for more work than any computer can do, and so can a long value under a plain one. So
-only what is provably little work is done in this process. All other checks are made by a child process with bounded
-time and memory, which ends with the task that waits for it.
+A schema of two kilobytes can ask for more work than any computer can do, and so can a long value
+under a plain one. So only what is provably little work is done in this process. All other checks
+are made by a child process with bounded time and memory, which ends with the task that waits for
+it.
 """
 
 from __future__ import annotations
@@ -22,20 +23,50 @@ SECONDS: Final = 5.0  # How long one check may take. A busy machine needs one se
 MEMORY: Final = 384 << 20  # Bytes of address space that a check may use; it starts with about 50 MB
 
 MAX_CHILDREN: Final = 4
-"""How many checks one event loop has made at the same time; more would wait for processors anyway."""
+"""How many checks one event loop has made at the same time; more would wait for processors
+anyway.
+"""
 
 LITTLE_WORK: Final = 20_000
-"""The size of a schema times that of a value, up to which a plain check is made in this process: in 0.1 s at most."""
+"""The size of a schema times that of a value, up to which a plain check is made in this process: in
+0.1 s at most.
+"""
 
-SMALL_SCHEMA: Final = 500  # The size up to which a schema without regular expressions is checked in this process
+# The size up to which a schema without regular expressions is checked in this process
+SMALL_SCHEMA: Final = 500
 CHILD: Final = Path(__file__).with_name("schema_process.py")
 
-_PLAIN: Final = frozenset({
-    "type", "enum", "const", "required", "properties", "items", "additionalProperties", "minimum", "maximum",
-    "exclusiveMinimum", "exclusiveMaximum", "multipleOf", "minLength", "maxLength", "minItems", "maxItems",
-    "minProperties", "maxProperties", "title", "description", "default", "examples", "format", "deprecated", "readOnly",
-    "writeOnly", "$comment",
-})  # fmt: skip
+_PLAIN: Final = frozenset(
+    {
+        "type",
+        "enum",
+        "const",
+        "required",
+        "properties",
+        "items",
+        "additionalProperties",
+        "minimum",
+        "maximum",
+        "exclusiveMinimum",
+        "exclusiveMaximum",
+        "multipleOf",
+        "minLength",
+        "maxLength",
+        "minItems",
+        "maxItems",
+        "minProperties",
+        "maxProperties",
+        "title",
+        "description",
+        "default",
+        "examples",
+        "format",
+        "deprecated",
+        "readOnly",
+        "writeOnly",
+        "$comment",
+    }
+)
 """Keywords by which each part of a value meets at most one part of the schema, once."""
 
 _TURNS: Final = WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Semaphore]()
@@ -73,7 +104,8 @@ def size_of(value: object, most: int, *, characters: int = 100) -> int:
 
     That many `characters` of a text count as one value more.
     """
-    left, size = [value], 0
+    left = [value]
+    size = 0
     while left and size < most:
         item = left.pop()
         size += 1 + (len(item) // characters if isinstance(item, str) else 0)
@@ -85,7 +117,10 @@ def size_of(value: object, most: int, *, characters: int = 100) -> int:
 
 
 def _is_plain(schema: object, depth: int = 0) -> bool:
-    """Return whether a schema has plain keywords only, and is not nested deeply; those of people are below 15."""
+    """Return whether a schema has plain keywords only, and is not nested deeply.
+
+    Those of people are below 15.
+    """
     if not isinstance(schema, Mapping):
         return isinstance(schema, bool)
     properties = schema.get("properties", {})
@@ -96,9 +131,13 @@ def _is_plain(schema: object, depth: int = 0) -> bool:
 
 
 def _has_pattern(schema: object) -> bool:
-    """Return whether a schema, known to be small, may have a regular expression, which can take minutes to compile."""
+    """Return whether a schema, known to be small, may have a regular expression, which can take
+    minutes to compile.
+    """
     if isinstance(schema, Mapping):
-        return not {"pattern", "patternProperties"}.isdisjoint(schema) or any(map(_has_pattern, schema.values()))
+        return not {"pattern", "patternProperties"}.isdisjoint(schema) or any(
+            map(_has_pattern, schema.values())
+        )
     return isinstance(schema, (list, tuple)) and any(map(_has_pattern, schema))
 
 

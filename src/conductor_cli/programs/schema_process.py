@@ -1,4 +1,7 @@
-"""Checks with the library jsonschema; in a bounded child process, for a job `{"schema": …}` or with a `value`, too."""
+"""Checks with the library jsonschema; in a bounded child process, for a job `{"schema".
+
+…}` or with a `value`, too.
+"""
 
 from __future__ import annotations
 
@@ -7,16 +10,16 @@ import sys
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-# When jsonschema is imported, it builds a grammar of addresses, which takes seconds; it serves formats, and none are
-# checked here.
+# When jsonschema is imported, it builds a grammar of addresses, which takes seconds; it serves
+# formats, and none are checked here.
 sys.modules.setdefault("rfc3987_syntax", None)  # type: ignore[arg-type]
 
 
 def fault_of_value(schema: Mapping[str, Any], value: object) -> str:
     """Return what a value breaks of a JSON Schema, and where; empty where it breaks nothing.
 
-    Regular expressions are not tried, because those of JavaScript are not those of Python. Nothing is fetched that a
-    schema refers to, and a schema that cannot be used allows everything.
+    Regular expressions are not tried, because those of JavaScript are not those of Python. Nothing
+    is fetched that a schema refers to, and a schema that cannot be used allows everything.
     """
     from jsonschema import Draft202012Validator, validators
     from jsonschema.exceptions import best_match
@@ -25,7 +28,9 @@ def fault_of_value(schema: Mapping[str, Any], value: object) -> str:
     unchecked = dict.fromkeys(("pattern", "patternProperties"), lambda *_: iter(()))
     try:
         # With an empty registry no reference is fetched from anywhere.
-        validator = validators.extend(Draft202012Validator, unchecked)(dict(schema), registry=Registry())
+        validator = validators.extend(Draft202012Validator, unchecked)(
+            dict(schema), registry=Registry()
+        )
         error = best_match(validator.iter_errors(value))
     except MemoryError:
         raise
@@ -54,4 +59,8 @@ def fault_of_schema(schema: Mapping[str, Any]) -> str:
 def answer(data: bytes) -> Iterator[str]:
     """Give the fault that a job asks for."""
     job = json.loads(data)
-    yield fault_of_value(job["schema"], job["value"]) if "value" in job else fault_of_schema(job["schema"])
+    yield (
+        fault_of_value(job["schema"], job["value"])
+        if "value" in job
+        else fault_of_schema(job["schema"])
+    )

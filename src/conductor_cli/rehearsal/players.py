@@ -1,12 +1,15 @@
-"""The demo's players: the workers, the conductor, their prompts, and a check of the conductor's plans.
+"""The demo's players.
 
-All are real models that ship with this package and run in llama.cpp like any other. There is a worker for each skill, a
-checker, and a generalist that is mediocre at everything on purpose; each has 0.9 million parameters. A worker refuses
-what it cannot do: it writes `?`.
+The workers, the conductor, their prompts, and a check of the conductor's plans.
 
-The conductor reads a table of what the workers on offer are good at, and the question; it writes one line for each
-step. The letters mean nothing but a place in the pool. A row has a skill, and then everybody who has it, the best one
-first, each with a grade from 1 to 9. A step ends with the skill that it needs and the letter of a worker.
+All are real models that ship with this package and run in llama.cpp like any other. There is a
+worker for each skill, a checker, and a generalist that is mediocre at everything on purpose; each
+has 0.9 million parameters. A worker refuses what it cannot do: it writes `?`.
+
+The conductor reads a table of what the workers on offer are good at, and the question; it writes
+one line for each step. The letters mean nothing but a place in the pool. A row has a skill, and
+then everybody who has it, the best one first, each with a grade from 1 to 9. A step ends with the
+skill that it needs and the letter of a worker.
 
     | geographyB9A3| spellingA8| checkingC7
     spell the capital of FRANCE backwards and check it
@@ -15,14 +18,15 @@ first, each with a grade from 1 to 9. A step ends with the skill that it needs a
     spell it backwards| 1| spellingA
     check it| 1 2| checkingC
 
-Which skill a step needs, it has learnt from rewards alone, except for skills that a step names itself ("spell it").
+Which skill a step needs, it has learnt from rewards alone, except for skills that a step names
+itself ("spell it").
 
-If a check said NO, the conductor may be asked again. A line after the question then says whom it had asked: `NO A`.
-The table then has that worker only in the rows of skills that nobody else has.
+If a check said NO, the conductor may be asked again. A line after the question then says whom it
+had asked: `NO A`. The table then has that worker only in the rows of skills that nobody else has.
 
-So small a conductor may lose a word of the question, write two operations as one step, or forget which answers a step
-needs. A plan whose words show such a fault is not run. The conductor writes another one, and at last the question is
-declined.
+So small a conductor may lose a word of the question, write two operations as one step, or forget
+which answers a step needs. A plan whose words show such a fault is not run. The conductor writes
+another one, and at last the question is declined.
 """
 
 from __future__ import annotations
@@ -45,12 +49,22 @@ from conductor_cli.core.profile import Profile, Sampling, SeenStep, WorkerProfil
 from conductor_cli.core.question import NESTED, Question
 from conductor_cli.core.usage import FREE
 from conductor_cli.models.base import Features, Model
-from conductor_cli.rehearsal.words import Kind, WordOperation, asks_for_check, find_operands, normalize, world
+from conductor_cli.rehearsal.words import (
+    Kind,
+    WordOperation,
+    asks_for_check,
+    find_operands,
+    normalize,
+    world,
+)
 
 WORKER_CONTEXT: Final = 1024
-"""Tokens that a worker can read. A capital letter is a token, so a prompt of `render_for_worker` always fits."""
+"""Tokens that a worker can read. A capital letter is a token, so a prompt of `render_for_worker`
+always fits.
+"""
 
-WORKER_MAX_TOKENS: Final = 20  # The longest answer has 14 letters; the checker writes its verdict after it
+# The longest answer has 14 letters; the checker writes its verdict after it
+WORKER_MAX_TOKENS: Final = 20
 
 ABOUT: Final[Mapping[str, str]] = {
     "spelling": "reverses, sorts, joins words; first and last letter",
@@ -70,26 +84,60 @@ ABOUT: Final[Mapping[str, str]] = {
 
 NAMES: Final = tuple(ABOUT)
 
-CHECKER: Final = "checker"  # Which says YES or NO even if it is unsure: what it says only decides whether to ask again
+# Which says YES or NO even if it is unsure: what it says only decides whether to ask again
+CHECKER: Final = "checker"
 REFUSAL: Final = "?"  # What a worker writes that cannot do what it is asked
 
 REFUSE_BELOW: Final = 0.6
-"""An answer of which the model is less sure becomes a refusal; chosen on questions of a validation set."""
+"""An answer of which the model is less sure becomes a refusal; chosen on questions of a validation
+set.
+"""
 
 _MAX_TEXT: Final = 160  # Characters of the question or a subtask that a prompt shows
 _MAX_ANSWER: Final = 24
 _MAX_SEEN: Final = 4  # Answers that a prompt shows
 
-_GENERAL: Final = frozenset({
-    "a", "an", "and", "answer", "as", "earlier", "final", "found", "give", "in", "is", "it", "more", "now",
-    "of", "once", "one", "own", "please", "question", "steps", "that", "the", "this", "to", "try", "using",
-    "what", "word", "your",
-})  # fmt: skip
+_GENERAL: Final = frozenset(
+    {
+        "a",
+        "an",
+        "and",
+        "answer",
+        "as",
+        "earlier",
+        "final",
+        "found",
+        "give",
+        "in",
+        "is",
+        "it",
+        "more",
+        "now",
+        "of",
+        "once",
+        "one",
+        "own",
+        "please",
+        "question",
+        "steps",
+        "that",
+        "the",
+        "this",
+        "to",
+        "try",
+        "using",
+        "what",
+        "word",
+        "your",
+    }
+)
 """Words of subtasks that name no operation, like "Answer the question."."""
 
 
 def render_for_worker(question: Question, step: Step, seen: Sequence[SeenStep]) -> str:
-    """Return the whole prompt: the answers that the step sees, and its subtask. The answer follows the last `a:`.
+    """Return the whole prompt: the answers that the step sees, and its subtask.
+
+    The answer follows the last `a:`.
 
         s: capital of FRANCE
         a: PARIS
@@ -111,7 +159,9 @@ def _task(subtask: str, asked: str) -> str:
 
 
 def clean_answer(answer: str) -> str:
-    """Return an answer in the form of the models and scorers: one line, in upper case, without a full stop at the end.
+    """Return an answer in the form of the models and scorers.
+
+    One line, in upper case, without a full stop at the end.
 
     The checker works the answer out before it judges: of `PARIS NO`, the verdict is left.
     """
@@ -121,10 +171,14 @@ def clean_answer(answer: str) -> str:
 
 
 WORKER_PROFILE: Final = WorkerProfile(
-    name="rehearsal", render=render_for_worker, max_tokens=WORKER_MAX_TOKENS, context=WORKER_CONTEXT,
+    name="rehearsal",
+    render=render_for_worker,
+    max_tokens=WORKER_MAX_TOKENS,
+    context=WORKER_CONTEXT,
     # Workers are not shown the question, so the steps of a plan have to name these.
-    operands=lambda text: find_operands(normalize(text)), refusal=REFUSAL,
-)  # fmt: skip
+    operands=lambda text: find_operands(normalize(text)),
+    refusal=REFUSAL,
+)
 
 
 SHIPPED: Final = Path(__file__).parent / "models"
@@ -140,35 +194,58 @@ def model_path(name: str) -> Path:
 
 
 CARDS: Final = "cards.json"
-"""The file beside the workers' own: what each can do and how well, as `training.rehearsal.train cards` measures it."""
+"""The file beside the workers' own: what each can do and how well, as `training.rehearsal.train
+cards` measures it.
+"""
 
 
 def read_worker_cards() -> dict[str, Card]:
-    """Return the cards of the workers, by name. Those that ship stand in for a directory that has none."""
+    """Return the cards of the workers, by name.
+
+    Those that ship stand in for a directory that has none.
+    """
     own = model_path("").with_name(CARDS)
     text = (own if own.is_file() else SHIPPED / CARDS).read_text(encoding="utf-8")
-    return {name: Card(strengths=strengths, measured=True) for name, strengths in json.loads(text).items()}
+    return {
+        name: Card(strengths=strengths, measured=True)
+        for name, strengths in json.loads(text).items()
+    }
 
 
-def rehearsal_workers(cards: Mapping[str, Card] | None = None, *, directory: Path | None = None) -> Pool:
+def rehearsal_workers(
+    cards: Mapping[str, Card] | None = None, *, directory: Path | None = None
+) -> Pool:
     """Return the workers with their `cards`, from the files in `directory` or the shipped ones."""
-    files = {name: model_path(name) if directory is None else directory / f"{name}.gguf" for name in NAMES}
+    files = {
+        name: model_path(name) if directory is None else directory / f"{name}.gguf"
+        for name in NAMES
+    }
     options = {
-        "context": WORKER_CONTEXT, "threads": 1, "gpu_layers": 0, "temperature": 0.0, "max_tokens": WORKER_MAX_TOKENS
-    }  # fmt: skip
+        "context": WORKER_CONTEXT,
+        "threads": 1,
+        "gpu_layers": 0,
+        "temperature": 0.0,
+        "max_tokens": WORKER_MAX_TOKENS,
+    }
     return Pool(
         workers=tuple(
             Worker(
-                name=name, kind="llama", model=str(path), about=ABOUT[name], card=(cards or {}).get(name, Card()),
-                options=options if name == CHECKER else {**options, "refuse_below": REFUSE_BELOW}, price=FREE,
+                name=name,
+                kind="llama",
+                model=str(path),
+                about=ABOUT[name],
+                card=(cards or {}).get(name, Card()),
+                options=options if name == CHECKER else {**options, "refuse_below": REFUSE_BELOW},
+                price=FREE,
             )
             for name, path in files.items()
         )
-    )  # fmt: skip
+    )
 
 
 CONTEXT: Final = 1024  # Tokens that the conductor can read and write
-MAX_QUESTION: Final = 500  # Characters of a question that fit this context, with the table and the plan
+# Characters of a question that fit this context, with the table and the plan
+MAX_QUESTION: Final = 500
 MAX_PLAN_TOKENS: Final = 200  # A plan of five steps takes about 120
 NAME: Final = "rehearsal"
 
@@ -180,15 +257,22 @@ NO: Final = "NO"  # What a worker with this skill says of an answer that is righ
 
 
 def render_for_conductor(question: Question, pool: Pool, context: PlanFormatContext) -> str:
-    """Return the whole prompt: the table of the available workers, the question, and a new line for the plan.
+    """Return the whole prompt.
 
-    If the conductor only has to choose a worker, the prompt starts the plan: its one step is the question.
+    The table of the available workers, the question, and a new line for the plan.
+
+    If the conductor only has to choose a worker, the prompt starts the plan: its one step is the
+    question.
     """
-    asked, verdict = normalize(question.text.partition(NESTED)[0])[:MAX_QUESTION], ""
+    asked = normalize(question.text.partition(NESTED)[0])[:MAX_QUESTION]
+    verdict = ""
     if question.given:
-        # What the check of the first plan said, and whose answer was checked. One that was not checked counts as right.
+        # What the check of the first plan said, and whose answer was checked. One that was not
+        # checked counts as right.
         said = [clean_answer(item.answer) for item in question.given]
-        answers = [item for item, text in zip(question.given, said, strict=True) if text not in (YES, NO)]
+        answers = [
+            item for item, text in zip(question.given, said, strict=True) if text not in (YES, NO)
+        ]
         worker = (answers or question.given)[-1].worker
         letter = ascii_uppercase[pool.names.index(worker)] if worker in pool else "A"
         verdict = f"{NO if said[-1] == NO else YES} {letter}"
@@ -214,21 +298,31 @@ Rows = Mapping[str, Sequence[Entry]]
 
 
 def skill_rows(labels: Mapping[str, Worker]) -> Rows:
-    """The table of the workers with these labels, like spellingA. With the same grade, the cheaper one comes first."""
+    """The table of the workers with these labels, like spellingA.
+
+    With the same grade, the cheaper one comes first.
+    """
     rows: dict[str, list[tuple[int, float, Entry]]] = {}
     for label, worker in labels.items():
         skill = label.rstrip(ascii_uppercase)
         entry = Entry(skill, label[len(skill) :], grade(worker.card.strengths.get(skill, 0.0)))
         cost = float(worker.price.input + worker.price.output) if worker.price is not None else 0.0
         rows.setdefault(skill, []).append((-entry.grade, cost, entry))
-    return {skill: [entry for *_, entry in sorted(entries)[:MAX_IN_ROW]] for skill, entries in rows.items()}
+    return {
+        skill: [entry for *_, entry in sorted(entries)[:MAX_IN_ROW]]
+        for skill, entries in rows.items()
+    }
 
 
 def prompt(rows: Rows, asked: str, verdict: str = "") -> str:
     """Return the prompt from its parts."""
     lines = []
     for skill, entries in rows.items():
-        others = [entry for entry in entries if not (verdict.startswith(NO) and entry.letter == verdict[-1])]
+        others = [
+            entry
+            for entry in entries
+            if not (verdict.startswith(NO) and entry.letter == verdict[-1])
+        ]
         graded = "".join(f"{entry.letter}{entry.grade}" for entry in others or entries)
         lines.append(f"{BAR}{skill}{graded}")
     return "\n".join(["".join(lines), asked, *filter(None, [verdict]), ""])
@@ -242,26 +336,43 @@ def grade(strength: float) -> int:
 BAR: Final = "| "
 
 PROFILE: Final = Profile(
-    name=NAME, order=("subtask", "access", "worker"), bar=BAR, labels="entries", names=False, fewshots=False,
-    sampling=Sampling(max_tokens=MAX_PLAN_TOKENS, again=0.7), render=render_for_conductor, verdicts=(YES, NO),
+    name=NAME,
+    order=("subtask", "access", "worker"),
+    bar=BAR,
+    labels="entries",
+    names=False,
+    fewshots=False,
+    sampling=Sampling(max_tokens=MAX_PLAN_TOKENS, again=0.7),
+    render=render_for_conductor,
+    verdicts=(YES, NO),
     fallback=False,
-)  # fmt: skip
+)
 """The conductor alone, as it is trained and measured."""
 
 
 def rehearsal_conductor(path: Path | None = None) -> Worker:
     """Return the conductor as a model to open: the shipped file, or the one at `path`."""
     options = {"context": CONTEXT, "threads": 1, "gpu_layers": 0}
-    return Worker(name=NAME, kind="llama", model=str(path or model_path("conductor")), options=options, price=FREE)
+    return Worker(
+        name=NAME,
+        kind="llama",
+        model=str(path or model_path("conductor")),
+        options=options,
+        price=FREE,
+    )
 
 
 _AROUND: Final = Counter(
     ("first", "start", "begin", "starting", "beginning", "word", "number", "many", "after", "next")
 )
-"""Words that may stand around what is asked: "first find …", "start with the word …", "many thanks", "after that"."""
+"""Words that may stand around what is asked: "first find …", "start with the word …", "many
+thanks", "after that".
+"""
 
-_JOINING: Final = frozenset({"and", "it", "or", "with"})  # A step of these alone names nothing to do with answers
-_NAMING: Final = frozenset({"word"})  # A word that may stand before any other: "the word for the day after Monday"
+# A step of these alone names nothing to do with answers
+_JOINING: Final = frozenset({"and", "it", "or", "with"})
+# A word that may stand before any other: "the word for the day after Monday"
+_NAMING: Final = frozenset({"word"})
 _EITHER: Final[frozenset[Kind]] = frozenset({"word", "number"})
 
 
@@ -280,7 +391,9 @@ def find_plan_fault(question: Question, steps: Sequence[Step], pool: Pool) -> st
             strengths = pool[step.worker].card.strengths if step.worker in pool else {}
             skills = {reading.skill for reading in readings}
             able = not skills.isdisjoint(strengths)
-            able = able or (ANYTHING in strengths and not all(_offers(pool, skill) for skill in skills))
+            able = able or (
+                ANYTHING in strengths and not all(_offers(pool, skill) for skill in skills)
+            )
             fault = "" if able else f"is nothing that {step.worker} can do"
         if fault:
             return f"step {number} {fault}"
@@ -289,7 +402,8 @@ def find_plan_fault(question: Question, steps: Sequence[Step], pool: Pool) -> st
     unused = next((number for number in range(1, len(steps)) if number not in seen), 0)
     if unused:
         return f"no step uses the answer of step {unused}"
-    wanted, planned = asks_for_check(asked), asks_for_check(steps[-1].subtask)
+    wanted = asks_for_check(asked)
+    planned = asks_for_check(steps[-1].subtask)
     # After a check that said NO, the plan that is written next needs no other.
     if not question.given and wanted and not planned and _offers(pool, CHECKING):
         return "no step checks the answer"
@@ -309,9 +423,14 @@ def find_plan_fault(question: Question, steps: Sequence[Step], pool: Pool) -> st
 
 
 def _readings(step: Step, kinds: dict[int, frozenset[Kind]]) -> list[WordOperation]:
-    """The operations that a step may mean: those that its words can ask for, with as many values of the right kind."""
+    """The operations that a step may mean.
+
+    Those that its words can ask for, with as many values of the right kind.
+    """
     text = normalize(step.subtask)
-    named = text.replace("the first", "").replace("the second", "") if "the second" in text else text
+    named = (
+        text.replace("the first", "").replace("the second", "") if "the second" in text else text
+    )
     words = named.split()
     if _JOINING.issuperset(words):
         return []
@@ -340,7 +459,10 @@ def _telling(words: Iterable[str]) -> Counter[str]:
 
 @dataclass(frozen=True)
 class RulePlanner:
-    """The conductor before its rewards (`model`), whose steps a rule gives out: by their words, to the best by card."""
+    """The conductor before its rewards (`model`), whose steps a rule gives out.
+
+    By their words, to the best by card.
+    """
 
     model: Model
 
@@ -353,16 +475,22 @@ class RulePlanner:
         chunks = [chunk async for chunk in self.model.stream(request)]
         # The first worker in a row of the table is the best one.
         table = request.messages[-1].content.partition("\n")[0].split(BAR)
-        best = {row.rstrip("0123456789" + ascii_uppercase): re.sub(r"\d.*", "", row) for row in table}
+        best = {
+            row.rstrip("0123456789" + ascii_uppercase): re.sub(r"\d.*", "", row) for row in table
+        }
         kinds: dict[int, frozenset[Kind]] = {GIVEN: _EITHER}
         lines = list[str]()
-        for number, line in enumerate("".join(chunk.text for chunk in chunks).splitlines(), start=1):
+        for number, line in enumerate(
+            "".join(chunk.text for chunk in chunks).splitlines(), start=1
+        ):
             parts = [part.strip() for part in line.split(BAR.strip())]
             subtask, access, label = parts if len(parts) == 3 else 3 * [""]
             numbers = tuple(int(text) for text in access.split() if text.isdecimal())
             readings = _readings(Step(worker="", subtask=subtask, access=numbers), kinds)
             kinds[number] = frozenset(reading.gives for reading in readings)
-            skills = [CHECKING] if asks_for_check(subtask) else [reading.skill for reading in readings]
+            skills = (
+                [CHECKING] if asks_for_check(subtask) else [reading.skill for reading in readings]
+            )
             chosen = next((best[skill] for skill in skills if skill in best), label)
             lines.append(f"{subtask}{BAR}{access}{BAR}{chosen}")
         yield Chunk(text="\n".join(lines))
@@ -373,9 +501,14 @@ class RulePlanner:
         await self.model.close()
 
 
-MAX_TRIES: Final = 24  # How often the conductor may write a plan. A plan takes it hundredths of a second
+# How often the conductor may write a plan. A plan takes it hundredths of a second
+MAX_TRIES: Final = 24
 
 CHECKED: Final[Profile] = replace(
-    PROFILE, find_fault=find_plan_fault, sampling=replace(PROFILE.sampling, tries=MAX_TRIES, again=0.0, search=True)
+    PROFILE,
+    find_fault=find_plan_fault,
+    sampling=replace(PROFILE.sampling, tries=MAX_TRIES, again=0.0, search=True),
 )
-"""The conductor of the demo, whose plans are checked; `PROFILE` is the conductor alone, as it is measured."""
+"""The conductor of the demo, whose plans are checked; `PROFILE` is the conductor alone, as it is
+measured.
+"""

@@ -1,11 +1,15 @@
-"""The words of the demo: a typed text in the form that the models read, and whether a question belongs to their world.
+"""The words of the demo.
 
-`normalize` writes words of the phrasings in lower case and operands in upper case. A word is an operand if no phrasing
-contains it ("france"), if it is quoted ("'last'"), or if it is in upper case and others are not ("LAST"). So
-normalizing twice changes nothing. Punctuation, accents and spaces have no meaning; signs between numbers become words,
-and number words become digits. Questions outside the world are declined before a model is asked.
+A typed text in the form that the models read, and whether a question belongs to their world.
 
-`operations.json` and the vocabulary in `words.toml` follow from the phrasings and tables in `training/rehearsal`.
+`normalize` writes words of the phrasings in lower case and operands in upper case. A word is an
+operand if no phrasing contains it ("france"), if it is quoted ("'last'"), or if it is in upper case
+and others are not ("LAST"). So normalizing twice changes nothing. Punctuation, accents and spaces
+have no meaning; signs between numbers become words, and number words become digits. Questions
+outside the world are declined before a model is asked.
+
+`operations.json` and the vocabulary in `words.toml` follow from the phrasings and tables in
+`training/rehearsal`.
 """
 
 from __future__ import annotations
@@ -23,9 +27,19 @@ from string import ascii_lowercase
 from typing import Any, Final, Literal
 
 Skill = Literal[
-    "spelling", "counting", "adding", "multiplying", "geography", "chemistry", "opposites", "calendar", "translation",
-    "comparing", "colours", "checking",
-]  # fmt: skip
+    "spelling",
+    "counting",
+    "adding",
+    "multiplying",
+    "geography",
+    "chemistry",
+    "opposites",
+    "calendar",
+    "translation",
+    "comparing",
+    "colours",
+    "checking",
+]
 
 _DATA: Final = tomllib.loads(Path(__file__).with_name("words.toml").read_text(encoding="utf-8"))
 
@@ -42,24 +56,46 @@ KEYWORDS: Final[Mapping[Skill, tuple[str, ...]]] = {
 }
 """The words by which a simple router would choose a specialist."""
 
-CHECKS: Final = _split_words(_DATA["checks"])  # The words by which a step asks whether an answer is right
+# The words by which a step asks whether an answer is right
+CHECKS: Final = _split_words(_DATA["checks"])
 
 _MEANT: Final[Mapping[str, str]] = _DATA["meant"]
 """Other spellings of the same words, and slips in words that are too short for `_without_slip`."""
 
 _UNITS: Final = (
-    "zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve",
-    "thirteen", "fourteen", "fifteen", "sixteen", "seventeen", "eighteen", "nineteen",
-)  # fmt: skip
+    "zero",
+    "one",
+    "two",
+    "three",
+    "four",
+    "five",
+    "six",
+    "seven",
+    "eight",
+    "nine",
+    "ten",
+    "eleven",
+    "twelve",
+    "thirteen",
+    "fourteen",
+    "fifteen",
+    "sixteen",
+    "seventeen",
+    "eighteen",
+    "nineteen",
+)
 _TENS: Final = ("twenty", "thirty", "forty", "fifty", "sixty", "seventy", "eighty", "ninety")
 NUMBER_WORDS: Final = {
     **{word: number for number, word in enumerate(_UNITS)},
     **{word: 10 * number for number, word in enumerate(_TENS, start=2)},
 }
 _AFTER_OPERATOR: Final = _split_words(
-    "plus minus times is by of and from to than add sum double triple half twice halve between subtract multiply take"
+    "plus minus times is by of and from to than add sum double triple half twice halve between "
+    "subtract multiply take"
 )
-_BEFORE_OPERATOR: Final = _split_words("plus minus times more less added subtracted multiplied doubled tripled halved")
+_BEFORE_OPERATOR: Final = _split_words(
+    "plus minus times more less added subtracted multiplied doubled tripled halved"
+)
 
 _HYPHEN: Final = re.compile(rf"\b({'|'.join(_TENS)})-(?=[a-z])", re.IGNORECASE)
 _LEFT: Final = re.compile(r"\b(what is|what's|whats|how much is) left\b", re.IGNORECASE)
@@ -68,14 +104,21 @@ _LEFT: Final = re.compile(r"\b(what is|what's|whats|how much is) left\b", re.IGN
 _LISTED: Final = re.compile(r"(\d), +(\d)")  # A list of numbers: "which is larger: 3, 5"
 
 _SHORTENED: Final = (
-    (re.compile(r"\bwhat does ([A-Z]{1,2}) stand for\b(?! in)"), r"what does the symbol \1 stand for"),
+    (
+        re.compile(r"\bwhat does ([A-Z]{1,2}) stand for\b(?! in)"),
+        r"what does the symbol \1 stand for",
+    ),
     (re.compile(r"\bwhat does ([A-Z]+) mean\b(?! in)"), r"what does \1 mean in english"),
-    (re.compile(r"^((?:.* )?)(?<!chemical )abbreviation (of|for) ([A-Z]+)$"), r"\1chemical abbreviation \2 \3"),
+    (
+        re.compile(r"^((?:.* )?)(?<!chemical )abbreviation (of|for) ([A-Z]+)$"),
+        r"\1chemical abbreviation \2 \3",
+    ),
 )
 """Questions that leave out what their value says: "what does Fe stand for"."""
 
 _QUOTES: Final = str.maketrans(dict.fromkeys("‘’`", "'") | dict.fromkeys("“”„«»", '"'))
-_SIGNS: Final = {"+": "plus", "-": "minus", "−": "minus", "*": "times", "×": "times", "x": "times"}  # noqa: RUF001 - likewise
+# likewise
+_SIGNS: Final = {"+": "plus", "-": "minus", "−": "minus", "*": "times", "×": "times", "x": "times"}  # noqa: RUF001
 _TOKEN: Final = re.compile(
     r"(?P<mark>[\"'])(?P<quoted>[A-Za-z0-9]+)(?P=mark)(?!\w)|(?P<word>[A-Za-z]+)(?P<own>'[sS]\b)?(?:'[a-zA-Z]+)?"
     r"|(?P<number>[0-9]+)|(?P<sign>[-+*×−])"  # noqa: RUF001 - the sign that is typed
@@ -102,9 +145,12 @@ def normalize(text: str) -> str:
 
 def _words(text: str, *, shouted: bool) -> Iterator[str]:
     """Return the words of a text; a word that stands for a number is marked by a leading `#`."""
-    counting, last = False, ""  # whether the last token was a number, so that a sign here is an operator
+    # whether the last token was a number, so that a sign here is an operator
+    counting = False
+    last = ""
     for token in _TOKEN.finditer(text):
-        word, before = token["word"], counting
+        word = token["word"]
+        before = counting
         counting = token["number"] is not None
         if token["quoted"]:
             found = [token["quoted"].upper()]
@@ -115,7 +161,8 @@ def _words(text: str, *, shouted: bool) -> Iterator[str]:
         elif before and word in _SIGNS:
             found = [_SIGNS[word]]
         elif word.lower() in NUMBER_WORDS and (shouted or not word.isupper()):
-            found, counting = [f"#{word.lower()}"], True
+            found = [f"#{word.lower()}"]
+            counting = True
         else:
             found = list(_word(word, last, owns=bool(token["own"]), shouted=shouted))
         last = found[-1] if found else last
@@ -136,13 +183,16 @@ def _word(word: str, last: str, *, owns: bool, shouted: bool) -> Iterator[str]:
         yield word.upper() + ("'s" if owns else "")
 
 
-LEAST_CORRECTED: Final = 6  # The fewest letters of a word that is corrected: short words are near too many others
+# The fewest letters of a word that is corrected: short words are near too many others
+LEAST_CORRECTED: Final = 6
 NO_SLIPS: Final = frozenset({"periodico"})  # Words of the world that are near a word of a phrasing
 
 
 @lru_cache(maxsize=4096)
 def _without_slip(word: str) -> str:
-    """Return the word of the phrasings that was meant, if two letters were exchanged, or one is missing or too many."""
+    """Return the word of the phrasings that was meant, if two letters were exchanged, or one is
+    missing or too many.
+    """
     if len(word) < LEAST_CORRECTED or word in VOCABULARY or word in NO_SLIPS:
         return word
     halves = [(word[:at], word[at:]) for at in range(len(word) + 1)]
@@ -150,15 +200,24 @@ def _without_slip(word: str) -> str:
     # One letter more at the end makes another word: "computer", "stated".
     near |= {one + other[1:] for one, other in halves if len(other) > 1}
     near |= {f"{one}{letter}{other}" for one, other in halves for letter in ascii_lowercase}
-    meant = {other for other in near & VOCABULARY if other[0] == word[0] and len(other) >= LEAST_CORRECTED}
+    meant = {
+        other
+        for other in near & VOCABULARY
+        if other[0] == word[0] and len(other) >= LEAST_CORRECTED
+    }
     return meant.pop() if len(meant) == 1 else word
 
 
 def _with_digits(words: list[str]) -> Iterator[str]:
-    """Number words as digits where they count something: "five plus three", and not "the two" or "which one"."""
+    """Number words as digits where they count something.
+
+    "five plus three", and not "the two" or "which one".
+    """
     at = 0
     while at < len(words):
-        word, before, after = words[at], words[at - 1] if at else "", words[at + 1] if at + 1 < len(words) else ""
+        word = words[at]
+        before = words[at - 1] if at else ""
+        after = words[at + 1] if at + 1 < len(words) else ""
         at += 1
         if not word.startswith("#"):
             yield word
@@ -175,7 +234,9 @@ def _with_digits(words: list[str]) -> Iterator[str]:
 
 def find_operands(text: str) -> tuple[str, ...]:
     """Return the words and numbers in a normalized text that something is done with."""
-    return tuple(word for word in text.replace("'s", "").split() if word.isupper() or word.isdecimal())
+    return tuple(
+        word for word in text.replace("'s", "").split() if word.isupper() or word.isdecimal()
+    )
 
 
 Kind = Literal["word", "number"]
@@ -216,7 +277,9 @@ class WordOperation:
     def fits(self, values: Sequence[str]) -> bool:
         """Return whether it can be done with these values, or with some others beside them."""
         fit = _FIT.get(self.name)
-        return all(map(self.allows, values)) and (fit is None or len(values) < self.arity or fit(*values))
+        return all(map(self.allows, values)) and (
+            fit is None or len(values) < self.arity or fit(*values)
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -232,18 +295,26 @@ class World:
 def world() -> World:
     """Return what ships in `operations.json`."""
     found = json.loads(Path(__file__).with_name("operations.json").read_text(encoding="utf-8"))
-    operations, subjects = list[WordOperation](), set[str]()
+    operations = list[WordOperation]()
+    subjects = set[str]()
     for name, item in found["operations"].items():
         known = _split_words(item["takes"].get("subjects", ""))
         subjects |= known
-        takes: Kind = "number" if "numbers" in item["takes"] or (known and min(known).isdecimal()) else "word"
+        takes: Kind = (
+            "number" if "numbers" in item["takes"] or (known and min(known).isdecimal()) else "word"
+        )
         operations.append(
             WordOperation(
-                name=name, skill=item["skill"], arity=item["arity"], takes=takes, gives=item["gives"],
+                name=name,
+                skill=item["skill"],
+                arity=item["arity"],
+                takes=takes,
+                gives=item["gives"],
                 allows=_allows(item["takes"], known),
-                words=_split_words(item["words"]), asks=tuple(map(_split_words, item["asks"])),
+                words=_split_words(item["words"]),
+                asks=tuple(map(_split_words, item["asks"])),
             )
-        )  # fmt: skip
+        )
     return World(
         operations=tuple(operations),
         telling=_split_words(found["telling"]),
@@ -261,14 +332,18 @@ def _allows(takes: Mapping[str, Any], known: frozenset[str]) -> Callable[[str], 
     return known.__contains__
 
 
-CAPABILITIES: Final = "letters, small sums, capitals, elements, opposites, dates, Spanish words, comparisons, colours"
+CAPABILITIES: Final = (
+    "letters, small sums, capitals, elements, opposites, dates, Spanish words, comparisons, colours"
+)
 """What the demo models can do, in words for an error message."""
 
 LARGEST: Final = 150  # The largest number of a question
 MAX_OPERANDS: Final = 8
 
 _ANY_WORD: Final = frozenset({"spelling", "counting", "comparing"})  # Skills that work on any word
-_YES_OR_NO: Final = frozenset({"is", "are", "was", "were", "did", "does", "do", "has", "have", "am"})
+_YES_OR_NO: Final = frozenset(
+    {"is", "are", "was", "were", "did", "does", "do", "has", "have", "am"}
+)
 _STRANGE: Final = re.compile(
     r"\d[.,^/%]\d|\d\s*[/^%=<>]|[=<>@#$€£]|(?:^|plus|minus|times|of|is|and|to|from|by)\s*-\d|https?:"
 )
@@ -287,7 +362,8 @@ def asks_for_check(subtask: str) -> bool:
 def is_known(question: str) -> bool:
     """Return whether the models were trained on such questions."""
     text = normalize(question)
-    words, given = text.split(), find_operands(text)
+    words = text.split()
+    given = find_operands(text)
     skills = [skill for skill, keywords in KEYWORDS.items() if not set(words).isdisjoint(keywords)]
     asks = skills or _SUM.search(text) or "mean" in words
     if _STRANGE.search(question.rstrip("=? ")) or not asks or not 0 < len(given) <= MAX_OPERANDS:
@@ -298,7 +374,8 @@ def is_known(question: str) -> bool:
         return False
     # A word stands between two operands: "the opposite of a ZEBRA CROSSING" is about neither.
     joined = any(
-        find_operands(one) and find_operands(other) and not one.endswith("'s") for one, other in pairwise(words)
+        find_operands(one) and find_operands(other) and not one.endswith("'s")
+        for one, other in pairwise(words)
     )
     return not joined and all(
         int(operand) <= LARGEST

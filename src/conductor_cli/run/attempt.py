@@ -1,4 +1,7 @@
-"""One attempt of one worker at one step: its prompt, its place in the queue, its stream, and what it cost."""
+"""One attempt of one worker at one step.
+
+Its prompt, its place in the queue, its stream, and what it cost.
+"""
 
 from __future__ import annotations
 
@@ -30,10 +33,14 @@ from conductor_cli.run.state import NOT_CHECKED, RunContext, with_fault
 from conductor_cli.run.tool_loop import ModelReply, ToolLoop, conversation_tokens, open_tool_loop
 
 BACKOFF: Final = 0.5
-"""Seconds before the second attempt; doubled for each one after it, and jittered by a half either way."""
+"""Seconds before the second attempt; doubled for each one after it, and jittered by a half either
+way.
+"""
 MAX_RETRY_WAIT: Final = 30.0  # The longest wait before another attempt, whatever a server asks for
 CLIENT_TOKENS: Final = 32_000
-"""Tokens of a reply to a client that sets no limit, where the model's own is not known: what coding clients ask for."""
+"""Tokens of a reply to a client that sets no limit, where the model's own is not known: what coding
+clients ask for.
+"""
 
 
 async def read_chunks(
@@ -42,22 +49,25 @@ async def read_chunks(
     timeouts: Timeouts,
     keeps_up: asyncio.Event | None = None,
 ) -> bool:
-    """Give each chunk of one call to `take` until the call ends or `take` returns true, which this then returns.
+    """Give each chunk of one call to `take` until the call ends or `take` returns true, which this
+    then returns.
 
-    While `keeps_up` is not set, nothing is read, and only the timeout of the whole answer runs. Lone surrogates, which
-    no encoding can write, become question marks.
+    While `keeps_up` is not set, nothing is read, and only the timeout of the whole answer runs.
+    Lone surrogates, which no encoding can write, become question marks.
     Raises `ModelError` of reason `timeout` when the first chunk, the next one or the last is late.
     """
     loop = asyncio.get_running_loop()
     ends = loop.time() + timeouts.total
-    due, late = loop.time() + timeouts.first_token, f"no first token within {format_duration(timeouts.first_token)}"
+    due = loop.time() + timeouts.first_token
+    late = f"no first token within {format_duration(timeouts.first_token)}"
     due = min(due, ends)
     idle = f"no next token within {format_duration(timeouts.idle)}"
     alarm = asyncio.timeout(None)
     timer: asyncio.TimerHandle
 
     def watch() -> None:
-        # Each chunk only moves `due`, and the timer follows when it goes off: setting it again for each costs more.
+        # Each chunk only moves `due`, and the timer follows when it goes off: setting it again for
+        # each costs more.
         nonlocal timer
         if loop.time() < due:
             timer = loop.call_at(due, watch)
@@ -70,26 +80,34 @@ async def read_chunks(
             async with alarm:
                 async for chunk in chunks:
                     if alarm.expired():
-                        raise TimeoutError  # the model swallowed the cancellation, and there is no second one
+                        # The model swallowed the cancellation, and there is no second one
+                        raise TimeoutError
                     if keeps_up is not None and not keeps_up.is_set():
                         due = ends
                         await keeps_up.wait()
-                    due, late = min(loop.time() + timeouts.idle, ends), idle
+                    due = min(loop.time() + timeouts.idle, ends)
+                    late = idle
                     if due < timer.when():
                         timer.cancel()
                         timer = loop.call_at(due, watch)
                     if not (chunk.text.isascii() and chunk.thinking.isascii()):
                         text, thinking = (
-                            each.encode("utf-8", "replace").decode() for each in (chunk.text, chunk.thinking)
+                            each.encode("utf-8", "replace").decode()
+                            for each in (chunk.text, chunk.thinking)
                         )
                         chunk = replace(chunk, text=text, thinking=thinking)  # noqa: PLW2901
                     if take(chunk):
                         return True
         except TimeoutError:
-            message = f"the answer did not end within {format_duration(timeouts.total)}" if due == ends else late
+            message = (
+                f"the answer did not end within {format_duration(timeouts.total)}"
+                if due == ends
+                else late
+            )
             raise ModelError("timeout", message) from None
         except asyncio.CancelledError:
-            # A library may cancel its own task. Only a cancellation that somebody asked of this task is one.
+            # A library may cancel its own task. Only a cancellation that somebody asked of this
+            # task is one.
             task = asyncio.current_task()
             if task is not None and task.cancelling():
                 raise
@@ -110,7 +128,12 @@ class Attempt:
     """The `attempt`-th call for step `number`, to `worker`."""
 
     def __init__(
-        self, state: RunContext, number: int, worker: Worker, attempt: int, repair: tuple[Message, ...] = ()
+        self,
+        state: RunContext,
+        number: int,
+        worker: Worker,
+        attempt: int,
+        repair: tuple[Message, ...] = (),
     ) -> None:
         """`repair` are the messages that ask for an answer again, because it broke its JSON Schema."""
         self._state = state
@@ -119,10 +142,12 @@ class Attempt:
         self._attempt = attempt
         self._said: list[str] = []  # The pieces of the reply
         self._finish: Finish = "other"
-        self._announce: ev.StepStarted | None = None  # The event that the attempt begins, until it has begun
+        # The event that the attempt begins, until it has begun
+        self._announce: ev.StepStarted | None = None
         self._conversation: Conversation | None = None
         """A client's conversation, where this attempt gives its next reply."""
-        self.repair = repair  # After an error of reason `schema`: the messages that tell the worker what is wrong
+        # After an error of reason `schema`: the messages that tell the worker what is wrong
+        self.repair = repair
         self._may_repair = not repair
         self.usage = NO_USAGE  # What the calls have cost that have ended
 
@@ -133,7 +158,12 @@ class Attempt:
         # An answer with a schema is shown when it is complete.
         held = state.question.schema is not None or state.conductor.holds_answer
         in_view = state.conductor.streams_nested and state.final if state.nested else True
-        shown = state.conductor.streams_answer and not held and in_view and state.record(self._number).last
+        shown = (
+            state.conductor.streams_answer
+            and not held
+            and in_view
+            and state.record(self._number).last
+        )
         return shown and bool(self._text.strip())
 
     @property
@@ -141,7 +171,9 @@ class Attempt:
         return "".join(self._said)
 
     async def make(self) -> None:
-        """Call the worker. Raises `ModelError`, `LimitReached` or `PolicyError`; cancelled, it reports what it cost.
+        """Call the worker.
+
+        Raises `ModelError`, `LimitReached` or `PolicyError`; cancelled, it reports what it cost.
 
         A worker with tools is called again after each reply that asks for some, with the results.
         """
@@ -155,24 +187,31 @@ class Attempt:
         if self._conversation is None or not self._conversation.tools:
             tools = await open_tool_loop(state, self._number, self.worker, self._attempt)
         self._announce = ev.StepStarted(
-            at=0.0, step=self._number, worker=self.worker.name, attempt=self._attempt, prompt=messages
+            at=0.0,
+            step=self._number,
+            worker=self.worker.name,
+            attempt=self._attempt,
+            prompt=messages,
         )
         try:
             while (reply := await self._call(messages, tools)).calls and tools is not None:
                 messages = (*messages, *await tools.answer(reply))
                 self._said = []
-            # An answer that breaks its JSON Schema is asked for again, once. What is found about one that may not be
-            # repaired is kept for the end of the run.
+            # An answer that breaks its JSON Schema is asked for again, once. What is found about
+            # one that may not be repaired is kept for the end of the run.
             answers = state.record(self._number).last and state.final
             if answers and not reply.calls and self._finish != "length":
-                state.busy.add(self._number)  # a run that may only end its running calls waits for this one, too
+                # A run that may only end its running calls waits for this one, too
+                state.busy.add(self._number)
                 try:
                     fault = await state.schema_fault(self._text)
                 finally:
                     state.busy.discard(self._number)
                 if fault and fault != NOT_CHECKED and self._may_repair:
                     self.repair = with_fault(messages, self._text, fault)
-                    raise ModelError("schema", f"the answer does not follow the JSON Schema: {fault}")
+                    raise ModelError(
+                        "schema", f"the answer does not follow the JSON Schema: {fault}"
+                    )
         except (asyncio.CancelledError, LimitReached) as error:
             # Where no call has begun, nothing was used.
             if self._announce is None:
@@ -180,15 +219,25 @@ class Attempt:
                 state.stop_step(self._number, "limit" if limit else None, usage=self.usage)
             raise
         finished = ev.StepFinished(
-            at=state.now(), step=self._number, attempt=self._attempt, text=self._text, usage=self.usage,
-            finish=self._finish, tool_calls=reply.calls, provider_data=reply.provider_data if reply.calls else {},
-        )  # fmt: skip
+            at=state.now(),
+            step=self._number,
+            attempt=self._attempt,
+            text=self._text,
+            usage=self.usage,
+            finish=self._finish,
+            tool_calls=reply.calls,
+            provider_data=reply.provider_data if reply.calls else {},
+        )
         state.emit(finished)
 
     def _prompt(self) -> tuple[Message, ...]:
-        """Return the messages for the worker. What is missing in them is told with the first attempt."""
+        """Return the messages for the worker.
+
+        What is missing in them is told with the first attempt.
+        """
         state = self._state
-        # Checked again although the plan was: by now a substitute may do the step, or one that it sees.
+        # Checked again although the plan was: by now a substitute may do the step, or one that it
+        # sees.
         forbidden = state.call_violation(self._number, self.worker.name)
         if forbidden:
             raise PolicyError(forbidden, hint=POLICY_HINT)
@@ -214,25 +263,38 @@ class Attempt:
 
     async def _call(self, messages: tuple[Message, ...], tools: ToolLoop | None) -> ModelReply:
         """Make one call and return its reply. However it ends, `usage` then has what it cost."""
-        state, resources, worker = self._state, self._state.resources, self.worker
+        state = self._state
+        resources = self._state.resources
+        worker = self.worker
         model = state.conductor.workers[worker.name]
-        offered = tools.tools if tools is not None else self._conversation.tools if self._conversation else ()
+        offered = (
+            tools.tools
+            if tools is not None
+            else self._conversation.tools
+            if self._conversation
+            else ()
+        )
         tokens = conversation_tokens(messages, offered)
         # Turns, slot, reservation: always in this order, so that no two calls wait for each other.
         async with resources.turn(model), resources.provider_slot(worker), resources.call_slots:
             wanted = self._reply_token_limit(tokens)
             reservation = await resources.reserve(tokens, wanted, worker.price, worker)
             request = self._request(messages, reservation.answer, tools)
-            call, began, usage = _Call(), state.now(), NO_USAGE
+            call = _Call()
+            began = state.now()
+            usage = NO_USAGE
 
             def take(chunk: Chunk) -> None:
                 if chunk.text or chunk.thinking:
                     self._said.append(chunk.text)
                     call.written += (chunk.text, chunk.thinking)
                     delta = ev.StepDelta(
-                        at=state.now(), step=self._number, attempt=self._attempt, text=chunk.text,
+                        at=state.now(),
+                        step=self._number,
+                        attempt=self._attempt,
+                        text=chunk.text,
                         thinking=chunk.thinking,
-                    )  # fmt: skip
+                    )
                     state.emit(delta)
                 if chunk.tool_call is not None:
                     call.collector.add(chunk.tool_call)
@@ -281,17 +343,24 @@ class Attempt:
         return reply
 
     def _reply_token_limit(self, tokens_in: int) -> int:
-        """Return the most tokens of a reply. A client's own limit counts, unless the user has set a lower one.
+        """Return the most tokens of a reply.
 
-        Where the worker's context is known, a client's limit is cut so that the `tokens_in` of the prompt still fit.
+        A client's own limit counts, unless the user has set a lower one.
+
+        Where the worker's context is known, a client's limit is cut so that the `tokens_in` of the
+        prompt still fit.
         """
-        worker, profile = self.worker, self._state.conductor.worker_profile
-        own, usual = worker.options.get("max_tokens"), profile.max_tokens
+        worker = self.worker
+        profile = self._state.conductor.worker_profile
+        own = worker.options.get("max_tokens")
+        usual = profile.max_tokens
         if self._conversation is None:
             return int(own or usual)
         # A model file in this process is given memory for all that is asked for.
         spares = worker.kind == "llama" or profile.render is not None
-        asked = self._conversation.max_tokens or int(own or (usual if spares else worker.max_output or CLIENT_TOKENS))
+        asked = self._conversation.max_tokens or int(
+            own or (usual if spares else worker.max_output or CLIENT_TOKENS)
+        )
         context = worker.options.get("context")
         if context and asked > usual:
             asked = max(min(asked, int(context) - tokens_in), usual)
@@ -299,7 +368,9 @@ class Attempt:
         return min(asked, int(most)) if most else asked
 
     def _request(self, messages: tuple[Message, ...], most: int, tools: ToolLoop | None) -> Request:
-        conductor, options, client = self._state.conductor, self.worker.options, self._conversation
+        conductor = self._state.conductor
+        options = self.worker.options
+        client = self._conversation
         request = Request(
             messages=messages,
             max_tokens=most,
@@ -308,7 +379,9 @@ class Attempt:
             deadline=conductor.timeouts.for_worker(self.worker).total,
             tools=tools.tools if tools is not None else (),
             tool_choice=tools.choice if tools is not None else "auto",
-            read_attachment=conductor.attachments.read if conductor.attachments is not None else None,
+            read_attachment=conductor.attachments.read
+            if conductor.attachments is not None
+            else None,
         )
         if client is None:
             return request
@@ -333,10 +406,17 @@ class Attempt:
         if is_blank(self._text) and not calls:
             if asked:
                 # The next attempt would call all the tools again, and most likely end here.
-                raise ModelError("empty_answer", "it asked for tools again instead of answering", retryable=False)
+                raise ModelError(
+                    "empty_answer", "it asked for tools again instead of answering", retryable=False
+                )
             if not is_cut or self._conversation is None:
-                # To a client it is an answer that its limit has cut; for a step the next attempt would end here too.
-                said = "the reply reached its limit of tokens before an answer" if is_cut else "the answer is empty"
+                # To a client it is an answer that its limit has cut; for a step the next attempt
+                # would end here too.
+                said = (
+                    "the reply reached its limit of tokens before an answer"
+                    if is_cut
+                    else "the answer is empty"
+                )
                 raise ModelError("empty_answer", said, retryable=not is_cut)
         return ModelReply(text=self._text, calls=calls, provider_data=call.provider_data)
 
@@ -353,7 +433,9 @@ class _Call:
     collector: CallCollector = field(default_factory=CallCollector)
 
     def cost(self, request: Request, worker: Worker) -> Usage:
-        return with_cost(self.reported or estimated_usage(request.messages, "".join(self.written)), worker.price)
+        return with_cost(
+            self.reported or estimated_usage(request.messages, "".join(self.written)), worker.price
+        )
 
 
 def steps_seen_by(state: RunContext, step: Step) -> list[SeenStep]:
@@ -362,9 +444,16 @@ def steps_seen_by(state: RunContext, step: Step) -> list[SeenStep]:
     for number in step.access:
         if number == GIVEN:
             given = state.question.given
-            items += [SeenStep(number=GIVEN, worker=g.worker, subtask=g.subtask, answer=g.answer) for g in given]
+            items += [
+                SeenStep(number=GIVEN, worker=g.worker, subtask=g.subtask, answer=g.answer)
+                for g in given
+            ]
             continue
         record = state.record(number)
         answer = record.text if record.state == "done" else None
-        items.append(SeenStep(number=number, worker=record.worker, subtask=record.step.subtask, answer=answer))
+        items.append(
+            SeenStep(
+                number=number, worker=record.worker, subtask=record.step.subtask, answer=answer
+            )
+        )
     return items

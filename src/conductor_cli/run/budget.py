@@ -1,8 +1,11 @@
-"""What many runs may cost together: those of a batch, an evaluation, or a job over several machines.
+"""What many runs may cost together.
 
-Every call of every run reserves the most that it can cost before it is made, so that runs side by side cannot exceed
-the limit together. A call without room waits while others may leave some, that of the oldest run first. A file
-remembers what was reserved and what was spent, so that calls which a kill has cut off count as well.
+Those of a batch, an evaluation, or a job over several machines.
+
+Every call of every run reserves the most that it can cost before it is made, so that runs side by
+side cannot exceed the limit together. A call without room waits while others may leave some, that
+of the oldest run first. A file remembers what was reserved and what was spent, so that calls which
+a kill has cut off count as well.
 """
 
 from __future__ import annotations
@@ -29,7 +32,9 @@ RAISE_IT: Final = "raise --max-cost to go on"
 class CallBudget(Protocol):
     """What the calls of many runs are paid from."""
 
-    async def reserve(self, tokens_in: int, answer: int, price: Price | None, rank: int) -> Reservation:
+    async def reserve(
+        self, tokens_in: int, answer: int, price: Price | None, rank: int
+    ) -> Reservation:
         """Wait for room for a call. The calls of a run with a lower `rank` go first.
 
         The answer may be cut to what is left. Raises `LimitReached` where nothing is.
@@ -47,7 +52,10 @@ def limit_of_all(limit: Decimal, spent: Decimal) -> LimitReached:
 
 
 class _Waiting(NamedTuple):
-    """A call that waits for room. `rank` is that of its run, and `turn` tells the calls of a run apart."""
+    """A call that waits for room.
+
+    `rank` is that of its run, and `turn` tells the calls of a run apart.
+    """
 
     rank: int
     turn: int
@@ -60,9 +68,10 @@ class _Waiting(NamedTuple):
 class Budget:
     """US dollars up to `limit` (None for no limit); `spent` counts each call when it has ended.
 
-    No call is made without room for the most that it can cost. Beside that, fewer runs start at once where not all of
-    them would have room for their last calls: a run is assumed to cost as much as the most expensive one so far, and
-    `expected` before one has ended. A run may always start alone.
+    No call is made without room for the most that it can cost. Beside that, fewer runs start at
+    once where not all of them would have room for their last calls: a run is assumed to cost as
+    much as the most expensive one so far, and `expected` before one has ended. A run may always
+    start alone.
     """
 
     def __init__(
@@ -93,7 +102,10 @@ class Budget:
 
     @property
     def exhausted(self) -> bool:
-        """Whether nothing more can be paid: the limit is reached, or a call had no room though no other was running."""
+        """Whether nothing more can be paid.
+
+        The limit is reached, or a call had no room though no other was running.
+        """
         return self.limit is not None and (self._is_full or self.spent >= self.limit)
 
     @property
@@ -111,7 +123,10 @@ class Budget:
         return allowed
 
     async def wait_start(self) -> bool:
-        """Wait until one more run may start, which then counts as running; false where none may any more."""
+        """Wait until one more run may start, which then counts as running.
+
+        False where none may any more.
+        """
         while not self.start():
             if self.exhausted:
                 return False
@@ -135,7 +150,9 @@ class Budget:
 
     # Calls
 
-    async def reserve(self, tokens_in: int, answer: int, price: Price | None, rank: int) -> Reservation:
+    async def reserve(
+        self, tokens_in: int, answer: int, price: Price | None, rank: int
+    ) -> Reservation:
         loop = asyncio.get_running_loop()
         call = _Waiting(rank, next(self._turns), tokens_in, answer, price, loop.create_future())
         heapq.heappush(self._queue, call)
@@ -152,7 +169,10 @@ class Budget:
             raise
 
     def try_reserve(self, tokens_in: int, answer: int, price: Price | None) -> Reservation | None:
-        """Return room for a call; None where running calls may leave some. Raises `LimitReached`."""
+        """Return room for a call; None where running calls may leave some.
+
+        Raises `LimitReached`.
+        """
         try:
             reservation = self._ledger.reserve(tokens_in, answer, price, whole=True)
         except LimitReached:
@@ -206,7 +226,8 @@ class Budget:
     def remember(self, record: Path) -> None:
         """Read what a file says is spent, and write all that is spent from now on there.
 
-        The larger amount counts, where the file has another one. Only one process may have it open. Raises `OSError`.
+        The larger amount counts, where the file has another one. Only one process may have it open.
+        Raises `OSError`.
         """
         if self.record == record:
             return
@@ -230,10 +251,14 @@ class Budget:
         """Close the file."""
         if self._log is not None:
             self._log.close()
-        self._log = self.record = None
+        self._log = None
+        self.record = None
 
     def _write(self, line: dict[str, str | int]) -> None:
-        """Write what was spent. Where the disk refuses it, what was reserved before goes on to count."""
+        """Write what was spent.
+
+        Where the disk refuses it, what was reserved before goes on to count.
+        """
         if self._log is not None:
             with suppress(OSError):
                 self._log.append(json.dumps(line))

@@ -1,7 +1,8 @@
 """The circuits of a process: one for each worker and one for each provider, shared by all its runs.
 
-Who failed several times in a row is skipped for a time, then tried by one call. A circuit is *closed* while calls are
-made, *open* while they are not, and *half open* once its time is over: then one call decides.
+Who failed several times in a row is skipped for a time, then tried by one call. A circuit is
+*closed* while calls are made, *open* while they are not, and *half open* once its time is over:
+then one call decides.
 """
 
 from __future__ import annotations
@@ -21,7 +22,8 @@ from conductor_cli.models.presets import account_of, key_hint, provider_name
 from conductor_cli.state.interfaces import ToldCircuit
 
 if TYPE_CHECKING:
-    from conductor_cli.state.postgres.records import SharedCircuits  # only where there is a database
+    # Only where there is a database
+    from conductor_cli.state.postgres.records import SharedCircuits
 
 CircuitState = Literal["closed", "open", "half_open"]
 
@@ -33,20 +35,28 @@ WORDS: Final = {
     "rate": "a rate limit",
     "auth": "a refused key",
 }
-"""What calls fail by that count. These words stand in every later run; a server's own could quote another question."""
+"""What calls fail by that count. These words stand in every later run; a server's own could quote
+another question.
+"""
 
 _ANSWERED: Final = frozenset({"refused", "length", "empty_answer", "schema"})
 """Failures of one request, by which a server shows that it works."""
 
 LONG_WAIT: Final = 30.0
-"""Seconds. A rate limit counts where the server asks for a longer wait: a shorter one is waited for."""
+"""Seconds. A rate limit counts where the server asks for a longer wait: a shorter one is waited
+for.
+"""
 
-MAX_OPEN: Final = 600.0  # Seconds after which a call is tried at the latest, whatever a server asks for
+# Seconds after which a call is tried at the latest, whatever a server asks for
+MAX_OPEN: Final = 600.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BreakerRules:
-    """After how many failures in a row a circuit opens (0: never), and for how many seconds at first."""
+    """After how many failures in a row a circuit opens (0.
+
+    Never), and for how many seconds at first.
+    """
 
     failures: int = 3
     seconds: float = 30.0
@@ -55,8 +65,8 @@ class BreakerRules:
 class Circuit:
     """The calls of one worker, or of all workers at one provider.
 
-    That of a provider (`shared`) opens only where its address cannot be reached or several workers have failed: a
-    single model that fails says nothing about the others.
+    That of a provider (`shared`) opens only where its address cannot be reached or several workers
+    have failed: a single model that fails says nothing about the others.
     """
 
     def __init__(self, *, shared: bool = False) -> None:
@@ -76,7 +86,10 @@ class Circuit:
         return "open" if now < self._until else "half_open"
 
     def seconds_left(self, now: float) -> float | None:
-        """Return how long no call may be made; None where one may. 0 while another call is the one that decides."""
+        """Return how long no call may be made; None where one may.
+
+        0 while another call is the one that decides.
+        """
         if self._until is None or (now >= self._until and self._trial is None):
             return None
         return max(0.0, self._until - now)
@@ -87,13 +100,19 @@ class Circuit:
             self._trial = caller
 
     def leave(self, caller: object) -> None:
-        """`caller` makes no more calls. If its call should have decided and did not, the next one does."""
+        """`caller` makes no more calls.
+
+        If its call should have decided and did not, the next one does.
+        """
         if self._trial is caller:
             self._trial = None
 
     def succeed(self) -> None:
         """A call got its answer, or a refusal of what it asked."""
-        self.failures, self._openings, self._until, self._trial = 0, 0, None, None
+        self.failures = 0
+        self._openings = 0
+        self._until = None
+        self._trial = None
         self._workers.clear()
         self.reason = ""
 
@@ -101,20 +120,25 @@ class Circuit:
         if error.reason in _ANSWERED:
             self.succeed()
         # Whether the failure says something about the next call.
-        counts = error.reason in WORDS and (error.reason != "rate" or (error.retry_after or 0.0) > LONG_WAIT)
+        counts = error.reason in WORDS and (
+            error.reason != "rate" or (error.retry_after or 0.0) > LONG_WAIT
+        )
         if not rules.failures or not counts or self.state(now) == "open":
             return
         self.failures += 1
         self._workers.add(worker)
-        self.reason, self.kind = error.reason, error.kind
-        on_trial, self._trial = self._trial is not None, None
+        self.reason = error.reason
+        self.kind = error.kind
+        on_trial = self._trial is not None
+        self._trial = None
         # A key that was refused, or a limit with hours to go, is not worth two more calls.
         at_once = error.reason in ("auth", "rate")
         everybody = not self._shared or error.reason == "connect" or len(self._workers) > 1
         if on_trial or (everybody and (at_once or self.failures >= rules.failures)):
             longest = max(rules.seconds, MAX_OPEN)
             wait = max(rules.seconds * 2.0**self._openings, error.retry_after or 0.0)
-            self._until, self._openings = now + min(wait, longest), min(self._openings + 1, 10)
+            self._until = now + min(wait, longest)
+            self._openings = min(self._openings + 1, 10)
             self.opened += 1
 
 
@@ -123,7 +147,10 @@ _Key = tuple[str, ...]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CircuitReport:
-    """A circuit of which some call has failed. `opened` is how often it has opened; `text` says why it is open."""
+    """A circuit of which some call has failed.
+
+    `opened` is how often it has opened; `text` says why it is open.
+    """
 
     kind: Literal["worker", "provider"]
     name: str
@@ -133,9 +160,14 @@ class CircuitReport:
 
 
 class Circuits:
-    """Which workers are skipped because their last calls failed. Runs that share it tell each other."""
+    """Which workers are skipped because their last calls failed.
 
-    def __init__(self, rules: BreakerRules = BreakerRules(), clock: Callable[[], float] = time.monotonic) -> None:
+    Runs that share it tell each other.
+    """
+
+    def __init__(
+        self, rules: BreakerRules = BreakerRules(), clock: Callable[[], float] = time.monotonic
+    ) -> None:
         self.rules = rules  # Those of the newest run: settings may change while a server runs
         self.board: SharedCircuits | None = None  # Where other processes tell of theirs
         self._clock = clock
@@ -148,7 +180,11 @@ class Circuits:
         for key in _keys_of(worker):
             circuit = self._circuits.get(key)
             left = circuit.seconds_left(now) if circuit is not None else None
-            if left is None and self.board is not None and (told := self.board.find(_hash(key))) is not None:
+            if (
+                left is None
+                and self.board is not None
+                and (told := self.board.find(_hash(key))) is not None
+            ):
                 circuit = Circuit()
                 left, circuit.failures, circuit.reason, circuit.kind = told
             if circuit is not None and left is not None:
@@ -160,8 +196,12 @@ class Circuits:
 
     @contextmanager
     def calling(self, worker: Worker) -> Iterator[None]:
-        """Inside, calls of `worker` are made for one step; after a break the first of them decides for everybody."""
-        caller, now = object(), self._clock()
+        """Inside, calls of `worker` are made for one step.
+
+        After a break the first of them decides for everybody.
+        """
+        caller = object()
+        now = self._clock()
         # As long as no call fails there is none, and nobody need find out what its keys would be.
         keys = _keys_of(worker) if self._circuits else ()
         circuits = [self._circuits[key] for key in keys if key in self._circuits]
@@ -182,31 +222,48 @@ class Circuits:
 
     def failed(self, worker: Worker, error: ModelError) -> None:
         for key in _keys_of(worker):
-            circuit, now = self._circuits.get(key) or Circuit(shared=key[0] == "provider"), self._clock()
+            circuit = self._circuits.get(key) or Circuit(shared=key[0] == "provider")
+            now = self._clock()
             before = circuit.opened
             circuit.fail(worker.name, error, self.rules, now)
             if circuit.failures:  # else it says nothing of the next call, and no call looks for it
                 self._circuits[key] = circuit
             if self.board is not None and circuit.opened > before:
-                told = ToldCircuit(circuit.seconds_left(now) or 0.0, circuit.failures, circuit.reason, circuit.kind)
+                told = ToldCircuit(
+                    circuit.seconds_left(now) or 0.0, circuit.failures, circuit.reason, circuit.kind
+                )
                 self.board.publish(_hash(key), told)
 
     def reports(self) -> list[CircuitReport]:
-        now, reports = self._clock(), []
+        now = self._clock()
+        reports = []
         for key, circuit in sorted(self._circuits.items(), reverse=True):
             left = circuit.seconds_left(now)
             text = f"{key[1]}: {_describe(circuit, left, 'it')}" if left is not None else ""
             kind: Literal["worker", "provider"] = "provider" if key[0] == "provider" else "worker"
             reports.append(
-                CircuitReport(kind=kind, name=key[1], state=circuit.state(now), opened=circuit.opened, text=text)
+                CircuitReport(
+                    kind=kind,
+                    name=key[1],
+                    state=circuit.state(now),
+                    opened=circuit.opened,
+                    text=text,
+                )
             )
         return reports
 
 
 def _describe(circuit: Circuit, seconds: float, who: str) -> str:
-    """Return `skipped for 30 s, because it failed 3 times in a row, the last time by a server error`."""
-    how_long = f"for {format_duration(math.ceil(seconds), tenths=False)}" if seconds else "while one call tries it"
-    times, why = format_count(circuit.failures, "time"), WORDS.get(circuit.reason, "an error")
+    """Return `skipped for 30 s, because it failed 3 times in a row, the last time by a server
+    error`.
+    """
+    how_long = (
+        f"for {format_duration(math.ceil(seconds), tenths=False)}"
+        if seconds
+        else "while one call tries it"
+    )
+    times = format_count(circuit.failures, "time")
+    why = WORDS.get(circuit.reason, "an error")
     often = f"{times} in a row, the last time by {why}" if circuit.failures > 1 else f"by {why}"
     return f"skipped {how_long}, because {who} failed {often}"
 
@@ -216,7 +273,10 @@ def _hash(key: _Key) -> str:
 
 
 def _keys_of(worker: Worker) -> tuple[_Key, ...]:
-    """Return the circuits that a call of a worker goes through. One whose settings have changed is another worker."""
+    """Return the circuits that a call of a worker goes through.
+
+    One whose settings have changed is another worker.
+    """
     account = account_of(worker)
     own = ("worker", worker.name, worker.kind, worker.model, *account)
     return (own, ("provider", provider_name(worker), *account)) if account else (own,)

@@ -1,7 +1,9 @@
-"""Doing a step: attempts at it, waits between them, substitutes; or, for worker `self`, a nested run.
+"""Doing a step: attempts at it, waits between them, substitutes.
 
-There is no other retry layer. An attempt is repeated only when the same call may succeed a moment later, and never
-once its text has gone where it cannot be taken back.
+Or, for worker `self`, a nested run.
+
+There is no other retry layer. An attempt is repeated only when the same call may succeed a moment
+later, and never once its text has gone where it cannot be taken back.
 """
 
 from __future__ import annotations
@@ -29,16 +31,21 @@ FATAL: Final = frozenset({"auth", "missing", "file"})
 
 
 class _WorkerStep:
-    """A step that workers do: one after the other, until one of them has done it or nobody is left."""
+    """A step that workers do.
+
+    One after the other, until one of them has done it or nobody is left.
+    """
 
     def __init__(self, state: RunContext, number: int) -> None:
         self._state = state
         self._number = number
-        self._attempt = state.record(number).attempt  # some, where another process has begun the step
+        # Some, where another process has begun the step
+        self._attempt = state.record(number).attempt
         self._tried: list[str] = []
 
     async def run(self) -> Failure | None:
-        worker, state = self._first_worker(), self._state
+        worker = self._first_worker()
+        state = self._state
         try:
             while worker is not None:
                 with state.resources.circuits.calling(state.conductor.pool[worker]):
@@ -50,14 +57,22 @@ class _WorkerStep:
         return None
 
     def _first_worker(self) -> str | None:
-        """Return the planned worker, or another one where it cannot be asked or is skipped for a time."""
-        state, name = self._state, self._state.record(self._number).step.worker
+        """Return the planned worker, or another one where it cannot be asked or is skipped for a
+        time.
+        """
+        state = self._state
+        name = self._state.record(self._number).step.worker
         failure = state.resources.down.get(name)
         if failure is None and (forbidden := state.call_violation(self._number, name)):
             failure = Failure(kind="policy", message=forbidden, hint=POLICY_HINT)
         if failure is None and name not in state.conductor.pool:
             hint = "list the workers: conductor workers list"
-            failure = Failure(kind="config", message=f"no worker is named {name}", hint=hint, reason="worker_unknown")
+            failure = Failure(
+                kind="config",
+                message=f"no worker is named {name}",
+                hint=hint,
+                reason="worker_unknown",
+            )
         if failure is not None:
             self._tried.append(name)
             substitute = self._substitute()
@@ -73,7 +88,8 @@ class _WorkerStep:
         """Make all attempts with one worker. Returns who is to try next, if anyone."""
         state = self._state
         self._tried.append(name)
-        turn, repair = 0, tuple[Message, ...]()
+        turn = 0
+        repair = tuple[Message, ...]()
         while True:
             turn += 1
             self._attempt += 1
@@ -84,10 +100,13 @@ class _WorkerStep:
                 self._fail(error.failure)
                 return None
             except ModelError as error:
-                failure = replace(with_key_hint(call.worker, error.failure), message=f"{name}: {error.message}")
+                failure = replace(
+                    with_key_hint(call.worker, error.failure), message=f"{name}: {error.message}"
+                )
                 if error.reason in FATAL:
                     state.resources.down[name] = failure
-                # No retry once the run is ending, nor after text that the user has already seen as the answer.
+                # No retry once the run is ending, nor after text that the user has already seen as
+                # the answer.
                 if state.stopped_by is not None or call.text_is_out:
                     state.text_is_out = call.text_is_out
                     self._fail(failure, call.usage)
@@ -116,38 +135,55 @@ class _WorkerStep:
                 return None
 
     def _substitute(self, besides: str = "") -> str | None:
-        """Return who may do the step instead: it sees of the question no less than the planned worker would.
+        """Return who may do the step instead.
 
-        A worker that is skipped comes after all others: where nobody else is left, there is nothing to lose.
+        It sees of the question no less than the planned worker would.
+
+        A worker that is skipped comes after all others: where nobody else is left, there is nothing
+        to lose.
         """
         state = self._state
         planned = state.record(self._number).step.worker
         skipped = state.resources.skipped
         names = substitutes(state.conductor.pool, {*self._tried, *state.resources.down, besides})
         for name in sorted(names, key=lambda name: name in skipped):
-            sees_all = state.policy.may_replace(name, planned) and state.media_access.may_replace(name, planned)
+            sees_all = state.policy.may_replace(name, planned) and state.media_access.may_replace(
+                name, planned
+            )
             if sees_all and not state.call_violation(self._number, name):
                 return name
         return None
 
     def _fail(
-        self, error: Failure, usage: Usage = NO_USAGE, *, retry_in: float | None = None, substitute: str | None = None
+        self,
+        error: Failure,
+        usage: Usage = NO_USAGE,
+        *,
+        retry_in: float | None = None,
+        substitute: str | None = None,
     ) -> None:
         self._state.errors.setdefault(self._number, []).append(error)
         failed = ev.StepFailed(
-            at=self._state.now(), step=self._number, attempt=self._attempt, error=error, usage=usage,
-            retry_in=retry_in, substitute=substitute,
-        )  # fmt: skip
+            at=self._state.now(),
+            step=self._number,
+            attempt=self._attempt,
+            error=error,
+            usage=usage,
+            retry_in=retry_in,
+            substitute=substitute,
+        )
         self._state.emit(failed)
 
 
 async def run_step(
     state: RunContext, number: int, read_nested: Callable[[RunContext], AsyncIterator[ev.Event]]
 ) -> Failure | None:
-    """Do step `number` and report all that happens as events. Returns what ends the whole run, if anything does.
+    """Do step `number` and report all that happens as events.
 
-    A step on worker `self` is a run of its own over the same pool, which `read_nested` starts; its events come as
-    `NestedEvent`.
+    Returns what ends the whole run, if anything does.
+
+    A step on worker `self` is a run of its own over the same pool, which `read_nested` starts; its
+    events come as `NestedEvent`.
     """
     record = state.record(number)
     if record.step.worker != SELF:
@@ -155,13 +191,19 @@ async def run_step(
 
     def fail(failure: Failure, usage: Usage = NO_USAGE) -> None:
         state.errors.setdefault(number, []).append(failure)
-        state.emit(ev.StepFailed(at=state.now(), step=number, attempt=1, error=failure, usage=usage))
+        state.emit(
+            ev.StepFailed(at=state.now(), step=number, attempt=1, error=failure, usage=usage)
+        )
 
     if state.conductor.model is None:
         fail(Failure(kind="conductor", message="a review needs a planner", reason="no_planner"))
         return None
     if state.depth_left <= 0:
-        fail(Failure(kind="worker", message="runs cannot be nested any deeper", reason="nesting_limit"))
+        fail(
+            Failure(
+                kind="worker", message="runs cannot be nested any deeper", reason="nesting_limit"
+            )
+        )
         return None
     forbidden = state.call_violation(number, SELF)
     if forbidden:
@@ -169,7 +211,8 @@ async def run_step(
         return None
     state.emit(ev.StepStarted(at=state.now(), step=number, worker=SELF, attempt=1, prompt=()))
     # The question is the same, with the subtask and the answers that the step sees.
-    step, earlier = record.step, state.resumed.steps if state.resumed is not None else ()
+    step = record.step
+    earlier = state.resumed.steps if state.resumed is not None else ()
     given = tuple(
         Given(worker=item.worker, subtask=item.subtask, answer=item.answer)
         for item in steps_seen_by(state, step)
@@ -186,7 +229,9 @@ async def run_step(
         reviews=max(state.reviews - 1, 0),
         final=state.final and record.last,
         nested=True,
-        given_holds_files=state.policy.receives_files(step, state.policy.hold_files(state.steps_before(number))),
+        given_holds_files=state.policy.receives_files(
+            step, state.policy.hold_files(state.steps_before(number))
+        ),
     )
     state.busy.add(number)
     try:
@@ -197,18 +242,27 @@ async def run_step(
             state.emit(ev.NestedEvent(at=state.now(), step=number, event=event))
         state.stop_step(number, usage=nested.trace.usage)
         raise
-    trace, stopped_by = nested.trace, nested.stopped_by
+    trace = nested.trace
+    stopped_by = nested.stopped_by
     limit = stopped_by if stopped_by is not None and stopped_by.kind == "limit" else None
     if trace.state == "finished":
-        # The text of a finished step must equal its joined deltas, so the answer comes as one delta.
+        # The text of a finished step must equal its joined deltas, so the answer comes as one
+        # delta.
         state.emit(ev.StepDelta(at=state.now(), step=number, attempt=1, text=trace.answer))
         finished = ev.StepFinished(
-            at=state.now(), step=number, attempt=1, text=trace.answer, usage=trace.usage,
-            finish="tool" if trace.tool_calls else "stop", tool_calls=trace.tool_calls,
-        )  # fmt: skip
+            at=state.now(),
+            step=number,
+            attempt=1,
+            text=trace.answer,
+            usage=trace.usage,
+            finish="tool" if trace.tool_calls else "stop",
+            tool_calls=trace.tool_calls,
+        )
         state.emit(finished)
         return limit
-    failure = trace.error or Failure(kind="internal", message="the nested run ended without a reason")
+    failure = trace.error or Failure(
+        kind="internal", message="the nested run ended without a reason"
+    )
     if failure.kind in ("limit", "cancelled", "terminated"):
         state.stop_step(number, "limit" if limit is not None else None, usage=trace.usage)
         return limit

@@ -1,4 +1,7 @@
-"""One reply of the planner: its text becomes steps while it is being written, and each is announced at once."""
+"""One reply of the planner.
+
+Its text becomes steps while it is being written, and each is announced at once.
+"""
 
 from __future__ import annotations
 
@@ -24,16 +27,19 @@ from conductor_cli.run.attempt import read_chunks
 from conductor_cli.run.state import RunContext
 
 LOOP: Final = 3
-"""So many repetitions one after another are a planner that would go on like this up to its limit of tokens."""
+"""So many repetitions one after another are a planner that would go on like this up to its limit of
+tokens.
+"""
 
 
 class RepeatFilter:
-    """Takes the steps of a plan in order, leaves out those that repeat an earlier one, and renumbers the others.
+    """Takes the steps of a plan in order, leaves out those that repeat an earlier one, and
+    renumbers the others.
 
-    A weak planner may write the same step again and again. A repetition asks the same worker for the same thing with
-    the same access list, so it costs a call and adds nothing.
-    `standing` are the steps that stand already. `left_out` has the numbers of repetitions, as the planner wrote them.
-    With `keep_last` the last step is never left out.
+    A weak planner may write the same step again and again. A repetition asks the same worker for
+    the same thing with the same access list, so it costs a call and adds nothing.
+    `standing` are the steps that stand already. `left_out` has the numbers of repetitions, as the
+    planner wrote them. With `keep_last` the last step is never left out.
     """
 
     def __init__(self, standing: Sequence[Step] = (), *, keep_last: bool = False) -> None:
@@ -41,7 +47,9 @@ class RepeatFilter:
         self._kept = list(standing)
         self._keep_last = keep_last
         self._numbers = {number: number for number in range(len(standing) + 1)}
-        """The new number of each step, by the number that the planner wrote. 0 is the given answer."""
+        """The new number of each step, by the number that the planner wrote. 0 is the given
+        answer.
+        """
         self._in_a_row = 0
 
     @property
@@ -49,9 +57,12 @@ class RepeatFilter:
         return self._in_a_row >= LOOP and not self._keep_last
 
     def take(self, item: ParsedStep) -> ParsedStep | None:
-        """Return the step under its new number, with an access list of new numbers; None where it is left out.
+        """Return the step under its new number, with an access list of new numbers.
 
-        The last step is left out only where it repeats the newest one: then that one gives the answer.
+        None where it is left out.
+
+        The last step is left out only where it repeats the newest one: then that one gives the
+        answer.
         """
         access = tuple(dict.fromkeys(self._numbers[number] for number in item.step.access))
         step = replace(item.step, access=access)
@@ -76,14 +87,19 @@ class RepeatFilter:
         return replace(item, number=len(self._kept), step=step)
 
 
-REVIEW: Final = "Check the answer at hand against the question. Accept it if it stands; otherwise have it corrected."
+REVIEW: Final = (
+    "Check the answer at hand against the question. Accept it if it stands; otherwise "
+    "have it corrected."
+)
 """The subtask of the review that `limits.recursion` appends to a plan."""
 
 
 class PlanStream:
     """Reads one reply of the planner and announces its steps."""
 
-    def __init__(self, state: RunContext, model: Model, context: PlanFormatContext, attempt: int) -> None:
+    def __init__(
+        self, state: RunContext, model: Model, context: PlanFormatContext, attempt: int
+    ) -> None:
         self._state = state
         self._attempt = attempt
         self._model = model
@@ -105,7 +121,10 @@ class PlanStream:
         keep_last = state.question.schema is not None or state.reviews > 0
         # A step that was given up may be planned again, word for word.
         standing = enumerate(state.current_plan().steps, start=1)
-        steps = [Step(worker="", subtask="") if number in state.given_up else step for number, step in standing]
+        steps = [
+            Step(worker="", subtask="") if number in state.given_up else step
+            for number, step in standing
+        ]
         self._repeats = RepeatFilter(steps, keep_last=keep_last)
 
     async def read(self, standing: tuple[Step, ...], fault: str) -> None:
@@ -116,7 +135,8 @@ class PlanStream:
         state = self._state
         question = state.policy.question_for_planner()
         self._notice = planner_notice(question)
-        pool, about = state.conductor.pool, state.conductor.tools.about if state.conductor.tools is not None else {}
+        pool = state.conductor.pool
+        about = state.conductor.tools.about if state.conductor.tools is not None else {}
         attached: list[str] = []
         # A conductor that was trained on prompts of its own is told nothing of the attachments.
         if state.conductor.profile.names and question.attachments:
@@ -125,7 +145,9 @@ class PlanStream:
         tools = []
         for worker in pool:
             if worker.tools and worker.name in self._context.rules.workers:
-                told = "; ".join(one_line(about.get(server, "") or server)[:MAX_ABOUT] for server in worker.tools)
+                told = "; ".join(
+                    one_line(about.get(server, "") or server)[:MAX_ABOUT] for server in worker.tools
+                )
                 tools.append(f"{self._context.label(worker.name)} can use tools: {told}.")
         request = planner_request(
             question,
@@ -138,10 +160,13 @@ class PlanStream:
             revision=state.revision,
             rules=(*state.policy.rules_for_planner(self._context), *attached, *tools),
         )
-        price, resources = state.conductor.price, state.resources
+        price = state.conductor.price
+        resources = state.resources
         async with resources.turn(self._model):
             wanted = request.max_tokens or 0
-            reservation = await resources.reserve(prompt_tokens(request.messages), wanted, price, None)
+            reservation = await resources.reserve(
+                prompt_tokens(request.messages), wanted, price, None
+            )
             # The seed and the rank rise with each attempt, or the model would repeat its plan.
             retries = self._attempt - 1
             request = replace(
@@ -150,13 +175,18 @@ class PlanStream:
                 rank=retries if state.conductor.profile.sampling.search else 0,
                 max_tokens=reservation.answer,
             )
-            began, failed = state.now(), False
+            began = state.now()
+            failed = False
             self._prompt = request.messages
             try:
-                done = await read_chunks(self._model.stream(request), self._take, state.conductor.timeouts)
+                done = await read_chunks(
+                    self._model.stream(request), self._take, state.conductor.timeouts
+                )
                 if not done and self._truncated and not self._complete and not self._context.single:
                     resources.check_cut(reservation, wanted)
-                    raise PlanError("the plan was cut off at the token limit", line=self._text[-200:].strip())
+                    raise PlanError(
+                        "the plan was cut off at the token limit", line=self._text[-200:].strip()
+                    )
                 if not done and not self._complete:
                     self._announce(self._parser.end())
             except PlanError:
@@ -165,18 +195,28 @@ class PlanStream:
             except ModelError as error:
                 failed = True
                 # As for workers, a call that failed before its first word counts as free.
-                self._reported = error.usage or self._reported or (None if self._text else Usage(calls=1))
+                self._reported = (
+                    error.usage or self._reported or (None if self._text else Usage(calls=1))
+                )
                 raise
             finally:
-                used = with_cost(self._reported or estimated_usage(request.messages, self._text), price)
+                used = with_cost(
+                    self._reported or estimated_usage(request.messages, self._text), price
+                )
                 used = replace(used, seconds=used.seconds or round(state.now() - began, 4))
                 self._usage = used
                 resources.settle(reservation, used, cached=self._cached, failed=failed)
 
     def _take(self, chunk: Chunk) -> bool:
-        """Announce what a chunk completes. Returns whether nobody waits for the rest of the reply."""
-        # The planner may be asked twice; the user needs to hear only once that it reads less than the question.
-        if self._notice and all(notice.text != self._notice for notice in self._state.trace.notices):
+        """Announce what a chunk completes.
+
+        Returns whether nobody waits for the rest of the reply.
+        """
+        # The planner may be asked twice; the user needs to hear only once that it reads less than
+        # the question.
+        if self._notice and all(
+            notice.text != self._notice for notice in self._state.trace.notices
+        ):
             self._state.notice(self._notice)
         self._notice = ""
         self._reported = chunk.usage or self._reported
@@ -196,25 +236,31 @@ class PlanStream:
         return False
 
     def _announce(self, parsed: Iterable[ParsedStep | KeepAnswer]) -> None:
-        """Announce complete steps. Raises `PlanError` where one is forbidden or the whole plan has a fault."""
+        """Announce complete steps.
+
+        Raises `PlanError` where one is forbidden or the whole plan has a fault.
+        """
         state = self._state
         for item in parsed:
             if isinstance(item, KeepAnswer):
-                self._keep_answer, self._complete = item, True
+                self._keep_answer = item
+                self._complete = True
                 return
             kept = self._repeats.take(item)
             before = (*state.steps_before(), *(held.step for held in self._held))
             forbidden = state.policy.violation(before, kept.step) if kept else ""
             if forbidden:
                 raise PlanError(forbidden, line=item.step.subtask)
-            # Set before announcing: the step may end, and the run with it, while it is being announced.
+            # Set before announcing: the step may end, and the run with it, while it is being
+            # announced.
             self._complete = item.last or self._repeats.is_loop
             self._held += [kept] if kept else []
             if self._complete:
                 numbered = enumerate(state.steps_before(), start=1)
                 steps = [step for number, step in numbered if number not in state.given_up]
                 steps += [held.step for held in self._held]
-                fault, operands = state.media_access.fault(steps), state.conductor.worker_profile.operands
+                fault = state.media_access.fault(steps)
+                operands = state.conductor.worker_profile.operands
                 if not fault and operands is not None and not self._context.single:
                     lost = lost_operand(state.question.text.partition(NESTED)[0], steps, operands)
                     fault = f"no step names {lost}" if lost else ""
@@ -224,7 +270,8 @@ class PlanStream:
                     self._complete = False
                     raise PlanError(fault, line=item.step.subtask)
             if self._complete or self._find_fault is None:
-                complete, self._held = self._held, []
+                complete = self._held
+                self._held = []
                 for each in complete:
                     announce_parsed(state, each)
             if self._complete:
@@ -234,7 +281,9 @@ class PlanStream:
         usage = self._end()
         # The share of each worker in a choice of one, the likeliest first.
         likeliest = sorted(self._choice_shares.items(), key=lambda item: -item[1])
-        shares = ", ".join(f"{self._context.labels.get(label, label)} {share:.2f}" for label, share in likeliest)
+        shares = ", ".join(
+            f"{self._context.labels.get(label, label)} {share:.2f}" for label, share in likeliest
+        )
         reasoning = self._parser.reasoning or shares
         plan = self._keep_answer or self._state.current_plan(reasoning)
         self._state.finish_plan(plan, usage, self._prompt)
@@ -242,13 +291,20 @@ class PlanStream:
     def reject(self, text: str, error: ConductorError) -> None:
         usage = self._end()
         rejected = ev.PlanRejected(
-            at=self._state.now(), attempt=self._attempt, text=text, problem=error.message, hint=error.hint,
-            usage=usage, prompt=self._prompt, reason=error.reason,
-        )  # fmt: skip
+            at=self._state.now(),
+            attempt=self._attempt,
+            text=text,
+            problem=error.message,
+            hint=error.hint,
+            usage=usage,
+            prompt=self._prompt,
+            reason=error.reason,
+        )
         self._state.emit(rejected)
 
     def _take_usage(self) -> Usage:
-        usage, self._usage = self._usage, NO_USAGE
+        usage = self._usage
+        self._usage = NO_USAGE
         return usage
 
     def _end(self) -> Usage:
@@ -271,7 +327,9 @@ def announce_parsed(state: RunContext, item: ParsedStep) -> None:
         item = replace(item, step=replace(item.step, access=seen))
     review = None
     if item.last and state.reviews > 0:
-        access = tuple(number for number in range(1, item.number + 1) if number not in state.given_up)
+        access = tuple(
+            number for number in range(1, item.number + 1) if number not in state.given_up
+        )
         review = Step(worker=SELF, subtask=REVIEW, access=access)
         if forbidden := state.policy.violation((*state.steps_before(), item.step), review):
             state.notice(f"no review was added: {forbidden}")

@@ -1,8 +1,10 @@
-"""Planning: the plan is written by the planner, read from a file, or reused; the user may have to approve it.
+"""Planning: the plan is written by the planner, read from a file, or reused.
 
-A fault in what the planner writes is shown back to it once, with the steps that stand. After that the best worker
-takes what is missing. So a run that can ask a worker always has a plan, and each detour is an event. Where nobody could
-do a step, the rest of the plan is planned anew, once.
+The user may have to approve it.
+
+A fault in what the planner writes is shown back to it once, with the steps that stand. After that
+the best worker takes what is missing. So a run that can ask a worker always has a plan, and each
+detour is an event. Where nobody could do a step, the rest of the plan is planned anew, once.
 
 New steps of a revised plan get new numbers; to use old ones again would concern every reader of the
 events.
@@ -15,7 +17,14 @@ from dataclasses import replace
 from typing import Any, Final
 
 from conductor_cli.core import events as ev
-from conductor_cli.core.errors import ConductorError, Failure, FailureKind, LimitReached, ModelError, PlanError
+from conductor_cli.core.errors import (
+    ConductorError,
+    Failure,
+    FailureKind,
+    LimitReached,
+    ModelError,
+    PlanError,
+)
 from conductor_cli.core.plan import (
     MAX_STEPS,
     SELF,
@@ -51,15 +60,22 @@ _WHY: Final = WORDS | {
 
 
 def wants_revision(state: RunContext, number: int) -> bool:
-    """Return whether the planner is to be asked for another way to the answer, now that step `number` has ended.
+    """Return whether the planner is to be asked for another way to the answer, now that step
+    `number` has ended.
 
-    Not where the user gave or approved the plan, where the planner cannot be told of its own plan, or where no worker
-    is left that could do better. Nor once a step gives the answer: two answers are never mixed.
+    Not where the user gave or approved the plan, where the planner cannot be told of its own plan,
+    or where no worker is left that could do better. Nor once a step gives the answer: two answers
+    are never mixed.
     """
-    conductor, record = state.conductor, state.record(number)
+    conductor = state.conductor
+    record = state.record(number)
     if record.state != "failed" or record.step.worker == SELF or state.text_is_out:
         return False
-    if not (conductor.revises and state.resources.revisions_left) or state.stopped_by is not None or state.plan_only:
+    if (
+        not (conductor.revises and state.resources.revisions_left)
+        or state.stopped_by is not None
+        or state.plan_only
+    ):
         return False
     if conductor.model is None or conductor.profile.render is not None or conductor.mode == "mini":
         return False
@@ -68,17 +84,24 @@ def wants_revision(state: RunContext, number: int) -> bool:
     answers = next((each.number for each in state.trace.steps if each.last), number)
     if answers != number and answers not in state.schedule.waiting:
         return False
-    left = set(conductor.pool.names) - {SELF} - set(state.policy.excluded) - _unusable(state, record)
+    left = (
+        set(conductor.pool.names) - {SELF} - set(state.policy.excluded) - _unusable(state, record)
+    )
     return bool(left) and state.policy.may_show_steps(state.steps_before())
 
 
 def begin_revision(state: RunContext, number: int) -> None:
-    """Give up step `number` and all that have not begun; the others are kept, also those that still run."""
+    """Give up step `number` and all that have not begun.
+
+    The others are kept, also those that still run.
+    """
     record = state.record(number)
     left_out = state.schedule.waiting
     workers = tuple(dict.fromkeys(attempt.worker for attempt in record.failed))
     first = len(state.trace.steps) + 1
-    revised = ev.PlanRevised(at=state.now(), step=number, workers=workers, left_out=left_out, first=first)
+    revised = ev.PlanRevised(
+        at=state.now(), step=number, workers=workers, left_out=left_out, first=first
+    )
     _revise(state, revised, record)
     for other in left_out:
         state.schedule.mark_ended(other)
@@ -88,11 +111,17 @@ def begin_revision(state: RunContext, number: int) -> None:
 def _revise(state: RunContext, revised: ev.PlanRevised, record: StepRecord) -> None:
     names = set(state.conductor.pool.names)
     hidden = {revised.step, *revised.left_out}
-    kept = sum(each.number not in hidden and each.number < revised.first for each in state.trace.steps)
+    kept = sum(
+        each.number not in hidden and each.number < revised.first for each in state.trace.steps
+    )
     state.resources.revisions_left = 0
     state.revision = Revision(
         step=revised.step,
-        why={a.worker: _WHY.get(a.error.reason, "it failed") for a in record.failed if a.worker in names},
+        why={
+            a.worker: _WHY.get(a.error.reason, "it failed")
+            for a in record.failed
+            if a.worker in names
+        },
         left_out=revised.left_out,
         first=revised.first,
         most=max(1, step_limit(state.conductor.limits, state.conductor.pool.names) - kept),
@@ -103,7 +132,10 @@ def _revise(state: RunContext, revised: ev.PlanRevised, record: StepRecord) -> N
 
 
 def _unusable(state: RunContext, record: StepRecord) -> set[str]:
-    """Return workers that could not be reached, or whose key was refused: they would fail at anything."""
+    """Return workers that could not be reached, or whose key was refused.
+
+    They would fail at anything.
+    """
     failed = {attempt.worker: attempt.error.kind for attempt in record.failed}
     dead = {name for name, kind in failed.items() if kind in ("unreachable", "key")}
     return dead | set(state.resources.down) | set(state.resources.skipped)
@@ -121,7 +153,9 @@ async def make_plan(state: RunContext) -> Failure | None:
     if state.resumed is not None and not state.goes_on and _reuse(state, state.resumed):
         return None
     if state.conductor.model is None:
-        return Failure(kind="conductor", message="there is no planner to plan with", reason="no_planner")
+        return Failure(
+            kind="conductor", message="there is no planner to plan with", reason="no_planner"
+        )
     if not state.policy.may_show_steps(state.steps_before()):
         return _fall_back(state, "the resumed plan may reveal inputs hidden from the planner")
     return await _write(state, state.conductor.model)
@@ -137,7 +171,10 @@ async def write_rest_of_plan(state: RunContext) -> Failure | None:
 
 
 async def wait_for_approval(state: RunContext) -> Failure | None:
-    """Offer the plan until the user approves it, then start it. Returns what makes planning again impossible."""
+    """Offer the plan until the user approves it, then start it.
+
+    Returns what makes planning again impossible.
+    """
     while True:
         state.emit(ev.PlanOffered(at=state.now()))
         state.decision = asyncio.get_running_loop().create_future()
@@ -169,8 +206,8 @@ async def wait_for_approval(state: RunContext) -> Failure | None:
 def problem_with(state: RunContext, plan: Plan, *, reviewed: bool = False) -> Failure | None:
     """Return why a plan that the planner did not write cannot be run; None where it can.
 
-    It names its workers on purpose, so no worker is replaced by another. `reviewed`: it already holds the reviews
-    that `limits.recursion` appends.
+    It names its workers on purpose, so no worker is replaced by another. `reviewed`: it already
+    holds the reviews that `limits.recursion` appends.
     """
     forbidden = state.policy.plan_violation(plan)
     if forbidden is not None:
@@ -178,11 +215,13 @@ def problem_with(state: RunContext, plan: Plan, *, reviewed: bool = False) -> Fa
     for step in plan.steps:
         why = state.resources.down.get(step.worker)
         if why is not None:
-            return replace(why, message=f"the plan names {step.worker}, which cannot be used: {why.message}")
+            return replace(
+                why, message=f"the plan names {step.worker}, which cannot be used: {why.message}"
+            )
     try:
         rules = _rules(state)
-        # A step on the planner itself is not a worker of the pool, and `MAX_STEPS` bounds only what a model
-        # writes.
+        # A step on the planner itself is not a worker of the pool, and `MAX_STEPS` bounds only what
+        # a model writes.
         most = (state.conductor.limits.steps or MAX_STEPS) + (state.reviews if reviewed else 0)
         check_plan(plan, replace(rules, workers=(*rules.workers, SELF), steps=most))
     except PlanError as error:
@@ -213,21 +252,31 @@ def _take_over(state: RunContext, trace: Trace) -> bool:
     """
     resources = state.resources
     if not state.nested:
-        state.notice("the process of this run was lost; another one goes on with it", recovered=True)
+        state.notice(
+            "the process of this run was lost; another one goes on with it", recovered=True
+        )
     if trace.revised is not None:
         given_up = next(record for record in trace.steps if record.number == trace.revised.step)
         _revise(state, trace.revised, given_up)
-    lost = Failure(kind="terminated", message="the process that made this call was lost", reason="taken_over")
+    lost = Failure(
+        kind="terminated", message="the process that made this call was lost", reason="taken_over"
+    )
     for record in trace.steps:
         in_flight = record.state == "running" and record.step.worker != SELF
         if in_flight and not (record.failed and record.failed[-1].attempt == record.attempt):
             place: Any = {"at": state.now(), "step": record.number, "attempt": record.attempt}
-            state.emit(ev.StepFailed(**place, error=lost, usage=Usage(calls=1, unpriced=1), retry_in=0.0))
+            state.emit(
+                ev.StepFailed(**place, error=lost, usage=Usage(calls=1, unpriced=1), retry_in=0.0)
+            )
         state.schedule.add(record.number, record.step.worker, record.step.access)
         if record.state in ENDED:
             state.schedule.mark_ended(record.number)
     if not state.nested:
-        left = (each.nested.usage for each in trace.steps if each.nested is not None and each.state not in ENDED)
+        left = (
+            each.nested.usage
+            for each in trace.steps
+            if each.nested is not None and each.state not in ENDED
+        )
         spent = sum(left, state.trace.usage)
         resources.ledger.count(spent, spent.calls - trace.planning.calls)
         resources.tool_calls_left -= sum(len(record.tools) for record in trace.steps)
@@ -244,8 +293,13 @@ def _reuse(state: RunContext, earlier: Trace) -> bool:
         state.notice(f"reusing {what} of run {earlier.run}")
     if state.repeated:
         again = ", ".join(map(str, state.repeated))
-        state.notice(f"doing step{'s' * (len(state.repeated) > 1)} {again} again, which had to do without an answer")
-    revised, first = earlier.revised, earlier.revised.first if earlier.revised is not None else 0
+        state.notice(
+            f"doing step{'s' * (len(state.repeated) > 1)} {again} again, which had to do "
+            "without "
+            "an answer"
+        )
+    revised = earlier.revised
+    first = earlier.revised.first if earlier.revised is not None else 0
     before = [record for record in earlier.steps if not first or record.number < first]
     for record in before:
         _reuse_step(state, record, earlier)
@@ -263,14 +317,21 @@ def _reuse(state: RunContext, earlier: Trace) -> bool:
 
 def _reuse_step(state: RunContext, record: StepRecord, earlier: Trace) -> None:
     """Reuse one step: its answer if it has one, else the step; one that was given up stays so."""
-    revised, number = earlier.revised, record.number
+    revised = earlier.revised
+    number = record.number
     if record.state == "done":
         # The events are repeated. That costs nothing now.
         place: Any = {"step": number, "attempt": 1, "text": record.text}
         state.announce_step(number, record.step, last=record.last)
-        state.emit(ev.StepStarted(at=state.now(), step=number, worker=record.worker, attempt=1, prompt=record.prompt))
+        state.emit(
+            ev.StepStarted(
+                at=state.now(), step=number, worker=record.worker, attempt=1, prompt=record.prompt
+            )
+        )
         state.emit(ev.StepDelta(at=state.now(), **place, thinking=record.thinking))
-        state.emit(ev.StepFinished(at=state.now(), **place, usage=NO_USAGE, finish=record.finish or "stop"))
+        state.emit(
+            ev.StepFinished(at=state.now(), **place, usage=NO_USAGE, finish=record.finish or "stop")
+        )
         state.schedule.mark_ended(number)
     elif revised is not None and number in (revised.step, *revised.left_out):
         state.announce_step(number, record.step, last=record.last)
@@ -289,25 +350,35 @@ async def _write(state: RunContext, model: Model) -> Failure | None:
         standing = state.current_plan().steps
         context = _context(state, first=len(standing) + 1)
         if context.first > context.rules.steps or (fault and not context.offers_choice):
-            break  # the valid steps already fill the plan, or there is only one, which needs no planner
+            # The valid steps already fill the plan, or there is only one, which needs no planner
+            break
         stream = PlanStream(state, model, context, attempt)
         try:
             await stream.read(standing, fault)
         except PlanError as error:
-            fault, why = error.message, "the planner's output was not a valid plan"
+            fault = error.message
+            why = "the planner's output was not a valid plan"
             stream.reject(error.line, error)
         except LimitReached as error:
             return error.failure
         except ModelError as error:
             if not error.retryable:
                 return _cannot_plan(error, state.conductor.key_hint)
-            fault, why = "", f"the planner failed ({error.message})"
+            fault = ""
+            why = f"the planner failed ({error.message})"
             stream.reject("", error)
-            # One that could not be reached fails the run; for one that wrote nonsense there is a fallback plan.
-            if attempt == tries and error.reason in ("connect", "timeout") and not state.trace.steps:
+            # One that could not be reached fails the run; for one that wrote nonsense there is a
+            # fallback plan.
+            if (
+                attempt == tries
+                and error.reason in ("connect", "timeout")
+                and not state.trace.steps
+            ):
                 return _cannot_plan(error, state.conductor.key_hint)
             if attempt < tries:
-                await asyncio.sleep(retry_wait(attempt + 1, error.retry_after, state.conductor.random))
+                await asyncio.sleep(
+                    retry_wait(attempt + 1, error.retry_after, state.conductor.random)
+                )
         else:
             stream.finish()
             return None
@@ -319,19 +390,24 @@ async def _write(state: RunContext, model: Model) -> Failure | None:
 def _fall_back(state: RunContext, why: str) -> Failure | None:
     """Have the best worker answer, with everything it may see. Returns why no worker can.
 
-    Where the profile has no fallback, no worker can. The policy may hide some inputs from a worker; one that sees
-    the whole question is preferred.
+    Where the profile has no fallback, no worker can. The policy may hide some inputs from a worker;
+    one that sees the whole question is preferred.
     """
     number = len(state.trace.steps) + 1
     worker: str | None = None
     if state.conductor.profile.fallback:
-        conductor, policy = state.conductor, state.policy
+        conductor = state.conductor
+        policy = state.policy
         unusable = state.revision.unusable if state.revision is not None else ()
         absent = {*state.resources.down, *state.resources.skipped, *unusable}
         rules = conductor.rules(given=False, depth_left=0, down=absent, excluded=policy.excluded)
         names = [name for name in rules.workers if not policy.withheld(name)] or rules.workers
         names = state.media_access.best_of(names)
-        worker = Pool(workers=tuple(conductor.pool[name] for name in names)).best().name if names else None
+        worker = (
+            Pool(workers=tuple(conductor.pool[name] for name in names)).best().name
+            if names
+            else None
+        )
     if worker is None and state.revision is not None:
         return None  # the answer is what the finished steps have
     if not state.conductor.profile.fallback:
@@ -354,12 +430,18 @@ def _fall_back(state: RunContext, why: str) -> Failure | None:
 
 
 def _rules(state: RunContext, *, skipping: bool = False) -> PlanRules:
-    """Return the rules of the plan; `skipping` leaves out the workers that are skipped for a time."""
-    given, excluded = bool(state.question.given), state.policy.excluded
+    """Return the rules of the plan.
+
+    `skipping` leaves out the workers that are skipped for a time.
+    """
+    given = bool(state.question.given)
+    excluded = state.policy.excluded
     down = {*state.resources.down, *(state.resources.skipped if skipping else ())}
     if state.revision is not None:
         down |= state.revision.unusable
-    rules = state.conductor.rules(given=given, depth_left=state.depth_left, down=down, excluded=excluded)
+    rules = state.conductor.rules(
+        given=given, depth_left=state.depth_left, down=down, excluded=excluded
+    )
     # The only step must be done by a worker that can see what is attached.
     if state.media_access.files and (state.conductor.mode == "mini" or rules.steps == 1):
         rules = replace(rules, workers=state.media_access.best_of(rules.workers))
@@ -374,9 +456,20 @@ def _context(state: RunContext, first: int = 1) -> PlanFormatContext:
 
 
 def _cannot_plan(error: ConductorError, key_hint: str) -> Failure:
-    """Return the failure of a run whose conductor failed. A missing key stays one, so that the exit code tells it."""
+    """Return the failure of a run whose conductor failed.
+
+    A missing key stays one, so that the exit code tells it.
+    """
     failure = error.failure
     kind: FailureKind = "key" if failure.kind == "key" else "conductor"
-    hints = {"length": "give it a larger context: conductor config set conductor.context N", "auth": key_hint}
+    hints = {
+        "length": "give it a larger context: conductor config set conductor.context N",
+        "auth": key_hint,
+    }
     hint = hints.get(failure.reason, "") or failure.hint
-    return Failure(kind=kind, message=f"the planner cannot plan: {failure.message}", hint=hint, reason=failure.reason)
+    return Failure(
+        kind=kind,
+        message=f"the planner cannot plan: {failure.message}",
+        hint=hint,
+        reason=failure.reason,
+    )

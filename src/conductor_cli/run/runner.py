@@ -1,7 +1,8 @@
 """One run: the stream of its events, its end, and the only task group of a run.
 
-Planning and steps are tasks of that group. What they do is in `planner` and `executor`; this module decides when they
-start, how a run ends, which text is the answer, and which failure is the reason why there is none.
+Planning and steps are tasks of that group. What they do is in `planner` and `executor`; this module
+decides when they start, how a run ends, which text is the answer, and which failure is the reason
+why there is none.
 """
 
 from __future__ import annotations
@@ -51,17 +52,22 @@ def start_run(  # noqa: PLR0913 - each is a way to run it
 ) -> Run:
     """Start `question`; nothing happens before the stream is read.
 
-    `id` is one of `new_run_id`, where the run was announced before it could begin. With `plan` nothing is planned.
-    With `resume` the finished steps of that run are reused and only what is missing is done; where it has this `id`,
-    its process was lost, and the run itself goes on without beginning anew. With `plan_only`
-    no step is started and the answer stays empty; with `approve` none is started before `Run.decide` was told so.
-    Raises `PolicyError`, `ConfigError`, `ConductorUnusable`, or `UsageError` where an attachment is gone or nobody
-    can see it; all before anything is called.
+    `id` is one of `new_run_id`, where the run was announced before it could begin. With `plan`
+    nothing is planned. With `resume` the finished steps of that run are reused and only what is
+    missing is done; where it has this `id`, its process was lost, and the run itself goes on
+    without beginning anew. With `plan_only` no step is started and the answer stays empty; with
+    `approve` none is started before `Run.decide` was told so. Raises `PolicyError`, `ConfigError`,
+    `ConductorUnusable`, or `UsageError` where an attachment is gone or nobody can see it; all
+    before anything is called.
     """
     conductor.check_limits(planned=plan is None)
-    nests = plan is not None and (conductor.limits.recursion > 0 or any(step.worker == SELF for step in plan.steps))
+    nests = plan is not None and (
+        conductor.limits.recursion > 0 or any(step.worker == SELF for step in plan.steps)
+    )
     if nests and conductor.model is None:
-        raise ConductorUnusable("a review needs a planner", hint="choose one: conductor model use NAME")
+        raise ConductorUnusable(
+            "a review needs a planner", hint="choose one: conductor model use NAME"
+        )
     state = RunContext(
         id=id or new_run_id(conductor.wall()),
         conductor=conductor,
@@ -78,7 +84,9 @@ def start_run(  # noqa: PLR0913 - each is a way to run it
         if conductor.attachments is None or not conductor.attachments.holds(attachment):
             hint = "attach it again: -f FILE; it is deleted with the last trace that needs it"
             raise UsageError(f"{one_line(attachment.name)} is not stored any more", hint=hint)
-    message, hint = ("", "") if resume is not None else nobody_sees(state.media_access, conductor.unavailable)
+    message, hint = (
+        ("", "") if resume is not None else nobody_sees(state.media_access, conductor.unavailable)
+    )
     if message:
         raise UsageError(message, hint=hint)
     state.policy.check(plans=conductor.model is not None and (plan is None or nests))
@@ -89,15 +97,19 @@ def start_run(  # noqa: PLR0913 - each is a way to run it
 
 
 class Run:
-    """One run: `async for event, trace in run` gives each event with the trace after it. Readable once.
+    """One run: `async for event, trace in run` gives each event with the trace after it.
 
-    `stop` ends it early; the stream still ends with `RunFinished` or `RunFailed`. `trace` is the run so far, which may
-    be ahead of a slow reader.
+    Readable once.
+
+    `stop` ends it early; the stream still ends with `RunFinished` or `RunFailed`. `trace` is the
+    run so far, which may be ahead of a slow reader.
     """
 
     def __init__(self, state: RunContext) -> None:
         self.state = state
-        self.id, self.question, self.conductor = state.id, state.question, state.conductor
+        self.id = state.id
+        self.question = state.question
+        self.conductor = state.conductor
         state.wake = self._start_ready
         self._group: asyncio.TaskGroup | None = None
         self._tasks: dict[int, asyncio.Task[None]] = {}
@@ -106,7 +118,8 @@ class Run:
         self._crash: Failure | None = None
         self._being_read = False
         self.read_so_far = state.trace  # The trace after the event that was read last
-        self._revising = False  # Whether the step that was to answer may have failed, and another one will
+        # Whether the step that was to answer may have failed, and another one will
+        self._revising = False
 
     @property
     def trace(self) -> Trace:
@@ -118,12 +131,16 @@ class Run:
         if self._being_read:
             raise RuntimeError("the events of a run can be read only once")
         self._being_read = True
-        driver, state = asyncio.create_task(self._drive()), self.state
+        driver = asyncio.create_task(self._drive())
+        state = self.state
         try:
             while (event := await state.next_event()) is not None:
-                # A reader that keeps up shares the run's own trace. Events that wait carry none: each trace has all
-                # the text so far, so the memory of a slow reader would grow with the square of its delay.
-                self.read_so_far = apply_event(self.read_so_far, event) if state.unread else state.trace
+                # A reader that keeps up shares the run's own trace. Events that wait carry none:
+                # each trace has all the text so far, so the memory of a slow reader would grow with
+                # the square of its delay.
+                self.read_so_far = (
+                    apply_event(self.read_so_far, event) if state.unread else state.trace
+                )
                 yield event, self.read_so_far
             await driver
         finally:
@@ -132,11 +149,23 @@ class Run:
             with contextlib.suppress(asyncio.CancelledError):
                 await driver
 
-    def stop(self, kind: StopKind, after: Literal["now", "running"] = "now", failure: Failure | None = None) -> None:
-        """End the run: at once, or when the calls that are running have ended. Finished steps are kept."""
+    def stop(
+        self,
+        kind: StopKind,
+        after: Literal["now", "running"] = "now",
+        failure: Failure | None = None,
+    ) -> None:
+        """End the run: at once, or when the calls that are running have ended.
+
+        Finished steps are kept.
+        """
         if self._over.is_set():
             return
-        stopped = {"cancelled": "interrupted", "terminated": "terminated", "limit": "a limit was reached"}
+        stopped = {
+            "cancelled": "interrupted",
+            "terminated": "terminated",
+            "limit": "a limit was reached",
+        }
         self._drain(failure or Failure(kind=kind, message=stopped[kind]))
         for nested in self._nested.values():
             nested.stop(kind, after, failure)
@@ -145,7 +174,10 @@ class Run:
             self._over.set()
 
     def decide(self, decision: Decision) -> None:
-        """Answer the offer of the plan. Without an offer that waits for an answer this does nothing."""
+        """Answer the offer of the plan.
+
+        Without an offer that waits for an answer this does nothing.
+        """
         waiting = self.state.decision
         if waiting is not None and not waiting.done():
             waiting.set_result(decision)
@@ -155,21 +187,35 @@ class Run:
         self.state.resources.approvals.decide(verdict)
 
     def add_notice(self, at: float, text: str, reason: ev.NoticeReason = "") -> ev.Notice:
-        """Add a notice of whoever reads the run to its trace. It is not in the stream: the reader shows it."""
+        """Add a notice of whoever reads the run to its trace.
+
+        It is not in the stream: the reader shows it.
+        """
         notice = ev.Notice(at=at, text=text, reason=reason)
-        self.state.trace, self.read_so_far = apply_event(self.trace, notice), apply_event(self.read_so_far, notice)
+        self.state.trace = apply_event(self.trace, notice)
+        self.read_so_far = apply_event(self.read_so_far, notice)
         return notice
 
     @property
     def may_edit_plan(self) -> bool:
-        """Whether the user may replace the offered plan: not where the resumed run has finished steps of it."""
+        """Whether the user may replace the offered plan.
+
+        Not where the resumed run has finished steps of it.
+        """
         return not self.trace.done()
 
     @property
     def may_replan(self) -> bool:
-        """Whether the conductor can be told what is wrong with its plan; a model trained on its own prompts cannot."""
+        """Whether the conductor can be told what is wrong with its plan.
+
+        A model trained on its own prompts cannot.
+        """
         able = self.conductor.model is not None and self.conductor.profile.render is None
-        return self.may_edit_plan and able and self.state.policy.may_show_steps(self.state.steps_before())
+        return (
+            self.may_edit_plan
+            and able
+            and self.state.policy.may_show_steps(self.state.steps_before())
+        )
 
     def problem_with(self, plan: Plan) -> Failure | None:
         return problem_with(self.state, plan, reviewed=True)
@@ -189,8 +235,12 @@ class Run:
             and state.trace.plan is not None
             and any(record.last and record.state in ENDED for record in state.trace.steps)
         )
-        pending = (state.schedule.waiting and not state.plan_only) or not self._tasks[PLANNING].done()
-        if answered or (not state.schedule.running and (state.stopped_by is not None or not pending)):
+        pending = (state.schedule.waiting and not state.plan_only) or not self._tasks[
+            PLANNING
+        ].done()
+        if answered or (
+            not state.schedule.running and (state.stopped_by is not None or not pending)
+        ):
             self._over.set()
 
     def _start(self, number: int, work: Coroutine[None, None, None], name: str) -> None:
@@ -200,8 +250,10 @@ class Run:
             self._start_ready()
 
         assert self._group is not None
-        self._tasks[number] = task = self._group.create_task(work, name=name)
-        # A callback, since a task that is cancelled before it begins never runs any of its own code.
+        task = self._group.create_task(work, name=name)
+        self._tasks[number] = task
+        # A callback, since a task that is cancelled before it begins never runs any of its own
+        # code.
         task.add_done_callback(task_ended)
 
     async def _drive(self) -> None:
@@ -213,30 +265,43 @@ class Run:
             state.all_read.clear()
             if not state.goes_on:
                 self._announce_start()
-            # The reader takes the start before anything is called: it may have to store it first, and fail.
+            # The reader takes the start before anything is called: it may have to store it first,
+            # and fail.
             await asyncio.sleep(0)
             if state.conductor.stored and not state.goes_on:
                 await state.all_read.wait()
             # A nested run ends with the run around it, so only that one watches the clock.
-            limit, before = None if state.nested else self.conductor.limits.seconds, self.trace.at
+            limit = None if state.nested else self.conductor.limits.seconds
+            before = self.trace.at
             async with asyncio.TaskGroup() as group:
                 self._group = group
-                # Planning is a task like a step, because steps start while the plan is still being written.
+                # Planning is a task like a step, because steps start while the plan is still being
+                # written.
                 self._start(PLANNING, self._plan(), "plan")
                 try:
-                    async with asyncio.timeout(None if limit is None else max(limit - before, 0.0)) as state.time_limit:
+                    async with asyncio.timeout(
+                        None if limit is None else max(limit - before, 0.0)
+                    ) as state.time_limit:
                         await self._over.wait()
                 except TimeoutError:
                     seconds = limit or 0.0
-                    message, suggested = f"stopped: limit of {format_duration(seconds)}", f"{2 * seconds:g}"
-                    failure = Failure(kind="limit", message=message, reason="limit_time", suggested_limit=suggested)
+                    message = f"stopped: limit of {format_duration(seconds)}"
+                    suggested = f"{2 * seconds:g}"
+                    failure = Failure(
+                        kind="limit",
+                        message=message,
+                        reason="limit_time",
+                        suggested_limit=suggested,
+                    )
                     self.stop("limit", failure=failure)
                 except asyncio.CancelledError:
                     self._drain(Failure(kind="cancelled", message="interrupted"))
                     self._over.set()
                     raise
                 finally:
-                    why = state.stopped_by or Failure(kind="cancelled", message="this answer is no longer needed")
+                    why = state.stopped_by or Failure(
+                        kind="cancelled", message="this answer is no longer needed"
+                    )
                     for nested in self._nested.values():
                         nested.abandon(why, state.stop_reason)
                     for task in self._tasks.values():
@@ -244,7 +309,8 @@ class Run:
             self._finish(await self._schema_failure())
         except asyncio.CancelledError:
             self._drain(Failure(kind="cancelled", message="interrupted"))
-            # Nobody waits for a check any more, so whether the answer follows its schema stays open.
+            # Nobody waits for a check any more, so whether the answer follows its schema stays
+            # open.
             self._finish(state.stopped_by if self.question.schema is not None else None)
             raise
         finally:
@@ -255,7 +321,9 @@ class Run:
                 state.put(None)
 
     def _announce_start(self) -> None:
-        state, conductor, earlier = self.state, self.conductor, self.state.resumed
+        state = self.state
+        conductor = self.conductor
+        earlier = self.state.resumed
         planner = conductor.name
         if conductor.model is None and earlier is not None:
             planner = earlier.conductor
@@ -305,7 +373,8 @@ class Run:
         state = self.state
 
         async def read_nested(context: RunContext) -> AsyncGenerator[ev.Event, None]:
-            self._nested[number] = nested = Run(context)
+            nested = Run(context)
+            self._nested[number] = nested
             try:
                 async for event, _ in nested:
                     yield event
@@ -322,7 +391,11 @@ class Run:
             record = state.record(number)
             if record.state not in ENDED:
                 attempt = record.attempt or 1
-                state.emit(ev.StepFailed(at=state.now(), step=number, attempt=attempt, error=failure, usage=NO_USAGE))
+                state.emit(
+                    ev.StepFailed(
+                        at=state.now(), step=number, attempt=attempt, error=failure, usage=NO_USAGE
+                    )
+                )
         finally:
             state.busy.discard(number)
             if state.record(number).state not in ENDED:
@@ -333,7 +406,8 @@ class Run:
     async def _revise(self, number: int) -> Failure | None:
         self._revising = True
         try:
-            # The plan may still be being written; the steps that do not need this one go on meanwhile.
+            # The plan may still be being written; the steps that do not need this one go on
+            # meanwhile.
             await asyncio.wait([self._tasks[PLANNING]])
             if not wants_revision(self.state, number):
                 return None
@@ -350,8 +424,8 @@ class Run:
             return
         self._drain(failure)
         if failure.kind == "internal" or failure.reason == "declined":
-            # The first error of our own is the cause; later ones usually follow from it. Without a plan, what the
-            # first steps of one found is no answer.
+            # The first error of our own is the cause; later ones usually follow from it. Without a
+            # plan, what the first steps of one found is no answer.
             self._crash = self._crash or failure
             self._over.set()
 
@@ -360,7 +434,11 @@ class Run:
         self.state.begin_stop(failure, reason)
         for number, task in self._tasks.items():
             # A task that calls this from inside is about to end by itself.
-            if number not in self.state.busy and not task.done() and task is not asyncio.current_task():
+            if (
+                number not in self.state.busy
+                and not task.done()
+                and task is not asyncio.current_task()
+            ):
                 task.cancel()
 
     def abandon(self, failure: Failure, reason: ev.StopReason) -> None:
@@ -369,20 +447,36 @@ class Run:
             self._over.set()
 
     async def _schema_failure(self) -> Failure | None:
-        """Return what is wrong with a whole answer that breaks its JSON Schema; None where nothing is."""
+        """Return what is wrong with a whole answer that breaks its JSON Schema.
+
+        None where nothing is.
+        """
         state = self.state
         answer, partial = answer_of(state.trace, state.question, self.conductor.profile.verdicts)
-        if answer is None or partial or state.plan_only or state.nested or tool_calls_of(state.trace):
+        if (
+            answer is None
+            or partial
+            or state.plan_only
+            or state.nested
+            or tool_calls_of(state.trace)
+        ):
             return None
         fault = await state.schema_fault(answer)
         if fault == NOT_CHECKED:
             message = f"the answer cannot be checked against the JSON Schema: {fault}"
-            return Failure(kind="partial", message=message, hint="give a simpler schema", reason="answer_not_checked")
+            return Failure(
+                kind="partial",
+                message=message,
+                hint="give a simpler schema",
+                reason="answer_not_checked",
+            )
         if fault == NOT_JSON:
             message = "the answer is not JSON, which the schema requires"
             return Failure(kind="partial", message=message, reason="answer_not_json")
         message = f"the answer does not follow the JSON Schema: {fault}"
-        return Failure(kind="partial", message=message, reason="answer_not_schema") if fault else None
+        return (
+            Failure(kind="partial", message=message, reason="answer_not_schema") if fault else None
+        )
 
     def _finish(self, broken: Failure | None) -> None:
         """End the stream with the best answer there is, or with the reason why there is none."""
@@ -399,37 +493,57 @@ class Run:
         # A nested run reports it to the run around it.
         if answer is not None and refusal == answer.strip() != "" and not state.nested:
             first = next(record for record in state.trace.steps if record.text.strip() == refusal)
-            message = f"no answer: {first.worker} cannot do step {first.number}, {first.step.subtask!r:.80}"
-            refused = Failure(kind="worker", message=message, hint="ask in other words", reason="declined")
+            message = (
+                f"no answer: {first.worker} cannot do step {first.number}, "
+                f"{first.step.subtask!r:.80}"
+            )
+            refused = Failure(
+                kind="worker", message=message, hint="ask in other words", reason="declined"
+            )
             self._crash = self._crash or refused
         if self._crash is not None or answer is None:
-            state.emit(ev.RunFailed(at=state.now(), error=self._crash or failure_of(state), usage=usage))
+            state.emit(
+                ev.RunFailed(at=state.now(), error=self._crash or failure_of(state), usage=usage)
+            )
             return
         last = _answering_step(state.trace)
         if last is not None and last.state == "done" and not state.nested:
             verdict = _verdict(last.text, self.conductor.profile.verdicts)
             if verdict and _judged_by(last, state.trace) is not None:
                 state.notice(f"{last.worker} says of this answer: {verdict}", last.number)
-        error, calls = failure_of(state) if partial else None, tool_calls_of(state.trace)
+        error = failure_of(state) if partial else None
+        calls = tool_calls_of(state.trace)
         if not (partial or calls or state.nested):
-            error, partial = broken, broken is not None  # what is wrong with an answer that is whole
+            # what is wrong with an answer that is whole
+            error = broken
+            partial = broken is not None
         finished = ev.RunFinished(
-            at=state.now(), answer=answer, usage=usage, partial=partial, error=error, tool_calls=calls
-        )  # fmt: skip
+            at=state.now(),
+            answer=answer,
+            usage=usage,
+            partial=partial,
+            error=error,
+            tool_calls=calls,
+        )
         state.emit(finished)
 
 
-def answer_of(trace: Trace, question: Question, verdicts: Collection[str] = ()) -> tuple[str | None, bool]:
+def answer_of(
+    trace: Trace, question: Question, verdicts: Collection[str] = ()
+) -> tuple[str | None, bool]:
     """Return the best answer there is, and whether it is partial; None when nothing was written.
 
-    First comes the answering step, then what it had written when it was cut off, then the last step that finished, then
-    what a nested run had to show when it was cut off. Where the answering step wrote one of the `verdicts`, the answer
-    is the one that it judged: the last one on its access list. A step may say how it came to a verdict before it.
+    First comes the answering step, then what it had written when it was cut off, then the last step
+    that finished, then what a nested run had to show when it was cut off. Where the answering step
+    wrote one of the `verdicts`, the answer is the one that it judged: the last one on its access
+    list. A step may say how it came to a verdict before it.
     """
     if isinstance(trace.plan, KeepAnswer):
         # The plan rules allow this decision only where something was given.
         answers = [given.answer for given in question.given]
-        return next((answer for answer in reversed(answers) if not _verdict(answer, verdicts)), answers[-1]), False
+        return next(
+            (answer for answer in reversed(answers) if not _verdict(answer, verdicts)), answers[-1]
+        ), False
     last = _answering_step(trace)
     if last is not None and last.state == "done":
         judged = _judged_by(last, trace) if _verdict(last.text, verdicts) else None
@@ -439,7 +553,9 @@ def answer_of(trace: Trace, question: Question, verdicts: Collection[str] = ()) 
         return last.text, True
     done = [record.text for record in trace.steps if record.state == "done"]
     if done:
-        return next((text for text in reversed(done) if not _verdict(text, verdicts)), done[-1]), True
+        return next(
+            (text for text in reversed(done) if not _verdict(text, verdicts)), done[-1]
+        ), True
     if last is not None and last.nested is not None and last.nested.answer.strip():
         return last.nested.answer, True
     return None, False
@@ -467,7 +583,9 @@ def failure_of(state: RunContext) -> Failure:
         return Failure(kind="partial", message=message, reason="answer_truncated")
     errors = state.errors.get(last.number, [])
     if not errors:
-        return Failure(kind="worker", message=f"step {last.number} did not run", reason="step_not_run")
+        return Failure(
+            kind="worker", message=f"step {last.number} did not run", reason="step_not_run"
+        )
     first = errors[0]
     if len({error.kind for error in errors}) == 1:
         return first
@@ -478,7 +596,9 @@ def failure_of(state: RunContext) -> Failure:
 
 def internal_failure(error: BaseException) -> Failure:
     """Return an exception that nobody foresaw, as a failure."""
-    return Failure(kind="internal", message=f"this is a bug in conductor: {type(error).__name__}: {error}")
+    return Failure(
+        kind="internal", message=f"this is a bug in conductor: {type(error).__name__}: {error}"
+    )
 
 
 def _verdict(text: str, verdicts: Collection[str]) -> str:
@@ -488,7 +608,10 @@ def _verdict(text: str, verdicts: Collection[str]) -> str:
 
 def _judged_by(check: StepRecord, trace: Trace) -> StepRecord | None:
     number = check.step.access[-1] if check.step.access else None
-    return next((record for record in trace.steps if record.number == number and record.state == "done"), None)
+    return next(
+        (record for record in trace.steps if record.number == number and record.state == "done"),
+        None,
+    )
 
 
 def _answering_step(trace: Trace) -> StepRecord | None:

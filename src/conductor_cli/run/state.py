@@ -1,7 +1,8 @@
 """The state of one run: its trace, the events nobody has read yet, and what has gone wrong so far.
 
-The planner and the executor add steps and events to it. What makes a step ready calls `wake`, by which the runner
-starts it. It also checks an answer against its JSON Schema, and tells the worker what is wrong with it.
+The planner and the executor add steps and events to it. What makes a step ready calls `wake`, by
+which the runner starts it. It also checks an answer against its JSON Schema, and tells the worker
+what is wrong with it.
 """
 
 from __future__ import annotations
@@ -18,7 +19,15 @@ from conductor_cli.core.chat import Message
 from conductor_cli.core.continuation import without_outdated
 from conductor_cli.core.data_policy import DataPolicy, MediaAccess, find_media_access
 from conductor_cli.core.errors import Failure
-from conductor_cli.core.plan import Decision, KeepAnswer, Plan, RejectedPlan, Revision, Schedule, Step
+from conductor_cli.core.plan import (
+    Decision,
+    KeepAnswer,
+    Plan,
+    RejectedPlan,
+    Revision,
+    Schedule,
+    Step,
+)
 from conductor_cli.core.question import Question
 from conductor_cli.core.trace import StepRecord, Trace, apply_event
 from conductor_cli.core.usage import NO_USAGE, Usage
@@ -32,7 +41,8 @@ NOT_CHECKED: Final = "the check takes too much time or memory"
 async def schema_fault(answer: str, schema: Mapping[str, Any]) -> str:
     """Return what an answer breaks of a JSON Schema; empty where it breaks nothing.
 
-    A schema that cannot be used asks only for JSON. A check that had to be stopped is the fault `NOT_CHECKED`.
+    A schema that cannot be used asks only for JSON. A check that had to be stopped is the fault
+    `NOT_CHECKED`.
     """
     try:
         value = json.loads(answer)
@@ -47,10 +57,15 @@ async def schema_fault(answer: str, schema: Mapping[str, Any]) -> str:
 def with_fault(messages: tuple[Message, ...], answer: str, fault: str) -> tuple[Message, ...]:
     """Return the messages by which a worker is asked for its answer again."""
     told = (
-        f"Your answer does not follow the JSON Schema: {fault}. Give the whole answer again, as that one JSON value "
+        f"Your answer does not follow the JSON Schema: {fault}. Give the whole answer again, as "
+        "that one JSON value "
         "and nothing else: no explanation, no code fence."
     )
-    return (*messages, Message(role="assistant", content=answer), Message(role="user", content=told))
+    return (
+        *messages,
+        Message(role="assistant", content=answer),
+        Message(role="user", content=told),
+    )
 
 
 T = TypeVar("T")
@@ -68,7 +83,9 @@ class RunContext:
     resources: RunResources
     given_plan: Plan | None = None  # Replaces planning
     resumed: Trace | None = None
-    """The run whose finished steps are reused; or this run, where its process was lost: it goes on behind its end."""
+    """The run whose finished steps are reused; or this run, where its process was lost: it goes on
+    behind its end.
+    """
     depth_left: int = 1  # How deep steps on the conductor itself may still nest
     reviews: int = 0  # How many are appended to the plan
     final: bool = True  # The answer goes to the user
@@ -78,13 +95,18 @@ class RunContext:
     given_holds_files: bool = False  # Item 0 of a nested run may quote the attached files
 
     repeated: tuple[int, ...] = field(init=False, default=())
-    """Finished steps of the resumed run that are done again, because they had to do without the answer of another."""
+    """Finished steps of the resumed run that are done again, because they had to do without the
+    answer of another.
+    """
     policy: DataPolicy = field(init=False)  # The policy, applied to this question
     media_access: MediaAccess = field(init=False)  # Who can see the images of the question
     trace: Trace = field(init=False, default_factory=Trace)
     unread: deque[ev.Event | None] = field(init=False, default_factory=deque)
-    """Events that wait to be read; None marks the end. Unbounded, so that a slow reader cannot hold up a worker."""
-    reader: asyncio.Future[None] | None = field(init=False, default=None)  # What the reader waits for
+    """Events that wait to be read; None marks the end. Unbounded, so that a slow reader cannot hold
+    up a worker.
+    """
+    # What the reader waits for
+    reader: asyncio.Future[None] | None = field(init=False, default=None)
     all_read: asyncio.Event = field(init=False, default_factory=asyncio.Event)
     """Set while the reader waits for more, until the start is announced."""
     schedule: Schedule = field(init=False)
@@ -98,15 +120,20 @@ class RunContext:
     errors: dict[int, list[Failure]] = field(init=False, default_factory=dict)
     """What went wrong in each step, attempt by attempt."""
     busy: set[int] = field(init=False, default_factory=set)
-    """Steps that a worker or a nested run is working on. Other steps that have a task wait for something."""
-    unreported_usage: Usage = field(init=False, default=NO_USAGE)  # What was used for text that no event accounts for
+    """Steps that a worker or a nested run is working on. Other steps that have a task wait for
+    something.
+    """
+    # What was used for text that no event accounts for
+    unreported_usage: Usage = field(init=False, default=NO_USAGE)
     revision: Revision | None = field(init=False, default=None)
     """What the rest of the plan is planned anew with, once that has begun."""
     text_is_out: bool = field(init=False, default=False)
     """Whether a part of the answer was shown that cannot be taken back, and its step has failed."""
     rejected_plans: tuple[RejectedPlan, ...] = field(init=False, default=())
     planning_since: float = field(init=False, default=0.0)
-    """Seconds of the run at which the plan was begun, which is later than 0 where the user had an earlier one."""
+    """Seconds of the run at which the plan was begun, which is later than 0 where the user had an
+    earlier one.
+    """
     _schema_faults: dict[str, str] = field(init=False, default_factory=dict)
     """What each answer that was checked breaks of the JSON Schema of the question."""
     _stop_reason: ev.StopReason | None = field(init=False, default=None)
@@ -115,7 +142,9 @@ class RunContext:
         self._start = self.conductor.clock()
         if self.resumed is not None and self.goes_on:
             self.trace = self.resumed
-            failed = {record.number: [each.error for each in record.failed] for record in self.trace.steps}
+            failed = {
+                record.number: [each.error for each in record.failed] for record in self.trace.steps
+            }
             self.errors = {number: errors for number, errors in failed.items() if errors}
         elif self.resumed is not None:
             earlier = self.resumed.done()
@@ -129,7 +158,9 @@ class RunContext:
             resumed=self.resumed,
             needs_files=single or self.given_holds_files,
         )
-        shown = {worker.name: self.policy.question_for(worker.name) for worker in self.conductor.pool}
+        shown = {
+            worker.name: self.policy.question_for(worker.name) for worker in self.conductor.pool
+        }
         self.media_access = find_media_access(self.question, shown, self.conductor.pool)
         self.discard_plan()
 
@@ -140,12 +171,17 @@ class RunContext:
     # The stream of events
 
     def restart_clock(self) -> None:
-        """Count the seconds from now on: a run begins when its events are first read, or goes on then."""
+        """Count the seconds from now on.
+
+        A run begins when its events are first read, or goes on then.
+        """
         self._start = self.conductor.clock() - self.trace.at
         self.planning_since = 0.0
 
     def now(self) -> float:
-        """Return seconds since the run began, to the millisecond, in which a trace keeps the times of pieces."""
+        """Return seconds since the run began, to the millisecond, in which a trace keeps the times
+        of pieces.
+        """
         return round(self.conductor.clock() - self._start, 3)
 
     def emit(self, event: ev.Event) -> None:
@@ -177,8 +213,13 @@ class RunContext:
 
     def announce_step(self, number: int, step: Step, *, last: bool) -> None:
         planned = ev.StepPlanned(
-            at=self.now(), step=number, worker=step.worker, subtask=step.subtask, access=step.access, last=last,
-        )  # fmt: skip
+            at=self.now(),
+            step=number,
+            worker=step.worker,
+            subtask=step.subtask,
+            access=step.access,
+            last=last,
+        )
         self.emit(planned)
 
     def add_step(self, number: int, step: Step, *, last: bool) -> None:
@@ -186,7 +227,9 @@ class RunContext:
         self.schedule.add(number, step.worker, step.access)
         self.wake()
 
-    def finish_plan(self, plan: Plan | KeepAnswer, usage: Usage = NO_USAGE, prompt: tuple[Message, ...] = ()) -> None:
+    def finish_plan(
+        self, plan: Plan | KeepAnswer, usage: Usage = NO_USAGE, prompt: tuple[Message, ...] = ()
+    ) -> None:
         self.emit(ev.PlanReady(at=self.now(), plan=plan, usage=usage, prompt=prompt))
         self.wake()
 
@@ -196,9 +239,14 @@ class RunContext:
         self.planning_since = self.now()
 
     async def answer_of_user(self, answer: asyncio.Future[T]) -> T:
-        """Return what the user says. The time that they take does not count against the limit on seconds."""
-        loop, limit = asyncio.get_running_loop(), self.time_limit
-        began, due = loop.time(), limit.when() if limit is not None else None
+        """Return what the user says.
+
+        The time that they take does not count against the limit on seconds.
+        """
+        loop = asyncio.get_running_loop()
+        limit = self.time_limit
+        began = loop.time()
+        due = limit.when() if limit is not None else None
         if limit is not None:
             limit.reschedule(None)
         given = await answer
@@ -206,9 +254,15 @@ class RunContext:
             limit.reschedule(due + loop.time() - began)
         return given
 
-    def stop_step(self, number: int, reason: ev.StopReason | None = None, usage: Usage = NO_USAGE) -> None:
+    def stop_step(
+        self, number: int, reason: ev.StopReason | None = None, usage: Usage = NO_USAGE
+    ) -> None:
         """End a step without an answer; without a `reason` for the one that stops the whole run."""
-        self.emit(ev.StepStopped(at=self.now(), step=number, reason=reason or self.stop_reason, usage=usage))
+        self.emit(
+            ev.StepStopped(
+                at=self.now(), step=number, reason=reason or self.stop_reason, usage=usage
+            )
+        )
 
     # What is known of the run
 
@@ -216,10 +270,14 @@ class RunContext:
         return next(record for record in self.trace.steps if record.number == number)
 
     def current_plan(self, reasoning: str = "") -> Plan:
-        return Plan(steps=tuple(record.step for record in self.trace.steps), reasoning=reasoning.strip())
+        return Plan(
+            steps=tuple(record.step for record in self.trace.steps), reasoning=reasoning.strip()
+        )
 
     def steps_before(self, number: int | None = None) -> tuple[Step, ...]:
-        """Return the steps before step `number`, or all of them, each with the worker that really has it."""
+        """Return the steps before step `number`, or all of them, each with the worker that really
+        has it.
+        """
         return tuple(
             replace(record.step, worker=record.worker)
             for record in self.trace.steps
@@ -232,13 +290,19 @@ class RunContext:
         return self.revision.hidden if self.revision is not None else ()
 
     def call_violation(self, number: int, worker: str) -> str:
-        """Return why step `number` may not be sent to `worker`, whoever it was planned for; empty where it may."""
+        """Return why step `number` may not be sent to `worker`, whoever it was planned for.
+
+        Empty where it may.
+        """
         planned = self.record(number).step
         step = planned if planned.worker == worker else replace(planned, worker=worker)
         return self.policy.violation(self.steps_before(number), step)
 
     async def schema_fault(self, answer: str) -> str:
-        """Return what an answer breaks of the question's JSON Schema; empty where it breaks nothing."""
+        """Return what an answer breaks of the question's JSON Schema.
+
+        Empty where it breaks nothing.
+        """
         if self.question.schema is None:
             return ""
         if answer not in self._schema_faults:
@@ -251,7 +315,11 @@ class RunContext:
             return self._stop_reason
         if self.stopped_by is None:
             return "not_needed"
-        reasons: dict[str, ev.StopReason] = {"limit": "limit", "cancelled": "cancelled", "terminated": "cancelled"}
+        reasons: dict[str, ev.StopReason] = {
+            "limit": "limit",
+            "cancelled": "cancelled",
+            "terminated": "cancelled",
+        }
         return reasons.get(self.stopped_by.kind, "run_failed")
 
     # What happens to the run

@@ -1,7 +1,10 @@
-"""The tools of one attempt at a step: which are offered, and the calls of each reply, made in parallel.
+"""The tools of one attempt at a step.
 
-A model may ask for anything any number of times. Whatever is wrong with a call goes back to it as the call's result; a
-step that has made too many calls, or too many wrong ones, gets one more turn in which it has to answer.
+Which are offered, and the calls of each reply, made in parallel.
+
+A model may ask for anything any number of times. Whatever is wrong with a call goes back to it as
+the call's result; a step that has made too many calls, or too many wrong ones, gets one more turn
+in which it has to answer.
 """
 
 from __future__ import annotations
@@ -23,7 +26,8 @@ from conductor_cli.core.usage import CHARS_PER_TOKEN
 from conductor_cli.run.conductor import NOBODY, ToolVerdict
 from conductor_cli.run.state import RunContext
 
-MAX_RESULT: Final = 40_000  # Characters of a result that a worker is given; of a longer one, the middle is left out
+# Characters of a result that a worker is given; of a longer one, the middle is left out
+MAX_RESULT: Final = 40_000
 SLOW_START: Final = 1.0  # Seconds after which a reader is told what a step waits for
 MAX_TURNS: Final = 25  # Replies of one attempt that may ask for tools
 
@@ -37,9 +41,15 @@ class ModelReply:
     provider_data: Mapping[str, Any]
 
 
-async def open_tool_loop(state: RunContext, number: int, worker: Worker, attempt: int) -> ToolLoop | None:
-    """Return the tools of an attempt; None where the worker has none or the policy lets it use none."""
-    step, before = replace(state.record(number).step, worker=worker.name), state.steps_before(number)
+async def open_tool_loop(
+    state: RunContext, number: int, worker: Worker, attempt: int
+) -> ToolLoop | None:
+    """Return the tools of an attempt.
+
+    None where the worker has none or the policy lets it use none.
+    """
+    step = replace(state.record(number).step, worker=worker.name)
+    before = state.steps_before(number)
     servers = []
     for server in worker.tools if state.conductor.tools is not None else ():
         why = state.policy.tool_objection(server, before, step)
@@ -79,15 +89,23 @@ class ToolLoop:
 
     @property
     def choice(self) -> ToolChoice:
-        """Whether the next reply may ask for tools. Providers want them in the request even where it may not."""
+        """Whether the next reply may ask for tools.
+
+        Providers want them in the request even where it may not.
+        """
         return "none" if self._is_last else "auto"
 
     async def offer(self) -> None:
-        """Look which tools there are now. A server may change its list at any time, and may take long to start."""
+        """Look which tools there are now.
+
+        A server may change its list at any time, and may take long to start.
+        """
         looking = asyncio.ensure_future(self._box.offered(self._servers))
         try:
             if not self._turn and not (await asyncio.wait([looking], timeout=SLOW_START))[0]:
-                self._state.notice(f"waiting for the tools of {format_list(self._servers)} to start", self._number)
+                self._state.notice(
+                    f"waiting for the tools of {format_list(self._servers)} to start", self._number
+                )
             self._offered = {item.tool.name: item for item in await looking}
         finally:
             looking.cancel()
@@ -97,25 +115,37 @@ class ToolLoop:
     async def answer(self, reply: ModelReply) -> tuple[Message, ...]:
         """Make the calls of a reply. Returns the messages by which the conversation goes on."""
         self._turn += 1
-        calls = [asyncio.ensure_future(self._answer_call(call, len(reply.calls))) for call in reply.calls]
+        calls = [
+            asyncio.ensure_future(self._answer_call(call, len(reply.calls))) for call in reply.calls
+        ]
         try:
             results = await asyncio.gather(*calls)
         finally:
             for call in calls:
                 call.cancel()
-        if self._bounds.exhausted or self._turn >= MAX_TURNS or self._state.resources.tool_calls_left <= 0:
+        if (
+            self._bounds.exhausted
+            or self._turn >= MAX_TURNS
+            or self._state.resources.tool_calls_left <= 0
+        ):
             if not self._is_last:
                 self._is_last = True
                 text = f"{self._worker.name} has called tools often enough, and now has to answer"
                 self._state.notice(text, self._number, recovered=True)
         else:
             await self.offer()
-        asked = Message(role="assistant", content=reply.text, tool_calls=reply.calls, provider_data=reply.provider_data)
+        asked = Message(
+            role="assistant",
+            content=reply.text,
+            tool_calls=reply.calls,
+            provider_data=reply.provider_data,
+        )
         return (asked, *results)
 
     async def _answer_call(self, call: ToolCall, of: int) -> Message:
         """Make one of the `of` calls of a reply, or say why it is not made."""
-        state, tool = self._state, self._offered.get(call.name)
+        state = self._state
+        tool = self._offered.get(call.name)
         place: Any = {"step": self._number, "attempt": self._attempt, "turn": self._turn}
         arguments: dict[str, Any] = {}
         if tool is None:
@@ -127,31 +157,45 @@ class ToolLoop:
                 arguments = parse_arguments(call)
                 problem = self._bounds.admit(call.name, arguments)
                 if not problem and state.resources.tool_calls_left <= 0:
-                    problem = "not called: the run's limit of tool calls is reached. Answer with what you have."
+                    problem = (
+                        "not called: the run's limit of tool calls is reached. Answer with "
+                        "what you have."
+                    )
                 elif not problem:
                     state.resources.tool_calls_left -= 1
             except ValueError as error:
                 self._bounds.add_fault()
                 problem = f"not called: {error}"
             if not problem:
-                server, worker = tool.server, self._worker.name
+                server = tool.server
+                worker = self._worker.name
 
                 async def ask() -> ToolVerdict:
                     verdict = state.resources.approvals.verdict()
-                    offered = ev.ToolOffered(at=state.now(), **place, call=call, server=server, worker=worker)
+                    offered = ev.ToolOffered(
+                        at=state.now(), **place, call=call, server=server, worker=worker
+                    )
                     state.emit(offered)
                     return await state.answer_of_user(verdict)
 
                 problem = await state.resources.approvals.objection(tool, ask)
                 if problem == NOBODY:
                     name = tool.full_name
-                    text = f"{name} was not called, because it may change something: --allow-tools {name}"
+                    text = (
+                        f"{name} was not called, because it may change something: "
+                        "--allow-tools "
+                        f"{name}"
+                    )
                     state.notice(text, self._number)
         started = state.now()
         called = ev.ToolCalled(
-            at=started, **place, call=call, server=tool.server if tool is not None and not problem else "",
-            read_only=tool is not None and tool.read_only, tool="" if tool is None else tool.full_name,
-        )  # fmt: skip
+            at=started,
+            **place,
+            call=call,
+            server=tool.server if tool is not None and not problem else "",
+            read_only=tool is not None and tool.read_only,
+            tool="" if tool is None else tool.full_name,
+        )
         state.emit(called)
         if tool is None or problem:
             result = ToolResult(text=problem, error=True)
@@ -160,46 +204,84 @@ class ToolLoop:
         text, attachments = self._readable(result, of)
         ended = state.now()
         returned = ev.ToolReturned(
-            at=ended, **place, call_id=call.id, text=text, error=result.error, seconds=round(ended - started, 4),
+            at=ended,
+            **place,
+            call_id=call.id,
+            text=text,
+            error=result.error,
+            seconds=round(ended - started, 4),
             attachments=attachments,
-        )  # fmt: skip
+        )
         state.emit(returned)
-        return Message(role="tool", content=text, attachments=attachments, tool_call_id=call.id, is_error=result.error)
+        return Message(
+            role="tool",
+            content=text,
+            attachments=attachments,
+            tool_call_id=call.id,
+            is_error=result.error,
+        )
 
     def _readable(self, result: ToolResult, of: int) -> tuple[str, tuple[Attachment, ...]]:
-        """Return the text of a result, one of `of`, and those of its attachments that the worker accepts."""
+        """Return the text of a result, one of `of`, and those of its attachments that the worker
+        accepts.
+        """
         accepts = self._worker.accepts or ()
         seen = tuple(each for each in result.attachments if each.kind in accepts)
-        unseen = [f"[{each.name} cannot be shown to you]" for each in result.attachments if each.kind not in accepts]
+        unseen = [
+            f"[{each.name} cannot be shown to you]"
+            for each in result.attachments
+            if each.kind not in accepts
+        ]
         text = "\n".join([result.text, *unseen])
         # A small context must hold the results of several turns.
-        context = int(self._worker.options.get("context") or self._state.conductor.worker_profile.context)
+        context = int(
+            self._worker.options.get("context") or self._state.conductor.worker_profile.context
+        )
         most = min(MAX_RESULT, max(int(context * CHARS_PER_TOKEN) // (4 * of), 500))
         short = shorten(text.encode("utf-8", "replace").decode(), most)
         if len(short) < len(text):
             what = format_count(len(text), "character")
-            self._state.notice(f"a tool's result of {what} was shortened for {self._worker.name}", self._number)
+            self._state.notice(
+                f"a tool's result of {what} was shortened for {self._worker.name}", self._number
+            )
         return short, seen
 
 
 def conversation_tokens(messages: Sequence[Message], tools: Sequence[Tool] = ()) -> int:
-    """Return about how many tokens a request has: its texts, its calls, and the descriptions of its tools."""
-    calls = sum(len(call.name) + len(call.arguments) for message in messages for call in message.tool_calls)
-    described = sum(len(f"{tool.name} {tool.description} {json.dumps(tool.parameters, default=str)}") for tool in tools)
+    """Return about how many tokens a request has.
+
+    Its texts, its calls, and the descriptions of its tools.
+    """
+    calls = sum(
+        len(call.name) + len(call.arguments) for message in messages for call in message.tool_calls
+    )
+    described = sum(
+        len(f"{tool.name} {tool.description} {json.dumps(tool.parameters, default=str)}")
+        for tool in tools
+    )
     return prompt_tokens(messages) + int((calls + described) / CHARS_PER_TOKEN)
 
 
 def tell_of_changes(state: RunContext, number: int) -> None:
-    """Before a step starts again: tell the user which of its calls may have changed something and may be repeated.
+    """Before a step starts again.
+
+    Tell the user which of its calls may have changed something and may be repeated.
 
     They are those of the newest attempt, or of the run that this one resumes.
     """
     record = state.record(number)
     earlier = state.resumed.steps if state.resumed is not None and not record.tools else ()
-    record = next((step for step in earlier if step.number == number and step.step == record.step), record)
+    record = next(
+        (step for step in earlier if step.number == number and step.step == record.step), record
+    )
     newest = max((use.attempt for use in record.tools), default=0)
-    made = (use for use in record.tools if use.attempt == newest and use.server and not use.read_only)
+    made = (
+        use for use in record.tools if use.attempt == newest and use.server and not use.read_only
+    )
     names = dict.fromkeys(f"{use.call.name} of {use.server}" for use in made)
     if names:
-        text = f"step {number} starts again and may repeat calls that can change something: {', '.join(names)}"
+        text = (
+            f"step {number} starts again and may repeat calls that can change something: "
+            f"{', '.join(names)}"
+        )
         state.notice(text, number, recovered=True)

@@ -1,8 +1,10 @@
-"""Who may use the server, from where, and how much one request may bring. An ASGI middleware that knows no framework.
+"""Who may use the server, from where, and how much one request may bring.
 
-Without keys the server is open to programs of this machine. A page in a browser is a program of this machine too, so
-the host that it asked for must be a loopback name (a foreign name that leads here is DNS rebinding), and the origin
-that it comes from must be allowed.
+An ASGI middleware that knows no framework.
+
+Without keys the server is open to programs of this machine. A page in a browser is a program of
+this machine too, so the host that it asked for must be a loopback name (a foreign name that leads
+here is DNS rebinding), and the origin that it comes from must be allowed.
 """
 
 from __future__ import annotations
@@ -44,21 +46,30 @@ CLIENT_KEY: Final = "conductor.client_key"
 REQUEST_ID: Final = "conductor.request_id"
 """Where the scope of a request has its id; an answer that a run gives has the run's id instead."""
 
-TOKENS: Final = "conductor.tokens"  # Where the scope of a request has the tokens of its run, once that has ended
+# Where the scope of a request has the tokens of its run, once that has ended
+TOKENS: Final = "conductor.tokens"
 
 OPEN_PATHS: Final = frozenset({"/", "/health", "/livez", "/readyz", "/favicon.ico"})
-"""What needs no key: it says nothing about runs, and load balancers and browsers cannot send one."""
+"""What needs no key: it says nothing about runs, and load balancers and browsers cannot send
+one.
+"""
 
-UPLOADS: Final = "/v1/files"  # Where files are sent, the largest bodies by far. They go to the disk as they arrive
+# Where files are sent, the largest bodies by far. They go to the disk as they arrive
+UPLOADS: Final = "/v1/files"
 MAX_UPLOAD: Final = 200_000_000  # Bytes of a file
 
-SINGLE: Final = frozenset({"host", "origin", "authorization", "x-api-key", "content-length", "content-type"})
-"""Headers that may be there only once: two programs that read different ones would disagree about the request."""
+SINGLE: Final = frozenset(
+    {"host", "origin", "authorization", "x-api-key", "content-length", "content-type"}
+)
+"""Headers that may be there only once: two programs that read different ones would disagree about
+the request.
+"""
 
 NO_PAGE: Final = "none"
 """In `serve.origins`: no page may ask, not even the server's own, which shows runs all the same."""
 
-MAX_HEADERS: Final = 64 * 1024  # Bytes of all headers together. The largest that clients send have 6 KB
+# Bytes of all headers together. The largest that clients send have 6 KB
+MAX_HEADERS: Final = 64 * 1024
 
 _TOKEN: Final = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,100}")
 
@@ -69,9 +80,10 @@ _log = logging.getLogger(__name__)
 class AccessRules:
     """What holds for each request.
 
-    `keys` gives the keys as they are now. `needs_key` asks for one even where there is none, which is so on addresses
-    that other machines reach. `origins` are allowed beside the server's own pages. `most_body` is in bytes, as is
-    `most_bodies`, for all requests that are being read together; `body_seconds` is the time for one to arrive.
+    `keys` gives the keys as they are now. `needs_key` asks for one even where there is none, which
+    is so on addresses that other machines reach. `origins` are allowed beside the server's own
+    pages. `most_body` is in bytes, as is `most_bodies`, for all requests that are being read
+    together; `body_seconds` is the time for one to arrive.
     """
 
     keys: Callable[[], Sequence[ClientKey]] = tuple
@@ -97,7 +109,8 @@ class Access:
         if scope["type"] != "http":
             return  # the server speaks no WebSocket
         scope[REQUEST_ID] = new_request_id()
-        exchange, begun = _Exchange(self, self._rules, scope[REQUEST_ID], receive, send), time.monotonic()
+        exchange = _Exchange(self, self._rules, scope[REQUEST_ID], receive, send)
+        begun = time.monotonic()
         try:
             await self._answer(scope, exchange)
         finally:
@@ -109,7 +122,8 @@ class Access:
             headers = _read_headers(scope["headers"])
             origin = headers.get("origin", "")
             self._check_host_and_origin(headers)
-            if origin and origin.partition("://")[2] != headers.get("host"):  # a page that is allowed, but not our own
+            # A page that is allowed, but not our own
+            if origin and origin.partition("://")[2] != headers.get("host"):
                 exchange.more_headers = (
                     (b"access-control-allow-origin", origin.encode("latin-1")),
                     (b"access-control-expose-headers", b"x-request-id, request-id, retry-after"),
@@ -119,9 +133,12 @@ class Access:
                 await _answer_preflight(headers, exchange.send)
                 return
             scope[CLIENT_KEY] = self._find_client_key(scope, headers)
-            # Raise `RequestError` for too many requests at once, and for a body that says that it is too large.
+            # Raise `RequestError` for too many requests at once, and for a body that says that it
+            # is too large.
             if self._requests >= self._rules.most_requests:
-                raise RequestError(503, "overloaded", "the server has too many requests at once", retry_after=2)
+                raise RequestError(
+                    503, "overloaded", "the server has too many requests at once", retry_after=2
+                )
             length = headers.get("content-length", "0")
             if not (length.isascii() and length.isdigit()):
                 raise RequestError(400, "invalid_header", "Content-Length is not a number")
@@ -134,7 +151,8 @@ class Access:
         self._requests += 1
         try:
             await self._app(scope, exchange.receive, exchange.send)
-        except Exception as error:  # noqa: BLE001 - the server lives on; nothing of the request may get into a log
+        except Exception as error:  # noqa: BLE001
+            # The server lives on; nothing of the request may get into a log
             _log.error("request %s failed: %s", scope[REQUEST_ID], describe_error(error))
         finally:
             self._requests -= 1
@@ -142,31 +160,46 @@ class Access:
         if exchange.refused is not None:
             await exchange.refuse(scope, exchange.refused)
         elif not exchange.started and not exchange.gone:
-            await exchange.refuse(scope, RequestError(500, "internal_error", "the server failed; its log says where"))
+            await exchange.refuse(
+                scope, RequestError(500, "internal_error", "the server failed; its log says where")
+            )
 
     def hold(self, size: int) -> bool:
-        """Add `size` to the bytes of bodies; a negative one frees them. Return whether they are within bounds."""
+        """Add `size` to the bytes of bodies; a negative one frees them.
+
+        Return whether they are within bounds.
+        """
         self._bodies += size
         return size < 0 or self._bodies <= self._rules.most_bodies
 
     def _check_host_and_origin(self, headers: Mapping[str, str]) -> None:
-        host, origin = headers.get("host", ""), headers.get("origin", "")
-        # A program that sends no host is no browser. With keys a foreign page gets nothing, whatever its host.
+        host = headers.get("host", "")
+        origin = headers.get("origin", "")
+        # A program that sends no host is no browser. With keys a foreign page gets nothing,
+        # whatever its host.
         if host and not self._needs_key() and not is_loopback_host(host):
             message = (
-                f"without keys this server answers only to loopback names such as localhost, not to {host[:100]!r};"
+                "without keys this server answers only to loopback names such as localhost, not "
+                f"to {host[:100]!r};"
                 " add a key for other names: conductor serve keys add NAME"
             )
             raise RequestError(403, "host_not_allowed", message)
-        allowed, is_own = {origin, "*"} & {*self._rules.origins}, bool(host) and origin.partition("://")[2] == host
+        allowed = {origin, "*"} & {*self._rules.origins}
+        is_own = bool(host) and origin.partition("://")[2] == host
         if origin and (NO_PAGE in self._rules.origins or not (allowed or is_own)):
-            message = f"the origin {origin[:100]!r} is not allowed: conductor config set serve.origins ORIGIN"
+            message = (
+                f"the origin {origin[:100]!r} is not allowed: conductor config set "
+                "serve.origins ORIGIN"
+            )
             if NO_PAGE in self._rules.origins:
                 message = f"serve.origins is {NO_PAGE}: no web page may ask this server"
             raise RequestError(403, "origin_not_allowed", message)
 
     def _needs_key(self) -> bool:
-        """Return whether a key is needed. Once there was one, the server stays closed when the last is removed."""
+        """Return whether a key is needed.
+
+        Once there was one, the server stays closed when the last is removed.
+        """
         try:
             self._locked = self._locked or bool(self._rules.keys())
         except ConfigError:
@@ -178,12 +211,18 @@ class Access:
         if not self._needs_key():
             return None
         bearer = headers.get("authorization", "")
-        sent = [bearer[7:].strip() if bearer[:7].lower() == "bearer " else "", headers.get("x-api-key", "").strip()]
+        sent = [
+            bearer[7:].strip() if bearer[:7].lower() == "bearer " else "",
+            headers.get("x-api-key", "").strip(),
+        ]
         try:
             keys = self._rules.keys()
         except ConfigError as error:
-            raise RequestError(503, "keys_unreadable", "the server cannot read its list of keys") from error
-        # Clients that know both headers send a provider's key in one of them, so either may be ours.
+            raise RequestError(
+                503, "keys_unreadable", "the server cannot read its list of keys"
+            ) from error
+        # Clients that know both headers send a provider's key in one of them, so either may be
+        # ours.
         for key in [find_key(keys, text) for text in sent if text]:
             if key is not None:
                 return key
@@ -197,20 +236,30 @@ class Access:
 class _Exchange:
     """One request and its answer: counts what is read, and adds headers to what is sent."""
 
-    def __init__(self, access: Access, rules: AccessRules, request_id: str, receive: Receive, send: Send) -> None:
-        self._access, self._rules, self._receive, self._send = access, rules, receive, send
+    def __init__(
+        self, access: Access, rules: AccessRules, request_id: str, receive: Receive, send: Send
+    ) -> None:
+        self._access = access
+        self._rules = rules
+        self._receive = receive
+        self._send = send
         self._id = request_id.encode()
         self._size = 0
         self._whole = False
         self._end = asyncio.get_running_loop().time() + rules.body_seconds
         self.more_headers: Sequence[RawHeader] = ()
-        self.started = self.gone = False
+        self.started = False
+        self.gone = False
         self.status = 0
         self.is_upload = False
-        self.refused: RequestError | None = None  # Why the request is refused although the application has it already
+        # Why the request is refused although the application has it already
+        self.refused: RequestError | None = None
 
     async def receive(self) -> Message:
-        """The next piece of the body. To the application, a body that is refused looks like a client that left."""
+        """The next piece of the body.
+
+        To the application, a body that is refused looks like a client that left.
+        """
         if self._whole or self.refused is not None:
             message = await self._receive() if self.refused is None else {"type": "http.disconnect"}
             self.gone = self.gone or message["type"] == "http.disconnect"
@@ -220,7 +269,9 @@ class _Exchange:
                 message = await self._receive()
         except TimeoutError:
             seconds = self._rules.body_seconds
-            return self._stop(RequestError(408, "request_timeout", f"the body did not arrive in {seconds:g} s"))
+            return self._stop(
+                RequestError(408, "request_timeout", f"the body did not arrive in {seconds:g} s")
+            )
         if message["type"] == "http.disconnect":
             self.gone = True
             return message
@@ -247,11 +298,15 @@ class _Exchange:
         return {"type": "http.disconnect"}
 
     async def send(self, message: Message) -> None:
-        """Send a part of the answer, unless the request is refused in mid-body: that answer comes from us."""
+        """Send a part of the answer, unless the request is refused in mid-body.
+
+        That answer comes from us.
+        """
         if self.refused is not None and not self.started:
             return
         if message["type"] == "http.response.start":
-            self.started, self.status = True, message["status"]
+            self.started = True
+            self.status = message["status"]
             self.release()  # what was read is parsed by now
             headers = message.get("headers", ())
             run = next((value for name, value in headers if name == b"x-request-id"), None)
@@ -261,7 +316,8 @@ class _Exchange:
         try:
             await self._send(message)
         except RuntimeError as error:
-            if "the handler is closed" not in str(error):  # what uvloop says a moment before uvicorn is told
+            # What uvloop says a moment before uvicorn is told
+            if "the handler is closed" not in str(error):
                 raise
             self.gone = True
             await asyncio.sleep(0)  # now uvicorn learns it too
@@ -273,17 +329,24 @@ class _Exchange:
         self._size = 0
 
     async def refuse(self, scope: Scope, error: RequestError) -> None:
-        """Answer with an error. A connection whose client has begun to read an answer can only be broken off."""
+        """Answer with an error.
+
+        A connection whose client has begun to read an answer can only be broken off.
+        """
         if self.started:
             return
         self.refused = None
         body = json.dumps(error_body(error, scope["path"], scope[REQUEST_ID])).encode()
-        headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
+        headers = [
+            (b"content-type", b"application/json"),
+            (b"content-length", str(len(body)).encode()),
+        ]
         if any(name.lower() == b"expect" for name, _ in scope["headers"]):
             # The body is not sent, and the next request must not be taken for it.
             headers.append((b"connection", b"close"))
         if error.status == 401:
-            headers += [(b"www-authenticate", b"Bearer"), (b"x-should-retry", b"false")]  # the SDKs read the second
+            # The SDKs read the second
+            headers += [(b"www-authenticate", b"Bearer"), (b"x-should-retry", b"false")]
         if error.retry_after is not None:
             headers.append((b"retry-after", f"{error.retry_after:.0f}".encode()))
         await self.send({"type": "http.response.start", "status": error.status, "headers": headers})
@@ -296,7 +359,10 @@ def new_request_id() -> str:
 
 
 def _request_line(scope: Scope, status: int, seconds: float) -> str:
-    """`16:20:05 POST /v1/responses 200, 1.2 s, key laptop 12ab, 240 tokens`: no text of a request, nor its query."""
+    """`16:20:05 POST /v1/responses 200, 1.2 s, key laptop 12ab, 240 tokens`.
+
+    No text of a request, nor its query.
+    """
     path = scope["path"] if "endpoint" in scope else "an unknown path"
     for name, value in scope.get("path_params", {}).items():  # a client may have put a text there
         path = path.replace(str(value), f"{{{name}}}") if value else path
@@ -306,9 +372,15 @@ def _request_line(scope: Scope, status: int, seconds: float) -> str:
 
 
 def describe_error(error: BaseException) -> str:
-    """`ValueError at conversation.py:12, http.py:80`: where an error arose, and no text, which may quote a prompt."""
+    """`ValueError at conversation.py:12, http.py:80`.
+
+    Where an error arose, and no text, which may quote a prompt.
+    """
     frames = reversed(traceback.extract_tb(error.__traceback__)[-6:])
-    places = ", ".join(f"{frame.filename.replace(chr(92), '/').rpartition('/')[2]}:{frame.lineno}" for frame in frames)
+    places = ", ".join(
+        f"{frame.filename.replace(chr(92), '/').rpartition('/')[2]}:{frame.lineno}"
+        for frame in frames
+    )
     return f"{type(error).__name__} at {places or 'an unknown place'}"
 
 
@@ -316,19 +388,27 @@ def is_loopback_host(host: str) -> bool:
     """Return whether a Host header, with or without a port, names this machine itself."""
     with suppress(ValueError):
         name = (urlsplit(f"//{host}").hostname or "").rstrip(".")
-        is_local = name == "localhost" or name.endswith(".localhost") or ipaddress.ip_address(name).is_loopback
+        is_local = (
+            name == "localhost"
+            or name.endswith(".localhost")
+            or ipaddress.ip_address(name).is_loopback
+        )
         return is_local and "@" not in host
     return False
 
 
 def _read_headers(raw: Sequence[RawHeader]) -> dict[str, str]:
     if sum(len(name) + len(value) for name, value in raw) > MAX_HEADERS:
-        raise RequestError(431, "headers_too_large", f"the headers have more than {MAX_HEADERS} bytes")
+        raise RequestError(
+            431, "headers_too_large", f"the headers have more than {MAX_HEADERS} bytes"
+        )
     headers: dict[str, str] = {}
     for raw_name, value in raw:
         name = raw_name.decode("latin-1").lower()
         if name in SINGLE and name in headers:
-            raise RequestError(400, "duplicate_header", f"the header {name} is there more than once")
+            raise RequestError(
+                400, "duplicate_header", f"the header {name} is there more than once"
+            )
         headers[name] = value.decode("latin-1")
     return headers
 
@@ -351,23 +431,35 @@ async def _answer_preflight(headers: Mapping[str, str], send: Send) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Principal:
-    """Who sent a request: the key, None where the server needs none, and the address that it came from."""
+    """Who sent a request.
+
+    The key, None where the server needs none, and the address that it came from.
+    """
 
     key: ClientKey | None = None
     address: str = ""
 
     @property
     def origin(self) -> str:
-        """Who asked, as a trace says it. A name may be given to another key later, so the key's id stands beside it."""
+        """Who asked, as a trace says it.
+
+        A name may be given to another key later, so the key's id stands beside it.
+        """
         return "serve" if self.key is None else f"key {self.key.name} {self.key.id}"
 
     @property
     def origins(self) -> tuple[str, ...]:
-        """All that traces may say of this client; those written before November 2026 have only the key's name."""
+        """All that traces may say of this client.
+
+        Those written before November 2026 have only the key's name.
+        """
         return (self.origin,) if self.key is None else (self.origin, f"key {self.key.name}")
 
     def asked_for(self, run: RunStarted | Trace) -> bool:
-        """Return whether this client asked for a run. A run of a mere name is older than a key of that name."""
+        """Return whether this client asked for a run.
+
+        A run of a mere name is older than a key of that name.
+        """
         if self.key is not None and run.origin == self.origins[1]:
             return run.time >= self.key.since
         return run.origin == self.origin
@@ -385,7 +477,10 @@ def principal_of(scope: Mapping[str, Any]) -> Principal:
 
 
 def principal_from(origin: str, directory: Path) -> Principal:
-    """Whom a batch or a run is of, with the key as the configuration `directory` has it now. Raises `RequestError`."""
+    """Whom a batch or a run is of, with the key as the configuration `directory` has it now.
+
+    Raises `RequestError`.
+    """
     if origin == Principal().origin:
         return Principal(address="stored")
     for key in ClientKeys(directory).all():

@@ -16,7 +16,13 @@ from conductor_cli.core.chat import ToolCall
 from conductor_cli.core.errors import ConductorError
 from conductor_cli.server.access import REQUEST_ID, TOKENS, describe_error
 from conductor_cli.server.api.errors import error_body, request_error
-from conductor_cli.server.api.request import AnswerEncoder, ClientApi, ClientRequest, RequestError, ServedAnswer
+from conductor_cli.server.api.request import (
+    AnswerEncoder,
+    ClientApi,
+    ClientRequest,
+    RequestError,
+    ServedAnswer,
+)
 from conductor_cli.server.connections import WRITE_BODY, WriteBody
 from conductor_cli.server.narration import AnswerText, Piece, Reasoning
 from conductor_cli.server.run_registry import RunRegistry, ServedRun, Subscriber
@@ -52,7 +58,9 @@ class RunAnswer:
         watching = asyncio.create_task(watch())
         delivered = False
         try:
-            delivered = await (self._stream(reader, send) if self.request.stream else self._whole(reader, send))
+            delivered = await (
+                self._stream(reader, send) if self.request.stream else self._whole(reader, send)
+            )
         finally:
             watching.cancel()
             self.registry.close(reader, delivered=delivered)
@@ -60,10 +68,12 @@ class RunAnswer:
                 scope[TOKENS] = ended.usage.total.tokens
 
     async def _whole(self, reader: Subscriber, send: Send) -> bool:
-        """Answer with one JSON object. While it takes long, line ends say that the server lives: JSON may begin so.
+        """Answer with one JSON object.
 
-        With the first of them the status is out, so an error that follows is only in the body. Returns whether the
-        client got the end of the run.
+        While it takes long, line ends say that the server lives: JSON may begin so.
+
+        With the first of them the status is out, so an error that follows is only in the body.
+        Returns whether the client got the end of the run.
         """
         is_begun = False
         while (pieces := await reader.pieces()) is not None:
@@ -71,7 +81,11 @@ class RunAnswer:
                 continue
             if not is_begun:
                 is_begun = True
-                await _send_head(send, 200, {"content-type": "application/json"} | {"x-request-id": self.served.id})
+                await _send_head(
+                    send,
+                    200,
+                    {"content-type": "application/json"} | {"x-request-id": self.served.id},
+                )
             await _send_body(send, b"\n", more=True)
             reader.restart_silence()
         ended = self.served.ended
@@ -80,31 +94,48 @@ class RunAnswer:
         if not is_begun and isinstance(ended, RequestError):
             await send_error(send, self.path, ended, {"x-request-id": self.served.id})
             return True
-        encoder, is_end = self._encoder(), True
+        encoder = self._encoder()
+        is_end = True
         if not is_begun:
             assert isinstance(ended, ServedAnswer)
             await send_json(send, 200, encoder.whole(ended), {"x-request-id": self.served.id})
             return True
         try:
-            data = _json_bytes(encoder.whole(ended) if isinstance(ended, ServedAnswer) else encoder.whole_failed(ended))
-        except Exception as error:  # noqa: BLE001 - the status is out: the client must be told in the body
-            data, is_end = _json_bytes(error_body(self._fault(error), self.path, self.served.id)), False
+            data = _json_bytes(
+                encoder.whole(ended)
+                if isinstance(ended, ServedAnswer)
+                else encoder.whole_failed(ended)
+            )
+        except Exception as error:  # noqa: BLE001
+            # The status is out: the client must be told in the body
+            data = _json_bytes(error_body(self._fault(error), self.path, self.served.id))
+            is_end = False
         await _send_body(send, data, more=False)
         return is_end
 
     async def _stream(self, reader: Subscriber, send: Send) -> bool:
-        """Answer with server-sent events. Whatever happens, they have an end. Returns whether it is that of the run."""
+        """Answer with server-sent events. Whatever happens, they have an end.
+
+        Returns whether it is that of the run.
+        """
         if not self.served.began.is_set():
             with suppress(TimeoutError):
-                await asyncio.wait_for(self.served.began.wait(), 2.0)  # until then, an error is a status code
+                # Until then, an error is a status code
+                await asyncio.wait_for(self.served.began.wait(), 2.0)
         ended = self.served.ended
         if isinstance(ended, RequestError) and not self.served.items:
             await send_error(send, self.path, ended, {"x-request-id": self.served.id})
             return True
-        encoder, is_end, goes_on = self._encoder(), True, True
+        encoder = self._encoder()
+        is_end = True
+        goes_on = True
         data = encoder.begin()
         # Proxies must neither keep nor collect what is streamed.
-        headers = {"cache-control": "no-cache, no-transform", "x-accel-buffering": "no", "x-request-id": self.served.id}
+        headers = {
+            "cache-control": "no-cache, no-transform",
+            "x-accel-buffering": "no",
+            "x-request-id": self.served.id,
+        }
         await _send_head(send, 200, {"content-type": "text/event-stream; charset=utf-8"} | headers)
         write_body = self._write_body
 
@@ -128,9 +159,13 @@ class RunAnswer:
                 elif isinstance(ended := self.served.ended, ServedAnswer):
                     data = encoder.end(replace(ended, text=self.served.streamed_text))
                 else:
-                    data = encoder.failed(ended or RequestError(500, "internal", "the run has no end"))
+                    data = encoder.failed(
+                        ended or RequestError(500, "internal", "the run has no end")
+                    )
             except Exception as error:  # noqa: BLE001 - whatever it is, the stream gets an end
-                is_end, goes_on, fault = False, False, self._fault(error)
+                is_end = False
+                goes_on = False
+                fault = self._fault(error)
                 try:
                     data = encoder.failed(fault)
                 except Exception:  # noqa: BLE001 - it has been logged; a new encoder can tell it
@@ -142,9 +177,17 @@ class RunAnswer:
         return self.api.encoder(self.request, self.served.id, self.served.created)
 
     def _fault(self, error: Exception) -> RequestError:
-        """Return what a client is told of a failure of this server. The log leaves its text out: it may be a prompt."""
-        log.error("the answer of run %s cannot be written: %s", self.served.id, describe_error(error))
-        message = f"the server failed while it wrote the answer; its log says where [run {self.served.id}]"
+        """Return what a client is told of a failure of this server.
+
+        The log leaves its text out: it may be a prompt.
+        """
+        log.error(
+            "the answer of run %s cannot be written: %s", self.served.id, describe_error(error)
+        )
+        message = (
+            "the server failed while it wrote the answer; its log says where [run "
+            f"{self.served.id}]"
+        )
         return RequestError(500, "internal_error", message)
 
 
@@ -164,9 +207,12 @@ def _frames(encoder: AnswerEncoder, pieces: Sequence[Piece]) -> bytes:
 
 
 def answering(
-    act: Callable[[Request], Awaitable[dict[str, Any] | ASGIApp]], headers: Mapping[str, str] | None = None
+    act: Callable[[Request], Awaitable[dict[str, Any] | ASGIApp]],
+    headers: Mapping[str, str] | None = None,
 ) -> Callable[[Request], Awaitable[ASGIApp]]:
-    """Return a route that answers with what `act` returns, and with its errors in the envelope of the path's API."""
+    """Return a route that answers with what `act` returns, and with its errors in the envelope of
+    the path's API.
+    """
 
     async def answer(http: Request) -> ASGIApp:
         try:
@@ -184,24 +230,36 @@ def answering(
     return answer
 
 
-async def send_error(send: Send, path: str, error: RequestError, headers: Mapping[str, str]) -> None:
+async def send_error(
+    send: Send, path: str, error: RequestError, headers: Mapping[str, str]
+) -> None:
     """Send an error in the envelope of the API at this path."""
-    retry = {} if error.retry_after is None else {"retry-after": str(max(1, round(error.retry_after)))}
+    retry = (
+        {} if error.retry_after is None else {"retry-after": str(max(1, round(error.retry_after)))}
+    )
     if error.is_final:
-        retry["x-should-retry"] = "false"  # the SDKs of OpenAI and Anthropic and Claude Code read it
+        # The SDKs of OpenAI and Anthropic and Claude Code read it
+        retry["x-should-retry"] = "false"
     body = error_body(error, path, headers.get("x-request-id", ""))
     await send_json(send, error.status, body, {**headers, **retry})
 
 
-async def send_json(send: Send, status: int, value: Any, headers: Mapping[str, str]) -> None:  # noqa: ANN401 - any JSON value
+# Any JSON value
+async def send_json(send: Send, status: int, value: Any, headers: Mapping[str, str]) -> None:  # noqa: ANN401
     """Send a JSON value."""
     data = _json_bytes(value)
-    await _send_head(send, status, {"content-type": "application/json", "content-length": str(len(data)), **headers})
+    await _send_head(
+        send,
+        status,
+        {"content-type": "application/json", "content-length": str(len(data)), **headers},
+    )
     await _send_body(send, data, more=False)
 
 
 def _json_bytes(value: Any) -> bytes:  # noqa: ANN401 - any JSON value
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "backslashreplace")
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode(
+        "utf-8", "backslashreplace"
+    )
 
 
 async def _send_head(send: Send, status: int, headers: Mapping[str, str]) -> None:

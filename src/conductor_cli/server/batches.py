@@ -1,11 +1,15 @@
-"""OpenAI's Files and Batches APIs: the requests of a file, each a run as any other, with their answers in another file.
+"""OpenAI's Files and Batches APIs.
 
-A client sees its own files. An upload goes to the disk while it arrives, so memory does not hold it.
+The requests of a file, each a run as any other, with their answers in another file.
 
-A batch is a record of JSON, its input and the two files that grow by a line for each request (`app/batch.py`), all of
-them in the state. So a batch goes on where it stopped when the server is started again, and what is finished is kept
-when it is cancelled or expires. One of several servers over one state has it; where that is gone, another one goes on.
-What says nothing about a request, such as a limit of the day, makes the batch wait.
+A client sees its own files. An upload goes to the disk while it arrives, so memory does not hold
+it.
+
+A batch is a record of JSON, its input and the two files that grow by a line for each request
+(`app/batch.py`), all of them in the state. So a batch goes on where it stopped when the server is
+started again, and what is finished is kept when it is cancelled or expires. One of several servers
+over one state has it; where that is gone, another one goes on. What says nothing about a request,
+such as a limit of the day, makes the batch wait.
 """
 
 from __future__ import annotations
@@ -41,7 +45,14 @@ from conductor_cli.app.batch import (
 from conductor_cli.core.errors import ConductorError, Failure, StateUnavailable, TakenOver
 from conductor_cli.core.terminal_text import one_line
 from conductor_cli.run.budget import Budget
-from conductor_cli.server.access import MAX_UPLOAD, UPLOADS, Principal, describe_error, principal_from, principal_of
+from conductor_cli.server.access import (
+    MAX_UPLOAD,
+    UPLOADS,
+    Principal,
+    describe_error,
+    principal_from,
+    principal_of,
+)
 from conductor_cli.server.answers import answering
 from conductor_cli.server.api.bodies import refused
 from conductor_cli.server.api.errors import error_body
@@ -55,9 +66,12 @@ if TYPE_CHECKING:
     from conductor_cli.server.run_registry import RunRegistry, ServedRun
 
     Begin = Callable[
-        [str, dict[str, Any], Principal], Awaitable[tuple[ServedRun, Callable[[ServedAnswer], dict[str, Any]]]]
+        [str, dict[str, Any], Principal],
+        Awaitable[tuple[ServedRun, Callable[[ServedAnswer], dict[str, Any]]]],
     ]
-    """Begins the run of a body for a path; returns it, and what writes its answer. Raises `RequestError`."""
+    """Begins the run of a body for a path; returns it, and what writes its answer. Raises
+    `RequestError`.
+    """
 
 T = TypeVar("T")
 
@@ -68,7 +82,10 @@ MAX_LISTED: Final = 10_000  # Entries of one answer, as at OpenAI
 
 
 def find_record(store: ServedFiles, kind: str, name: str, client: Principal) -> Record:
-    """Return the record of a file or a batch of this client. Raises `RequestError` where there is none."""
+    """Return the record of a file or a batch of this client.
+
+    Raises `RequestError` where there is none.
+    """
     if re.fullmatch(rf"{kind}[-_][0-9a-f]{{24}}", name):
         found = store.find(name)
         if found is not None and found["owner"] == client.origin:
@@ -83,12 +100,20 @@ async def find_named(store: ServedFiles, kind: str, http: Request) -> Record:
 
 
 def list_records(store: ServedFiles, kind: str, http: Request, **fields: str | None) -> Record:
-    """Return a page of a client's records, as OpenAI lists them; those with other `fields` are left out."""
-    owner, query = principal_of(http.scope).origin, http.query_params
+    """Return a page of a client's records, as OpenAI lists them.
+
+    Those with other `fields` are left out.
+    """
+    owner = principal_of(http.scope).origin
+    query = http.query_params
     count = query.get("limit", str(MAX_LISTED if fields else 20))
     if not (count.isascii() and count.isdigit() and 0 < int(count[:6]) <= MAX_LISTED):
         raise refused("limit", f"must be a number from 1 to {MAX_LISTED:,}")
-    own = [each for each in store.all(kind, owner) if all(v in {None, each[name]} for name, v in fields.items())]
+    own = [
+        each
+        for each in store.all(kind, owner)
+        if all(v in {None, each[name]} for name, v in fields.items())
+    ]
     own.sort(key=lambda each: (-each["created_at"], each["id"]))
     if query.get("order") == "asc":
         own.reverse()
@@ -96,7 +121,11 @@ def list_records(store: ServedFiles, kind: str, http: Request, **fields: str | N
     if (after := query.get("after")) in names:
         own = own[names.index(after) + 1 :]
     page = [without_owner(each) for each in own[: int(count)]]
-    ends = {"first_id": page[0]["id"], "last_id": page[-1]["id"]} if page else {"first_id": None, "last_id": None}
+    ends = (
+        {"first_id": page[0]["id"], "last_id": page[-1]["id"]}
+        if page
+        else {"first_id": None, "last_id": None}
+    )
     return {"object": "list", "data": page, **ends, "has_more": len(own) > len(page)}
 
 
@@ -129,15 +158,20 @@ class Files:
             try:
                 form = await http.form(max_files=1, max_fields=20)
             except HTTPException as error:
-                raise RequestError(400, "invalid_form", f"the body is no form with a file: {error.detail}") from None
+                raise RequestError(
+                    400, "invalid_form", f"the body is no form with a file: {error.detail}"
+                ) from None
             try:
-                upload, purpose = form.get("file"), form.get("purpose")
+                upload = form.get("file")
+                purpose = form.get("purpose")
                 if purpose != "batch":
                     raise refused("purpose", "must be batch: files are for batches")
                 if upload is None or isinstance(upload, str):
                     raise refused("file", "is missing")
                 name = one_line(upload.filename or "file")[:200]
-                return without_owner(await asyncio.to_thread(self._keep, client.origin, upload.file, name))
+                return without_owner(
+                    await asyncio.to_thread(self._keep, client.origin, upload.file, name)
+                )
             finally:
                 await form.close()
 
@@ -149,9 +183,13 @@ class Files:
             while data := upload.read(1 << 20):
                 size += len(data)
                 if size > MAX_UPLOAD:
-                    raise RequestError(413, "file_too_large", f"a file has at most {MAX_UPLOAD // 10**6} MB")
+                    raise RequestError(
+                        413, "file_too_large", f"a file has at most {MAX_UPLOAD // 10**6} MB"
+                    )
                 if stored + size > MAX_STORED:
-                    message = f"your files have more than {MAX_STORED // 10**9} GB together: delete some"
+                    message = (
+                        f"your files have more than {MAX_STORED // 10**9} GB together: delete some"
+                    )
                     raise RequestError(413, "too_many_files", message)
                 yield data
 
@@ -161,7 +199,9 @@ class Files:
 
     async def _list(self, http: Request) -> Record:
         purpose = http.query_params.get("purpose")
-        return await asyncio.to_thread(partial(list_records, self.store, "file", http, purpose=purpose))
+        return await asyncio.to_thread(
+            partial(list_records, self.store, "file", http, purpose=purpose)
+        )
 
     async def _get(self, http: Request) -> Record:
         return without_owner(await find_named(self.store, "file", http))
@@ -170,7 +210,9 @@ class Files:
         name = (await find_named(self.store, "file", http))["id"]
         batches = await asyncio.to_thread(self.store.open_batches)
         if any(each["input_file_id"] == name for each in batches):
-            raise RequestError(409, "file_in_use", f"a batch that goes on uses {name}: cancel it first")
+            raise RequestError(
+                409, "file_in_use", f"a batch that goes on uses {name}: cancel it first"
+            )
         await asyncio.to_thread(self.store.remove, name)
         return {"id": name, "object": "file", "deleted": True}
 
@@ -179,16 +221,24 @@ class Files:
         content = await asyncio.to_thread(self.store.content, record["id"])
         if isinstance(content, Path):
             return FileResponse(content, media_type="application/octet-stream")
-        headers = {"content-length": str(record["bytes"])}  # so a client sees that it was deleted meanwhile
+        # So a client sees that it was deleted meanwhile
+        headers = {"content-length": str(record["bytes"])}
         return StreamingResponse(content, headers=headers, media_type="application/octet-stream")
 
 
 def file_record(name: str, owner: str, filename: str, purpose: str, size: int = 0) -> Record:
     """Return the record of a file of so many bytes."""
     return {
-        "id": name, "object": "file", "bytes": size, "created_at": int(time.time()), "filename": filename,
-        "purpose": purpose, "status": "processed", "expires_at": None, "owner": owner,
-    }  # fmt: skip
+        "id": name,
+        "object": "file",
+        "bytes": size,
+        "created_at": int(time.time()),
+        "filename": filename,
+        "purpose": purpose,
+        "status": "processed",
+        "expires_at": None,
+        "owner": owner,
+    }
 
 
 # Batches
@@ -199,13 +249,20 @@ MAX_FAULTS: Final = 50  # Lines whose faults are told
 WINDOW: Final = 24 * 3600  # Seconds after which a batch expires
 WAIT_SECONDS: Final = 30.0  # How long a batch waits where going on would only fail
 AWAY_SECONDS: Final = 1.0  # How long a batch waits for a database that is away before it asks again
-LOOK_SECONDS: Final = 1.0  # Between two looks at what its client wants, and between two records of how far it is
+# Between two looks at what its client wants, and between two records of how far it is
+LOOK_SECONDS: Final = 1.0
 SCAN_SECONDS: Final = 10.0  # Between two looks for batches that nobody works on
 
 _KINDS: Final = {
-    "upstream_key": "key", "config": "config", "planner_unusable": "conductor", "server_is_ending": "terminated",
-    "busy": "terminated", "unreachable": "unreachable", "state": "terminated", "taken_over": "terminated",
-}  # fmt: skip
+    "upstream_key": "key",
+    "config": "config",
+    "planner_unusable": "conductor",
+    "server_is_ending": "terminated",
+    "busy": "terminated",
+    "unreachable": "unreachable",
+    "state": "terminated",
+    "taken_over": "terminated",
+}
 """What an error says that is none of the request's own, by its code."""
 
 
@@ -232,7 +289,8 @@ class Batches:
         ]
 
     async def work(self) -> None:
-        """Go on with the batches that are not over, also with those that another server leaves later.
+        """Go on with the batches that are not over, also with those that another server leaves
+        later.
 
         Cancelled, it leaves them as they are: the next server goes on with them.
         """
@@ -240,13 +298,16 @@ class Batches:
             while True:
                 try:
                     found = await asyncio.to_thread(self._store.open_batches)
-                    secrets.SystemRandom().shuffle(found)  # the first may be those that other servers have
+                    # The first may be those that other servers have
+                    secrets.SystemRandom().shuffle(found)
                     for record in found:
                         self._work_on(record)
                 except (ConductorError, OSError):
                     pass  # a database or a disk that is away is asked again
-                except Exception as error:  # noqa: BLE001 - one damaged record must not end the batches under way
-                    log.error("open batches: %s", describe_error(error))  # noqa: TRY400 - it may quote a prompt
+                except Exception as error:  # noqa: BLE001
+                    # One damaged record must not end the batches under way
+                    # It may quote a prompt
+                    log.error("open batches: %s", describe_error(error))  # noqa: TRY400
                 await asyncio.sleep(SCAN_SECONDS)
         finally:
             tasks = [*self._tasks.values()]
@@ -257,8 +318,10 @@ class Batches:
     # Requests
 
     async def _create(self, http: Request) -> Record:
-        client, body = principal_of(http.scope), await read_body(http, dict)
-        endpoint, window = body.get("endpoint"), body.get("completion_window")
+        client = principal_of(http.scope)
+        body = await read_body(http, dict)
+        endpoint = body.get("endpoint")
+        window = body.get("completion_window")
         metadata = body.get("metadata") or {}
         if endpoint not in ENDPOINTS:
             raise refused("endpoint", f"must be one of {', '.join(ENDPOINTS)}")
@@ -271,14 +334,32 @@ class Batches:
         if source["purpose"] != "batch":
             raise refused("input_file_id", "must be a file of the purpose batch")
         now = int(time.time())
-        states = ("in_progress", "finalizing", "completed", "failed", "expired", "cancelling", "cancelled")
+        states = (
+            "in_progress",
+            "finalizing",
+            "completed",
+            "failed",
+            "expired",
+            "cancelling",
+            "cancelled",
+        )
         record = {
-            "id": f"batch_{secrets.token_hex(12)}", "object": "batch", "endpoint": endpoint, "errors": None,
-            "input_file_id": source["id"], "completion_window": window, "status": "validating",
-            "output_file_id": None, "error_file_id": None, "created_at": now, "expires_at": now + WINDOW,
+            "id": f"batch_{secrets.token_hex(12)}",
+            "object": "batch",
+            "endpoint": endpoint,
+            "errors": None,
+            "input_file_id": source["id"],
+            "completion_window": window,
+            "status": "validating",
+            "output_file_id": None,
+            "error_file_id": None,
+            "created_at": now,
+            "expires_at": now + WINDOW,
             **dict.fromkeys(f"{state}_at" for state in states),
-            "request_counts": {"total": 0, "completed": 0, "failed": 0}, "metadata": metadata, "owner": client.origin,
-        }  # fmt: skip
+            "request_counts": {"total": 0, "completed": 0, "failed": 0},
+            "metadata": metadata,
+            "owner": client.origin,
+        }
         await asyncio.to_thread(self._store.write, record)
         self._work_on(record)
         return without_owner(record)
@@ -288,8 +369,13 @@ class Batches:
 
     async def _get(self, http: Request) -> Record:
         record = await find_named(self._store, "batch", http)
-        if record["status"] not in OVER and await asyncio.to_thread(self._store.is_cancelled, record["id"]):
-            record |= {"status": "cancelling", "cancelling_at": record["cancelling_at"] or int(time.time())}
+        if record["status"] not in OVER and await asyncio.to_thread(
+            self._store.is_cancelled, record["id"]
+        ):
+            record |= {
+                "status": "cancelling",
+                "cancelling_at": record["cancelling_at"] or int(time.time()),
+            }
         return without_owner(record)
 
     async def _cancel(self, http: Request) -> Record:
@@ -303,7 +389,8 @@ class Batches:
 
     def _work_on(self, record: Record) -> None:
         name = record["id"]
-        if name not in self._tasks and len(self._tasks) < 16:  # others wait for another server, or until one is over
+        # Others wait for another server, or until one is over
+        if name not in self._tasks and len(self._tasks) < 16:
             self._tasks[name] = asyncio.create_task(self._perform(name))
             self._tasks[name].add_done_callback(lambda _: self._tasks.pop(name))
 
@@ -316,14 +403,18 @@ class Batches:
                     work = _Work(record, self._store, self._ask, self._parallel)
                     async with work.held():
                         await work.perform()
-        except (OSError, ConductorError) as error:  # the disk is full, say: the next scan tries again
-            log.error("the batch %s cannot go on: %s", name, describe_error(error))  # noqa: TRY400 - it may quote a prompt
+        except (OSError, ConductorError) as error:
+            # The disk is full, say: the next scan tries again
+            # It may quote a prompt
+            log.error("the batch %s cannot go on: %s", name, describe_error(error))  # noqa: TRY400
 
     async def _ask(self, record: Record, item: BatchItem) -> Asked:
         """Ask a request of a batch as if its client had sent it."""
         try:
             async with self._turns:
-                client = principal_from(record["owner"], self._registry.runs.settings().paths.config)
+                client = principal_from(
+                    record["owner"], self._registry.runs.settings().paths.config
+                )
                 served, write = await self._begin(record["endpoint"], item.data["body"], client)
                 reader = self._registry.open(served)
                 try:
@@ -336,11 +427,18 @@ class Batches:
                     self._registry.forget(served.id)
             if isinstance(ended, RequestError):
                 raise ended
-            cost, body = ended.usage.total.cost, write(ended)
+            cost = ended.usage.total.cost
+            body = write(ended)
         except RequestError as error:
             kind = "limit" if error.code.startswith("limit") else _KINDS.get(error.code, "worker")
-            failure = Failure(kind=kind, message=error.message, reason=error.code if kind == "limit" else "")  # type: ignore[arg-type]
-            response = {"status_code": error.status, "request_id": "", "body": error_body(error, record["endpoint"])}
+            failure = Failure(
+                kind=kind, message=error.message, reason=error.code if kind == "limit" else ""
+            )  # type: ignore[arg-type]
+            response = {
+                "status_code": error.status,
+                "request_id": "",
+                "body": error_body(error, record["endpoint"]),
+            }
             return Asked(line=_line(item.id, response, None), failure=failure)
         response = {"status_code": 200, "request_id": served.id, "body": body}
         return Asked(line=_line(item.id, response, None), cost=cost)
@@ -351,10 +449,17 @@ def _line(name: str, response: Record | None, error: Record | None) -> Record:
 
 
 class _Work:
-    """One batch while somebody works on it. Its record is written after each change, and each second."""
+    """One batch while somebody works on it.
+
+    Its record is written after each change, and each second.
+    """
 
     def __init__(
-        self, record: Record, store: ServedFiles, ask: Callable[[Record, BatchItem], Awaitable[Asked]], parallel: int
+        self,
+        record: Record,
+        store: ServedFiles,
+        ask: Callable[[Record, BatchItem], Awaitable[Asked]],
+        parallel: int,
     ) -> None:
         self._record = record
         self._store = store
@@ -371,7 +476,8 @@ class _Work:
         holding = self._store.held(name, [self._record["input_file_id"], *self._names.values()])
         self._batch = await asyncio.to_thread(holding.__enter__)
         try:
-            if (record := await asyncio.to_thread(self._store.find, name)) is not None:  # another one had it before
+            # Another one had it before
+            if (record := await asyncio.to_thread(self._store.find, name)) is not None:
                 self._record = record
             yield
         finally:
@@ -380,7 +486,12 @@ class _Work:
     async def perform(self) -> None:
         """Work to the end, or until it is cancelled or expires."""
         if self._record["status"] not in OVER and not await self._patiently(self._has_input):
-            fault = {"code": "input_file_missing", "line": None, "message": "its file is gone", "param": None}
+            fault = {
+                "code": "input_file_missing",
+                "line": None,
+                "message": "its file is gone",
+                "param": None,
+            }
             self._record["errors"] = {"object": "list", "data": [fault]}
             await self._enter("failed")
         if self._record["status"] == "validating":
@@ -406,14 +517,19 @@ class _Work:
             for kind, name in self._names.items():
                 if status in OVER and (size := self._batch.size(name)):
                     filename = f"{self._record['id']}_{kind}.jsonl"
-                    written.append(file_record(name, self._record["owner"], filename, "batch_output", size))
+                    written.append(
+                        file_record(name, self._record["owner"], filename, "batch_output", size)
+                    )
                     self._record[f"{kind}_file_id"] = name
             self._batch.write(self._record, written)
 
         await self._patiently(write)
 
     async def _patiently(self, work: Callable[[], T]) -> T:
-        """Do some work with the state, again and again while its database is away. Raises `TakenOver` and `OSError`."""
+        """Do some work with the state, again and again while its database is away.
+
+        Raises `TakenOver` and `OSError`.
+        """
         while True:
             try:
                 return await asyncio.to_thread(work)
@@ -425,7 +541,8 @@ class _Work:
 
     def _has_input(self) -> bool:
         name = self._record["input_file_id"]
-        source, path = self._store.find(name), self._batch.path(name)
+        source = self._store.find(name)
+        path = self._batch.path(name)
         return source is not None and path.exists() and path.stat().st_size == source["bytes"]
 
     def _open_lines(self, kind: str) -> Lines:
@@ -434,16 +551,32 @@ class _Work:
 
     def _check(self) -> tuple[list[Record], int]:
         """Return what is wrong with the lines of the input, and how many requests there are."""
-        faults, seen = list[Record](), set[str]()
+        faults = list[Record]()
+        seen = set[str]()
         for number, raw in enumerate(self._raw_lines(), start=1):
-            fault = _fault_of(raw, self._record["endpoint"], seen) if number <= MAX_LINES else "too_many_lines"
+            fault = (
+                _fault_of(raw, self._record["endpoint"], seen)
+                if number <= MAX_LINES
+                else "too_many_lines"
+            )
             if fault:
-                message = {"too_many_lines": f"there are more than {MAX_LINES:,} lines"}.get(fault, fault)
-                faults.append({"code": "invalid_line", "line": number, "message": message, "param": None})
+                message = {"too_many_lines": f"there are more than {MAX_LINES:,} lines"}.get(
+                    fault, fault
+                )
+                faults.append(
+                    {"code": "invalid_line", "line": number, "message": message, "param": None}
+                )
             if len(faults) == MAX_FAULTS or number > MAX_LINES:
                 break
         if not seen and not faults:
-            faults.append({"code": "empty_file", "line": None, "message": "the file has no requests", "param": None})
+            faults.append(
+                {
+                    "code": "empty_file",
+                    "line": None,
+                    "message": "the file has no requests",
+                    "param": None,
+                }
+            )
         return faults, len(seen)
 
     def _raw_lines(self) -> Iterator[bytes]:
@@ -482,7 +615,11 @@ class _Work:
         """Ask what is left, and wait as long as that only fails."""
 
         def tell(progress: BatchProgress) -> None:
-            counts = {"total": progress.total, "completed": progress.answered, "failed": progress.failed}
+            counts = {
+                "total": progress.total,
+                "completed": progress.answered,
+                "failed": progress.failed,
+            }
             self._record["request_counts"] = counts
 
         async def ask(item: BatchItem) -> Asked:
@@ -490,20 +627,36 @@ class _Work:
 
         while True:
             ids = await asyncio.to_thread(self._mend)
-            with closing(self._open_lines("output")) as answers, closing(self._open_lines("error")) as failures:
+            with (
+                closing(self._open_lines("output")) as answers,
+                closing(self._open_lines("error")) as failures,
+            ):
                 progress = BatchProgress(
-                    total=self._record["request_counts"]["total"], answered=len(ids[0]), failed=len(ids[1])
+                    total=self._record["request_counts"]["total"],
+                    answered=len(ids[0]),
+                    failed=len(ids[1]),
                 )
-                batch = Batch(items=self._left(ids[0] | ids[1]), answers=answers, failures=failures, progress=progress)
-                stopped = await run_batch(batch, ask, parallel=self._parallel, budget=Budget(), tell=tell)
+                batch = Batch(
+                    items=self._left(ids[0] | ids[1]),
+                    answers=answers,
+                    failures=failures,
+                    progress=progress,
+                )
+                stopped = await run_batch(
+                    batch, ask, parallel=self._parallel, budget=Budget(), tell=tell
+                )
                 tell(batch.progress)
             if stopped is None:
                 return
-            log.warning("the batch %s waits: %s", self._record["id"], one_line(stopped.message)[:200])
+            log.warning(
+                "the batch %s waits: %s", self._record["id"], one_line(stopped.message)[:200]
+            )
             await asyncio.sleep(WAIT_SECONDS)
 
     def _mend(self) -> list[set[str]]:
-        """Mend the files that a kill has cut off, and return the ids of what has an answer, and of what has failed."""
+        """Mend the files that a kill has cut off, and return the ids of what has an answer, and of
+        what has failed.
+        """
         paths = [self._batch.path(name) for name in self._names.values()]
         for path in paths:
             mend_last_line(path)
@@ -514,7 +667,10 @@ class _Work:
         answered, failed = self._mend()
         counts = self._record["request_counts"]
         counts |= {"completed": len(answered), "failed": len(failed)}
-        error = {"code": "batch_expired", "message": "this request was not asked before the batch expired"}
+        error = {
+            "code": "batch_expired",
+            "message": "this request was not asked before the batch expired",
+        }
         with closing(self._open_lines("error")) as failures:
             for item in self._left(answered | failed):
                 failures.append(_line(item.id, None, error))
@@ -522,7 +678,10 @@ class _Work:
 
 
 def _fault_of(raw: bytes, endpoint: str, seen: set[str]) -> str:
-    """Return what is wrong with a line of the input; empty where nothing is. Its id is added to `seen`."""
+    """Return what is wrong with a line of the input; empty where nothing is.
+
+    Its id is added to `seen`.
+    """
     if len(raw) > MAX_LINE:
         return f"it is longer than {MAX_LINE >> 20} MB"
     try:

@@ -1,7 +1,8 @@
 """The keys of this server's clients: made here, kept as hashes, each with limits of its own.
 
-A key is 256 random bits, so its SHA-256 cannot be searched for; a slow hash such as scrypt, which is made for
-passwords, would only give strangers a way to keep the processor busy. The key itself is shown once and kept nowhere.
+A key is 256 random bits, so its SHA-256 cannot be searched for; a slow hash such as scrypt, which
+is made for passwords, would only give strangers a way to keep the processor busy. The key itself is
+shown once and kept nowhere.
 """
 
 from __future__ import annotations
@@ -33,8 +34,8 @@ _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,39}")
 class ClientKey:
     """What is known of a key. `hash` is the SHA-256 of it, as hexadecimal digits.
 
-    The limits are in US dollars, for a day and for one request. They and the pool, where they are set, can only narrow
-    what the settings allow.
+    The limits are in US dollars, for a day and for one request. They and the pool, where they are
+    set, can only narrow what the settings allow.
     """
 
     name: str
@@ -56,13 +57,17 @@ class ClientKey:
 
 def make_key(name: str) -> tuple[ClientKey, str]:
     """A new key without limits, and its text."""
-    text = f"ck-{secrets.token_urlsafe(32)}"  # tools that look for secrets in files know the beginning
-    return ClientKey(name=name, hash=_hash(text), since=datetime.now(UTC).isoformat(timespec="seconds")), text
+    # Tools that look for secrets in files know the beginning
+    text = f"ck-{secrets.token_urlsafe(32)}"
+    return ClientKey(
+        name=name, hash=_hash(text), since=datetime.now(UTC).isoformat(timespec="seconds")
+    ), text
 
 
 def find_key(keys: Sequence[ClientKey], text: str) -> ClientKey | None:
     """The key that a client sent, or None. How long it takes does not depend on which one it is."""
-    found, sent = None, _hash(text)
+    found = None
+    sent = _hash(text)
     for key in keys:
         if hmac.compare_digest(key.hash, sent):
             found = key
@@ -76,7 +81,10 @@ def _hash(text: str) -> str:
 
 
 class ClientKeys:
-    """The file of keys. A server looks at it for each request, so that a key which was removed is refused at once."""
+    """The file of keys.
+
+    A server looks at it for each request, so that a key which was removed is refused at once.
+    """
 
     def __init__(self, directory: Path) -> None:
         """`directory` is the user's configuration directory."""
@@ -100,7 +108,10 @@ class ClientKeys:
         return self._read[1]
 
     def add(self, key: ClientKey) -> None:
-        """Store a key. Raises `UsageError` where its name is taken or cannot be used, and `ConfigError`."""
+        """Store a key.
+
+        Raises `UsageError` where its name is taken or cannot be used, and `ConfigError`.
+        """
         if not _NAME.fullmatch(key.name):
             hint = "use up to 40 letters, digits, dots, dashes and underscores"
             raise UsageError(f"{key.name[:60]!r} cannot be the name of a key", hint=hint)
@@ -114,7 +125,9 @@ class ClientKeys:
         """Forget a key. Raises `UsageError` where there is none of this name, and `ConfigError`."""
         with self._edit() as keys:
             if name not in keys:
-                raise UsageError(f"there is no key {name[:60]!r}", hint=f"there are: {', '.join(keys) or 'none'}")
+                raise UsageError(
+                    f"there is no key {name[:60]!r}", hint=f"there are: {', '.join(keys) or 'none'}"
+                )
             del keys[name]
 
     @contextmanager
@@ -128,4 +141,6 @@ class ClientKeys:
                 disk.write_atomically(self.path, text + "\n", mode=0o600)
         except OSError as error:
             hint = "check the disk and the file's permissions"
-            raise ConfigError(f"{self.path} cannot be written: {error.strerror}", hint=hint) from None
+            raise ConfigError(
+                f"{self.path} cannot be written: {error.strerror}", hint=hint
+            ) from None

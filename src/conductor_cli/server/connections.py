@@ -1,6 +1,9 @@
-"""Connections that cost little: bounds of time and size below HTTP, where a middleware sees nothing yet.
+"""Connections that cost little.
 
-uvicorn waits without end for a client that never sends its headers, and for one that never reads its answer.
+Bounds of time and size below HTTP, where a middleware sees nothing yet.
+
+uvicorn waits without end for a client that never sends its headers, and for one that never reads
+its answer.
 """
 
 from __future__ import annotations
@@ -25,19 +28,24 @@ else:
 
 
 MAX_URL: Final = MAX_HEADERS // 2
-"""Bytes of an address where the head of a request is too long: then the address is what is too long."""
+"""Bytes of an address where the head of a request is too long: then the address is what is too
+long.
+"""
 
 
 WRITE_BODY: Final = "conductor.write_body"  # Where the scope of a request has a `WriteBody`
 
 WriteBody = Callable[[bytes], bool]
-"""Writes a piece of a body that has begun, past all that ASGI puts around it: for a token, that takes longer than the
-rest. False where the client has to be waited for, or is gone."""
+"""Writes a piece of a body that has begun, past all that ASGI puts around it: for a token, that
+takes longer than the rest. False where the client has to be waited for, or is gone.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConnectionRules:
-    """Seconds for the headers of a request, for a whole request, and for which a client may read nothing."""
+    """Seconds for the headers of a request, for a whole request, and for which a client may read
+    nothing.
+    """
 
     head_seconds: float = 20.0
     request_seconds: float = 150.0
@@ -46,11 +54,15 @@ class ConnectionRules:
 
 
 def uvicorn_options(rules: ConnectionRules = ConnectionRules()) -> dict[str, Any]:
-    """Return what `uvicorn.Config` needs so that connections are bounded, and nothing of a request gets into a log."""
+    """Return what `uvicorn.Config` needs so that connections are bounded, and nothing of a request
+    gets into a log.
+    """
     from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
     return {
-        "http": type("BoundedConnection", (_BoundedConnection, HttpToolsProtocol), {"rules": rules}),
+        "http": type(
+            "BoundedConnection", (_BoundedConnection, HttpToolsProtocol), {"rules": rules}
+        ),
         "ws": "none",
         "access_log": False,
         "log_config": None,
@@ -60,7 +72,10 @@ def uvicorn_options(rules: ConnectionRules = ConnectionRules()) -> dict[str, Any
 
 
 def quiet_logs() -> None:
-    """Let the loggers of the server name where an error arose, without its text: it may quote a prompt."""
+    """Let the loggers of the server name where an error arose, without its text.
+
+    It may quote a prompt.
+    """
     for name in ("uvicorn.error", "asyncio"):
         logger = logging.getLogger(name)
         if not any(isinstance(known, _WithoutValues) for known in logger.filters):
@@ -72,13 +87,20 @@ class _WithoutValues(logging.Filter):
         error = record.exc_info[1] if record.exc_info else None
         if error is not None:
             # What asyncio adds after the first line are representations of tasks and callbacks.
-            record.msg = f"{record.getMessage().strip().partition(chr(10))[0]}: {describe_error(error)}"
-            record.args, record.exc_info, record.exc_text = (), None, None
+            record.msg = (
+                f"{record.getMessage().strip().partition(chr(10))[0]}: {describe_error(error)}"
+            )
+            record.args = ()
+            record.exc_info = None
+            record.exc_text = None
         return True
 
 
 class _BoundedConnection(Base):
-    """One connection. A timer runs while a request is being sent, and one while nothing of an answer is read."""
+    """One connection.
+
+    A timer runs while a request is being sent, and one while nothing of an answer is read.
+    """
 
     rules: ConnectionRules
     _sending: asyncio.TimerHandle | None = None
@@ -102,7 +124,8 @@ class _BoundedConnection(Base):
         if self._in_head:
             self._head += len(data)
         super().data_received(data)
-        # The bytes of a body that came with the head were counted too: only an endless head is refused here.
+        # The bytes of a body that came with the head were counted too: only an endless head is
+        # refused here.
         if self._in_head and self._head > MAX_HEADERS and not self.transport.is_closing():
             self._refuse(*self._endless_head)
 
@@ -112,21 +135,27 @@ class _BoundedConnection(Base):
         self._expect(self.rules.head_seconds)
 
     def on_headers_complete(self) -> None:
-        self._in_head, self._head = False, 0
+        self._in_head = False
+        self._head = 0
         self._expect(self.rules.request_seconds)
         super().on_headers_complete()
         if self.cycle is not None and self.cycle.scope is self.scope:
             self.scope[WRITE_BODY] = partial(self._write_body, self.cycle)  # type: ignore[typeddict-unknown-key]
 
     def on_message_complete(self) -> None:
-        self._in_head, self._head = True, 0
+        self._in_head = True
+        self._head = 0
         self._expect(None)
         super().on_message_complete()
 
     def send_400_response(self, msg: str) -> None:
         del msg
         # An answer may be under way on this connection; nothing may be written into it.
-        if self.cycle is not None and self.cycle.response_started and not self.cycle.response_complete:
+        if (
+            self.cycle is not None
+            and self.cycle.response_started
+            and not self.cycle.response_complete
+        ):
             self.transport.close()
         elif len(getattr(self, "url", b"")) > MAX_URL:  # the parser refuses one of more than 64 KB
             self._refuse(*self._endless_head)
@@ -147,7 +176,12 @@ class _BoundedConnection(Base):
 
     def _write_body(self, cycle: RequestResponseCycle, data: bytes) -> bool:
         is_ready = cycle.response_started and cycle.chunked_encoding and not cycle.response_complete
-        if not is_ready or cycle.disconnected or self.flow.write_paused or self.transport.is_closing():
+        if (
+            not is_ready
+            or cycle.disconnected
+            or self.flow.write_paused
+            or self.transport.is_closing()
+        ):
             return False
         if data:
             self.transport.write(b"%x\r\n%b\r\n" % (len(data), data))
@@ -179,7 +213,10 @@ class _BoundedConnection(Base):
         path = getattr(self, "url", b"").decode("latin-1")
         own = new_request_id()
         body = json.dumps(error_body(RequestError(status, code, message), path, own)).encode()
-        head = f"HTTP/1.1 {status} \r\ncontent-type: application/json\r\ncontent-length: {len(body)}\r\n"
+        head = (
+            f"HTTP/1.1 {status} \r\ncontent-type: application/json\r\ncontent-length: "
+            f"{len(body)}\r\n"
+        )
         ids = f"x-request-id: {own}\r\nrequest-id: {own}\r\n"
         self.transport.write(f"{head}{ids}connection: close\r\n\r\n".encode() + body)
         self.transport.close()

@@ -1,8 +1,10 @@
-"""Responses by their id, and runs that another process drives, as their clients read them: from the trace.
+"""Responses by their id, and runs that another process drives, as their clients read them.
 
-So a response is there on every replica over one state, and so is what answers a request with an `Idempotency-Key`.
-Where that process is gone, this one takes over the runs whose clients have asked for it. A client sees the responses
-that it asked for itself.
+From the trace.
+
+So a response is there on every replica over one state, and so is what answers a request with an
+`Idempotency-Key`. Where that process is gone, this one takes over the runs whose clients have asked
+for it. A client sees the responses that it asked for itself.
 """
 
 from __future__ import annotations
@@ -54,12 +56,15 @@ _RUN: Final = re.compile(r"[\w-]{1,80}")
 
 
 class FollowedRuns:
-    """The runs that a server reads for its clients, beside those of its registry, and the routes for one response.
+    """The runs that a server reads for its clients, beside those of its registry, and the routes
+    for one response.
 
     `take_over` takes a run over.
     """
 
-    def __init__(self, registry: RunRegistry, take_over: Callable[[LeftRun], Awaitable[ServedRun]]) -> None:
+    def __init__(
+        self, registry: RunRegistry, take_over: Callable[[LeftRun], Awaitable[ServedRun]]
+    ) -> None:
         self._registry = registry
         self._take_over = take_over
         self._tasks: dict[str, tuple[ServedRun, asyncio.Task[None]]] = {}
@@ -87,17 +92,25 @@ class FollowedRuns:
                 for left in await asyncio.to_thread(leases.take, free) if free else ():
                     try:
                         (await self._take_over(left)).stays = True
-                    except Exception as error:  # noqa: BLE001 - whatever is wrong with it, nobody shall wait for it
+                    except Exception as error:  # noqa: BLE001
+                        # Whatever is wrong with it, nobody shall wait for it
                         log.warning("run %s cannot go on: %s", left.run, describe_error(error))
                         waits = isinstance(error, RequestError) and error.retry_after
-                        await asyncio.to_thread(leases.hand_over if waits else leases.withdraw, left.run)
+                        await asyncio.to_thread(
+                            leases.hand_over if waits else leases.withdraw, left.run
+                        )
             except StateUnavailable:
                 await asyncio.sleep(6.0)  # those who have runs renew their leases first
-            except Exception as error:  # noqa: BLE001 - one run must not keep the server from all others
-                log.error("the runs of other servers: %s", describe_error(error))  # noqa: TRY400 - it may quote a prompt
+            except Exception as error:  # noqa: BLE001
+                # One run must not keep the server from all others
+                # It may quote a prompt
+                log.error("the runs of other servers: %s", describe_error(error))  # noqa: TRY400
 
     async def find(self, run: str, client: Principal) -> ServedRun | None:
-        """Return a run that this client asked for, wherever it is or was driven; None where there is none."""
+        """Return a run that this client asked for, wherever it is or was driven.
+
+        None where there is none.
+        """
         if (served := self._registry.find(run)) is None and run in self._tasks:
             served, _ = self._tasks[run]
         if served is not None:
@@ -111,7 +124,13 @@ class FollowedRuns:
         if not begun and not (job and json.loads(job)["origin"] == client.origin):
             return None
         stream = ResponseStream(sign=partial(client_calls, ids=self._registry.runs.call_ids))
-        served = ServedRun(run, "", stream, origin=client.origin, model=json.loads(job)["body"]["model"] if job else "")
+        served = ServedRun(
+            run,
+            "",
+            stream,
+            origin=client.origin,
+            model=json.loads(job)["body"]["model"] if job else "",
+        )
         trace = show_events(served, Trace(), events)
         while not trace.ended and goes_on and events:  # all that is there by now
             events, goes_on, _ = await self._read_on(run, reader)
@@ -124,16 +143,23 @@ class FollowedRuns:
         return self._tasks[run][0]
 
     async def claim(self, client: Principal, name: str, request: str) -> ServedRun | str:
-        """Return the run that answers the request of this `Idempotency-Key`, or the id of the one that is to do so.
+        """Return the run that answers the request of this `Idempotency-Key`, or the id of the one
+        that is to do so.
 
-        A run that failed answers nothing: who asks again wants another try. Raises `RequestError` of status 409 where
-        the client has used the key for another `request`, which is a hash.
+        A run that failed answers nothing: who asks again wants another try. Raises `RequestError`
+        of status 409 where the client has used the key for another `request`, which is a hash.
         """
-        state, run, instead_of = open_state(self._registry.runs.settings().paths), new_run_id(datetime.now(UTC)), ""
-        key = hashlib.sha256(json.dumps([client.origin, name]).encode("utf-8", "replace")).hexdigest()
+        state = open_state(self._registry.runs.settings().paths)
+        run = new_run_id(datetime.now(UTC))
+        instead_of = ""
+        key = hashlib.sha256(
+            json.dumps([client.origin, name]).encode("utf-8", "replace")
+        ).hexdigest()
         while True:
             try:
-                found, age = await asyncio.to_thread(state.claim_request, key, request, run, instead_of)
+                found, age = await asyncio.to_thread(
+                    state.claim_request, key, request, run, instead_of
+                )
             except UsageError as error:
                 raise RequestError(409, "idempotency_key_reused", error.message) from None
             if found == run:
@@ -147,7 +173,10 @@ class FollowedRuns:
                 await asyncio.sleep(LOOK_SECONDS)
 
     async def _get(self, http: Request) -> dict[str, Any] | RunAnswer:
-        """A response, or with `stream` its events: all, or those after `starting_after` or `Last-Event-ID`."""
+        """A response, or with `stream` its events.
+
+        All, or those after `starting_after` or `Last-Event-ID`.
+        """
         served = await self._found(http)
         if http.query_params.get("stream") == "true":
             last = http.headers.get("last-event-id", "-1").removeprefix(f"{RESPONSE}{served.id}:")
@@ -159,8 +188,11 @@ class FollowedRuns:
         return response_object(served)
 
     async def _delete(self, http: Request) -> dict[str, Any]:
-        """Delete what is kept of a response, its trace too, unless the user wants every trace to be kept."""
-        served, settings = await self._found(http), self._registry.runs.settings()
+        """Delete what is kept of a response, its trace too, unless the user wants every trace to be
+        kept.
+        """
+        served = await self._found(http)
+        settings = self._registry.runs.settings()
         if served.ended is None or not served.is_stored:
             raise _unknown(served.id)
         if settings["traces.keep"] == ALWAYS:
@@ -170,7 +202,8 @@ class FollowedRuns:
         return {"id": f"{RESPONSE}{served.id}", "object": "response", "deleted": True}
 
     async def _cancel(self, http: Request) -> dict[str, Any]:
-        served, leases = await self._found(http), self._registry.runs.leases
+        served = await self._found(http)
+        leases = self._registry.runs.leases
         stopped = self._registry.cancel(served.id)
         if not stopped and served.ended is None and leases is not None:
             stopped = await asyncio.to_thread(leases.stop, served.id)
@@ -185,7 +218,9 @@ class FollowedRuns:
         return served
 
     async def _read_on(self, run: str, reader: TraceReader) -> tuple[list[ev.Event], bool, str]:
-        """Return the next events, whether more may come, and the job of a run that is still to begin."""
+        """Return the next events, whether more may come, and the job of a run that is still to
+        begin.
+        """
 
         def read() -> tuple[list[ev.Event], bool, str]:
             live = reader.is_written()
@@ -231,16 +266,21 @@ def show_events(served: ServedRun, trace: Trace, events: Sequence[ev.Event]) -> 
 
 def _unknown(run: str) -> RequestError:
     shown = run[:80] if run.isascii() and run.isprintable() else "?"
-    return RequestError(404, "response_not_found", f"there is no response with the id {RESPONSE}{shown}")
+    return RequestError(
+        404, "response_not_found", f"there is no response with the id {RESPONSE}{shown}"
+    )
 
 
 def _request(served: ServedRun) -> ClientRequest:
-    return ClientRequest(model=served.model, messages=(), tools=served.namespaced, background=served.stays)
+    return ClientRequest(
+        model=served.model, messages=(), tools=served.namespaced, background=served.stays
+    )
 
 
 def response_object(served: ServedRun, status: str = "") -> dict[str, Any]:
     """Return the response as far as it has come; with this status, where there is one."""
-    encoder, ended = ResponsesEncoder(_request(served), served.id, served.created), served.ended
+    encoder = ResponsesEncoder(_request(served), served.id, served.created)
+    ended = served.ended
     if status:
         return encoder.response(status)
     if isinstance(ended, ServedAnswer):
@@ -248,4 +288,6 @@ def response_object(served: ServedRun, status: str = "") -> dict[str, Any]:
     if ended is None:
         return encoder.response("in_progress" if served.began.is_set() else "queued")
     error = {"code": "server_error", "message": ended.message}
-    return encoder.response("cancelled" if ended.code == "cancelled" else "failed") | {"error": error}
+    return encoder.response("cancelled" if ended.code == "cancelled" else "failed") | {
+        "error": error
+    }

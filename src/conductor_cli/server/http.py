@@ -1,6 +1,7 @@
 """The HTTP application of `conductor serve`: its routes, and the way of a request to its run.
 
-A request is read and checked here, then it is a run of the registry, and `RunAnswer` writes that run to the client.
+A request is read and checked here, then it is a run of the registry, and `RunAnswer` writes that
+run to the client.
 """
 
 from __future__ import annotations
@@ -66,34 +67,57 @@ if TYPE_CHECKING:
     from conductor_cli.state.postgres.records import LeftRun
 
 APIS: Final[dict[str, ClientApi]] = {
-    "/v1/chat/completions": ChatCompletionsApi(), "/v1/responses": ResponsesApi(), "/v1/messages": MessagesApi(),
-}  # fmt: skip
+    "/v1/chat/completions": ChatCompletionsApi(),
+    "/v1/responses": ResponsesApi(),
+    "/v1/messages": MessagesApi(),
+}
 """The APIs that this server speaks, by the path at which a client creates an answer."""
 
 MAX_TEXT: Final = 4_000_000
-"""Bytes of all texts of a request, its tools and its schema: a million tokens, as many as the largest models read."""
+"""Bytes of all texts of a request, its tools and its schema: a million tokens, as many as the
+largest models read.
+"""
 
 
-# When two requests are the same one, sent again. What clients repeat, seen on the wire in November 2026: the SDKs of
-# OpenAI and Anthropic count their retries. Codex, Claude Code and opencode send the same conversation with the same
-# session and no count, and Claude Code asks for it without a stream in the end.
+# When two requests are the same one, sent again. What clients repeat, seen on the wire in November
+# 2026: the SDKs of OpenAI and Anthropic count their retries. Codex, Claude Code and opencode send
+# the same conversation with the same session and no count, and Claude Code asks for it without a
+# stream in the end.
 
-_IGNORED: Final = frozenset({
-    "stream", "stream_options", "metadata", "user", "prompt_cache_key", "client_metadata", "safety_identifier",
-})  # fmt: skip
-"""Fields that differ between a request and the same one sent again, or that change nothing of the answer."""
+_IGNORED: Final = frozenset(
+    {
+        "stream",
+        "stream_options",
+        "metadata",
+        "user",
+        "prompt_cache_key",
+        "client_metadata",
+        "safety_identifier",
+    }
+)
+"""Fields that differ between a request and the same one sent again, or that change nothing of the
+answer.
+"""
 
 _SESSIONS: Final = ("thread-id", "x-claude-code-session-id", "x-session-id")
-"""Headers in which Codex, Claude Code and opencode name the conversation that a request belongs to."""
+"""Headers in which Codex, Claude Code and opencode name the conversation that a request belongs
+to.
+"""
 
 LONG: Final = 1 << 16  # Characters of a text that its hash stands for
 
 IDENTITY: Final = "idempotency-key"
-"""The header by which a client names one request, however often it sends it (IETF httpapi-idempotency-key-header)."""
+"""The header by which a client names one request, however often it sends it (IETF
+httpapi-idempotency-key-header).
+"""
 
 
-def idempotency_key(client: str, api: str, body: Mapping[str, Any], headers: Mapping[str, str]) -> str:
-    """Return what is equal for a request and the same one sent again by the same client, streamed or not."""
+def idempotency_key(
+    client: str, api: str, body: Mapping[str, Any], headers: Mapping[str, str]
+) -> str:
+    """Return what is equal for a request and the same one sent again by the same client, streamed
+    or not.
+    """
     same = {name: value for name, value in body.items() if name not in _IGNORED}
     system = same.get("system")
     # A block that a client puts before its system text differs with each attempt.
@@ -105,7 +129,10 @@ def idempotency_key(client: str, api: str, body: Mapping[str, Any], headers: Map
 
 
 def _shortened(value: Any) -> Any:  # noqa: ANN401 - any JSON value
-    """A JSON value with the hash of each long text in its place: to write one of megabytes stops all other threads."""
+    """A JSON value with the hash of each long text in its place.
+
+    To write one of megabytes stops all other threads.
+    """
     if isinstance(value, str):
         return value if len(value) < LONG else _hash(value)
     if isinstance(value, dict):
@@ -118,17 +145,29 @@ def _hash(text: str) -> str:
 
 
 def says_retry(headers: Mapping[str, str]) -> bool:
-    """Return whether a client says that an equal request is the same one. Header names are in lower case."""
-    return bool(headers.get(IDENTITY)) or headers.get("x-stainless-retry-count", "0") not in ("", "0")
+    """Return whether a client says that an equal request is the same one.
+
+    Header names are in lower case.
+    """
+    return bool(headers.get(IDENTITY)) or headers.get("x-stainless-retry-count", "0") not in (
+        "",
+        "0",
+    )
 
 
 def session_of(headers: Mapping[str, str]) -> str:
-    """The conversation that a request belongs to, as its client names it; empty where it does not."""
+    """The conversation that a request belongs to, as its client names it.
+
+    Empty where it does not.
+    """
     return next((headers[name] for name in _SESSIONS if headers.get(name)), "")
 
 
 def parse_sized(api: ClientApi, body: Mapping[str, Any]) -> ClientRequest:
-    """Return the request of a body. Raises `RequestError`, also for more text than any model reads."""
+    """Return the request of a body.
+
+    Raises `RequestError`, also for more text than any model reads.
+    """
     request = api.parse(body)
     size = text_size(request.messages)
     if size <= MAX_TEXT:
@@ -151,7 +190,10 @@ class CreateAnswer:
     path: str
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Read the request and answer it. Whatever is wrong with it is an error in the API's own envelope."""
+        """Read the request and answer it.
+
+        Whatever is wrong with it is an error in the API's own envelope.
+        """
         api = APIS[self.path]
         try:
             answer = await self._answer(api, Request(scope, receive))
@@ -167,7 +209,8 @@ class CreateAnswer:
 
     async def _answer(self, api: ClientApi, http: Request) -> ASGIApp:
         headers = {name.lower(): value for name, value in http.headers.items()}
-        registry, principal = self.registry, principal_of(http.scope)
+        registry = self.registry
+        principal = principal_of(http.scope)
 
         def parse(body: Mapping[str, Any]) -> tuple[ClientRequest, str, Mapping[str, Any] | None]:
             request = parse_sized(api, body)
@@ -177,36 +220,60 @@ class CreateAnswer:
         request, key, body = await read_body(http, parse)
         await registry.runs.load_call_ids()
         await require_schema(request)
-        served, run = None, ""
-        if not request.background or says_retry(headers):  # nobody reads one in the background, nor has lost it
-            served = registry.join(key, is_retry=says_retry(headers), in_session=bool(session_of(headers)))
+        served = None
+        run = ""
+        # Nobody reads one in the background, nor has lost it
+        if not request.background or says_retry(headers):
+            served = registry.join(
+                key, is_retry=says_retry(headers), in_session=bool(session_of(headers))
+            )
         if served is None and headers.get(IDENTITY):
             claimed = await self.followed.claim(principal, headers[IDENTITY], key)
             served, run = (None, claimed) if isinstance(claimed, str) else (claimed, "")
         if served is None:
             purpose = classify_utility_request(request, headers)
             run = run or new_run_id(datetime.now(UTC))
-            served = await self._begin(request, principal, run=run, key=key, purpose=purpose, body=body)
+            served = await self._begin(
+                request, principal, run=run, key=key, purpose=purpose, body=body
+            )
         if request.background and not request.stream:
             return JSONResponse(response_object(served), headers={"x-request-id": served.id})
         return RunAnswer(registry, served, api, replace(request, blobs={}), self.path)
 
     async def _begin(  # noqa: PLR0913 - what a request says, and what is known of its run
-        self, request: ClientRequest, principal: Principal, *, run: str, key: str, purpose: UtilityPurpose | None,
+        self,
+        request: ClientRequest,
+        principal: Principal,
+        *,
+        run: str,
+        key: str,
+        purpose: UtilityPurpose | None,
         body: Mapping[str, Any] | None,
-    ) -> ServedRun:  # fmt: skip
-        """Begin a run. With a `body` it outlives this server: what `take_over_run` needs is stored first."""
-        registry, leases = self.registry, None
+    ) -> ServedRun:
+        """Begin a run.
+
+        With a `body` it outlives this server: what `take_over_run` needs is stored first.
+        """
+        registry = self.registry
+        leases = None
         if body is not None and registry.runs.store_of(registry.runs.settings()) is not None:
             leases = registry.runs.leases
         elif request.background:
             raise refused("background", "needs a trace, and this server stores none")
         if leases is not None:
-            job = {"path": self.path, "body": body, "origin": principal.origin, "key": key, "purpose": purpose}
+            job = {
+                "path": self.path,
+                "body": body,
+                "origin": principal.origin,
+                "key": key,
+                "purpose": purpose,
+            }
             await asyncio.to_thread(lambda: leases.announce(run, encode_line(job, KNOWN_SECRETS)))
         try:
             leased = leases is not None
-            return begin_served(registry, request, principal, run=run, key=key, purpose=purpose, leased=leased)
+            return begin_served(
+                registry, request, principal, run=run, key=key, purpose=purpose, leased=leased
+            )
         except RequestError:
             if leases is not None:
                 await asyncio.to_thread(leases.withdraw, run)
@@ -214,13 +281,22 @@ class CreateAnswer:
 
 
 def begin_served(  # noqa: PLR0913 - what a request says, and what is known of its run
-    registry: RunRegistry, request: ClientRequest, principal: Principal, *, run: str, key: str,
-    purpose: UtilityPurpose | None = None, leased: bool = False, events: Sequence[Event] = (),
-) -> ServedRun:  # fmt: skip
-    """Begin the run of a request, or go on behind the `events` that another server has stored of it.
+    registry: RunRegistry,
+    request: ClientRequest,
+    principal: Principal,
+    *,
+    run: str,
+    key: str,
+    purpose: UtilityPurpose | None = None,
+    leased: bool = False,
+    events: Sequence[Event] = (),
+) -> ServedRun:
+    """Begin the run of a request, or go on behind the `events` that another server has stored of
+    it.
 
-    The `key` is the same where a client sends its request again; a request with a `purpose` needs no plan. `leased`:
-    another server goes on with the run where this one is gone. Raises `RequestError`.
+    The `key` is the same where a client sends its request again; a request with a `purpose` needs
+    no plan. `leased`: another server goes on with the run where this one is gone. Raises
+    `RequestError`.
     """
     sign = partial(client_calls, ids=registry.runs.call_ids)
     stream = ResponseStream(holds_text=holds_text(request), sign=sign)
@@ -236,7 +312,8 @@ def begin_served(  # noqa: PLR0913 - what a request says, and what is known of i
 
     served = registry.begin(key, build, stream, principal=principal, run=run)
     served.model = request.model
-    served.stays, served.is_leased = request.background, leased
+    served.stays = request.background
+    served.is_leased = leased
     served.keep_namespaces(request.tools)
     return served
 
@@ -254,14 +331,24 @@ async def take_over_run(registry: RunRegistry, left: LeftRun) -> ServedRun:
     request = await read_again(job["path"], job["body"])
     client = principal_from(job["origin"], registry.runs.settings().paths.config)
     return begin_served(
-        registry, request, client, run=left.run, key=job["key"], purpose=job["purpose"], leased=True, events=left.events
+        registry,
+        request,
+        client,
+        run=left.run,
+        key=job["key"],
+        purpose=job["purpose"],
+        leased=True,
+        events=left.events,
     )
 
 
 async def begin_batched(
     registry: RunRegistry, path: str, body: dict[str, Any], principal: Principal
 ) -> tuple[ServedRun, Callable[[ServedAnswer], dict[str, Any]]]:
-    """Begin the run of a request of a batch; returns it, and what writes its answer. Raises `RequestError`."""
+    """Begin the run of a request of a batch; returns it, and what writes its answer.
+
+    Raises `RequestError`.
+    """
     request = await read_again(path, body)
     served = begin_served(registry, request, principal, run="", key=f"batch {token_hex(16)}")
     bare = replace(request, blobs={})
@@ -277,7 +364,9 @@ def build_app(registry: RunRegistry) -> Starlette:
         return await read_body(http, MessagesApi().count_tokens)
 
     async def models(http: Request) -> dict[str, Any]:
-        listed = list_served_models(registry.runs.settings(), anthropic="anthropic-version" in http.headers)
+        listed = list_served_models(
+            registry.runs.settings(), anthropic="anthropic-version" in http.headers
+        )
         if (name := http.path_params.get("model")) is None:
             return listed
         for each in listed["data"]:
@@ -301,9 +390,12 @@ def build_app(registry: RunRegistry) -> Starlette:
         return Response(text, headers={"content-type": kind})
 
     followed = FollowedRuns(registry, partial(take_over_run, registry))
-    answers: dict[str, ASGIApp] = {path: CreateAnswer(registry, followed, metrics, path) for path in APIS}
+    answers: dict[str, ASGIApp] = {
+        path: CreateAnswer(registry, followed, metrics, path) for path in APIS
+    }
     store = open_state(registry.runs.settings().paths).served_files
-    files, batches = Files(store), Batches(registry, store, partial(begin_batched, registry))
+    files = Files(store)
+    batches = Batches(registry, store, partial(begin_batched, registry))
     registry.tasks = (batches.work, followed.watch)
     return Starlette(
         routes=[
@@ -327,7 +419,10 @@ def build_app(registry: RunRegistry) -> Starlette:
 async def _answer_error(http: Request, error: Exception) -> Response:
     """Answer what no route has: an unknown path, a wrong method, or a failure of this server."""
     status = getattr(error, "status_code", 500)
-    said = {404: f"there is no {one_line(http.url.path)[:100]}", 405: f"{http.method} is not for this path"}
+    said = {
+        404: f"there is no {one_line(http.url.path)[:100]}",
+        405: f"{http.method} is not for this path",
+    }
     if http.url.path == "/openapi.json":
         said[404] = "the OpenAPI document is gone: docs/serve.md lists the addresses"
     code = {404: "not_found", 405: "method_not_allowed"}.get(status, "internal_error")

@@ -1,7 +1,8 @@
-"""Coding clients over a server of their own, pointed at it by flags and environment, never by a file of the user.
+"""Coding clients over a server of their own, pointed at it by flags and environment, never by a
+file of the user.
 
-What a client is told must win over its own settings and over the environment: else it would send the user's texts to
-another server, without a word.
+What a client is told must win over its own settings and over the environment: else it would send
+the user's texts to another server, without a word.
 
 Claude Code's settings and a project's `.env` for aider win over the environment, so the address is
 told wherever a client looks for one. Claude Code gets a file of settings for one start, which only
@@ -37,14 +38,18 @@ SMALL_MODEL: Final = "conductor-mini"
 KEY_VARIABLE: Final = "CONDUCTOR_LLM_LAUNCH_KEY"
 """The variable from which Codex reads the key: other users can read the arguments of a program."""
 
-_MINUTES_30: Final = "1800000"  # In milliseconds: how long a client may hear nothing new while several workers think
+# In milliseconds: how long a client may hear nothing new while several workers think
+_MINUTES_30: Final = "1800000"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Launch:
-    """How a client is started: its arguments before the user's own, and its environment (None: without it).
+    """How a client is started: its arguments before the user's own, and its environment (None.
 
-    `settings` are the JSON of a file that only the user can read, whose path is the last of these arguments.
+    Without it).
+
+    `settings` are the JSON of a file that only the user can read, whose path is the last of these
+    arguments.
     """
 
     arguments: tuple[str, ...] = ()
@@ -58,8 +63,15 @@ def _codex(url: str, key: str) -> Launch:
         f'{{name="conductor",base_url="{url}/v1",wire_api="responses",env_key="{KEY_VARIABLE}",'
         f"stream_idle_timeout_ms={_MINUTES_30}}}"
     )
-    values = (f'model="{MODEL}"', 'model_provider="conductor"', f"model_providers.conductor={provider}")
-    return Launch(arguments=tuple(word for value in values for word in ("-c", value)), environ={KEY_VARIABLE: key})
+    values = (
+        f'model="{MODEL}"',
+        'model_provider="conductor"',
+        f"model_providers.conductor={provider}",
+    )
+    return Launch(
+        arguments=tuple(word for value in values for word in ("-c", value)),
+        environ={KEY_VARIABLE: key},
+    )
 
 
 def _claude(url: str, key: str) -> Launch:
@@ -72,15 +84,20 @@ def _claude(url: str, key: str) -> Launch:
         "ANTHROPIC_DEFAULT_SONNET_MODEL": MODEL,
         "ANTHROPIC_DEFAULT_HAIKU_MODEL": SMALL_MODEL,
         "ANTHROPIC_SMALL_FAST_MODEL": SMALL_MODEL,
-        "CLAUDE_CODE_ATTRIBUTION_HEADER": "0",  # it differs by task, so that nothing of the prompt could be reused
+        # It differs by task, so that nothing of the prompt could be reused
+        "CLAUDE_CODE_ATTRIBUTION_HEADER": "0",
         "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
         "CLAUDE_STREAM_IDLE_TIMEOUT_MS": _MINUTES_30,
-        **dict.fromkeys(("CLAUDE_CODE_USE_BEDROCK", "CLAUDE_CODE_USE_VERTEX", "CLAUDE_CODE_USE_FOUNDRY"), "0"),
+        **dict.fromkeys(
+            ("CLAUDE_CODE_USE_BEDROCK", "CLAUDE_CODE_USE_VERTEX", "CLAUDE_CODE_USE_FOUNDRY"), "0"
+        ),
     }
-    # The variables in a file of settings win over those of the environment, so they are told as both.
+    # The variables in a file of settings win over those of the environment, so they are told as
+    # both.
     return Launch(
         arguments=("--model", MODEL, "--settings"),
-        environ={**environ, "ANTHROPIC_API_KEY": None},  # it would be sent too, and belongs to somebody else
+        # It would be sent too, and belongs to somebody else
+        environ={**environ, "ANTHROPIC_API_KEY": None},
         settings={"env": environ},
     )
 
@@ -90,7 +107,8 @@ def _opencode(url: str, key: str) -> Launch:
     about = {
         "limit": {"context": 128_000, "output": 32_000},
         "attachment": True,
-        # Without these it leaves images out by itself; where no worker accepts them, the server says so.
+        # Without these it leaves images out by itself; where no worker accepts them, the server
+        # says so.
         "modalities": {"input": ["text", "image", "pdf"], "output": ["text"]},
     }
     provider = {
@@ -113,12 +131,24 @@ def _opencode(url: str, key: str) -> Launch:
 def _aider(url: str, key: str) -> Launch:
     # https://aider.chat/docs/config/options.html
     arguments = (
-        "--model", f"openai/{MODEL}", "--weak-model", f"openai/{SMALL_MODEL}", "--openai-api-base", f"{url}/v1",
+        "--model",
+        f"openai/{MODEL}",
+        "--weak-model",
+        f"openai/{SMALL_MODEL}",
+        "--openai-api-base",
+        f"{url}/v1",
         # It reads a file .env of the project into its environment, but not over these.
-        "--set-env", f"OPENAI_BASE_URL={url}/v1", "--set-env", f"OPENAI_API_BASE={url}/v1", "--no-show-model-warnings",
-    )  # fmt: skip
+        "--set-env",
+        f"OPENAI_BASE_URL={url}/v1",
+        "--set-env",
+        f"OPENAI_API_BASE={url}/v1",
+        "--no-show-model-warnings",
+    )
     addresses = dict.fromkeys(("OPENAI_BASE_URL", "OPENAI_API_BASE"), f"{url}/v1")
-    return Launch(arguments=arguments, environ={**addresses, "AIDER_OPENAI_API_KEY": key, "OPENAI_API_KEY": key})
+    return Launch(
+        arguments=arguments,
+        environ={**addresses, "AIDER_OPENAI_API_KEY": key, "OPENAI_API_KEY": key},
+    )
 
 
 CLIENTS: Final[dict[str, tuple[str, Callable[[str, str], Launch]]]] = {
@@ -127,12 +157,16 @@ CLIENTS: Final[dict[str, tuple[str, Callable[[str, str], Launch]]]] = {
     "claude": ("npm install -g @anthropic-ai/claude-code", _claude),
     "aider": ("uv tool install aider-chat", _aider),
 }
-"""What can be launched, by the name of its program: the command that installs it, and how it is pointed at the server
-at a URL, with a key. Its own options come first, so that the user's win."""
+"""What can be launched, by the name of its program: the command that installs it, and how it is
+pointed at the server at a URL, with a key. Its own options come first, so that the user's win.
+"""
 
 
 def find_client(name: str) -> tuple[Callable[[str, str], Launch], str]:
-    """Return how a client is pointed at a server, and its program. Raises `UsageError` and `ConfigError`."""
+    """Return how a client is pointed at a server, and its program.
+
+    Raises `UsageError` and `ConfigError`.
+    """
     if name not in CLIENTS:
         hint = f"there are: {', '.join(CLIENTS)}; for another client: conductor serve"
         raise UsageError(f"{name[:60]!r} cannot be launched", hint=hint)
@@ -162,12 +196,20 @@ async def check_ready(options: ServerOptions) -> None:
         if not workers:
             name, why = next(iter(absent.items()))
             raise ConfigError(f"no worker can be asked: {name}: {why.message}", hint=why.hint)
-        planners, stored = [] if opened.planner is None else [opened.planner], open_key_store(settings)
-        for what, models in (("the planner does not answer", planners), ("no worker answers", workers)):
-            # Weights and programs of this machine were found; to load or start them here would take long.
+        planners = [] if opened.planner is None else [opened.planner]
+        stored = open_key_store(settings)
+        for what, models in (
+            ("the planner does not answer", planners),
+            ("no worker answers", workers),
+        ):
+            # Weights and programs of this machine were found; to load or start them here would take
+            # long.
             if not models or any(model.kind in {"llama", SELF, *PROGRAMS} for model in models):
                 continue
-            asked = [asyncio.create_task(run_worker_test(model, settings.environ, stored)) for model in models]
+            asked = [
+                asyncio.create_task(run_worker_test(model, settings.environ, stored))
+                for model in models
+            ]
             failed = []
             for done in asyncio.as_completed(asked):
                 if (tested := await done).state != "failed":
@@ -175,7 +217,9 @@ async def check_ready(options: ServerOptions) -> None:
                 failed.append(tested)
             else:
                 hint = failed[0].hint or "see: conductor doctor"
-                raise ConfigError(f"{what}: {'; '.join(tested.text for tested in failed)}", hint=hint)
+                raise ConfigError(
+                    f"{what}: {'; '.join(tested.text for tested in failed)}", hint=hint
+                )
             for task in asked:
                 task.cancel()
     finally:
@@ -184,11 +228,19 @@ async def check_ready(options: ServerOptions) -> None:
 
 @contextmanager
 def own_server(options: ServerOptions) -> Iterator[tuple[str, str]]:
-    """A server in a thread, at a free port of this machine; gives its URL and the only new key. Raises `ConfigError`.
+    """A server in a thread, at a free port of this machine; gives its URL and the only new key.
+
+    Raises `ConfigError`.
 
     The key is in memory only. The client owns the terminal, so nothing is logged to it.
     """
-    from conductor_cli.server.process import LOOPBACK, HttpServer, access_rules, listen_at, make_registry
+    from conductor_cli.server.process import (
+        LOOPBACK,
+        HttpServer,
+        access_rules,
+        listen_at,
+        make_registry,
+    )
 
     if not logging.getLogger().handlers:
         logging.getLogger().addHandler(logging.NullHandler())
@@ -206,26 +258,39 @@ def own_server(options: ServerOptions) -> Iterator[tuple[str, str]]:
 
 
 def run_client(path: str, launch: Launch, arguments: Sequence[str]) -> int:
-    """Run a client on this terminal until it ends; returns its exit code. Signals are its own business."""
-    environ = {name: value for name, value in {**os.environ, **launch.environ}.items() if value is not None}
+    """Run a client on this terminal until it ends; returns its exit code.
+
+    Signals are its own business.
+    """
+    environ = {
+        name: value for name, value in {**os.environ, **launch.environ}.items() if value is not None
+    }
     with ExitStack() as stack:
         own = launch.arguments
         if launch.settings is not None:
-            file = stack.enter_context(tempfile.NamedTemporaryFile("w", prefix="conductor-", suffix=".json"))
+            file = stack.enter_context(
+                tempfile.NamedTemporaryFile("w", prefix="conductor-", suffix=".json")
+            )
             json.dump(launch.settings, file)
             file.flush()
             own = (*own, file.name)
         try:
-            process = subprocess.Popen([path, *own, *arguments], env=environ)  # noqa: S603 - what the user named
+            # What the user named
+            process = subprocess.Popen([path, *own, *arguments], env=environ)  # noqa: S603
         except OSError as error:
-            raise ConfigError(f"{path} cannot be started: {error.strerror}", hint="install it again") from None
+            raise ConfigError(
+                f"{path} cannot be started: {error.strerror}", hint="install it again"
+            ) from None
 
         def pass_on(number: int, _: FrameType | None) -> None:
             if process.poll() is None:
                 process.send_signal(number)
 
-        # The terminal sends the client Ctrl-C itself; the other signals are passed on, and it decides what they mean.
-        forwarded = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]
+        # The terminal sends the client Ctrl-C itself; the other signals are passed on, and it
+        # decides what they mean.
+        forwarded = [
+            getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)
+        ]
         before = {number: signal.signal(number, pass_on) for number in forwarded}
         before[signal.SIGINT] = signal.signal(signal.SIGINT, lambda *_: None)
         try:

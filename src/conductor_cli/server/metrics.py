@@ -15,20 +15,35 @@ _SECONDS = (0.01, 0.03, 0.1, 0.3, 1, 3, 10, 30, 100, 300)
 
 
 class Metrics:
-    """Requests, runs, tokens, money, the seconds until the first text, and who is skipped for a time."""
+    """Requests, runs, tokens, money, the seconds until the first text, and who is skipped for a
+    time.
+    """
 
     def __init__(self, circuits: Callable[[], Sequence[CircuitReport]] = list) -> None:
-        self._registry = registry = CollectorRegistry()
-        self.requests = Counter("conductor_requests", "Requests that were answered.", ["api"], registry=registry)
-        self.refused = Counter("conductor_refused", "Requests that were refused.", ["api", "status"], registry=registry)
+        registry = CollectorRegistry()
+        self._registry = registry
+        self.requests = Counter(
+            "conductor_requests", "Requests that were answered.", ["api"], registry=registry
+        )
+        self.refused = Counter(
+            "conductor_refused", "Requests that were refused.", ["api", "status"], registry=registry
+        )
         self._runs = Counter("conductor_runs", "Runs that have ended.", ["end"], registry=registry)
-        self._running = Gauge("conductor_runs_running", "Runs that go on or wait.", registry=registry)
-        self._tokens = Counter("conductor_tokens", "Tokens of all runs.", ["kind", "part"], registry=registry)
-        self._cost = Counter("conductor_cost_dollars", "US dollars of all runs that have a price.", registry=registry)
+        self._running = Gauge(
+            "conductor_runs_running", "Runs that go on or wait.", registry=registry
+        )
+        self._tokens = Counter(
+            "conductor_tokens", "Tokens of all runs.", ["kind", "part"], registry=registry
+        )
+        self._cost = Counter(
+            "conductor_cost_dollars", "US dollars of all runs that have a price.", registry=registry
+        )
         self._first = Histogram(
-            "conductor_first_text_seconds", "Seconds to the first text of the answer.", buckets=_SECONDS,
+            "conductor_first_text_seconds",
+            "Seconds to the first text of the answer.",
+            buckets=_SECONDS,
             registry=registry,
-        )  # fmt: skip
+        )
         self._circuits = circuits
         registry.register(self)
 
@@ -38,7 +53,10 @@ class Metrics:
         if served.first_text_at is not None:
             self._first.observe(max(0.0, served.first_text_at - served.began_at))
         if isinstance(ended, ServedAnswer):
-            for part, usage in (("answer", ended.usage.answer), ("orchestration", ended.usage.orchestration)):
+            for part, usage in (
+                ("answer", ended.usage.answer),
+                ("orchestration", ended.usage.orchestration),
+            ):
                 self._tokens.labels("input", part).inc(usage.tokens_in)
                 self._tokens.labels("output", part).inc(usage.tokens_out)
             self._cost.inc(float(ended.usage.total.cost or 0))
@@ -49,19 +67,30 @@ class Metrics:
         return exposition.generate_latest(self._registry), exposition.CONTENT_TYPE_PLAIN_0_0_4
 
     def collect(self) -> Iterator[Metric]:
-        """Yield which workers and providers are skipped, whenever asked for. One that never failed has no line."""
+        """Yield which workers and providers are skipped, whenever asked for.
+
+        One that never failed has no line.
+        """
         labels = ["kind", "name"]
         skipped = GaugeMetricFamily(
-            "conductor_circuit_open", "1 while a worker or provider that failed is skipped.", labels=labels
+            "conductor_circuit_open",
+            "1 while a worker or provider that failed is skipped.",
+            labels=labels,
         )
         opened = CounterMetricFamily(
-            "conductor_circuit_openings", "How often a worker or provider began to be skipped.", labels=labels
+            "conductor_circuit_openings",
+            "How often a worker or provider began to be skipped.",
+            labels=labels,
         )
         seen: dict[tuple[str, str], tuple[bool, int]] = {}
         for report in self._circuits():
-            # Workers of one name whose settings have changed, and accounts at one provider, are one line.
+            # Workers of one name whose settings have changed, and accounts at one provider, are one
+            # line.
             is_open, times = seen.get((report.kind, report.name), (False, 0))
-            seen[report.kind, report.name] = (is_open or report.state != "closed", times + report.opened)
+            seen[report.kind, report.name] = (
+                is_open or report.state != "closed",
+                times + report.opened,
+            )
         for key, (is_open, times) in seen.items():
             skipped.add_metric(list(key), float(is_open))
             opened.add_metric(list(key), times)

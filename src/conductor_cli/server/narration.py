@@ -1,11 +1,14 @@
-"""From the events of a run to what a client reads: what happens as reasoning, the answer as it comes, calls; its end.
+"""From the events of a run to what a client reads.
 
-A stream cannot take text back. So only the text of the answering step is written as it comes, and such a step is not
-tried again once it has written something (`Conductor.streams_answer`, `streams_nested`). Where the answering step is a
-nested run, such as a review, that is the answering step in it: a draft that a review may discard is told in a line of
-the reasoning only. The text of other steps is shortened to a line of the reasoning. What a worker writes before it
-calls a tool of its own, or before its process is lost and the step begins again, turns out not to be the answer when it
-is out already: it stays, and the answer follows as a paragraph of its own.
+What happens as reasoning, the answer as it comes, calls; its end.
+
+A stream cannot take text back. So only the text of the answering step is written as it comes, and
+such a step is not tried again once it has written something (`Conductor.streams_answer`,
+`streams_nested`). Where the answering step is a nested run, such as a review, that is the answering
+step in it: a draft that a review may discard is told in a line of the reasoning only. The text of
+other steps is shortened to a line of the reasoning. What a worker writes before it calls a tool of
+its own, or before its process is lost and the step begins again, turns out not to be the answer
+when it is out already: it stays, and the answer follows as a paragraph of its own.
 """
 
 from __future__ import annotations
@@ -39,13 +42,17 @@ def outcome_of(
 
     `sign` gives its calls with the ids that a client sees.
     """
-    last, refusal = who_answers(trace), refusal_in(trace.error) if trace.state == "failed" else ""
-    # Clients try again after an error; an end for the reason `length` they take for a limit that their user should
-    # raise. So an answer that is the beginning of one whose worker failed is an error.
+    last = who_answers(trace)
+    refusal = refusal_in(trace.error) if trace.state == "failed" else ""
+    # Clients try again after an error; an end for the reason `length` they take for a limit that
+    # their user should raise. So an answer that is the beginning of one whose worker failed is an
+    # error.
     broke_off = (
-        trace.partial and trace.error is not None and trace.error.kind in ("worker", "unreachable")
+        trace.partial
+        and trace.error is not None
+        and trace.error.kind in ("worker", "unreachable")
         and all(record.text != trace.answer for record in trace.steps if record.state == "done")
-    )  # fmt: skip
+    )
     if not refusal and (trace.state != "finished" or broke_off):
         error = trace.error or Failure(kind="internal", message="the run has no end")
         attempts = [attempt.error for record in trace.steps for attempt in record.failed]
@@ -57,28 +64,45 @@ def outcome_of(
         # To try again would cost another run, and end likewise.
         return RequestError(400, "invalid_json_schema", f"{trace.error.message} [run {trace.run}]")
     finish: Finish = last.finish or "stop" if last is not None else "stop"
-    finish = "stop" if refusal else "tool" if trace.tool_calls else "length" if trace.partial else finish
+    finish = (
+        "stop" if refusal else "tool" if trace.tool_calls else "length" if trace.partial else finish
+    )
     return ServedAnswer(
-        run=trace.run, text=refusal or trace.answer, finish=finish, usage=served_usage(trace), reasoning=reasoning,
+        run=trace.run,
+        text=refusal or trace.answer,
+        finish=finish,
+        usage=served_usage(trace),
+        reasoning=reasoning,
         tool_calls=() if refusal else sign(trace),
-    )  # fmt: skip
+    )
 
 
 def refusal_in(error: Failure | None) -> str:
-    """Return what a client reads as the answer where the run declined to give one, in a sentence; else empty.
+    """Return what a client reads as the answer where the run declined to give one, in a sentence.
 
-    For a client, a model that declines has answered: an error would end an evaluation, or be tried again.
+    Else empty.
+
+    For a client, a model that declines has answered: an error would end an evaluation, or be tried
+    again.
     """
     return error.message if error is not None and error.reason == "declined" else ""
 
 
 def served_usage(trace: Trace) -> ServedUsage:
-    """Return what a run used: its answering step, and all the rest. What no step reported counts as the rest."""
+    """Return what a run used: its answering step, and all the rest.
+
+    What no step reported counts as the rest.
+    """
     last = who_answers(trace)
     answer = last.usage if last is not None else NO_USAGE
     models = {worker.name: worker.model_name for worker in trace.pool}
     steps = tuple(
-        StepUsage(step=record.number, worker=record.worker, model=models.get(record.worker, ""), usage=record.usage)
+        StepUsage(
+            step=record.number,
+            worker=record.worker,
+            model=models.get(record.worker, ""),
+            usage=record.usage,
+        )
         for record in trace.steps
     )
     rest = {
@@ -88,7 +112,8 @@ def served_usage(trace: Trace) -> ServedUsage:
     }
     cost = trace.usage.cost
     if cost is not None and answer.cost is not None:
-        # A cost of nothing is none where nothing else has a price, so that the sum says the same as the total.
+        # A cost of nothing is none where nothing else has a price, so that the sum says the same as
+        # the total.
         cost = max(cost - answer.cost, Decimal(0))
     return ServedUsage(answer=answer, orchestration=Usage(cost=cost, **rest), steps=steps)
 
@@ -110,17 +135,22 @@ class AnswerText:
 Piece = Reasoning | AnswerText | ToolCall
 
 
-Path = tuple[int, ...]  # The number of a step, after those of the steps that are the nested runs around it
+# The number of a step, after those of the steps that are the nested runs around it
+Path = tuple[int, ...]
 
 
 class ResponseStream:
-    """Tells one run to its clients. With `holds_text` the answer comes in one piece, when it is final.
+    """Tells one run to its clients.
 
-    The same holds where the run keeps its answer back (`RunStarted.holds_answer`).
-    `sign` gives the calls of a run with the ids that a client sees.
+    With `holds_text` the answer comes in one piece, when it is final.
+
+    The same holds where the run keeps its answer back (`RunStarted.holds_answer`). `sign` gives the
+    calls of a run with the ids that a client sees.
     """
 
-    def __init__(self, *, holds_text: bool = False, sign: SignCalls = attrgetter("tool_calls")) -> None:
+    def __init__(
+        self, *, holds_text: bool = False, sign: SignCalls = attrgetter("tool_calls")
+    ) -> None:
         self.sign = sign
         self.trace = Trace()  # The run up to the last event that was no piece of text
         self.shown = ""  # The text that is out, once the run has ended
@@ -151,7 +181,8 @@ class ResponseStream:
         if isinstance(inner, ev.PlanRevised):
             self._answering = self._answering[: len(path) - 1]
         found = _path_of_answer(trace)
-        if len(found) > len(self._answering):  # more is known now of who answers: what that step has written so far
+        # More is known now of who answers: what that step has written so far
+        if len(found) > len(self._answering):
             self._answering = found
             where, texts = self._held
             self._held = (), []
@@ -160,7 +191,8 @@ class ResponseStream:
         if isinstance(inner, ev.ToolCalled | ev.StepStarted) and path == self._answering:
             self._new_paragraph = bool(self._written)
         if isinstance(event, ev.RunFinished):
-            # What is missing of the answer. Where another text is out already, that one stays the answer.
+            # What is missing of the answer. Where another text is out already, that one stays the
+            # answer.
             written = "".join(self._written)
             rest = event.answer[len(written) :] if event.answer.startswith(written) else ""
             if event.error is not None and event.error.reason in SCHEMA_BROKEN:
@@ -199,7 +231,8 @@ class ResponseStream:
 
     def _narrate(self, event: ev.Event, trace: Trace) -> Iterator[Piece]:
         is_edge = isinstance(event, ev.RunStarted | ev.RunFinished | ev.RunFailed)
-        # Clients such as aider join reasoning that follows the text to it, and write it into a file.
+        # Clients such as aider join reasoning that follows the text to it, and write it into a
+        # file.
         ends = ev.StepFinished | ev.StepFailed | ev.StepStopped | ev.RunFinished | ev.RunFailed
         is_late = bool(self._written) and isinstance(ev.innermost_event(event), ends)
         line = "" if is_edge or is_late else describe_event(event, trace)
@@ -219,7 +252,8 @@ def _place_of(event: ev.Event) -> tuple[Path, ev.Event]:
     """The step of an event in whatever nested run it happened, and the event as it is there."""
     path: Path = ()
     while isinstance(event, ev.NestedEvent):
-        path, event = (*path, event.step), event.event
+        path = (*path, event.step)
+        event = event.event
     step = event.step if isinstance(event, ev.StepDelta | ev.ToolCalled | ev.StepStarted) else 0
     return (*path, step), event
 

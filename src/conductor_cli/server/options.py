@@ -14,7 +14,8 @@ from conductor_cli.config import Settings, load_settings
 class ServerOptions:
     """What a server was started with, which holds for each call.
 
-    `flags` are settings by name, from the command line; `config` is the settings file; `workers` are the only ones.
+    `flags` are settings by name, from the command line; `config` is the settings file; `workers`
+    are the only ones.
     """
 
     flags: Mapping[str, Any]

@@ -1,9 +1,10 @@
 """`GET /`, the page to look at runs, and the routes under `/v1/conductor/` that it reads.
 
-The page holds no data, so it is served without a key; everything that it shows comes from the routes, which are behind
-the same key as the APIs. It asks and stops by the Responses API, as any client does. The tree is that of every other
-view (`views/run_tree.py`); its texts are cleaned and bounded here. The source is the trace, whoever writes it: every
-event is there before anything shows it, and a piece of text at most a second later.
+The page holds no data, so it is served without a key; everything that it shows comes from the
+routes, which are behind the same key as the APIs. It asks and stops by the Responses API, as any
+client does. The tree is that of every other view (`views/run_tree.py`); its texts are cleaned and
+bounded here. The source is the trace, whoever writes it: every event is there before anything shows
+it, and a piece of text at most a second later.
 
 The page follows trace files: every event is stored before any view sees it, so one way serves the
 runs of this server and of others. The tree is sent as it looks, since folding events in JavaScript
@@ -51,7 +52,13 @@ from conductor_cli.server.body import read_json_body
 from conductor_cli.server.narration import ResponseStream
 from conductor_cli.server.requests import build_rerun
 from conductor_cli.server.run_registry import SHARE, RunRegistry
-from conductor_cli.server.stored_runs import confidential, first_event, may_read, may_see, newest_runs
+from conductor_cli.server.stored_runs import (
+    confidential,
+    first_event,
+    may_read,
+    may_see,
+    newest_runs,
+)
 from conductor_cli.state.interfaces import TraceReader, Traces
 from conductor_cli.state.stored_run import RunQuery, normalize_terms
 from conductor_cli.views.html import markdown_html, timeline, usage_rows
@@ -79,18 +86,24 @@ _STATES: Final = (*get_args(Outcome), "unreadable")
 _ID: Final = re.compile(r"[\w-]{1,80}")
 
 _PRIVATE: Final = {
-    "cache-control": "no-store", "x-content-type-options": "nosniff", "cross-origin-resource-policy": "same-origin",
-}  # fmt: skip
+    "cache-control": "no-store",
+    "x-content-type-options": "nosniff",
+    "cross-origin-resource-policy": "same-origin",
+}
 
 MAX_LABEL: Final = 1_000  # Characters of a question, a subtask or a remark in the tree
-MAX_TAIL: Final = 600  # Characters of a response in the tree: the last ones while it is written, the first ones later
+# Characters of a response in the tree: the last ones while it is written, the first ones later
+MAX_TAIL: Final = 600
 MAX_PAGE_TEXT: Final = 200_000  # Characters of each text of an opened step
-TICK: Final = 1 / 8  # Seconds between two looks at the file, and between two frames, as on a terminal
+# Seconds between two looks at the file, and between two frames, as on a terminal
+TICK: Final = 1 / 8
 IDLE: Final = 1.0  # Seconds between two frames while only time passes
 RATE: Final = 1_000_000  # Bytes of frames a second: a large tree is drawn less often
 
 HEARTBEAT: Final = 10.0
-"""Seconds without anything after which a comment is sent, so that a proxy does not close the connection."""
+"""Seconds without anything after which a comment is sent, so that a proxy does not close the
+connection.
+"""
 
 Data = dict[str, Any]
 T = TypeVar("T")
@@ -100,40 +113,58 @@ T = TypeVar("T")
 
 
 def frame_data(trace: Trace, *, now: float | None = None, live: bool = False) -> Data:
-    """A run at a time by its own clock (seconds; without one, its newest event), as the page draws it.
+    """A run at a time by its own clock (seconds.
+
+    Without one, its newest event), as the page draws it.
 
     `state` is planning or an outcome (`core/trace.py`). `tree` is a node as `node_data` gives it.
-    `times` are rows of bars in percent of the time so far. `usage` are rows of a table: who, tokens read, tokens
-    written, calls, cost. `workers` are rows too: name, model, who reads what it is sent, and what a million tokens of
-    input and of output cost.
+    `times` are rows of bars in percent of the time so far. `usage` are rows of a table: who, tokens
+    read, tokens written, calls, cost. `workers` are rows too: name, model, who reads what it is
+    sent, and what a million tokens of input and of output cost.
     """
     trace = trace if now is None else fast_replace(trace, at=now)
     times = timeline(trace)
     rows = [
-        {"label": row.label, "took": row.took, "bars": [
-            {"kind": bar.kind, "start": round(bar.start, 2), "length": round(bar.length, 2), "title": bar.title}
-            for bar in row.bars
-        ]}
+        {
+            "label": row.label,
+            "took": row.took,
+            "bars": [
+                {
+                    "kind": bar.kind,
+                    "start": round(bar.start, 2),
+                    "length": round(bar.length, 2),
+                    "title": bar.title,
+                }
+                for bar in row.bars
+            ],
+        }
         for row in times.rows
-    ]  # fmt: skip
+    ]
     workers = []
     for worker in trace.pool.workers[:100]:
-        price, shown = worker.price, ["unknown" if worker.price is None else "free"] * 2
+        price = worker.price
+        shown = ["unknown" if worker.price is None else "free"] * 2
         if price is not None and any(price.amounts()):
             prefix = "from " if price.longer else ""  # long calls cost more
             shown = [f"{prefix}{format_money(amount)}" for amount in (price.input, price.output)]
-        workers.append([*map(_label, (worker.name, worker.model_name, recipient_of(worker))), *shown])
+        workers.append(
+            [*map(_label, (worker.name, worker.model_name, recipient_of(worker))), *shown]
+        )
     return {
-        "run": one_line(trace.run), "time": one_line(trace.time), "at": round(trace.at, 3),
-        "state": trace.state if live and not trace.ended else trace.outcome(), "ended": trace.ended,
-        "outcome": describe_outcome(trace, live=live), "setup": describe_setup(trace),
+        "run": one_line(trace.run),
+        "time": one_line(trace.time),
+        "at": round(trace.at, 3),
+        "state": trace.state if live and not trace.ended else trace.outcome(),
+        "ended": trace.ended,
+        "outcome": describe_outcome(trace, live=live),
+        "setup": describe_setup(trace),
         "totals": describe_totals(trace, stored=True),
         "notices": [describe_notice(notice)[:MAX_LABEL] for notice in trace.all_notices()],
         "tree": node_data(run_tree(trace)),
         "times": {"rows": rows, "ticks": list(times.ticks)},
         "usage": [list(row) for row in usage_rows(trace)],
         "workers": workers,
-    }  # fmt: skip
+    }
 
 
 def _label(text: str) -> str:
@@ -145,21 +176,31 @@ def node_data(node: Node) -> Data:
     is_growing = node.state in {"planning", "running", "answering", "retrying"}
     text = sanitize(node.text[-MAX_TAIL:] if is_growing else node.text[:MAX_TAIL])
     return {
-        "kind": node.kind, "state": node.state, "number": node.number, "name": _label(node.name),
-        "label": _label(node.label), "remark": one_line(node.remark),
-        "status": node.status, "figures": [figure for figure in node.figures if figure],
-        "text": "" if node.answers else text.strip("\n"), "thinking": node.thinking, "answers": node.answers,
+        "kind": node.kind,
+        "state": node.state,
+        "number": node.number,
+        "name": _label(node.name),
+        "label": _label(node.label),
+        "remark": one_line(node.remark),
+        "status": node.status,
+        "figures": [figure for figure in node.figures if figure],
+        "text": "" if node.answers else text.strip("\n"),
+        "thinking": node.thinking,
+        "answers": node.answers,
         "children": [node_data(child) for child in node.children],
-    }  # fmt: skip
+    }
 
 
 def opened_step(trace: Trace, number: str) -> Data | None:
-    """A step as it is opened: `title`, `facts` (a line each), and `sections`. None where there is none.
+    """A step as it is opened: `title`, `facts` (a line each), and `sections`.
 
-    A section has a title and a text, as `text` or as `html`, which is safe to put into a page. `more` is how many
-    characters were left out at its end.
+    None where there is none.
+
+    A section has a title and a text, as `text` or as `html`, which is safe to put into a page.
+    `more` is how many characters were left out at its end.
     """
-    run, record = trace, None
+    run = trace
+    record = None
     for part in number.split("."):  # such as 2, or 2.1 for a step of a nested run
         run = record.nested or Trace() if record is not None else run
         record = next((each for each in run.steps if str(each.number) == part), None)
@@ -172,12 +213,20 @@ def opened_step(trace: Trace, number: str) -> Data | None:
         f"{record.state}, {describe_access(record.step.access)}",
         f"{took}, {usage_text(record.usage)}",
     ]
-    sections = [_section(f"Prompt ({message.role})", message_text(message)) for message in record.prompt]
+    sections = [
+        _section(f"Prompt ({message.role})", message_text(message)) for message in record.prompt
+    ]
     for attempt in record.failed:
-        took = "" if attempt.started is None else f", after {format_duration(attempt.ended - attempt.started)}"
+        took = (
+            ""
+            if attempt.started is None
+            else f", after {format_duration(attempt.ended - attempt.started)}"
+        )
         hint = f"\n{attempt.error.hint}" if attempt.error.hint else ""
         title = f"Failed attempt {attempt.attempt}, {one_line(attempt.worker)}{took}"
-        sections.append(_section(title, f"{attempt.message}{hint}\n{usage_text(attempt.usage)}", "failed"))
+        sections.append(
+            _section(title, f"{attempt.message}{hint}\n{usage_text(attempt.usage)}", "failed")
+        )
     for use in record.tools:
         took = "no result" if use.ended is None else format_duration(use.ended - use.started)
         title = f"Tool call {tool_name(use)} (attempt {use.attempt}, reply {use.turn})"
@@ -186,19 +235,29 @@ def opened_step(trace: Trace, number: str) -> Data | None:
         sections.append(_section(title, use.text, "failed" if use.error else ""))
     sections += [_section("Thinking", record.thinking)] if record.thinking else []
     sections += [] if record.nested is not None else [_section("Response", record.text, "rendered")]
-    return {"number": number, "title": f"{number}. {describe_worker(record)}", "facts": facts, "sections": sections}
+    return {
+        "number": number,
+        "title": f"{number}. {describe_worker(record)}",
+        "facts": facts,
+        "sections": sections,
+    }
 
 
 def question_data(trace: Trace) -> Data:
     """The question, the plan and the answer, in the shape of `opened_step`. Its number is 0."""
-    question, plan = trace.question, trace.plan
+    question = trace.question
+    plan = trace.plan
     sections = [_section("Question", question.text, "rendered")]
-    sections += [_section("Earlier question", f"{turn.question}\n\n{turn.answer}") for turn in question.history]
+    sections += [
+        _section("Earlier question", f"{turn.question}\n\n{turn.answer}")
+        for turn in question.history
+    ]
     sections += [_section("System text", question.system)] if question.system else []
     sections += [_section(f"File {describe_file(file)}", file.text) for file in question.files]
     if trace.steps or plan is not None:
         steps = [
-            f"{record.number}. {short_name(record.step.worker)} ({describe_access(record.step.access)}): "
+            f"{record.number}. {short_name(record.step.worker)} "
+            f"({describe_access(record.step.access)}): "
             f"{one_line(record.step.subtask)[: 10 * MAX_LABEL]}"
             for record in trace.steps
         ]
@@ -208,19 +267,36 @@ def question_data(trace: Trace) -> Data:
         sections.append(_section("The planner's reasoning", plan.reasoning))
     sections += [_section("As the planner wrote it", trace.plan_text)] if trace.plan_text else []
     sections += [
-        _section(f"Plan {event.attempt} was not valid: {one_line(event.problem)[:MAX_LABEL]}", event.text)
+        _section(
+            f"Plan {event.attempt} was not valid: {one_line(event.problem)[:MAX_LABEL]}", event.text
+        )
         for event in trace.rejected
     ]
-    answer = _section("Answer", trace.answer, "rendered" if question.schema is None else "") if trace.answer else None
+    answer = (
+        _section("Answer", trace.answer, "rendered" if question.schema is None else "")
+        if trace.answer
+        else None
+    )
     return {
-        "number": "0", "title": "Question and plan", "sections": sections, "answer": answer,
-        "facts": [describe_setup(trace), f"planning: {usage_text(trace.planning)}", f"all: {usage_text(trace.usage)}"],
-    }  # fmt: skip
+        "number": "0",
+        "title": "Question and plan",
+        "sections": sections,
+        "answer": answer,
+        "facts": [
+            describe_setup(trace),
+            f"planning: {usage_text(trace.planning)}",
+            f"all: {usage_text(trace.usage)}",
+        ],
+    }
 
 
 def _section(title: str, text: str, kind: str = "") -> Data:
-    """A text as it was written, or as a page has its Markdown where that is `rendered`; `kind` is how it is marked."""
-    shown, left = text[:MAX_PAGE_TEXT], len(text) - MAX_PAGE_TEXT
+    """A text as it was written, or as a page has its Markdown where that is `rendered`.
+
+    `kind` is how it is marked.
+    """
+    shown = text[:MAX_PAGE_TEXT]
+    left = len(text) - MAX_PAGE_TEXT
     form = {"html": markdown_html(shown)} if kind == "rendered" else {"text": sanitize(shown)}
     more = format_count(left, "more character") if left > 0 else ""
     return {"title": one_line(title), **form, "more": more, "kind": kind}
@@ -236,8 +312,11 @@ def _message(kind: str, data: str, number: int | str = "") -> bytes:
 
 
 async def event_stream(tail: TraceReader, run: str, after: int) -> AsyncIterator[bytes]:
-    """Each event of a trace from number `after` + 1 on, named by its kind, with the id `RUN:NUMBER`; at last `end`."""
-    number, waited = 0, 0.0
+    """Each event of a trace from number `after` + 1 on, named by its kind, with the id
+    `RUN:NUMBER`; at last `end`.
+    """
+    number = 0
+    waited = 0.0
 
     def read() -> tuple[list[tuple[str, str]], bool]:
         live = tail.is_written()
@@ -257,7 +336,9 @@ async def event_stream(tail: TraceReader, run: str, after: int) -> AsyncIterator
         if messages:
             yield b"".join(messages)
         if events and events[-1][0] in ("run_finished", "run_failed"):
-            yield named_event("end", {"state": "finished" if events[-1][0] == "run_finished" else "failed"})
+            yield named_event(
+                "end", {"state": "finished" if events[-1][0] == "run_finished" else "failed"}
+            )
             return
         if not (events or goes_on):
             break
@@ -285,9 +366,12 @@ class Look(NamedTuple):
 
 def followed(tail: TraceReader) -> Iterator[Look]:
     """Look at a stored run that somebody may be writing. Raises `OSError` and `DecodeError`."""
-    trace, number, over = Trace(), 0, False
+    trace = Trace()
+    number = 0
+    over = False
     while not over:
-        is_written, before = tail.is_written(), number
+        is_written = tail.is_written()
+        before = number
         while tail.is_behind() and (events := tail.read()):
             for event in events:
                 trace = apply_event(trace, event)
@@ -295,35 +379,53 @@ def followed(tail: TraceReader) -> Iterator[Look]:
         if number and not trace.run:
             raise DecodeError("the first line is not the start of a run")
         over = trace.ended or (not is_written and number == before)
-        yield Look(trace, number, None if over else trace.at + tail.idle, is_written and not over, over)
+        yield Look(
+            trace, number, None if over else trace.at + tail.idle, is_written and not over, over
+        )
 
 
 def replayed(events: Iterator[ev.Event], speed: float, start: float) -> Iterator[Look]:
-    """Look at a stored run as it was from `start` seconds on, `speed` times as fast. Raises `UsageError`."""
-    trace, number, begun = Trace(), 0, time.monotonic()
+    """Look at a stored run as it was from `start` seconds on, `speed` times as fast.
+
+    Raises `UsageError`.
+    """
+    trace = Trace()
+    number = 0
+    begun = time.monotonic()
     for event, after in fold(events):
         while event.at > (now := start + (time.monotonic() - begun) * speed):
             yield Look(trace, number, now, live=True, over=False)
-        trace, number = after, number + 1
+        trace = after
+        number = number + 1
     yield Look(trace, number, None, live=False, over=True)
 
 
 async def frame_stream(looks: Iterator[Look], *, idle: float = IDLE) -> AsyncIterator[bytes]:
-    """A `frame` now, and again whenever the run looks otherwise, until it has ended. `looks` are taken on a thread."""
-    last, seen, drawn = "", -1, 0.0
+    """A `frame` now, and again whenever the run looks otherwise, until it has ended.
+
+    `looks` are taken on a thread.
+    """
+    last = ""
+    seen = -1
+    drawn = 0.0
 
     def draw() -> tuple[str, Look]:
         nonlocal seen, drawn
-        look, at = next(looks), time.monotonic()
+        look = next(looks)
+        at = time.monotonic()
         if not look.trace.run or (seen == look.number and not look.over and at - drawn < idle):
             return "", look
-        seen, drawn = look.number, at
-        return encode_line(frame_data(look.trace, now=look.now, live=look.live), KNOWN_SECRETS), look
+        seen = look.number
+        drawn = at
+        return encode_line(
+            frame_data(look.trace, now=look.now, live=look.live), KNOWN_SECRETS
+        ), look
 
     while True:
         try:
             frame, look = await anyio.to_thread.run_sync(draw)
-        except (OSError, UsageError, DecodeError):  # the run was deleted, or the file is damaged from here on
+        except (OSError, UsageError, DecodeError):
+            # The run was deleted, or the file is damaged from here on
             yield named_event("end", {"state": "unreadable"})
             return
         if frame and frame != last:
@@ -339,8 +441,12 @@ async def frame_stream(looks: Iterator[Look], *, idle: float = IDLE) -> AsyncIte
 
 
 def page_routes(store: Callable[[], Traces], registry: RunRegistry) -> list[Route]:
-    """The page and its routes over a store of traces, and the runs of a server. `access.py` stands before them."""
-    page, runs = _Page(store, registry), "/v1/conductor/runs"
+    """The page and its routes over a store of traces, and the runs of a server.
+
+    `access.py` stands before them.
+    """
+    page = _Page(store, registry)
+    runs = "/v1/conductor/runs"
     private = partial(answering, headers=_PRIVATE)
     return [
         Route("/", _document, methods=["GET"]),
@@ -355,7 +461,10 @@ def page_routes(store: Callable[[], Traces], registry: RunRegistry) -> list[Rout
 
 
 class _Page:
-    """The routes over one store. Files are read on threads, of which there are few. All raise `RequestError`."""
+    """The routes over one store. Files are read on threads, of which there are few.
+
+    All raise `RequestError`.
+    """
 
     def __init__(self, store: Callable[[], Traces], registry: RunRegistry) -> None:
         self._store = store
@@ -364,28 +473,37 @@ class _Page:
         self._streams = Counter[str]()  # by owner
 
     async def list_runs(self, request: Request) -> Response:
-        """The newest runs of a client, and whether there are more, which `before` the last of these asks for."""
-        query, client = request.query_params, principal_of(request.scope)
-        state, count = query.get("state", ""), int(_number(query, "count", 100)) or 20
+        """The newest runs of a client, and whether there are more, which `before` the last of these
+        asks for.
+        """
+        query = request.query_params
+        client = principal_of(request.scope)
+        state = query.get("state", "")
+        count = int(_number(query, "count", 100)) or 20
         if state and state not in _STATES:
             raise RequestError(400, "invalid_value", f"state is one of {', '.join(_STATES)}")
         wanted = RunQuery(
-            state=state, before=query.get("before", ""), terms=normalize_terms([query.get("search", "")[:1000]]),
+            state=state,
+            before=query.get("before", ""),
+            terms=normalize_terms([query.get("search", "")[:1000]]),
             **_own_runs(client),
-        )  # fmt: skip
+        )
         runs = self._registry.runs
         skipped = [one_line(each.text) for each in runs.loaded.circuits.reports() if each.text]
         acts = NO_PAGE not in runs.settings()["serve.origins"]
 
         def find() -> dict[str, Any]:
-            found, more, last = newest_runs(self._store(), wanted, count, lambda first: may_read(client, first))
+            found, more, last = newest_runs(
+                self._store(), wanted, count, lambda first: may_read(client, first)
+            )
             return {"runs": found, "more": more, "last": last, "skipped": skipped, "acts": acts}
 
         return await self._json(find)
 
     async def show_run(self, request: Request) -> Response:
         def show() -> dict[str, Any]:
-            run, store = self._found(request), self._store()
+            run = self._found(request)
+            store = self._store()
             live = store.is_running(run)
             trace = store.trace(run)
             data = run_json(trace, store.location(run), live=live, prompts=True)
@@ -395,7 +513,8 @@ class _Page:
 
     async def show_step(self, request: Request) -> Response:
         def show() -> dict[str, Any]:
-            trace, number = self._store().trace(self._found(request)), request.path_params["number"]
+            trace = self._store().trace(self._found(request))
+            number = request.path_params["number"]
             data = question_data(trace) if number == "0" else opened_step(trace, number)
             if data is None:
                 raise UsageError(f"run {trace.run} has no step {number[:40]!r}")
@@ -404,7 +523,10 @@ class _Page:
         return await self._json(show)
 
     async def follow_events(self, request: Request) -> Response:
-        """Each event once; a client that comes back says by `Last-Event-ID` which one it had last."""
+        """Each event once.
+
+        A client that comes back says by `Last-Event-ID` which one it had last.
+        """
         run = await self._in_thread(lambda: self._found(request))
         last = request.headers.get("last-event-id", "").removeprefix(f"{run}:")
         after = int(last) if last.isascii() and last.isdecimal() else 0
@@ -413,21 +535,29 @@ class _Page:
     async def follow_frames(self, request: Request) -> Response:
         speed = _number(request.query_params, "speed", 64.0)
         start = _number(request.query_params, "from", 1e9)
-        run, store = await self._in_thread(lambda: self._found(request)), self._store()
+        run = await self._in_thread(lambda: self._found(request))
+        store = self._store()
         if speed:
-            return self._stream(request, frame_stream(replayed(store.events(run), speed, start), idle=0.0))
+            return self._stream(
+                request, frame_stream(replayed(store.events(run), speed, start), idle=0.0)
+            )
         return self._stream(request, frame_stream(followed(store.follow(run))))
 
     async def rate(self, request: Request) -> Response:
         """Store what the user thinks of the answer of a run, or of one of its steps."""
         verdict, step, _ = await _read_act(request)
-        trace, runs = await self._ended(request), self._registry.runs
+        trace = await self._ended(request)
+        runs = self._registry.runs
         if verdict not in get_args(Verdict):
-            raise RequestError(400, "invalid_value", f"verdict is one of {', '.join(get_args(Verdict))}")
+            raise RequestError(
+                400, "invalid_value", f"verdict is one of {', '.join(get_args(Verdict))}"
+            )
 
         def rated() -> dict[str, str]:
             try:
-                return {"rated": describe_rating(rate_run(runs.settings(), trace, verdict, step=step))}
+                return {
+                    "rated": describe_rating(rate_run(runs.settings(), trace, verdict, step=step))
+                }
             except ConductorError as error:
                 raise request_error(error.failure) from None
 
@@ -436,15 +566,19 @@ class _Page:
     async def rerun(self, request: Request) -> Response:
         """Begin to run the plan of a run again, and say which run that is."""
         _, step, worker = await _read_act(request)
-        trace, registry, client = await self._ended(request), self._registry, principal_of(request.scope)
+        trace = await self._ended(request)
+        registry = self._registry
+        client = principal_of(request.scope)
         try:
             again = reset_from_step(trace, step, worker or None)
         except UsageError as error:
             raise request_error(error.failure) from None
         served = registry.begin(
-            f"rerun {trace.run}", lambda run: build_rerun(registry.runs, again, run, client), ResponseStream(),
+            f"rerun {trace.run}",
+            lambda run: build_rerun(registry.runs, again, run, client),
+            ResponseStream(),
             principal=client,
-        )  # fmt: skip
+        )
         await served.began.wait()
         if isinstance(served.ended, RequestError):
             raise served.ended
@@ -469,12 +603,22 @@ class _Page:
             raise RequestError(503, "runs_unreadable", why) from None
 
     def _found(self, request: Request) -> str:
-        """The id of the run that a request names. Raises `UsageError` or `PolicyError` where it may not be shown."""
-        store, client, name = self._store(), principal_of(request.scope), str(request.path_params["run"])
-        run, first = name, first_event(store, name) if _ID.fullmatch(name) else None
+        """The id of the run that a request names.
+
+        Raises `UsageError` or `PolicyError` where it may not be shown.
+        """
+        store = self._store()
+        client = principal_of(request.scope)
+        name = str(request.path_params["run"])
+        run = name
+        first = first_event(store, name) if _ID.fullmatch(name) else None
         if first is None:
             # Neither a number nor the beginning of an id says anything about the runs of others.
-            own = None if client.key is None else store.newest(RunQuery(**_own_runs(client)), count=-1)[0]
+            own = (
+                None
+                if client.key is None
+                else store.newest(RunQuery(**_own_runs(client)), count=-1)[0]
+            )
             run = store.find(name, None if own is None else [row.run for row in own])
             first = first_event(store, run)
         if first is None or not may_see(client, first):  # it is not said that there is one
@@ -485,9 +629,13 @@ class _Page:
 
     def _stream(self, request: Request, pieces: AsyncIterator[bytes]) -> Response:
         owner = principal_of(request.scope).owner
-        # 64 streams at once, each of a browser that looks; one client may have three quarters of them.
+        # 64 streams at once, each of a browser that looks; one client may have three quarters of
+        # them.
         if self._streams[owner] >= SHARE * (64 - self._streams.total()):
-            why = f"{self._streams.total()} pages look at runs, which is as many as can; close some of them"
+            why = (
+                f"{self._streams.total()} pages look at runs, which is as many as can; close "
+                "some of them"
+            )
             raise RequestError(503, "too_many_streams", why)
 
         async def counted() -> AsyncIterator[bytes]:
@@ -509,14 +657,18 @@ async def _read_act(request: Request) -> tuple[Any, int, str]:
     if len(data) > 4_000:
         raise RequestError(413, "request_too_large", "the body has more than 4000 bytes")
     body = read_json_body(data)
-    step, worker = body.get("step", 0), body.get("worker", "")
+    step = body.get("step", 0)
+    worker = body.get("worker", "")
     if type(step) is not int or step < 0 or not isinstance(worker, str):
         raise RequestError(400, "invalid_value", "step is the number of a step, worker a name")
     return body.get("verdict"), step, worker
 
 
 def _own_runs(client: Principal) -> dict[str, Any]:
-    """Return the `RunQuery` fields for the runs of a client, none older than its key. Without keys, all runs."""
+    """Return the `RunQuery` fields for the runs of a client, none older than its key.
+
+    Without keys, all runs.
+    """
     if client.key is None:
         return {}
     since = client.key.since and earliest_run_id(client.key.since, datetime.now(UTC))
@@ -537,11 +689,16 @@ def _number(query: Mapping[str, str], name: str, most: float) -> float:
 async def _document(request: Request) -> Response:
     text, policy, tag = _read_document()
     headers = {
-        "content-security-policy": policy, "referrer-policy": "no-referrer", "x-content-type-options": "nosniff",
-        "x-frame-options": "DENY", "cross-origin-opener-policy": "same-origin",
-        "cross-origin-resource-policy": "same-origin", "cache-control": "no-cache", "etag": tag,
+        "content-security-policy": policy,
+        "referrer-policy": "no-referrer",
+        "x-content-type-options": "nosniff",
+        "x-frame-options": "DENY",
+        "cross-origin-opener-policy": "same-origin",
+        "cross-origin-resource-policy": "same-origin",
+        "cache-control": "no-cache",
+        "etag": tag,
         "permissions-policy": "camera=(), geolocation=(), microphone=()",
-    }  # fmt: skip
+    }
     if request.headers.get("if-none-match") == tag:
         return Response(status_code=304, headers=headers)
     return Response(text, media_type="text/html; charset=utf-8", headers=headers)
@@ -549,7 +706,10 @@ async def _document(request: Request) -> Response:
 
 @cache
 def _read_document() -> tuple[bytes, str, str]:
-    """The page, its content security policy and its tag. Only the script and the style in the file itself may run."""
+    """The page, its content security policy and its tag.
+
+    Only the script and the style in the file itself may run.
+    """
     text = Path(__file__).with_name("page.html").read_text(encoding="utf-8")
     hashes = {
         name: base64.b64encode(hashlib.sha256(found[1].encode()).digest()).decode()
@@ -557,8 +717,10 @@ def _read_document() -> tuple[bytes, str, str]:
         if (found := re.search(rf"<{name}>(.*?)</{name}>", text, re.DOTALL))
     }
     policy = (
-        f"default-src 'none'; script-src 'sha256-{hashes['script']}'; style-src 'sha256-{hashes['style']}'; "
-        "connect-src 'self'; img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; "
+        f"default-src 'none'; script-src 'sha256-{hashes['script']}'; style-src "
+        f"'sha256-{hashes['style']}'; "
+        "connect-src 'self'; img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors "
+        "'none'; "
         "require-trusted-types-for 'script'; trusted-types rendered"
     )
     return text.encode(), policy, f'"{hashlib.sha256(text.encode()).hexdigest()[:32]}"'

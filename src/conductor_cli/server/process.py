@@ -1,4 +1,7 @@
-"""`conductor serve` as a process: a socket, the application, and an end that lets running requests end."""
+"""`conductor serve` as a process.
+
+A socket, the application, and an end that lets running requests end.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +31,9 @@ LOOPBACK: Final = "127.0.0.1"
 
 PORT: Final = 8080  # The port where none is asked for; if it is taken, a free one
 
-ENDING: Final = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name))
+ENDING: Final = tuple(
+    getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)
+)
 """The signals that end the server. Windows has no SIGHUP."""
 
 CLOSING_SECONDS: Final = 5  # How long connections have to end once all runs have
@@ -41,11 +46,16 @@ def check_packages() -> None:
     for package in ("prometheus_client", "python_multipart", "starlette", "uvicorn"):
         if find_spec(package) is None:
             hint = 'pip install "conductor-llm[serve]"'
-            raise ConfigError(f"the server needs the package {package}, which is not installed", hint=hint)
+            raise ConfigError(
+                f"the server needs the package {package}, which is not installed", hint=hint
+            )
 
 
 def listen_at(host: str, port: int | None) -> socket.socket:
-    """A socket that listens at `host`: at `port`; without one at 8080, or a free port. Raises `UsageError`."""
+    """A socket that listens at `host`: at `port`; without one at 8080, or a free port.
+
+    Raises `UsageError`.
+    """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     for tried in (PORT, 0) if port is None else (port,):
         opened = socket.socket(family, socket.SOCK_STREAM)
@@ -58,15 +68,21 @@ def listen_at(host: str, port: int | None) -> socket.socket:
             problem = error
             continue
         return opened
-    message = f"the server cannot listen at {host}:{PORT if port is None else port}: {problem.strerror or problem}"
+    message = (
+        f"the server cannot listen at {host}:{PORT if port is None else port}: "
+        f"{problem.strerror or problem}"
+    )
     hint = "choose another port: --port N, or --port 0 for a free one"
     raise UsageError(message, hint=hint)
 
 
 def handle_endings(end: Callable[[int], None]) -> None:
-    """Have `end` called with the exit code when a signal comes that ends the server of the running loop."""
+    """Have `end` called with the exit code when a signal comes that ends the server of the running
+    loop.
+    """
     for number in ENDING:
-        # A program under nohup ignores SIGHUP, and goes on doing so. Windows and threads have no such handlers.
+        # A program under nohup ignores SIGHUP, and goes on doing so. Windows and threads have no
+        # such handlers.
         with suppress(NotImplementedError, RuntimeError, ValueError):
             if signal.getsignal(number) != signal.SIG_IGN:
                 asyncio.get_running_loop().add_signal_handler(number, end, 128 + number)
@@ -75,10 +91,13 @@ def handle_endings(end: Callable[[int], None]) -> None:
 class HttpServer:
     """The server of one socket, which serves until a signal comes or `stop` is called.
 
-    While `load` loads what answers requests, they wait in the queue of the socket, which listens already.
+    While `load` loads what answers requests, they wait in the queue of the socket, which listens
+    already.
     """
 
-    def __init__(self, load: Callable[[], RunRegistry], access: AccessRules, opened: socket.socket) -> None:
+    def __init__(
+        self, load: Callable[[], RunRegistry], access: AccessRules, opened: socket.socket
+    ) -> None:
         self._load = load
         self._access = access
         self._socket = opened
@@ -89,17 +108,27 @@ class HttpServer:
         self._ready = threading.Event()
 
     def run(self) -> int:
-        """Serve until the end. Returns the exit code. Raises `ConductorError` if the application cannot be loaded."""
+        """Serve until the end. Returns the exit code.
+
+        Raises `ConductorError` if the application cannot be loaded.
+        """
         import uvicorn
 
-        sys.setswitchinterval(0.001)  # a thread gives way to the loop, which needs several turns for one answer
-        with self._socket, asyncio.Runner(loop_factory=uvicorn.Config("").get_loop_factory()) as runner:
+        # A thread gives way to the loop, which needs several turns for one answer
+        sys.setswitchinterval(0.001)
+        with (
+            self._socket,
+            asyncio.Runner(loop_factory=uvicorn.Config("").get_loop_factory()) as runner,
+        ):
             self._loop = runner.get_loop()
             self._ready.set()
             return runner.run(self._serve())
 
     def stop(self) -> None:
-        """End as a signal does, from any thread: running requests may end first, and a second call stops them."""
+        """End as a signal does, from any thread.
+
+        Running requests may end first, and a second call stops them.
+        """
         self._ready.wait(CLOSING_SECONDS)
         with suppress(RuntimeError):  # it has ended
             self._loop.call_soon_threadsafe(self._end, 0)
@@ -110,15 +139,21 @@ class HttpServer:
         from conductor_cli.server.http import build_app
 
         handle_endings(self._end)
-        self.registry = registry = self._load()
+        registry = self._load()
+        self.registry = registry
         app = Access(build_app(registry), self._access)
-        gc.freeze()  # what is loaded by now stays: the collector would stop every stream to look at it again
+        # What is loaded by now stays: the collector would stop every stream to look at it again
+        gc.freeze()
         gc.set_threshold(20_000, 20, 50)  # nor at the many objects of a large body again and again
         quiet_logs()
         config = uvicorn.Config(
-            app, **uvicorn_options(), date_header=False, lifespan="off",
-            timeout_graceful_shutdown=CLOSING_SECONDS, timeout_keep_alive=75,
-        )  # fmt: skip
+            app,
+            **uvicorn_options(),
+            date_header=False,
+            lifespan="off",
+            timeout_graceful_shutdown=CLOSING_SECONDS,
+            timeout_keep_alive=75,
+        )
         self._server = uvicorn.Server(config)
         self._server.capture_signals = nullcontext  # the signals are handled here
         tasks = [asyncio.create_task(work()) for work in registry.tasks]
@@ -132,18 +167,27 @@ class HttpServer:
 
     def _end(self, code: int) -> None:
         """Let the runs end; when asked a second time, stop them; a third time, wait for nothing."""
-        registry, server = self.registry, self._server
+        registry = self.registry
+        server = self._server
         assert registry is not None
         assert server is not None
         if self._draining is None:
             self._code = code
-            if hasattr(signal, "setitimer") and threading.current_thread() is threading.main_thread():
-                # A thread that works on a request cannot be stopped, but the system can end the process.
+            if (
+                hasattr(signal, "setitimer")
+                and threading.current_thread() is threading.main_thread()
+            ):
+                # A thread that works on a request cannot be stopped, but the system can end the
+                # process.
                 signal.signal(signal.SIGALRM, signal.SIG_DFL)
-                signal.setitimer(signal.ITIMER_REAL, MAX_PAUSE + DRAIN_SECONDS + 2 * CLOSING_SECONDS)
+                signal.setitimer(
+                    signal.ITIMER_REAL, MAX_PAUSE + DRAIN_SECONDS + 2 * CLOSING_SECONDS
+                )
 
             async def leave() -> None:
-                """Return when no balancer sends requests here any more, and what they have begun has ended."""
+                """Return when no balancer sends requests here any more, and what they have begun
+                has ended.
+                """
                 await registry.readiness.leave(MAX_PAUSE)
                 await registry.drain(DRAIN_SECONDS)
 
@@ -153,24 +197,31 @@ class HttpServer:
             registry.readiness.hurry()
             registry.cancel_all()
         else:
-            server.should_exit = server.force_exit = True
+            server.should_exit = True
+            server.force_exit = True
 
 
 def access_rules(settings: Settings, host: str, key: ClientKey | None = None) -> AccessRules:
-    """Return who may use a server at `host`: whoever has one of the user's keys, or `key`. Raises `ConfigError`.
+    """Return who may use a server at `host`: whoever has one of the user's keys, or `key`.
+
+    Raises `ConfigError`.
 
     Without keys it is open to the programs of this machine, and to no other machine.
     """
     stored = ClientKeys(settings.paths.config)
     is_private = is_loopback_host(f"[{host}]" if ":" in host else host)
     if not (is_private or key or stored.all()):
-        message = f"other machines can reach {host}, and the server has no keys, so everybody could spend your money"
+        message = (
+            f"other machines can reach {host}, and the server has no keys, so everybody "
+            "could spend your money"
+        )
         hint = "add a key first: conductor serve keys add NAME"
         raise ConfigError(message, hint=hint)
     return AccessRules(
-        keys=stored.all if key is None else lambda: (key, *stored.all()), needs_key=not is_private,
+        keys=stored.all if key is None else lambda: (key, *stored.all()),
+        needs_key=not is_private,
         origins=settings["serve.origins"],
-    )  # fmt: skip
+    )
 
 
 def make_registry(options: ServerOptions) -> RunRegistry:

@@ -1,9 +1,10 @@
-"""Whether a balancer may send requests to this server, and how a server leaves a balancer without a failed request.
+"""Whether a balancer may send requests to this server, and how a server leaves a balancer without a
+failed request.
 
-`/livez` asks nobody: a server whose database is away needs no restart. `/readyz` asks the state and the planner. When
-the server is told to end, it says at once that it is not ready, and goes on to take requests until every balancer that
-has asked lately has been told so, three times, as HAProxy and Kubernetes want to hear it by default. Where nobody has
-asked, it does not wait.
+`/livez` asks nobody: a server whose database is away needs no restart. `/readyz` asks the state and
+the planner. When the server is told to end, it says at once that it is not ready, and goes on to
+take requests until every balancer that has asked lately has been told so, three times, as HAProxy
+and Kubernetes want to hear it by default. Where nobody has asked, it does not wait.
 """
 
 from __future__ import annotations
@@ -35,15 +36,25 @@ class Readiness:
     def __init__(self, runs: Runs) -> None:
         self._runs = runs
         self._askers: dict[str, tuple[float, int]] = {}
-        """When somebody asked last whether the server is ready, and how often it was told that it leaves."""
+        """When somebody asked last whether the server is ready, and how often it was told that it
+        leaves.
+        """
         self._leaves = False
         self._all_told = asyncio.Event()
-        self._parts = _Part("state", self._state_problem, 1.0), _Part("planner", self._planner_problem, 5.0)
+        self._parts = (
+            _Part("state", self._state_problem, 1.0),
+            _Part("planner", self._planner_problem, 5.0),
+        )
 
     async def missing(self, asker: str) -> list[str]:
-        """Return what is missing, which a log explains: nothing where the server is ready. `asker` is an address."""
+        """Return what is missing, which a log explains: nothing where the server is ready.
+
+        `asker` is an address.
+        """
         now = asyncio.get_running_loop().time()
-        self._askers = {name: each for name, each in self._askers.items() if now - each[0] <= LATELY}
+        self._askers = {
+            name: each for name, each in self._askers.items() if now - each[0] <= LATELY
+        }
         told = self._askers.get(asker, (now, 0))[1] + self._leaves
         self._askers[asker] = now, told
         if self._leaves:
@@ -84,7 +95,10 @@ class Readiness:
 
 @dataclass
 class _Part:
-    """Something that a server needs. `ask` returns why it is not there; its answer holds for so many seconds."""
+    """Something that a server needs.
+
+    `ask` returns why it is not there; its answer holds for so many seconds.
+    """
 
     name: str
     ask: Callable[[], Awaitable[str]]

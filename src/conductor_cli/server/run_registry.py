@@ -1,9 +1,10 @@
 """The runs that a server drives, apart from the connections that read them.
 
-A run belongs to the registry. A client reads it from its beginning, whenever it comes; one that lost its connection and
-sends the same request again goes on with the run that is there, and pays once. When nobody has read a run for a while,
-it is stopped. So many runs go on at once; those that wait are taken from their owners in turn, so that somebody who
-sends 200 requests waits behind themselves. asyncio only; not for threads.
+A run belongs to the registry. A client reads it from its beginning, whenever it comes; one that
+lost its connection and sends the same request again goes on with the run that is there, and pays
+once. When nobody has read a run for a while, it is stopped. So many runs go on at once; those that
+wait are taken from their owners in turn, so that somebody who sends 200 requests waits behind
+themselves. asyncio only; not for threads.
 """
 
 from __future__ import annotations
@@ -36,18 +37,25 @@ log = logging.getLogger(__name__)
 BLOCK: Final = 4000  # Characters to which adjacent pieces of text are joined while they are kept
 
 MAX_UNREAD: Final = 64_000
-"""Characters of a run that no client has read; beyond that the worker has to wait for the fastest of them."""
+"""Characters of a run that no client has read; beyond that the worker has to wait for the fastest
+of them.
+"""
 
-MAX_KEPT: Final = 32 << 20  # Characters of all runs that have ended; beyond that the oldest are forgotten
+# Characters of all runs that have ended; beyond that the oldest are forgotten
+MAX_KEPT: Final = 32 << 20
 
 SHARE: Final = 3
-"""How many times the places that are still free in the queue one owner may take: alone at most three quarters of it.
+"""How many times the places that are still free in the queue one owner may take: alone at most
+three quarters of it.
 
-Switches divide their buffers among their ports by this rule (dynamic thresholds, Choudhury and Hahne 1998).
+Switches divide their buffers among their ports by this rule (dynamic thresholds, Choudhury and
+Hahne 1998).
 """
 
 BuildJob = Callable[[str], Awaitable[Job]]
-"""Makes the job of a run with this id. Raises `RequestError`, `ConductorError` or `AnsweredAtOnce`."""
+"""Makes the job of a run with this id. Raises `RequestError`, `ConductorError` or
+`AnsweredAtOnce`.
+"""
 
 
 class AnsweredAtOnce(Exception):
@@ -56,21 +64,28 @@ class AnsweredAtOnce(Exception):
 
 @dataclass(slots=True)
 class _Block:
-    """Adjacent pieces of the answer, or of the reasoning, as one text that grows up to `BLOCK` characters."""
+    """Adjacent pieces of the answer, or of the reasoning, as one text that grows up to `BLOCK`
+    characters.
+    """
 
     kind: type[Reasoning | AnswerText]
     text: str
 
 
 class ServedRun:
-    """One run as its clients read it. `origin` is who asked for it, `model` what was asked for by name.
+    """One run as its clients read it.
 
-    `began` is set when it has begun or ended: from then on an error of the beginning is known. `ended` is how it ended,
-    None while it goes on; then `streamed_text` is the answer as it was streamed, which may hold more than the answer.
-    `keeps_up` is set while the run may go on: a client keeps up with it, or none reads it.
+    `origin` is who asked for it, `model` what was asked for by name.
+
+    `began` is set when it has begun or ended: from then on an error of the beginning is known.
+    `ended` is how it ended, None while it goes on; then `streamed_text` is the answer as it was
+    streamed, which may hold more than the answer. `keeps_up` is set while the run may go on: a
+    client keeps up with it, or none reads it.
     """
 
-    def __init__(self, run: str, key: str, stream: ResponseStream, *, origin: str = "", model: str = "") -> None:
+    def __init__(
+        self, run: str, key: str, stream: ResponseStream, *, origin: str = "", model: str = ""
+    ) -> None:
         self.id = run
         self.key = key
         self.origin = origin
@@ -93,14 +108,18 @@ class ServedRun:
         self.items: list[_Block | ToolCall] = []
         self.stays = False  # Whether it goes on where nobody reads it
         self.is_leased = False  # Whether another server goes on with it where this one is gone
-        self.namespaced: tuple[Tool, ...] = ()  # The client's tools that are in a namespace, by their names alone
+        # The client's tools that are in a namespace, by their names alone
+        self.namespaced: tuple[Tool, ...] = ()
 
     def keep_namespaces(self, tools: Iterable[Tool]) -> None:
         """Remember in which namespaces the client's tools are, for when it reads the run again."""
-        self.namespaced = tuple(Tool(name=each.name, namespace=each.namespace) for each in tools if each.namespace)
+        self.namespaced = tuple(
+            Tool(name=each.name, namespace=each.namespace) for each in tools if each.namespace
+        )
 
     def show(self, event: ev.Event, trace: Trace) -> None:
-        # What a worker writes comes in many small pieces, everything else in few, some of them together.
+        # What a worker writes comes in many small pieces, everything else in few, some of them
+        # together.
         at_once = isinstance(event, ev.StepDelta)
         for piece in self.stream.read(event, trace):
             self.add(piece, at_once=at_once)
@@ -134,7 +153,9 @@ class ServedRun:
     @property
     def reasoning(self) -> str:
         """All that was told of the run so far."""
-        return "".join(item.text for item in self.items if isinstance(item, _Block) and item.kind is Reasoning)
+        return "".join(
+            item.text for item in self.items if isinstance(item, _Block) and item.kind is Reasoning
+        )
 
     def add(self, piece: Piece, *, at_once: bool = False) -> None:
         """Keep a piece. `at_once`: who has all before it is sent it by this task."""
@@ -165,7 +186,9 @@ class Subscriber:
         self.taken = 0  # As `ServedRun.size`: how much of it this client was given
         self.woken = asyncio.Event()
         self.write: Callable[[Piece], bool] | None = None
-        """Writes a piece to the client at once, without waking a task for it. False where it cannot, for now."""
+        """Writes a piece to the client at once, without waking a task for it. False where it
+        cannot, for now.
+        """
         self._waits = False
         self._item = 0
         self._offset = 0
@@ -185,11 +208,17 @@ class Subscriber:
             self._timer.cancel()
 
     def restart_silence(self) -> None:
-        """Count the silence from now: the client was sent something, if only what keeps its connection open."""
+        """Count the silence from now.
+
+        The client was sent something, if only what keeps its connection open.
+        """
         self._last = self._loop.time()
 
     async def pieces(self) -> list[Piece] | None:
-        """Return new pieces; an empty list after a silence; None when the run has ended or the client has left."""
+        """Return new pieces; an empty list after a silence.
+
+        None when the run has ended or the client has left.
+        """
         while not self.is_gone:
             self.woken.clear()
             found = self._take()
@@ -212,7 +241,10 @@ class Subscriber:
         return None
 
     def write_now(self, piece: Piece) -> bool:
-        """Write the piece that was added last, if this client has everything before it. False where `pieces` has it."""
+        """Write the piece that was added last, if this client has everything before it.
+
+        False where `pieces` has it.
+        """
         if self.write is None or not self._waits or self.woken.is_set() or not self.write(piece):
             return False
         last = self.run.items[-1]
@@ -223,7 +255,8 @@ class Subscriber:
         return True
 
     def _tick(self) -> None:
-        # One timer for a stream, and not one for each token: it looks how long the silence has been.
+        # One timer for a stream, and not one for each token: it looks how long the silence has
+        # been.
         rest = self._last + self._period - self._loop.time()
         if rest > 0.01:
             self._timer = self._loop.call_later(rest, self._tick)
@@ -233,7 +266,10 @@ class Subscriber:
             self.woken.set()
 
     def _take(self) -> list[Piece]:
-        """Return what was added since the last call. The last block may still grow, so its end is a place, too."""
+        """Return what was added since the last call.
+
+        The last block may still grow, so its end is a place, too.
+        """
         found: list[Piece] = []
         items = self.run.items
         while self._item < len(items):
@@ -253,7 +289,10 @@ class Subscriber:
 
 @dataclass(eq=False, slots=True)
 class QueuePlace:
-    """A place for one run. Wait for `granted`; give it back with `FairQueue.leave`, whether it was granted or not."""
+    """A place for one run.
+
+    Wait for `granted`; give it back with `FairQueue.leave`, whether it was granted or not.
+    """
 
     owner: str
     granted: asyncio.Event = field(default_factory=asyncio.Event)
@@ -265,14 +304,18 @@ class FairQueue:
     def __init__(self, parallel: int, queue: int) -> None:
         self.free = parallel
         self._queue = queue
-        self._waiting: dict[str, deque[QueuePlace]] = {}  # Those that wait, by owner. The first owner is the next one
+        # Those that wait, by owner. The first owner is the next one
+        self._waiting: dict[str, deque[QueuePlace]] = {}
 
     @property
     def waiting(self) -> int:
         return sum(map(len, self._waiting.values()))
 
     def take(self, owner: str) -> QueuePlace | None:
-        """A place, granted at once where one is free; None where the queue has none for this owner."""
+        """A place, granted at once where one is free.
+
+        None where the queue has none for this owner.
+        """
         place = QueuePlace(owner)
         if self.free:  # then nobody waits
             self.free -= 1
@@ -306,8 +349,9 @@ class FairQueue:
 class RegistryLimits:
     """`parallel` runs at once, `queue` that wait; `grace` seconds of a run that nobody reads.
 
-    After `heartbeat` seconds of silence a client is given a sign of life. An equal request of the same session is one
-    that is sent again once the run is `resend` seconds old: agents that start side by side want two answers.
+    After `heartbeat` seconds of silence a client is given a sign of life. An equal request of the
+    same session is one that is sent again once the run is `resend` seconds old: agents that start
+    side by side want two answers.
     """
 
     parallel: int = 32
@@ -345,40 +389,66 @@ class RunRegistry:
         return 0 if self._is_ending else self._queue.free
 
     def find(self, run: str) -> ServedRun | None:
-        """The run of this id, while it goes on and shortly after; not one that another server has."""
+        """The run of this id, while it goes on and shortly after.
+
+        Not one that another server has.
+        """
         served = self._by_id.get(run)
         return None if served is None or served.is_lost else served
 
-    def join(self, key: str, *, is_retry: bool = False, in_session: bool = False) -> ServedRun | None:
+    def join(
+        self, key: str, *, is_retry: bool = False, in_session: bool = False
+    ) -> ServedRun | None:
         """The run of the same request, where its client has lost it or sends it again.
 
-        `idempotency_key` in `http.py` says which requests are the same. Equal requests at the same moment are several
-        samples, each a run of its own. A run that failed is not joined: who asks again wants another try.
+        `idempotency_key` in `http.py` says which requests are the same. Equal requests at the same
+        moment are several samples, each a run of its own. A run that failed is not joined: who asks
+        again wants another try.
         """
-        same = [served for served in self._by_key.get(key, ()) if not isinstance(served.ended, RequestError)]
+        same = [
+            served
+            for served in self._by_key.get(key, ())
+            if not isinstance(served.ended, RequestError)
+        ]
         found = [served for served in same if not served.readers and not served.was_delivered]
         if not found and is_retry:
             found = same
         elif not found and in_session:
             before = time.monotonic() - self.limits.resend
-            found = [served for served in same if served.ended is None and served.began_at <= before]
+            found = [
+                served for served in same if served.ended is None and served.began_at <= before
+            ]
         # Where several samples are sent again, each goes on with a run of its own.
         return min(found, key=lambda served: len(served.readers), default=None)
 
     def begin(
-        self, key: str, build_job: BuildJob, stream: ResponseStream, *, principal: Principal, run: str = ""
-    ) -> ServedRun:  # fmt: skip
-        """Begin a run, with the id `run` if that was announced. Those that wait are taken from each owner in turn.
+        self,
+        key: str,
+        build_job: BuildJob,
+        stream: ResponseStream,
+        *,
+        principal: Principal,
+        run: str = "",
+    ) -> ServedRun:
+        """Begin a run, with the id `run` if that was announced.
+
+        Those that wait are taken from each owner in turn.
 
         Raises `RequestError`.
         """
         if self._is_ending:
-            raise RequestError(503, "server_is_ending", "the server is about to end", retry_after=5.0)
+            raise RequestError(
+                503, "server_is_ending", "the server is about to end", retry_after=5.0
+            )
         place = self._queue.take(principal.owner)
         if place is None:
-            message = f"the server is busy: {self._queue.waiting} requests are waiting for their turn"
+            message = (
+                f"the server is busy: {self._queue.waiting} requests are waiting for their turn"
+            )
             raise RequestError(429, "busy", message, retry_after=5.0)
-        served = ServedRun(run or new_run_id(datetime.now(UTC)), key, stream, origin=principal.origin)
+        served = ServedRun(
+            run or new_run_id(datetime.now(UTC)), key, stream, origin=principal.origin
+        )
         self._by_id[served.id] = served
         self._by_key.setdefault(key, []).append(served)
         served.task = asyncio.create_task(self._perform(served, build_job, place))
@@ -409,7 +479,11 @@ class RunRegistry:
     def cancel(self, run: str) -> bool:
         """Stop a run. False where it is not there or has ended."""
         served = self._by_id.get(run)
-        if served is None or served.task is None or (served.ended is not None and not served.is_lost):
+        if (
+            served is None
+            or served.task is None
+            or (served.ended is not None and not served.is_lost)
+        ):
             return False
         served.task.cancel()
         return True
@@ -447,7 +521,9 @@ class RunRegistry:
             del self._by_key[served.key]
 
     async def drain(self, seconds: float) -> None:
-        """Begin nothing more, wait for what goes on, and stop what has not ended after so many seconds."""
+        """Begin nothing more, wait for what goes on, and stop what has not ended after so many
+        seconds.
+        """
         self._is_ending = True
         tasks = [served.task for served in self.going_on if served.task is not None]
         if tasks:
@@ -464,7 +540,8 @@ class RunRegistry:
             await self.runs.perform(job, served.show)
             served.end(served.stream.outcome(served.reasoning))
         except AnsweredAtOnce as answered:
-            text = served.stream.shown = str(answered)
+            text = str(answered)
+            served.stream.shown = text
             served.add(AnswerText(text))
             served.end(ServedAnswer(run=served.id, text=text, finish="stop", usage=ServedUsage()))
         except RequestError as error:
@@ -472,8 +549,11 @@ class RunRegistry:
         except ConductorError as error:
             served.end(request_error(error.failure, served.id))
         except Exception as error:  # noqa: BLE001 - whatever happens, the run gets an end
-            log.error("run %s failed: %s", served.id, describe_error(error))  # noqa: TRY400 - its text may quote a prompt
-            failure = Failure(kind="internal", message=f"this is a bug in conductor: {type(error).__name__}")
+            # Its text may quote a prompt
+            log.error("run %s failed: %s", served.id, describe_error(error))  # noqa: TRY400
+            failure = Failure(
+                kind="internal", message=f"this is a bug in conductor: {type(error).__name__}"
+            )
             served.end(request_error(failure, served.id))
 
     def _ended(self, served: ServedRun, place: QueuePlace) -> None:
@@ -493,7 +573,9 @@ class RunRegistry:
         self._kept += served.size
         if served.is_lost:
             self.forget(served.id)
-        for other in [each for each in self._by_id.values() if each.ended is not None and each is not served]:
+        for other in [
+            each for each in self._by_id.values() if each.ended is not None and each is not served
+        ]:
             if self._kept <= MAX_KEPT:
                 break
             self.forget(other.id)

@@ -1,4 +1,6 @@
-"""Runs for a server: each call opens a conductor over shared models, stores its run, and can be stopped.
+"""Runs for a server.
+
+Each call opens a conductor over shared models, stores its run, and can be stopped.
 
 The settings are read for each call, so that what the user changes holds from the next call on.
 """
@@ -48,7 +50,8 @@ class Runs:
 
     def __init__(self, options: ServerOptions) -> None:
         self.options = options
-        self.started: dict[str, None] = {}  # The ids of the newest runs that this server has begun, the oldest first
+        # The ids of the newest runs that this server has begun, the oldest first
+        self.started: dict[str, None] = {}
         self._performed = 0
         self._settings = WatchedSettings(os.environ, options.config)
         self.loaded = LoadedModels()
@@ -61,17 +64,23 @@ class Runs:
         try:
             return CallIds(open_state(self.settings().paths).secret())
         except OSError as error:
-            log.warning("tool-call IDs expire on restart: the signing key could not be saved: %s", error)
+            log.warning(
+                "tool-call IDs expire on restart: the signing key could not be saved: %s", error
+            )
             return CallIds(secrets.token_bytes(32))
 
     async def load_call_ids(self) -> None:
-        """Read on a thread what signs them, where it was not read yet: it may be in a database, which takes a while."""
+        """Read on a thread what signs them, where it was not read yet.
+
+        It may be in a database, which takes a while.
+        """
         if "call_ids" not in vars(self):
             await asyncio.to_thread(lambda: self.call_ids)
 
     async def close(self) -> None:
         await self.loaded.close()
-        spends, self._spends = self._spends, {}
+        spends = self._spends
+        self._spends = {}
         for spend in spends.values():
             spend.close()
 
@@ -86,21 +95,33 @@ class Runs:
         return replace(settings, rehearsal=True) if self.options.rehearsal else settings
 
     def store_of(self, settings: Settings) -> Traces | None:
-        """Return where a run is stored; None where it is not. Raises `ConfigError` where it must be, and may not."""
+        """Return where a run is stored; None where it is not.
+
+        Raises `ConfigError` where it must be, and may not.
+        """
         return open_store(settings, wanted=self.options.stores_traces)
 
     async def perform(self, job: Job, show: ShowEvent) -> Run:
-        """Run to the end; returns the run. Where the caller is cancelled, it is stopped, and its trace gets its end.
+        """Run to the end; returns the run.
 
-        Raises `ConductorError` where the run cannot be begun, or its trace, which is required, is incomplete.
+        Where the caller is cancelled, it is stopped, and its trace gets its end.
+
+        Raises `ConductorError` where the run cannot be begun, or its trace, which is required, is
+        incomplete.
         """
         if job.settings["policy.approve"] and not job.plan_only:
-            message = "policy.approve is on: each plan must be approved on a terminal, and a server has none"
-            raise PolicyError(message, hint="plan here, and run the plan on a terminal: conductor ask --resume ID")
+            message = (
+                "policy.approve is on: each plan must be approved on a terminal, and a "
+                "server has none"
+            )
+            raise PolicyError(
+                message, hint="plan here, and run the plan on a terminal: conductor ask --resume ID"
+            )
         check_job(job)  # before anything is opened
         conductor = await self._open(job)
         if job.settings.paths.database and conductor.daily_spend is not None:
-            # Asked on a thread; `begin_run` then knows the answer. A database that is away must stop nobody else.
+            # Asked on a thread; `begin_run` then knows the answer. A database that is away must
+            # stop nobody else.
             await asyncio.to_thread(conductor.daily_spend.check)
         run = begin_run(job, conductor)
         self.started[run.id] = None
@@ -113,7 +134,8 @@ class Runs:
                     if wanted:
                         show(event, trace)
 
-        wanted, reading = True, asyncio.create_task(read())
+        wanted = True
+        reading = asyncio.create_task(read())
         try:
             await asyncio.shield(reading)
         except asyncio.CancelledError:  # the run is stopped, and its end is waited for
@@ -124,7 +146,9 @@ class Runs:
             raise
         self._performed += 1
         if self._performed % 200 == 0:  # the log of what was spent has some 100 KB by then
-            asyncio.get_running_loop().run_in_executor(None, open_state(job.settings.paths).tidy_spending)
+            asyncio.get_running_loop().run_in_executor(
+                None, open_state(job.settings.paths).tidy_spending
+            )
         return run
 
     async def _open(self, job: Job) -> Conductor:
@@ -133,17 +157,25 @@ class Runs:
             await asyncio.to_thread(state.ratings.read)
         stored = job.resume.pool.names if job.resume is not None else ()
         opened = await open_conductor(
-            job.settings, only=job.only, stored=stored, planning=job.plans, seed=self.options.seed,
+            job.settings,
+            only=job.only,
+            stored=stored,
+            planning=job.plans,
+            seed=self.options.seed,
             loaded=self.loaded,
             spend=partial(self._shared_spend, state, job.spender),
-            attachments=job.attachments or state.attachments(), learning=True,
-        )  # fmt: skip
+            attachments=job.attachments or state.attachments(),
+            learning=True,
+        )
         return share_models(replace(opened.conductor, streams_nested=job.streams), self._semaphores)
 
     def _shared_spend(
         self, state: State, spender: Spender, limits: DayLimits, /, *, planner: Worker | None
     ) -> Spending:
-        """Return the record of what is spent, open for all runs under the same limits: to open it takes long."""
+        """Return the record of what is spent, open for all runs under the same limits.
+
+        To open it takes long.
+        """
         key = spender, state.place, limits, repr(planner)
         if key not in self._spends:
             self._spends[key] = state.spending(limits, planner=planner, client=spender, waits=False)

@@ -1,7 +1,7 @@
 """Which stored runs another program may see, and the list of them.
 
-Whoever asks a server may hand on what it reads, to anywhere. A run whose rules kept its texts on this machine, or from
-some providers, is therefore shown only to who asked for it.
+Whoever asks a server may hand on what it reads, to anywhere. A run whose rules kept its texts on
+this machine, or from some providers, is therefore shown only to who asked for it.
 """
 
 from __future__ import annotations
@@ -18,11 +18,25 @@ from conductor_cli.server.access import Principal
 from conductor_cli.state.interfaces import Traces
 from conductor_cli.state.stored_run import RunQuery, stored_run_data
 
-_ROW: Final = ("run", "time", "state", "question", "workers", "cost", "unpriced", "tokens", "seconds", "shown")
+_ROW: Final = (
+    "run",
+    "time",
+    "state",
+    "question",
+    "workers",
+    "cost",
+    "unpriced",
+    "tokens",
+    "seconds",
+    "shown",
+)
 
 
 def may_see(client: Principal, run: RunStarted | Trace) -> bool:
-    """Return whether a run exists for a client: its own ones do. Without keys it is the owner, who has all."""
+    """Return whether a run exists for a client: its own ones do.
+
+    Without keys it is the owner, who has all.
+    """
     return client.key is None or client.asked_for(run)
 
 
@@ -55,7 +69,8 @@ def first_event(store: Traces, run: str) -> RunStarted | None:
 def newest_runs(
     store: Traces, query: RunQuery, count: int, is_readable: Callable[[RunStarted], bool]
 ) -> tuple[list[dict[str, Any]], bool, str | None]:
-    """The newest runs that match as JSON objects, whether there are more, and the last that was looked at.
+    """The newest runs that match as JSON objects, whether there are more, and the last that was
+    looked at.
 
     Raises `OSError`.
     """

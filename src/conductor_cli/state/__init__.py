@@ -12,7 +12,8 @@
     run_index    what a list shows of each run, in SQLite; rebuilt when it is missing
     stored_run, run_summary, run_list   the rows of the index, made of traces and shown
 
-`run_index`, `stored_run` and `run_list` do not load the events: a list takes hardly longer than starting Python.
+`run_index`, `stored_run` and `run_list` do not load the events: a list takes hardly longer than
+starting Python.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""The one place that opens what is kept between runs: files below a directory, or a PostgreSQL database."""
+"""The one place that opens what is kept between runs.
+
+Files below a directory, or a PostgreSQL database.
+"""
 
 from __future__ import annotations
 
@@ -48,7 +51,8 @@ State: TypeAlias = "FileState | SharedState"
 def open_state(paths: StatePlace) -> State:
     """Return the state of a user; nothing is read or created before it is used."""
     if paths.database:
-        from conductor_cli.state.postgres.records import shared_state  # only where there is a database
+        # Only where there is a database
+        from conductor_cli.state.postgres.records import shared_state
 
         return shared_state(paths.database, paths.state, paths.data)
     return FileState(paths)
@@ -74,18 +78,25 @@ class FileState:
         return Attachments(self.paths.attachments, self.paths.traces)
 
     def spending(
-        self, limits: DayLimits = NO_DAY_LIMITS.limits, *, planner: Worker | None = None, client: Spender = USER,
+        self,
+        limits: DayLimits = NO_DAY_LIMITS.limits,
+        *,
+        planner: Worker | None = None,
+        client: Spender = USER,
         waits: bool = True,
-    ) -> Spending:  # fmt: skip
+    ) -> Spending:
         """Return the spending of this process under these limits, of calls for `client`.
 
-        Without `waits`, no call waits for what is written to reach its final place: call `tidy_spending` now and then.
+        Without `waits`, no call waits for what is written to reach its final place: call
+        `tidy_spending` now and then.
         """
         spending = DailySpend(self.paths.spending, limits, planner=planner, client=client)
         spending.checkpoints = waits
         return spending
 
-    def read_spent(self, first: date, by: Literal["worker", "key"] = "worker") -> tuple[SpentRow, ...]:
+    def read_spent(
+        self, first: date, by: Literal["worker", "key"] = "worker"
+    ) -> tuple[SpentRow, ...]:
         """Return what was used from day `first` on. Raises `ConfigError` or `StateUnavailable`."""
         return read_spent(self.paths.spending, first, by)
 
@@ -97,18 +108,32 @@ class FileState:
         self.attachments().prune()
 
     def batch(self, batch: str, shards: int) -> None:
-        """Return the shards of a batch that several machines work on; None where no other knows of it."""
+        """Return the shards of a batch that several machines work on.
 
-    def claim_request(self, key: str, request: str, run: str, instead_of: str = "") -> tuple[str, float]:  # noqa: ARG002
-        """Return the run that answers the request of a key, and for how many seconds it is to do so.
+        None where no other knows of it.
+        """
 
-        That is `run` where there was none, or only the failed one `instead_of`. Raises `UsageError` where the key was
-        used for another request. All of them are hashes. Files know nothing of the requests of other processes.
+    def claim_request(
+        self,
+        key: str,  # noqa: ARG002
+        request: str,  # noqa: ARG002
+        run: str,
+        instead_of: str = "",  # noqa: ARG002
+    ) -> tuple[str, float]:
+        """Return the run that answers the request of a key, and for how many seconds it is to do
+        so.
+
+        That is `run` where there was none, or only the failed one `instead_of`. Raises `UsageError`
+        where the key was used for another request. All of them are hashes. Files know nothing of
+        the requests of other processes.
         """
         return run, 0.0
 
     def secret(self) -> bytes:
-        """Return what the servers of this state sign with; made on first use. Raises `OSError`, `StateUnavailable`."""
+        """Return what the servers of this state sign with; made on first use.
+
+        Raises `OSError`, `StateUnavailable`.
+        """
         path = self.paths.state / "serve" / "call-secret"
         if not is_secret(path):
             make_private_directory(path.parent)

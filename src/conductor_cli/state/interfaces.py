@@ -1,9 +1,10 @@
 """What is kept between runs, as interfaces: spending, traces and attachments.
 
-Files and SQLite are their embedded implementation, `postgres` the other one. A response of the server is the trace of
-its run, and a conversation is what follows from it, so both are read and deleted by `Traces`. The interfaces speak in
-values of `core`: no path, no file and no type of a database. A change is there as a whole or not at all, and another
-process sees it when the call returns.
+Files and SQLite are their embedded implementation, `postgres` the other one. A response of the
+server is the trace of its run, and a conversation is what follows from it, so both are read and
+deleted by `Traces`. The interfaces speak in values of `core`: no path, no file and no type of a
+database. A change is there as a whole or not at all, and another process sees it when the call
+returns.
 """
 
 from __future__ import annotations
@@ -28,7 +29,8 @@ from conductor_cli.core.trace import Trace, apply_event
 from conductor_cli.core.usage import Usage
 from conductor_cli.state.stored_run import EVERY_RUN, RunQuery, StoredRun
 
-MAX_WAIT: Final = 1.0  # Seconds that a piece of streamed text may wait for others before it is written
+# Seconds that a piece of streamed text may wait for others before it is written
+MAX_WAIT: Final = 1.0
 CONDUCTOR: Final = "conductor"  # Who calls where that is no worker
 NANO: Final = 10**9  # Money is stored in billionths of a dollar, which add up exactly
 _LAST: Final = re.compile(r"last(?:~(\d{1,9}))?")
@@ -36,7 +38,10 @@ _LAST: Final = re.compile(r"last(?:~(\d{1,9}))?")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Spender:
-    """Who spends: a client of a server, by the name of its key, and the US dollars that it may spend on one day."""
+    """Who spends.
+
+    A client of a server, by the name of its key, and the US dollars that it may spend on one day.
+    """
 
     name: str = ""
     cost: Decimal | None = None
@@ -46,7 +51,9 @@ USER: Final = Spender()  # The user of this machine
 
 
 class Spending(ABC):
-    """What all processes spend on each day, held to `limits`. `planner` calls without being a worker.
+    """What all processes spend on each day, held to `limits`.
+
+    `planner` calls without being a worker.
 
     Where a `client` of a server asks, its own spending is held to its limit too.
     """
@@ -64,7 +71,10 @@ class Spending(ABC):
 
     @abstractmethod
     def check(self) -> None:
-        """Raise `ConfigError` if there are limits and spending cannot be recorded; without a database, always."""
+        """Raise `ConfigError` if there are limits and spending cannot be recorded.
+
+        Without a database, always.
+        """
 
     @abstractmethod
     def today(self) -> DayBudget:
@@ -72,19 +82,27 @@ class Spending(ABC):
 
     @abstractmethod
     async def reserve(
-        self, decide: Callable[[DayBudget], Reservation | None], release: Callable[[Reservation], None],
-        worker: Worker | None = None, leased: str = "",
-    ) -> Reservation | None:  # fmt: skip
-        """Let `decide` make a reservation for a call of `worker`, the conductor if None; nobody else takes its room.
+        self,
+        decide: Callable[[DayBudget], Reservation | None],
+        release: Callable[[Reservation], None],
+        worker: Worker | None = None,
+        leased: str = "",
+    ) -> Reservation | None:
+        """Let `decide` make a reservation for a call of `worker`, the conductor if None.
 
-        It is recorded before this returns. Where that fails, `release` is called, and `LimitReached` or
-        `StateUnavailable` raised; so it is where another process has the run `leased`, if that is not empty. In files
-        without limits, a call is made even if it cannot be recorded.
+        Nobody else takes its room.
+
+        It is recorded before this returns. Where that fails, `release` is called, and
+        `LimitReached` or `StateUnavailable` raised; so it is where another process has the run
+        `leased`, if that is not empty. In files without limits, a call is made even if it cannot be
+        recorded.
         """
 
     @abstractmethod
     def settle(self, reservation: Reservation, usage: Usage, *, failed: bool = False) -> None:
-        """Put what a call used in the place of its reservation. `failed`: nothing of its reply is used.
+        """Put what a call used in the place of its reservation.
+
+        `failed`: nothing of its reply is used.
 
         Nobody waits for it, but the next reservation does. See `take_problem`.
         """
@@ -95,24 +113,36 @@ class Spending(ABC):
 
     def take_problem(self) -> str:
         """Return why something was not recorded; empty if it was, or if that was asked before."""
-        problem, self._problem = self._problem, ""
+        problem = self._problem
+        self._problem = ""
         return problem
 
     @abstractmethod
     def close(self) -> None:
-        """Record what could not be recorded before, if that is possible now, and let go of what is open."""
+        """Record what could not be recorded before, if that is possible now, and let go of what is
+        open.
+        """
 
     def _budget(self, cost: int, tokens: int, calls: int, of_client: int) -> DayBudget:
-        """Return the budget of a day by what is spent, with the money of the client where that leaves less."""
-        budget = DayBudget(limits=self.limits, cost=Decimal(cost) / NANO, tokens=tokens, calls=calls)
-        limit, most, spent = self.limits.cost, self.client.cost, Decimal(of_client) / NANO
+        """Return the budget of a day by what is spent, with the money of the client where that
+        leaves less.
+        """
+        budget = DayBudget(
+            limits=self.limits, cost=Decimal(cost) / NANO, tokens=tokens, calls=calls
+        )
+        limit = self.limits.cost
+        most = self.client.cost
+        spent = Decimal(of_client) / NANO
         if most is None or (limit is not None and limit - budget.cost <= most - spent):
             return budget
         return replace(budget, limits=replace(budget.limits, cost=most), cost=spent)
 
 
 class EventWriter(Protocol):
-    """The trace of one run while it goes on. An event that cannot be written is written again with the next one."""
+    """The trace of one run while it goes on.
+
+    An event that cannot be written is written again with the next one.
+    """
 
     @property
     def place(self) -> str:
@@ -120,16 +150,23 @@ class EventWriter(Protocol):
 
     @property
     def problem(self) -> str:
-        """Why the newest events are not written yet; empty where they are, also after a later success."""
+        """Why the newest events are not written yet.
+
+        Empty where they are, also after a later success.
+        """
 
     @property
     def waiting(self) -> int:
-        """How many pieces of text wait for others. Whoever writes them calls `flush` after `MAX_WAIT` seconds."""
+        """How many pieces of text wait for others.
+
+        Whoever writes them calls `flush` after `MAX_WAIT` seconds.
+        """
 
     def write(self, event: ev.Event) -> asyncio.Future[None] | None:
         """Append an event; pieces of streamed text may wait for each other, for a second at most.
 
-        What is returned, if anything, ends when that is done. Nothing has to be awaited outside an event loop.
+        What is returned, if anything, ends when that is done. Nothing has to be awaited outside an
+        event loop.
         """
 
     def flush(self) -> asyncio.Future[None] | None:
@@ -160,9 +197,20 @@ class TraceReader(Protocol):
 
 
 Fault = Literal[
-    "changed", "added", "missing", "incomplete", "joined", "behind_end", "no_end", "foreign", "empty", "old"
+    "changed",
+    "added",
+    "missing",
+    "incomplete",
+    "joined",
+    "behind_end",
+    "no_end",
+    "foreign",
+    "empty",
+    "old",
 ]
-"""What is wrong with a line, or before it (`missing`), or behind it (`no_end`). `old`: nothing has a hash yet."""
+"""What is wrong with a line, or before it (`missing`), or behind it (`no_end`). `old`: nothing has
+a hash yet.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -176,7 +224,10 @@ class TraceFault:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TraceCheck:
-    """What was found in a trace. `link` is the end of the chain: it stands for all that is before it."""
+    """What was found in a trace.
+
+    `link` is the end of the chain: it stands for all that is before it.
+    """
 
     run: str
     lines: int
@@ -190,7 +241,10 @@ class TraceCheck:
 
 
 def find_run(name: str, runs: Sequence[str]) -> str:
-    """Return the one of these runs, newest first, that is called `name`. Raises `UsageError` for none or several."""
+    """Return the one of these runs, newest first, that is called `name`.
+
+    Raises `UsageError` for none or several.
+    """
     if (back := runs_back(name)) is not None:
         found = runs[back:][:1]
     else:
@@ -218,29 +272,43 @@ class Traces(ABC):
 
     @abstractmethod
     def runs(self) -> list[str]:
-        """Return the ids of all stored runs, newest first. Raises `UsageError` where they cannot be read."""
+        """Return the ids of all stored runs, newest first.
+
+        Raises `UsageError` where they cannot be read.
+        """
 
     @abstractmethod
     def newest(self, query: RunQuery = EVERY_RUN, count: int = 20) -> tuple[list[StoredRun], bool]:
-        """Return the newest matching runs, all for -1, and whether there are more. Raises `OSError`."""
+        """Return the newest matching runs, all for -1, and whether there are more.
+
+        Raises `OSError`.
+        """
 
     def find(self, name: str, among: Sequence[str] | None = None) -> str:
-        """Return the id of the run called `name`: an id, the beginning of one, `last`, or `last~2`, two before it.
+        """Return the id of the run called `name`.
 
-        `among` are the only runs that may be meant, newest first. Raises `UsageError` for none or several.
+        An id, the beginning of one, `last`, or `last~2`, two before it.
+
+        `among` are the only runs that may be meant, newest first. Raises `UsageError` for none or
+        several.
         """
         return find_run(name, self.runs() if among is None else among)
 
     @abstractmethod
     def location(self, run: str) -> str:
-        """Return where the trace of a run is, for people: the path of a file, or a name in a database."""
+        """Return where the trace of a run is, for people.
+
+        The path of a file, or a name in a database.
+        """
 
     @abstractmethod
     def _read(self, run: str, *, pieces: bool) -> Iterator[ev.Event]:
         """Yield the events of a stored run, up to its last complete line. Raises `UsageError`."""
 
     def events(self, run: str, *, pieces: bool = True) -> Iterator[ev.Event]:
-        """Yield the events of a stored run, up to its last complete line; without `pieces`, no streamed texts.
+        """Yield the events of a stored run, up to its last complete line.
+
+        Without `pieces`, no streamed texts.
 
         Raises `UsageError` where there is none, or nothing of it can be read.
         """
@@ -261,10 +329,15 @@ class Traces(ABC):
         """Return a reader of the events of a run, from the first one on, also while it is written."""
 
     def ended(self, name: str, *, pieces: bool = True) -> Trace:
-        """Return the trace of the run called `name`. Raises `UsageError`, also while it is being written."""
+        """Return the trace of the run called `name`.
+
+        Raises `UsageError`, also while it is being written.
+        """
         run = self.find(name)
         if self.is_running(run):
-            raise UsageError(f"run {run} is still running", hint="wait until it ends, or stop it first")
+            raise UsageError(
+                f"run {run} is still running", hint="wait until it ends, or stop it first"
+            )
         return self.trace(run, pieces=pieces)
 
     @abstractmethod
@@ -273,22 +346,34 @@ class Traces(ABC):
 
     @abstractmethod
     def check(self, run: str) -> TraceCheck:
-        """Return whether the trace of a run is whole. Raises `UsageError` when it cannot be read."""
+        """Return whether the trace of a run is whole.
+
+        Raises `UsageError` when it cannot be read.
+        """
 
     @abstractmethod
     def repair(self, run: str, check: TraceCheck) -> str:
-        """Keep what is whole of a trace. Returns where it is as it was before; empty where nothing had to be done.
+        """Keep what is whole of a trace.
 
-        Raises `UsageError` where nothing can be kept, while it is being written, or when the system refuses.
+        Returns where it is as it was before; empty where nothing had to be done.
+
+        Raises `UsageError` where nothing can be kept, while it is being written, or when the system
+        refuses.
         """
 
     @abstractmethod
     def remove(self, run: str) -> None:
-        """Delete a stored run. Raises `UsageError` while it is being written, or when the system refuses."""
+        """Delete a stored run.
+
+        Raises `UsageError` while it is being written, or when the system refuses.
+        """
 
     @abstractmethod
     def prune(self, runs: Collection[str]) -> list[UsageError]:
-        """Delete stored runs, and return why some of them are still there. Raises nothing for these."""
+        """Delete stored runs, and return why some of them are still there.
+
+        Raises nothing for these.
+        """
 
     @abstractmethod
     def refresh(self) -> None:
@@ -313,10 +398,12 @@ class ToldCircuit(NamedTuple):
 
 
 class AttachmentStore(ABC):
-    """The bytes of images and documents, once each, by their SHA-256: in memory until a run is stored.
+    """The bytes of images and documents, once each, by their SHA-256.
 
-    A trace names what it needs; what no trace names any more is deleted with the traces. A run without a trace keeps
-    its bytes in memory.
+    In memory until a run is stored.
+
+    A trace names what it needs; what no trace names any more is deleted with the traces. A run
+    without a trace keeps its bytes in memory.
     """
 
     def __init__(self) -> None:
@@ -334,7 +421,10 @@ class AttachmentStore(ABC):
         return digest in self._in_memory or (is_sha256(digest) and self._is_stored(digest))
 
     def read(self, attachment: Attachment) -> bytes:
-        """Return the bytes of an attachment. Raises `ModelError` of reason `file` if they are gone or were changed."""
+        """Return the bytes of an attachment.
+
+        Raises `ModelError` of reason `file` if they are gone or were changed.
+        """
         digest = attachment.sha256
         if (data := self._in_memory.get(digest)) is not None:
             return data
@@ -354,7 +444,11 @@ class AttachmentStore(ABC):
 
         Called once the trace that names them exists: nothing is deleted that a trace names.
         """
-        wanted = {each.sha256: self._in_memory[each.sha256] for each in attachments if each.sha256 in self._in_memory}
+        wanted = {
+            each.sha256: self._in_memory[each.sha256]
+            for each in attachments
+            if each.sha256 in self._in_memory
+        }
         if wanted:
             self.keep(wanted)
         for digest in wanted:

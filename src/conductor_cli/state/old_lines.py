@@ -1,9 +1,10 @@
 """The lines of traces from before December 2026, and the events of formats 1 and 2. Pure.
 
-In these lines texts are named instead of repeated, and times are written as letters.
-`{"repeated": NAME}` stands for a text of an earlier line, `{"repeated": ["…", [NAME]]}` for one with such texts in it,
-and `{"repeated_item": NAME}` for an object of a list; NAME is the beginning of the SHA-256. A line that has names has
-the field `repeats`. `cuts` of a line of pieces says where its texts were cut and when each piece came.
+In these lines texts are named instead of repeated, and times are written as letters. `{"repeated":
+NAME}` stands for a text of an earlier line, `{"repeated": ["…", [NAME]]}` for one with such texts
+in it, and `{"repeated_item": NAME}` for an object of a list; NAME is the beginning of the SHA-256.
+A line that has names has the field `repeats`. `cuts` of a line of pieces says where its texts were
+cut and when each piece came.
 """
 
 from __future__ import annotations
@@ -18,7 +19,9 @@ from conductor_cli.core.serialization import DecodeError
 
 SHORTEST: Final = 64  # Characters of the shortest text that has a name
 MAX_REPEATED: Final = 256 << 20
-"""Characters that a trace may repeat. A run repeats far less; a made-up trace could name a text that names others."""
+"""Characters that a trace may repeat. A run repeats far less; a made-up trace could name a text
+that names others.
+"""
 
 NAME: Final = 12  # Digits of the SHA-256 of a text that are its name
 MARK: Final = "repeats"
@@ -26,26 +29,35 @@ REPEATED: Final = "repeated"
 REPEATED_ITEM: Final = "repeated_item"
 
 LETTERS: Final = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"
-"""Each stands for five bits of a number, the lowest first; the second half says that more follow."""
+"""Each stands for five bits of a number, the lowest first; the second half says that more
+follow.
+"""
 
 MAX_LETTERS: Final = 8
 _MORE: Final = 32
 _ENCODE: Final = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
 OLD_FORMATS: Final = (1, 2)
-"""Formats of traces that are read as the present one: format 1 had other words, format 2 only other lines."""
+"""Formats of traces that are read as the present one: format 1 had other words, format 2 only other
+lines.
+"""
 
 _NAMES: Final = {"reader": "recipient", "remark": "feedback"}
 _WORDS: Final = {
-    ("kind", "inner"): "nested_event", ("verdict", "run"): "approved", ("verdict", "again"): "replan",
-    ("reason", "unneeded"): "not_needed", ("reason", "cannot"): "run_failed",
-}  # fmt: skip
+    ("kind", "inner"): "nested_event",
+    ("verdict", "run"): "approved",
+    ("verdict", "again"): "replan",
+    ("reason", "unneeded"): "not_needed",
+    ("reason", "cannot"): "run_failed",
+}
 
 
 def upgrade_event(data: Mapping[str, Any]) -> dict[str, Any]:
     """Return the object of an event of an old format as the present format has it."""
     new = {
-        _NAMES.get(name, name): _WORDS.get((name, value), value) if isinstance(value, str) else value
+        _NAMES.get(name, name): _WORDS.get((name, value), value)
+        if isinstance(value, str)
+        else value
         for name, value in data.items()
     }
     if isinstance(shown := data.get("tells_of"), list):
@@ -61,7 +73,10 @@ def name_of(text: str) -> str:
 
 
 class NamedTexts:
-    """The texts of the lines that were read, by their names. Without `strict`, an unknown one is empty."""
+    """The texts of the lines that were read, by their names.
+
+    Without `strict`, an unknown one is empty.
+    """
 
     def __init__(self, *, strict: bool = True) -> None:
         self._strict = strict
@@ -70,9 +85,13 @@ class NamedTexts:
         self._repeated = 0
 
     def resolve(self, data: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Return the object of a line with its texts in place of their names, and note them. Raises `DecodeError`."""
+        """Return the object of a line with its texts in place of their names, and note them.
+
+        Raises `DecodeError`.
+        """
         place, inner = _innermost(data)
-        if place in self._pieces and inner.get("kind") != ev.StepDelta.kind:  # the pieces before it make one text
+        # The pieces before it make one text
+        if place in self._pieces and inner.get("kind") != ev.StepDelta.kind:
             self._add("".join(self._pieces.pop(place)))
         if MARK in data:
             data = self._resolve({name: value for name, value in data.items() if name != MARK})
@@ -125,7 +144,9 @@ class NamedTexts:
 def _innermost(data: Mapping[str, Any]) -> tuple[str, Mapping[str, Any]]:
     """Return which step of which nested run an event belongs to, and the innermost event."""
     place = ""
-    while data.get("kind") == ev.NestedEvent.kind and isinstance(inner := data.get("event"), Mapping):
+    while data.get("kind") == ev.NestedEvent.kind and isinstance(
+        inner := data.get("event"), Mapping
+    ):
         place += f"{data.get('step')!r:.20}/"
         data = inner
     return f"{place}{data.get('step')!r:.20}", data
@@ -134,12 +155,15 @@ def _innermost(data: Mapping[str, Any]) -> tuple[str, Mapping[str, Any]]:
 def read_cuts(
     cuts: str, texts: Sequence[str], times: Sequence[tuple[float, ...]]
 ) -> Iterator[tuple[int, tuple[float, ...], str]]:
-    """Yield each piece of a line in order: the number of its text, its times, and its part of that text.
+    """Yield each piece of a line in order.
+
+    The number of its text, its times, and its part of that text.
 
     `times` are those of the first piece of each text. Raises `DecodeError`.
     """
     numbers = iter(_read_numbers(cuts))
-    starts, after = [0] * len(texts), [[0] * len(each) for each in times]
+    starts = [0] * len(texts)
+    after = [[0] * len(each) for each in times]
     for number in numbers:
         index, length = (number, next(numbers, -1)) if len(texts) > 1 else (0, number)
         if index >= len(texts):
@@ -160,7 +184,8 @@ def read_cuts(
 
 
 def _read_numbers(letters: str) -> Iterator[int]:
-    number = digits = 0
+    number = 0
+    digits = 0
     for letter in letters:
         value = LETTERS.find(letter)
         if value < 0 or digits == MAX_LETTERS:
@@ -169,6 +194,7 @@ def _read_numbers(letters: str) -> Iterator[int]:
         digits += 1
         if value < _MORE:
             yield number
-            number = digits = 0
+            number = 0
+            digits = 0
     if digits:
         raise DecodeError("its cuts are no numbers")

@@ -1,8 +1,11 @@
-"""Small records in files that only their owner reads: ratings, what the user has named or seen, attachments.
+"""Small records in files that only their owner reads.
 
-Ratings are lines of JSON that are only appended. A rating has no text of its run, so it stays when the trace is
-deleted. A process that is killed can only leave the last line incomplete; such a line is left out when the file is
-read, and its readers are told how many were. The bytes of attachments are `attachments/ab/abcdef…`.
+Ratings, what the user has named or seen, attachments.
+
+Ratings are lines of JSON that are only appended. A rating has no text of its run, so it stays when
+the trace is deleted. A process that is killed can only leave the last line incomplete; such a line
+is left out when the file is read, and its readers are told how many were. The bytes of attachments
+are `attachments/ab/abcdef…`.
 
 A conversation is the chain of its runs, so its name needs only the id of the last one.
 """
@@ -35,7 +38,9 @@ from conductor_cli.state.trace_file import open_trace, raw_lines
 MAX_NAMES: Final = 1000  # Names that are kept; the one that was set first is forgotten first
 NAMED: Final = re.compile(rb'"sha256":\s?"([0-9a-f]{64})"')  # How an event names an attachment
 NEWEST: Final = 1 << 19
-"""Bytes at the end of the file that are read, about 2,000 ratings. What is before them weighs nothing any more."""
+"""Bytes at the end of the file that are read, about 2,000 ratings. What is before them weighs
+nothing any more.
+"""
 
 
 class RatingsFile:
@@ -45,7 +50,10 @@ class RatingsFile:
         self._path = path
 
     def read(self) -> StoredRatings:
-        """Return the ratings of the file; none without one. Damage is reported in `problem` and never raised."""
+        """Return the ratings of the file; none without one.
+
+        Damage is reported in `problem` and never raised.
+        """
         path = self._path
         try:
             if not path.is_file():  # a pipe would be waited for
@@ -58,9 +66,14 @@ class RatingsFile:
         except OSError as error:
             return StoredRatings(problem=f"{path} cannot be read: {error.strerror}")
         found = [parse_rating(raw) for raw in lines if raw.strip()]
-        ratings, damaged = tuple(rating for rating in found if rating is not None), found.count(None)
+        ratings = tuple(rating for rating in found if rating is not None)
+        damaged = found.count(None)
         what = "line is" if damaged == 1 else "lines are"
-        problem = f"{path}: {damaged} {what} damaged; {format_count(len(ratings), 'rating')} could be read"
+        problem = (
+            f"{path}: {damaged} {what} damaged; {format_count(len(ratings), 'rating')} "
+            "could "
+            "be read"
+        )
         return StoredRatings(ratings=ratings, problem=problem if damaged else "")
 
     def add(self, rating: Rating) -> None:
@@ -73,14 +86,24 @@ class RatingsFile:
 
 
 def parse_rating(raw: bytes) -> Rating | None:
-    """The rating of a line, None where it is none. It is read before each question, so in a tenth of `load`'s time."""
+    """The rating of a line, None where it is none.
+
+    It is read before each question, so in a tenth of `load`'s time.
+    """
     try:
         data = json.loads(raw)
         shares = tuple(map(_parse_share, data["shares"]))
-        run, step, verdict, by, time = (data[name] for name in ("run", "step", "verdict", "by", "time"))
+        run, step, verdict, by, time = (
+            data[name] for name in ("run", "step", "verdict", "by", "time")
+        )
     except (ValueError, LookupError, TypeError, RecursionError):
         return None
-    is_rating = type(run) is str and type(step) is int and type(time) in (int, float) and math.isfinite(time)
+    is_rating = (
+        type(run) is str
+        and type(step) is int
+        and type(time) in (int, float)
+        and math.isfinite(time)
+    )
     if not is_rating or verdict not in get_args(Verdict) or by not in get_args(RatedBy):
         return None
     return Rating(run=run, step=step, verdict=verdict, by=by, time=time, shares=shares)
@@ -88,15 +111,25 @@ def parse_rating(raw: bytes) -> Rating | None:
 
 def _parse_share(data: Any) -> RatingShare:  # noqa: ANN401 - any JSON value
     """Raises `ValueError`, `LookupError` or `TypeError`."""
-    share = RatingShare(**{name: data[name] for name in ("worker", "key", "step", "kind", "weight", "good")})
+    share = RatingShare(
+        **{name: data[name] for name in ("worker", "key", "step", "kind", "weight", "good")}
+    )
     texts = type(share.worker) is type(share.key) is type(share.kind) is str
-    if not texts or type(share.step) is not int or type(share.good) is not bool or not 0 < share.weight <= 1:
+    if (
+        not texts
+        or type(share.step) is not int
+        or type(share.good) is not bool
+        or not 0 < share.weight <= 1
+    ):
         raise ValueError("not a share")
     return share
 
 
 class Names:
-    """The names in one file of JSON, each with its value: a conversation with its last run, a text with its path."""
+    """The names in one file of JSON, each with its value.
+
+    A conversation with its last run, a text with its path.
+    """
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -115,23 +148,33 @@ class Names:
         try:
             make_private_directory(self._path.parent)
             with exclusive_lock(self._path.with_name(f".{self._path.name}.lock")):
-                newest = {name: value} | {key: old for key, old in self.read().items() if key != name}
+                newest = {name: value} | {
+                    key: old for key, old in self.read().items() if key != name
+                }
                 kept = dict(reversed([*newest.items()][:MAX_NAMES]))
-                write_atomically(self._path, json.dumps(kept, ensure_ascii=False, indent=1) + "\n", mode=0o600)
+                write_atomically(
+                    self._path, json.dumps(kept, ensure_ascii=False, indent=1) + "\n", mode=0o600
+                )
         except OSError as error:
             raise _unwritable(self._path, error) from None
 
 
 def _unwritable(path: Path, error: OSError) -> ConfigError:
-    return ConfigError(f"{path} cannot be written: {error.strerror}", hint="check the disk and the file permissions")
+    return ConfigError(
+        f"{path} cannot be written: {error.strerror}",
+        hint="check the disk and the file permissions",
+    )
 
 
 class Attachments(AttachmentStore):
-    """The attachments of this process, and those that `traces` name, in a directory, which is created when needed."""
+    """The attachments of this process, and those that `traces` name, in a directory, which is
+    created when needed.
+    """
 
     def __init__(self, directory: Path, traces: Path) -> None:
         super().__init__()
-        self._directory, self._traces = directory, traces
+        self._directory = directory
+        self._traces = traces
 
     def _place_of(self, digest: str) -> str:
         return str(self._path(digest))
@@ -163,7 +206,10 @@ class Attachments(AttachmentStore):
         return 0
 
     def _unneeded(self, without: Collection[str] = ()) -> Iterable[Path]:
-        """Return what no trace names, those of some runs aside. Raises `OSError`: then nothing may be deleted."""
+        """Return what no trace names, those of some runs aside.
+
+        Raises `OSError`: then nothing may be deleted.
+        """
         stored = {path.name: path for path in self._directory.glob("??/*") if len(path.name) == 64}
         left_out = {f"{run}{SUFFIX}" for run in without}
         for path in self._traces.glob(f"*{SUFFIX}") if stored else ():

@@ -1,11 +1,12 @@
 """The index of all stored runs: one SQLite file beside the directory of traces.
 
-It is derived data that may be deleted at any time. A query first brings it up to date: it reads only files that are new
-or were not finished. Several processes may do so at once, because every change is a transaction and repeating one does
-no harm. An index that is damaged, or of another version, is rebuilt; if the disk takes no file, a temporary index in
-memory is used.
+It is derived data that may be deleted at any time. A query first brings it up to date: it reads
+only files that are new or were not finished. Several processes may do so at once, because every
+change is a transaction and repeating one does no harm. An index that is damaged, or of another
+version, is rebuilt; if the disk takes no file, a temporary index in memory is used.
 
-Nothing is imported that a list does not need. Dataclasses, for example, would double its time, and so does pathlib.
+Nothing is imported that a list does not need. Dataclasses, for example, would double its time, and
+so does pathlib.
 """
 
 # ruff: noqa: PTH108, PTH110, PTH112, PTH116, PTH208, S608
@@ -23,11 +24,14 @@ from typing import Any, Final
 
 from conductor_cli.state.stored_run import EVERY_RUN, SEPARATOR, SUFFIX, RunQuery, StoredRun
 
-VERSION: Final = 9  # Raise it when rows are computed differently, so that existing indexes are rebuilt
+# Raise it when rows are computed differently, so that existing indexes are rebuilt
+VERSION: Final = 9
 MANY: Final = 500  # From this many new files on, the user is told why it takes a while
 PATIENCE: Final = 10.0  # Seconds to wait for another process that is writing
 _CREATING: Final = threading.Lock()
-"""Held by the thread that creates the file: another one opens it only when its descriptor is closed."""
+"""Held by the thread that creates the file: another one opens it only when its descriptor is
+closed.
+"""
 
 _COLUMNS: Final = ", ".join(StoredRun._fields)
 _PLACES: Final = ", ".join("?" * len(StoredRun._fields))
@@ -55,7 +59,8 @@ class RunIndex:
             if os.path.lexists(self.directory):
                 os.listdir(self.directory)  # raises an error that says what it is instead
             return [], False
-        # A damaged index is deleted and built again once; a locked one is left to the process that writes it.
+        # A damaged index is deleted and built again once; a locked one is left to the process that
+        # writes it.
         for _ in range(2):
             try:
                 return self._query(self.path, query, count)
@@ -90,10 +95,14 @@ class RunIndex:
 
     def _update(self, database: sqlite3.Connection) -> None:
         """Read new files and those that were not finished, and remove runs whose files are gone."""
-        changed, now = os.stat(self.directory).st_mtime_ns, time.time_ns()
+        changed = os.stat(self.directory).st_mtime_ns
+        now = time.time_ns()
         seen = database.execute("SELECT directory FROM seen").fetchone()
-        # The directory does not change while a run is being written, so these files are looked at every time.
-        unfinished = database.execute(f"SELECT run, state, size, written FROM runs WHERE {_UNFINISHED}").fetchall()
+        # The directory does not change while a run is being written, so these files are looked at
+        # every time.
+        unfinished = database.execute(
+            f"SELECT run, state, size, written FROM runs WHERE {_UNFINISHED}"
+        ).fetchall()
         changed_runs = []
         for run, state, *known in unfinished:
             try:
@@ -106,7 +115,11 @@ class RunIndex:
         self._read_files(database, changed_runs)
         if seen is not None and seen[0] == changed:
             return
-        names = [name for name in os.listdir(self.directory) if name.endswith(SUFFIX) and name.isprintable()]
+        names = [
+            name
+            for name in os.listdir(self.directory)
+            if name.endswith(SUFFIX) and name.isprintable()
+        ]
         stored = {name.removesuffix(SUFFIX) for name in names}
         indexed = {run for (run,) in database.execute("SELECT run FROM runs")}
         if indexed - stored:
@@ -114,7 +127,8 @@ class RunIndex:
             with _transaction(database):
                 _delete_rows(database, indexed - stored)
         self._read_files(database, sorted(stored - indexed, reverse=True))
-        # A later change within the same tick of the clock would go unnoticed, so a time of the last 3 s is not kept.
+        # A later change within the same tick of the clock would go unnoticed, so a time of the last
+        # 3 s is not kept.
         if changed < now - 3_000_000_000:
             with _transaction(database):
                 database.execute("DELETE FROM seen")
@@ -123,7 +137,8 @@ class RunIndex:
     def _read_files(self, database: sqlite3.Connection, runs: Sequence[str]) -> None:
         if not runs:
             return
-        from conductor_cli.state.run_summary import summarize_runs  # loads the events, which most lists do not need
+        # Loads the events, which most lists do not need
+        from conductor_cli.state.run_summary import summarize_runs
 
         if len(runs) > MANY:
             sys.stderr.write(f"indexing {len(runs)} traces; the next list will be quick\n")
@@ -135,17 +150,22 @@ class RunIndex:
 
 @contextmanager
 def _connect(path: str) -> Iterator[sqlite3.Connection]:
-    """A connection to an index with its tables, readable by the owner only. Raises `sqlite3.Error`."""
+    """A connection to an index with its tables, readable by the owner only.
+
+    Raises `sqlite3.Error`.
+    """
     if path != ":memory:":
-        # A process that closes any descriptor of a file loses all the locks that its connections hold on that file, so
-        # a file that is there is left to SQLite, also while another thread creates it.
+        # A process that closes any descriptor of a file loses all the locks that its connections
+        # hold on that file, so a file that is there is left to SQLite, also while another thread
+        # creates it.
         with _CREATING, suppress(OSError):
             os.close(os.open(os.path.realpath(path), os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
     database = sqlite3.connect(path, timeout=PATIENCE, isolation_level=None)
     try:
         if _version(database) != VERSION:
             with _transaction(database):
-                # Another process may have just made the tables. One by one: `executescript` ends the transaction.
+                # Another process may have just made the tables. One by one: `executescript` ends
+                # the transaction.
                 version = _version(database)
                 if version not in (0, VERSION):
                     raise sqlite3.DatabaseError(f"version {version}")
@@ -171,7 +191,9 @@ def _delete_rows(database: sqlite3.Connection, runs: Iterable[str]) -> None:
     database.executemany("DELETE FROM runs WHERE run = ?", [(run,) for run in runs])
 
 
-def _find_runs(database: sqlite3.Connection, query: RunQuery, count: int) -> tuple[list[StoredRun], bool]:
+def _find_runs(
+    database: sqlite3.Connection, query: RunQuery, count: int
+) -> tuple[list[StoredRun], bool]:
     terms = [term.lower() for term in query.terms]
 
     def has_terms(*texts: str) -> bool:
@@ -187,16 +209,27 @@ def _find_runs(database: sqlite3.Connection, query: RunQuery, count: int) -> tup
         ),
         ("run >= ?", [query.since] * bool(query.since)),
         (
-            "(substr(run, 1, 15), written) < (SELECT substr(run, 1, 15), written FROM runs WHERE run = ?)",
+            (
+                "(substr(run, 1, 15), written) < (SELECT substr(run, 1, 15), written FROM runs "
+                "WHERE "
+                "run = ?)"
+            ),
             [query.before] * bool(query.before),
         ),
         (f"origin IN ({', '.join('?' * len(query.origins))})", [*query.origins]),
     ]
     parts = [condition for condition in conditions if condition[1]]
-    # Looking at every text takes 4 µs a run. A full-text index takes 1 ms a run to make, and saves a search 40 ms.
-    where = " AND ".join([text for text, _ in parts] + [f"has_terms({_TEXTS})"] * bool(terms)) or "1"
+    # Looking at every text takes 4 µs a run. A full-text index takes 1 ms a run to make, and saves
+    # a search 40 ms.
+    where = (
+        " AND ".join([text for text, _ in parts] + [f"has_terms({_TEXTS})"] * bool(terms)) or "1"
+    )
     rows = database.execute(
-        f"SELECT {_COLUMNS} FROM runs WHERE {where} ORDER BY substr(run, 1, 15) DESC, written DESC LIMIT ?",
+        (
+            f"SELECT {_COLUMNS} FROM runs WHERE {where} ORDER BY substr(run, 1, 15) DESC, written "
+            "DESC "
+            "LIMIT ?"
+        ),
         [*(value for _, values in parts for value in values), count if count < 0 else count + 1],
     )
     found = [StoredRun(*row) for row in rows]

@@ -7,7 +7,13 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
-from conductor_cli.core.formatting import UNKNOWN, format_cost_cell, format_duration, format_time, without_file_hash
+from conductor_cli.core.formatting import (
+    UNKNOWN,
+    format_cost_cell,
+    format_duration,
+    format_time,
+    without_file_hash,
+)
 from conductor_cli.core.plan import SELF
 from conductor_cli.core.terminal_text import ELLIPSIS, Column, crop_text, render_rows
 from conductor_cli.state.stored_run import SEPARATOR, RunQuery, StoredRun, stored_run_data
@@ -33,24 +39,38 @@ COLUMNS: Final = (
 
 
 def list_data(store: Traces, query: RunQuery, count: int) -> list[dict[str, Any]]:
-    """The newest matching runs as JSON objects, with the texts that contain a search term. Raises `OSError`."""
+    """The newest matching runs as JSON objects, with the texts that contain a search term.
+
+    Raises `OSError`.
+    """
     found, _ = store.newest(query, count)
     return [
         stored_run_data(row, store.location(row.run))
-        | {"hits": [{"in": place, "text": text} for place, text in matching_texts(row, query.terms)]}
+        | {
+            "hits": [
+                {"in": place, "text": text} for place, text in matching_texts(row, query.terms)
+            ]
+        }
         for row in found
     ]
 
 
 def list_text(store: Traces, query: RunQuery, count: int, width: int) -> tuple[list[str], str]:
-    """The newest matching runs as lines, and a remark about those that are not there. Raises `OSError`."""
+    """The newest matching runs as lines, and a remark about those that are not there.
+
+    Raises `OSError`.
+    """
     found, more = store.newest(query, count)
     if not found:
         return [], "no matching runs" if any(query) else "no runs are stored yet"
-    return run_lines(found, width, datetime.now(UTC), query.terms), f"for more runs: -n {2 * count}" if more else ""
+    return run_lines(
+        found, width, datetime.now(UTC), query.terms
+    ), f"for more runs: -n {2 * count}" if more else ""
 
 
-def run_lines(found: Sequence[StoredRun], width: int, now: datetime, terms: Sequence[str] = ()) -> list[str]:
+def run_lines(
+    found: Sequence[StoredRun], width: int, now: datetime, terms: Sequence[str] = ()
+) -> list[str]:
     """A table; with `terms`, the matching texts under each row. `width` 0 means no limit."""
     head, rows, foot = render_rows(COLUMNS, [_cells(run, now) for run in found], width)
     lines = list(head)
@@ -65,28 +85,41 @@ def _cells(run: StoredRun, now: datetime) -> list[str]:
     title = ("again: " if run.resumed else "") + (run.title or run.problem)
     damaged = run.problem and run.state != "unreadable"
     return [
-        run.run, format_time(run.time, now),
+        run.run,
+        format_time(run.time, now),
         run.state + (", recovered" if run.recovered else "") + (", damaged" if damaged else ""),
         crop_text(without_file_hash(run.conductor), MAX_PLANNER) or UNKNOWN,
-        ", ".join("review" if name == SELF else name for name in run.workers.split(SEPARATOR)) or UNKNOWN,
+        ", ".join("review" if name == SELF else name for name in run.workers.split(SEPARATOR))
+        or UNKNOWN,
         format_cost_cell(float(run.cost) if run.cost else None, run.unpriced),
-        format_duration(run.seconds) if run.time else UNKNOWN, crop_text(title, MAX_QUESTION),
-    ]  # fmt: skip
+        format_duration(run.seconds) if run.time else UNKNOWN,
+        crop_text(title, MAX_QUESTION),
+    ]
 
 
-def matching_texts(run: StoredRun, terms: Sequence[str], width: int = 2 * CONTEXT) -> list[tuple[str, str]]:
-    """The texts of a run that contain a term: a name such as `answer 2`, and the part around the first match."""
+def matching_texts(
+    run: StoredRun, terms: Sequence[str], width: int = 2 * CONTEXT
+) -> list[tuple[str, str]]:
+    """The texts of a run that contain a term.
+
+    A name such as `answer 2`, and the part around the first match.
+    """
     if not terms:
         return []
     named = [("question", run.question)]
     for name, texts in (("subtask", run.subtasks), ("answer", run.answers)):
-        named += [(f"{name} {number}", text) for number, text in enumerate(texts.split(SEPARATOR), start=1)]
+        named += [
+            (f"{name} {number}", text)
+            for number, text in enumerate(texts.split(SEPARATOR), start=1)
+        ]
     pattern = re.compile("|".join(map(re.escape, terms)), re.IGNORECASE)
     found = []
     for name, text in named:
         if (match := pattern.search(text)) is not None:
             first = max(0, min(match.start() - width // 3, len(text) - width + 1))
-            found.append((name, crop_text((ELLIPSIS if first else "") + text[first : first + width], width)))
+            found.append(
+                (name, crop_text((ELLIPSIS if first else "") + text[first : first + width], width))
+            )
     return found
 
 

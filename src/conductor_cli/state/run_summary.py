@@ -1,4 +1,7 @@
-"""Trace files as rows of the list, with the texts that are searched; many are read by several processes."""
+"""Trace files as rows of the list, with the texts that are searched.
+
+Many are read by several processes.
+"""
 
 from __future__ import annotations
 
@@ -27,48 +30,66 @@ def summarize_run(directory: str, run: str) -> StoredRun:
         before = path.stat()  # taken first, so that whatever is written from here on is noticed
     except OSError as error:
         return StoredRun(run=run, size=-1, problem=error.strerror or "")
-    live, trace, problem, size = is_live(path), Trace(), "", before.st_size
+    live = is_live(path)
+    trace = Trace()
+    problem = ""
+    size = before.st_size
     try:
         for event in read_events(path, pieces=False):
             trace = apply_event(trace, event)  # one by one: an error keeps what was read before it
     except UsageError as error:
         problem = error.message.replace(f"{path}", run)
         if isinstance(error.__context__, OSError):
-            size = -1  # the system refused, perhaps only this time: the next list reads the file again
+            # The system refused, perhaps only this time: the next list reads the file again
+            size = -1
     except Exception as error:  # noqa: BLE001 - one file must not take the list of all others away
-        trace, problem = Trace(), f"{run} cannot be read: {type(error).__name__}"
+        trace = Trace()
+        problem = f"{run} cannot be read: {type(error).__name__}"
     row = make_stored_run(trace, run, live=live, problem=problem)
     return row._replace(written=before.st_mtime_ns, size=size)
 
 
 def make_stored_run(trace: Trace, run: str, *, live: bool, problem: str) -> StoredRun:
-    """Return what a list shows of a run, without size and time of its file. `problem`: nothing more can be read."""
+    """Return what a list shows of a run, without size and time of its file.
+
+    `problem`: nothing more can be read.
+    """
     records = list(_all_steps(trace))
     answers = [one_line(record.text) for record in records]
     # The run's own answer is one of the steps', unless it was put together at the end.
     if trace.answer and one_line(trace.answer) not in answers:
         answers.append(one_line(trace.answer))
-    usage, seconds = trace.usage, trace.at
-    if live and not trace.ended:  # by the clock of this machine: the newest event may be minutes old
+    usage = trace.usage
+    seconds = trace.at
+    # By the clock of this machine: the newest event may be minutes old
+    if live and not trace.ended:
         with suppress(ValueError, TypeError):  # a time that was edited by hand
-            seconds = max(seconds, (datetime.now(UTC) - datetime.fromisoformat(trace.time)).total_seconds())
+            seconds = max(
+                seconds, (datetime.now(UTC) - datetime.fromisoformat(trace.time)).total_seconds()
+            )
     damage = [notice.text for notice in trace.notices if notice.reason == "trace_damaged"]
     return StoredRun(
-        run=run, state="unreadable" if problem else trace.outcome(live=live), time=one_line(trace.time),
+        run=run,
+        state="unreadable" if problem else trace.outcome(live=live),
+        time=one_line(trace.time),
         workers=SEPARATOR.join(dict.fromkeys(one_line(record.worker) for record in trace.steps)),
-        cost="" if usage.cost is None else f"{usage.cost:f}", unpriced=usage.unpriced,
+        cost="" if usage.cost is None else f"{usage.cost:f}",
+        unpriced=usage.unpriced,
         tokens=min(usage.tokens, MAX_WHOLE),
         seconds=seconds,
-        resumed=one_line(trace.resumed), conductor=one_line(trace.conductor),
+        resumed=one_line(trace.resumed),
+        conductor=one_line(trace.conductor),
         problem=one_line(problem or "; ".join(damage)),
         recovered=SEPARATOR.join(
             one_line(f"step {notice.step}: {notice.text}" if notice.step else notice.text)
-            for notice in trace.all_notices() if notice.recovered
+            for notice in trace.all_notices()
+            if notice.recovered
         ),
         question=one_line(trace.question.text),
-        subtasks=SEPARATOR.join(one_line(record.step.subtask) for record in records), answers=SEPARATOR.join(answers),
+        subtasks=SEPARATOR.join(one_line(record.step.subtask) for record in records),
+        answers=SEPARATOR.join(answers),
         origin=one_line(trace.origin),
-    )  # fmt: skip
+    )
 
 
 def _all_steps(trace: Trace) -> Iterator[StepRecord]:
@@ -80,7 +101,9 @@ def _all_steps(trace: Trace) -> Iterator[StepRecord]:
 
 
 BATCH: Final = 200
-"""Files that are read and written to the index at once, so that a process that is killed keeps most of its work."""
+"""Files that are read and written to the index at once, so that a process that is killed keeps most
+of its work.
+"""
 
 MAX_PROCESSES: Final = 4
 

@@ -1,7 +1,7 @@
 """The files and batches of the clients of `conductor serve`, in directories of the state.
 
-A file is its bytes and a record of JSON beside them, a batch a record and what it has written so far. Each is named by
-its id, and `owner` in a record says whose it is.
+A file is its bytes and a record of JSON beside them, a batch a record and what it has written so
+far. Each is named by its id, and `owner` in a record says whose it is.
 """
 
 from __future__ import annotations
@@ -15,7 +15,9 @@ from typing import Any, Final, NoReturn
 from conductor_cli.models.disk import exclusive_lock, make_private_directory, write_atomically
 
 Record = dict[str, Any]
-"""What is kept of a file or a batch: the object that its client is shown, and `owner`, which it is not."""
+"""What is kept of a file or a batch: the object that its client is shown, and `owner`, which it is
+not.
+"""
 
 PRIVATE: Final = 0o600
 
@@ -24,10 +26,14 @@ OVER: Final = frozenset({"completed", "failed", "expired", "cancelled"})
 
 
 class HeldBatch:
-    """A batch that no other process works on meanwhile. Its methods raise `OSError` where a disk refuses."""
+    """A batch that no other process works on meanwhile.
+
+    Its methods raise `OSError` where a disk refuses.
+    """
 
     def __init__(self, files: ServedFiles, name: str) -> None:
-        self._files, self.name = files, name
+        self._files = files
+        self.name = name
 
     def path(self, name: str) -> Path:
         """Return where the bytes of a file are on this disk."""
@@ -42,7 +48,10 @@ class HeldBatch:
         return path.stat().st_size if path.exists() else 0
 
     def write(self, record: Record, files: Collection[Record] = ()) -> None:
-        """Keep its record, and those of files that it has written. Raises `TakenOver` where another process has it."""
+        """Keep its record, and those of files that it has written.
+
+        Raises `TakenOver` where another process has it.
+        """
         for each in (*files, record):
             self._files.write(each)
 
@@ -68,12 +77,19 @@ class ServedFiles:
         return self._load(self._path_of(name, ".json"))
 
     def all(self, kind: str, owner: str | None = None) -> list[Record]:
-        """Return the records of a kind, `file` or `batch`, in any order; of one client, or of all."""
+        """Return the records of a kind, `file` or `batch`, in any order.
+
+        Of one client, or of all.
+        """
         found = map(self._load, self._directories[kind].glob(f"{kind}*.json"))
-        return [record for record in found if record is not None and owner in {None, record["owner"]}]
+        return [
+            record for record in found if record is not None and owner in {None, record["owner"]}
+        ]
 
     def open_batches(self) -> list[Record]:
-        return [record for record in self.all("batch") if record.get("status", "failed") not in OVER]
+        return [
+            record for record in self.all("batch") if record.get("status", "failed") not in OVER
+        ]
 
     def add(self, record: Record, pieces: Iterable[bytes]) -> None:
         """Store a new file, all of it or nothing, and write its size into its record."""
@@ -105,8 +121,12 @@ class ServedFiles:
         return self._path_of(name, ".cancel").exists()
 
     @contextmanager
-    def held(self, name: str, files: Iterable[str]) -> Iterator[HeldBatch]:  # noqa: ARG002 - they are on this disk
-        """Hold a batch, with what its `files` have so far. Raises `BlockingIOError` where another process has it."""
+    # They are on this disk
+    def held(self, name: str, files: Iterable[str]) -> Iterator[HeldBatch]:  # noqa: ARG002
+        """Hold a batch, with what its `files` have so far.
+
+        Raises `BlockingIOError` where another process has it.
+        """
 
         def busy() -> NoReturn:
             raise BlockingIOError
@@ -124,4 +144,8 @@ class ServedFiles:
             found = json.loads(path.read_text("utf-8"))
         except (OSError, ValueError):
             return None  # it is deleted, or was damaged by somebody else
-        return found if isinstance(found, dict) and {"id", "owner", "created_at"} <= found.keys() else None
+        return (
+            found
+            if isinstance(found, dict) and {"id", "owner", "created_at"} <= found.keys()
+            else None
+        )

@@ -1,11 +1,12 @@
 """What all processes spend on each day, in one SQLite file, held to the limits of a day.
 
-Each call is a row, which is there before the call is made: it holds the most that the call may cost until that is
-known. So a call whose process is killed counts, because its provider may charge for it. With limits, `BEGIN IMMEDIATE`
-lets one process decide at a time, so that processes side by side cannot overshoot a limit together.
+Each call is a row, which is there before the call is made: it holds the most that the call may cost
+until that is known. So a call whose process is killed counts, because its provider may charge for
+it. With limits, `BEGIN IMMEDIATE` lets one process decide at a time, so that processes side by side
+cannot overshoot a limit together.
 
-Days are those of the local calendar, and a call counts for the day on which it began. A clock that is set back by up to
-a day opens no new day.
+Days are those of the local calendar, and a call counts for the day on which it began. A clock that
+is set back by up to a day opens no new day.
 
 A client of a server may have a limit of its own on each day, beside those of the user.
 """
@@ -38,24 +39,30 @@ from conductor_cli.state.interfaces import NANO, USER, Spender, Spending
 FILE: Final = "spending.sqlite"
 
 BUSY_SECONDS: Final = 10.0  # How long a process waits for another one that is writing
-SWITCH_POLL_SECONDS: Final = 0.002  # Time between two tries to switch a new database to a write-ahead log
+# Time between two tries to switch a new database to a write-ahead log
+SWITCH_POLL_SECONDS: Final = 0.002
 _CREATING: Final = threading.Lock()
-"""Held by the thread that creates the file: another one opens it only when its descriptor is closed."""
+"""Held by the thread that creates the file: another one opens it only when its descriptor is
+closed.
+"""
 
 MAX_AMOUNT: Final = 10**15
-"""The most that one row counts, in tokens and in billionths of a dollar. A worker that states an absurd number of
-tokens must use the limit up; it must not make the sum too large for SQLite."""
+"""The most that one row counts, in tokens and in billionths of a dollar. A worker that states an
+absurd number of tokens must use the limit up; it must not make the sum too large for SQLite.
+"""
 
 _SCHEMA: Final = """
 CREATE TABLE IF NOT EXISTS calls (
     id INTEGER PRIMARY KEY,
     day TEXT NOT NULL,
-    owner TEXT,  -- the process of a call that has not ended, NULL once it has. Such a row holds the most it may use
+    owner TEXT,  -- the process of a call that has not ended, NULL once it has. Such a row holds \
+the most it may use
     worker TEXT NOT NULL DEFAULT '',
     client TEXT NOT NULL DEFAULT '',  -- the name of the key with which a client of the server asked
     provider TEXT NOT NULL DEFAULT '',  -- who read it: a kind, a host, or this machine
     model TEXT NOT NULL DEFAULT '',
-    worker_call INTEGER NOT NULL,  -- 1 if limits.calls_day counts it: the conductor's own calls are not counted
+    worker_call INTEGER NOT NULL,  -- 1 if limits.calls_day counts it: the conductor's own calls \
+are not counted
     failed INTEGER NOT NULL DEFAULT 0,  -- 1 if nothing of the reply was used
     calls INTEGER NOT NULL DEFAULT 0,
     unpriced INTEGER NOT NULL DEFAULT 0,
@@ -66,23 +73,32 @@ CREATE TABLE IF NOT EXISTS calls (
 CREATE INDEX IF NOT EXISTS calls_by_day ON calls (day);
 """
 
-_ADDED: Final = {"client": ("TEXT NOT NULL DEFAULT ''", "''"), "failed": ("INTEGER NOT NULL DEFAULT 0", "0")}
-"""Columns that a file of an earlier version lacks: their definition, and the value that rows without them have."""
+_ADDED: Final = {
+    "client": ("TEXT NOT NULL DEFAULT ''", "''"),
+    "failed": ("INTEGER NOT NULL DEFAULT 0", "0"),
+}
+"""Columns that a file of an earlier version lacks: their definition, and the value that rows
+without them have.
+"""
 
-_BOOKED: Final = "day, owner, worker, provider, model, worker_call, calls, unpriced, tokens_in, tokens_out, cost"
+_BOOKED: Final = (
+    "day, owner, worker, provider, model, worker_call, calls, unpriced, tokens_in, tokens_out, cost"
+)
 
-GROUPS: Final = {"worker": "provider, worker, model, ''", "key": "'', '', '', client"}  # Of whom a row is: four columns
+# Of whom a row is: four columns
+GROUPS: Final = {"worker": "provider, worker, model, ''", "key": "'', '', '', client"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpentRow:
     """What one worker, or the requests with one key, used on one day.
 
-    `key` is the name of a client's key where rows are by key; empty is who asks without one. `provider`, `worker` and
-    `model` are empty then. `calls` are those that limits count, `usage.calls` all.
-    `failed` are the calls whose replies were not used, because the call broke off or the plan was not valid, and their
-    cost; both are a part of `usage`. `open` are the calls that have no end: they are under way, or their process was
-    killed. `usage` has the most that they may cost, with all of their tokens as `tokens_in`.
+    `key` is the name of a client's key where rows are by key; empty is who asks without one.
+    `provider`, `worker` and `model` are empty then. `calls` are those that limits count,
+    `usage.calls` all. `failed` are the calls whose replies were not used, because the call broke
+    off or the plan was not valid, and their cost; both are a part of `usage`. `open` are the calls
+    that have no end: they are under way, or their process was killed. `usage` has the most that
+    they may cost, with all of their tokens as `tokens_in`.
     """
 
     day: date
@@ -102,17 +118,22 @@ def open_database(path: Path, *, checkpoints: bool = True) -> sqlite3.Connection
     Without `checkpoints`, somebody has to call `checkpoint` now and then.
     """
     make_private_directory(path.parent)
-    # SQLite would make it readable for everybody. A process that closes any descriptor of a file loses all the locks
-    # that its connections hold on that file, so a file that is there is left to SQLite, also while it is being created.
+    # SQLite would make it readable for everybody. A process that closes any descriptor of a file
+    # loses all the locks that its connections hold on that file, so a file that is there is left to
+    # SQLite, also while it is being created.
     with _CREATING, suppress(FileExistsError):
         os.close(os.open(os.path.realpath(path), os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
     # A run and its clean-up may be in different threads, though never at the same time.
-    database = sqlite3.connect(path, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False)
+    database = sqlite3.connect(
+        path, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False
+    )
     try:
-        # In this mode a call costs no wait for the disk; what a power failure may lose is the last seconds.
-        database.execute("PRAGMA page_size = 1024")  # of a new file: a call changes some hundred bytes
-        # Only the first of several processes that open a new file at once really switches to a write-ahead log. SQLite
-        # does not apply its timeout to the switch: it fails at once while another process makes it.
+        # In this mode a call costs no wait for the disk; what a power failure may lose is the last
+        # seconds. Of a new file: a call changes some hundred bytes
+        database.execute("PRAGMA page_size = 1024")
+        # Only the first of several processes that open a new file at once really switches to a
+        # write-ahead log. SQLite does not apply its timeout to the switch: it fails at once while
+        # another process makes it.
         end = time.monotonic() + BUSY_SECONDS
         while True:
             try:
@@ -128,7 +149,8 @@ def open_database(path: Path, *, checkpoints: bool = True) -> sqlite3.Connection
         _check_version(database)
         database.executescript(_SCHEMA)
         if _absent(database):
-            # Whoever creates the copy fills it; what a kill leaves of it is no harm, since columns are only added.
+            # Whoever creates the copy fills it; what a kill leaves of it is no harm, since columns
+            # are only added.
             with suppress(FileExistsError):
                 os.close(os.open(f"{path}.old", os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
                 database.execute("VACUUM INTO ?", (f"{path}.old",))
@@ -140,7 +162,8 @@ def open_database(path: Path, *, checkpoints: bool = True) -> sqlite3.Connection
             with database:
                 database.execute("BEGIN IMMEDIATE")
                 for book in _old_books(path.parent):
-                    database.executemany(f"INSERT INTO calls ({_BOOKED}) VALUES (?{', ?' * 10})", _read_book(book))  # noqa: S608
+                    insert = f"INSERT INTO calls ({_BOOKED}) VALUES (?{', ?' * 10})"  # noqa: S608
+                    database.executemany(insert, _read_book(book))
                     book.rename(f"{book}.old")
     except BaseException:
         database.close()
@@ -149,9 +172,13 @@ def open_database(path: Path, *, checkpoints: bool = True) -> sqlite3.Connection
 
 
 def _check_version(database: sqlite3.Connection) -> None:
-    """Raise `sqlite3.DatabaseError` for a file of a later version, which marks what this one would misread."""
+    """Raise `sqlite3.DatabaseError` for a file of a later version, which marks what this one would
+    misread.
+    """
     if database.execute("PRAGMA user_version").fetchone()[0]:
-        raise sqlite3.DatabaseError("a newer conductor wrote it: pip install --upgrade conductor-llm")
+        raise sqlite3.DatabaseError(
+            "a newer conductor wrote it: pip install --upgrade conductor-llm"
+        )
 
 
 def _old_books(directory: Path) -> list[Path]:
@@ -160,25 +187,64 @@ def _old_books(directory: Path) -> list[Path]:
 
 
 def _read_book(book: Path) -> list[tuple[Any, ...]]:
-    """The rows of such a file: the calls that have ended, and what those that never did held. Raises `OSError`."""
-    rows, held = list[tuple[Any, ...]](), dict[str, tuple[Any, ...]]()
+    """The rows of such a file: the calls that have ended, and what those that never did held.
+
+    Raises `OSError`.
+    """
+    rows = list[tuple[Any, ...]]()
+    held = dict[str, tuple[Any, ...]]()
     for line in book.read_bytes().splitlines():
         with suppress(ValueError, LookupError, TypeError, ArithmeticError):
             data = json.loads(line)
             cost = None if data["cost"] is None else nano_dollars(Decimal(data["cost"]))
             if "holds" in data:
-                held[data["holds"]] = (book.stem, "", "", "", "", data["call"], 1, 0, clamped(data["tokens"]), 0, cost)
+                held[data["holds"]] = (
+                    book.stem,
+                    "",
+                    "",
+                    "",
+                    "",
+                    data["call"],
+                    1,
+                    0,
+                    clamped(data["tokens"]),
+                    0,
+                    cost,
+                )
                 continue
-            numbers = (data["calls"], data["unpriced"], clamped(data["tokens_in"]), clamped(data["tokens_out"]), cost)
-            rows.append((book.stem, None, data["worker"], data["provider"], data["model"], data["call"], *numbers))
+            numbers = (
+                data["calls"],
+                data["unpriced"],
+                clamped(data["tokens_in"]),
+                clamped(data["tokens_out"]),
+                cost,
+            )
+            rows.append(
+                (
+                    book.stem,
+                    None,
+                    data["worker"],
+                    data["provider"],
+                    data["model"],
+                    data["call"],
+                    *numbers,
+                )
+            )
             held.pop(data.get("ends", ""), None)
     return [*rows, *held.values()]
 
 
 def checkpoint(directory: Path) -> None:
-    """Move what the write-ahead log holds into the file. Nobody who reads or writes has to wait; raises nothing."""
-    uri = f"{(directory / FILE).absolute().as_uri()}?mode=rw"  # a file that was removed is not created here
-    with suppress(OSError, sqlite3.Error), closing(sqlite3.connect(uri, uri=True, timeout=0)) as database:
+    """Move what the write-ahead log holds into the file.
+
+    Nobody who reads or writes has to wait; raises nothing.
+    """
+    # A file that was removed is not created here
+    uri = f"{(directory / FILE).absolute().as_uri()}?mode=rw"
+    with (
+        suppress(OSError, sqlite3.Error),
+        closing(sqlite3.connect(uri, uri=True, timeout=0)) as database,
+    ):
         database.execute("PRAGMA wal_checkpoint(PASSIVE)")
 
 
@@ -188,14 +254,20 @@ def _absent(database: sqlite3.Connection) -> Mapping[str, tuple[str, str]]:
     return {name: column for name, column in _ADDED.items() if name not in there}
 
 
-def read_spent(directory: Path, first: date, by: Literal["worker", "key"] = "worker") -> tuple[SpentRow, ...]:
-    """Return what was used from day `first` on: by day, provider and worker, or day and key. Raises `ConfigError`."""
+def read_spent(
+    directory: Path, first: date, by: Literal["worker", "key"] = "worker"
+) -> tuple[SpentRow, ...]:
+    """Return what was used from day `first` on: by day, provider and worker, or day and key.
+
+    Raises `ConfigError`.
+    """
     path = directory / FILE
     try:
         if _old_books(directory) and os.access(directory, os.W_OK):
             open_database(path).close()
         path.stat()
-        # A reader writes too: beside a write-ahead log, and to undo what a killed process left half done.
+        # A reader writes too: beside a write-ahead log, and to undo what a killed process left half
+        # done.
         writable = os.access(directory, os.W_OK) and os.access(path, os.W_OK)
         immutable = not os.access(directory, os.W_OK) and not path.with_name(f"{FILE}-wal").exists()
         uri = f"{path.absolute().as_uri()}?mode={'rw' if writable else 'ro'}{'&immutable=1' if immutable else ''}"
@@ -203,10 +275,14 @@ def read_spent(directory: Path, first: date, by: Literal["worker", "key"] = "wor
             _check_version(database)
             if not database.execute("PRAGMA table_info(calls)").fetchall():
                 return ()  # a process was killed when it had just created the file
-            defaults = [f", {default} AS {name}" for name, (_, default) in _absent(database).items()]
+            defaults = [
+                f", {default} AS {name}" for name, (_, default) in _absent(database).items()
+            ]
             rows = database.execute(
-                f"SELECT day, {GROUPS[by]}, SUM(worker_call), SUM(calls), SUM(unpriced), SUM(tokens_in),"  # noqa: S608 - constants
-                " SUM(tokens_out), SUM(cost), SUM(calls * failed), SUM(CASE WHEN failed THEN cost END),"
+                # constants
+                f"SELECT day, {GROUPS[by]}, SUM(worker_call), SUM(calls), SUM(unpriced), SUM(tokens_in),"  # noqa: S608
+                " SUM(tokens_out), SUM(cost), SUM(calls * failed), SUM(CASE WHEN failed THEN cost "
+                "END),"
                 " COUNT(owner)"
                 f" FROM (SELECT *{''.join(defaults)} FROM calls) WHERE day >= ?"
                 " GROUP BY 1, 2, 3, 4, 5 ORDER BY 1, 2, 3, 4, 5",
@@ -227,16 +303,46 @@ def exact_dollars(nano: int | None) -> Decimal | None:
 
 def spent_row(row: tuple[Any, ...]) -> SpentRow:
     """The row of a query by `GROUPS`. Its day is text."""
-    day, provider, worker, model, key, calls, every, unpriced, tokens_in, tokens_out, cost, failed, lost, held = row
-    usage = Usage(tokens_in=tokens_in, tokens_out=tokens_out, calls=every, unpriced=unpriced, cost=exact_dollars(cost))
+    (
+        day,
+        provider,
+        worker,
+        model,
+        key,
+        calls,
+        every,
+        unpriced,
+        tokens_in,
+        tokens_out,
+        cost,
+        failed,
+        lost,
+        held,
+    ) = row
+    usage = Usage(
+        tokens_in=tokens_in,
+        tokens_out=tokens_out,
+        calls=every,
+        unpriced=unpriced,
+        cost=exact_dollars(cost),
+    )
     return SpentRow(
-        day=date.fromisoformat(day), provider=provider, worker=worker, model=model, key=key, usage=usage, calls=calls,
-        failed=Usage(calls=failed, cost=exact_dollars(lost)), open=held,
-    )  # fmt: skip
+        day=date.fromisoformat(day),
+        provider=provider,
+        worker=worker,
+        model=model,
+        key=key,
+        usage=usage,
+        calls=calls,
+        failed=Usage(calls=failed, cost=exact_dollars(lost)),
+        open=held,
+    )
 
 
 def nano_dollars(amount: Decimal) -> int:
-    """Billionths of dollars, rounded up, so that many small calls are never counted as less than they cost."""
+    """Billionths of dollars, rounded up, so that many small calls are never counted as less than
+    they cost.
+    """
     if not amount.is_finite():
         return MAX_AMOUNT
     # Bounded before it is multiplied: the product of a number with many digits is an error.
@@ -245,7 +351,10 @@ def nano_dollars(amount: Decimal) -> int:
 
 
 def reserved_row(worker: Worker, room: Reservation) -> tuple[str, str, str, int | None]:
-    """Whom a call asks: the worker, who reads it, and the model; and the billionths of a dollar that are reserved."""
+    """Whom a call asks: the worker, who reads it, and the model.
+
+    And the billionths of a dollar that are reserved.
+    """
     # Without a price the reserved cost is 0, and what the call costs is unknown.
     cost = None if worker.price is None and not room.cost else nano_dollars(room.cost)
     return worker.copy_of or worker.name, recipient_of(worker), worker.model, cost
@@ -271,23 +380,34 @@ class DailySpend(Spending):
     """The spending of one process among that of all, in a file."""
 
     def __init__(
-        self, directory: Path, limits: DayLimits = NO_DAY_LIMITS.limits, *, planner: Worker | None = None,
-        client: Spender = USER, now: Callable[[], datetime] = local_now,
-    ) -> None:  # fmt: skip
+        self,
+        directory: Path,
+        limits: DayLimits = NO_DAY_LIMITS.limits,
+        *,
+        planner: Worker | None = None,
+        client: Spender = USER,
+        now: Callable[[], datetime] = local_now,
+    ) -> None:
         super().__init__(limits, planner, client)
         self.directory = directory
         self._path = directory / FILE
         self._now = now
         self.checkpoints = True
-        """Whether the log is moved into the file by calls, which wait for the disk; else somebody else moves it."""
+        """Whether the log is moved into the file by calls, which wait for the disk; else somebody
+        else moves it.
+        """
         # Not the process id alone: another container that shares the directory may have the same.
         self._owner = f"{os.getpid()}-{secrets.token_hex(4)}"
         self._database: sqlite3.Connection | None = None
         self._file: tuple[int, int] | None = None
         self._begun: dict[int, tuple[int | None, date, Worker | None]] = {}
-        """For each call under way, by the id of its reservation: its row, if it has one, its day, and who is called."""
+        """For each call under way, by the id of its reservation: its row, if it has one, its day,
+        and who is called.
+        """
         self._unrecorded = deque[_Ended](maxlen=10_000)
-        """The newest calls that have ended and are not in the file, which a full disk may refuse for hours."""
+        """The newest calls that have ended and are not in the file, which a full disk may refuse
+        for hours.
+        """
         self._written = 0.0
 
     @property
@@ -300,7 +420,8 @@ class DailySpend(Spending):
         if problem := self.find_problem():
             raise ConfigError(
                 f"the limits per day cannot be enforced: {self.directory}: {problem}",
-                hint="free some disk space, fix the permissions, or unset limits.cost_day, limits.tokens_day and"
+                hint="free some disk space, fix the permissions, or unset limits.cost_day, "
+                "limits.tokens_day and"
                 " limits.calls_day",
             )
 
@@ -317,13 +438,17 @@ class DailySpend(Spending):
             return self._budget_of(database, self._day(database))
 
     async def reserve(
-        self, decide: Callable[[DayBudget], Reservation | None], release: Callable[[Reservation], None],
-        worker: Worker | None = None, leased: str = "",  # noqa: ARG002 - files have no leases
-    ) -> Reservation | None:  # fmt: skip
+        self,
+        decide: Callable[[DayBudget], Reservation | None],
+        release: Callable[[Reservation], None],
+        worker: Worker | None = None,
+        leased: str = "",  # noqa: ARG002 - files have no leases
+    ) -> Reservation | None:
         reservation = None
         if not self._has_limits:
             if (reservation := decide(NO_DAY_LIMITS)) is not None:
-                row, day = None, self._now().date()
+                row = None
+                day = self._now().date()
                 with suppress(OSError, sqlite3.Error), self._transaction() as database:
                     day = self._day(database)
                     row = self._record_reservation(database, day, reservation, worker)
@@ -340,8 +465,13 @@ class DailySpend(Spending):
             if reservation is not None:
                 self._begun.pop(id(reservation), None)
                 release(reservation)
-            message = f"today's limit cannot be enforced: {self.directory}: {describe_system_error(error)}"
-            raise LimitReached(message, hint="free some disk space or fix the permissions, then run it again") from None
+            message = (
+                f"today's limit cannot be enforced: {self.directory}: "
+                f"{describe_system_error(error)}"
+            )
+            raise LimitReached(
+                message, hint="free some disk space or fix the permissions, then run it again"
+            ) from None
         return reservation
 
     def settle(self, reservation: Reservation, usage: Usage, *, failed: bool = False) -> None:
@@ -364,8 +494,13 @@ class DailySpend(Spending):
 
     @contextmanager
     def _transaction(self) -> Iterator[sqlite3.Connection]:
-        """The database with the calls that have ended, for nobody else. Raises `OSError` and `sqlite3.Error`."""
-        if self._database is not None and (self._file is None or self._file != _identity(self._path)):
+        """The database with the calls that have ended, for nobody else.
+
+        Raises `OSError` and `sqlite3.Error`.
+        """
+        if self._database is not None and (
+            self._file is None or self._file != _identity(self._path)
+        ):
             self._database.close()
             self._database = None  # the file was removed, and perhaps begun again by another run
         if self._database is None:
@@ -375,7 +510,9 @@ class DailySpend(Spending):
             self._database.execute("BEGIN IMMEDIATE")
             for row, day, reservation, worker, usage, failed in self._unrecorded:
                 if usage == NO_USAGE:
-                    self._database.execute("DELETE FROM calls WHERE id = ? AND owner = ?", (row, self._owner))
+                    self._database.execute(
+                        "DELETE FROM calls WHERE id = ? AND owner = ?", (row, self._owner)
+                    )
                 elif not self._end(self._database, row, usage, failed=failed):
                     new = self._record_reservation(self._database, day, reservation, worker)
                     self._end(self._database, new, usage, failed=failed)
@@ -387,13 +524,18 @@ class DailySpend(Spending):
         """Today; tomorrow if the clock was there already."""
         today = self._now().date()
         tomorrow = today + timedelta(days=1)
-        found = database.execute("SELECT 1 FROM calls WHERE day = ? LIMIT 1", (str(tomorrow),)).fetchone()
+        found = database.execute(
+            "SELECT 1 FROM calls WHERE day = ? LIMIT 1", (str(tomorrow),)
+        ).fetchone()
         return tomorrow if found else today
 
     def _budget_of(self, database: sqlite3.Connection, day: date) -> DayBudget:
-        """Return what has ended on a day, and what is reserved by calls that are under way or were killed."""
+        """Return what has ended on a day, and what is reserved by calls that are under way or were
+        killed.
+        """
         cost, tokens, calls, of_client = database.execute(
-            "SELECT COALESCE(SUM(cost), 0), COALESCE(SUM(tokens_in + tokens_out), 0), COALESCE(SUM(worker_call), 0),"
+            "SELECT COALESCE(SUM(cost), 0), COALESCE(SUM(tokens_in + tokens_out), 0), "
+            "COALESCE(SUM(worker_call), 0),"
             " COALESCE(SUM(CASE WHEN client = ? THEN cost END), 0) FROM calls WHERE day = ?",
             (self.client.name, str(day)),
         ).fetchone()
@@ -404,23 +546,35 @@ class DailySpend(Spending):
     ) -> int | None:
         *whom, cost = reserved_row(worker or self._planner, room)
         return database.execute(
-            "INSERT INTO calls (day, owner, worker, provider, model, client, worker_call, calls, unpriced, tokens_in,"
+            "INSERT INTO calls (day, owner, worker, provider, model, client, worker_call, calls, "
+            "unpriced, tokens_in,"
             " cost) VALUES (?, ?, ?, ?, ?, ?, ?, 1, ?, ?, ?)",
             (
-                str(day), self._owner, *whom, self.client.name, room.call, cost is None, clamped(room.tokens), cost,
+                str(day),
+                self._owner,
+                *whom,
+                self.client.name,
+                room.call,
+                cost is None,
+                clamped(room.tokens),
+                cost,
             ),
-        ).lastrowid  # fmt: skip
+        ).lastrowid
 
-    def _end(self, database: sqlite3.Connection, row: int | None, usage: Usage, *, failed: bool) -> bool:
+    def _end(
+        self, database: sqlite3.Connection, row: int | None, usage: Usage, *, failed: bool
+    ) -> bool:
         """Put what a call used in the place of its reservation; false where there is none.
 
-        That row is looked for by its owner too: where the user has removed the file, another process may have its
-        number in the new one.
+        That row is looked for by its owner too: where the user has removed the file, another
+        process may have its number in the new one.
         """
         cost = None if usage.cost is None else nano_dollars(usage.cost)
-        tokens_in, tokens_out = clamped(usage.tokens_in), clamped(usage.tokens_out)
+        tokens_in = clamped(usage.tokens_in)
+        tokens_out = clamped(usage.tokens_out)
         changed = database.execute(
-            "UPDATE calls SET owner = NULL, calls = ?, unpriced = ?, tokens_in = ?, tokens_out = ?, cost = ?,"
+            "UPDATE calls SET owner = NULL, calls = ?, unpriced = ?, tokens_in = ?, tokens_out = "
+            "?, cost = ?,"
             " failed = ? WHERE id = ? AND owner = ?",
             (usage.calls, usage.unpriced, tokens_in, tokens_out, cost, failed, row, self._owner),
         )
@@ -428,7 +582,10 @@ class DailySpend(Spending):
 
 
 def _identity(path: Path) -> tuple[int, int] | None:
-    """Return what tells a file from another one under its name. As long as a file is open, no other one is the same."""
+    """Return what tells a file from another one under its name.
+
+    As long as a file is open, no other one is the same.
+    """
     try:
         found = os.stat(path)  # noqa: PTH116 - at each call
     except FileNotFoundError:

@@ -1,7 +1,7 @@
 """What a list shows of a stored run, and which runs a list asks for.
 
-These are named tuples, because importing dataclasses alone would double the time that a list takes, and pathlib that of
-the names for a shell.
+These are named tuples, because importing dataclasses alone would double the time that a list takes,
+and pathlib that of the names for a shell.
 """
 # ruff: noqa: PTH112, PTH208
 
@@ -19,12 +19,13 @@ MAX_TITLE: Final = 300  # Characters of a question that a list shows
 class StoredRun(NamedTuple):
     """A stored run as a list shows it, and its texts, which can be searched.
 
-    `time` is ISO 8601 in UTC; `size` (bytes) and `written` (nanoseconds) are those of the file. `cost` is US
-    dollars as text, empty when nothing has a price; `unpriced` calls had none. `resumed` is the run whose finished
-    steps were taken over. `conductor` is the model that planned. `state` is an `Outcome` of `core/trace.py` or
-    unreadable; `problem` says why a file is unreadable or what is damaged in it. `recovered` are the
-    texts about what the run recovered by itself. `origin` is who asked, as the trace says it. Each text is one
-    line; several in one field are joined by `SEPARATOR`.
+    `time` is ISO 8601 in UTC; `size` (bytes) and `written` (nanoseconds) are those of the file.
+    `cost` is US dollars as text, empty when nothing has a price; `unpriced` calls had none.
+    `resumed` is the run whose finished steps were taken over. `conductor` is the model that
+    planned. `state` is an `Outcome` of `core/trace.py` or unreadable; `problem` says why a file is
+    unreadable or what is damaged in it. `recovered` are the texts about what the run recovered by
+    itself. `origin` is who asked, as the trace says it. Each text is one line; several in one field
+    are joined by `SEPARATOR`.
     """
 
     run: str
@@ -55,8 +56,9 @@ class StoredRun(NamedTuple):
 class RunQuery(NamedTuple):
     """Which runs: in the state, with the worker, and with each term in one of their texts.
 
-    `since` is the beginning of the earliest id. `before` is the id of a run: only older ones are asked for. `origins`
-    are those who may have asked for it; where there are none, anybody may have.
+    `since` is the beginning of the earliest id. `before` is the id of a run: only older ones are
+    asked for. `origins` are those who may have asked for it; where there are none, anybody may
+    have.
     """
 
     state: str = ""
@@ -73,14 +75,22 @@ EVERY_RUN: Final = RunQuery()
 def stored_run_data(row: StoredRun, location: str) -> dict[str, Any]:
     """The run as a JSON object. Unknown values are null; money is text."""
     return {
-        "run": row.run, "time": row.time, "state": row.state, "question": row.title,
-        "conductor": row.conductor or None, "workers": row.workers.split(SEPARATOR) if row.workers else [],
+        "run": row.run,
+        "time": row.time,
+        "state": row.state,
+        "question": row.title,
+        "conductor": row.conductor or None,
+        "workers": row.workers.split(SEPARATOR) if row.workers else [],
         "cost": row.cost or None,
-        "unpriced": row.unpriced, "tokens": row.tokens, "seconds": row.seconds,
-        "resumed": row.resumed or None, "problem": row.problem or None,
+        "unpriced": row.unpriced,
+        "tokens": row.tokens,
+        "seconds": row.seconds,
+        "resumed": row.resumed or None,
+        "problem": row.problem or None,
         "recovered": row.recovered.split(SEPARATOR) if row.recovered else [],
-        "path": location, "bytes": max(row.size, 0),
-    }  # fmt: skip
+        "path": location,
+        "bytes": max(row.size, 0),
+    }
 
 
 def normalize_terms(terms: Iterable[str]) -> tuple[str, ...]:
@@ -97,7 +107,10 @@ def run_names(traces: str) -> list[str]:
     """Return what a shell offers as a run: `last`, then the newest ids. Raises `OSError`."""
     if not os.path.isdir(traces):
         return []
-    found = sorted((name.removesuffix(SUFFIX) for name in os.listdir(traces) if name.endswith(SUFFIX)), reverse=True)
+    found = sorted(
+        (name.removesuffix(SUFFIX) for name in os.listdir(traces) if name.endswith(SUFFIX)),
+        reverse=True,
+    )
     # bash expands what it is offered, so other names could run commands.
     plain = [name for name in found[:OFFERED_NAMES] if name.translate(_PUNCTUATION).isalnum()]
     return ["last", *plain] if plain else []

@@ -1,7 +1,9 @@
-"""Whether a trace is whole: its chain of hashes, from the question to the end of the run; and keeping what is whole.
+"""Whether a trace is whole: its chain of hashes, from the question to the end of the run.
 
-A chain without a key detects damage and careless edits, but not a person who calculates all hashes again. A file that
-was cut behind a complete line looks like one of an interrupted run.
+And keeping what is whole.
+
+A chain without a key detects damage and careless edits, but not a person who calculates all hashes
+again. A file that was cut behind a complete line looks like one of an interrupted run.
 """
 
 from __future__ import annotations
@@ -48,7 +50,10 @@ class _Record(NamedTuple):
 
 
 def check_trace(file: BinaryIO, run: str, *, running: bool = False) -> TraceCheck:
-    """Follow the chain of the trace of a run; of one that is being written, as far as it has come. Raises `OSError`."""
+    """Follow the chain of the trace of a run; of one that is being written, as far as it has come.
+
+    Raises `OSError`.
+    """
     checker = _Checker()
     for line in raw_lines(file):
         checker.add_line(line, running=running)
@@ -57,7 +62,9 @@ def check_trace(file: BinaryIO, run: str, *, running: bool = False) -> TraceChec
     if not checker.lines:
         checker.add(0, "empty", "the file is empty")
     elif not (checker.ended or is_ended or running):
-        text = f"nothing follows line {checker.lines}: the run was interrupted, or the end was cut off"
+        text = (
+            f"nothing follows line {checker.lines}: the run was interrupted, or the end was cut off"
+        )
         checker.add(checker.lines, "no_end", text)
     faults = list(checker.faults)
     if checker.run and checker.run != run:
@@ -65,7 +72,9 @@ def check_trace(file: BinaryIO, run: str, *, running: bool = False) -> TraceChec
         faults.append(TraceFault(line=1, fault="foreign", text=text))
     faults.sort(key=lambda fault: fault.line)
     link = (checker.good or START).decode()
-    return TraceCheck(run=run, lines=checker.lines, link=link, running=running, faults=tuple(faults))
+    return TraceCheck(
+        run=run, lines=checker.lines, link=link, running=running, faults=tuple(faults)
+    )
 
 
 @dataclass(slots=True)
@@ -101,12 +110,18 @@ class _Checker:
                 text = f"is not the start of a run in format {ev.FORMAT}"
                 self.add(1, "foreign", f"{text}: {problem}" if problem else text)
             elif first.format != ev.FORMAT:
-                text = f"is in format {first.format}; this version of conductor reads format {ev.FORMAT}"
+                text = (
+                    f"is in format {first.format}; this version of conductor reads format "
+                    f"{ev.FORMAT}"
+                )
                 self.add(1, "foreign", text)
             else:
                 self.run = first.run
                 self.old = reader.format in OLD_FORMATS and read_hash(line.data) is None
-                text = f"is in format {reader.format}, whose lines have no hashes: nothing tells whether it was changed"
+                text = (
+                    f"is in format {reader.format}, whose lines have no hashes: nothing tells "
+                    "whether it was changed"
+                )
                 if self.old:
                     self.add(1, "old", text)
         for data in records:
@@ -130,12 +145,18 @@ class _Checker:
         else:
             last = self.open[-1].hashed
             before = last.link_behind(self.good) if last is not None and last.is_unchanged else b""
-            if len(self.open) == 1 and before and hashed.follows(before):  # as it was before its link was changed
-                self.add(self.open[0].line, "changed", "was changed: its hash does not follow the line before")
+            # As it was before its link was changed
+            if len(self.open) == 1 and before and hashed.follows(before):
+                self.add(
+                    self.open[0].line,
+                    "changed",
+                    "was changed: its hash does not follow the line before",
+                )
                 self._accept(record, hashed)
                 return
             self.settle()
-            if not before or (last is not None and hashed.follows(last.link)):  # what it follows may have lost its link
+            # What it follows may have lost its link
+            if not before or (last is not None and hashed.follows(last.link)):
                 self._accept(record, hashed)
             else:
                 self.open.append(record)
@@ -153,7 +174,13 @@ class _Checker:
                 self.good = record.hashed.link
                 self.ended = record.data.startswith(_ENDS)
             else:
-                line = RawLine(record.line, len(record.data), record.data, complete=True, problem=record.problem)
+                line = RawLine(
+                    record.line,
+                    len(record.data),
+                    record.data,
+                    complete=True,
+                    problem=record.problem,
+                )
                 _, problem = parse_line(line, LineReader(strict=False))
                 problem = "it has NUL bytes" if b"\0" in record.data else problem[:200]
                 text = f"was changed: {problem}" if problem else "was changed"
@@ -168,18 +195,26 @@ class _Checker:
 
 
 def repair_trace(path: Path, check: TraceCheck) -> Path | None:
-    """Keep the lines that are whole, with a notice for what is not; the file as it was gets another name.
+    """Keep the lines that are whole, with a notice for what is not.
 
-    Returns that name, None where nothing has to be done. Raises `UsageError` where nothing can be kept, and `OSError`.
+    The file as it was gets another name.
+
+    Returns that name, None where nothing has to be done. Raises `UsageError` where nothing can be
+    kept, and `OSError`.
     """
     kinds = {fault.fault for fault in check.faults} - {"no_end"}
     if not kinds:
         return None
-    if "empty" in kinds or any(fault.line == 1 and fault.fault in _NOT_KEPT for fault in check.faults):
-        message = f"nothing can be kept of {path}: its first line, which begins the run, is not whole"
+    if "empty" in kinds or any(
+        fault.line == 1 and fault.fault in _NOT_KEPT for fault in check.faults
+    ):
+        message = (
+            f"nothing can be kept of {path}: its first line, which begins the run, is not whole"
+        )
         hint = f"conductor trace rm {check.run} deletes it"
         raise UsageError(message, hint=hint)
-    content, link = list[bytes](), START
+    content = list[bytes]()
+    link = START
     if "old" in kinds:
         lines = LineWriter(KNOWN_SECRETS)
         content = [*map(lines.add, read_events(path)), lines.flush()]
@@ -188,17 +223,22 @@ def repair_trace(path: Path, check: TraceCheck) -> Path | None:
         content += [line, b"\n"]
     names = (path.with_name(f"{path.name}{ASIDE}{number}") for number in count(1))
     aside = next(name for name in names if not name.exists())
-    # The old file has its second name before the new one takes its first: a kill in between loses nothing.
+    # The old file has its second name before the new one takes its first: a kill in between loses
+    # nothing.
     link_or_copy(path, aside)
     write_atomically(path, b"".join(content), mode=0o600)
     return aside
 
 
 def _repaired_records(path: Path, faults: Sequence[TraceFault]) -> list[bytes]:
-    """The records that are kept, without hashes, and a notice at each place where there were others."""
+    """The records that are kept, without hashes, and a notice at each place where there were
+    others.
+    """
     left_out = {fault.line for fault in faults if fault.fault in _NOT_KEPT}
     missing = {fault.line for fault in faults if fault.fault == "missing"}
-    records, gap, reader = list[bytes](), list[str](), LineReader()
+    records = list[bytes]()
+    gap = list[str]()
+    reader = LineReader()
     with open_trace(path) as file:
         for line in raw_lines(file):
             if line.number in left_out:
@@ -224,6 +264,12 @@ def _repaired_records(path: Path, faults: Sequence[TraceFault]) -> list[bytes]:
 
 def _notice(before: Sequence[bytes], gap: Sequence[str]) -> bytes:
     """A notice at the time of the event before it."""
-    at = LineReader(strict=False).read_line(before[-1].decode("utf-8", "replace"))[-1].at if before else 0.0
-    text = "the trace was repaired: " + (gap[0] if len(gap) == 1 else f"{gap[0]}, and {len(gap) - 1} more")
+    at = (
+        LineReader(strict=False).read_line(before[-1].decode("utf-8", "replace"))[-1].at
+        if before
+        else 0.0
+    )
+    text = "the trace was repaired: " + (
+        gap[0] if len(gap) == 1 else f"{gap[0]}, and {len(gap) - 1} more"
+    )
     return ev.to_line(ev.Notice(at=at, text=text, reason="trace_damaged")).encode()

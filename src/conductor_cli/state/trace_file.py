@@ -1,11 +1,15 @@
-"""One trace: a JSON Lines file of a run's events, written as they happen, readable by the owner only.
+"""One trace.
 
-Each line is an event (`core.events`), or several pieces of text (`trace_lines`), with a hash; the first one names the
-format. The file of a run that was killed can be read up to its last complete line. A file is locked while its run is
-being written, so a file without an end that nobody locks belongs to an interrupted run. When its run has ended, a file
-is compressed (gzip) under the same name.
+A JSON Lines file of a run's events, written as they happen, readable by the owner only.
 
-Reading leaves out lines that are damaged, and a notice says which. It compares no hashes: `trace_check` does.
+Each line is an event (`core.events`), or several pieces of text (`trace_lines`), with a hash; the
+first one names the format. The file of a run that was killed can be read up to its last complete
+line. A file is locked while its run is being written, so a file without an end that nobody locks
+belongs to an interrupted run. When its run has ended, a file is compressed (gzip) under the same
+name.
+
+Reading leaves out lines that are damaged, and a notice says which. It compares no hashes:
+`trace_check` does.
 
 A file is compressed without fsync, for which all streams of `serve` would wait. A damaged place in
 it costs what stands behind it.
@@ -31,8 +35,10 @@ from conductor_cli.models.disk import make_private_directory, temporary_path
 from conductor_cli.models.known_secrets import KNOWN_SECRETS
 from conductor_cli.state.trace_lines import LineReader, LineWriter, split_records
 
-MAX_TRACE_LINE: Final = 64 << 20  # Bytes of the longest line that is read. A run writes none that is nearly as long
-MAX_COMPRESSED: Final = 64 << 20  # Bytes of the largest trace that is compressed: it is in memory meanwhile
+# Bytes of the longest line that is read. A run writes none that is nearly as long
+MAX_TRACE_LINE: Final = 64 << 20
+# Bytes of the largest trace that is compressed: it is in memory meanwhile
+MAX_COMPRESSED: Final = 64 << 20
 GZIP: Final = b"\x1f\x8b"  # What a compressed file begins with
 BLOCK: Final = 256 << 10  # Bytes that a follower reads at once
 STARTING: Final = 1.0  # Seconds that a writer may take between making a file and locking it
@@ -56,10 +62,12 @@ class TraceWriter:
         self._lines = LineWriter(KNOWN_SECRETS)
         self._pending = b""
         self._ended = False
-        # O_EXCL: two processes must not write the same run. O_APPEND: a retried write goes to the end.
+        # O_EXCL: two processes must not write the same run. O_APPEND: a retried write goes to the
+        # end.
         self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND, 0o600)
-        # Locked while it is open. Without locks, a run that is being written is listed as interrupted. This waits,
-        # because a list that looks at the file holds the lock for a moment.
+        # Locked while it is open. Without locks, a run that is being written is listed as
+        # interrupted. This waits, because a list that looks at the file holds the lock for a
+        # moment.
         with suppress(ImportError, OSError):
             import fcntl  # POSIX only
 
@@ -89,7 +97,9 @@ class TraceWriter:
             self.problem = error.strerror or str(error)
 
     def close(self) -> None:
-        """Write what waits, close the file, which also unlocks it, and compress it where the run has ended."""
+        """Write what waits, close the file, which also unlocks it, and compress it where the run
+        has ended.
+        """
         if self._file < 0:
             return
         self.flush()
@@ -124,7 +134,9 @@ def open_trace(path: Path) -> BinaryIO:
 
 
 class RawLine(NamedTuple):
-    """A line of a file. `data` has no line break; it is empty where `problem` says why the line cannot be read.
+    """A line of a file.
+
+    `data` has no line break; it is empty where `problem` says why the line cannot be read.
 
     `size` are its bytes with the line break; `complete` says whether there is one.
     """
@@ -137,7 +149,10 @@ class RawLine(NamedTuple):
 
 
 def raw_lines(file: BinaryIO) -> Iterator[RawLine]:
-    """Yield the lines of a file, none of them larger in memory than `MAX_TRACE_LINE`. Raises `OSError`."""
+    """Yield the lines of a file, none of them larger in memory than `MAX_TRACE_LINE`.
+
+    Raises `OSError`.
+    """
     # In a small file no line is too long, and reading it as it is takes half the time.
     own = getattr(file, "raw", None)
     small = isinstance(own, io.FileIO) and os.fstat(own.fileno()).st_size <= MAX_TRACE_LINE
@@ -147,21 +162,28 @@ def raw_lines(file: BinaryIO) -> Iterator[RawLine]:
             size = len(data)
             complete = data.endswith(b"\n")
             while not complete and (more := file.readline(1 << 20)):
-                size, complete = size + len(more), more.endswith(b"\n")
+                size = size + len(more)
+                complete = more.endswith(b"\n")
             number += 1
             if size > MAX_TRACE_LINE:
-                yield RawLine(number, size, b"", complete, f"it is longer than {MAX_TRACE_LINE >> 20} MB")
+                yield RawLine(
+                    number, size, b"", complete, f"it is longer than {MAX_TRACE_LINE >> 20} MB"
+                )
             else:
                 yield RawLine(number, size, data[: len(data) - complete], complete)
     except (EOFError, zlib.error, gzip.BadGzipFile):
-        yield RawLine(number + 1, 0, b"", complete=True, problem="the compressed file is damaged from here on")
+        yield RawLine(
+            number + 1, 0, b"", complete=True, problem="the compressed file is damaged from here on"
+        )
 
 
 def read_events(path: Path, *, pieces: bool = True) -> Iterator[ev.Event]:
-    """The events of a trace file, up to its last complete line. A notice takes the place of lines that are damaged.
+    """The events of a trace file, up to its last complete line.
 
-    Without `pieces`, streamed texts are left out; a finished step has its whole text. Raises `UsageError` when the file
-    cannot be read, or does not begin as a trace of this version does.
+    A notice takes the place of lines that are damaged.
+
+    Without `pieces`, streamed texts are left out; a finished step has its whole text. Raises
+    `UsageError` when the file cannot be read, or does not begin as a trace of this version does.
     """
     try:
         with open_trace(path) as file:
@@ -171,9 +193,16 @@ def read_events(path: Path, *, pieces: bool = True) -> Iterator[ev.Event]:
 
 
 def events_in(file: BinaryIO, name: str, *, pieces: bool = True) -> Iterator[ev.Event]:
-    """The same for a file that is open. `name` is for messages. Raises `UsageError` and `OSError`."""
-    damaged = list[tuple[int, int, str]]()  # first line, last line, problem of the first, of what was not told yet
-    told, at, end, reader = 0, 0.0, list[ev.Event](), LineReader(pieces=pieces)
+    """The same for a file that is open. `name` is for messages.
+
+    Raises `UsageError` and `OSError`.
+    """
+    # First line, last line, problem of the first, of what was not told yet
+    damaged = list[tuple[int, int, str]]()
+    told = 0
+    at = 0.0
+    end = list[ev.Event]()
+    reader = LineReader(pieces=pieces)
 
     def notices() -> Iterator[ev.Notice]:
         nonlocal told
@@ -189,7 +218,9 @@ def events_in(file: BinaryIO, name: str, *, pieces: bool = True) -> Iterator[ev.
     for line in raw_lines(file):
         if not line.complete:
             break  # a process that was killed left the last line incomplete
-        events, problem = _read_first(name, line, reader) if line.number == 1 else parse_line(line, reader)
+        events, problem = (
+            _read_first(name, line, reader) if line.number == 1 else parse_line(line, reader)
+        )
         for number, event in enumerate(events):
             if end:
                 problem = "it comes after the end of the run"
@@ -213,11 +244,13 @@ def parse_line(line: RawLine, reader: LineReader) -> tuple[list[ev.Event], str]:
     """The events of a line, and what is wrong with it; empty where nothing is."""
     if line.problem:
         return [], line.problem
-    data, problem = line.data.strip(b"\0"), ""
+    data = line.data.strip(b"\0")
+    problem = ""
     try:
         text = data.decode()
     except UnicodeDecodeError:
-        text, problem = data.decode("utf-8", "replace"), "what is not UTF-8 was replaced"
+        text = data.decode("utf-8", "replace")
+        problem = "what is not UTF-8 was replaced"
     try:
         return reader.read_line(text), problem
     except DecodeError as error:
@@ -230,7 +263,10 @@ def parse_line(line: RawLine, reader: LineReader) -> tuple[list[ev.Event], str]:
 
 
 def _read_first(name: str, line: RawLine, reader: LineReader) -> tuple[list[ev.Event], str]:
-    """The same for the first line. Raises `UsageError` where that is not the start of a run of this version."""
+    """The same for the first line.
+
+    Raises `UsageError` where that is not the start of a run of this version.
+    """
     data = line.data.removeprefix(codecs.BOM_UTF8)
     events, problem = parse_line(line._replace(data=data), reader)
     if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
@@ -241,8 +277,13 @@ def _read_first(name: str, line: RawLine, reader: LineReader) -> tuple[list[ev.E
     if isinstance(event, ev.RunStarted) and event.format == ev.FORMAT:
         return events, problem
     if isinstance(event, ev.RunStarted) and event.format > ev.FORMAT:
-        message = f"{name} was written by a newer conductor: format {event.format}, and this one reads {ev.FORMAT}"
-        raise UsageError(message, hint="install the newer version: pip install --upgrade conductor-llm")
+        message = (
+            f"{name} was written by a newer conductor: format {event.format}, and this one "
+            f"reads {ev.FORMAT}"
+        )
+        raise UsageError(
+            message, hint="install the newer version: pip install --upgrade conductor-llm"
+        )
     raise UsageError(f"{name} does not begin with the start of a run", hint=_HINT)
 
 
@@ -257,7 +298,9 @@ class TraceFollower:
         self._changed = time.time()
 
     def read(self) -> list[ev.Event]:
-        """Return the events of the next complete lines, of about `BLOCK` bytes at most. Raises `OSError`.
+        """Return the events of the next complete lines, of about `BLOCK` bytes at most.
+
+        Raises `OSError`.
 
         Damaged lines are left out.
         """
@@ -294,7 +337,9 @@ class TraceFollower:
 
 def unreadable(path: Path | str, error: OSError) -> UsageError:
     """The error for a file or directory that the system does not let us read."""
-    return UsageError(f"{path} cannot be read: {error.strerror}", hint="conductor doctor shows where traces are")
+    return UsageError(
+        f"{path} cannot be read: {error.strerror}", hint="conductor doctor shows where traces are"
+    )
 
 
 def is_live(path: Path) -> bool:

@@ -1,12 +1,14 @@
 """Events as the lines of a trace, and back. Pieces of streamed text share a line. Pure.
 
-A piece waits for others for at most a second, or until they have 4,096 characters. `streams` of their line has the
-first event of each text, with `…` for the text; each of `pieces` has the number of its stream, its text, and its times,
-those of the nested runs that it is in first. Older traces are written otherwise (`old_lines`).
+A piece waits for others for at most a second, or until they have 4,096 characters. `streams` of
+their line has the first event of each text, with `…` for the text; each of `pieces` has the number
+of its stream, its text, and its times, those of the nested runs that it is in first. Older traces
+are written otherwise (`old_lines`).
 
-The last field of a line is `hash`: 8 digits of the SHA-256 of the line without this field, then 24 digits of the
-SHA-256 of the 24 digits of the line before and that whole hash. So a line that was changed shows it by itself, and a
-line that does not follow the one before it does too. It has no key: whoever can write the file can make a new chain.
+The last field of a line is `hash`: 8 digits of the SHA-256 of the line without this field, then 24
+digits of the SHA-256 of the 24 digits of the line before and that whole hash. So a line that was
+changed shows it by itself, and a line that does not follow the one before it does too. It has no
+key: whoever can write the file can make a new chain.
 """
 
 from __future__ import annotations
@@ -28,7 +30,8 @@ DELTAS: Final = (ev.StepDelta, ev.PlanDelta)  # The events that are pieces of te
 PIECES: Final = "pieces"  # The kind of a line with several pieces, and its field that has them
 TEXT: Final = "…"  # Stands for the text of an event whose pieces follow
 LINES: Final = {"lines": 2}  # Added to the first line: the trace names no texts
-MAX_WAITING_CHARACTERS: Final = 4096  # Characters of the pieces of a line from which on they are written
+# Characters of the pieces of a line from which on they are written
+MAX_WAITING_CHARACTERS: Final = 4096
 
 OWN: Final = 8
 LINK: Final = 24
@@ -40,7 +43,10 @@ _LENGTH: Final = len(b',"hash":""}') + OWN + LINK
 
 
 class HashedLine(NamedTuple):
-    """A line with a hash. `body` has no closing brace; `own` and `link` are the digits as they are stored."""
+    """A line with a hash.
+
+    `body` has no closing brace; `own` and `link` are the digits as they are stored.
+    """
 
     body: bytes
     own: bytes
@@ -83,7 +89,10 @@ def _link(before: bytes, digest: bytes) -> bytes:
 
 
 class _Piece(NamedTuple):
-    """A piece of text: its event, the place and kind of the text, its times (see above) in seconds."""
+    """A piece of text.
+
+    Its event, the place and kind of the text, its times (see above) in seconds.
+    """
 
     event: ev.Event
     stream: tuple[int | str, ...]
@@ -92,7 +101,10 @@ class _Piece(NamedTuple):
 
 
 class LineWriter:
-    """Makes lines with hashes of the events of one run, without any of `secrets`. All else can be read back."""
+    """Makes lines with hashes of the events of one run, without any of `secrets`.
+
+    All else can be read back.
+    """
 
     def __init__(self, secrets: Secrets, link: bytes = START) -> None:
         """`link` is the hash of the line before, which the next one is chained to."""
@@ -106,11 +118,16 @@ class LineWriter:
         return len(self._waiting)
 
     def add(self, event: ev.Event) -> bytes:
-        """Return the lines that can be written now that this event has happened: none while pieces wait."""
+        """Return the lines that can be written now that this event has happened.
+
+        None while pieces wait.
+        """
         piece = _piece_of(event)
         if piece is None:
             data = ev.to_json(event, brief=True)
-            return self.flush() + self._line(data | LINES if isinstance(event, ev.RunStarted) else data)
+            return self.flush() + self._line(
+                data | LINES if isinstance(event, ev.RunStarted) else data
+            )
         is_late = self._waiting and not 0 <= piece.times[0] - self._waiting[0].times[0] < MAX_WAIT
         lines = self.flush() if is_late else b""
         self._waiting.append(piece)
@@ -119,18 +136,25 @@ class LineWriter:
 
     def flush(self) -> bytes:
         """Return the line of the pieces that wait, if there are any."""
-        waiting, self._waiting, self._size = self._waiting, [], 0
+        waiting = self._waiting
+        self._waiting = []
+        self._size = 0
         if len(waiting) < 2:
             return b"".join(self._line(ev.to_json(piece.event, brief=True)) for piece in waiting)
         streams = dict[tuple[int | str, ...], list[_Piece]]()
         for piece in waiting:
             streams.setdefault(piece.stream, []).append(piece)
         texts = ["".join(piece.text for piece in pieces) for pieces in streams.values()]
-        if any(map(self._secrets.holds, texts)):  # a secret may lie in two pieces, so each text becomes one
-            waiting = [pieces[0]._replace(text=text) for pieces, text in zip(streams.values(), texts, strict=True)]
+        # A secret may lie in two pieces, so each text becomes one
+        if any(map(self._secrets.holds, texts)):
+            waiting = [
+                pieces[0]._replace(text=text)
+                for pieces, text in zip(streams.values(), texts, strict=True)
+            ]
         numbers = {stream: number for number, stream in enumerate(streams)}
         first = [
-            ev.to_json(_with_text(pieces[0].event, pieces[0].times, TEXT), brief=True) for pieces in streams.values()
+            ev.to_json(_with_text(pieces[0].event, pieces[0].times, TEXT), brief=True)
+            for pieces in streams.values()
         ]
         pieces = [[numbers[piece.stream], piece.text, *piece.times] for piece in waiting]
         return self._line({"kind": PIECES, "streams": first, PIECES: pieces})
@@ -142,16 +166,21 @@ class LineWriter:
 
 
 class LineReader:
-    """Makes events of lines, in the order of the file. Without `pieces`, those of streamed text are left out.
+    """Makes events of lines, in the order of the file.
 
-    Without `strict`, a text that is named and not known is empty: enough to say what kind of line it is.
+    Without `pieces`, those of streamed text are left out.
+
+    Without `strict`, a text that is named and not known is empty: enough to say what kind of line
+    it is.
     """
 
     def __init__(self, *, pieces: bool = True, strict: bool = True) -> None:
         self._pieces = pieces
         self._texts: NamedTexts | None = NamedTexts(strict=strict)
         self.format = ev.FORMAT
-        """The format of the lines, as the first one says; their events are those of the present format."""
+        """The format of the lines, as the first one says; their events are those of the present
+        format.
+        """
 
     def read_line(self, line: str) -> list[ev.Event]:
         """Return the events of one line. Raises `DecodeError`."""
@@ -169,19 +198,26 @@ class LineReader:
         """Return the events of the JSON object of one line. Raises `DecodeError`."""
         if isinstance(data, Mapping):
             if data.get("kind") == PIECES and "cuts" in data:
-                found, cuts = data.get("events"), data["cuts"]
+                found = data.get("events")
+                cuts = data["cuts"]
                 if not isinstance(found, list) or not isinstance(cuts, str):
                     raise DecodeError("its pieces are not complete")
                 firsts = _read_firsts(found)
                 if self._texts is not None:
                     for each in found:
                         self._texts.add_piece(each)
-                if not self._pieces or not cuts:  # without cuts a secret was removed from it, so each text is one piece
+                # Without cuts a secret was removed from it, so each text is one piece
+                if not self._pieces or not cuts:
                     return [first.event for first in firsts] if self._pieces else []
-                parts = read_cuts(cuts, [first.text for first in firsts], [first.times for first in firsts])
-                return [_with_text(firsts[index].event, times, text) for index, times, text in parts]
+                parts = read_cuts(
+                    cuts, [first.text for first in firsts], [first.times for first in firsts]
+                )
+                return [
+                    _with_text(firsts[index].event, times, text) for index, times, text in parts
+                ]
             if data.get("kind") == PIECES:
-                found, pieces = data.get("streams"), data.get(PIECES)
+                found = data.get("streams")
+                pieces = data.get(PIECES)
                 if not isinstance(found, list) or not isinstance(pieces, list):
                     raise DecodeError("its pieces are not complete")
                 streams = _read_firsts(found) if self._pieces else []
@@ -207,15 +243,22 @@ def _read_piece(piece: Any, streams: list[_Piece]) -> ev.Event:  # noqa: ANN401 
     match piece:
         case [int(number), str(text), *times] if 0 <= number < len(streams):
             stream = streams[number]
-            are_times = all(isinstance(time, int | float) and -LARGEST <= time <= LARGEST for time in times)
+            are_times = all(
+                isinstance(time, int | float) and -LARGEST <= time <= LARGEST for time in times
+            )
             if are_times and len(times) == len(stream.times):
                 return _with_text(stream.event, tuple(map(float, times)), text)
     raise DecodeError("its pieces do not fit its streams")
 
 
 def _piece_of(event: ev.Event) -> _Piece | None:
-    """Return the piece of text that an event is; None for any other event, also one with text of two kinds."""
-    inner, times, place = event, list[float](), list[int | str]()
+    """Return the piece of text that an event is.
+
+    None for any other event, also one with text of two kinds.
+    """
+    inner = event
+    times = list[float]()
+    place = list[int | str]()
     while isinstance(inner, ev.NestedEvent):
         times.append(inner.at)
         place.append(inner.step)

@@ -15,7 +15,14 @@ from conductor_cli.state.interfaces import TraceCheck, Traces
 from conductor_cli.state.run_index import RunIndex
 from conductor_cli.state.stored_run import EVERY_RUN, SUFFIX, RunQuery, StoredRun
 from conductor_cli.state.trace_check import ASIDE, check_trace, repair_trace
-from conductor_cli.state.trace_file import TraceFollower, TraceWriter, is_live, open_trace, read_events, unreadable
+from conductor_cli.state.trace_file import (
+    TraceFollower,
+    TraceWriter,
+    is_live,
+    open_trace,
+    read_events,
+    unreadable,
+)
 
 _SECOND: Final = len("20261231-235959")
 
@@ -34,7 +41,9 @@ class TraceStore(Traces):
         return self.directory / f"{run}{SUFFIX}"
 
     def runs(self) -> list[str]:
-        """Return the ids of all stored runs, newest first. Raises `UsageError` when the directory cannot be read.
+        """Return the ids of all stored runs, newest first.
+
+        Raises `UsageError` when the directory cannot be read.
 
         Ids sort by time, to the second; within a second the time of the last write decides.
         """
@@ -74,7 +83,8 @@ class TraceStore(Traces):
         return is_live(self.path(run))
 
     def check(self, run: str) -> TraceCheck:
-        path, running = self.path(run), self.is_running(run)
+        path = self.path(run)
+        running = self.is_running(run)
         try:
             with open_trace(path) as file:
                 return check_trace(file, run, running=running)
@@ -84,11 +94,15 @@ class TraceStore(Traces):
     def repair(self, run: str, check: TraceCheck) -> str:
         path = self.path(run)
         if self.is_running(run):
-            raise UsageError(f"run {run} is still being written", hint="wait until it ends, or stop it first")
+            raise UsageError(
+                f"run {run} is still being written", hint="wait until it ends, or stop it first"
+            )
         try:
             aside = repair_trace(path, check)
         except OSError as error:
-            raise UsageError(f"{path} cannot be repaired: {error.strerror}", hint="free some disk space") from None
+            raise UsageError(
+                f"{path} cannot be repaired: {error.strerror}", hint="free some disk space"
+            ) from None
         if aside is None:
             return ""
         RunIndex(str(self.directory)).forget(run)

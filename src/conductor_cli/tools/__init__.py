@@ -1,1 +1,4 @@
-"""Tools for workers, served by MCP servers: programs on this machine, or addresses. `run` knows them as a `ToolBox`."""
+"""Tools for workers, served by MCP servers: programs on this machine, or addresses.
+
+`run` knows them as a `ToolBox`.
+"""

@@ -1,7 +1,7 @@
 """Tools as they are offered to workers, and what a call gave, in the form of `core`. Pure.
 
-Names are such as every provider takes, descriptions and schemas are bounded; of a result there are text, images, and a
-line for whatever is neither.
+Names are such as every provider takes, descriptions and schemas are bounded; of a result there are
+text, images, and a line for whatever is neither.
 """
 
 from __future__ import annotations
@@ -28,11 +28,15 @@ if TYPE_CHECKING:
 
 
 MAX_TOOLS: Final = 100
-"""Tools of one server that are offered. Providers take 128 tools in a request, and a model chooses badly among many."""
+"""Tools of one server that are offered. Providers take 128 tools in a request, and a model chooses
+badly among many.
+"""
 MAX_OFFERED_NAME: Final = 64
 MAX_DESCRIPTION: Final = 2000
 MAX_SCHEMA: Final = 20_000
-"""Characters of the JSON Schema of a tool's arguments; one with a larger schema takes any object."""
+"""Characters of the JSON Schema of a tool's arguments; one with a larger schema takes any
+object.
+"""
 
 _NOT_IN_NAMES: Final = re.compile(r"[^A-Za-z0-9_-]+")
 
@@ -73,7 +77,9 @@ def read_tool(server: ToolServer, listed: ListedTool) -> OfferedTool:
 
 
 def _fit(name: str) -> str:
-    """Return a name of letters, digits, dashes and underscores, of a length that every provider takes."""
+    """Return a name of letters, digits, dashes and underscores, of a length that every provider
+    takes.
+    """
     fitting = _NOT_IN_NAMES.sub("_", name).strip("_") or "tool"
     return fitting if len(fitting) <= MAX_OFFERED_NAME else _with_digest(fitting, name)
 
@@ -91,11 +97,14 @@ MAX_IMAGE: Final = 5 << 20  # Bytes of an image: what every provider takes
 
 
 def read_result(result: CallToolResult, name: str, keep: Keep | None) -> ToolResult:
-    """Return the result of the tool `name`: the text of all its parts, and its images if somebody keeps their bytes.
+    """Return the result of the tool `name`.
+
+    The text of all its parts, and its images if somebody keeps their bytes.
 
     Structured content counts where there is no other.
     """
-    lines, images = [], list[Attachment]()
+    lines = []
+    images = list[Attachment]()
     for part in result.content:
         image = _read_image(part, name, len(images), keep) if part.type == "image" else None
         if image is not None:
@@ -104,11 +113,16 @@ def read_result(result: CallToolResult, name: str, keep: Keep | None) -> ToolRes
     if not lines and result.structured_content is not None:
         lines = [json.dumps(result.structured_content, ensure_ascii=False, default=str)]
     text = "\n".join(line for line in lines if line)
-    return ToolResult(text=text or "(no output)", error=bool(result.is_error), attachments=tuple(images))
+    return ToolResult(
+        text=text or "(no output)", error=bool(result.is_error), attachments=tuple(images)
+    )
 
 
 def _read_image(part: ImageContent, name: str, before: int, keep: Keep | None) -> Attachment | None:
-    """Return an image with its bytes kept; None for one that is damaged, too large or one too many."""
+    """Return an image with its bytes kept.
+
+    None for one that is damaged, too large or one too many.
+    """
     if keep is None or before >= MAX_IMAGES or len(part.data) > MAX_IMAGE * 4 // 3 + 4:
         return None
     try:
@@ -122,9 +136,13 @@ def _read_image(part: ImageContent, name: str, before: int, keep: Keep | None) -
         return None
     suffix = next(end for end, kind in SUFFIXES.items() if kind == media_type)
     return Attachment(
-        name=f"{one_line(name)[:40]}-{before + 1}.{suffix}", media_type=media_type, sha256=keep(data), size=len(data),
-        width=size[0], height=size[1],
-    )  # fmt: skip
+        name=f"{one_line(name)[:40]}-{before + 1}.{suffix}",
+        media_type=media_type,
+        sha256=keep(data),
+        size=len(data),
+        width=size[0],
+        height=size[1],
+    )
 
 
 def _part_text(part: ContentBlock) -> str:
@@ -133,9 +151,16 @@ def _part_text(part: ContentBlock) -> str:
             return part.text
         case "image" | "audio":
             kib = len(part.data) * 3 // 4 / 1024
-            return f"[{part.type}, {one_line(part.mime_type):.60}, {kib:.0f} KiB, which cannot be passed on]"
+            return (
+                f"[{part.type}, {one_line(part.mime_type):.60}, {kib:.0f} KiB, which cannot be "
+                "passed on]"
+            )
         case "resource_link":
             return f"[resource {one_line(part.name):.100}: {one_line(str(part.uri)):.500}]"
         case "resource":
             text = getattr(part.resource, "text", None)
-            return text if isinstance(text, str) else f"[resource {one_line(str(part.resource.uri)):.500}, not text]"
+            return (
+                text
+                if isinstance(text, str)
+                else f"[resource {one_line(str(part.resource.uri)):.500}, not text]"
+            )

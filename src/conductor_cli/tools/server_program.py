@@ -1,7 +1,10 @@
-"""A server of tools as a program: started with few variables, bounded in what it may write, ended with its children.
+"""A server of tools as a program.
 
-The SDK has a transport of its own for this; it takes up to six seconds to end a program that ignores its end, reads
-lines of any length, and leaves standard error to whoever owns it. Replies over HTTP are bounded here, too.
+Started with few variables, bounded in what it may write, ended with its children.
+
+The SDK has a transport of its own for this; it takes up to six seconds to end a program that
+ignores its end, reads lines of any length, and leaves standard error to whoever owns it. Replies
+over HTTP are bounded here, too.
 """
 
 from __future__ import annotations
@@ -25,13 +28,20 @@ MAX_MESSAGE: Final = 16 << 20  # Bytes of one message. A program that sends a lo
 MAX_GARBAGE: Final = 1000
 """Lines that are no message, such as a program's own remarks. After so many of them it is ended."""
 GRACE: Final = 0.3
-"""Seconds that a program has to end by itself after its input ends. Then it gets SIGTERM, and SIGKILL after 0.5."""
+"""Seconds that a program has to end by itself after its input ends. Then it gets SIGTERM, and
+SIGKILL after 0.5.
+"""
 KILLED: Final = 0.8
-"""Seconds in which the guard has killed what does not end. It goes on by itself where that is too short."""
+"""Seconds in which the guard has killed what does not end. It goes on by itself where that is too
+short.
+"""
 
 
 class ServerProgram:
-    """One program that serves tools. `problem` says why it cannot be used any more; empty while it can."""
+    """One program that serves tools.
+
+    `problem` says why it cannot be used any more; empty while it can.
+    """
 
     def __init__(self, command: Sequence[str], env: Mapping[str, str]) -> None:
         self._command = command
@@ -40,7 +50,10 @@ class ServerProgram:
 
     @asynccontextmanager
     async def transport(self) -> AsyncGenerator[TransportStreams, None]:
-        """The program's messages in both directions. Raises `OSError` where it cannot be started."""
+        """The program's messages in both directions.
+
+        Raises `OSError` where it cannot be started.
+        """
         import anyio
         from mcp.client.stdio import get_default_environment
         from mcp.shared.message import SessionMessage
@@ -62,12 +75,16 @@ class ServerProgram:
                     while line := await self._next_line(program, process.stdout):
                         message: SessionMessage | Exception
                         try:
-                            message = SessionMessage(jsonrpc_message_adapter.validate_json(line, by_name=False))
+                            message = SessionMessage(
+                                jsonrpc_message_adapter.validate_json(line, by_name=False)
+                            )
                         except (ValueError, RecursionError) as error:
                             message = error
                         garbage += isinstance(message, Exception)
                         if garbage > MAX_GARBAGE:
-                            self.problem = f"it wrote {format_count(garbage, 'line')} that are no message"
+                            self.problem = (
+                                f"it wrote {format_count(garbage, 'line')} that are no message"
+                            )
                             return
                         await to_session.send(message)
 
@@ -89,7 +106,8 @@ class ServerProgram:
                 try:
                     yield read_stream, write_stream
                 finally:
-                    # It and all that it has started end: first by the end of its input, then by its guard.
+                    # It and all that it has started end: first by the end of its input, then by its
+                    # guard.
                     with anyio.CancelScope(shield=True):
                         if process.stdin is not None:
                             with suppress(OSError, RuntimeError):
@@ -101,8 +119,8 @@ class ServerProgram:
                     group.cancel_scope.cancel()
         finally:
             program.stop()  # once more, where a second cancellation broke off what ends it
-            # Our ends of the pipes, also of those that something which left the group holds open. No public name
-            # reaches the transport; the SDK does the same.
+            # Our ends of the pipes, also of those that something which left the group holds open.
+            # No public name reaches the transport; the SDK does the same.
             pipes = getattr(process, "_transport", None)
             with suppress(PermissionError):
                 if pipes is not None:
@@ -123,7 +141,10 @@ class ServerProgram:
         return b""
 
     async def _how_it_ended(self, program: GuardedProgram) -> str:
-        """By its last words; without any, by its exit code or signal, as far as those are known by then."""
+        """By its last words.
+
+        Without any, by its exit code or signal, as far as those are known by then.
+        """
         ending = await program.ending(GRACE)
         if ending.problem:
             return f"{self._command[0]} cannot be started: {ending.problem}"
@@ -136,16 +157,22 @@ class ServerProgram:
 
 
 async def _ended(process: Process, seconds: float) -> bool:
-    """Return whether the guard ends in time, which it does after the program and all that it has started."""
+    """Return whether the guard ends in time, which it does after the program and all that it has
+    started.
+    """
     loop = asyncio.get_running_loop()
     due = loop.time() + seconds
-    while process.returncode is None and loop.time() < due:  # noqa: ASYNC110 - wait() would wait for pipes as well
+    # wait() would wait for pipes as well
+    while process.returncode is None and loop.time() < due:  # noqa: ASYNC110
         await asyncio.sleep(0.005)
     return process.returncode is not None
 
 
 def bounded_stream(stream: AsyncByteStream, too_long: Callable[[str], None]) -> AsyncByteStream:
-    """Return the same bytes up to `MAX_MESSAGE`. Then `too_long` is told why, and reading raises `httpx2.ReadError`."""
+    """Return the same bytes up to `MAX_MESSAGE`.
+
+    Then `too_long` is told why, and reading raises `httpx2.ReadError`.
+    """
     from httpx2 import AsyncByteStream, ReadError
 
     class Bounded(AsyncByteStream):

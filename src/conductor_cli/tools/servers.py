@@ -18,10 +18,12 @@ ASKS_FOR_LOGIN: Final = "it asks for a login: conductor tools test"
 
 @dataclass(slots=True, kw_only=True)
 class Login:
-    """A login (OAuth) at a server: `kept` is what is stored of it, which `keep` stores and `load` reads again.
+    """A login (OAuth) at a server.
 
-    `visit` sends the user to an address and returns the query with which the browser came back to `redirect`. Without
-    it nobody is there who could log in.
+    `kept` is what is stored of it, which `keep` stores and `load` reads again.
+
+    `visit` sends the user to an address and returns the query with which the browser came back to
+    `redirect`. Without it nobody is there who could log in.
     """
 
     keep: Callable[[Mapping[str, Any]], None]
@@ -35,10 +37,11 @@ class Login:
 class ToolTable:
     """What the files say of a server of tools: a `command` on this machine, or a `url`.
 
-    `env` names the variables that a command is given besides those that every program needs. `headers` go with each
-    request to a url, and may hold a variable as `$NAME`. A call may take `seconds`. `only` are the tools that workers
-    get, all of them if it is empty. `read_only` are tools that change nothing, whatever the server says; with `trust`
-    its own word counts too. `allow` are tools that need no approval. `local` says that nothing leaves this machine: a
+    `env` names the variables that a command is given besides those that every program needs.
+    `headers` go with each request to a url, and may hold a variable as `$NAME`. A call may take
+    `seconds`. `only` are the tools that workers get, all of them if it is empty. `read_only` are
+    tools that change nothing, whatever the server says; with `trust` its own word counts too.
+    `allow` are tools that need no approval. `local` says that nothing leaves this machine: a
     program may talk to anybody, so this is not known unless the user says it.
     """
 
@@ -57,7 +60,10 @@ class ToolTable:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolServer(ToolTable):
-    """A server as a run has it, with the values of its `variables` and in its `headers`; `login` is for a url."""
+    """A server as a run has it, with the values of its `variables` and in its `headers`.
+
+    `login` is for a url.
+    """
 
     name: str
     variables: Mapping[str, str] = field(default_factory=dict, repr=False)
@@ -72,4 +78,6 @@ class ToolServer(ToolTable):
 
     @property
     def party(self) -> Party:
-        return Party(name=tool_party(self.name), recipient=self.recipient, kind="mcp", local=self.local)
+        return Party(
+            name=tool_party(self.name), recipient=self.recipient, kind="mcp", local=self.local
+        )

@@ -1,7 +1,7 @@
 """The servers of tools of one run.
 
-Each is started in a task of its own when its tools are first wanted, and again if it dies, is asked by any step, and
-ends with the run.
+Each is started in a task of its own when its tools are first wanted, and again if it dies, is asked
+by any step, and ends with the run.
 """
 
 from __future__ import annotations
@@ -30,7 +30,9 @@ if TYPE_CHECKING:
 
 
 START: Final = 30.0
-"""Seconds for a server to start and to list its tools; one that is fetched first, as by npx, takes long."""
+"""Seconds for a server to start and to list its tools; one that is fetched first, as by npx, takes
+long.
+"""
 LOGIN: Final = 300.0  # Seconds for a server to start where the user logs in meanwhile
 END: Final = 1.5  # Seconds for a server to end before it is left behind
 MAX_STARTS: Final = 3  # How often a server is started in one run
@@ -45,14 +47,18 @@ class ServerError(Exception):
 
 
 async def login_client(server: ToolServer, login: Login) -> OAuthClientProvider:
-    """Return what has the SDK log in at a server, and renew that: with what is kept of a login, or by a visit."""
+    """Return what has the SDK log in at a server, and renew that.
+
+    With what is kept of a login, or by a visit.
+    """
     from mcp.client.auth import OAuthClientProvider, TokenStorage
     from mcp.shared import auth
     from pydantic import AnyUrl
 
     if login.kept.get("until", 0.0) < time.time() + EARLY:  # another process may have renewed it
         login.kept = await asyncio.to_thread(login.load)
-    # A new login is a new registration too: the one that is kept names another port of this machine.
+    # A new login is a new registration too: the one that is kept names another port of this
+    # machine.
     kept: dict[str, Any] = {} if login.visit else login.kept
 
     class Kept(TokenStorage):
@@ -68,10 +74,19 @@ async def login_client(server: ToolServer, login: Login) -> OAuthClientProvider:
         async def set_tokens(self, tokens: auth.OAuthToken) -> None:
             kept["tokens"] = tokens.model_dump(mode="json", exclude_none=True)
             # Tokens of unknown life are renewed at each start, where that can be done.
-            lasts = tokens.expires_in if tokens.expires_in is not None else 0 if tokens.refresh_token else 1e9
+            lasts = (
+                tokens.expires_in
+                if tokens.expires_in is not None
+                else 0
+                if tokens.refresh_token
+                else 1e9
+            )
             kept["until"] = time.time() + lasts
             # Without these the SDK could not renew the tokens in another process.
-            for name, found in (("server", here.oauth_metadata), ("resource", here.protected_resource_metadata)):
+            for name, found in (
+                ("server", here.oauth_metadata),
+                ("resource", here.protected_resource_metadata),
+            ):
                 if found is not None:
                     kept[name] = found.model_dump(mode="json", exclude_none=True)
             login.kept = kept
@@ -88,9 +103,13 @@ async def login_client(server: ToolServer, login: Login) -> OAuthClientProvider:
             raise ServerError(f"the login was refused: {one_line(query['error']):.100}")
 
     async def code() -> auth.AuthorizationCodeResult:
-        return auth.AuthorizationCodeResult(code=query.get("code", ""), state=query.get("state"), iss=query.get("iss"))
+        return auth.AuthorizationCodeResult(
+            code=query.get("code", ""), state=query.get("state"), iss=query.get("iss")
+        )
 
-    metadata = auth.OAuthClientMetadata(client_name="conductor", redirect_uris=[AnyUrl(login.redirect)])
+    metadata = auth.OAuthClientMetadata(
+        client_name="conductor", redirect_uris=[AnyUrl(login.redirect)]
+    )
     provider = OAuthClientProvider(server.url, metadata, Kept(), visit, code)
     here = provider.context
     if kept:
@@ -98,7 +117,9 @@ async def login_client(server: ToolServer, login: Login) -> OAuthClientProvider:
     if "server" in kept:
         here.oauth_metadata = auth.OAuthMetadata.model_validate(kept["server"])
     if "resource" in kept:
-        here.protected_resource_metadata = auth.ProtectedResourceMetadata.model_validate(kept["resource"])
+        here.protected_resource_metadata = auth.ProtectedResourceMetadata.model_validate(
+            kept["resource"]
+        )
     return provider
 
 
@@ -111,13 +132,16 @@ class ServerSession:
         self.notices: list[str] = []
         self.stale = False  # Whether the list of tools may have changed since it was read
         self._program = ServerProgram(server.command, server.variables) if server.command else None
-        self._broken = ""  # Why the connection has ended; empty while it holds, and where its program knows the reason
+        # Why the connection has ended; empty while it holds, and where its program knows the reason
+        self._broken = ""
         self._client: Client | None = None
         self._stop = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._tools: tuple[OfferedTool, ...] = ()
         self._result_schemas: dict[str, Mapping[str, Any]] = {}
-        """What the server says that the structured results of its tools follow, by the tool's own name."""
+        """What the server says that the structured results of its tools follow, by the tool's own
+        name.
+        """
 
     @property
     def is_open(self) -> bool:
@@ -128,7 +152,11 @@ class ServerSession:
         """Connect, and read the list of tools. Raises `ServerError`."""
         ready: asyncio.Future[Client] = asyncio.get_running_loop().create_future()
         self._task = asyncio.create_task(self._serve(ready), name=f"tools {self.server.name}")
-        seconds = LOGIN if self.server.login is not None and self.server.login.visit is not None else START
+        seconds = (
+            LOGIN
+            if self.server.login is not None and self.server.login.visit is not None
+            else START
+        )
         try:
             async with asyncio.timeout(seconds):
                 self._client = await ready
@@ -142,7 +170,10 @@ class ServerSession:
             raise
 
     async def _serve(self, ready: asyncio.Future[Client]) -> None:
-        """Hold the connection open until `close`. The SDK's task groups begin and end in this task."""
+        """Hold the connection open until `close`.
+
+        The SDK's task groups begin and end in this task.
+        """
         from mcp import Client, types
 
         async def on_message(message: object) -> None:
@@ -174,15 +205,22 @@ class ServerSession:
         from mcp.client.streamable_http import streamable_http_client
         from mcp.shared._httpx_utils import create_mcp_http_client
 
-        # The SDK logs failures with tracebacks, which Python prints where no log is kept. We tell them ourselves.
+        # The SDK logs failures with tracebacks, which Python prints where no log is kept. We tell
+        # them ourselves.
         logging.getLogger("mcp").addHandler(_NOWHERE)
         # Compressed replies could be far larger than what is counted.
         headers = {**self.server.headers, "Accept-Encoding": "identity"}
         login = self.server.login
-        auth = await login_client(self.server, login) if login and (login.kept or login.visit) else None
+        auth = (
+            await login_client(self.server, login)
+            if login and (login.kept or login.visit)
+            else None
+        )
         async with create_mcp_http_client(headers=headers, auth=auth) as http:
             http.event_hooks = {"response": [self._bound_response]}
-            opened = streamable_http_client(self.server.url, http_client=http, max_sse_event_size=MAX_MESSAGE)
+            opened = streamable_http_client(
+                self.server.url, http_client=http, max_sse_event_size=MAX_MESSAGE
+            )
             async with opened as streams:
                 yield streams
 
@@ -197,7 +235,8 @@ class ServerSession:
         assert self._client is not None
         found: dict[str, OfferedTool] = {}
         schemas: dict[str, Mapping[str, Any]] = {}
-        cursor, more = None, False
+        cursor = None
+        more = False
         try:
             async with asyncio.timeout(START):
                 for _ in range(MAX_PAGES):
@@ -207,33 +246,41 @@ class ServerSession:
                             found[tool.name] = read_tool(self.server, tool)
                         if tool.output_schema is not None:
                             schemas[tool.name] = tool.output_schema
-                    cursor, more = page.next_cursor, len(found) > MAX_TOOLS
+                    cursor = page.next_cursor
+                    more = len(found) > MAX_TOOLS
                     if cursor is None or more:
                         break
         except TimeoutError:
             raise ServerError("it does not list its tools") from None
         except Exception as error:  # noqa: BLE001 - as in `_serve`
             raise ServerError(self._problem() or _describe(error)) from None
-        self._tools, self._result_schemas = tuple(found.values())[:MAX_TOOLS], schemas
+        self._tools = tuple(found.values())[:MAX_TOOLS]
+        self._result_schemas = schemas
         if more:
             name = self.server.name
             listed = f"{format_count(len(found), 'tool')}{' or more' if cursor is not None else ''}"
-            self.notices.append(f"{name} lists {listed}; the first {MAX_TOOLS} are used, or those in tools.{name}.only")
+            self.notices.append(
+                f"{name} lists {listed}; the first {MAX_TOOLS} are used, or those in "
+                f"tools.{name}.only"
+            )
 
     async def call(self, name: str, arguments: Mapping[str, Any]) -> ToolResult:
         """Call a tool. A failure is a result; only a cancellation is raised."""
         assert self._client is not None
         try:
             async with asyncio.timeout(self.server.seconds):
-                result = read_result(await self._client.call_tool(name, dict(arguments)), name, self._keep)
+                result = read_result(
+                    await self._client.call_tool(name, dict(arguments)), name, self._keep
+                )
         except TimeoutError:
             result = _failed(f"no result within {format_duration(self.server.seconds)}")
         except Exception as error:  # noqa: BLE001 - as in `_serve`
-            if getattr(error, "code", None) == -32000:  # of the SDK, for a connection that has ended
+            # Of the SDK, for a connection that has ended
+            if getattr(error, "code", None) == -32000:
                 self._break("the connection has ended")
             result = _failed(self._problem() or _describe(error))
-        # A tool that is gone fails; the list then tells what there is instead. With the newest protocol, servers do
-        # not say by themselves that it changes.
+        # A tool that is gone fails; the list then tells what there is instead. With the newest
+        # protocol, servers do not say by themselves that it changes.
         self.stale = self.stale or result.error
         return result
 
@@ -241,12 +288,17 @@ class ServerSession:
         """Raise `RuntimeError` for a structured result that does not follow the schema of its tool."""
         if (schema := self._result_schemas.get(name)) is None:
             return
-        if result.structured_content is None and "structured_content" not in result.model_fields_set:
+        if (
+            result.structured_content is None
+            and "structured_content" not in result.model_fields_set
+        ):
             raise RuntimeError("its result lacks the structured content that the tool promises")
         try:
             fault = await find_fault(schema, result.structured_content)
         except CheckStopped as stopped:
-            raise RuntimeError(f"its result cannot be checked against its schema: {stopped}") from None
+            raise RuntimeError(
+                f"its result cannot be checked against its schema: {stopped}"
+            ) from None
         if fault:
             raise RuntimeError(f"its result does not follow its schema: {fault}")
 
@@ -254,7 +306,9 @@ class ServerSession:
         return (self._program.problem if self._program is not None else "") or self._broken
 
     async def _bound_response(self, response: Response) -> None:
-        """Have a reply end the connection that is longer than a message may be, or that asks for a login."""
+        """Have a reply end the connection that is longer than a message may be, or that asks for a
+        login.
+        """
         from httpx2 import AsyncByteStream
 
         login = self.server.login
@@ -274,7 +328,9 @@ class ServerSession:
     async def close(self) -> None:
         """End the server, within about a second."""
         self._stop.set()
-        task, self._task, self._client = self._task, None, None
+        task = self._task
+        self._task = None
+        self._client = None
         if task is None:
             return
         with suppress(TimeoutError):
@@ -298,7 +354,8 @@ def _describe(error: BaseException) -> str:
     if isinstance(error, OSError) and error.strerror:
         return f"it cannot be started or reached: {error.strerror}"
     text = one_line(str(error))
-    if type(error).__name__ in {"ConnectError", "ConnectTimeout"}:  # of httpx, which only the SDK loads here
+    # Of httpx, which only the SDK loads here
+    if type(error).__name__ in {"ConnectError", "ConnectTimeout"}:
         text = f"its address cannot be reached: {text}"
     return f"{text:.300}" if text else type(error).__name__
 
@@ -306,11 +363,15 @@ def _describe(error: BaseException) -> str:
 class McpToolBox:
     """A `core.toolbox.ToolBox` over MCP servers.
 
-    `redact` removes secrets from what tools give back. `keep` keeps the bytes of images; without it there are none.
+    `redact` removes secrets from what tools give back. `keep` keeps the bytes of images; without it
+    there are none.
     """
 
     def __init__(
-        self, servers: Mapping[str, ToolServer], redact: Callable[[str], str], keep: Keep | None = None
+        self,
+        servers: Mapping[str, ToolServer],
+        redact: Callable[[str], str],
+        keep: Keep | None = None,
     ) -> None:
         self._servers = servers
         self._keep = keep
@@ -323,21 +384,29 @@ class McpToolBox:
 
     async def offered(self, servers: Sequence[str]) -> tuple[OfferedTool, ...]:
         """Return the tools of these servers, under names that every provider takes."""
-        return offer_tools(await asyncio.gather(*(self._tools(name) for name in servers if name in self._servers)))
+        return offer_tools(
+            await asyncio.gather(*(self._tools(name) for name in servers if name in self._servers))
+        )
 
     async def call(self, tool: OfferedTool, arguments: Mapping[str, Any]) -> ToolResult:
         """Call a tool, if its server can be used and the arguments follow its schema."""
         try:
             if fault := await find_fault(tool.tool.parameters, arguments):
-                return ToolResult(text=f"not called: the arguments do not follow the schema: {fault}", error=True)
+                return ToolResult(
+                    text=f"not called: the arguments do not follow the schema: {fault}", error=True
+                )
             session = await self._session(tool.server)
         except CheckStopped as stopped:
-            text = f"not called: the arguments cannot be checked against the tool's schema: {stopped}"
+            text = (
+                f"not called: the arguments cannot be checked against the tool's schema: {stopped}"
+            )
             return ToolResult(text=text, error=True)
         except ServerError as error:
             return _failed(f"{tool.server} cannot be used: {error}")
         result = await session.call(tool.own_name, arguments)
-        return ToolResult(text=self._redact(result.text), error=result.error, attachments=result.attachments)
+        return ToolResult(
+            text=self._redact(result.text), error=result.error, attachments=result.attachments
+        )
 
     def problem_with(self, server: str) -> str:
         """Return why a server could not be used; empty where it could."""
@@ -345,14 +414,16 @@ class McpToolBox:
 
     def take_notices(self) -> tuple[str, ...]:
         """Return what the user has not been told yet."""
-        told, self._notices = tuple(self._notices), []
+        told = tuple(self._notices)
+        self._notices = []
         for session in self._sessions.values():
             told += tuple(session.notices)
             session.notices.clear()
         return told
 
     async def close(self) -> None:
-        sessions, self._sessions = list(self._sessions.values()), {}
+        sessions = list(self._sessions.values())
+        self._sessions = {}
         await asyncio.gather(*(session.close() for session in sessions), return_exceptions=True)
 
     async def _tools(self, name: str) -> tuple[OfferedTool, ...]:
@@ -378,6 +449,7 @@ class McpToolBox:
                 raise ServerError(f"it ended {MAX_STARTS} times")
             if session is not None:
                 self._notices.append(f"{name} has ended and is started again")
-            session = self._sessions[name] = ServerSession(self._servers[name], self._keep)
+            session = ServerSession(self._servers[name], self._keep)
+            self._sessions[name] = session
             await session.start()
             return session

@@ -1,7 +1,8 @@
 """The model that a training starts from: found on this machine, measured, checked, and loaded.
 
-Nothing is downloaded, no code of a model is run, and weights are read only from safetensors files. To measure it needs
-no library of the training; torch and transformers are imported where a model is checked or loaded.
+Nothing is downloaded, no code of a model is run, and weights are read only from safetensors files.
+To measure it needs no library of the training; torch and transformers are imported where a model is
+checked or loaded.
 """
 
 from __future__ import annotations
@@ -27,18 +28,25 @@ from conductor_cli.train.job import process_count
 from conductor_cli.train.recipe import LoraSettings, Recipe, require
 
 LONGEST_HEADER: Final = 100_000_000
-"""Bytes of the description in front of the weights of a safetensors file: the bound of that format."""
+"""Bytes of the description in front of the weights of a safetensors file: the bound of that
+format.
+"""
 
 SWITCH: Final = "enable_thinking"
-"""The variable of a chat template that leaves thinking out if it is false (Qwen3, and many others since)."""
+"""The variable of a chat template that leaves thinking out if it is false (Qwen3, and many others
+since).
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BaseModel:
-    """A base model on disk. `architecture` is its name in transformers, such as `qwen2`. `context` is in tokens.
+    """A base model on disk. `architecture` is its name in transformers, such as `qwen2`.
 
-    `adapter_weights` counts the weights of the adapter that will be trained, 0 without one. `heads` are the numbers of
-    query heads and of key heads in a layer. `tokenizer` is one of transformers, None where the model is only measured.
+    `context` is in tokens.
+
+    `adapter_weights` counts the weights of the adapter that will be trained, 0 without one. `heads`
+    are the numbers of query heads and of key heads in a layer. `tokenizer` is one of transformers,
+    None where the model is only measured.
     """
 
     directory: Path
@@ -52,21 +60,31 @@ class BaseModel:
 
 
 def measure_base_model(name: str, lora: LoraSettings | None = None) -> BaseModel:
-    """The base model in a directory, or with an id in the Hugging Face cache, by its files. Raises `ConfigError`."""
-    path, config_file = Path(name).expanduser(), None
+    """The base model in a directory, or with an id in the Hugging Face cache, by its files.
+
+    Raises `ConfigError`.
+    """
+    path = Path(name).expanduser()
+    config_file = None
     if path.suffix == ".gguf" or path.is_file():
         hint = "use --base DIR"
-        raise ConfigError(f"{name} is a file; training needs a model directory in Hugging Face format", hint=hint)
+        raise ConfigError(
+            f"{name} is a file; training needs a model directory in Hugging Face format", hint=hint
+        )
     if not path.is_dir():
         with suppress(OSError, ValueError):  # not a valid model id
             config_file = cached_path(name, "main", "config.json")
         if config_file is None:
             hint = f"hf download {name}, or use a directory: --base DIR"
-            raise ConfigError(f"the base model {name} is neither a directory nor in the Hugging Face cache", hint=hint)
+            raise ConfigError(
+                f"the base model {name} is neither a directory nor in the Hugging Face cache",
+                hint=hint,
+            )
     directory = config_file.parent if config_file else path.absolute()
     with _explain_errors(name):
         config = json.loads((directory / "config.json").read_text())
-        index, files = directory / "model.safetensors.index.json", {"model.safetensors"}
+        index = directory / "model.safetensors.index.json"
+        files = {"model.safetensors"}
         if index.is_file():
             files = set(json.loads(index.read_text())["weight_map"].values())
         if missing := sorted(file for file in files if not (directory / file).is_file()):
@@ -75,20 +93,29 @@ def measure_base_model(name: str, lora: LoraSettings | None = None) -> BaseModel
         shapes: dict[str, list[int]] = {}
         for file in files:
             with (directory / file).open("rb") as header:  # its length in eight bytes, then JSON
-                named = json.loads(header.read(min(int.from_bytes(header.read(8), "little"), LONGEST_HEADER)))
-            shapes |= {key: tensor["shape"] for key, tensor in named.items() if key != "__metadata__"}
+                named = json.loads(
+                    header.read(min(int.from_bytes(header.read(8), "little"), LONGEST_HEADER))
+                )
+            shapes |= {
+                key: tensor["shape"] for key, tensor in named.items() if key != "__metadata__"
+            }
         # An adapter adds two matrices to each linear layer but the output.
         linear = [
-            sum(shape) for key, shape in shapes.items()
-            if len(shape) == 2 and not key.removesuffix(".weight").endswith(("lm_head", "embed_tokens"))
-        ]  # fmt: skip
+            sum(shape)
+            for key, shape in shapes.items()
+            if len(shape) == 2
+            and not key.removesuffix(".weight").endswith(("lm_head", "embed_tokens"))
+        ]
         heads = int(config["num_attention_heads"])
         return BaseModel(
-            directory=directory, architecture=str(config["model_type"]), layers=int(config["num_hidden_layers"]),
-            weights=sum(map(math.prod, shapes.values())), adapter_weights=lora.rank * sum(linear) if lora else 0,
+            directory=directory,
+            architecture=str(config["model_type"]),
+            layers=int(config["num_hidden_layers"]),
+            weights=sum(map(math.prod, shapes.values())),
+            adapter_weights=lora.rank * sum(linear) if lora else 0,
             heads=(heads, int(config.get("num_key_value_heads", heads))),
             context=int(config["max_position_embeddings"]),
-        )  # fmt: skip
+        )
 
 
 def guess_base_model(name: str, lora: LoraSettings | None = None) -> BaseModel | None:
@@ -102,11 +129,15 @@ def guess_base_model(name: str, lora: LoraSettings | None = None) -> BaseModel |
 
 
 def find_base_model(name: str, lora: LoraSettings | None = None) -> BaseModel:
-    """As `measure_base_model`, but checked by transformers, and with its tokenizer. Raises `ConfigError`."""
+    """As `measure_base_model`, but checked by transformers, and with its tokenizer.
+
+    Raises `ConfigError`.
+    """
     base = measure_base_model(name, lora)
     with require("transformers"):
         from transformers import AutoConfig, AutoTokenizer
-    # Unless it is told False, transformers asks at the terminal whether to run the code that a model brings.
+    # Unless it is told False, transformers asks at the terminal whether to run the code that a
+    # model brings.
     with quiet_libraries(), _explain_errors(name):
         AutoConfig.from_pretrained(base.directory, local_files_only=True, trust_remote_code=False)
         tokenizer = AutoTokenizer.from_pretrained(
@@ -114,19 +145,25 @@ def find_base_model(name: str, lora: LoraSettings | None = None) -> BaseModel:
         )
     if not tokenizer.chat_template:
         hint = "use an instruction-tuned model, or add a chat_template.jinja to its directory"
-        raise ConfigError(f"{name} has no chat template, so it cannot be asked for a plan", hint=hint)
+        raise ConfigError(
+            f"{name} has no chat template, so it cannot be asked for a plan", hint=hint
+        )
     return replace(base, tokenizer=tokenizer)
 
 
 def check_memory(base: BaseModel, recipe: Recipe) -> str:
-    """Return what the weights and the optimizer need, and what there is. Raises `ConfigError` if they do not fit.
+    """Return what the weights and the optimizer need, and what there is.
 
-    What the layers keep for the backward pass comes on top. It depends on kernels and batches too much to be estimated.
-    Several processes may share the weights, so nothing is refused for them; and only torch knows the memory of a GPU.
+    Raises `ConfigError` if they do not fit.
+
+    What the layers keep for the backward pass comes on top. It depends on kernels and batches too
+    much to be estimated. Several processes may share the weights, so nothing is refused for them;
+    and only torch knows the memory of a GPU.
     """
     # The weight, its gradient and Adam's two moments, each in 32 bits.
     needed = 16 * (base.adapter_weights or base.weights)
-    # The base model of an adapter is frozen, in 16 bits where these are fast; else KL compares with a copy of it.
+    # The base model of an adapter is frozen, in 16 bits where these are fast; else KL compares with
+    # a copy of it.
     needed += (2 if base.adapter_weights else 4 if recipe.kl else 0) * base.weights
     try:
         import torch
@@ -134,15 +171,25 @@ def check_memory(base: BaseModel, recipe: Recipe) -> str:
         return f"{format_size(needed)} on a GPU for weights and optimizer, and activations"
     if base.adapter_weights and not has_fast_bfloat16():
         needed += 2 * base.weights
-    gpu, processes = torch.cuda.is_available(), process_count()
+    gpu = torch.cuda.is_available()
+    processes = process_count()
     if gpu and processes == 1 and (gpus := torch.cuda.device_count()) > 1:
-        hint = "use accelerate launch (see docs/train.md), or only one of them: CUDA_VISIBLE_DEVICES=0"
-        raise ConfigError(f"there are {gpus} GPUs, and one process cannot train on several", hint=hint)
+        hint = (
+            "use accelerate launch (see docs/train.md), or only one of them: CUDA_VISIBLE_DEVICES=0"
+        )
+        raise ConfigError(
+            f"there are {gpus} GPUs, and one process cannot train on several", hint=hint
+        )
     there = torch.cuda.get_device_properties(0).total_memory if gpu else read_memory().total
     sampler = int(recipe.vllm_memory * there) if recipe.vllm else 0
     if sampler and sampler <= 2 * base.weights:
-        problem = f"vLLM has {format_size(sampler)}, and the weights alone need {format_size(2 * base.weights)}"
-        raise ConfigError(problem, hint="give it a larger share of the memory: --set vllm_memory=0.5")
+        problem = (
+            f"vLLM has {format_size(sampler)}, and the weights alone need "
+            f"{format_size(2 * base.weights)}"
+        )
+        raise ConfigError(
+            problem, hint="give it a larger share of the memory: --set vllm_memory=0.5"
+        )
     more = f" and {format_size(sampler)} for vLLM" if sampler else ""
     where = "a GPU" if gpu else "this machine"
     found = f"{format_size(needed)}{more} of the {format_size(there)} of {where}, and activations"
@@ -153,7 +200,10 @@ def check_memory(base: BaseModel, recipe: Recipe) -> str:
 
 
 def has_fast_bfloat16() -> bool:
-    """Return whether numbers of 16 bits are multiplied in hardware: by a GPU, or a CPU with AMX or AVX-512 BF16."""
+    """Return whether numbers of 16 bits are multiplied in hardware.
+
+    By a GPU, or a CPU with AMX or AVX-512 BF16.
+    """
     import torch
 
     found = torch.cpu.get_capabilities()
@@ -163,7 +213,8 @@ def has_fast_bfloat16() -> bool:
 def load_model(base: BaseModel, *, lora: LoraSettings | None) -> tuple[Any, Any]:
     """The model, and the settings of its adapter (None to train all weights). Raises `ConfigError`.
 
-    If all weights are trained, they are loaded in 32 bits: in 16, steps as small as these would be rounded away.
+    If all weights are trained, they are loaded in 32 bits: in 16, steps as small as these would be
+    rounded away.
     """
     import torch
     from transformers import AutoModelForCausalLM
@@ -178,22 +229,32 @@ def load_model(base: BaseModel, *, lora: LoraSettings | None) -> tuple[Any, Any]
     with require("peft"):
         from peft import LoraConfig
     return model, LoraConfig(
-        r=lora.rank, lora_alpha=lora.alpha, lora_dropout=0.0, target_modules="all-linear", task_type="CAUSAL_LM"
+        r=lora.rank,
+        lora_alpha=lora.alpha,
+        lora_dropout=0.0,
+        target_modules="all-linear",
+        task_type="CAUSAL_LM",
     )
 
 
-def render_chat(tokenizer: Any, messages: Sequence[Mapping[str, str]]) -> str:  # noqa: ANN401 - of transformers
-    """The text of a prompt by the tokenizer's chat template, without thinking where the template has a switch for it.
+# Of transformers
+def render_chat(tokenizer: Any, messages: Sequence[Mapping[str, str]]) -> str:  # noqa: ANN401
+    """The text of a prompt by the tokenizer's chat template, without thinking where the template
+    has a switch for it.
 
-    A last message of the assistant is the beginning of the reply and follows the text as it is. So a planner reads the
-    same text in training and in a run (`models/llama/prompt.py`). A tokenizer without a template joins the contents.
+    A last message of the assistant is the beginning of the reply and follows the text as it is. So
+    a planner reads the same text in training and in a run (`models/llama/prompt.py`). A tokenizer
+    without a template joins the contents.
     """
     if not tokenizer.chat_template:
         return "".join(message["content"] for message in messages)
     begun = messages[-1]["content"] if messages[-1]["role"] == "assistant" else ""
     switch = {SWITCH: False} if SWITCH in tokenizer.chat_template else {}
     text = tokenizer.apply_chat_template(
-        list(messages[:-1] if begun else messages), add_generation_prompt=True, tokenize=False, **switch
+        list(messages[:-1] if begun else messages),
+        add_generation_prompt=True,
+        tokenize=False,
+        **switch,
     )
     first = tokenizer.bos_token or ""
     if first and text.startswith(first) and tokenizer("")["input_ids"] == [tokenizer.bos_token_id]:
@@ -202,23 +263,35 @@ def render_chat(tokenizer: Any, messages: Sequence[Mapping[str, str]]) -> str:  
 
 
 def thinks_by_itself(tokenizer: Any) -> bool:  # noqa: ANN401
-    """Return whether the prompt opens the model's thinking, and the template has no switch that keeps it closed."""
+    """Return whether the prompt opens the model's thinking, and the template has no switch that
+    keeps it closed.
+    """
     return render_chat(tokenizer, [{"role": "user", "content": "x"}]).rstrip().endswith(OPEN)
 
 
 def longest_prompt(base: BaseModel, prompts: list[list[dict[str, str]]]) -> int:
-    """The number of tokens in the longest prompt. Raises `ConfigError` if the chat template fails on one."""
+    """The number of tokens in the longest prompt.
+
+    Raises `ConfigError` if the chat template fails on one.
+    """
     try:
         texts = [render_chat(base.tokenizer, prompt) for prompt in prompts]
     except Exception as error:
-        message = f"the chat template of {base.directory} rejects a conductor's messages: {short_line(str(error))}"
-        raise ConfigError(message, hint="use a model whose template accepts a system message") from error
+        message = (
+            f"the chat template of {base.directory} rejects a conductor's messages: "
+            f"{short_line(str(error))}"
+        )
+        raise ConfigError(
+            message, hint="use a model whose template accepts a system message"
+        ) from error
     return max(map(len, base.tokenizer(texts)["input_ids"]))
 
 
 @contextmanager
 def quiet_libraries() -> Iterator[None]:
-    """Without the warnings of the libraries about each other, and TRL's about each prompt whose runs all failed."""
+    """Without the warnings of the libraries about each other, and TRL's about each prompt whose
+    runs all failed.
+    """
     from transformers.utils import logging
 
     logging.set_verbosity_error()
@@ -237,5 +310,8 @@ def _explain_errors(name: str) -> Iterator[None]:
     except ConfigError:
         raise
     except Exception as error:
-        message = f"{name} cannot be used as a base model: {short_line(str(error)) or type(error).__name__}"
+        message = (
+            f"{name} cannot be used as a base model: "
+            f"{short_line(str(error)) or type(error).__name__}"
+        )
         raise ConfigError(message, hint="use another, or download it again") from error

@@ -1,4 +1,7 @@
-"""The state of a training on disk: checkpoints, the settings that they belong to, the lock, and what the curve says."""
+"""The state of a training on disk.
+
+Checkpoints, the settings that they belong to, the lock, and what the curve says.
+"""
 
 from __future__ import annotations
 
@@ -20,8 +23,15 @@ BEST: Final = "best"
 
 
 def last_checkpoint(directory: Path) -> Path | None:
-    """The newest complete checkpoint. The trainer writes the state file last, so one without it is incomplete."""
-    found = [path.parent for path in directory.glob("checkpoint-*/trainer_state.json") if step_of(path.parent)]
+    """The newest complete checkpoint.
+
+    The trainer writes the state file last, so one without it is incomplete.
+    """
+    found = [
+        path.parent
+        for path in directory.glob("checkpoint-*/trainer_state.json")
+        if step_of(path.parent)
+    ]
     return max(found, key=step_of, default=None)
 
 
@@ -39,33 +49,45 @@ def best_checkpoint(directory: Path) -> Path | None:
 
 
 def keep_best(directory: Path, checkpoint: Path) -> None:
-    """Keep a checkpoint as `best`, without what only resuming needs. Its files are linked and take no room.
+    """Keep a checkpoint as `best`, without what only resuming needs.
 
-    Raises `OSError`. A kill leaves the older one, or in one moment none, and a later validation writes another.
+    Its files are linked and take no room.
+
+    Raises `OSError`. A kill leaves the older one, or in one moment none, and a later validation
+    writes another.
     """
     new = directory / f"{BEST}.new"
     shutil.rmtree(new, ignore_errors=True)
     new.mkdir()
     for path in sorted(checkpoint.iterdir()):
-        if path.is_file() and not path.name.startswith(("optimizer", "scheduler", "rng_state", "scaler")):
+        if path.is_file() and not path.name.startswith(
+            ("optimizer", "scheduler", "rng_state", "scaler")
+        ):
             link_or_copy(path, new / path.name)
     shutil.rmtree(directory / BEST, ignore_errors=True)
     new.rename(directory / BEST)
 
 
 def check_same_training(directory: Path, settings: Mapping[str, Any]) -> None:
-    """Raise `ConfigError` if the directory holds a training with other settings: its result would be a mixture."""
+    """Raise `ConfigError` if the directory holds a training with other settings.
+
+    Its result would be a mixture.
+    """
     path = directory / SETTINGS_FILE
     text = json.dumps(settings, sort_keys=True)
     if not path.exists() or path.read_text() == text:
         return
-    stored, wanted = {}, json.loads(text)
-    # A damaged file counts as other settings: nobody knows what the checkpoints beside it were trained with.
+    stored = {}
+    wanted = json.loads(text)
+    # A damaged file counts as other settings: nobody knows what the checkpoints beside it were
+    # trained with.
     with suppress(ValueError):
         stored = dict(json.loads(path.read_text()))
     differing = sorted(name for name in {*stored, *wanted} if stored.get(name) != wanted.get(name))
     hint = "remove it to start over, or choose another directory: --out"
-    raise ConfigError(f"{directory} holds another training: it differs in {', '.join(differing)}", hint=hint)
+    raise ConfigError(
+        f"{directory} holds another training: it differs in {', '.join(differing)}", hint=hint
+    )
 
 
 def write_settings(directory: Path, settings: Mapping[str, Any]) -> None:
@@ -77,7 +99,9 @@ def write_settings(directory: Path, settings: Mapping[str, Any]) -> None:
 
 @contextmanager
 def exclusive_directory(directory: Path) -> Iterator[None]:
-    """Keep every other training out of the directory. The lock ends with the process, however that ends.
+    """Keep every other training out of the directory.
+
+    The lock ends with the process, however that ends.
 
     Raises `ConfigError` if another training holds it, or if the directory cannot be written.
     """
@@ -92,7 +116,9 @@ def exclusive_directory(directory: Path) -> Iterator[None]:
             stack.enter_context(exclusive_lock(directory / ".lock", refuse))
         except OSError as error:
             hint = "choose another directory: --out"
-            raise ConfigError(f"{directory} cannot be written: {error.strerror}", hint=hint) from error
+            raise ConfigError(
+                f"{directory} cannot be written: {error.strerror}", hint=hint
+            ) from error
         yield
 
 
@@ -102,7 +128,9 @@ Line = Mapping[str, Any]  # One line of `curve.jsonl`
 def best_line(lines: Sequence[Line]) -> Line | None:
     """The first line with the highest reward on the validation set, after at least one step."""
     validated = [line for line in lines if line["step"] and "validation" in line]
-    return max(validated, key=lambda line: (line["validation"]["reward"], -line["step"]), default=None)
+    return max(
+        validated, key=lambda line: (line["validation"]["reward"], -line["step"]), default=None
+    )
 
 
 def describe_validation(line: Line) -> str:
@@ -110,7 +138,10 @@ def describe_validation(line: Line) -> str:
     found = line["validation"]
     count = found["cases"]
     low, high = wilson_interval(round(found["right"] * count), count)
-    return f"{found['right']:.3f} right ({low:.2f} to {high:.2f}), {found['valid']:.3f} valid, {count} cases"
+    return (
+        f"{found['right']:.3f} right ({low:.2f} to {high:.2f}), {found['valid']:.3f} valid, "
+        f"{count} cases"
+    )
 
 
 def summarize_curve(lines: Sequence[Line]) -> list[str]:
@@ -118,7 +149,8 @@ def summarize_curve(lines: Sequence[Line]) -> list[str]:
     steps = [line for line in lines if line["step"]]
     if not steps:
         return []
-    first, last = steps[: max(1, len(steps) // 10)], steps[-max(1, len(steps) // 10) :]
+    first = steps[: max(1, len(steps) // 10)]
+    last = steps[-max(1, len(steps) // 10) :]
     begun, ended = (mean([float(line["reward"]) for line in part]) for part in (first, last))
     found = [f"reward: {begun:.3f} at the beginning, {ended:.3f} at the end"]
     before = next((line for line in lines if not line["step"] and "validation" in line), None)
@@ -129,7 +161,11 @@ def summarize_curve(lines: Sequence[Line]) -> list[str]:
             found.append("no checkpoint is better on the validation set than the untrained model")
     told, failed = (sum(line.get(name, 0) for line in steps) for name in ("told", "failed"))
     if told:
-        found.append(f"{format_count(told, 'plan')} with the answer in a subtask: read some of them (metric told)")
+        found.append(
+            f"{format_count(told, 'plan')} with the answer in a subtask: read some of them "
+            "(metric "
+            "told)"
+        )
     if failed:
         found.append(f"{format_count(failed, 'plan')} without a reward, because a worker failed")
     return found

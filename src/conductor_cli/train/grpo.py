@@ -1,8 +1,10 @@
-"""GRPO: TRL samples the plans and updates the weights, the rewards come from runs. Imports torch and trl.
+"""GRPO: TRL samples the plans and updates the weights, the rewards come from runs.
 
-The same code trains a user's conductor and the demo conductor; `TrainingJob` holds what differs. A training that is
-stopped leaves a checkpoint and continues from it to the same result: exercises are drawn by their number, and TRL
-stores the optimizer and the state of its random numbers.
+Imports torch and trl.
+
+The same code trains a user's conductor and the demo conductor; `TrainingJob` holds what differs. A
+training that is stopped leaves a checkpoint and continues from it to the same result: exercises are
+drawn by their number, and TRL stores the optimizer and the state of its random numbers.
 
 Plans of the validation are greedy and use one fixed seed. TRL's own evaluation samples at
 temperature 1, and computes losses that nobody reads.
@@ -30,9 +32,21 @@ from conductor_cli.models.response_cache import CachedModel, ResponseCache, mode
 from conductor_cli.run.conductor import Conductor
 from conductor_cli.train import checkpoints
 from conductor_cli.train import job as jobs
-from conductor_cli.train.base_model import BaseModel, has_fast_bfloat16, load_model, quiet_libraries, render_chat
+from conductor_cli.train.base_model import (
+    BaseModel,
+    has_fast_bfloat16,
+    load_model,
+    quiet_libraries,
+    render_chat,
+)
 from conductor_cli.train.recipe import Recipe, require
-from conductor_cli.train.rollouts import BudgetedModel, Exercise, Rollouts, SampledPlan, TrainingBudget
+from conductor_cli.train.rollouts import (
+    BudgetedModel,
+    Exercise,
+    Rollouts,
+    SampledPlan,
+    TrainingBudget,
+)
 
 with require("torch"):
     import torch
@@ -48,11 +62,25 @@ with require("trl"):
 BATCH: Final = 8  # Prompts of a validation that are read at the same time
 
 STORED: Final = (
-    "loss", "grad_norm", "learning_rate", "entropy", "completions/mean_length", "completions/clipped_ratio",
-)  # fmt: skip
+    "loss",
+    "grad_norm",
+    "learning_rate",
+    "entropy",
+    "completions/mean_length",
+    "completions/clipped_ratio",
+)
 """TRL's own figures that are stored beside ours."""
 
-PRINTED: Final = ("reward", "valid", "right_given_valid", "steps", "calls", "routing_entropy", "signal", "entropy")
+PRINTED: Final = (
+    "reward",
+    "valid",
+    "right_given_valid",
+    "steps",
+    "calls",
+    "routing_entropy",
+    "signal",
+    "entropy",
+)
 
 
 Torch = Any
@@ -60,7 +88,9 @@ Torch = Any
 
 
 class _Trainer(GRPOTrainer):  # type: ignore[misc]
-    """TRL's trainer, which draws groups without a signal again, and makes no connection to the Hugging Face hub."""
+    """TRL's trainer, which draws groups without a signal again, and makes no connection to the
+    Hugging Face hub.
+    """
 
     job: jobs.TrainingJob
 
@@ -71,29 +101,48 @@ class _Trainer(GRPOTrainer):  # type: ignore[misc]
         """Write no model card."""
 
     def _generate_and_score_completions(self, inputs: list[dict[str, Any]]) -> dict[str, Any]:
-        """As TRL does it. The plans of a group that all earn the same give way to those for another case.
+        """As TRL does it.
 
-        A process holds whole groups. All of them sample as many plans, as TRL's exchanges between them demand, so
-        what one samples too much is not run.
+        The plans of a group that all earn the same give way to those for another case.
+
+        A process holds whole groups. All of them sample as many plans, as TRL's exchanges between
+        them demand, so what one samples too much is not run.
         """
         found: dict[str, Any] = super()._generate_and_score_completions(inputs)
-        group, job, slots = self.num_generations, self.job, len(inputs) // self.num_generations
+        group = self.num_generations
+        job = self.job
+        slots = len(inputs) // self.num_generations
         for turn in range(1, job.tries):
-            silent = [at for at in range(0, len(inputs), group) if not _has_signal(found, at, group)]
+            silent = [
+                at for at in range(0, len(inputs), group) if not _has_signal(found, at, group)
+            ]
             if not (most := max(jobs.gather_lists([len(silent)]))):
                 break
             # Numbers that no other step, turn or process has.
-            place = (self.state.global_step * job.tries + turn) * jobs.process_count() + self.accelerator.process_index
+            place = (
+                self.state.global_step * job.tries + turn
+            ) * jobs.process_count() + self.accelerator.process_index
             first = job.curriculum.steps * job.curriculum.prompts + place * slots
             numbers = [first + at if at < len(silent) else jobs.NOT_RUN for at in range(most)]
-            rows = [_row(job, self.processing_class, number) for number in numbers for _ in range(group)]
+            rows = [
+                _row(job, self.processing_class, number) for number in numbers for _ in range(group)
+            ]
             drawn = super()._generate_and_score_completions(rows)
-            moved = [(at, group * place) for place, at in enumerate(silent) if _has_signal(drawn, group * place, group)]
+            moved = [
+                (at, group * place)
+                for place, at in enumerate(silent)
+                if _has_signal(drawn, group * place, group)
+            ]
             found = self._with_groups(found, drawn, moved)
         return found
 
-    def _with_groups(self, old: dict[str, Any], new: dict[str, Any], moved: list[tuple[int, int]]) -> dict[str, Any]:
-        """The tensors of a step with some groups of others; `moved` has the first rows of a group in both."""
+    def _with_groups(
+        self, old: dict[str, Any], new: dict[str, Any], moved: list[tuple[int, int]]
+    ) -> dict[str, Any]:
+        """The tensors of a step with some groups of others.
+
+        `moved` has the first rows of a group in both.
+        """
         found = dict(old)
         for name in (name for name, value in old.items() if torch.is_tensor(value) and value.dim()):
             pair = [old[name], new[name]]
@@ -101,20 +150,35 @@ class _Trainer(GRPOTrainer):  # type: ignore[misc]
                 fill = self.processing_class.pad_token_id if name.endswith("_ids") else 0
                 gaps = [max(each.size(1) for each in pair) - each.size(1) for each in pair]
                 sides = [(gap, 0) if name.startswith("prompt") else (0, gap) for gap in gaps]
-                pair = [torch.nn.functional.pad(each, side, value=fill) for each, side in zip(pair, sides, strict=True)]
+                pair = [
+                    torch.nn.functional.pad(each, side, value=fill)
+                    for each, side in zip(pair, sides, strict=True)
+                ]
             found[name] = pair[0].clone()
             for to, at in moved:
-                found[name][to : to + self.num_generations] = pair[1][at : at + self.num_generations]
+                found[name][to : to + self.num_generations] = pair[1][
+                    at : at + self.num_generations
+                ]
         found["num_items_in_batch"] = self.accelerator.gather(found["completion_mask"].sum()).sum()
         return found
 
     def likeliest(self, exercises: Sequence[Exercise]) -> Iterator[SampledPlan]:
-        """The plans that are written without chance. All processes have to call it, for as many exercises."""
-        prompts = [render_chat(self.processing_class, self.job.rollouts.prompt(exercise)) for exercise in exercises]
+        """The plans that are written without chance.
+
+        All processes have to call it, for as many exercises.
+        """
+        prompts = [
+            render_chat(self.processing_class, self.job.rollouts.prompt(exercise))
+            for exercise in exercises
+        ]
         greedy = GenerationConfig(**{**getattr(self, "generation_kwargs", {}), "do_sample": False})
-        sampler, name, value = self, "generation_config", greedy
+        sampler = self
+        name = "generation_config"
+        value = greedy
         if self.use_vllm:
-            sampler, name, value = self.vllm_generation, "temperature", 0.0
+            sampler = self.vllm_generation
+            name = "temperature"
+            value = 0.0
         kept = getattr(sampler, name)
         setattr(sampler, name, value)
         try:
@@ -124,41 +188,58 @@ class _Trainer(GRPOTrainer):  # type: ignore[misc]
             setattr(sampler, name, kept)
         for exercise, tokens in zip(exercises, plans, strict=True):
             text = self.processing_class.decode(tokens, skip_special_tokens=True)
-            yield SampledPlan(exercise=exercise, text=text, complete=not set(self.eos_token_ids).isdisjoint(tokens))
+            yield SampledPlan(
+                exercise=exercise,
+                text=text,
+                complete=not set(self.eos_token_ids).isdisjoint(tokens),
+            )
 
     def validate(self) -> dict[str, Any]:
-        """The figures of the likeliest plans for the validation set (`job.compute_metrics`), and `cases`, their number.
+        """The figures of the likeliest plans for the validation set (`job.compute_metrics`), and
+        `cases`, their number.
 
-        The seeds of the workers are always the same. So equal plans get equal answers, and a curve shows what the model
-        has learnt, not the luck of its workers. Each process measures a part.
+        The seeds of the workers are always the same. So equal plans get equal answers, and a curve
+        shows what the model has learnt, not the luck of its workers. Each process measures a part.
         """
-        job, count = self.job, jobs.process_count()
+        job = self.job
+        count = jobs.process_count()
         mine = list(range(self.accelerator.process_index, len(job.validation), count))
         most = -(-len(job.validation) // count)
         padded = [*mine, *[0] * (most - len(mine))]  # all processes have to sample equally often
         plans = [
-            plan for at in range(0, most, BATCH)
-            for plan in self.likeliest([job.validation[number] for number in padded[at : at + BATCH]])
-        ]  # fmt: skip
+            plan
+            for at in range(0, most, BATCH)
+            for plan in self.likeliest(
+                [job.validation[number] for number in padded[at : at + BATCH]]
+            )
+        ]
         outcomes = jobs.gather_lists(job.run_plans(plans[: len(mine)]))
         return {**jobs.compute_metrics(outcomes, 1), "cases": len(outcomes)}
 
 
 def _has_signal(found: Mapping[str, Any], at: int, group: int) -> bool:
-    """Return whether the plans of a group earned different rewards. TRL makes 0 of equal ones, up to rounding."""
+    """Return whether the plans of a group earned different rewards.
+
+    TRL makes 0 of equal ones, up to rounding.
+    """
     return bool(found["advantages"][at : at + group].abs().max() > 1e-2)
 
 
 class AdapterSampler(vllm_generation.VLLMGeneration):  # type: ignore[misc]
-    """TRL's vLLM, which gets a trained adapter as such: merged into weights of 16 bits, steps of 1e-5 would be lost."""
+    """TRL's vLLM, which gets a trained adapter as such.
+
+    Merged into weights of 16 bits, steps of 1e-5 would be lost.
+    """
 
     files: str  # a directory
 
     def _init_vllm(self) -> None:
-        rank = max(8, 1 << (self.model.peft_config["default"].r - 1).bit_length())  # vLLM knows powers of 2
+        # vLLM knows powers of 2
+        rank = max(8, 1 << (self.model.peft_config["default"].r - 1).bit_length())
         vllm_generation.LLM = partial(vllm_generation.LLM, enable_lora=True, max_lora_rank=rank)
         super()._init_vllm()
-        self._version, self._generate = 0, self.llm.generate
+        self._version = 0
+        self._generate = self.llm.generate
 
     def sync_weights(self) -> None:
         """Hand over the weights of this step. vLLM keeps what it has read under a number."""
@@ -166,9 +247,14 @@ class AdapterSampler(vllm_generation.VLLMGeneration):  # type: ignore[misc]
 
         self._version += 1
         path = f"{self.files}/{self._version}"
-        weights = ((name, weight) for name, weight in self.model.state_dict().items() if "lora_" in name)
+        weights = (
+            (name, weight) for name, weight in self.model.state_dict().items() if "lora_" in name
+        )
         # FSDP 2 holds a part of each weight.
-        whole = {name: weight.full_tensor() if hasattr(weight, "full_tensor") else weight for name, weight in weights}
+        whole = {
+            name: weight.full_tensor() if hasattr(weight, "full_tensor") else weight
+            for name, weight in weights
+        }
         self.model.save_pretrained(path, state_dict=whole)
         handed = LoRARequest(f"step-{self._version}", self._version, path)
         self.llm.generate = partial(self._generate, lora_request=handed)
@@ -176,17 +262,25 @@ class AdapterSampler(vllm_generation.VLLMGeneration):  # type: ignore[misc]
 
 
 def train_model(
-    model: Torch, tokenizer: Torch, job: jobs.TrainingJob, arguments: Mapping[str, Any], adapter: Torch = None
+    model: Torch,
+    tokenizer: Torch,
+    job: jobs.TrainingJob,
+    arguments: Mapping[str, Any],
+    adapter: Torch = None,
 ) -> bool:
-    """Train until all steps are done (True) or the time is up (False). `arguments` are further ones for TRL.
+    """Train until all steps are done (True) or the time is up (False).
+
+    `arguments` are further ones for TRL.
 
     `model` and `tokenizer` are those of transformers, `adapter` are the settings of peft.
 
-    Raises `ConfigError` if numbers are not finite, the disk is full, or the directory holds another training; and what
-    the runs raise, such as `LimitReached`. The last good checkpoint stays, and the next call resumes from it.
+    Raises `ConfigError` if numbers are not finite, the disk is full, or the directory holds another
+    training; and what the runs raise, such as `LimitReached`. The last good checkpoint stays, and
+    the next call resumes from it.
     """
     # Without the cache, every sampled token would cost a pass over the whole text.
-    model.config.use_cache = model.generation_config.use_cache = True
+    model.config.use_cache = True
+    model.generation_config.use_cache = True
     if jobs.is_first():
         checkpoints.write_settings(job.directory, job.curriculum.as_dict())
     checkpoint = checkpoints.last_checkpoint(job.directory)
@@ -194,20 +288,34 @@ def train_model(
     grpo_trainer.VLLMGeneration = AdapterSampler if adapter else vllm_generation.VLLMGeneration
     curriculum = job.curriculum
     common = {
-        "output_dir": str(job.directory), "max_steps": curriculum.steps, "seed": curriculum.seed,
-        "num_generations": curriculum.group, "max_completion_length": curriculum.max_plan_tokens,
-        "shuffle_dataset": False, "logging_steps": 1, "logging_nan_inf_filter": False, "report_to": [],
+        "output_dir": str(job.directory),
+        "max_steps": curriculum.steps,
+        "seed": curriculum.seed,
+        "num_generations": curriculum.group,
+        "max_completion_length": curriculum.max_plan_tokens,
+        "shuffle_dataset": False,
+        "logging_steps": 1,
+        "logging_nan_inf_filter": False,
+        "report_to": [],
         "disable_tqdm": True,
-        "save_strategy": "steps", "save_steps": 20, "save_total_limit": 2,
-    }  # fmt: skip
+        "save_strategy": "steps",
+        "save_steps": 20,
+        "save_total_limit": 2,
+    }
     rows = [_row(job, tokenizer, number) for number in range(curriculum.steps * curriculum.prompts)]
     with quiet_libraries(), TemporaryDirectory() as AdapterSampler.files:
         trainer = _Trainer(
-            model=model, args=GRPOConfig(**{**common, **arguments}), train_dataset=Dataset.from_list(rows),
-            processing_class=tokenizer, reward_funcs=job.rewards, callbacks=[callback], peft_config=adapter,
-        )  # fmt: skip
-        # Then `generate` goes on until the longest plan of all processes has ended, since each holds a part of a layer.
-        model._is_fsdp_managed_module = trainer.is_fsdp_enabled  # noqa: SLF001 - transformers has no setting for it
+            model=model,
+            args=GRPOConfig(**{**common, **arguments}),
+            train_dataset=Dataset.from_list(rows),
+            processing_class=tokenizer,
+            reward_funcs=job.rewards,
+            callbacks=[callback],
+            peft_config=adapter,
+        )
+        # Then `generate` goes on until the longest plan of all processes has ended, since each
+        # holds a part of a layer. Transformers has no setting for it
+        model._is_fsdp_managed_module = trainer.is_fsdp_enabled  # noqa: SLF001
         trainer.job = job
         callback.trainer = trainer
         trainer.remove_callback(PrinterCallback)
@@ -221,37 +329,59 @@ def train_model(
         except torch.OutOfMemoryError:
             raise
         except (OSError, RuntimeError, EOFError, SafetensorError, UnpicklingError) as error:
-            # The libraries raise any of these for a full disk, a damaged checkpoint, and logits that are not finite.
+            # The libraries raise any of these for a full disk, a damaged checkpoint, and logits
+            # that are not finite.
             damaged = f"remove {checkpoint} if it is damaged, " if checkpoint else ""
             # What torch says of a file that it cannot read is advice to load it without protection.
             unreadable = isinstance(error, EOFError | UnpicklingError)
             problem = "its checkpoint cannot be read" if unreadable else short_line(str(error))
             message = f"training stopped after step {trainer.state.global_step}: {problem}"
-            hint = f"check the free space of {job.directory}, {damaged}and run the same command again to resume"
+            hint = (
+                f"check the free space of {job.directory}, {damaged}and run the same command "
+                "again to resume"
+            )
             raise ConfigError(message, hint=hint) from error
     if callback.broken_step:
         good = checkpoints.last_checkpoint(job.directory)
-        message = f"the weights are not finite numbers after step {callback.broken_step}: training stopped"
-        raise ConfigError(message, hint=f"the last good checkpoint is {good}" if good else "check the base model")
+        message = (
+            f"the weights are not finite numbers after step {callback.broken_step}: "
+            "training "
+            "stopped"
+        )
+        raise ConfigError(
+            message, hint=f"the last good checkpoint is {good}" if good else "check the base model"
+        )
     return bool(trainer.state.global_step >= job.curriculum.steps)
 
 
 def _check_weights(trainer: Torch) -> None:
-    """Raise `ConfigError` unless trained weights have 32 bits, which a library may change, and are stored whole.
+    """Raise `ConfigError` unless trained weights have 32 bits, which a library may change, and are
+    stored whole.
 
-    With DeepSpeed ZeRO-3, TRL keeps an adapter in the 16 bits of the frozen weights (`GRPOTrainer.__init__`,
-    trl pull request 6091), because DeepSpeed cannot gather weights of two kinds (DeepSpeed issue 8072).
+    With DeepSpeed ZeRO-3, TRL keeps an adapter in the 16 bits of the frozen weights
+    (`GRPOTrainer.__init__`, trl pull request 6091), because DeepSpeed cannot gather weights of two
+    kinds (DeepSpeed issue 8072).
     """
     weights = (weight for weight in trainer.model.parameters() if weight.requires_grad)
     if found := {str(weight.dtype) for weight in weights} - {"torch.float32"}:
         raise ConfigError(
-            f"the trained weights are {', '.join(sorted(found))}, in which steps as small as these are rounded away",
-            hint="use another accelerate configuration, without DeepSpeed ZeRO-3 for --lora: see docs/train.md",
+            (
+                f"the trained weights are {', '.join(sorted(found))}, in which steps as small as "
+                "these "
+                "are rounded away"
+            ),
+            hint=(
+                "use another accelerate configuration, without DeepSpeed ZeRO-3 for --lora: see "
+                "docs/train.md"
+            ),
         )
     plugin = getattr(trainer.accelerator.state, "fsdp_plugin", None)
     if plugin is not None and "FULL" not in str(plugin.state_dict_type):
         problem = "FSDP would write checkpoints in parts, which no other program reads"
-        raise ConfigError(problem, hint="set fsdp_state_dict_type: FULL_STATE_DICT in the accelerate configuration")
+        raise ConfigError(
+            problem,
+            hint="set fsdp_state_dict_type: FULL_STATE_DICT in the accelerate configuration",
+        )
 
 
 def _row(job: jobs.TrainingJob, tokenizer: Torch, number: int) -> dict[str, Any]:
@@ -269,7 +399,8 @@ class MetricsCallback(TrainerCallback):  # type: ignore[misc]
     def __init__(self, job: jobs.TrainingJob, *, step: int) -> None:
         self.broken_step = 0  # The step at which numbers were not finite
         self._job = job
-        self._began, self._first = job.clock(), step
+        self._began = job.clock()
+        self._first = step
         self._path = job.directory / "curve.jsonl"
         if jobs.is_first():
             jobs.keep_metrics(self._path, step)
@@ -290,13 +421,17 @@ class MetricsCallback(TrainerCallback):  # type: ignore[misc]
             return
         best = checkpoints.best_line(jobs.read_metrics(self._path))
         if best is not None and best["step"] == state.global_step:
-            checkpoints.keep_best(self._job.directory, self._job.directory / f"checkpoint-{state.global_step}")
+            checkpoints.keep_best(
+                self._job.directory, self._job.directory / f"checkpoint-{state.global_step}"
+            )
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:  # noqa: ANN401, ARG002
         """After the weights have changed, before a checkpoint is written."""
         over = self._job.clock() - self._began > self._job.max_seconds
         # All processes have to stop at the same step.
-        over, broken = (any(jobs.gather_lists([vote])) for vote in (over, not _is_finite(kwargs["model"])))
+        over, broken = (
+            any(jobs.gather_lists([vote])) for vote in (over, not _is_finite(kwargs["model"]))
+        )
         if broken:
             self.broken_step = state.global_step
         if over or broken:
@@ -304,33 +439,51 @@ class MetricsCallback(TrainerCallback):  # type: ignore[misc]
             control.should_save = not broken
 
     def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **kwargs: Any) -> None:  # noqa: ANN401, ARG002
-        """Once a step. If the weights are sharded over processes, broken numbers show here first."""
+        """Once a step.
+
+        If the weights are sharded over processes, broken numbers show here first.
+        """
         if "loss" not in (logs or {}):
             return
         if not all(math.isfinite(logs.get(name, 0.0)) for name in ("loss", "grad_norm")):
             self.broken_step = self.broken_step or state.global_step
-            control.should_training_stop, control.should_save = True, False
-        job, step = self._job, state.global_step
-        line = {"step": step, **job.take_metrics(), **{name: logs[name] for name in STORED if name in logs}}
-        is_due = step % job.validate_every == 0 or step >= job.curriculum.steps  # then there is a checkpoint, too
+            control.should_training_stop = True
+            control.should_save = False
+        job = self._job
+        step = state.global_step
+        line = {
+            "step": step,
+            **job.take_metrics(),
+            **{name: logs[name] for name in STORED if name in logs},
+        }
+        # Then there is a checkpoint, too
+        is_due = step % job.validate_every == 0 or step >= job.curriculum.steps
         if not self.broken_step and job.validation and is_due:
             line["validation"] = self.trainer.validate()
         if not jobs.is_first():
             return
         seconds = job.clock() - self._began
         jobs.add_metrics(self._path, {**line, "seconds": seconds})
-        left = seconds / (step - self._first) * (job.curriculum.steps - step) if step > self._first else 0
+        left = (
+            seconds / (step - self._first) * (job.curriculum.steps - step)
+            if step > self._first
+            else 0
+        )
         parts = [f"{name} {line[name]:.3f}" for name in PRINTED if name in line]
         parts += [f"{name} {line[name]}" for name in ("failed", "told") if line.get(name)]
         parts += [f"spent {format_money(line['spent'])}"] if line.get("spent") else []
-        more = f"; validation: {checkpoints.describe_validation(line)}" if "validation" in line else ""
+        more = (
+            f"; validation: {checkpoints.describe_validation(line)}" if "validation" in line else ""
+        )
         more += f"; {format_duration(left, tenths=False)} left" if left >= 1 else ""
         job.log(f"step {step}: {', '.join(parts)}{more}")
 
 
 def _is_finite(model: Torch) -> bool:
     """Return whether all trained weights are finite."""
-    return all(bool(torch.isfinite(weight).all()) for weight in model.parameters() if weight.requires_grad)
+    return all(
+        bool(torch.isfinite(weight).all()) for weight in model.parameters() if weight.requires_grad
+    )
 
 
 def run_session(base: BaseModel, recipe: Recipe, job: jobs.TrainingJob) -> bool:
@@ -354,21 +507,30 @@ def trl_arguments(recipe: Recipe) -> dict[str, Any]:
     batch = min(recipe.batch_size, recipe.samples // processes)
     if recipe.prompts % processes or recipe.samples % (batch * processes):
         raise ConfigError(
-            f"{recipe.prompts} groups of {recipe.group} plans cannot be divided over {processes} processes in batches "
+            f"{recipe.prompts} groups of {recipe.group} plans cannot be divided over {processes} "
+            "processes in batches "
             f"of {recipe.batch_size}",
             hint="choose other numbers: --prompts, --set group=N",
         )
     gpu = torch.cuda.is_available()
     return {
-        "per_device_train_batch_size": batch, "gradient_accumulation_steps": recipe.samples // (batch * processes),
-        "beta": recipe.kl, "top_entropy_quantile": recipe.uncertain, "entropy_coef": recipe.entropy,
-        "learning_rate": recipe.rate if recipe.lora is None else recipe.lora.rate, "warmup_steps": recipe.warmup,
+        "per_device_train_batch_size": batch,
+        "gradient_accumulation_steps": recipe.samples // (batch * processes),
+        "beta": recipe.kl,
+        "top_entropy_quantile": recipe.uncertain,
+        "entropy_coef": recipe.entropy,
+        "learning_rate": recipe.rate if recipe.lora is None else recipe.lora.rate,
+        "warmup_steps": recipe.warmup,
         "lr_scheduler_type": "cosine",
-        "save_steps": recipe.checkpoint_every, "vllm_gpu_memory_utilization": recipe.vllm_memory,
-        "use_cpu": not gpu, "bf16": has_fast_bfloat16(), "activation_checkpointing": gpu,
-        "ddp_timeout": 4 * 3600,  # seconds that a process waits for the others, whose workers may be slow
+        "save_steps": recipe.checkpoint_every,
+        "vllm_gpu_memory_utilization": recipe.vllm_memory,
+        "use_cpu": not gpu,
+        "bf16": has_fast_bfloat16(),
+        "activation_checkpointing": gpu,
+        # Seconds that a process waits for the others, whose workers may be slow
+        "ddp_timeout": 4 * 3600,
         "use_vllm": recipe.vllm,
-    }  # fmt: skip
+    }
 
 
 @contextmanager
@@ -377,39 +539,60 @@ def open_rollouts(
 ) -> Iterator[Rollouts]:
     """The rollouts of a training over the workers of an opened conductor. Raises `OSError`.
 
-    Answers in the cache are not asked for again; the others are paid from a budget of `limit` US dollars. The data
-    rules and the limits of the day apply as in any run.
+    Answers in the cache are not asked for again; the others are paid from a budget of `limit` US
+    dollars. The data rules and the limits of the day apply as in any run.
     """
-    budget, cache = TrainingBudget(directory / "spent.jsonl", limit), ResponseCache(directory / "answers.jsonl")
+    budget = TrainingBudget(directory / "spent.jsonl", limit)
+    cache = ResponseCache(directory / "answers.jsonl")
     budget.share(jobs.process_count())
     # What a worker does at once is meant for all processes together.
-    pool = Pool(workers=tuple(replace(it, parallel=max(1, it.parallel // jobs.process_count())) for it in opened.pool))
-    # Workers that share a model must share its wrapper too: a model takes one call at a time, by its identity.
+    pool = Pool(
+        workers=tuple(
+            replace(it, parallel=max(1, it.parallel // jobs.process_count())) for it in opened.pool
+        )
+    )
+    # Workers that share a model must share its wrapper too: a model takes one call at a time, by
+    # its identity.
     wrapped: dict[int, CachedModel] = {}
     for worker in opened.pool:
         model = opened.workers[worker.name]
         if id(model) not in wrapped:
-            wrapped[id(model)] = CachedModel(BudgetedModel(model, worker, budget), cache, model_identity(worker))
+            wrapped[id(model)] = CachedModel(
+                BudgetedModel(model, worker, budget), cache, model_identity(worker)
+            )
     conductor = replace(
-        jobs.bare_conductor(recipe, pool, opened.limits), timeouts=opened.timeouts, pool_policy=opened.pool_policy,
+        jobs.bare_conductor(recipe, pool, opened.limits),
+        timeouts=opened.timeouts,
+        pool_policy=opened.pool_policy,
         daily_spend=opened.daily_spend,
         workers={worker.name: wrapped[id(opened.workers[worker.name])] for worker in opened.pool},
-    )  # fmt: skip
+    )
     try:
         yield Rollouts(
-            conductor=conductor, cache=cache, budget=budget, draws=recipe.draws, format_bonus=recipe.format_bonus,
-            unused_step=recipe.unused_step, concurrency=recipe.concurrency, tells=jobs.tells_answer,
-        )  # fmt: skip
+            conductor=conductor,
+            cache=cache,
+            budget=budget,
+            draws=recipe.draws,
+            format_bonus=recipe.format_bonus,
+            unused_step=recipe.unused_step,
+            concurrency=recipe.concurrency,
+            tells=jobs.tells_answer,
+        )
     finally:
         cache.close()
         budget.close()
 
 
 def export_adapter(directory: Path, base: BaseModel) -> Path:
-    """Write the adapter of the best checkpoint, else of the last, as GGUF. Raises `ConfigError`, `ModelError`."""
+    """Write the adapter of the best checkpoint, else of the last, as GGUF.
+
+    Raises `ConfigError`, `ModelError`.
+    """
     checkpoint = checkpoints.best_checkpoint(directory) or checkpoints.last_checkpoint(directory)
     if checkpoint is None:
         raise ConfigError(f"there is no checkpoint in {directory}", hint="train first")
     path = directory / "adapter.gguf"
-    convert_adapter(checkpoint, path, architecture=base.architecture, layers=base.layers, heads=base.heads)
+    convert_adapter(
+        checkpoint, path, architecture=base.architecture, layers=base.layers, heads=base.heads
+    )
     return path

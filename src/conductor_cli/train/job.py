@@ -1,10 +1,13 @@
-"""What a training needs beside the model: its exercises, its rollouts, its reward function, and its metrics.
+"""What a training needs beside the model.
 
-A model may be trained by several processes, which `accelerate launch` starts. Each samples whole groups and runs their
-plans; they share the cache of answers, the bill and the budget. The first one writes the metrics of the whole step.
+Its exercises, its rollouts, its reward function, and its metrics.
 
-A task is a case as an exercise, with the workers on offer for it. It is drawn by its number, so a training that was
-killed continues with exactly the next one.
+A model may be trained by several processes, which `accelerate launch` starts. Each samples whole
+groups and runs their plans; they share the cache of answers, the bill and the budget. The first one
+writes the metrics of the whole step.
+
+A task is a case as an exercise, with the workers on offer for it. It is drawn by its number, so a
+training that was killed continues with exactly the next one.
 
 Each process runs its own groups. Were the first one to ask for all, the others would wait.
 """
@@ -41,7 +44,10 @@ DIGITS: Final = 4  # Significant digits of a metric that are stored
 
 
 class Curriculum(Protocol):
-    """The exercises of a training: `prompts` for each step, `group` plans for each, of at most `max_plan_tokens`."""
+    """The exercises of a training.
+
+    `prompts` for each step, `group` plans for each, of at most `max_plan_tokens`.
+    """
 
     @property
     def steps(self) -> int: ...
@@ -58,7 +64,10 @@ class Curriculum(Protocol):
         """The exercise with a number, always the same one."""
 
     def as_dict(self) -> dict[str, Any]:
-        """Everything that decides the result, as plain values: it distinguishes one training from another."""
+        """Everything that decides the result, as plain values.
+
+        It distinguishes one training from another.
+        """
 
 
 @dataclass(slots=True, kw_only=True)
@@ -71,7 +80,9 @@ class TrainingJob:
     max_seconds: float
     log: Callable[[str], None]
     validation: Sequence[Exercise] = ()
-    """Exercises that are never trained on; the checkpoint with the highest `reward` on them is kept as the best."""
+    """Exercises that are never trained on; the checkpoint with the highest `reward` on them is kept
+    as the best.
+    """
     validate_every: int = 1  # Steps between two validations; the first one is before the first step
     tries: int = 1  # How often groups without a signal are drawn
     clock: Callable[[], float] = time.monotonic
@@ -80,18 +91,28 @@ class TrainingJob:
     run_seconds: float = 0.0  # How long these took
 
     def rewards(
-        self, completions: list[str], completion_ids: list[list[int]], number: list[int], **_: object
+        self,
+        completions: list[str],
+        completion_ids: list[list[int]],
+        number: list[int],
+        **_: object,
     ) -> list[float | None]:
-        """TRL's reward function. None, for a plan whose worker failed or that is not run, is left out by TRL."""
+        """TRL's reward function.
+
+        None, for a plan whose worker failed or that is not run, is left out by TRL.
+        """
         began = self.clock()
         exercises = {at: self.curriculum.exercise(at) for at in number if at != NOT_RUN}
         plans = [
             SampledPlan(
-                exercise=exercises[at], complete=len(ids) < self.curriculum.max_plan_tokens, draw=at,
+                exercise=exercises[at],
+                complete=len(ids) < self.curriculum.max_plan_tokens,
+                draw=at,
                 text=text,
             )
-            for at, text, ids in zip(number, completions, completion_ids, strict=True) if at != NOT_RUN
-        ]  # fmt: skip
+            for at, text, ids in zip(number, completions, completion_ids, strict=True)
+            if at != NOT_RUN
+        ]
         mine = self.run_plans(plans)
         self.outcomes += gather_lists(mine)
         self.run_seconds += self.clock() - began
@@ -99,11 +120,14 @@ class TrainingJob:
         return [None if at == NOT_RUN else next(left).reward for at in number]
 
     def run_plans(self, plans: Sequence[SampledPlan]) -> list[PlanOutcome]:
-        """The outcomes of the plans of this process, within its share of the budget. All processes have to call it.
+        """The outcomes of the plans of this process, within its share of the budget.
+
+        All processes have to call it.
 
         Raises as `Rollouts.outcomes`, in all processes where it is raised in one.
         """
-        found, failed = list[PlanOutcome](), list[ConductorError]()
+        found = list[PlanOutcome]()
+        failed = list[ConductorError]()
         try:
             found = self.run_async(self.rollouts.outcomes(plans))
         except ConductorError as error:
@@ -117,20 +141,27 @@ class TrainingJob:
     def take_metrics(self) -> dict[str, Any]:
         """The metrics of the plans since the last call."""
         metrics = compute_metrics(self.outcomes, self.curriculum.group)
-        if budget := self.rollouts.budget:  # whether a run is paid now, or was earlier for the cached answer
+        # Whether a run is paid now, or was earlier for the cached answer
+        if budget := self.rollouts.budget:
             costs = [float(outcome.cost or 0) for outcome in self.outcomes]
             metrics |= {"cost": mean(costs), "spent": float(budget.spent)}
         metrics["run_seconds"] = self.run_seconds
-        self.outcomes, self.run_seconds = [], 0.0
+        self.outcomes = []
+        self.run_seconds = 0.0
         return metrics
 
 
 NOT_RUN: Final = -1
-"""The number of an exercise whose plans are not run: all processes have to sample equally many plans."""
+"""The number of an exercise whose plans are not run: all processes have to sample equally many
+plans.
+"""
 
 
 def is_first() -> bool:
-    """Return whether this process is the first or only one that trains. Known before the processes have connected."""
+    """Return whether this process is the first or only one that trains.
+
+    Known before the processes have connected.
+    """
     return os.environ.get("RANK", "0") == "0"
 
 
@@ -154,8 +185,9 @@ def gather_lists(values: list[Any]) -> list[Any]:
 def compute_metrics(outcomes: Sequence[PlanOutcome], group: int) -> dict[str, Any]:
     """The figures of one step's rollouts, of which each `group` belong to one question.
 
-    `signal` is the share of groups whose rewards differ: the others teach nothing. `routing_entropy` is in bits, over
-    the routes of all steps. `told` counts the plans that hold the answer in a subtask, which is no planning.
+    `signal` is the share of groups whose rewards differ: the others teach nothing.
+    `routing_entropy` is in bits, over the routes of all steps. `told` counts the plans that hold
+    the answer in a subtask, which is no planning.
     """
     scored = [outcome for outcome in outcomes if outcome.reward is not None]
     valid = [outcome for outcome in scored if outcome.valid]
@@ -186,7 +218,10 @@ def mean(values: Sequence[float]) -> float:
 
 
 def keep_metrics(path: Path, step: int) -> None:
-    """Drop the lines of a metrics file after `step`, which a resumed training writes again. Raises `OSError`."""
+    """Drop the lines of a metrics file after `step`, which a resumed training writes again.
+
+    Raises `OSError`.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
     kept = [line for line in read_metrics(path) if line["step"] <= step]
     write_atomically(path, "".join(json.dumps(line) + "\n" for line in kept))
@@ -199,7 +234,10 @@ def add_metrics(path: Path, line: Mapping[str, Any]) -> None:
 
 
 def read_metrics(path: Path) -> list[dict[str, Any]]:
-    """The lines of a file. A line that was cut off while it was written is left out, and a missing file is empty."""
+    """The lines of a file.
+
+    A line that was cut off while it was written is left out, and a missing file is empty.
+    """
     found = []
     for line in read_lines(path):
         with suppress(ValueError):
@@ -217,7 +255,9 @@ def _round_values(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 SPEED_SETTINGS: Final = ("vllm", "vllm_memory", "concurrency", "checkpoint_every")
-"""Settings that change only the speed; not `batch_size`: the bonus for uncertainty is a mean over a batch."""
+"""Settings that change only the speed; not `batch_size`: the bonus for uncertainty is a mean over a
+batch.
+"""
 
 LEAST_VALIDATION: Final = 8  # Fewer cases say nothing about which checkpoint is the best
 SAMPLE: Final = 50  # Tasks whose cost is estimated one by one; the rest are assumed to be like them
@@ -245,7 +285,10 @@ class Task:
             raise
         except Exception as error:
             raise ConfigError(
-                f"the scorer {self.case.scorer} failed on case {self.case.id!r:.60}: {type(error).__name__}: {error}",
+                (
+                    f"the scorer {self.case.scorer} failed on case {self.case.id!r:.60}: "
+                    f"{type(error).__name__}: {error}"
+                ),
                 hint="fix or remove that case, then run the same command again",
             ) from error
 
@@ -253,14 +296,19 @@ class Task:
 def tells_answer(exercise: Exercise, subtask: str) -> bool:
     """Return whether a subtask holds the answer of a case, which the question does not hold.
 
-    Of a multiple choice the letter counts, in words such as `the answer is B` or `(B)`: the question has the choices.
-    A short number may be there by chance, so a few such plans mean nothing.
+    Of a multiple choice the letter counts, in words such as `the answer is B` or `(B)`: the
+    question has the choices. A short number may be there by chance, so a few such plans mean
+    nothing.
     """
     if not isinstance(exercise, Task):
         return False
-    case, answer = exercise.case, re.escape(exercise.case.answer.strip())
+    case = exercise.case
+    answer = re.escape(exercise.case.answer.strip())
     if case.choices:
-        return re.search(rf"\b(?:answer|option|choice)\W+(?:is\W+)?{answer}\b|\({answer}\)", subtask) is not None
+        return (
+            re.search(rf"\b(?:answer|option|choice)\W+(?:is\W+)?{answer}\b|\({answer}\)", subtask)
+            is not None
+        )
     whole = re.compile(rf"(?<![\w.]){answer}(?![\w]|\.\d)", re.IGNORECASE)
     return whole.search(subtask) is not None and whole.search(case.question) is None
 
@@ -282,7 +330,10 @@ class TaskCurriculum:
     seed = property(lambda self: self.recipe.seed)
 
     def exercise(self, number: int) -> Task:
-        """The task with a number. Every case comes once before any comes again, each time in another order."""
+        """The task with a number.
+
+        Every case comes once before any comes again, each time in another order.
+        """
         turn, position = divmod(number, len(self.cases))
         order = _random("order", self.seed, turn).sample(range(len(self.cases)), len(self.cases))
         return Task(case=self.cases[order[position]], workers=self._draw_workers(number))
@@ -290,7 +341,8 @@ class TaskCurriculum:
     def validation_tasks(self) -> list[Task]:
         """The cases of the validation set, each with all workers in their order, as in a run.
 
-        Where a question is offered only some of them, each case has a draw of its own, always the same.
+        Where a question is offered only some of them, each case has a draw of its own, always the
+        same.
         """
         if not self.recipe.max_workers:
             return [Task(case=case, workers=self.workers) for case in self.validation]
@@ -301,14 +353,20 @@ class TaskCurriculum:
 
     def as_dict(self) -> dict[str, Any]:
         """Everything that decides the result, as plain values. Prices do not."""
-        recipe = {name: value for name, value in asdict(self.recipe).items() if name not in SPEED_SETTINGS}
+        recipe = {
+            name: value for name, value in asdict(self.recipe).items() if name not in SPEED_SETTINGS
+        }
         workers = [[name, self.identities[name]] for name in self.workers]
         cases = {"cases": hash_cases(self.cases), "validation_cases": hash_cases(self.validation)}
         known = {**recipe, **cases, "workers": workers}
-        return {name: list(value) if isinstance(value, tuple) else value for name, value in known.items()}
+        return {
+            name: list(value) if isinstance(value, tuple) else value
+            for name, value in known.items()
+        }
 
     def _draw_workers(self, number: int, name: str = "offer") -> tuple[str, ...]:
-        # Where workers have only numbers, the model learns them by their position, which must not change.
+        # Where workers have only numbers, the model learns them by their position, which must not
+        # change.
         if not PROFILES[self.recipe.profile].names:
             return self.workers
         random = _random(name, self.seed, number)
@@ -318,7 +376,10 @@ class TaskCurriculum:
 
 
 def split_cases(cases: Sequence[Case], recipe: Recipe) -> tuple[tuple[Case, ...], tuple[Case, ...]]:
-    """The cases to train on, and the validation set, drawn by the seed; it is empty if it would be too small."""
+    """The cases to train on, and the validation set, drawn by the seed.
+
+    It is empty if it would be too small.
+    """
     count = min(recipe.validation, len(cases) // 5)
     if count < LEAST_VALIDATION:
         return tuple(cases), ()
@@ -328,33 +389,59 @@ def split_cases(cases: Sequence[Case], recipe: Recipe) -> tuple[tuple[Case, ...]
 
 
 def bare_conductor(recipe: Recipe, pool: Pool, limits: Limits) -> Conductor:
-    """The conductor that is trained, without models. It writes plans without a grammar, and reviews nothing.
+    """The conductor that is trained, without models.
 
-    The limits of a single run on cost, time, tokens and calls do not apply: the budget of the training and the limits
-    of the day do.
+    It writes plans without a grammar, and reviews nothing.
+
+    The limits of a single run on cost, time, tokens and calls do not apply: the budget of the
+    training and the limits of the day do.
     """
     # A run that stopped at one of these limits would look like a bad plan.
-    kept = replace(limits, steps=recipe.max_plan_steps, recursion=0, cost=None, seconds=None, tokens=None, calls=None)
+    kept = replace(
+        limits,
+        steps=recipe.max_plan_steps,
+        recursion=0,
+        cost=None,
+        seconds=None,
+        tokens=None,
+        calls=None,
+    )
     profile = PROFILES[recipe.profile]
     return Conductor(
-        model=None, pool=pool, workers={}, profile=profile, limits=kept, constrained=False, seed=recipe.seed
+        model=None,
+        pool=pool,
+        workers={},
+        profile=profile,
+        limits=kept,
+        constrained=False,
+        seed=recipe.seed,
     )
 
 
-def estimate_training(curriculum: TaskCurriculum, pool: Pool, *, begin: int = 0, validations: int = 0) -> CostEstimate:
-    """The estimate for the steps after `begin` and the runs of validations, as if no answer were known yet.
+def estimate_training(
+    curriculum: TaskCurriculum, pool: Pool, *, begin: int = 0, validations: int = 0
+) -> CostEstimate:
+    """The estimate for the steps after `begin` and the runs of validations, as if no answer were
+    known yet.
 
-    At least, every plan is one step by the cheapest worker. At most, it has all the steps that are allowed, by the
-    most expensive worker, each of them sees all the steps before it, and all groups are drawn again each time.
+    At least, every plan is one step by the cheapest worker. At most, it has all the steps that are
+    allowed, by the most expensive worker, each of them sees all the steps before it, and all groups
+    are drawn again each time.
     """
     numbers = range(begin * curriculum.prompts, curriculum.steps * curriculum.prompts)
     tasks = [curriculum.exercise(number) for number in numbers[:SAMPLE]]
-    steps, profile = curriculum.recipe.max_plan_steps, WorkerProfile()
-    ranges = [chain_estimates(Question(text=task.question), task.workers, steps, pool, profile) for task in tasks]
+    steps = curriculum.recipe.max_plan_steps
+    profile = WorkerProfile()
+    ranges = [
+        chain_estimates(Question(text=task.question), task.workers, steps, pool, profile)
+        for task in tasks
+    ]
     recipe = curriculum.recipe
-    planned, validated = len(numbers) * curriculum.group * recipe.draws, validations * recipe.draws
+    planned = len(numbers) * curriculum.group * recipe.draws
+    validated = validations * recipe.draws
     runs = planned + validated
-    low, high = scale_ranges(ranges, runs)[0], scale_ranges(ranges, recipe.tries * planned + validated)[1]
+    low = scale_ranges(ranges, runs)[0]
+    high = scale_ranges(ranges, recipe.tries * planned + validated)[1]
     unknown = tuple(worker.name for worker in pool if worker.price is None)
     return CostEstimate(runs=runs, low=low, high=high, unknown=unknown)
 

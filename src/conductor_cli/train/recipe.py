@@ -28,13 +28,15 @@ class LoraSettings:
 class Recipe:
     """One training by GRPO.
 
-    If `profile` shows workers by name, each question is offered some of them, drawn at random and in random order, as
-    in the published adaptive recipe. If it shows only numbers, a worker is known by its position alone, so every
-    question is offered all of them in the same order.
+    If `profile` shows workers by name, each question is offered some of them, drawn at random and
+    in random order, as in the published adaptive recipe. If it shows only numbers, a worker is
+    known by its position alone, so every question is offered all of them in the same order.
     """
 
-    base: str = "Qwen/Qwen2.5-7B-Instruct"  # A directory in Hugging Face format, or the id of a model in its cache
-    profile: str = "prompted"  # The prompt format of the conductor, a key of `core.profile.PROFILES`
+    # A directory in Hugging Face format, or the id of a model in its cache
+    base: str = "Qwen/Qwen2.5-7B-Instruct"
+    # The prompt format of the conductor, a key of `core.profile.PROFILES`
+    profile: str = "prompted"
     max_cases: int = 960  # At most so many of the user's cases are used
     validation: int = 200  # So many of them, but no more than a fifth, are never trained on
     steps: int = 200
@@ -48,7 +50,8 @@ class Recipe:
     rate: float = 1e-6  # The highest learning rate
     warmup: int = 6  # Steps over which it rises, before it falls as a cosine
     kl: float = 0.001  # The weight of the distance from the model at the start
-    uncertain: float = 0.2  # The share of the tokens, the least certain ones, that take part in the gradient
+    # The share of the tokens, the least certain ones, that take part in the gradient
+    uncertain: float = 0.2
     entropy: float = 0.002  # The weight of a bonus for their uncertainty
     format_bonus: float = 0.5  # What a valid plan with a wrong answer earns
     unused_step: float = 0.05  # What each step costs that the answer does not depend on
@@ -68,7 +71,9 @@ class Recipe:
 
 
 DEFAULT_RECIPE: Final = Recipe()
-"""GRPO as in the study of docs/research/rewards.md; base model, length and reward are those of arXiv 2512.04388."""
+"""GRPO as in the study of docs/research/rewards.md; base model, length and reward are those of
+arXiv 2512.04388.
+"""
 
 
 @contextmanager
@@ -79,4 +84,6 @@ def require(library: str) -> Iterator[None]:
     except ImportError as error:
         extra = "trl[vllm]" if library == "vllm" else "conductor-llm[train]"
         hint = f"pip install '{extra}'"
-        raise ConfigError(f"training needs {library}, which cannot be imported: {error}", hint=hint) from error
+        raise ConfigError(
+            f"training needs {library}, which cannot be imported: {error}", hint=hint
+        ) from error

@@ -1,10 +1,11 @@
 """Sampled plans, run by the ordinary `Conductor` over real workers.
 
-The planner that runs later is quantized as a rule and writes under a grammar; the one that is sampled here is neither.
+The planner that runs later is quantized as a rule and writes under a grammar; the one that is
+sampled here is neither.
 
-Rewards are those of the published recipe (arXiv 2512.04388, section 3.2): 0 for a text that is not a valid plan, 0.5
-for a plan whose answer is wrong, 1 for a correct answer. Less is earned by a plan with steps that the answer does not
-depend on, and by one that holds the answer itself.
+Rewards are those of the published recipe (arXiv 2512.04388, section 3.2): 0 for a text that is not
+a valid plan, 0.5 for a plan whose answer is wrong, 1 for a correct answer. Less is earned by a plan
+with steps that the answer does not depend on, and by one that holds the answer itself.
 """
 
 from __future__ import annotations
@@ -49,8 +50,9 @@ CORRECT: Final = 1.0
 class TrainingBudget:
     """US dollars up to `limit` (None for no limit). A file remembers what earlier runs have spent.
 
-    Before a call is made, the most that it can cost is reserved, so that parallel calls cannot exceed the limit
-    together. `exhausted` is the error once the limit is reached, `write_error` the one if the file cannot be written.
+    Before a call is made, the most that it can cost is reserved, so that parallel calls cannot
+    exceed the limit together. `exhausted` is the error once the limit is reached, `write_error` the
+    one if the file cannot be written.
     """
 
     def __init__(self, path: Path, limit: Decimal | None = None) -> None:
@@ -60,22 +62,31 @@ class TrainingBudget:
         self.write_error: OSError | None = None
         self._active = 0
         self._settled = asyncio.Event()
-        self._log, self._path = AppendLog(path), path
+        self._log = AppendLog(path)
+        self._path = path
         self.share(1)
 
     def share(self, processes: int) -> None:
-        """Divide what the file says is left over the processes that write it. Call it while no call is active."""
+        """Divide what the file says is left over the processes that write it.
+
+        Call it while no call is active.
+        """
         self.spent = sum(map(_read_cost, read_lines(self._path)), Decimal(0))
         left = None if self.limit is None else (self.limit - self.spent) / processes
         self._ledger = Ledger(Limits(cost=left))
 
     def reserve(self, request: Request, worker: Worker) -> Reservation | None:
-        """Reserve a whole call. None: not now, but active calls may leave room. Raises `LimitReached`."""
+        """Reserve a whole call. None: not now, but active calls may leave room.
+
+        Raises `LimitReached`.
+        """
         if self.exhausted is not None:
             raise self.exhausted
         wanted = request.max_tokens or WorkerProfile().max_tokens
         try:
-            reservation = self._ledger.reserve(prompt_tokens(request.messages), wanted, worker.price)
+            reservation = self._ledger.reserve(
+                prompt_tokens(request.messages), wanted, worker.price
+            )
         except LimitReached:
             raise self._exhaust() from None
         if reservation is not None and reservation.answer < wanted:
@@ -112,7 +123,11 @@ class TrainingBudget:
     def _exhaust(self) -> LimitReached:
         limit = format_money(self.limit or Decimal(0))
         self.exhausted = LimitReached(
-            f"the limit of {limit} leaves no room for another call: {format_money(self.spent)} are spent",
+            (
+                f"the limit of {limit} leaves no room for another call: {format_money(self.spent)} "
+                "are "
+                "spent"
+            ),
             hint="to continue, run the same command with a larger --max-cost",
         )
         return self.exhausted
@@ -145,16 +160,18 @@ class BudgetedModel:
         except LimitReached as error:
             raise ModelError("refused", error.message, hint=error.hint) from None
         reported: Usage | None = None
-        text, billable = "", True
+        text = ""
+        billable = True
         try:
             async with aclosing(self._model.stream(request)) as chunks:
                 async for chunk in chunks:
-                    reported, text = chunk.usage or reported, text + chunk.text + chunk.thinking
+                    reported = chunk.usage or reported
+                    text = text + chunk.text + chunk.thinking
                     yield chunk
         except ModelError as error:
             reported = error.usage or reported
-            # A call that failed before its first word is assumed to cost nothing. One that was cancelled is not: its
-            # request has been sent.
+            # A call that failed before its first word is assumed to cost nothing. One that was
+            # cancelled is not: its request has been sent.
             billable = reported is not None or bool(text)
             raise
         finally:
@@ -167,7 +184,9 @@ class BudgetedModel:
 
 
 class Exercise(Protocol):
-    """A question to train on, with the names of the workers on offer for it, in the order of the pool."""
+    """A question to train on, with the names of the workers on offer for it, in the order of the
+    pool.
+    """
 
     @property
     def question(self) -> str: ...
@@ -177,15 +196,19 @@ class Exercise(Protocol):
     def slow(self) -> bool: ...  # Whether `is_correct` may take seconds
 
     def is_correct(self, text: str) -> bool:
-        """Return whether `text` answers the question. Raises `ConfigError` if that cannot be told."""
+        """Return whether `text` answers the question.
+
+        Raises `ConfigError` if that cannot be told.
+        """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SampledPlan:
     """What the model wrote for an exercise. `complete`: it ended by itself, not at the token limit.
 
-    Workers are asked with another seed for another `draw`: the plans of one draw share the answer to an equal request,
-    and the next time that the same case comes up, its answers are drawn afresh, as in the published training.
+    Workers are asked with another seed for another `draw`: the plans of one draw share the answer
+    to an equal request, and the next time that the same case comes up, its answers are drawn
+    afresh, as in the published training.
     """
 
     exercise: Exercise
@@ -213,18 +236,20 @@ class PlanOutcome:
 class Rollouts:
     """Runs sampled plans.
 
-    Answers are stored in `cache` and paid from `budget`; if either cannot be written, training stops, because it would
-    pay for the same answers again.
+    Answers are stored in `cache` and paid from `budget`; if either cannot be written, training
+    stops, because it would pay for the same answers again.
     """
 
     conductor: Conductor  # The one that is trained, without its model, over all workers
     cache: ResponseCache | None = None
     budget: TrainingBudget | None = None
     draws: int = 1  # How often a plan is run, each time with other seeds of the workers
-    format_bonus: float = VALID  # What a plan with a wrong answer earns, and one that `tells` the answer in a subtask
+    # What a plan with a wrong answer earns, and one that `tells` the answer in a subtask
+    format_bonus: float = VALID
     unused_step: float = 0.0  # What each step costs that the answer does not depend on
     concurrency: int = 64  # Runs that are active at once
-    name_route: Callable[[Worker], str] = lambda worker: worker.name  # The name of a worker in the metrics
+    # The name of a worker in the metrics
+    name_route: Callable[[Worker], str] = lambda worker: worker.name
     tells: Callable[[Exercise, str], bool] = lambda _exercise, _subtask: False
     _failures: Counter[str] = field(default_factory=Counter)
     _day_limit: LimitReached | None = None
@@ -236,26 +261,29 @@ class Rollouts:
         """
         request = self.conductor_for(exercise).planning_request(self.question(exercise))
         begun = [{"role": "assistant", "content": request.prefill}] if request.prefill else []
-        return [*({"role": message.role, "content": message.content} for message in request.messages), *begun]
+        return [
+            *({"role": message.role, "content": message.content} for message in request.messages),
+            *begun,
+        ]
 
     def question(self, exercise: Exercise) -> Question:
         return Question(text=exercise.question)
 
     def conductor_for(self, exercise: Exercise) -> Conductor:
         pool = self.conductor.pool
-        return replace(self.conductor, pool=Pool(workers=tuple(pool[name] for name in exercise.workers)))
+        return replace(
+            self.conductor, pool=Pool(workers=tuple(pool[name] for name in exercise.workers))
+        )
 
     async def outcomes(self, plans: Sequence[SampledPlan]) -> list[PlanOutcome]:
         """The outcome of each plan, in order. Equal texts for the same exercise are run together.
 
-        Raises `LimitReached` if the budget or a limit of the day is used up; `ConfigError` if a scorer fails, if
-        answers cannot be stored, or if workers failed in most of the runs.
+        Raises `LimitReached` if the budget or a limit of the day is used up; `ConfigError` if a
+        scorer fails, if answers cannot be stored, or if workers failed in most of the runs.
         """
         self._failures.clear()
-        slots, semaphores = (
-            asyncio.Semaphore(self.concurrency),
-            model_semaphores(self.conductor.pool, self.conductor.workers),
-        )
+        slots = asyncio.Semaphore(self.concurrency)
+        semaphores = model_semaphores(self.conductor.pool, self.conductor.workers)
 
         async def run(plan: SampledPlan, turn: int) -> PlanOutcome:
             async with slots:
@@ -279,7 +307,8 @@ class Rollouts:
         async for event, _ in run:
             if isinstance(event, ev.StepFailed) and event.retry_in is None:
                 self._failures[event.error.message] += 1
-                run.stop("cancelled")  # the plan gets no reward now, so further answers would be paid for nothing
+                # The plan gets no reward now, so further answers would be paid for nothing
+                run.stop("cancelled")
         if (error := run.trace.error) is not None and error.kind == "limit":
             self._day_limit = LimitReached(error.message, hint=error.hint)
         return run.trace
@@ -289,9 +318,12 @@ class Rollouts:
         judge = partial(compute_reward, trace, exercise.is_correct, valid=self.format_bonus)
         reward = await asyncio.to_thread(judge) if exercise.slow else judge()
         found = PlanOutcome(
-            reward=reward, valid=is_valid(trace), tokens=trace.usage.tokens, cost=trace.usage.cost,
+            reward=reward,
+            valid=is_valid(trace),
+            tokens=trace.usage.tokens,
+            cost=trace.usage.cost,
             right=float(reward == CORRECT),
-        )  # fmt: skip
+        )
         if not found.valid:
             return found
         told = any(self.tells(exercise, record.step.subtask) for record in trace.steps)
@@ -303,22 +335,31 @@ class Rollouts:
         asked = [record.step.worker for record in trace.steps if record.step.worker in pool]
         routes = tuple(self.name_route(pool[name]) for name in asked)
         calls = sum(record.state == "done" for record in trace.steps)
-        return replace(found, steps=len(routes), calls=calls, routes=routes, told=told, reward=reward)
+        return replace(
+            found, steps=len(routes), calls=calls, routes=routes, told=told, reward=reward
+        )
 
-    async def _run(self, plan: SampledPlan, turn: int, semaphores: Mapping[int, asyncio.Semaphore]) -> PlanOutcome:
+    async def _run(
+        self, plan: SampledPlan, turn: int, semaphores: Mapping[int, asyncio.Semaphore]
+    ) -> PlanOutcome:
         # The plan is read first, in a run that asks no worker. So an invalid one costs nothing.
-        conductor, question = self.conductor_for(plan.exercise), self.question(plan.exercise)
+        conductor = self.conductor_for(plan.exercise)
+        question = self.question(plan.exercise)
         if conductor.seed is not None:
             conductor = replace(conductor, seed=conductor.seed + self.draws * plan.draw + turn)
         splitter = ThinkingSplitter()
         text = splitter.feed(plan.text)[0] + splitter.end()[0]
-        written: list[Script] = [[text, Chunk(usage=Usage(calls=1), finish="stop" if plan.complete else "length")]]
+        written: list[Script] = [
+            [text, Chunk(usage=Usage(calls=1), finish="stop" if plan.complete else "length")]
+        ]
         model = ScriptedModel([*written, [ModelError("refused", "a sampled plan is read once")]])
         reader = replace(conductor, model=model, pool_policy=PoolPolicy(), daily_spend=None)
         trace = await self.trace(start_run(reader, question, plan_only=True))
         if is_valid(trace) and isinstance(trace.plan, Plan):
             trace = await self.trace(
-                start_run(replace(conductor, shared_semaphores=semaphores), question, plan=trace.plan)
+                start_run(
+                    replace(conductor, shared_semaphores=semaphores), question, plan=trace.plan
+                )
             )
         return await self.outcome(trace, plan.exercise)
 
@@ -328,13 +369,19 @@ class Rollouts:
             raise limit
         if error := (self.cache and self.cache.error) or (self.budget and self.budget.write_error):
             hint = "free some disk space, then run the same command again"
-            raise ConfigError(f"the workers' answers can no longer be stored: {error.strerror}", hint=hint)
+            raise ConfigError(
+                f"the workers' answers can no longer be stored: {error.strerror}", hint=hint
+            )
         # An invalid plan was never run, so no worker can have failed at it.
-        ran, failed = sum(it.valid for it in outcomes), sum(it.reward is None for it in outcomes)
+        ran = sum(it.valid for it in outcomes)
+        failed = sum(it.reward is None for it in outcomes)
         if 2 * failed > ran:
             why = self._failures.most_common(1)[0][0] if self._failures else "no reason was given"
             raise ConfigError(
-                f"workers failed in {failed} of the {ran} plans of a step that were run. Most frequent error: {why}",
+                (
+                    f"workers failed in {failed} of the {ran} plans of a step that were run. Most "
+                    f"frequent error: {why}"
+                ),
                 hint="fix the workers, then run the same command again",
             )
 
@@ -344,32 +391,45 @@ def _key(plan: SampledPlan) -> tuple[int, str, bool, int]:
 
 
 def average_draws(outcomes: Sequence[PlanOutcome]) -> PlanOutcome:
-    """The outcome of a plan over its draws: the mean of those in which no worker failed, for the cost of all."""
+    """The outcome of a plan over its draws.
+
+    The mean of those in which no worker failed, for the cost of all.
+    """
     earned = [outcome.reward for outcome in outcomes if outcome.reward is not None]
     costs = [outcome.cost for outcome in outcomes if outcome.cost is not None]
     return replace(
-        outcomes[0], reward=sum(earned) / len(earned) if earned else None,
+        outcomes[0],
+        reward=sum(earned) / len(earned) if earned else None,
         right=sum(outcome.right for outcome in outcomes) / (len(earned) or 1),
-        tokens=sum(outcome.tokens for outcome in outcomes), cost=sum(costs, Decimal(0)) if costs else None,
-    )  # fmt: skip
+        tokens=sum(outcome.tokens for outcome in outcomes),
+        cost=sum(costs, Decimal(0)) if costs else None,
+    )
 
 
-def compute_reward(trace: Trace, is_correct: Callable[[str], bool], *, valid: float = VALID) -> float | None:
+def compute_reward(
+    trace: Trace, is_correct: Callable[[str], bool], *, valid: float = VALID
+) -> float | None:
     """The reward of a run; None if a worker failed, which says nothing about the plan.
 
-    `valid` is the reward for a valid plan with a wrong answer. A text that is cut off, or has a fault anywhere, is
-    invalid, whatever the run made of it.
+    `valid` is the reward for a valid plan with a wrong answer. A text that is cut off, or has a
+    fault anywhere, is invalid, whatever the run made of it.
     """
     if not is_valid(trace):
         return INVALID
-    # A planned worker failed, or the run did, for a reason other than its plan or a worker's refusal.
+    # A planned worker failed, or the run did, for a reason other than its plan or a worker's
+    # refusal.
     if trace.error is None or trace.error.reason != "declined":
-        missed = any(record.state == "failed" or record.worker != record.step.worker for record in trace.steps)
+        missed = any(
+            record.state == "failed" or record.worker != record.step.worker
+            for record in trace.steps
+        )
         if missed or trace.state != "finished":
             return None
     return CORRECT if is_correct(trace.answer) else valid
 
 
 def is_valid(trace: Trace) -> bool:
-    """Return whether the conductor's text was a plan, without a grammar and without a second attempt."""
+    """Return whether the conductor's text was a plan, without a grammar and without a second
+    attempt.
+    """
     return trace.plan is not None and not trace.rejected

@@ -1,7 +1,10 @@
-"""From a run's events to output: standard output gets the answer or JSON, standard error gets the progress.
+"""From a run's events to output.
+
+Standard output gets the answer or JSON, standard error gets the progress.
 
 To add an output format or a kind of progress, write a `RunView` and add it to a table below. Views
-know events and traces; they do not know who runs, stores or answers. Rich is loaded only for the tree and for Markdown.
+know events and traces; they do not know who runs, stores or answers. Rich is loaded only for the
+tree and for Markdown.
 """
 
 from __future__ import annotations
@@ -27,9 +30,15 @@ from conductor_cli.views.base import (
 from conductor_cli.views.json_output import JsonLinesOutput, JsonOutput
 
 __all__ = [
-    "ColorName", "OutputContext", "OutputName", "ProgressName", "RunView", "choose_progress", "open_views",
+    "ColorName",
+    "OutputContext",
+    "OutputName",
+    "ProgressName",
+    "RunView",
+    "choose_progress",
+    "open_views",
     "uses_color",
-]  # fmt: skip
+]
 
 OutputName = Literal["answer", "json", "jsonl"]
 ProgressName = Literal["auto", "tree", "plain", "none"]
@@ -39,20 +48,27 @@ ShownProgress = Literal["tree", "plain", "notices", "none"]
 
 def open_views(output: OutputName, progress: ProgressName, context: OutputContext) -> RunView:
     """The view for `--format` and `--progress`. Pass it every event, then close it."""
-    stdout, stderr = Stdout(context.stdout), Stderr(context.stderr)
+    stdout = Stdout(context.stdout)
+    stderr = Stderr(context.stderr)
     shared = output == "answer" and stdout.terminal and stderr.terminal
     name = choose_progress(output, progress, context)
-    return RunDisplay(PROGRESS[name](stderr, context, shared), OUTPUTS[output](stdout, context), shared=shared)
+    return RunDisplay(
+        PROGRESS[name](stderr, context, shared), OUTPUTS[output](stdout, context), shared=shared
+    )
 
 
-def choose_progress(output: OutputName, progress: ProgressName, context: OutputContext) -> ShownProgress:
+def choose_progress(
+    output: OutputName, progress: ProgressName, context: OutputContext
+) -> ShownProgress:
     """Return which progress to show.
 
-    `auto` is the tree on a terminal that can redraw, plain lines on one that cannot or when `ACCESSIBLE` is set, only
-    notices in a pipe, a file or a cron job, and nothing beside `jsonl`, whose lines already are the progress. A tree
-    beside `jsonl` on the same terminal becomes plain lines.
+    `auto` is the tree on a terminal that can redraw, plain lines on one that cannot or when
+    `ACCESSIBLE` is set, only notices in a pipe, a file or a cron job, and nothing beside `jsonl`,
+    whose lines already are the progress. A tree beside `jsonl` on the same terminal becomes plain
+    lines.
     """
-    out, err = Stdout(context.stdout).terminal, Stderr(context.stderr).terminal
+    out = Stdout(context.stdout).terminal
+    err = Stderr(context.stderr).terminal
     if context.quiet:
         return "none"
     if progress == "auto":
@@ -65,7 +81,10 @@ def choose_progress(output: OutputName, progress: ProgressName, context: OutputC
 
 
 class RunDisplay(RunView):
-    """Progress and output of one run. `shared`: both use one terminal, so progress pauses while the answer streams."""
+    """Progress and output of one run.
+
+    `shared`: both use one terminal, so progress pauses while the answer streams.
+    """
 
     def __init__(self, progress: RunView, output: RunView, *, shared: bool) -> None:
         self._progress = progress
@@ -76,12 +95,20 @@ class RunDisplay(RunView):
     def show(self, event: Event, trace: Trace) -> None:
         """Show one event. `BrokenPipeError` means that nobody reads standard output any more."""
         self._progress.show(event, trace)
-        answers = isinstance(event, (StepDelta, StepFailed, ToolCalled)) and event.step == plain.answering_step(trace)
+        answers = isinstance(
+            event, (StepDelta, StepFailed, ToolCalled)
+        ) and event.step == plain.answering_step(trace)
         if self._shared and answers and isinstance(event, StepDelta) and event.text:
             self._progress.pause()
         self._output.show(event, trace)
-        if self._shared and answers and not isinstance(event, StepDelta) and not getattr(event, "final", False):
-            self._progress.resume()  # another attempt or a tool follows, so there is something to wait for again
+        if (
+            self._shared
+            and answers
+            and not isinstance(event, StepDelta)
+            and not getattr(event, "final", False)
+        ):
+            # Another attempt or a tool follows, so there is something to wait for again
+            self._progress.resume()
 
     def skip_to(self, event: Event, trace: Trace) -> None:
         self._progress.show(event, trace)
@@ -100,13 +127,17 @@ class RunDisplay(RunView):
             self._progress.close()
 
 
-def _open_tree(stderr: Stderr, context: OutputContext, shared: bool) -> RunView:  # noqa: FBT001 - a row of the table
+# A row of the table
+def _open_tree(stderr: Stderr, context: OutputContext, shared: bool) -> RunView:  # noqa: FBT001
     from conductor_cli.views.tree import TreeProgress
 
     return TreeProgress(
-        context.open_console(stderr), stored=context.stored, shared=shared, reflows=reflows(context.environ),
+        context.open_console(stderr),
+        stored=context.stored,
+        shared=shared,
+        reflows=reflows(context.environ),
         clock=context.clock,
-    )  # fmt: skip
+    )
 
 
 def _open_answer(stdout: Stdout, context: OutputContext) -> RunView:
@@ -118,7 +149,8 @@ def _open_answer(stdout: Stdout, context: OutputContext) -> RunView:
         if cannot_redraw(context.environ) or not context.markdown or uses_color(context) is False:
             return plain.PlainSink(stdout)
         console = context.open_console(stdout)
-        if console.color_system is None or console.encoding != "utf-8":  # Rich draws bullets that others lack
+        # Rich draws bullets that others lack
+        if console.color_system is None or console.encoding != "utf-8":
             return plain.PlainSink(stdout)
         from conductor_cli.views.markdown_stream import MarkdownStream
 
@@ -135,7 +167,11 @@ OUTPUTS: Final[dict[str, Callable[[Stdout, OutputContext], RunView]]] = {
 
 PROGRESS: Final[dict[ShownProgress, Callable[[Stderr, OutputContext, bool], RunView]]] = {
     "tree": _open_tree,
-    "plain": lambda stderr, context, _shared: plain.PlainProgress(stderr, stored=context.stored, asked=context.asked),
-    "notices": lambda stderr, context, _shared: plain.NoticesProgress(stderr, stored=context.stored),
+    "plain": lambda stderr, context, _shared: plain.PlainProgress(
+        stderr, stored=context.stored, asked=context.asked
+    ),
+    "notices": lambda stderr, context, _shared: plain.NoticesProgress(
+        stderr, stored=context.stored
+    ),
     "none": lambda stderr, context, _shared: plain.SilentProgress(stderr, stored=context.stored),
 }

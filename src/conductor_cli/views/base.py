@@ -1,4 +1,6 @@
-"""What a view is, the streams that views write to, whether these take colours, and consoles and printers for them."""
+"""What a view is, the streams that views write to, whether these take colours, and consoles and
+printers for them.
+"""
 
 from __future__ import annotations
 
@@ -25,11 +27,14 @@ FRAME: Final = 1 / 8  # Seconds between two drawings of what moves, however fast
 
 
 class RunView:
-    """Shows one run; does nothing by itself. `show` gets every event in order, with the trace after it.
+    """Shows one run; does nothing by itself.
 
-    `draw` is called often, on the same thread, and redraws what moves. `close` ends the output, also that of an
-    interrupted run. Between `pause` and `resume` progress writes nothing: the answer uses the terminal. `skip_to` gets
-    the last event of a replay that was cut short: progress shows how the run ended, and the output stays cut.
+    `show` gets every event in order, with the trace after it.
+
+    `draw` is called often, on the same thread, and redraws what moves. `close` ends the output,
+    also that of an interrupted run. Between `pause` and `resume` progress writes nothing: the
+    answer uses the terminal. `skip_to` gets the last event of a replay that was cut short: progress
+    shows how the run ended, and the output stays cut.
     """
 
     def show(self, event: Event, trace: Trace) -> None: ...
@@ -46,7 +51,10 @@ class RunView:
 
 
 class Stdout:
-    """Standard output, without keys that this process has read, in its encoding. `BrokenPipeError` is raised."""
+    """Standard output, without keys that this process has read, in its encoding.
+
+    `BrokenPipeError` is raised.
+    """
 
     def __init__(self, stream: TextIO) -> None:
         self.stream = stream
@@ -74,7 +82,10 @@ class Stdout:
 
 
 class Stderr(Stdout):
-    """Standard error. A run must not fail because nobody reads its progress, so errors of writes are ignored."""
+    """Standard error.
+
+    A run must not fail because nobody reads its progress, so errors of writes are ignored.
+    """
 
     def write(self, text: str) -> int:
         with suppress(OSError, ValueError):  # ValueError: the stream is closed
@@ -109,35 +120,61 @@ class OutputContext:
     height: int | None = None
 
     def open_console(self, stream: Stdout) -> Console:
-        """A Rich console that writes to one of the streams and reads nothing from this process's environment."""
+        """A Rich console that writes to one of the streams and reads nothing from this process's
+        environment.
+        """
         from rich.console import Console  # loading Rich takes longer than many commands do
 
         color = uses_color(self)
-        # `_environ` keeps Rich from reading COLUMNS, NO_COLOR and the like, which `uses_color` has already decided.
+        # `_environ` keeps Rich from reading COLUMNS, NO_COLOR and the like, which `uses_color` has
+        # already decided.
         return Console(
-            file=cast("IO[str]", stream), force_terminal=stream.terminal, _environ=self.environ, width=self.width,
-            height=self.height, color_system={True: "standard", False: None, None: "auto"}[color],
-            no_color=color is False, markup=False, highlight=False, emoji=False, soft_wrap=False,
-        )  # fmt: skip
+            file=cast("IO[str]", stream),
+            force_terminal=stream.terminal,
+            _environ=self.environ,
+            width=self.width,
+            height=self.height,
+            color_system={True: "standard", False: None, None: "auto"}[color],
+            no_color=color is False,
+            markup=False,
+            highlight=False,
+            emoji=False,
+            soft_wrap=False,
+        )
 
 
 def uses_color(context: OutputContext) -> bool | None:
-    """Return whether to use colours; None lets the terminal decide. The setting wins over the environment."""
+    """Return whether to use colours; None lets the terminal decide.
+
+    The setting wins over the environment.
+    """
     if context.color != "auto":
         return context.color == "always"
     if context.environ.get("NO_COLOR"):
         return False
-    return True if _is_set(context.environ, "CLICOLOR_FORCE") or _is_set(context.environ, "FORCE_COLOR") else None
+    return (
+        True
+        if _is_set(context.environ, "CLICOLOR_FORCE") or _is_set(context.environ, "FORCE_COLOR")
+        else None
+    )
 
 
 def cannot_redraw(environ: Mapping[str, str]) -> bool:
-    """Return whether nothing may be redrawn: the terminal cannot, or a screen reader would read it out every time."""
+    """Return whether nothing may be redrawn.
+
+    The terminal cannot, or a screen reader would read it out every time.
+    """
     return environ.get("TERM") == "dumb" or _is_set(environ, "ACCESSIBLE")
 
 
 def reflows(environ: Mapping[str, str]) -> bool:
-    """Return whether a terminal that becomes narrower wraps the lines that it shows; the oldest ones cut them off."""
-    return environ.get("TERM") != "linux" and not any(environ.get(name) for name in ("XTERM_VERSION", "STY"))
+    """Return whether a terminal that becomes narrower wraps the lines that it shows.
+
+    The oldest ones cut them off.
+    """
+    return environ.get("TERM") != "linux" and not any(
+        environ.get(name) for name in ("XTERM_VERSION", "STY")
+    )
 
 
 def _is_set(environ: Mapping[str, str], name: str) -> bool:

@@ -1,12 +1,12 @@
 """A run as one self-contained HTML file: no scripts, no other files, no network. Pure.
 
-Workers may write anything, so control characters are removed from every value, and the template engine escapes it.
-Only `markdown_html` makes HTML of a text, and takes out what could act. The page's own policy forbids scripts, forms
-and fetches in case one is missed.
+Workers may write anything, so control characters are removed from every value, and the template
+engine escapes it. Only `markdown_html` makes HTML of a text, and takes out what could act. The
+page's own policy forbids scripts, forms and fetches in case one is missed.
 
-Of Markdown that a model wrote, only tokens of the kinds named here keep their element, and no element keeps an
-attribute of the text. The address of a link is shown as text, because a reader who is not able to see it would have to
-trust it.
+Of Markdown that a model wrote, only tokens of the kinds named here keep their element, and no
+element keeps an attribute of the text. The address of a link is shown as text, because a reader who
+is not able to see it would have to trust it.
 """
 
 from __future__ import annotations
@@ -32,14 +32,23 @@ if TYPE_CHECKING:
     from markdown_it.token import Token
 
 
-MARKS: Final = {"done": "✓", "failed": "✗", "stopped": "■", "skipped": "–", "running": "●", "waiting": "○"}
+MARKS: Final = {
+    "done": "✓",
+    "failed": "✗",
+    "stopped": "■",
+    "skipped": "–",
+    "running": "●",
+    "waiting": "○",
+}
 """What stands for each state of a step, always beside its word."""
 
 LEAST: Final = 0.8  # Percent of a bar that is shown, however short it was
 
 
 class Bar(NamedTuple):
-    """What happened from `start` on, for `length` percent of the time: a state of a step, `planning` or `waited`.
+    """What happened from `start` on, for `length` percent of the time.
+
+    A state of a step, `planning` or `waited`.
 
     An attempt that failed is a bar of its own, and so is the wait after it.
     """
@@ -66,8 +75,11 @@ class Timeline(NamedTuple):
 
 
 def timeline(trace: Trace) -> Timeline:
-    """The planner and all steps that have started, those of nested runs below the step they belong to."""
-    whole, rows = max(trace.at, 0.0), list[TimelineRow]()
+    """The planner and all steps that have started, those of nested runs below the step they belong
+    to.
+    """
+    whole = max(trace.at, 0.0)
+    rows = list[TimelineRow]()
 
     def bar(kind: str, start: float, end: float, title: str) -> Bar:
         if whole <= 0:
@@ -80,7 +92,9 @@ def timeline(trace: Trace) -> Timeline:
         for record in run.steps:
             if record.started is None and not record.failed:
                 continue
-            number, worker, bars = f"{outer}{record.number}", words.short_name(record.worker), list[Bar]()
+            number = f"{outer}{record.number}"
+            worker = words.short_name(record.worker)
+            bars = list[Bar]()
             for failed in record.failed:
                 if failed.started is None:
                     continue  # this worker was not asked at all
@@ -90,19 +104,33 @@ def timeline(trace: Trace) -> Timeline:
                 bars.append(bar("failed", begin + failed.started, after, what))
                 if failed.retry_in:
                     bars.append(
-                        bar("waited", after, after + failed.retry_in, f"waited {format_duration(failed.retry_in)}")
+                        bar(
+                            "waited",
+                            after,
+                            after + failed.retry_in,
+                            f"waited {format_duration(failed.retry_in)}",
+                        )
                     )
             if record.started is not None and (record.state != "failed" or not record.failed):
                 start = record.started if record.attempted is None else record.attempted
                 end = run.at if record.ended is None else record.ended
-                bars.append(bar(record.state, begin + start, begin + end, f"{worker} {record.state}"))
-            rows.append(TimelineRow(f"{number} {worker}", format_duration(record.seconds(run.at)), tuple(bars)))
+                bars.append(
+                    bar(record.state, begin + start, begin + end, f"{worker} {record.state}")
+                )
+            rows.append(
+                TimelineRow(
+                    f"{number} {worker}", format_duration(record.seconds(run.at)), tuple(bars)
+                )
+            )
             if record.nested is not None:
                 add_steps(record.nested, begin + (record.started or 0.0), f"{number}.")
 
     if trace.planning.calls or trace.plan_text:
-        end = max((record.planned for record in trace.steps), default=trace.at)  # until the last step was planned
-        rows.append(TimelineRow("planner", format_duration(end), (bar("planning", 0.0, end, "planning"),)))
+        # Until the last step was planned
+        end = max((record.planned for record in trace.steps), default=trace.at)
+        rows.append(
+            TimelineRow("planner", format_duration(end), (bar("planning", 0.0, end, "planning"),))
+        )
     add_steps(trace, 0.0, "")
     return Timeline(tuple(rows), tuple(format_duration(whole * part) for part in (0, 0.5, 1)))
 
@@ -111,14 +139,30 @@ LONGEST: Final = 200_000  # Characters that are parsed; a longer text is shown a
 
 _BLOCKS: Final = frozenset(
     {
-        "paragraph", "heading", "blockquote", "bullet_list", "ordered_list", "list_item", "table", "thead", "tbody",
-        "tr", "th", "td", "em", "strong", "s",
+        "paragraph",
+        "heading",
+        "blockquote",
+        "bullet_list",
+        "ordered_list",
+        "list_item",
+        "table",
+        "thead",
+        "tbody",
+        "tr",
+        "th",
+        "td",
+        "em",
+        "strong",
+        "s",
     }
-)  # fmt: skip
+)
 """Tokens that open and close an element."""
-_SINGLE: Final = frozenset({"inline", "text", "code_inline", "code_block", "fence", "hr", "softbreak", "hardbreak"})
+_SINGLE: Final = frozenset(
+    {"inline", "text", "code_inline", "code_block", "fence", "hr", "softbreak", "hardbreak"}
+)
 _ALIGNED: Final = {"text-align:right": "right", "text-align:center": "center"}
-_DEEPER: Final = 2  # How many levels the headings of a text are below their own: the page has headings above them
+# How many levels the headings of a text are below their own: the page has headings above them
+_DEEPER: Final = 2
 
 
 def markdown_html(text: str) -> str:
@@ -138,7 +182,8 @@ def markdown_html(text: str) -> str:
 def _parser() -> MarkdownIt:
     from markdown_it import MarkdownIt  # only pages need it
 
-    # Models write one line per thought, so line breaks are kept. Definitions would make links of other parts.
+    # Models write one line per thought, so line breaks are kept. Definitions would make links of
+    # other parts.
     parser = MarkdownIt("commonmark", {"html": False, "breaks": True, "xhtmlOut": False})
     return parser.enable(["table", "strikethrough"]).disable(["reference", "image"])
 
@@ -149,18 +194,24 @@ def _harmless(tokens: Iterable[Token]) -> Iterator[Token]:
     for token in tokens:
         kind = token.type.removesuffix("_open").removesuffix("_close")
         if kind == "link":
-            # Nothing where a link begins, and its address where it ends, unless the link's text is the address.
+            # Nothing where a link begins, and its address where it ends, unless the link's text is
+            # the address.
             address = addresses.pop() if token.nesting != 1 and addresses else ""
             if token.nesting == 1:
-                addresses.append("" if token.markup == "autolink" else str(token.attrs.get("href", "")))
+                addresses.append(
+                    "" if token.markup == "autolink" else str(token.attrs.get("href", ""))
+                )
             yield _as_text(token, f" ({address})" if address else "")
             continue
         if kind not in _BLOCKS | _SINGLE:
             yield _as_text(token, token.content)
             continue
         start = token.attrs.get("start") if kind == "ordered_list" else None
-        align = _ALIGNED.get(str(token.attrs.get("style", "")))  # a class, because a page allows no styles of texts
-        token.attrs = {"start": start} if isinstance(start, int) else {"class": align} if align else {}
+        # A class, because a page allows no styles of texts
+        align = _ALIGNED.get(str(token.attrs.get("style", "")))
+        token.attrs = (
+            {"start": start} if isinstance(start, int) else {"class": align} if align else {}
+        )
         token.info = ""  # the language of a block of code would become a class
         # Entities have become characters by now, which may be unsafe ones.
         token.content = sanitize(token.content)
@@ -172,32 +223,51 @@ def _harmless(tokens: Iterable[Token]) -> Iterator[Token]:
 
 
 def _as_text(token: Token, text: str) -> Token:
-    token.type, token.tag, token.nesting, token.attrs = "text", "", 0, {}
-    token.content, token.children, token.block = sanitize(text), None, False
+    token.type = "text"
+    token.tag = ""
+    token.nesting = 0
+    token.attrs = {}
+    token.content = sanitize(text)
+    token.children = None
+    token.block = False
     return token
 
 
 _KEYS: Final = (
-    ("planning", "planning"), ("done", "answered"), ("failed", "failed attempt"), ("waited", "wait before the next"),
-)  # fmt: skip
+    ("planning", "planning"),
+    ("done", "answered"),
+    ("failed", "failed attempt"),
+    ("waited", "wait before the next"),
+)
 """The kinds of bars that the key under the timeline explains."""
 
 
 def html_page(trace: Trace, *, live: bool = False) -> str:
-    """The whole file: question, answer, plan and times as drawings, and each step with its prompt and response."""
-    from jinja2 import Environment, PackageLoader, StrictUndefined  # slow to import, and only pages need it
+    """The whole file.
+
+    Question, answer, plan and times as drawings, and each step with its prompt and response.
+    """
+    # Slow to import, and only pages need it
+    from jinja2 import Environment, PackageLoader, StrictUndefined
 
     environment = Environment(
-        loader=PackageLoader("conductor_cli"), autoescape=True, undefined=StrictUndefined, finalize=_finalize,
-        trim_blocks=True, lstrip_blocks=True,
-    )  # fmt: skip
+        loader=PackageLoader("conductor_cli"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        finalize=_finalize,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
     environment.filters["line"] = one_line
     environment.filters["markdown"] = markdown_html
     started = trace.time
     with suppress(ValueError):  # a text that is no time stays as it is
         then = datetime.fromisoformat(trace.time).astimezone(UTC)
         started = f"{then.day} {then:%B %Y, %H:%M} UTC"
-    facts = [words.describe_totals(trace, stored=True), f"{words.describe_setup(trace)}; started {started}"]
+    facts = [
+        words.describe_totals(trace, stored=True),
+        f"{words.describe_setup(trace)}; started {started}",
+    ]
     if trace.resumed:
         facts.append(f"resumes run {trace.resumed}")
     root = run_tree(trace)
@@ -206,18 +276,31 @@ def html_page(trace: Trace, *, live: bool = False) -> str:
     tree = "\n".join(line_texts(tree_lines(root, TreeLayout(Screen(width=WIDEST), ended=10))))
     times = timeline(trace)
     return environment.get_template("run.html.j2").render(
-        title=one_line(words.question_line(trace)[:120] or trace.run), trace=trace, question=trace.question,
-        facts=facts, state=trace.outcome(), outcome=words.describe_outcome(trace, live=live),
+        title=one_line(words.question_line(trace)[:120] or trace.run),
+        trace=trace,
+        question=trace.question,
+        facts=facts,
+        state=trace.outcome(),
+        outcome=words.describe_outcome(trace, live=live),
         told=[words.describe_notice(notice) for notice in trace.all_notices()],
-        times=times, kinds={bar.kind for row in times.rows for bar in row.bars}, keys=_KEYS,
-        usage=list(usage_rows(trace)), tree=tree,
-        reasoning=trace.plan.reasoning if isinstance(trace.plan, Plan) else "", marks=MARKS,
-        root=replace(root, children=others), records=dict(_records(trace)), words=words,
-    )  # fmt: skip
+        times=times,
+        kinds={bar.kind for row in times.rows for bar in row.bars},
+        keys=_KEYS,
+        usage=list(usage_rows(trace)),
+        tree=tree,
+        reasoning=trace.plan.reasoning if isinstance(trace.plan, Plan) else "",
+        marks=MARKS,
+        root=replace(root, children=others),
+        records=dict(_records(trace)),
+        words=words,
+    )
 
 
 def _finalize(value: object) -> object:
-    """Return what the template prints for a value. Markup, a subclass of `str`, is what a macro has rendered."""
+    """Return what the template prints for a value.
+
+    Markup, a subclass of `str`, is what a macro has rendered.
+    """
     if type(value) is str:
         return sanitize(value)
     return f"{value:.1f}" if isinstance(value, float) else value
@@ -234,7 +317,9 @@ def _records(trace: Trace, outer: str = "") -> Iterator[tuple[str, StepRecord]]:
 def usage_rows(trace: Trace) -> Iterator[tuple[str, ...]]:
     """Yield what the planner, each step and all together used, in the words of the page's table."""
     used = [("planner", trace.planning)] if trace.planning.calls else []
-    used += [(f"{record.number} {words.describe_worker(record)}", record.usage) for record in trace.steps]
+    used += [
+        (f"{record.number} {words.describe_worker(record)}", record.usage) for record in trace.steps
+    ]
     for label, usage in [*used, ("total", trace.usage)]:
         if usage.calls:
             cost = format_cost_cell(usage.cost, usage.unpriced)

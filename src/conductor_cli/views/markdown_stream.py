@@ -1,7 +1,9 @@
-"""Markdown on a terminal while it is written: complete blocks are printed for good, the current one is redrawn.
+"""Markdown on a terminal while it is written.
 
-Nothing of the text is lost except marks that styles replace. HTML, images and definitions are shown as they were
-written, links are not clickable, and code keeps its lines, so that it can be copied.
+Complete blocks are printed for good, the current one is redrawn.
+
+Nothing of the text is lost except marks that styles replace. HTML, images and definitions are shown
+as they were written, links are not clickable, and code keeps its lines, so that it can be copied.
 """
 
 from __future__ import annotations
@@ -24,22 +26,34 @@ if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderResult
 
 LONGEST: Final = 16_384
-"""Characters of one block; a longer one is split, because the unfinished block is parsed again at each drawing."""
+"""Characters of one block; a longer one is split, because the unfinished block is parsed again at
+each drawing.
+"""
 
 LARGEST: Final = 100_000
-"""Characters that are rendered at once: at worst they take some seconds. A larger text is shown as it was written."""
+"""Characters that are rendered at once: at worst they take some seconds. A larger text is shown as
+it was written.
+"""
 
 FLOOD: Final = re.compile(f"({UNSEEN}{{30}}){UNSEEN}+")
-"""More marks and invisible characters in a row than Unicode allows in a stream-safe text (UAX #15, D3)."""
+"""More marks and invisible characters in a row than Unicode allows in a stream-safe text (UAX #15,
+D3).
+"""
 
 _THEME: Final = Theme(
     {
         **{f"markdown.h{level}": "bold" for level in range(1, 7)},
-        "markdown.code": "cyan", "markdown.link": "none", "markdown.link_url": "underline",
-        "markdown.block_quote": "italic", "markdown.item.bullet": "dim", "markdown.item.number": "dim",
-        "markdown.hr": "dim", "markdown.table.header": "bold", "markdown.table.border": "dim",
+        "markdown.code": "cyan",
+        "markdown.link": "none",
+        "markdown.link_url": "underline",
+        "markdown.block_quote": "italic",
+        "markdown.item.bullet": "dim",
+        "markdown.item.number": "dim",
+        "markdown.hr": "dim",
+        "markdown.table.header": "bold",
+        "markdown.table.border": "dim",
     }
-)  # fmt: skip
+)
 
 _PARSER: Final = Parser("commonmark", {"html": False}).enable(["strikethrough", "table"])
 _PARSER.disable(["reference", "image"])
@@ -53,7 +67,8 @@ class MarkdownStream(AnswerSink):
         self._console = console
         self._reflows = reflows
         self._text = ""
-        self._printed = self._changed = False
+        self._printed = False
+        self._changed = False
         self._live: LiveLines | None = None
 
     def write(self, text: str) -> None:
@@ -64,10 +79,12 @@ class MarkdownStream(AnswerSink):
 
     def close(self) -> None:
         """Print the rest; afterwards a new text may begin."""
-        live, self._live = self._live, None
+        live = self._live
+        self._live = None
         if live is None:
             return
-        rest, self._text = self._text, ""
+        rest = self._text
+        self._text = ""
         try:
             self._print(rest)
         finally:
@@ -87,18 +104,24 @@ class MarkdownStream(AnswerSink):
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         """The last rows of the block that is being written, as many as the terminal has."""
         block = Rendered(self._text, follows=self._printed)
-        for row in list(Segment.split_lines(console.render(block, options)))[-max(1, console.height - 1) :]:
+        for row in list(Segment.split_lines(console.render(block, options)))[
+            -max(1, console.height - 1) :
+        ]:
             yield from row
             yield Segment.line()
 
     def _print(self, text: str) -> None:
         if text.strip():
-            shown, self._printed = Rendered(text, follows=self._printed), True
+            shown = Rendered(text, follows=self._printed)
+            self._printed = True
             self._console.print(shown, end="", crop=False)
 
 
 def split_blocks(text: str) -> tuple[str, str]:
-    """The blocks that are complete, and the last one, which may go on. An endless one is split; code stays code."""
+    """The blocks that are complete, and the last one, which may go on.
+
+    An endless one is split; code stays code.
+    """
     lines = text.split("\n")
     try:
         starts = [token.map[0] for token in _PARSER.parse(text) if token.level == 0 and token.map]
@@ -115,7 +138,10 @@ def split_blocks(text: str) -> tuple[str, str]:
 
 
 class Rendered:
-    """Markdown as Rich renders it. `follows`: other blocks are printed above it, so a blank line comes first."""
+    """Markdown as Rich renders it.
+
+    `follows`: other blocks are printed above it, so a blank line comes first.
+    """
 
     def __init__(self, text: str, *, follows: bool) -> None:
         self._text = FLOOD.sub(r"\1", text).strip("\n")
@@ -133,7 +159,8 @@ class Rendered:
         except Exception:  # noqa: BLE001 - no text that a model wrote may end a run with an error
             segments = list(console.render(Text(self._text), options))
         lines = list(Segment.split_lines(segments))
-        for line in lines:  # without the spaces that Rich adds at their ends, which would be copied and wrapped
+        # Without the spaces that Rich adds at their ends, which would be copied and wrapped
+        for line in lines:
             while line and not line[-1].text.strip():
                 line.pop()
             line[-1:] = [Segment(last.text.rstrip(), last.style) for last in line[-1:]]
@@ -150,9 +177,13 @@ class _CodeElement(CodeBlock):
     """Highlighted code in the terminal's own colours, whose long lines are not wrapped."""
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        text = Syntax("", self.lexer_name, theme="ansi_light").highlight(str(self.text).expandtabs(8))
+        text = Syntax("", self.lexer_name, theme="ansi_light").highlight(
+            str(self.text).expandtabs(8)
+        )
         text.rstrip()
-        text.no_wrap, text.overflow = True, "ignore"  # the terminal wraps long lines, and copies them as one
+        # the terminal wraps long lines, and copies them as one
+        text.no_wrap = True
+        text.overflow = "ignore"
         yield text
 
 
@@ -167,11 +198,15 @@ class MarkdownText(Markdown):
     """A text that keeps its line breaks and has no clickable links."""
 
     elements: ClassVar[dict[str, type[MarkdownElement]]] = {
-        **Markdown.elements, "heading_open": _HeadingElement, "fence": _CodeElement, "code_block": _CodeElement,
-    }  # fmt: skip
+        **Markdown.elements,
+        "heading_open": _HeadingElement,
+        "fence": _CodeElement,
+        "code_block": _CodeElement,
+    }
 
     def __init__(self, markup: str) -> None:
-        # Rich parses in its constructor with its own rules, so it gets no text; ours is parsed below.
+        # Rich parses in its constructor with its own rules, so it gets no text; ours is parsed
+        # below.
         super().__init__("", hyperlinks=False)
         self.parsed = _PARSER.parse(markup)
         # Models write one line per thought; Markdown would join them into one paragraph line.

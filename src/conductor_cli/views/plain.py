@@ -1,12 +1,13 @@
-"""The answer and nothing else on standard output, and progress as lines that are never redrawn on standard error.
+"""The answer and nothing else on standard output, and progress as lines that are never redrawn on
+standard error.
 
-A pipe or a file gets the whole answer once, as the worker wrote it, ending in one newline, but for control sequences:
-`less -R` and `cat` would have the terminal obey them. `--format json` has those too. A terminal gets the text of
-the answering step as it is written, made safe to show, as Markdown where the terminal has colours; what was shown is
-not repeated when the run ends.
+A pipe or a file gets the whole answer once, as the worker wrote it, ending in one newline, but for
+control sequences: `less -R` and `cat` would have the terminal obey them. `--format json` has those
+too. A terminal gets the text of the answering step as it is written, made safe to show, as Markdown
+where the terminal has colours; what was shown is not repeated when the run ends.
 
-Lines of progress are for log files, simple terminals and screen readers: all of them, only notices and problems, which
-a script's stderr gets, or only problems.
+Lines of progress are for log files, simple terminals and screen readers: all of them, only notices
+and problems, which a script's stderr gets, or only problems.
 """
 
 from __future__ import annotations
@@ -17,7 +18,13 @@ from typing import Final
 
 from conductor_cli.core import events as ev
 from conductor_cli.core.formatting import format_count
-from conductor_cli.core.terminal_text import StreamSanitizer, one_line, sanitize, without_controls, without_hidden
+from conductor_cli.core.terminal_text import (
+    StreamSanitizer,
+    one_line,
+    sanitize,
+    without_controls,
+    without_hidden,
+)
 from conductor_cli.core.trace import Trace
 from conductor_cli.views import run_text as words
 from conductor_cli.views.base import RunView, Stderr, Stdout
@@ -73,14 +80,17 @@ class AnswerOutput(RunView):
 class AnswerStream(RunView):
     """Streams the answer to a terminal: the text of the current attempt at the answering step.
 
-    `open_sink` is called when the first text arrives, because rendering Markdown takes long to load.
+    `open_sink` is called when the first text arrives, because rendering Markdown takes long to
+    load.
     """
 
     def __init__(self, open_sink: Callable[[], AnswerSink]) -> None:
         self._open_sink = open_sink
         self._sink: AnswerSink | None = None
         self._holds_text = False
-        """Whether the answer is written when it is complete, because it is checked or decided first."""
+        """Whether the answer is written when it is complete, because it is checked or decided
+        first.
+        """
         self._pieces: list[str] = []
         self._sanitizer = StreamSanitizer()
 
@@ -138,7 +148,10 @@ class AnswerStream(RunView):
 
 
 class SilentProgress(RunView):
-    """Writes at most three lines, of what went wrong. `stored`: the trace is on disk, so the run can be resumed."""
+    """Writes at most three lines, of what went wrong.
+
+    `stored`: the trace is on disk, so the run can be resumed.
+    """
 
     def __init__(self, stderr: Stderr, *, stored: bool = True) -> None:
         self._stderr = stderr
@@ -158,15 +171,24 @@ class SilentProgress(RunView):
 
 
 class NoticesProgress(SilentProgress):
-    """Also writes each notice and what was recovered, because whoever uses an answer should know how it came about."""
+    """Also writes each notice and what was recovered, because whoever uses an answer should know
+    how it came about.
+    """
 
     _told: Sequence[ev.Notice] = ()
 
     def show(self, event: ev.Event, trace: Trace) -> None:
         self._trace = trace
         if not isinstance(ev.innermost_event(event), ev.PlanDelta | ev.StepDelta):
-            known, self._told = set(self._told), trace.all_notices()
-            self._write([f"conductor: {words.describe_notice(notice)}" for notice in self._told if notice not in known])
+            known = set(self._told)
+            self._told = trace.all_notices()
+            self._write(
+                [
+                    f"conductor: {words.describe_notice(notice)}"
+                    for notice in self._told
+                    if notice not in known
+                ]
+            )
 
 
 class PlainProgress(SilentProgress):
@@ -186,7 +208,9 @@ class PlainProgress(SilentProgress):
                 if not self._asked:  # the first lines of the question, and how many follow
                     lines = trace.question.text.strip().splitlines()
                     rows = [
-                        row for line in lines[:QUESTION_LINES] for row in textwrap.wrap(one_line(line), words.MAX_QUOTE)
+                        row
+                        for line in lines[:QUESTION_LINES]
+                        for row in textwrap.wrap(one_line(line), words.MAX_QUOTE)
                     ]
                     left = len(lines) - QUESTION_LINES
                     more = [f"... +{format_count(left, 'line')}"] if left > 0 else []

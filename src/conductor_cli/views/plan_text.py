@@ -1,4 +1,7 @@
-"""A plan before it runs: who does what, who reads it, what each step sees, the cost; and who was sent what. Pure."""
+"""A plan before it runs: who does what, who reads it, what each step sees, the cost.
+
+And who was sent what. Pure.
+"""
 
 from __future__ import annotations
 
@@ -39,39 +42,65 @@ class PlanOffer:
 def plan_lines(offer: PlanOffer, screen: Screen) -> list[Line]:
     """The plan for the user to approve."""
     expected = estimate_steps(offer.question_for, offer.plan, offer.pool, offer.profile)
-    lines: list[Line] = [(("PLAN", "question"), (f"  {format_count(len(expected), 'step')}", "quiet"))]
+    lines: list[Line] = [
+        (("PLAN", "question"), (f"  {format_count(len(expected), 'step')}", "quiet"))
+    ]
     for remark in offer.remarks:
         lines += [((text, "note"),) for text in screen.wrap(remark, screen.width)]
-    room, open_steps, uses_tools = screen.width - len(PAD), ZERO, False
-    for number, (step, estimate) in enumerate(zip(offer.plan.steps, expected, strict=True), start=1):
+    room = screen.width - len(PAD)
+    open_steps = ZERO
+    uses_tools = False
+    for number, (step, estimate) in enumerate(
+        zip(offer.plan.steps, expected, strict=True), start=1
+    ):
         done = number in offer.done
         open_steps = open_steps if done else open_steps + estimate
         recipient = "plans again" if step.worker == SELF else offer.recipients.get(step.worker, "")
         tools = offer.pool[step.worker].tools if step.worker in offer.pool else ()
         uses_tools = uses_tools or bool(tools)
         reads = describe_access(step.access)
-        if offer.has_files and not offer.question_for(step.worker).files:  # the policy keeps them from the worker
-            reads = f"{reads}, not the files" if step.access else "reads the question only, not the files"
+        # The policy keeps them from the worker
+        if offer.has_files and not offer.question_for(step.worker).files:
+            reads = (
+                f"{reads}, not the files"
+                if step.access
+                else "reads the question only, not the files"
+            )
         facts = (
-            recipient, reads, "done" if done else _describe_cost(estimate),
+            recipient,
+            reads,
+            "done" if done else _describe_cost(estimate),
             f"may call {', '.join(map(tool_party, tools))}" if tools else "",
-        )  # fmt: skip
-        lines.append(((f"{number:>2}  ", "number"), (screen.crop(short_name(step.worker), room), "worker")))
-        lines += [((PAD + text, "quiet"),) for text in screen.wrap(", ".join(filter(None, facts)), room)]
+        )
+        lines.append(
+            ((f"{number:>2}  ", "number"), (screen.crop(short_name(step.worker), room), "worker"))
+        )
+        lines += [
+            ((PAD + text, "quiet"),) for text in screen.wrap(", ".join(filter(None, facts)), room)
+        ]
         lines += [((PAD + text, "plain"),) for text in screen.wrap(step.subtask, room)]
     low, high = open_steps.tokens
     tokens = f"{low:,} to {high:,}" if low < high else f"{low:,}"
-    estimate_text = f"estimate: {format_count(open_steps.calls, 'call')}, {tokens} tokens, {_describe_cost(open_steps)}"
+    estimate_text = (
+        f"estimate: {format_count(open_steps.calls, 'call')}, {tokens} tokens, "
+        f"{_describe_cost(open_steps)}"
+    )
     lines.append(BLANK)
     if uses_tools:
-        estimate_text += "; a step with tools calls its worker again after each use, which is not counted"
+        estimate_text += (
+            "; a step with tools calls its worker again after each use, which is not counted"
+        )
     limits = (
         format_money(offer.limits.cost) if offer.limits.cost is not None else "",
         format_count(offer.limits.tokens, "token") if offer.limits.tokens is not None else "",
         format_count(offer.limits.calls, "call") if offer.limits.calls is not None else "",
         format_duration(offer.limits.seconds) if offer.limits.seconds is not None else "",
     )
-    held = f"at most {', '.join(filter(None, limits))}" if any(limits) else "none on money, tokens, calls or time"
+    held = (
+        f"at most {', '.join(filter(None, limits))}"
+        if any(limits)
+        else "none on money, tokens, calls or time"
+    )
     for text in (estimate_text, f"limits: {held}"):
         lines += [((line, "plain"),) for line in screen.wrap(text, screen.width)]
     return lines
@@ -83,7 +112,11 @@ def _describe_cost(expected: PlanEstimate) -> str:
         return "no price known" if expected.calls else "$0.00"
     low, high = expected.cost
     known = format_money(low) if low == high else f"{format_money(low)} to {format_money(high)}"
-    unpriced = f" and {format_count(expected.unpriced, 'call')} without a known price" if expected.unpriced else ""
+    unpriced = (
+        f" and {format_count(expected.unpriced, 'call')} without a known price"
+        if expected.unpriced
+        else ""
+    )
     return f"{known}{unpriced}"
 
 
@@ -104,7 +137,10 @@ def flow_lines(sent: Sequence[Disclosure], screen: Screen) -> list[Line]:
 def stand_in_lines(recipients: Iterable[str], screen: Screen) -> list[Line]:
     """Return who else may read a step's texts: the recipients of the workers that may take over."""
     named = format_list(list(dict.fromkeys(map(one_line, recipients))))
-    text = f"If a worker fails, another worker that may see the same texts takes over. Possible readers: {named}."
+    text = (
+        "If a worker fails, another worker that may see the same texts takes over. Possible "
+        f"readers: {named}."
+    )
     return [((line, "quiet"),) for line in screen.wrap(text, screen.width)]
 
 
@@ -135,7 +171,10 @@ def group_by_recipient(sent: Sequence[Disclosure]) -> dict[str, list[Disclosure]
 
 
 def call_name(call: Disclosure) -> str:
-    """`plan`, `step 2`, `step 2.1` or `plan in 2` for a nested run; with the attempt if it was not the first."""
+    """`plan`, `step 2`, `step 2.1` or `plan in 2` for a nested run.
+
+    With the attempt if it was not the first.
+    """
     *outer, step = call.step
     path = ".".join(map(str, outer))
     plan = f"plan in {path}" if path else "plan"

@@ -1,4 +1,6 @@
-"""Lines in the terminal's own colours, for Rich to print, and a part at the bottom that is redrawn in place."""
+"""Lines in the terminal's own colours, for Rich to print, and a part at the bottom that is redrawn
+in place.
+"""
 
 from __future__ import annotations
 
@@ -14,16 +16,33 @@ if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, ConsoleRenderable, RenderResult
 
 STYLES: Final[dict[str, str]] = {
-    "question": "bold", "number": "dim", "guide": "dim", "worker": "bold", "plain": "", "quiet": "dim",
-    "thinking": "dim italic", "waiting": "dim", "skipped": "dim", "planning": "cyan", "running": "cyan",
-    "answering": "cyan", "done": "green", "retrying": "yellow", "stopped": "yellow", "note": "yellow",
-    "rejected": "yellow", "failed": "red",
-}  # fmt: skip
+    "question": "bold",
+    "number": "dim",
+    "guide": "dim",
+    "worker": "bold",
+    "plain": "",
+    "quiet": "dim",
+    "thinking": "dim italic",
+    "waiting": "dim",
+    "skipped": "dim",
+    "planning": "cyan",
+    "running": "cyan",
+    "answering": "cyan",
+    "done": "green",
+    "retrying": "yellow",
+    "stopped": "yellow",
+    "note": "yellow",
+    "rejected": "yellow",
+    "failed": "red",
+}
 _STYLES: Final = {name: Style.parse(style) for name, style in STYLES.items()}
 
 
 class StyledLines:
-    """Lines of texts with their styles for Rich to print: computed at each drawing, not wrapped, and without markup."""
+    """Lines of texts with their styles for Rich to print.
+
+    Computed at each drawing, not wrapped, and without markup.
+    """
 
     def __init__(self, lines: Callable[[], Iterable[tuple[tuple[str, str], ...]]]) -> None:
         self._lines = lines
@@ -35,27 +54,36 @@ class StyledLines:
 
 
 class LiveLines(Live):
-    """Shows something at the bottom of the terminal until `stop`, which erases it. Drawn only by `refresh`.
+    """Shows something at the bottom of the terminal until `stop`, which erases it.
 
-    Most terminals wrap the lines that they show when they become narrower (`reflows`). Rich erases as many rows as it
-    has drawn, so the first ones would stay above the next drawing; the further rows are erased here. Rows that have
-    left the screen by then cannot be erased.
+    Drawn only by `refresh`.
+
+    Most terminals wrap the lines that they show when they become narrower (`reflows`). Rich erases
+    as many rows as it has drawn, so the first ones would stay above the next drawing; the further
+    rows are erased here. Rows that have left the screen by then cannot be erased.
     """
 
     def __init__(self, console: Console, shown: ConsoleRenderable, *, reflows: bool = True) -> None:
         self._measured = _Measured(shown)
         self._reflows = reflows
         super().__init__(
-            self._measured, console=console, auto_refresh=False, transient=True, redirect_stdout=False,
+            self._measured,
+            console=console,
+            auto_refresh=False,
+            transient=True,
+            redirect_stdout=False,
             redirect_stderr=False,
-        )  # fmt: skip
+        )
         self.start()
 
     def process_renderables(self, renderables: list[ConsoleRenderable]) -> list[ConsoleRenderable]:
         """Return what Rich prints for one drawing, after the erasing of wrapped rows."""
         further = self._measured.further_rows(self.console.width) if self._reflows else 0
         drawn = super().process_renderables(renderables)
-        return [Control(*((ControlType.ERASE_IN_LINE, 2), (ControlType.CURSOR_UP, 1)) * further), *drawn]
+        return [
+            Control(*((ControlType.ERASE_IN_LINE, 2), (ControlType.CURSOR_UP, 1)) * further),
+            *drawn,
+        ]
 
 
 class _Measured:
@@ -67,7 +95,8 @@ class _Measured:
         self._width = 0
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        self._segments, self._width = list(console.render(self._shown, options)), options.max_width
+        self._segments = list(console.render(self._shown, options))
+        self._width = options.max_width
         return iter(self._segments)
 
     def further_rows(self, width: int) -> int:
@@ -75,5 +104,8 @@ class _Measured:
         if width >= self._width:
             return 0
         # Rich crops longer lines.
-        lengths = (min(Segment.get_line_length(line), self._width) for line in Segment.split_lines(self._segments))
+        lengths = (
+            min(Segment.get_line_length(line), self._width)
+            for line in Segment.split_lines(self._segments)
+        )
         return sum(max(0, length - 1) // max(1, width) for length in lengths)

@@ -19,29 +19,40 @@ Span = tuple[str, str]  # Text, and the name of its style
 Line = tuple[Span, ...]
 BLANK: Final[Line] = (("", "plain"),)
 WIDEST: Final = 100
-"""Beyond this many columns prose is hard to read, and figures at the right edge are too far from their row."""
+"""Beyond this many columns prose is hard to read, and figures at the right edge are too far from
+their row.
+"""
 
 STRIDE: Final = 500
-"""A longer line is wrapped from a multiple of this many characters on, so that its breaks do not move as it grows."""
+"""A longer line is wrapped from a multiple of this many characters on, so that its breaks do not
+move as it grows.
+"""
 
 MAX_LAYOUT_LINE: Final = 4096  # Characters of a text that are looked at to make one cropped line
 
 _UNSURE = re.compile(
     "[\u00ad\u061c\u200b-\u200f\u2060-\u2064\ufe00-\ufe0f\ufeff\U0001f3fb-\U0001f3ff\U000e0000-\U000e0fff]"
 )
-"""Joiners, variation selectors, skin tones and invisible characters: terminals disagree about their width."""
+"""Joiners, variation selectors, skin tones and invisible characters: terminals disagree about their
+width.
+"""
 
 _MARKS = "[\u0300-\u036f\u0483-\u0489\u1ab0-\u1aff\u1dc0-\u1dff\u20d0-\u20ff\ufe20-\ufe2f]"
 UNSEEN: Final = f"[{_MARKS[1:-1]}\u00ad\u061c\u200b-\u200f\u2060-\u2064\ufe00-\ufe0f\ufeff\U000e0000-\U000e0fff]"
 """A pattern for a character that takes no cell."""
 
 _FLOOD = re.compile(f"({_MARKS}{{3}}){_MARKS}+")
-"""More marks on one letter than any script needs: they would cover other lines while counting as no cell."""
+"""More marks on one letter than any script needs: they would cover other lines while counting as no
+cell.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Screen:
-    """The size of a screen, and its encoding. `words`: it is read out, so that words are better than marks."""
+    """The size of a screen, and its encoding.
+
+    `words`: it is read out, so that words are better than marks.
+    """
 
     width: int = 80
     height: int = 24
@@ -62,9 +73,16 @@ class Screen:
         return "\u2502" if self.marks else "|"
 
     def line(self, text: str) -> str:
-        """`text` as one sanitized line that the encoding can write; what nobody can see is named."""
+        """`text` as one sanitized line that the encoding can write.
+
+        What nobody can see is named.
+        """
         text = one_line(reveal(text))
-        return text if text.isascii() else encodable(_FLOOD.sub(r"\1", _UNSURE.sub("", text)), self.encoding)
+        return (
+            text
+            if text.isascii()
+            else encodable(_FLOOD.sub(r"\1", _UNSURE.sub("", text)), self.encoding)
+        )
 
     def crop(self, text: str, width: int) -> str:
         """`text` as one line of at most `width` cells."""
@@ -83,7 +101,8 @@ class Screen:
         from rich.cells import chop_cells
 
         lines: list[str] = []
-        width, used = max(1, width), 0
+        width = max(1, width)
+        used = 0
         text = self.line(text)
         measure = len if text.isascii() else text_cells
         for word in text.split():
@@ -97,8 +116,12 @@ class Screen:
         return lines
 
     def head(self, text: str, width: int, count: int) -> list[str]:
-        """At most the first `count` lines of `text`, each of at most `width` cells. Dots say that more follows."""
-        read, lines = text[: count * STRIDE], list[str]()
+        """At most the first `count` lines of `text`, each of at most `width` cells.
+
+        Dots say that more follows.
+        """
+        read = text[: count * STRIDE]
+        lines = list[str]()
         for line in read.split("\n"):
             if len(lines) > count:
                 break
@@ -110,11 +133,16 @@ class Screen:
         return lines
 
     def block(self, text: str, width: int) -> list[str]:
-        """All lines of `text`, wrapped; at most a third of the screen, and then how many lines follow: `+3 lines`."""
+        """All lines of `text`, wrapped.
+
+        At most a third of the screen, and then how many lines follow: `+3 lines`.
+        """
         from rich.cells import set_cell_size
 
-        most, lines = max(3, self.height // 3), text.strip().splitlines()
-        left, shown = len(lines), list[str]()
+        most = max(3, self.height // 3)
+        lines = text.strip().splitlines()
+        left = len(lines)
+        shown = list[str]()
         for line in lines:
             # No more of a very long line is wrapped than can be shown.
             shown += self.wrap(line[: (most + 1) * width], width) or [""]
@@ -125,15 +153,21 @@ class Screen:
                 break
         if left:
             more = f"{self.dots} +{format_count(left, 'line')}" if len(lines) > 1 else self.dots
-            shown[most - 1 :] = [f"{set_cell_size(shown[most - 1], max(0, width - len(more) - 1)).rstrip()} {more}"]
+            shown[most - 1 :] = [
+                f"{set_cell_size(shown[most - 1], max(0, width - len(more) - 1)).rstrip()} {more}"
+            ]
         return shown
 
     def tail(self, text: str, width: int, count: int) -> list[str]:
-        """At most the last `count` lines of `text`, each of at most `width` cells. As fast for any length."""
+        """At most the last `count` lines of `text`, each of at most `width` cells.
+
+        As fast for any length.
+        """
         lines: list[str] = []
         end = len(text)
         while end > 0 and len(lines) < count:
-            # A line without an end is cut at fixed places, so that it is not wrapped from its beginning each time.
+            # A line without an end is cut at fixed places, so that it is not wrapped from its
+            # beginning each time.
             start = max(text.rfind("\n", 0, end), (end // STRIDE - 1) * STRIDE, 0)
             lines = self.wrap(text[start:end], width) + lines
             end = start
@@ -203,7 +237,9 @@ class Printer:
 
             self._open().print(StyledLines(lambda: shown), end="", crop=False)
         else:
-            self._stream.write("".join(f"{''.join(text for text, _ in line).rstrip()}\n" for line in shown))
+            self._stream.write(
+                "".join(f"{''.join(text for text, _ in line).rstrip()}\n" for line in shown)
+            )
         self._stream.flush()
 
     def _open(self) -> Console:

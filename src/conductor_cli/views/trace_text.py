@@ -20,14 +20,26 @@ SHOWN_LINES: Final = 10  # Lines of each response in the tree of a stored run
 WIDE: Final = Screen(width=WIDEST)
 
 
-def trace_lines(trace: Trace, *, live: bool = False, prompts: bool = False, screen: Screen = WIDE) -> list[Line]:
-    """The whole run; with `prompts`, what each worker was sent. Whoever shows the texts makes them safe."""
+def trace_lines(
+    trace: Trace, *, live: bool = False, prompts: bool = False, screen: Screen = WIDE
+) -> list[Line]:
+    """The whole run; with `prompts`, what each worker was sent.
+
+    Whoever shows the texts makes them safe.
+    """
     rules = {rule.name: getattr(trace.policy, rule.name) for rule in fields(Policy)}
-    policy = [name if value is True else f"{name} {format_value(value)}" for name, value in rules.items() if value]
+    policy = [
+        name if value is True else f"{name} {format_value(value)}"
+        for name, value in rules.items()
+        if value
+    ]
     about = {
         "run": trace.run,
         "started": trace.time,
-        "planner": f"{trace.conductor}{words.also_worker(trace)}, profile {trace.profile}, mode {trace.mode}",
+        "planner": (
+            f"{trace.conductor}{words.also_worker(trace)}, profile {trace.profile}, mode "
+            f"{trace.mode}"
+        ),
         "workers": ", ".join(f"{worker.name} ({worker.kind})" for worker in trace.pool) or "none",
         "policy": "; ".join(policy) or "no rules",
         "resumes": trace.resumed,
@@ -35,7 +47,11 @@ def trace_lines(trace: Trace, *, live: bool = False, prompts: bool = False, scre
     }
     lines = [_plain(f"{label:<11}{one_line(text)}") for label, text in about.items() if text]
     lines += [BLANK, _head("QUESTION"), _plain(_indent(trace.question.text))]
-    lines += [BLANK, _head(f"PLAN  ({usage_text(trace.planning)})"), *_tree(run_tree(trace), screen)]
+    lines += [
+        BLANK,
+        _head(f"PLAN  ({usage_text(trace.planning)})"),
+        *_tree(run_tree(trace), screen),
+    ]
     for record in trace.steps:
         lines += map(_plain, _prompt_lines(record)) if prompts else []
     lines += [BLANK, _head(f"ANSWER  ({words.describe_outcome(trace, live=live)})")]
@@ -44,12 +60,23 @@ def trace_lines(trace: Trace, *, live: bool = False, prompts: bool = False, scre
 
 
 def step_lines(trace: Trace, number: int, *, screen: Screen = WIDE) -> list[Line]:
-    """One step with its attempts, calls and nested run, its whole prompt and answer; texts as in `trace_lines`."""
+    """One step with its attempts, calls and nested run, its whole prompt and answer.
+
+    Texts as in `trace_lines`.
+    """
     record = words.find_step(trace, number)
     assert record is not None
     node = step_node(record, trace)
-    own = tuple(child for child in node.children if child.kind != "step" or child.number.startswith(f"{number}."))
-    lines = [*_tree(replace(node, children=own, text=""), screen), _plain(f"   {usage_text(record.usage)}"), BLANK]
+    own = tuple(
+        child
+        for child in node.children
+        if child.kind != "step" or child.number.startswith(f"{number}.")
+    )
+    lines = [
+        *_tree(replace(node, children=own, text=""), screen),
+        _plain(f"   {usage_text(record.usage)}"),
+        BLANK,
+    ]
     for message in record.prompt:
         lines += [_head(f"PROMPT ({message.role})"), _plain(words.message_text(message)), BLANK]
     if record.thinking:
@@ -73,7 +100,9 @@ def usage_text(usage: Usage) -> str:
         return "no calls"
     cached = f" ({usage.tokens_cached:,} cached)" if usage.tokens_cached else ""
     reasoning = f" ({usage.tokens_reasoning:,} reasoning)" if usage.tokens_reasoning else ""
-    tokens = f"{format_count(usage.tokens_in, 'token')} in{cached}, {usage.tokens_out:,} out{reasoning}"
+    tokens = (
+        f"{format_count(usage.tokens_in, 'token')} in{cached}, {usage.tokens_out:,} out{reasoning}"
+    )
     cost = "no price known" if usage.cost is None else format_cost(usage)
     return f"{tokens}, {format_count(usage.calls, 'call')}, {cost}"
 
@@ -93,7 +122,10 @@ def _tree(root: Node, screen: Screen) -> list[Line]:
 def _prompt_lines(record: StepRecord) -> Iterator[str]:
     """Yield what a step's worker was sent, and for a nested run what its workers were sent."""
     for message in record.prompt:
-        yield _indent(f"step {record.number}, prompt ({message.role}):\n{_indent(words.message_text(message))}")
+        yield _indent(
+            f"step {record.number}, prompt ({message.role}):\n"
+            f"{_indent(words.message_text(message))}"
+        )
     for inner in record.nested.steps if record.nested is not None else ():
         yield from (_indent(line) for line in _prompt_lines(inner))
 

@@ -1,8 +1,8 @@
 """The live tree of a run on a terminal.
 
-`show` only keeps the trace, and `draw` draws it. While the run goes on, the whole tree is redrawn in place. It is never
-taller than the terminal, because a line that has left the screen cannot be erased. The finished tree is printed once:
-when the answer begins below it, or when the run ends.
+`show` only keeps the trace, and `draw` draws it. While the run goes on, the whole tree is redrawn
+in place. It is never taller than the terminal, because a line that has left the screen cannot be
+erased. The finished tree is printed once: when the answer begins below it, or when the run ends.
 
 After a terminal was made narrower an old frame may stay in two cases: tmux reports the new width up
 to a quarter of a second late, and rows that left the screen by wrapping cannot be erased. To erase
@@ -21,7 +21,14 @@ from conductor_cli.core.trace import Trace
 from conductor_cli.views.base import Clock, RunView
 from conductor_cli.views.plain import answering_step
 from conductor_cli.views.run_text import describe_totals, problem_lines
-from conductor_cli.views.run_tree import Node, TreeLayout, find_node, live_lines, run_tree, tree_lines
+from conductor_cli.views.run_tree import (
+    Node,
+    TreeLayout,
+    find_node,
+    live_lines,
+    run_tree,
+    tree_lines,
+)
 from conductor_cli.views.styled_lines import LiveLines, StyledLines
 from conductor_cli.views.text_layout import BLANK, Line, Screen
 
@@ -34,14 +41,19 @@ IDLE: Final = 1.0  # Seconds between two drawings while only time passes
 class TreeProgress(RunView):
     """Draws one run.
 
-    `stored`: its trace is on disk. `shared`: the answer is written to the same terminal. `reflows`: the terminal wraps
-    its lines when it becomes narrower.
+    `stored`: its trace is on disk. `shared`: the answer is written to the same terminal. `reflows`:
+    the terminal wraps its lines when it becomes narrower.
     """
 
     def __init__(
-        self, console: Console, *, stored: bool = True, shared: bool = False, reflows: bool = True,
+        self,
+        console: Console,
+        *,
+        stored: bool = True,
+        shared: bool = False,
+        reflows: bool = True,
         clock: Clock = time.monotonic,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._console = console
         self._stored = stored
         self._shared = shared
@@ -50,7 +62,9 @@ class TreeProgress(RunView):
         self._live: LiveLines | None = None
         self._trace = Trace()
         self._event_seen = self._drawn = clock()
-        self._changed = self._paused = self._asking = False
+        self._changed = False
+        self._paused = False
+        self._asking = False
         self._answering = ""
         self._printed: Node | None = None
 
@@ -64,7 +78,8 @@ class TreeProgress(RunView):
             self._stop_drawing()
             self._asking = True
         elif isinstance(ev.innermost_event(event), ev.ToolOffered):
-            # The question is printed below. The next event comes when it is answered, and the tree is drawn again.
+            # The question is printed below. The next event comes when it is answered, and the tree
+            # is drawn again.
             self._stop_drawing()
             return
         elif isinstance(event, ev.PlanDecided):
@@ -77,7 +92,10 @@ class TreeProgress(RunView):
         self._settle(answering=str(answering_step(self._trace) or ""))
 
     def _settle(self, answering: str = "") -> None:
-        """Print the tree in place of the live one. `answering` is the number of the step whose text follows."""
+        """Print the tree in place of the live one.
+
+        `answering` is the number of the step whose text follows.
+        """
         if self._paused:
             return
         self._paused = True
@@ -97,7 +115,9 @@ class TreeProgress(RunView):
             self._start_drawing()
 
     def close(self) -> None:
-        """Print the tree if it has not been printed, what has changed since, the totals, and what went wrong."""
+        """Print the tree if it has not been printed, what has changed since, the totals, and what
+        went wrong.
+        """
         self._settle()
         # On a shared terminal a blank line separates the totals from the answer above them.
         lines = [BLANK] if self._shared and (self._answering or self._trace.answer) else []
@@ -117,13 +137,18 @@ class TreeProgress(RunView):
         now = self._clock()
         if self._paused or (not self._changed and now - self._drawn < IDLE):
             return
-        self._changed, self._drawn = False, now
+        self._changed = False
+        self._drawn = now
         if self._live is not None:
             self._live.refresh()
 
     def live(self) -> list[Line]:
-        """The live tree and its totals, as they would be drawn now: at most one line less than the screen has."""
-        root, layout = run_tree(self._trace, self._now()), self._layout()
+        """The live tree and its totals, as they would be drawn now.
+
+        At most one line less than the screen has.
+        """
+        root = run_tree(self._trace, self._now())
+        layout = self._layout()
         if self._printed is not None:  # only the answer is waited for
             answering = find_node(root, self._answering) or root
             root = replace(answering, children=self._later_calls(answering), text="")
@@ -131,14 +156,23 @@ class TreeProgress(RunView):
         return live_lines(root, self._trace, self._now(), layout)
 
     def _later_lines(self) -> list[Line]:
-        """The answering step with its figures, and whatever else the printed tree does not say of how steps ended."""
-        root, lines = run_tree(self._trace, self._now()), list[Line]()
-        before = {node.number: node for node in self._printed.walk() if node.number} if self._printed else {}
+        """The answering step with its figures, and whatever else the printed tree does not say of
+        how steps ended.
+        """
+        root = run_tree(self._trace, self._now())
+        lines = list[Line]()
+        before = (
+            {node.number: node for node in self._printed.walk() if node.number}
+            if self._printed
+            else {}
+        )
         for node in root.walk():
             known = before.get(node.number)
             if node.kind != "step" or known is None or known.state == node.state:
                 continue
-            news = tuple(item for item in node.children if item.kind == "note" and item not in known.children)
+            news = tuple(
+                item for item in node.children if item.kind == "note" and item not in known.children
+            )
             news = (*self._later_calls(node), *news)
             if news or node.state != "done" or node.number == self._answering:
                 short = replace(node, children=news, answers=True, label="", remark="")
@@ -156,7 +190,8 @@ class TreeProgress(RunView):
             self._live = LiveLines(self._console, StyledLines(self.live), reflows=self._reflows)
 
     def _stop_drawing(self) -> None:
-        live, self._live = self._live, None
+        live = self._live
+        self._live = None
         if live is not None:
             live.stop()
 
@@ -166,7 +201,11 @@ class TreeProgress(RunView):
 
     def _now(self) -> float:
         """The time by the run's own clock."""
-        return self._trace.at if self._trace.ended else self._trace.at + self._clock() - self._event_seen
+        return (
+            self._trace.at
+            if self._trace.ended
+            else self._trace.at + self._clock() - self._event_seen
+        )
 
     def _screen(self) -> Screen:
         width, height = self._console.size

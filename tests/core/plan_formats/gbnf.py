@@ -1,7 +1,9 @@
-"""Draws texts that a GBNF grammar admits. Reads the grammar's own notation and knows nothing of plans.
+"""Draws texts that a GBNF grammar admits.
 
-What it knows: rules, literals and their escapes, classes with ranges, groups, choices, and the counts `?` and `{n,m}`.
-Where a class admits it, awkward signs are drawn far more often than others.
+Reads the grammar's own notation and knows nothing of plans.
+
+What it knows: rules, literals and their escapes, classes with ranges, groups, choices, and the
+counts `?` and `{n,m}`. Where a class admits it, awkward signs are drawn far more often than others.
 """
 
 from __future__ import annotations
@@ -9,7 +11,10 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 
-AWKWARD = " .,:;|[]{}()<>\"'`“”„‘’\\-–=*#/_aAbB01é中🙂\n\t\x85\xa0\u1680\u2003\u2028\u2029\u202f\u3000\u200b\ufeff"
+AWKWARD = (
+    " .,:;|[]{}()<>\"'`“”„‘’\\-–=*#/_aAbB01é中🙂\n"
+    "\t\x85\xa0\u1680\u2003\u2028\u2029\u202f\u3000\u200b\ufeff"
+)
 COMMON = "abcdefghij ABC 0123456789 ,.:-'\"|"
 
 Draw = Callable[[random.Random], str]
@@ -75,7 +80,8 @@ class _Reader:
             self.at += 1
         name = self.text[start : self.at]
         assert name, f"not understood: {self.text[start:]}"
-        return lambda chance: self.rules[name](chance)  # noqa: PLW0108 - the rule may stand further down
+        # The rule may stand further down
+        return lambda chance: self.rules[name](chance)  # noqa: PLW0108
 
     def sign(self) -> str:
         """One sign of a literal or class, its escape undone."""
@@ -104,7 +110,8 @@ class _Reader:
         self.at += 1
         ranges: list[tuple[str, str]] = []
         while self.peek() != "]":
-            first = last = self.sign()
+            first = self.sign()
+            last = first
             if self.peek() == "-" and self.text[self.at + 1] != "]":
                 self.at += 1
                 last = self.sign()
@@ -115,11 +122,14 @@ class _Reader:
             return any(first <= sign <= last for first, last in ranges)
 
         known = [[sign for sign in signs if admitted(sign)] for signs in (AWKWARD, COMMON)]
-        known = [signs for signs in known if signs] or [[sign for first, _ in ranges for sign in first]]
+        known = [signs for signs in known if signs] or [
+            [sign for first, _ in ranges for sign in first]
+        ]
         return lambda chance: chance.choice(chance.choice(known))
 
     def counted(self, part: Draw) -> Draw:
-        least, most = 1, 1
+        least = 1
+        most = 1
         if self.peek() == "{":
             end = self.text.index("}", self.at)
             least, most = map(int, self.text[self.at + 1 : end].split(","))

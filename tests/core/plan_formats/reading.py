@@ -11,8 +11,12 @@ from conductor_cli.core.plan_formats import PLAN_FORMATS, ParsedStep, PlanFormat
 Item = ParsedStep | KeepAnswer
 
 
-def read(name: str, pieces: Sequence[str], context: PlanFormatContext) -> tuple[list[Item], PlanError | None, str]:
-    """What a parser yields for these pieces and their end, the fault that stopped it if any, and its reasoning."""
+def read(
+    name: str, pieces: Sequence[str], context: PlanFormatContext
+) -> tuple[list[Item], PlanError | None, str]:
+    """What a parser yields for these pieces and their end, the fault that stopped it if any, and
+    its reasoning.
+    """
     parser = PLAN_FORMATS[name].parser(context)
     items: list[Item] = []
     try:
@@ -31,7 +35,10 @@ def _collect(items: list[Item], more: Iterator[Item]) -> None:
 
 
 def plan_in(name: str, text: str, context: PlanFormatContext) -> Plan | KeepAnswer:
-    """The plan that a text spells, held to what every parser promises of its steps. Raises `PlanError`."""
+    """The plan that a text spells, held to what every parser promises of its steps.
+
+    Raises `PlanError`.
+    """
     items, error, reasoning = read(name, [text], context)
     if error is not None:
         raise error
@@ -39,16 +46,24 @@ def plan_in(name: str, text: str, context: PlanFormatContext) -> Plan | KeepAnsw
         assert len(items) == 1
         return items[0]
     parsed = [item for item in items if isinstance(item, ParsedStep)]
-    assert [item.number for item in parsed] == list(range(context.first, context.first + len(parsed)))
+    assert [item.number for item in parsed] == list(
+        range(context.first, context.first + len(parsed))
+    )
     assert [item.last for item in parsed] == [False] * (len(parsed) - 1) + [True]
     return Plan(steps=tuple(item.step for item in parsed), reasoning=reasoning.strip())
 
 
 def arrivals(name: str, text: str, context: PlanFormatContext) -> list[tuple[int, str]]:
-    """For each step its number and the text that had to be there before it was yielded, fed sign by sign."""
+    """For each step its number and the text that had to be there before it was yielded, fed sign by
+    sign.
+    """
     parser = PLAN_FORMATS[name].parser(context)
     seen = []
     for length in range(1, len(text) + 1):
-        seen += [(item.number, text[:length]) for item in parser.feed(text[length - 1]) if isinstance(item, ParsedStep)]
+        seen += [
+            (item.number, text[:length])
+            for item in parser.feed(text[length - 1])
+            if isinstance(item, ParsedStep)
+        ]
     seen += [(item.number, text + "<end>") for item in parser.end() if isinstance(item, ParsedStep)]
     return seen

@@ -1,4 +1,7 @@
-"""Grammars of plan formats: what they admit is a valid plan, and the real llama.cpp reads them as they are meant."""
+"""Grammars of plan formats.
+
+What they admit is a valid plan, and the real llama.cpp reads them as they are meant.
+"""
 
 from __future__ import annotations
 
@@ -28,11 +31,14 @@ def style(name: str) -> str:
     return "numbers" if name == "published" else "letters"
 
 
-# A second reading of each spelling, by other means than the parsers: only for texts that a grammar holds.
+# A second reading of each spelling, by other means than the parsers: only for texts that a grammar
+# holds.
 
 
 def held(name: str, text: str, context: PlanFormatContext) -> None:
-    """A text that the grammar admits is a valid plan, within all bounds, so that its tokens can hold it."""
+    """A text that the grammar admits is a valid plan, within all bounds, so that its tokens can
+    hold it.
+    """
     plan = plan_in(name, text, context)
     assert len(plan.reasoning) <= 8 * 303
     if isinstance(plan, KeepAnswer):
@@ -49,10 +55,13 @@ def held(name: str, text: str, context: PlanFormatContext) -> None:
 
 def test_a_grammar_admits_a_skill_before_a_label() -> None:
     context = PlanFormatContext(
-        rules=PlanRules(workers=("a", "b"), steps=1), labels=labels_of("abc", "letters"), constrained=True,
+        rules=PlanRules(workers=("a", "b"), steps=1),
+        labels=labels_of("abc", "letters"),
+        constrained=True,
         skills=("math", "creative writing"),
-    )  # fmt: skip
-    grammar, found = Grammar(PLAN_FORMATS["native"].grammar(context)), set()
+    )
+    grammar = Grammar(PLAN_FORMATS["native"].grammar(context))
+    found = set()
     for seed in range(60):
         text = grammar.draw(random.Random(seed))
         plan = plan_in("native", text, context)
@@ -60,7 +69,9 @@ def test_a_grammar_admits_a_skill_before_a_label() -> None:
         cell = text.split(" | ")[0]
         assert context.labels[cell.rpartition(" ")[2]] == plan.steps[0].worker
         found.add(cell)
-    assert found == {f"{skill}{label}" for skill in ("", "math ", "creative writing ") for label in "AB"}
+    assert found == {
+        f"{skill}{label}" for skill in ("", "math ", "creative writing ") for label in "AB"
+    }
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -70,7 +81,8 @@ def test_a_grammar_admits_whatever_the_rules_do(name: str) -> None:
         labels=labels_of("abc", style(name)),  # type: ignore[arg-type]
         constrained=True,
     )
-    grammar, chance = Grammar(PLAN_FORMATS[name].grammar(context)), random.Random(1)
+    grammar = Grammar(PLAN_FORMATS[name].grammar(context))
+    chance = random.Random(1)
     plans = [plan_in(name, grammar.draw(chance), context) for _ in range(400)]
     steps = [plan.steps for plan in plans if isinstance(plan, Plan)]
     assert {len(some) for some in steps} == {1, 2, 3}
@@ -106,7 +118,9 @@ class Sampler:
         self.sampler = llama_cpp.llama_sampler_init_grammar(vocabulary, grammar.encode(), b"root")
 
     def admits(self, text: str) -> bool:
-        """Whether each token of the text may be sampled in turn, and the end of the text after them."""
+        """Whether each token of the text may be sampled in turn, and the end of the text after
+        them.
+        """
         end = llama_cpp.llama_vocab_eos(self.vocabulary)
         for token in [*self.tokens(text), end]:
             if not self.allowed(token):
@@ -118,7 +132,9 @@ class Sampler:
     def tokens(self, text: str) -> list[int]:
         data = text.encode()
         room = (llama_cpp.llama_token * (len(data) + 8))()
-        count = llama_cpp.llama_tokenize(self.vocabulary, data, len(data), room, len(room), False, False)
+        count = llama_cpp.llama_tokenize(
+            self.vocabulary, data, len(data), room, len(room), False, False
+        )
         assert count > 0
         return list(room[:count])
 
@@ -130,16 +146,28 @@ class Sampler:
 
 
 WORDS = {
-    "native": ("A | - | Add.\nB | 1 | Check, then say “42”.", "A | 1 | Add.", "A | - | a\nB | 2 | b", "C | - | Add."),
+    "native": (
+        "A | - | Add.\nB | 1 | Check, then say “42”.",
+        "A | 1 | Add.",
+        "A | - | a\nB | 2 | b",
+        "C | - | Add.",
+    ),
     "json": (
-        '{"steps":[{"worker":"A","access":[],"subtask":"Add \\"it\\"."},{"worker":"B","access":[1],"subtask":"é"}]}',
-        '{"steps":[{"worker":"A","access":[1],"subtask":"Add."}]}', '{"steps":[]}', '{"accept":true}',
+        (
+            '{"steps":[{"worker":"A","access":[],"subtask":"Add '
+            '\\"it\\"."},{"worker":"B","access":[1],"subtask":"é"}]}'
+        ),
+        '{"steps":[{"worker":"A","access":[1],"subtask":"Add."}]}',
+        '{"steps":[]}',
+        '{"accept":true}',
     ),
     "published": (
         'model_id = [0, 1]\nsubtasks = ["Add it", "é"]\naccess_list = [[], ["all"]]',
-        'model_id = [0, 1]\nsubtasks = ["Add it"]\naccess_list = [[], ["all"]]', "model_id = [2]", "model_id = []",
+        'model_id = [0, 1]\nsubtasks = ["Add it"]\naccess_list = [[], ["all"]]',
+        "model_id = [2]",
+        "model_id = []",
     ),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", NAMES)

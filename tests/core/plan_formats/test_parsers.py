@@ -31,9 +31,12 @@ GIVEN = replace(TERMS, rules=replace(RULES, given=True))
 NUMBERED = replace(TERMS, labels=labels_of(RULES.workers, "numbers"))
 CONTEXTS = {"native": TERMS, "json": TERMS, "published": NUMBERED}
 
-WANTED = Plan(steps=(Step(worker="ann", subtask="one"), Step(worker="bob", subtask="two", access=(1,))))
+WANTED = Plan(
+    steps=(Step(worker="ann", subtask="one"), Step(worker="bob", subtask="two", access=(1,)))
+)
 LINES = "A | - | one\nB | 1 | two"
-ONE, OTHER = '{"worker":"A","access":[],"subtask":"one"}', '{"worker":"B","access":[1],"subtask":"two"}'
+ONE = '{"worker":"A","access":[],"subtask":"one"}'
+OTHER = '{"worker":"B","access":[1],"subtask":"two"}'
 TWO = f'{{"steps":[{ONE},{OTHER}]}}'
 LISTS = 'model_id = [0, 1]\nsubtasks = ["one", "two"]\naccess_list = [[], ["all"]]'
 
@@ -70,7 +73,9 @@ plain = (
     .filter(bool)
 )
 SUBTASKS = {
-    "native": st.text(min_size=1, max_size=30).map(lambda text: " ".join(text.split())).filter(bool),
+    "native": st.text(min_size=1, max_size=30)
+    .map(lambda text: " ".join(text.split()))
+    .filter(bool),
     "json": st.text(min_size=1).map(str.strip).filter(bool),
     "published": plain,
 }
@@ -80,12 +85,20 @@ SUBTASKS = {
 @given(st.data(), st.booleans())
 def test_a_rendered_plan_parses_back(name: str, data: st.DataObject, exact: bool) -> None:
     exact = exact and name == "native"
-    order: dict[str, Any] = {} if exact or name != "native" else {"order": ("worker", "access", "subtask")}
-    context = data.draw(terms_for_tests("numbers" if name == "published" else "letters", constrained=exact, **order))
+    order: dict[str, Any] = (
+        {} if exact or name != "native" else {"order": ("worker", "access", "subtask")}
+    )
+    context = data.draw(
+        terms_for_tests("numbers" if name == "published" else "letters", constrained=exact, **order)
+    )
     context = replace(context, first=data.draw(st.integers(1, context.rules.steps)))
     drawn = data.draw(plans_for(context.rules, SUBTASKS[name], context.first))
     if name == "published":
-        text = spelled_behind(drawn, context) if context.first > 1 else PUBLISHED.render(drawn, context)
+        text = (
+            spelled_behind(drawn, context)
+            if context.first > 1
+            else PUBLISHED.render(drawn, context)
+        )
         # The given text has no position: it is seen through "all" or not at all.
         expressible = [
             step
@@ -95,24 +108,33 @@ def test_a_rendered_plan_parses_back(name: str, data: st.DataObject, exact: bool
         ]
         assert published(text, context) == Plan(steps=tuple(expressible))
         return
-    reasonings = st.text().map(str.strip) if name == "json" else st.sampled_from(["", "- because\n- of that"])
+    reasonings = (
+        st.text().map(str.strip)
+        if name == "json"
+        else st.sampled_from(["", "- because\n- of that"])
+    )
     drawn = replace(drawn, reasoning=data.draw(reasonings) if context.reasons else "")
     assert plan_in(name, PLAN_FORMATS[name].render(drawn, context), context) == drawn
 
 
 def spelled_behind(drawn: Plan, context: PlanFormatContext) -> str:
     """The lists of the steps that come after those that stand."""
-    blank = tuple(Step(worker=context.rules.workers[0], subtask="x") for _ in range(context.first - 1))
+    blank = tuple(
+        Step(worker=context.rules.workers[0], subtask="x") for _ in range(context.first - 1)
+    )
     whole = PUBLISHED.render(Plan(steps=(*blank, *drawn.steps)), context)
     texts = [json.loads(line.split(" = ", 1)[1]) for line in whole.split("\n")]
-    return lists(*(json.dumps(items[context.first - 1 :]).replace("`", "\\u0060") for items in texts))
+    return lists(
+        *(json.dumps(items[context.first - 1 :]).replace("`", "\\u0060") for items in texts)
+    )
 
 
 @pytest.mark.parametrize("name", PLAN_FORMATS)
 def test_a_kept_answer_reads_back_also_after_reasoning(name: str) -> None:
     context = replace(CONTEXTS[name], rules=GIVEN.rules)
     assert plan_in(name, PLAN_FORMATS[name].render(KeepAnswer(), context), context) == KeepAnswer()
-    reasoned, kept = replace(context, reasoning=True), KeepAnswer(reasoning="{fine}")
+    reasoned = replace(context, reasoning=True)
+    kept = KeepAnswer(reasoning="{fine}")
     assert plan_in(name, PLAN_FORMATS[name].render(kept, reasoned), reasoned) == kept
 
 
@@ -122,19 +144,28 @@ def pieces(text: str, most: int) -> st.SearchStrategy[str]:
 
 
 HOSTILE = {
-    "native": st.text() | pieces(
-        "A~B~Z~|~ | ~-~1~2~99~all~\n~\n\n~accept~plan:~```~**~- ~1. ~step 2:~text~[~]~ann~\r~\u2028~٣~²~given~none~|||"
-        "~Accept.", 30,
+    "native": st.text()
+    | pieces(
+        "A~B~Z~|~ | ~-~1~2~99~all~\n~\n\n~accept~plan:~```~**~- ~1. ~step "
+        "2:~text~[~]~ann~\r~\u2028~٣~²~given~none~|||"
+        "~Accept.",
+        30,
     ),
-    "json": st.text() | json_values.map(json.dumps) | pieces(
+    "json": st.text()
+    | json_values.map(json.dumps)
+    | pieces(
         f'{{"steps":[~"steps"~{ONE}~{OTHER}~,~]~}}~[~{{~"~{{"accept":true}}~"reasoning":"~\\~1e~null~{{"worker":'
-        '~"subtask":3~ ~\n~```~x~"access":"all"~[[[[', 20,
+        '~"subtask":3~ ~\n~```~x~"access":"all"~[[[[',
+        20,
     ),
-    "published": st.text() | pieces(
-        'model_id~subtasks~access_list~access~ = ~: ~[~]~[]~[0]~["all"]~0~1~7~, ~,~"~\'~"Add."~“~”~`~\n~- ~\\~all~.'
-        '~".".~ ~x~model id = [0]\n~[[]]~["a"]', 40,
+    "published": st.text()
+    | pieces(
+        'model_id~subtasks~access_list~access~ = ~: ~[~]~[]~[0]~["all"]~0~1~7~, '
+        '~,~"~\'~"Add."~“~”~`~\n~- ~\\~all~.'
+        '~".".~ ~x~model id = [0]\n~[[]]~["a"]',
+        40,
     ),
-}  # fmt: skip
+}
 ANY_TERMS = {
     "native": terms_for_tests(single=False) | terms_for_tests(single=True, reasoning=False),
     "json": terms_for_tests(),
@@ -145,7 +176,8 @@ ANY_TERMS = {
 @pytest.mark.parametrize("name", PLAN_FORMATS)
 @given(st.data())
 def test_any_text_in_any_pieces_gives_steps_or_a_plan_error(name: str, data: st.DataObject) -> None:
-    text, context = data.draw(HOSTILE[name]), data.draw(ANY_TERMS[name])
+    text = data.draw(HOSTILE[name])
+    context = data.draw(ANY_TERMS[name])
     context = replace(context, first=data.draw(st.integers(1, context.rules.steps)))
     whole, error, reasoning = read(name, [text], context)
     by_sign = read(name, list(text), context)
@@ -180,14 +212,28 @@ def test_steps_before_a_fault_stand(name: str, text: str) -> None:
     [
         ("native", LINES, ["A | - | one\nB | 1 |", LINES + "<end>"]),
         ("native exact", LINES, ["A | - | one\n", LINES + "<end>"]),
-        ("native", "A | - | one\nmore\n\n**Step 2:** B | 1 | two", ["A | - | one\nmore\n\n**Step 2:** B | 1 |", None]),
-        ("native subtask first", "one | A | -\ntwo | B | 1\n", ["one | A | -\ntwo | B | 1\n", None]),
+        (
+            "native",
+            "A | - | one\nmore\n\n**Step 2:** B | 1 | two",
+            ["A | - | one\nmore\n\n**Step 2:** B | 1 |", None],
+        ),
+        (
+            "native subtask first",
+            "one | A | -\ntwo | B | 1\n",
+            ["one | A | -\ntwo | B | 1\n", None],
+        ),
         ("json", TWO, [f'{{"steps":[{ONE},', f'{{"steps":[{ONE},{OTHER}]']),
         ("published", LISTS, [LISTS[:-10], LISTS[:-1]]),
-        ("published", LISTS.replace('[[], ["all"]]', '[none, "all"]'), [LISTS[:-13] + "[none,", None]),
+        (
+            "published",
+            LISTS.replace('[[], ["all"]]', '[none, "all"]'),
+            [LISTS[:-13] + "[none,", None],
+        ),
     ],
 )
-def test_a_step_arrives_as_soon_as_it_is_complete(name: str, text: str, seen: list[str | None]) -> None:
+def test_a_step_arrives_as_soon_as_it_is_complete(
+    name: str, text: str, seen: list[str | None]
+) -> None:
     name, _, way = name.partition(" ")
     context = replace(CONTEXTS[name], constrained=way == "exact")
     if way == "subtask first":
@@ -199,49 +245,78 @@ def test_a_step_arrives_as_soon_as_it_is_complete(name: str, text: str, seen: li
 
 TOLERATED = {
     "native": [
-        f"Here is the plan:\n\n```text\n{LINES}\n```\n", "`A | - | one`\n`B | 1 | two`", "* A | - | one\n• B | 1 | two",
-        "1. A | - | one\n2) B | 1 | two", "## A | - | one\n## B | 1 | two",
+        f"Here is the plan:\n\n```text\n{LINES}\n```\n",
+        "`A | - | one`\n`B | 1 | two`",
+        "* A | - | one\n• B | 1 | two",
+        "1. A | - | one\n2) B | 1 | two",
+        "## A | - | one\n## B | 1 | two",
         "Step 1: A | - | one\n**Step 2:** B | 1 | two",
         "| worker | access | subtask |\n|---|---|---|\n| A | - | one |\n| B | 1 | two |",
-        f"worker | access | subtask\n---|---|---\n{LINES}", "a|none|one\nb|1|two",
-        "Worker A | [] | one\nWorker B | [1] | two", "`A` | – | one\n**B** | step 1 | two",
-        "ann | — | one\nBOB | 1. | two", "A ann | n/a | one\nB: bob | #1 | two",
-        "A (the quick one) | nothing | one\nbob (careful) | steps 1 | two", "A | - | one\r\n\n\nB | all | two\r\n",
+        f"worker | access | subtask\n---|---|---\n{LINES}",
+        "a|none|one\nb|1|two",
+        "Worker A | [] | one\nWorker B | [1] | two",
+        "`A` | – | one\n**B** | step 1 | two",
+        "ann | — | one\nBOB | 1. | two",
+        "A ann | n/a | one\nB: bob | #1 | two",
+        "A (the quick one) | nothing | one\nbob (careful) | steps 1 | two",
+        "A | - | one\r\n\n\nB | all | two\r\n",
     ],
     "json": [
-        f"```json\n{TWO}\n```", f"Here is my plan:\n\n{TWO}\n\nI hope [this] helps.", f"[{ONE}, {OTHER}]",
-        f'{{"plan": {TWO}}}', TWO.replace('"A"', '"ann"').replace('"B"', '"Worker B"'),
-        *(TWO.replace("[1]", access) for access in ('"all"', '["1"]', "1")), TWO.replace('"access":[],', ""),
-        TWO.replace('"access":[]', '"access":null'), TWO.replace("},{", "}\n{"),
+        f"```json\n{TWO}\n```",
+        f"Here is my plan:\n\n{TWO}\n\nI hope [this] helps.",
+        f"[{ONE}, {OTHER}]",
+        f'{{"plan": {TWO}}}',
+        TWO.replace('"A"', '"ann"').replace('"B"', '"Worker B"'),
+        *(TWO.replace("[1]", access) for access in ('"all"', '["1"]', "1")),
+        TWO.replace('"access":[],', ""),
+        TWO.replace('"access":[]', '"access":null'),
+        TWO.replace("},{", "}\n{"),
         '{"reasoning":"use [] and {\\"steps\\": [1]} and [{\\"worker\\":1}]",' + TWO[1:],
     ],
     "published": [
-        f"I will use two models.\n\n{LISTS}\n", f"```python\n{LISTS}\n```",
-        LISTS.replace("model_id = [0, 1]", "`model_id` = `[0, 1]`"), "- " + LISTS.replace("\n", "\n- "),
+        f"I will use two models.\n\n{LISTS}\n",
+        f"```python\n{LISTS}\n```",
+        LISTS.replace("model_id = [0, 1]", "`model_id` = `[0, 1]`"),
+        "- " + LISTS.replace("\n", "\n- "),
         "* " + LISTS.replace("\n", "\n• "),
-        LISTS.replace("model_id", "Model ID").replace("subtasks", "Subtask").replace("access_list", "ACCESS LIST"),
-        LISTS.replace("model_id", "model ids").replace("access_list", "access"), LISTS.replace(" =", ":"),
-        LISTS.replace(" = ", "="), LISTS.replace("model_id =", "**model_id**:").replace("subtasks", "**subtasks**"),
-        LISTS.replace('"', "'"), LISTS.replace('"one"', "“one”").replace('"two"', "„two”"),
-        LISTS.replace('"all"', "‘all’"), *(LISTS.replace("[0, 1]", ids) for ids in ('["0", "1"]', "['0', 1,]")),
+        LISTS.replace("model_id", "Model ID")
+        .replace("subtasks", "Subtask")
+        .replace("access_list", "ACCESS LIST"),
+        LISTS.replace("model_id", "model ids").replace("access_list", "access"),
+        LISTS.replace(" =", ":"),
+        LISTS.replace(" = ", "="),
+        LISTS.replace("model_id =", "**model_id**:").replace("subtasks", "**subtasks**"),
+        LISTS.replace('"', "'"),
+        LISTS.replace('"one"', "“one”").replace('"two"', "„two”"),
+        LISTS.replace('"all"', "‘all’"),
+        *(LISTS.replace("[0, 1]", ids) for ids in ('["0", "1"]', "['0', 1,]")),
         *(LISTS.replace('["all"]', access) for access in ('"all"', "['ALL']", "[0]", '["0"]')),
-        LISTS.replace("[[], ", '["none", '), *(LISTS.replace("\n", sign) for sign in (" ", "", "  ")),
-        LISTS.replace('", "', '",\n    "').replace("], [", "],\n    ["), LISTS.replace('two"]', 'two",]'),
+        LISTS.replace("[[], ", '["none", '),
+        *(LISTS.replace("\n", sign) for sign in (" ", "", "  ")),
+        LISTS.replace('", "', '",\n    "').replace("], [", "],\n    ["),
+        LISTS.replace('two"]', 'two",]'),
         '{"model_id": [0, 1], "subtasks": ["one", "two"], "access_list": [[], ["all"]]}',
-        '{\n  "model_id": ["0", "1"],\n  "subtasks": ["one", "two"],\n  "access_list": [[], "all"]\n}',
-        "\n".join(reversed(LISTS.split("\n"))), LISTS + "\nmodel_id = [2]\nsubtasks = []\n",
+        (
+            '{\n  "model_id": ["0", "1"],\n  "subtasks": ["one", "two"],\n  "access_list": [[], '
+            '"all"]\n}'
+        ),
+        "\n".join(reversed(LISTS.split("\n"))),
+        LISTS + "\nmodel_id = [2]\nsubtasks = []\n",
     ],
-}  # fmt: skip
+}
 
 
-@pytest.mark.parametrize(("name", "text"), [(name, text) for name, texts in TOLERATED.items() for text in texts])
+@pytest.mark.parametrize(
+    ("name", "text"), [(name, text) for name, texts in TOLERATED.items() for text in texts]
+)
 def test_what_models_write_around_a_plan_is_tolerated(name: str, text: str) -> None:
     items, error, _ = read(name, [text], CONTEXTS[name])
     assert error is None
     assert [item.step for item in items if isinstance(item, ParsedStep)] == list(WANTED.steps)
 
 
-NO_JSON, NO_LISTS = "there is no complete JSON plan in the text", "the text does not end with three whole lists"
+NO_JSON = "there is no complete JSON plan in the text"
+NO_LISTS = "the text does not end with three whole lists"
 NO_STEP = "step 1 is not an object with worker, access and subtask"
 FAULTS = {
     "native": [
@@ -268,20 +343,34 @@ FAULTS = {
             '{"steps":[{"worker":["A","B"],"subtask":"x"}]}',
             "step 1 names a worker that is not in the pool: \"['A', 'B']\"",
         ),
-        ('{"steps":[{"worker":"A","subtask":"x","access":[1.5]}]}', "step 1 has no readable access list: '1.5'"),
+        (
+            '{"steps":[{"worker":"A","subtask":"x","access":[1.5]}]}',
+            "step 1 has no readable access list: '1.5'",
+        ),
         ('{"steps":[' + ",".join([ONE] * 6) + "]}", "the plan has more than 5 steps"),
         ('{"accept":true,"steps":[]}', "accept needs an existing answer, and there is none"),
     ],
     "published": [
-        *((text, NO_LISTS) for text in ("I would ask model 2.", 'model_id = [0]\nsubtasks = ["a"]\naccess_list = [[')),
+        *(
+            (text, NO_LISTS)
+            for text in (
+                "I would ask model 2.",
+                'model_id = [0]\nsubtasks = ["a"]\naccess_list = [[',
+            )
+        ),
         *(
             (
                 lists(*texts),
-                f"the three lists differ in length: {counts[0]} ids, {counts[1]} subtasks, {counts[2]} access entries",
+                (
+                    f"the three lists differ in length: {counts[0]} ids, {counts[1]} subtasks, "
+                    f"{counts[2]} access entries"
+                ),
             )
             for *texts, counts in (
-                ("[0, 1]", '["a"]', "[[], []]", (2, 1, 2)), ("[0, 1.5]", '["a", "b"]', "[[], []]", (1, 2, 2)),
-                ("[-1]", '["a"]', "[[]]", (0, 1, 1)), ("[99999]", '["a"]', "[[]]", (0, 1, 1)),
+                ("[0, 1]", '["a"]', "[[], []]", (2, 1, 2)),
+                ("[0, 1.5]", '["a", "b"]', "[[], []]", (1, 2, 2)),
+                ("[-1]", '["a"]', "[[]]", (0, 1, 1)),
+                ("[99999]", '["a"]', "[[]]", (0, 1, 1)),
                 ("[x]", "[]", "[]", (0, 0, 0)),
             )
         ),
@@ -289,14 +378,19 @@ FAULTS = {
         (lists("[0]", '[" "]', "[[]]"), "step 1 has an empty subtask"),
         (lists("[0]", '["a"]', "[[0]]"), "step 1 cannot see itself or a later step: 1"),
         (lists("[0]", '["a"]', "[[some]]"), "step 1 has no readable access list: '[some]'"),
-        (lists(str([0] * 6), json.dumps(["a"] * 6), json.dumps([[]] * 6)), "the plan has more than 5 steps"),
+        (
+            lists(str([0] * 6), json.dumps(["a"] * 6), json.dumps([[]] * 6)),
+            "the plan has more than 5 steps",
+        ),
         (lists("[]", "[]", "[]"), "accept needs an existing answer, and there is none"),
     ],
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize(
-    ("name", "text", "said"), [(name, *case) for name, cases in FAULTS.items() for case in cases], ids=str
+    ("name", "text", "said"),
+    [(name, *case) for name, cases in FAULTS.items() for case in cases],
+    ids=str,
 )
 def test_a_fault_names_what_is_wrong(name: str, text: str, said: str) -> None:
     error = fault(text, CONTEXTS[name], name)
@@ -305,18 +399,27 @@ def test_a_fault_names_what_is_wrong(name: str, text: str, said: str) -> None:
 
 
 def test_a_fault_says_where_it_is_and_what_was_expected() -> None:
-    assert [fault(text).line for text in ("Z | - | one", "A | x | one", "accept")] == ["Z | - | one", " x ", "accept"]
+    assert [fault(text).line for text in ("Z | - | one", "A | x | one", "accept")] == [
+        "Z | - | one",
+        " x ",
+        "accept",
+    ]
     assert (fault("hm").line, fault("hm").hint) == ("hm", "expected a line like A | - | subtask")
-    assert fault("hm", replace(TERMS, reasoning=True)).hint == "expected a line 'plan:' and a plan after it"
+    assert (
+        fault("hm", replace(TERMS, reasoning=True)).hint
+        == "expected a line 'plan:' and a plan after it"
+    )
 
 
 @pytest.mark.parametrize(
     "order",
     [
-        ("worker", "access", "subtask"), ("subtask", "worker", "access"), ("access", "subtask", "worker"),
+        ("worker", "access", "subtask"),
+        ("subtask", "worker", "access"),
+        ("access", "subtask", "worker"),
         ("worker", "subtask", "access"),
     ],
-)  # fmt: skip
+)
 def test_bars_inside_a_subtask_stay_in_it(order: tuple[str, str, str]) -> None:
     context = replace(TERMS, order=order)  # type: ignore[arg-type]
     drawn = Plan(steps=(Step(worker="ann", subtask="use a | b || c"),))
@@ -331,7 +434,9 @@ def test_bars_inside_a_subtask_stay_in_it(order: tuple[str, str, str]) -> None:
         *(("published", lists("[0]", f'["Add{end}"]', "[[]]"), " ") for end in ('".{}x', "{}x")),
     ],
 )
-def test_the_time_to_read_a_line_of_one_sign_grows_with_its_length(name: str, text: str, signs: str) -> None:
+def test_the_time_to_read_a_line_of_one_sign_grows_with_its_length(
+    name: str, text: str, signs: str
+) -> None:
     for sign in signs:
         assert_grows_linearly(
             lambda line: read(name, [line], CONTEXTS[name]),
@@ -341,17 +446,24 @@ def test_the_time_to_read_a_line_of_one_sign_grows_with_its_length(name: str, te
 
 
 def test_a_subtask_may_go_on_over_lines() -> None:
-    assert steps("A | - | one:\n- a\n- b\n---\n\nB | 1 | two") == [("ann", (), "one:\n- a\n- b"), ("bob", (1,), "two")]
+    assert steps("A | - | one:\n- a\n- b\n---\n\nB | 1 | two") == [
+        ("ann", (), "one:\n- a\n- b"),
+        ("bob", (1,), "two"),
+    ]
 
 
 def test_a_table_in_a_subtask_is_not_a_step() -> None:
-    assert steps("A | - | Fill this in:\nname | age | city") == [("ann", (), "Fill this in:\nname | age | city")]
+    assert steps("A | - | Fill this in:\nname | age | city") == [
+        ("ann", (), "Fill this in:\nname | age | city")
+    ]
 
 
 def test_a_step_beyond_the_limit_takes_the_one_before_it_along() -> None:
     context = replace(TERMS, rules=replace(TERMS.rules, steps=2))
     for exact in (False, True):
-        items, error, _ = read("native", [LINES + "\nC | 2 | three"], replace(context, constrained=exact))
+        items, error, _ = read(
+            "native", [LINES + "\nC | 2 | three"], replace(context, constrained=exact)
+        )
         assert [item.number for item in items if isinstance(item, ParsedStep)] == [1]
         assert error is not None
         assert error.message == "the plan has more than 2 steps"
@@ -359,11 +471,15 @@ def test_a_step_beyond_the_limit_takes_the_one_before_it_along() -> None:
 
 def test_with_a_grammar_nothing_is_tolerated() -> None:
     assert fault("A | - | one\nand more", EXACT).message == "a line is not a step of a plan"
-    assert fault("1. A | - | one", EXACT).message.startswith("step 1 names a worker that is not in the pool")
+    assert fault("1. A | - | one", EXACT).message.startswith(
+        "step 1 names a worker that is not in the pool"
+    )
     assert fault("A | - | one\n\n", EXACT).message == "the last step is missing"
 
 
-@pytest.mark.parametrize("word", ["accept", "Accept.", "**accept**", " ACCEPT! ", "`accept`", "- accept"])
+@pytest.mark.parametrize(
+    "word", ["accept", "Accept.", "**accept**", " ACCEPT! ", "`accept`", "- accept"]
+)
 def test_accept_is_a_line_of_its_own(word: str) -> None:
     assert plan(f"It is right.\n{word}\nA | - | one", GIVEN) == KeepAnswer(reasoning="It is right.")
 
@@ -371,7 +487,9 @@ def test_accept_is_a_line_of_its_own(word: str) -> None:
 def test_reasoning_ends_with_its_line() -> None:
     context = replace(TERMS, reasoning=True)
     for header in ("plan:", "Plan:", "**Plan:**", "## plan", "**Plan**:"):
-        assert plan(f"A | - | no\nhm\n{header}\n{LINES}", context) == replace(WANTED, reasoning="A | - | no\nhm")
+        assert plan(f"A | - | no\nhm\n{header}\n{LINES}", context) == replace(
+            WANTED, reasoning="A | - | no\nhm"
+        )
     assert fault("plan: A | - | one", context).message == "there is no plan in the text"
     exact = replace(context, constrained=True)
     assert plan(f"- hm\nplan:\n{LINES}", exact).reasoning == "- hm"
@@ -381,11 +499,19 @@ def test_reasoning_ends_with_its_line() -> None:
 @pytest.mark.parametrize(
     ("text", "worker"),
     [
-        ("B", "bob"), ("b.", "bob"), ("bob", "bob"), ("**B**", "bob"), ("Worker B", "bob"), ("B | because", "bob"),
-        ("B\nIt is best.", "bob"), ("Let me think.\nC", "cyd"), ("bob is best", "bob"), ("B - bob", "bob"),
+        ("B", "bob"),
+        ("b.", "bob"),
+        ("bob", "bob"),
+        ("**B**", "bob"),
+        ("Worker B", "bob"),
+        ("B | because", "bob"),
+        ("B\nIt is best.", "bob"),
+        ("Let me think.\nC", "cyd"),
+        ("bob is best", "bob"),
+        ("B - bob", "bob"),
         ("B\nC", "bob"),
     ],
-)  # fmt: skip
+)
 def test_one_label_is_read_from_what_models_write(text: str, worker: str) -> None:
     assert steps(text, replace(TERMS, single=True)) == [(worker, (), "Answer the question.")]
 
@@ -398,20 +524,28 @@ def test_one_label_is_one_step_under_a_grammar_too(text: str) -> None:
 @pytest.mark.parametrize("text", ["", "A good choice is bob", "nobody", "accept"])
 def test_a_sentence_names_no_worker(text: str) -> None:
     assert fault(text, replace(TERMS, single=True)).message in (
-        "there is no plan in the text", "accept needs an existing answer, and there is none",
-    )  # fmt: skip
+        "there is no plan in the text",
+        "accept needs an existing answer, and there is none",
+    )
 
 
 def test_labels_win_over_names_that_look_like_them() -> None:
     context = PlanFormatContext(rules=PlanRules(workers=("b", "a")), labels={"A": "b", "B": "a"})
-    assert (parse_worker("B", context), parse_worker("a", context), parse_worker("A b", context)) == ("a", "b", "b")
+    assert (
+        parse_worker("B", context),
+        parse_worker("a", context),
+        parse_worker("A b", context),
+    ) == ("a", "b", "b")
 
 
 def test_a_skill_may_stand_before_a_label() -> None:
-    context = replace(TERMS, skills=("history", "creative writing"), order=("subtask", "access", "worker"))
+    context = replace(
+        TERMS, skills=("history", "creative writing"), order=("subtask", "access", "worker")
+    )
     assert steps("Find it. | - | history B\nRhyme. | 1 | Creative Writing cyd", context) == [
-        ("bob", (), "Find it."), ("cyd", (1,), "Rhyme."),
-    ]  # fmt: skip
+        ("bob", (), "Find it."),
+        ("cyd", (1,), "Rhyme."),
+    ]
     assert steps("Find it. | - | A", context) == [("ann", (), "Find it.")]
     assert parse_worker("history D", context) is None
     assert parse_worker("botany B", context) is None
@@ -421,12 +555,27 @@ def test_a_skill_may_stand_before_a_label() -> None:
 @pytest.mark.parametrize(
     ("cell", "wanted"),
     [
-        ("-", ()), ("", ()), ("[]", ()), ("None", ()), ("1", (1,)), ("1 2", (1, 2)), ("1,2", (1, 2)),
-        ("[1, 2]", (1, 2)), ("steps 1 and 2", (1, 2)), ("1 & 2", (1, 2)), ("#1; #3", (1, 3)), ("2 1 2", (2, 1)),
-        ("all", (0, 1, 2, 3)), ('["all"]', (0, 1, 2, 3)), ("all steps", (0, 1, 2, 3)), ("given", (0,)), ("0", (0,)),
-        ("given, 2", (0, 2)), ("1.", (1,)),
+        ("-", ()),
+        ("", ()),
+        ("[]", ()),
+        ("None", ()),
+        ("1", (1,)),
+        ("1 2", (1, 2)),
+        ("1,2", (1, 2)),
+        ("[1, 2]", (1, 2)),
+        ("steps 1 and 2", (1, 2)),
+        ("1 & 2", (1, 2)),
+        ("#1; #3", (1, 3)),
+        ("2 1 2", (2, 1)),
+        ("all", (0, 1, 2, 3)),
+        ('["all"]', (0, 1, 2, 3)),
+        ("all steps", (0, 1, 2, 3)),
+        ("given", (0,)),
+        ("0", (0,)),
+        ("given, 2", (0, 2)),
+        ("1.", (1,)),
     ],
-)  # fmt: skip
+)
 def test_access_lists_are_read_in_any_punctuation(cell: str, wanted: tuple[int, ...]) -> None:
     assert parse_access(cell, 4, GIVEN) == wanted
 
@@ -444,7 +593,10 @@ def test_blank_is_what_python_strips() -> None:
 
 
 def test_reasoning_is_read_from_the_object_or_before_it() -> None:
-    assert plan_in("json", '{"reasoning":"a \\"b\\"","steps":[' + ONE + "]}", TERMS).reasoning == 'a "b"'
+    assert (
+        plan_in("json", '{"reasoning":"a \\"b\\"","steps":[' + ONE + "]}", TERMS).reasoning
+        == 'a "b"'
+    )
     assert plan_in("json", f"Let me see.\n```\n{TWO}", TERMS).reasoning == "Let me see."
     assert plan_in("json", '{"reasoning":bad,"steps":[' + ONE + "]}", TERMS).reasoning == ""
 
@@ -452,17 +604,32 @@ def test_reasoning_is_read_from_the_object_or_before_it() -> None:
 @pytest.mark.parametrize(
     ("text", "accepted"),
     [
-        *((text, True) for text in (
-            '{"accept":true}', '```json\n{ "accept" : true }\n```', 'Fine.\n{"accept": true}',
-            '{"reasoning":"a {b}","accept":true}.',
-        )),
-        *((text, False) for text in (
-            'I would not write {"accept": true} here.', '{"accept": false}', '{"accept": 1}', "accept",
-            '{"accept": true', '["accept", true]', '{"accept": "true"}',
-        )),
+        *(
+            (text, True)
+            for text in (
+                '{"accept":true}',
+                '```json\n{ "accept" : true }\n```',
+                'Fine.\n{"accept": true}',
+                '{"reasoning":"a {b}","accept":true}.',
+            )
+        ),
+        *(
+            (text, False)
+            for text in (
+                'I would not write {"accept": true} here.',
+                '{"accept": false}',
+                '{"accept": 1}',
+                "accept",
+                '{"accept": true',
+                '["accept", true]',
+                '{"accept": "true"}',
+            )
+        ),
     ],
-)  # fmt: skip
-def test_an_object_that_says_so_accepts_and_mere_mention_does_not(text: str, accepted: bool) -> None:
+)
+def test_an_object_that_says_so_accepts_and_mere_mention_does_not(
+    text: str, accepted: bool
+) -> None:
     items, error, _ = read("json", [text], GIVEN)
     assert [isinstance(item, KeepAnswer) for item in items] == [True] * accepted
     assert (error is None) is accepted
@@ -502,15 +669,18 @@ def test_what_the_grammar_admits_the_schema_admits_and_the_parser_reads(
 @pytest.mark.parametrize(
     "text",
     [
-        '{"steps":[]}', '{"steps":[{"worker":"Z","access":[],"subtask":"x"}]}',
+        '{"steps":[]}',
+        '{"steps":[{"worker":"Z","access":[],"subtask":"x"}]}',
         '{"steps":[{"worker":"A","access":[0],"subtask":"x"}]}',
         '{"steps":[{"worker":"A","access":[3],"subtask":"x"}]}',
         '{"steps":[{"worker":"A","access":[1,2,1],"subtask":"x"}]}',
-        '{"steps":[{"worker":"A","access":["1"],"subtask":"x"}]}', '{"steps":[{"worker":"A","subtask":"x"}]}',
-        '{"steps":[{"worker":"A","access":[],"subtask":"x","why":"y"}]}', '{"steps":[' + ",".join([ONE] * 4) + "]}",
+        '{"steps":[{"worker":"A","access":["1"],"subtask":"x"}]}',
+        '{"steps":[{"worker":"A","subtask":"x"}]}',
+        '{"steps":[{"worker":"A","access":[],"subtask":"x","why":"y"}]}',
+        '{"steps":[' + ",".join([ONE] * 4) + "]}",
         '{"accept":true,"steps":[]}',
     ],
-)  # fmt: skip
+)
 def test_the_schema_refuses_what_breaks_a_rule(text: str) -> None:
     context = replace(TERMS, rules=replace(TERMS.rules, steps=3))
     with pytest.raises(jsonschema.ValidationError):
@@ -518,7 +688,16 @@ def test_the_schema_refuses_what_breaks_a_rule(text: str) -> None:
 
 
 def test_the_schema_keeps_to_what_every_server_takes() -> None:
-    known = {"type", "properties", "required", "additionalProperties", "items", "enum", "minItems", "maxItems"}
+    known = {
+        "type",
+        "properties",
+        "required",
+        "additionalProperties",
+        "items",
+        "enum",
+        "minItems",
+        "maxItems",
+    }
     context = replace(GIVEN, reasoning=True)
 
     def check(part: Any) -> None:
@@ -526,7 +705,10 @@ def test_the_schema_keeps_to_what_every_server_takes() -> None:
         if part["type"] == "object":
             assert part["required"] == list(part["properties"])
             assert part["additionalProperties"] is False
-        for inner in (*part.get("properties", {}).values(), *([part["items"]] if "items" in part else [])):
+        for inner in (
+            *part.get("properties", {}).values(),
+            *([part["items"]] if "items" in part else []),
+        ):
             check(inner)
 
     schema = JSON.schema(context)
@@ -536,7 +718,9 @@ def test_the_schema_keeps_to_what_every_server_takes() -> None:
 
 
 def test_only_the_json_format_has_a_schema() -> None:
-    assert [name for name, spelling in PLAN_FORMATS.items() if spelling.schema(TERMS) is not None] == ["json"]
+    assert [
+        name for name, spelling in PLAN_FORMATS.items() if spelling.schema(TERMS) is not None
+    ] == ["json"]
     assert JSON.schema(replace(TERMS, single=True)) is None
 
 
@@ -548,17 +732,25 @@ def test_the_json_format_asks_for_reasoning_where_it_is_wanted(reasoning: bool) 
 @pytest.mark.parametrize(
     ("first", "wanted"),
     [
-        ('"Take the limit.".".', "Take the limit."), ('"Take the limit".".', "Take the limit"),
-        ('"Take the limit."."', "Take the limit."), ('"Take the limit." "."', "Take the limit."),
-        ('"Take the limit.". ".', "Take the limit."), ("'Take the limit.'.'.", "Take the limit."),
-        ('"Find "x" and "y" first."', 'Find "x" and "y" first.'), ('"Say "yes""', 'Say "yes"'),
-        ('"Say "yes"."', 'Say "yes".'), ("'Don't stop'", "Don't stop"), ('"It’s \\"so\\""', 'It\'s "so"'),
-        ('"a, b [c], d"', "a, b [c], d"), ('"Line one\\nline two"', "Line one\nline two"),
+        ('"Take the limit.".".', "Take the limit."),
+        ('"Take the limit".".', "Take the limit"),
+        ('"Take the limit."."', "Take the limit."),
+        ('"Take the limit." "."', "Take the limit."),
+        ('"Take the limit.". ".', "Take the limit."),
+        ("'Take the limit.'.'.", "Take the limit."),
+        ('"Find "x" and "y" first."', 'Find "x" and "y" first.'),
+        ('"Say "yes""', 'Say "yes"'),
+        ('"Say "yes"."', 'Say "yes".'),
+        ("'Don't stop'", "Don't stop"),
+        ('"It’s \\"so\\""', 'It\'s "so"'),
+        ('"a, b [c], d"', "a, b [c], d"),
+        ('"Line one\\nline two"', "Line one\nline two"),
         ('"Show that \\frac{1}{2} < \\theta"', "Show that \\frac{1}{2} < \\theta"),
         ('"C:\\\\dir, caf\\u00e9, \\ud83d\\ude42, \\ud83d!"', "C:\\dir, café, 🙂, \ufffd!"),
-        ("Take the limit", "Take the limit"), ('"Take the limit', 'Take the limit", "Then stop.'),
+        ("Take the limit", "Take the limit"),
+        ('"Take the limit', 'Take the limit", "Then stop.'),
     ],
-)  # fmt: skip
+)
 def test_strings_are_read_as_they_were_meant(first: str, wanted: str) -> None:
     text = lists("[0, 1]", f'[{first}, "Then stop."]', "[[], []]")
     if wanted.endswith("stop."):

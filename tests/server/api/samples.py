@@ -1,4 +1,7 @@
-"""What the tests of client APIs share: requests, outcomes, and the real SDK over bytes that an encoder wrote."""
+"""What the tests of client APIs share.
+
+Requests, outcomes, and the real SDK over bytes that an encoder wrote.
+"""
 
 from __future__ import annotations
 
@@ -28,15 +31,26 @@ RUN = "20261122-201500-abcd"
 
 USAGE = ServedUsage(
     answer=Usage(
-        tokens_in=212, tokens_out=522, tokens_cached=100, tokens_stored=12, tokens_reasoning=40, cost=Decimal("0.02"),
+        tokens_in=212,
+        tokens_out=522,
+        tokens_cached=100,
+        tokens_stored=12,
+        tokens_reasoning=40,
+        cost=Decimal("0.02"),
         calls=1,
     ),
-    orchestration=Usage(tokens_in=5463, tokens_out=1053, tokens_cached=7, cost=Decimal("0.10"), calls=3, unpriced=1),
-    steps=(
-        StepUsage(step=1, worker="bob", model="b-1", usage=Usage(tokens_in=5000, tokens_out=1000, calls=2)),
-        StepUsage(step=2, worker="alice", model="a-1", usage=Usage(tokens_in=212, tokens_out=522, calls=1)),
+    orchestration=Usage(
+        tokens_in=5463, tokens_out=1053, tokens_cached=7, cost=Decimal("0.10"), calls=3, unpriced=1
     ),
-)  # fmt: skip
+    steps=(
+        StepUsage(
+            step=1, worker="bob", model="b-1", usage=Usage(tokens_in=5000, tokens_out=1000, calls=2)
+        ),
+        StepUsage(
+            step=2, worker="alice", model="a-1", usage=Usage(tokens_in=212, tokens_out=522, calls=1)
+        ),
+    ),
+)
 
 CALLS = (
     ToolCall(id="call_one", name="edit", arguments='{"file": "a.py"}'),
@@ -45,9 +59,14 @@ CALLS = (
 
 
 def outcome(
-    text: str = "Hello there.", finish: Finish = "stop", calls: tuple[ToolCall, ...] = (), reasoning: str = ""
+    text: str = "Hello there.",
+    finish: Finish = "stop",
+    calls: tuple[ToolCall, ...] = (),
+    reasoning: str = "",
 ) -> ServedAnswer:
-    return ServedAnswer(run=RUN, text=text, finish=finish, usage=USAGE, reasoning=reasoning, tool_calls=calls)
+    return ServedAnswer(
+        run=RUN, text=text, finish=finish, usage=USAGE, reasoning=reasoning, tool_calls=calls
+    )
 
 
 def refusal(api: ClientApi, body: Mapping[str, Any], param: str, status: int = 400) -> RequestError:
@@ -69,11 +88,18 @@ def data_url(data: bytes, media_type: str = "image/png") -> str:
 
 def written(encoder: AnswerEncoder, end: ServedAnswer, *, pieces: tuple[str, ...] = ()) -> bytes:
     half = len(end.text) // 2
-    return b"".join([
-        encoder.begin(), encoder.heartbeat(), *map(encoder.reasoning, pieces), encoder.heartbeat(),
-        encoder.text(end.text[:half]), encoder.text(end.text[half:]), *map(encoder.tool_call, end.tool_calls),
-        encoder.end(end),
-    ])  # fmt: skip
+    return b"".join(
+        [
+            encoder.begin(),
+            encoder.heartbeat(),
+            *map(encoder.reasoning, pieces),
+            encoder.heartbeat(),
+            encoder.text(end.text[:half]),
+            encoder.text(end.text[half:]),
+            *map(encoder.tool_call, end.tool_calls),
+            encoder.end(end),
+        ]
+    )
 
 
 def events(stream: bytes) -> Iterator[dict[str, Any]]:
@@ -82,12 +108,17 @@ def events(stream: bytes) -> Iterator[dict[str, Any]]:
         head, _, data = block.rpartition("\n")
         if data.startswith("data: {"):
             event = json.loads(data.removeprefix("data: "))
-            assert head.rpartition("\n")[2] == (f"event: {event['type']}" if "type" in event else "")
+            assert head.rpartition("\n")[2] == (
+                f"event: {event['type']}" if "type" in event else ""
+            )
             yield event
 
 
 def failing_sdk(api: ClientApi, error: RequestError) -> openai.OpenAI:
-    """The OpenAI SDK, whose requests an API parses: no server between them. Each run that begins ends with `error`."""
+    """The OpenAI SDK, whose requests an API parses: no server between them.
+
+    Each run that begins ends with `error`.
+    """
 
     def answer(sent: httpx.Request) -> httpx.Response:
         try:
@@ -97,10 +128,14 @@ def failing_sdk(api: ClientApi, error: RequestError) -> openai.OpenAI:
         encoder = api.encoder(request, RUN, 1_790_000_000)
         if request.stream:
             stream = encoder.begin() + encoder.text("He") + encoder.failed(error)
-            return httpx.Response(200, headers={"content-type": "text/event-stream"}, content=stream)
+            return httpx.Response(
+                200, headers={"content-type": "text/event-stream"}, content=stream
+            )
         # As after a long time, when the server has shown that it lives.
         whole = b"\n\n" + json.dumps(encoder.whole_failed(error)).encode()
         return httpx.Response(200, headers={"content-type": "application/json"}, content=whole)
 
     client = httpx.Client(transport=httpx.MockTransport(answer))
-    return openai.OpenAI(api_key="none", base_url="http://loopback/v1", max_retries=0, http_client=client)
+    return openai.OpenAI(
+        api_key="none", base_url="http://loopback/v1", max_retries=0, http_client=client
+    )

@@ -16,7 +16,11 @@ from tests.media_files import pdf, png
 from tests.server.api.samples import RUN, events, field_of, outcome, refusal
 
 API = MessagesApi()
-ASKED = {"model": "conductor", "max_tokens": 100, "messages": [{"role": "user", "content": "Hello."}]}
+ASKED = {
+    "model": "conductor",
+    "max_tokens": 100,
+    "messages": [{"role": "user", "content": "Hello."}],
+}
 TOOL = {"name": "edit", "description": "Edit.", "input_schema": {"type": "object"}}
 CALL = ToolCall(id="call_1", name="edit", arguments='{"file": "a.py"}')
 
@@ -42,12 +46,22 @@ def test_a_request_as_claude_code_sends_it_is_read() -> None:
     marked = {"cache_control": {"type": "ephemeral"}}
     request = parsed(
         user(text("<system-reminder>"), text("Fix it.") | marked),
-        system=[text("x-anthropic-billing-header: cc_version=2.1.ac5"), text("You are Claude Code.") | marked],
+        system=[
+            text("x-anthropic-billing-header: cc_version=2.1.ac5"),
+            text("You are Claude Code.") | marked,
+        ],
         tools=[TOOL | marked, {"type": "web_search_20260101", "name": "web_search"}],
-        tool_choice={"type": "auto", "disable_parallel_tool_use": True}, stream=True, stop_sequences=["END"],
-        thinking={"type": "adaptive"}, context_management={"edits": []}, output_config={"effort": "xhigh"},
-        metadata={"user_id": "{}"}, betas=["a-2026"], cache_control={"type": "ephemeral"}, top_k=3,
-    )  # fmt: skip
+        tool_choice={"type": "auto", "disable_parallel_tool_use": True},
+        stream=True,
+        stop_sequences=["END"],
+        thinking={"type": "adaptive"},
+        context_management={"edits": []},
+        output_config={"effort": "xhigh"},
+        metadata={"user_id": "{}"},
+        betas=["a-2026"],
+        cache_control={"type": "ephemeral"},
+        top_k=3,
+    )
     assert request.messages == (
         Message(role="system", content="You are Claude Code."),
         Message(role="user", content="<system-reminder>\n\nFix it."),
@@ -66,19 +80,25 @@ def test_calls_and_results_of_a_conversation_are_read() -> None:
     image = {"type": "image", "source": base64_source(png(4, 3), "image/png")}
     request = parsed(
         user(text("Fix it.")),
-        {"role": "assistant", "content": [
-            {"type": "thinking", "thinking": "step 1", "signature": ""}, {"type": "redacted_thinking", "data": "x"},
-            text("I edit "), text("it."), {"type": "tool_use", "id": "call_1", "name": "edit", "input": {"a": 1}},
-            {"type": "server_tool_use", "id": "s", "name": "web_search", "input": {}},
-            {"type": "web_search_tool_result", "tool_use_id": "s", "content": []},
-        ]},
+        {
+            "role": "assistant",
+            "content": [
+                {"type": "thinking", "thinking": "step 1", "signature": ""},
+                {"type": "redacted_thinking", "data": "x"},
+                text("I edit "),
+                text("it."),
+                {"type": "tool_use", "id": "call_1", "name": "edit", "input": {"a": 1}},
+                {"type": "server_tool_use", "id": "s", "name": "web_search", "input": {}},
+                {"type": "web_search_tool_result", "tool_use_id": "s", "content": []},
+            ],
+        },
         user(
             text("Hurry."),
             {"type": "tool_result", "tool_use_id": "call_1", "content": "failed", "is_error": True},
             {"type": "tool_result", "tool_use_id": "call_2", "content": [text("see"), image]},
             {"type": "tool_result", "tool_use_id": "call_3"},
         ),
-    )  # fmt: skip
+    )
     _, reply, failed, seen, empty, said = request.messages
     asked = (ToolCall(id="call_1", name="edit", arguments='{"a": 1}'),)
     assert (reply.content, reply.tool_calls) == ("I edit it.", asked)
@@ -89,7 +109,11 @@ def test_calls_and_results_of_a_conversation_are_read() -> None:
 
 
 def test_documents_are_attached_or_quoted() -> None:
-    drawn = {"type": "document", "title": "plan.pdf", "source": base64_source(pdf("Hi"), "application/pdf")}
+    drawn = {
+        "type": "document",
+        "title": "plan.pdf",
+        "source": base64_source(pdf("Hi"), "application/pdf"),
+    }
     source = {"type": "text", "media_type": "text/plain", "data": "abc"}
     plain = {"type": "document", "title": "a.txt", "source": source}
     (message,) = parsed(user(drawn, plain, text("Compare."))).messages
@@ -100,9 +124,11 @@ def test_documents_are_attached_or_quoted() -> None:
 
 def test_a_system_text_in_the_middle_stays_there() -> None:
     request = parsed(
-        {"role": "system", "content": "Be kind."}, user(text("Hello.")), {"role": "system", "content": "Now hurry."},
+        {"role": "system", "content": "Be kind."},
+        user(text("Hello.")),
+        {"role": "system", "content": "Now hurry."},
         system="Be brief.",
-    )  # fmt: skip
+    )
     assert [message.role for message in request.messages] == ["system", "user", "user"]
     assert request.messages[0].content == "Be brief.\n\nBe kind."
     assert "Now hurry." in request.messages[2].content
@@ -110,7 +136,12 @@ def test_a_system_text_in_the_middle_stays_there() -> None:
 
 @pytest.mark.parametrize(
     ("choice", "expected"),
-    [("auto", "auto"), ("none", "none"), ("any", "required"), ("tool", Tool(name="edit", parameters={}))],
+    [
+        ("auto", "auto"),
+        ("none", "none"),
+        ("any", "required"),
+        ("tool", Tool(name="edit", parameters={})),
+    ],
 )
 def test_the_choice_among_tools_is_read(choice: str, expected: object) -> None:
     tools = [{"name": "edit", "input_schema": {}}]
@@ -121,14 +152,21 @@ SEARCH = {"type": "web_search_20250305", "name": "web_search"}
 CLIENTS = {"name": "edit", "input_schema": {}}
 
 
-@pytest.mark.parametrize(("fields", "tools", "hosted"), [
-    ({"tools": [CLIENTS, SEARCH]}, ["edit"], ()),
-    ({"tools": [SEARCH]}, [], ("web_search",)),
-    ({"tools": [SEARCH], "tool_choice": {"type": "any"}}, [], ("web_search",)),
-    ({"tools": [CLIENTS, SEARCH], "tool_choice": {"type": "tool", "name": "web_search"}}, [], ("web_search",)),
-    ({"tools": [SEARCH], "tool_choice": {"type": "none"}}, [], ()),
-    ({"mcp_servers": [{"type": "url", "url": "https://x.test", "name": "x"}]}, [], ("mcp",)),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("fields", "tools", "hosted"),
+    [
+        ({"tools": [CLIENTS, SEARCH]}, ["edit"], ()),
+        ({"tools": [SEARCH]}, [], ("web_search",)),
+        ({"tools": [SEARCH], "tool_choice": {"type": "any"}}, [], ("web_search",)),
+        (
+            {"tools": [CLIENTS, SEARCH], "tool_choice": {"type": "tool", "name": "web_search"}},
+            [],
+            ("web_search",),
+        ),
+        ({"tools": [SEARCH], "tool_choice": {"type": "none"}}, [], ()),
+        ({"mcp_servers": [{"type": "url", "url": "https://x.test", "name": "x"}]}, [], ("mcp",)),
+    ],
+)
 def test_tools_of_the_server_are_left_out_or_needed(
     fields: dict[str, Any], tools: list[str], hosted: tuple[str, ...]
 ) -> None:
@@ -145,23 +183,42 @@ def test_a_json_schema_of_the_answer_is_read() -> None:
         assert (read.schema, read.schema_field) == ({"type": "object"}, field)
 
 
-@pytest.mark.parametrize(("param", "value"), [
-    ("messages", []), ("messages[0].role", [{"role": "tool", "content": "x"}]),
-    ("messages[0].content", [{"role": "user"}]),
-    *(("messages[0].content[0].type", [user(block)]) for block in (
-        {"type": "audio"}, {"type": "tool_use", "id": "a", "name": "b"}, {"type": "bash_tool_result"},
-        {"type": ["text"]},
-    )),
-    *(("messages[0].content[0].source", [user({"type": "image", "source": source})]) for source in (
-        {"type": {}, "data": ""}, {"type": "url", "url": "http://x"}, {"type": "base64", "data": "***"},
-    )),
-    ("messages[0].content[0].source", [user({"type": "document", "source": {"type": "file", "file_id": "f"}})]),
-    ("messages[0].content[0].tool_use_id", [user({"type": "tool_result", "tool_use_id": 1})]),
-    ("system[0].type", [{"type": "tool_use", "id": "a", "name": "b"}]),
-    ("tools[0].input_schema", [{"name": "x"}]), ("tools[1].name", [TOOL, TOOL]),
-    ("tool_choice.type", {"type": "any"}), ("tool_choice.name", {"type": "tool", "name": "x"}),
-    ("output_config.format.schema", {"format": {"type": "json_schema"}}),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("param", "value"),
+    [
+        ("messages", []),
+        ("messages[0].role", [{"role": "tool", "content": "x"}]),
+        ("messages[0].content", [{"role": "user"}]),
+        *(
+            ("messages[0].content[0].type", [user(block)])
+            for block in (
+                {"type": "audio"},
+                {"type": "tool_use", "id": "a", "name": "b"},
+                {"type": "bash_tool_result"},
+                {"type": ["text"]},
+            )
+        ),
+        *(
+            ("messages[0].content[0].source", [user({"type": "image", "source": source})])
+            for source in (
+                {"type": {}, "data": ""},
+                {"type": "url", "url": "http://x"},
+                {"type": "base64", "data": "***"},
+            )
+        ),
+        (
+            "messages[0].content[0].source",
+            [user({"type": "document", "source": {"type": "file", "file_id": "f"}})],
+        ),
+        ("messages[0].content[0].tool_use_id", [user({"type": "tool_result", "tool_use_id": 1})]),
+        ("system[0].type", [{"type": "tool_use", "id": "a", "name": "b"}]),
+        ("tools[0].input_schema", [{"name": "x"}]),
+        ("tools[1].name", [TOOL, TOOL]),
+        ("tool_choice.type", {"type": "any"}),
+        ("tool_choice.name", {"type": "tool", "name": "x"}),
+        ("output_config.format.schema", {"format": {"type": "json_schema"}}),
+    ],
+)
 def test_what_cannot_be_served_is_refused_by_name(param: str, value: Any) -> None:
     envelope = error_body(refusal(API, {**ASKED, field_of(param): value}, param), "/v1/messages")
     assert envelope["error"]["type"] == "invalid_request_error"
@@ -180,7 +237,9 @@ def encoder(*, thinks: bool = True) -> MessagesEncoder:
 
 
 def told(stream: bytes) -> list[str]:
-    found, open_block, index = list[str](), -1, -1
+    found = list[str]()
+    open_block = -1
+    index = -1
     for event in events(stream):
         match event["type"]:
             case "content_block_start":
@@ -205,26 +264,54 @@ def told(stream: bytes) -> list[str]:
 
 def test_a_stream_has_thinking_then_text() -> None:
     out = encoder()
-    stream = out.begin() + out.heartbeat() + out.reasoning("plan\n") + out.text("Hi") + out.heartbeat()
+    stream = (
+        out.begin() + out.heartbeat() + out.reasoning("plan\n") + out.text("Hi") + out.heartbeat()
+    )
     stream += out.reasoning("late") + out.text("!") + out.end(outcome())
     assert told(stream) == [
-        "message_start", "+thinking", "", "plan\n", "conductor", "-", "+text", "Hi", "", "!", "-",
-        "message_delta", "message_stop",
-    ]  # fmt: skip
+        "message_start",
+        "+thinking",
+        "",
+        "plan\n",
+        "conductor",
+        "-",
+        "+text",
+        "Hi",
+        "",
+        "!",
+        "-",
+        "message_delta",
+        "message_stop",
+    ]
     start, *_, end, _ = events(stream)
     assert start["message"]["usage"]["input_tokens"] > 0
     assert end["delta"] == {"stop_reason": "end_turn", "stop_sequence": None}
-    assert {name: end["usage"][name] for name in ("input_tokens", "cache_read_input_tokens", "output_tokens")} == {
-        "input_tokens": 100, "cache_read_input_tokens": 100, "output_tokens": 522,
-    }  # fmt: skip
+    assert {
+        name: end["usage"][name]
+        for name in ("input_tokens", "cache_read_input_tokens", "output_tokens")
+    } == {
+        "input_tokens": 100,
+        "cache_read_input_tokens": 100,
+        "output_tokens": 522,
+    }
     assert end["conductor"]["run"] == RUN
     assert end["conductor"]["usage"]["orchestration"]["output_tokens"] == 1053
 
 
 def test_without_thinking_the_first_block_is_the_text() -> None:
     out = encoder(thinks=False)
-    stream = out.begin() + out.reasoning("plan") + out.heartbeat() + out.text("Hi!") + out.end(outcome())
-    assert told(stream) == ["message_start", "+text", "", "Hi!", "-", "message_delta", "message_stop"]
+    stream = (
+        out.begin() + out.reasoning("plan") + out.heartbeat() + out.text("Hi!") + out.end(outcome())
+    )
+    assert told(stream) == [
+        "message_start",
+        "+text",
+        "",
+        "Hi!",
+        "-",
+        "message_delta",
+        "message_stop",
+    ]
     assert [block["type"] for block in out.whole(outcome(reasoning="plan"))["content"]] == ["text"]
 
 
@@ -232,7 +319,10 @@ def test_calls_are_blocks_of_their_own() -> None:
     out = encoder(thinks=False)
     stream = out.begin() + out.text("I edit.") + out.tool_call(CALL) + out.tool_call(CALL)
     stream += out.end(outcome(finish="tool", calls=(CALL, CALL)))
-    assert told(stream)[4:] == ["+tool_use", CALL.arguments, "-"] * 2 + ["message_delta", "message_stop"]
+    assert told(stream)[4:] == ["+tool_use", CALL.arguments, "-"] * 2 + [
+        "message_delta",
+        "message_stop",
+    ]
     assert list(events(stream))[-2]["delta"]["stop_reason"] == "tool_use"
 
 
@@ -246,8 +336,10 @@ def test_a_failure_ends_the_open_block_and_is_told() -> None:
     stream = out.begin() + out.failed(RequestError(502, "workers_failed", "all workers failed"))
     assert told(stream) == ["message_start", "+thinking", "conductor", "-", "error"]
     assert list(events(stream))[-1] == {
-        "type": "error", "error": {"type": "api_error", "message": "all workers failed"}, "request_id": RUN,
-    }  # fmt: skip
+        "type": "error",
+        "error": {"type": "api_error", "message": "all workers failed"},
+        "request_id": RUN,
+    }
 
 
 def test_a_whole_answer_has_the_same_parts() -> None:

@@ -1,4 +1,7 @@
-"""MCP clients for tests: the SDK's own over a real process or in this one, and a pipe for what no SDK would send."""
+"""MCP clients for tests.
+
+The SDK's own over a real process or in this one, and a pipe for what no SDK would send.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +37,9 @@ class Heard:
 
 def process_client(stage: Stage, *arguments: str, mode: str = "legacy") -> Client:
     program, *words = COMMAND
-    server = StdioServerParameters(command=program, args=[*words, "mcp", *arguments], env=stage.environ())
+    server = StdioServerParameters(
+        command=program, args=[*words, "mcp", *arguments], env=stage.environ()
+    )
     return Client(server, mode=mode)
 
 
@@ -76,7 +81,9 @@ class RawClient:
         while view:  # an unbuffered pipe takes a part of it
             view = view[self.process.stdin.write(view) :]
 
-    def send(self, method: str, params: Mapping[str, Any] | None = None, request: int | None = None) -> None:
+    def send(
+        self, method: str, params: Mapping[str, Any] | None = None, request: int | None = None
+    ) -> None:
         message: dict[str, Any] = {"jsonrpc": "2.0", "method": method, "params": params or {}}
         self.write(json.dumps(message | ({"id": request} if request is not None else {})).encode())
 
@@ -92,7 +99,11 @@ class RawClient:
 
     def initialize(self) -> Any:
         client = {"name": "raw", "version": "0"}
-        self.send("initialize", {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": client}, 0)
+        self.send(
+            "initialize",
+            {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": client},
+            0,
+        )
         answer = self.answer(0)
         self.send("notifications/initialized")
         return answer

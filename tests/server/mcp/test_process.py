@@ -1,4 +1,7 @@
-"""`conductor mcp` as a process: its protocol, its end, and the forms and the example of docs/mcp.md."""
+"""`conductor mcp` as a process.
+
+Its protocol, its end, and the forms and the example of docs/mcp.md.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +45,9 @@ def test_a_client_gets_an_answer_and_hears_of_each_step(stage: Stage) -> None:
         async with process_client(stage, mode="legacy") as client:
             tools = (await client.list_tools()).tools
             assert [tool.name for tool in tools] == ["ask", "plan", "run", "trace"]
-            result = await client.call_tool("ask", {"question": "Why?"}, progress_callback=heard.on_progress)
+            result = await client.call_tool(
+                "ask", {"question": "Why?"}, progress_callback=heard.on_progress
+            )
             assert text_of(result).startswith("beta answers\n[run ")
             assert "2 steps by alpha, beta" in text_of(result)
             assert run_of(result) == stored(stage)[0].run
@@ -52,7 +57,12 @@ def test_a_client_gets_an_answer_and_hears_of_each_step(stage: Stage) -> None:
     assert list(shares) == sorted(set(shares))
     assert shares[-1] == 1.0
     # A step may start before the rest of the plan is there.
-    for line in ("step 1 planned: alpha", "step 1( of 2)? started: alpha", "step 2 of 2 finished: beta", "finished"):
+    for line in (
+        "step 1 planned: alpha",
+        "step 1( of 2)? started: alpha",
+        "step 2 of 2 finished: beta",
+        "finished",
+    ):
         assert any(re.match(line, found) for found in lines), lines
 
 
@@ -91,8 +101,12 @@ def asking(stage: Stage, *questions: str) -> RawClient:
     return client
 
 
-@pytest.mark.parametrize("leave", [RawClient.close, RawClient.vanish], ids=["ends its input", "vanishes"])
-def test_a_client_that_leaves_ends_server_and_runs(stage: Stage, leave: Callable[[RawClient], object]) -> None:
+@pytest.mark.parametrize(
+    "leave", [RawClient.close, RawClient.vanish], ids=["ends its input", "vanishes"]
+)
+def test_a_client_that_leaves_ends_server_and_runs(
+    stage: Stage, leave: Callable[[RawClient], object]
+) -> None:
     assert leave(asking(stage, "Why?", "How?")) == (0, "")
     assert {trace.question.text for trace in stored(stage)} == {"Why?", "How?"}
     assert all(trace.ended and trace.error is not None for trace in stored(stage))
@@ -140,8 +154,10 @@ def test_bad_messages_are_answered_and_do_no_harm(stage: Stage) -> None:
     large = "x" * (50 << 20)
     client.call("ask", {"question": large}, 3)
     assert "larger than 16 MiB" in client.answer(3)["result"]["content"][0]["text"]
-    client.write(b'{"method":"tools/call","params":{"name":"ask","arguments":{"question":"%s"}},"jsonrpc":"2.0","id":4}'
-                 % large.encode())  # fmt: skip
+    client.write(
+        b'{"method":"tools/call","params":{"name":"ask","arguments":{"question":"%s"}},"jsonrpc":"2.0","id":4}'
+        % large.encode()
+    )
     assert client.answer(4)["result"]["isError"]
     client.call("ask", {"question": "Why?"}, 5)
     assert client.answer(5)["result"]["content"][0]["text"] == "alpha answers"
@@ -151,13 +167,17 @@ def test_bad_messages_are_answered_and_do_no_harm(stage: Stage) -> None:
 
 def peak_memory(process: int) -> int:
     status = Path(f"/proc/{process}/status").read_text("utf-8")
-    return next(int(line.split()[1]) // 1000 for line in status.splitlines() if line.startswith("VmHWM"))
+    return next(
+        int(line.split()[1]) // 1000 for line in status.splitlines() if line.startswith("VmHWM")
+    )
 
 
 def test_without_the_extra_one_line_says_what_to_install(stage: Stage) -> None:
     code = "import sys; sys.modules['mcp'] = None; from conductor_cli.__main__ import main; main()"
     command = [sys.executable, "-c", code, "mcp"]
-    done = subprocess.run(command, env=stage.environ(), input="", capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        command, env=stage.environ(), input="", capture_output=True, text=True, check=False
+    )
     assert (done.returncode, done.stdout) == (3, "")
     assert 'pip install "conductor-llm[tools]"' in done.stderr
     assert len(done.stderr.splitlines()) == 2
@@ -179,8 +199,10 @@ def test_every_form_starts_the_command() -> None:
     claude, code = map(json.loads, blocks("json"))
     (codex,) = map(tomllib.loads, blocks("toml"))
     forms: list[dict[str, Any]] = [
-        claude["mcpServers"]["conductor"], code["servers"]["conductor"], codex["mcp_servers"]["conductor"],
-    ]  # fmt: skip
+        claude["mcpServers"]["conductor"],
+        code["servers"]["conductor"],
+        codex["mcp_servers"]["conductor"],
+    ]
     assert [(form["command"], form["args"]) for form in forms] == [("conductor", ["mcp"])] * 3
     lines = re.findall(r"(?:claude|codex) mcp add [^\n`]*", PAGE)
     assert len(lines) == 2
@@ -195,11 +217,20 @@ def test_the_example_runs(tmp_path: Path) -> None:
     command.chmod(0o755)
     parameters = f"env={{'PYTHONPATH': {str(SOURCE)!r}}}, command={str(command)!r}"
     code = example.replace('command="conductor"', parameters)
-    done = subprocess.run([sys.executable, "-c", code], env=os.environ, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=os.environ, capture_output=True, text=True, check=False
+    )
     assert done.stdout == "SIRAP\n", done.stderr
 
 
 def test_the_bounds_are_those_of_the_code() -> None:
-    assert (process.MAX_MESSAGE, tools.MAX_ATTACHED_FILES, tools.MAX_GIVEN_STEPS) == (16 << 20, 100, 20)
+    assert (process.MAX_MESSAGE, tools.MAX_ATTACHED_FILES, tools.MAX_GIVEN_STEPS) == (
+        16 << 20,
+        100,
+        20,
+    )
     assert (handlers.MAX_RESULT_TEXT, handlers.MAX_CALLS) == (100_000, 16)
-    assert all(each in PAGE for each in ("16 MiB", "100 files", "20 steps", "100,000 characters", "Sixteen calls"))
+    assert all(
+        each in PAGE
+        for each in ("16 MiB", "100 files", "20 steps", "100,000 characters", "Sixteen calls")
+    )

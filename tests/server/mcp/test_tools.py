@@ -11,7 +11,18 @@ import pytest
 
 from conductor_cli.server.mcp import handlers
 from conductor_cli.state.trace_store import TraceStore
-from tests.cli.stage import COMMAND, PLANNER, SOURCE, TWO, Stage, breaks, refuses, replies, says, stalls
+from tests.cli.stage import (
+    COMMAND,
+    PLANNER,
+    SOURCE,
+    TWO,
+    Stage,
+    breaks,
+    refuses,
+    replies,
+    says,
+    stalls,
+)
 from tests.server.mcp.clients import Heard, answer_of, inside_client, run_of, text_of
 from tests.servers import SeenRequest, Speaker, Wire
 
@@ -24,7 +35,10 @@ pytestmark = pytest.mark.filterwarnings("ignore:.*deprecated as of")
 IMAGE = {"name": "a", "media_type": "image/png", "sha256": "0" * 64, "size": 10}
 WITH_IMAGE = {"text": "Why?", "files": [{"name": "a", "text": "", "attachment": IMAGE}]}
 STEPS = [{"worker": "alpha", "subtask": "a"}]
-IN_CONVERSATION = {"text": "Why?", "conversation": {"messages": [{"role": "user", "content": "Why?"}]}}
+IN_CONVERSATION = {
+    "text": "Why?",
+    "conversation": {"messages": [{"role": "user", "content": "Why?"}]},
+}
 
 
 def talk(talking: Callable[[Client], Awaitable[None]], **options: Any) -> None:
@@ -74,7 +88,9 @@ def test_files_system_text_and_schema_reach_the_workers(stage: Stage) -> None:
     stage.models["alpha"] = says('{"a": 1}')
     file = {"name": "notes.md", "text": "remember the milk"}
     schema = {"type": "object", "properties": {"a": {"type": "integer"}}}
-    result = call("ask", {"question": "Which?", "files": [file], "system": "Be short.", "schema": schema})
+    result = call(
+        "ask", {"question": "Which?", "files": [file], "system": "Be short.", "schema": schema}
+    )
     assert answer_of(result) == '{"a": 1}'
     sent = prompt_of(stage, "alpha")
     for text in ("Which?", "notes.md", "remember the milk", "Be short."):
@@ -111,7 +127,10 @@ def test_stored_runs_are_listed_searched_and_shown_step_by_step(stage: Stage) ->
         assert len(listed) == 2
         assert listed[0].endswith("finished  How?")
         assert "older runs" in listed[1]
-        assert answer_of(await client.call_tool("trace", {"search": "blue"})) == f"{run}  finished  Why is it blue?"
+        assert (
+            answer_of(await client.call_tool("trace", {"search": "blue"}))
+            == f"{run}  finished  Why is it blue?"
+        )
         shown = await client.call_tool("trace", {"run": run})
         assert "finished. Question: Why is it blue?\n1. alpha, done: " in answer_of(shown)
         assert text_of(shown).endswith("beta answers")
@@ -122,51 +141,78 @@ def test_stored_runs_are_listed_searched_and_shown_step_by_step(stage: Stage) ->
     talk(talking)
 
 
-@pytest.mark.parametrize(("name", "arguments", "said"), [
-    ("answer", {}, "there is no tool 'answer'"),
-    ("ask", {}, "question is missing"),
-    ("ask", {"question": 5}, "question must be a string"),
-    ("ask", {"question": " \n"}, "question is blank"),
-    ("ask", {"question": "Why?", "max_price": 1}, "max_price is not known: there are "),
-    ("ask", {"question": "Why?", "mode": "best"}, "it can be 'mini', 'auto' or 'ultra'"),
-    ("ask", {"question": "Why?", "max_steps": 0}, "max_steps must be at least 1"),
-    ("ask", {"question": "Why?", "max_steps": 10**400}, "max_steps must be at most 5"),
-    ("ask", {"question": "Why?", "max_cost": -1}, "max_cost must be more than 0"),
-    ("ask", {"question": "Why?", "max_tokens": True}, "max_tokens must be a whole number"),
-    ("ask", {"question": "Why?", "files": [{"name": "a"}]}, "files[0].text is missing"),
-    ("ask", {"question": "Why?", "files": [{"name": "a", "text": "\0"}]}, "NUL"),
-    ("ask", {"question": "Why?", "workers": []}, "workers is empty"),
-    ("ask", {"question": "Why?", "allow": [1] * 10_000}, "the arguments have 10,000 values or more"),
-    ("ask", {"question": "Why?", "workers": ["gamma"]}, "gamma"),
-    ("ask", {"question": "Why?", "deny": ["a b"]}, "deny"),
-    ("ask", {"question": "Why?", "allow": ["tag:nobody"]}, "no worker matches"),
-    ("run", {}, "give either plan or run"),
-    ("run", {"run": "last", "plan": {"question": "Why?", "steps": []}}, "empty"),
-    ("run", {"run": "nope"}, "there is no run 'nope'"),
-    ("run", {"plan": {"question": [], "steps": STEPS}}, "not a plan"),
-    ("run", {"plan": {"question": "", "steps": STEPS}}, "blank"),
-    ("run", {"plan": {"question": "Why?", "steps": [{"worker": "alpha", "subtask": "a", "access": [7]}]}}, "7"),
-    ("run", {"plan": {"question": WITH_IMAGE, "steps": STEPS}}, "images"),
-    ("run", {"plan": {"question": "Why?", "steps": [{"worker": "gamma", "subtask": "a"}]}}, "gamma"),
-    ("run", {"plan": {"question": IN_CONVERSATION, "steps": STEPS}}, "conversation"),
-    ("trace", {"run": "../../etc/passwd"}, "there is no run"),
-    ("trace", {"run": "nope", "step": 1}, "there is no run 'nope'"),
-    ("trace", {"step": 1}, "step needs run"),
-    ("trace", {"since": "soon"}, "is not a time"),
-])  # fmt: skip
-def test_bad_arguments_get_a_sentence(stage: Stage, name: str, arguments: dict[str, Any], said: str) -> None:
+@pytest.mark.parametrize(
+    ("name", "arguments", "said"),
+    [
+        ("answer", {}, "there is no tool 'answer'"),
+        ("ask", {}, "question is missing"),
+        ("ask", {"question": 5}, "question must be a string"),
+        ("ask", {"question": " \n"}, "question is blank"),
+        ("ask", {"question": "Why?", "max_price": 1}, "max_price is not known: there are "),
+        ("ask", {"question": "Why?", "mode": "best"}, "it can be 'mini', 'auto' or 'ultra'"),
+        ("ask", {"question": "Why?", "max_steps": 0}, "max_steps must be at least 1"),
+        ("ask", {"question": "Why?", "max_steps": 10**400}, "max_steps must be at most 5"),
+        ("ask", {"question": "Why?", "max_cost": -1}, "max_cost must be more than 0"),
+        ("ask", {"question": "Why?", "max_tokens": True}, "max_tokens must be a whole number"),
+        ("ask", {"question": "Why?", "files": [{"name": "a"}]}, "files[0].text is missing"),
+        ("ask", {"question": "Why?", "files": [{"name": "a", "text": "\0"}]}, "NUL"),
+        ("ask", {"question": "Why?", "workers": []}, "workers is empty"),
+        (
+            "ask",
+            {"question": "Why?", "allow": [1] * 10_000},
+            "the arguments have 10,000 values or more",
+        ),
+        ("ask", {"question": "Why?", "workers": ["gamma"]}, "gamma"),
+        ("ask", {"question": "Why?", "deny": ["a b"]}, "deny"),
+        ("ask", {"question": "Why?", "allow": ["tag:nobody"]}, "no worker matches"),
+        ("run", {}, "give either plan or run"),
+        ("run", {"run": "last", "plan": {"question": "Why?", "steps": []}}, "empty"),
+        ("run", {"run": "nope"}, "there is no run 'nope'"),
+        ("run", {"plan": {"question": [], "steps": STEPS}}, "not a plan"),
+        ("run", {"plan": {"question": "", "steps": STEPS}}, "blank"),
+        (
+            "run",
+            {
+                "plan": {
+                    "question": "Why?",
+                    "steps": [{"worker": "alpha", "subtask": "a", "access": [7]}],
+                }
+            },
+            "7",
+        ),
+        ("run", {"plan": {"question": WITH_IMAGE, "steps": STEPS}}, "images"),
+        (
+            "run",
+            {"plan": {"question": "Why?", "steps": [{"worker": "gamma", "subtask": "a"}]}},
+            "gamma",
+        ),
+        ("run", {"plan": {"question": IN_CONVERSATION, "steps": STEPS}}, "conversation"),
+        ("trace", {"run": "../../etc/passwd"}, "there is no run"),
+        ("trace", {"run": "nope", "step": 1}, "there is no run 'nope'"),
+        ("trace", {"step": 1}, "step needs run"),
+        ("trace", {"since": "soon"}, "is not a time"),
+    ],
+)
+def test_bad_arguments_get_a_sentence(
+    stage: Stage, name: str, arguments: dict[str, Any], said: str
+) -> None:
     assert said in refused(name, arguments)
     assert not stage.asked("alpha")
 
 
-@pytest.mark.parametrize(("arguments", "said"), [
-    ({"max_tokens": 9001}, "max_tokens is 9001, but the settings allow at most 9000"),
-    ({"max_seconds": 61}, "max_seconds is 61.0, but the settings allow at most 60.0"),
-    ({"max_steps": 4}, "max_steps is 4, but the settings allow at most 3"),
-    ({"local_only": False}, "local_only cannot be switched off"),
-    ({"workers": ["beta"]}, "this server does not offer the worker 'beta'"),
-])  # fmt: skip
-def test_a_call_cannot_widen_what_the_settings_allow(stage: Stage, arguments: dict[str, Any], said: str) -> None:
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ({"max_tokens": 9001}, "max_tokens is 9001, but the settings allow at most 9000"),
+        ({"max_seconds": 61}, "max_seconds is 61.0, but the settings allow at most 60.0"),
+        ({"max_steps": 4}, "max_steps is 4, but the settings allow at most 3"),
+        ({"local_only": False}, "local_only cannot be switched off"),
+        ({"workers": ["beta"]}, "this server does not offer the worker 'beta'"),
+    ],
+)
+def test_a_call_cannot_widen_what_the_settings_allow(
+    stage: Stage, arguments: dict[str, Any], said: str
+) -> None:
     stage.configure("[limits]\ntokens = 9000\nseconds = 60\nsteps = 3\n[policy]\nlocal_only = true")
     assert said in refused("ask", {"question": "Why?", **arguments}, workers=("alpha",))
     assert not stage.asked(PLANNER)
@@ -174,14 +220,24 @@ def test_a_call_cannot_widen_what_the_settings_allow(stage: Stage, arguments: di
 
 def test_a_plan_cannot_widen_what_the_settings_allow(stage: Stage) -> None:
     stage.configure("[limits]\ncalls = 5")
-    plan = {"question": "Why?", "steps": [{"worker": "alpha", "subtask": "Say it."}], "limits": {"calls": 6}}
+    plan = {
+        "question": "Why?",
+        "steps": [{"worker": "alpha", "subtask": "Say it."}],
+        "limits": {"calls": 6},
+    }
     assert "limits.calls is 6, but the settings allow at most 5" in refused("run", {"plan": plan})
     assert answer_of(call("run", {"plan": plan | {"limits": {"calls": 4}}})) == "alpha answers"
 
 
 def test_a_call_narrows_limits_workers_and_rules(stage: Stage) -> None:
     stage.configure('[limits]\ntokens = 9000\n[policy]\ndeny = ["tag:slow"]')
-    arguments = {"max_tokens": 8000, "max_seconds": 50, "max_steps": 1, "workers": ["alpha"], "deny": ["beta"]}
+    arguments = {
+        "max_tokens": 8000,
+        "max_seconds": 50,
+        "max_steps": 1,
+        "workers": ["alpha"],
+        "deny": ["beta"],
+    }
     result = call("ask", {"question": "Why?", "local_only": True, **arguments})
     assert not result.is_error
     trace = TraceStore(stage.traces).trace(run_of(result))
@@ -205,7 +261,8 @@ def test_a_failed_run_says_why_and_which_run_it_was(stage: Stage) -> None:
 
 
 def test_a_part_of_an_answer_is_said_to_be_one(stage: Stage) -> None:
-    stage.plan, stage.models["beta"] = TWO, says("cut o", finish="length")
+    stage.plan = TWO
+    stage.models["beta"] = says("cut o", finish="length")
     result = call("ask", {"question": "Why?"})
     assert answer_of(result) == "cut o"
     assert "This is a part of the answer" in text_of(result)
@@ -228,7 +285,10 @@ def test_more_calls_than_the_server_can_hold_are_told_that_it_is_busy(stage: Sta
     stage.models["alpha"] = stalls("half an")
 
     async def talking(client: Client) -> None:
-        calls = [asyncio.create_task(client.call_tool("ask", {"question": f"Question {n}"})) for n in range(40)]
+        calls = [
+            asyncio.create_task(client.call_tool("ask", {"question": f"Question {n}"}))
+            for n in range(40)
+        ]
         completed = asyncio.as_completed(calls)
         refused = [await next(completed) for _ in range(24)]
         busy = "the server is busy: 16 calls are running\ncall again when one of them has ended"
@@ -263,7 +323,9 @@ def test_a_run_that_kept_its_texts_here_is_not_shown_to_other_programs(stage: St
         assert "no stored runs" in answer_of(await client.call_tool("trace", {"search": "secret"}))
         run = listed.split()[0]
         for name in ("trace", "run"):
-            assert "is not shown to other programs" in text_of(await client.call_tool(name, {"run": run}))
+            assert "is not shown to other programs" in text_of(
+                await client.call_tool(name, {"run": run})
+            )
         own = run_of(await client.call_tool("ask", {"question": "Why?", "local_only": True}))
         assert not (await client.call_tool("trace", {"run": own})).is_error
         assert "Why?" in answer_of(await client.call_tool("trace", {}))
@@ -271,19 +333,24 @@ def test_a_run_that_kept_its_texts_here_is_not_shown_to_other_programs(stage: St
     talk(talking)
 
 
-def test_a_client_hears_that_a_silent_worker_is_waited_for(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_client_hears_that_a_silent_worker_is_waited_for(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(handlers, "PERIOD", 0.05)
     heard = Heard()
 
     async def slow(seen: SeenRequest, wire: Wire) -> None:
-        while sum(text.startswith("waiting for alpha") for _, text in heard.progress) < 2:  # noqa: ASYNC110 - another loop
+        # Another loop
+        while sum(text.startswith("waiting for alpha") for _, text in heard.progress) < 2:  # noqa: ASYNC110
             await asyncio.sleep(0.01)
         await says("at last")(seen, wire)
 
     stage.models["alpha"] = slow
 
     async def talking(client: Client) -> None:
-        result = await client.call_tool("ask", {"question": "Why?"}, progress_callback=heard.on_progress)
+        result = await client.call_tool(
+            "ask", {"question": "Why?"}, progress_callback=heard.on_progress
+        )
         assert answer_of(result) == "at last"
 
     talk(talking)
@@ -297,15 +364,21 @@ def test_a_limit_names_the_argument_that_raises_it(stage: Stage) -> None:
     assert "--max-tokens" not in said
 
 
-def test_a_tool_that_needs_an_approval_is_refused(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_tool_that_needs_an_approval_is_refused(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
     program = json.dumps([*COMMAND, "mcp", "--rehearsal"])
-    stage.configure(f'[limits]\nattempts = 1\n[tools.nested]\ncommand = {program}\nenv = ["PYTHONPATH"]')
+    stage.configure(
+        f'[limits]\nattempts = 1\n[tools.nested]\ncommand = {program}\nenv = ["PYTHONPATH"]'
+    )
     returned = []
 
     async def calling(seen: SeenRequest, wire: Wire) -> None:
         speaker = Speaker(seen, wire)
         await speaker.begin()
-        texts = [message["content"] for message in seen.json["messages"] if message["role"] == "tool"]
+        texts = [
+            message["content"] for message in seen.json["messages"] if message["role"] == "tool"
+        ]
         if texts:
             returned.extend(texts)
             await speaker.say("done")
@@ -316,7 +389,8 @@ def test_a_tool_that_needs_an_approval_is_refused(stage: Stage, monkeypatch: pyt
 
     stage.models["alpha"] = calling
     monkeypatch.setenv("PYTHONPATH", str(SOURCE))
-    arguments, flags = {"question": "Why?"}, {"conductor.tools": "nested"}
+    arguments = {"question": "Why?"}
+    flags = {"conductor.tools": "nested"}
     assert answer_of(call("ask", arguments, flags=flags)) == "done"
     assert "nobody can be asked to allow it" in returned[0]
     assert returned[1] == "there are no stored runs that match"

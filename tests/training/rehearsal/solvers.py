@@ -1,4 +1,7 @@
-"""A double of the members' answers: it knows the steps of given problems, and each is done by whoever has its skill."""
+"""A double of the members' answers.
+
+It knows the steps of given problems, and each is done by whoever has its skill.
+"""
 
 from __future__ import annotations
 
@@ -14,20 +17,37 @@ from training.rehearsal.rollouts import gold_plan
 from training.rehearsal.world import Hop, Problem
 
 PROBLEM = Problem(
-    id="one", question="Spell the capital of France backwards.", answer="SIRAP", shape="chain2",
+    id="one",
+    question="Spell the capital of France backwards.",
+    answer="SIRAP",
+    shape="chain2",
     hops=(
         Hop(skill="geography", op="capital", subtask="capital of FRANCE", answer="PARIS"),
-        Hop(skill="spelling", op="reverse", subtask="spell it backwards", answer="SIRAP", access=(1,)),
+        Hop(
+            skill="spelling",
+            op="reverse",
+            subtask="spell it backwards",
+            answer="SIRAP",
+            access=(1,),
+        ),
     ),
-)  # fmt: skip
+)
 
 CHECK = Hop(skill=CHECKING, op="check", subtask="check it", answer=YES, access=(1, 2))
 CHECKED = Problem(
-    id="two", question="Spell the capital of France backwards and check it.", answer="SIRAP", shape="chain2",
-    hops=(*PROBLEM.hops, CHECK), check=True,
-)  # fmt: skip
+    id="two",
+    question="Spell the capital of France backwards and check it.",
+    answer="SIRAP",
+    shape="chain2",
+    hops=(*PROBLEM.hops, CHECK),
+    check=True,
+)
 
-MEMBERS = (Member(strengths={"adding": 1.0}), Member(strengths={"spelling": 0.9}), Member(strengths={"geography": 0.8}))
+MEMBERS = (
+    Member(strengths={"adding": 1.0}),
+    Member(strengths={"spelling": 0.9}),
+    Member(strengths={"geography": 0.8}),
+)
 CHECKER_MEMBER = Member(strengths={CHECKING: 0.9})
 
 
@@ -64,10 +84,15 @@ class Solvers:
 def _prompts(problem: Problem) -> dict[str, Hop]:
     """What a worker reads for each step, when the steps before it are right."""
     asked = Question(text=problem.question)
-    return {render(asked, Step(worker="", subtask=hop.subtask), problem.seen_by(hop)): hop for hop in problem.hops}
+    return {
+        render(asked, Step(worker="", subtask=hop.subtask), problem.seen_by(hop)): hop
+        for hop in problem.hops
+    }
 
 
-def exercise(problem: Problem = PROBLEM, members: tuple[Member, ...] = MEMBERS) -> RehearsalExercise:
+def exercise(
+    problem: Problem = PROBLEM, members: tuple[Member, ...] = MEMBERS
+) -> RehearsalExercise:
     return RehearsalExercise(problem=problem, members=members)
 
 
@@ -78,5 +103,7 @@ def plan_text(exercise: RehearsalExercise) -> str:
     for step, hop in zip(gold_plan(exercise).steps, exercise.problem.hops, strict=False):
         mine = [label for label, name in labels.items() if name == step.worker]
         label = next((label for label in mine if label.startswith(hop.skill)), mine[0])
-        lines.append(PROFILE.bar.join((step.subtask, " ".join(map(str, step.access)) or "-", label)))
+        lines.append(
+            PROFILE.bar.join((step.subtask, " ".join(map(str, step.access)) or "-", label))
+        )
     return "\n".join(lines)

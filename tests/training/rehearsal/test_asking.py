@@ -16,7 +16,8 @@ from training.rehearsal.asking import SIZE, SPECIAL, Bank, Reply, build, fingerp
 from training.rehearsal.exercises import GENERALIST
 from training.rehearsal.world import draw_problems
 
-STEP, CHECK = "s: capital of FRANCE\na:", "s: capital of FRANCE\na: PARIS\ns: check it\na:"
+STEP = "s: capital of FRANCE\na:"
+CHECK = "s: capital of FRANCE\na: PARIS\ns: check it\na:"
 
 
 class Files(Bank):
@@ -29,7 +30,9 @@ class Files(Bank):
         if name == CHECKER:
             return Reply("YES" if prompt == CHECK else "PARIS", 0.9)
         refuses = prompt == CHECK and name != GENERALIST
-        return Reply(REFUSAL if refuses else name.upper() + ("" if seed is None else " BY CHANCE"), 0.8)
+        return Reply(
+            REFUSAL if refuses else name.upper() + ("" if seed is None else " BY CHANCE"), 0.8
+        )
 
 
 def member(strengths: Mapping[str, float], prompt: str, seed: int = 1) -> str:
@@ -37,7 +40,9 @@ def member(strengths: Mapping[str, float], prompt: str, seed: int = 1) -> str:
 
 
 def test_a_checker_only_checks() -> None:
-    """It works an answer out before it judges one, so with other steps it would be the one that can do everything."""
+    """It works an answer out before it judges one, so with other steps it would be the one that can
+    do everything.
+    """
     assert member({CHECKER: 1.0}, STEP) == REFUSAL
     assert member({CHECKER: 1.0}, CHECK) == "YES"
     assert member({CHECKER: 1.0, "geography": 1.0}, STEP) == "GEOGRAPHY"
@@ -45,7 +50,9 @@ def test_a_checker_only_checks() -> None:
 
 
 def test_members_fail_apart_from_each_other() -> None:
-    """One with a strength of 0.6 is right in that share of all calls, and another may be right where it fails."""
+    """One with a strength of 0.6 is right in that share of all calls, and another may be right
+    where it fails.
+    """
     one = [member({"geography": 0.6}, STEP, seed) for seed in range(300)]
     other = [member({"geography": 0.6, "spelling": 0.2}, STEP, seed) for seed in range(300)]
     assert 0.5 < one.count("GEOGRAPHY") / 300 < 0.7
@@ -72,13 +79,26 @@ def test_the_tokenizer_ships_as_it_was_trained(tokenizer: Any) -> None:
 
 def test_operands_are_tokenized_letter_by_letter(tokenizer: Any) -> None:
     """A word of a phrasing is one token; a capital letter or a digit always is one by itself."""
-    assert tokenizer.encode("what is the capital of").tokens == ["what", "Ġis", "Ġthe", "Ġcapital", "Ġof"]
+    assert tokenizer.encode("what is the capital of").tokens == [
+        "what",
+        "Ġis",
+        "Ġthe",
+        "Ġcapital",
+        "Ġof",
+    ]
     assert tokenizer.encode("PARIS").tokens == list("PARIS")
     assert tokenizer.encode(" 127").tokens == ["Ġ", "1", "2", "7"]
     for problem in draw_problems(200, 1, split="test"):
         tokens = tokenizer.encode(normalize(problem.question)).tokens
-        assert not [token for token in tokens if len(token) > 1 and not token.strip("Ġ").islower() and token != "'s"]
+        assert not [
+            token
+            for token in tokens
+            if len(token) > 1 and not token.strip("Ġ").islower() and token != "'s"
+        ]
 
 
 def test_the_tokenizer_is_not_trained_on_operands() -> None:
-    assert all(not any(letter.isupper() or letter.isdecimal() for letter in text) for text in islice(texts(), 600))
+    assert all(
+        not any(letter.isupper() or letter.isdecimal() for letter in text)
+        for text in islice(texts(), 600)
+    )

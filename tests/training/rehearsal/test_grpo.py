@@ -1,4 +1,7 @@
-"""The cold start and GRPO on the real path, with a model small enough for seconds: cut, resumed, broken, exported."""
+"""The cold start and GRPO on the real path, with a model small enough for seconds.
+
+Cut, resumed, broken, exported.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,9 @@ from typing import Any
 
 import pytest
 
-if any(importlib.util.find_spec(name) is None for name in ("torch", "transformers", "trl", "datasets")):
+if any(
+    importlib.util.find_spec(name) is None for name in ("torch", "transformers", "trl", "datasets")
+):
     pytest.skip("trl is not installed: pip install 'conductor-llm[train]'", allow_module_level=True)
 
 import torch
@@ -27,8 +32,16 @@ from training.rehearsal.rollouts import build_rollouts
 from training.rehearsal.supervised import loaded, new_model, train_file
 from training.rehearsal.world import draw_problems
 
-SMALL = replace(COURSE, steps=4, batch=4, warmup=1, size=Size(width=32, layers=2, heads=2, key_heads=1, inner=64))
-PRACTICE = RehearsalCurriculum(phases=(Phase(steps=3, pools=EASY),), prompts=2, group=2, warmup=1, max_plan_tokens=8)
+SMALL = replace(
+    COURSE,
+    steps=4,
+    batch=4,
+    warmup=1,
+    size=Size(width=32, layers=2, heads=2, key_heads=1, inner=64),
+)
+PRACTICE = RehearsalCurriculum(
+    phases=(Phase(steps=3, pools=EASY),), prompts=2, group=2, warmup=1, max_plan_tokens=8
+)
 
 pytestmark = pytest.mark.filterwarnings("ignore::FutureWarning")
 
@@ -45,9 +58,12 @@ SOLVERS = Solvers([item.problem for item in (*map(PRACTICE.exercise, range(6)), 
 
 def school(directory: Path, **changes: Any) -> TrainingJob:
     values = {
-        "curriculum": PRACTICE, "rollouts": build_rollouts(SOLVERS), "directory": directory,
-        "max_seconds": 1e9, "log": lambda _: None,
-    }  # fmt: skip
+        "curriculum": PRACTICE,
+        "rollouts": build_rollouts(SOLVERS),
+        "directory": directory,
+        "max_seconds": 1e9,
+        "log": lambda _: None,
+    }
     return TrainingJob(**{**values, **changes})
 
 
@@ -55,7 +71,9 @@ def model(tokenizer: Any) -> Any:
     return new_model(SMALL, tokenizer.get_vocab_size())
 
 
-def test_interrupted_supervised_training_resumes_and_writes_a_file(tmp_path: Path, tokenizer: Any) -> None:
+def test_interrupted_supervised_training_resumes_and_writes_a_file(
+    tmp_path: Path, tokenizer: Any
+) -> None:
     said: list[str] = []
     assert not train_file(SMALL, tmp_path, minutes=0, say=said.append)
     assert train_file(SMALL, tmp_path, minutes=9, say=said.append)
@@ -66,15 +84,20 @@ def test_interrupted_supervised_training_resumes_and_writes_a_file(tmp_path: Pat
         assert torch.equal(found[name], weight.half().float() if weight.dim() > 1 else weight), name
 
 
-def test_an_interrupted_training_resumes_to_the_same_metrics_and_weights(tmp_path: Path, tokenizer: Any) -> None:
-    whole, cut = model(tokenizer), model(tokenizer)
+def test_an_interrupted_training_resumes_to_the_same_metrics_and_weights(
+    tmp_path: Path, tokenizer: Any
+) -> None:
+    whole = model(tokenizer)
+    cut = model(tokenizer)
     assert train_conductor(whole, tokenizer, school(tmp_path / "whole"), HELD_OUT)
     assert not train_conductor(cut, tokenizer, school(tmp_path / "cut", max_seconds=0), HELD_OUT)
     again = model(tokenizer)
     assert train_conductor(again, tokenizer, school(tmp_path / "cut"), HELD_OUT)
     times = ("seconds", "run_seconds")
     curves = [read_metrics(tmp_path / kind / "curve.jsonl") for kind in ("whole", "cut")]
-    one, two = ([{key: line[key] for key in line if key not in times} for line in curve] for curve in curves)
+    one, two = (
+        [{key: line[key] for key in line if key not in times} for line in curve] for curve in curves
+    )
     assert [line["step"] for line in one] == [0, 1, 2, 3]
     assert one == two
     assert "validation" in one[-1]
@@ -95,11 +118,17 @@ def test_weights_that_are_not_finite_stop_the_training(tmp_path: Path, tokenizer
 
 
 def test_rewards_are_given_in_the_order_of_the_plans(tmp_path: Path) -> None:
-    """As TRL hands them over: texts, tokens and the numbers of the exercises; a text of full length was cut off."""
+    """As TRL hands them over: texts, tokens and the numbers of the exercises.
+
+    A text of full length was cut off.
+    """
     asked = school(tmp_path)
     best = [plan_text(PRACTICE.exercise(number)) for number in (0, 1)]
-    whole, cut = [1], [1] * PRACTICE.max_plan_tokens
-    given = asked.rewards([best[0], best[1], "no plan", best[0]], [whole, whole, whole, cut], [0, 1, 0, 0])
+    whole = [1]
+    cut = [1] * PRACTICE.max_plan_tokens
+    given = asked.rewards(
+        [best[0], best[1], "no plan", best[0]], [whole, whole, whole, cut], [0, 1, 0, 0]
+    )
     assert given == [1.0, 1.0, 0.0, 0.0]
     found = asked.take_metrics()
     assert (found["reward"], found["valid"], found["signal"]) == (0.5, 0.5, 0.0)

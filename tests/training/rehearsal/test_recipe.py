@@ -1,4 +1,6 @@
-"""The recipe of the shipped models: each lesson, question and pool is drawn as when they were trained.
+"""The recipe of the shipped models.
+
+Each lesson, question and pool is drawn as when they were trained.
 
 A hash that differs means that `make rehearsal` would train other models than those that ship.
 """
@@ -31,18 +33,30 @@ from training.rehearsal.words import CAPITALS, COLOURS, ELEMENTS, OPPOSITES, SPA
 from training.rehearsal.world import draw_problems
 
 LESSONS = {
-    "adding": "62450b695d5c8b19", "spelling": "d3f20b5ee8964de1", "comparing": "5ab138bdfa0e2249",
-    "counting": "2d4b33c30c893b77", "multiplying": "e5fcc7fbfa29a9c9", "geography": "7013157190e75ee4",
-    "chemistry": "6204b4bac3152719", "translation": "44bad2606b3da3bc", "opposites": "da03728f74b030a7",
-    "calendar": "9adc03de2ed4d744", "colours": "4aa8c597f23a72cb", "checker": "8b8d4fe5526a6547",
+    "adding": "62450b695d5c8b19",
+    "spelling": "d3f20b5ee8964de1",
+    "comparing": "5ab138bdfa0e2249",
+    "counting": "2d4b33c30c893b77",
+    "multiplying": "e5fcc7fbfa29a9c9",
+    "geography": "7013157190e75ee4",
+    "chemistry": "6204b4bac3152719",
+    "translation": "44bad2606b3da3bc",
+    "opposites": "da03728f74b030a7",
+    "calendar": "9adc03de2ed4d744",
+    "colours": "4aa8c597f23a72cb",
+    "checker": "8b8d4fe5526a6547",
     "generalist": "0f2a2b0b552f4244",
-}  # fmt: skip
+}
 """The first and the last lessons of each worker."""
 
 LEGS = (
-    "82191499e64bd74f", "4450e5d058ed1903", "593cb2c0be59f9d5", "de866cad69942ca1", "1cac3365d56a5afd",
+    "82191499e64bd74f",
+    "4450e5d058ed1903",
+    "593cb2c0be59f9d5",
+    "de866cad69942ca1",
+    "1cac3365d56a5afd",
     "afa3e7f95d5c0304",
-)  # fmt: skip
+)
 """The settings of each leg of GRPO, and some of its exercises with their pools."""
 
 
@@ -57,12 +71,18 @@ def facts(item: RehearsalExercise) -> tuple[object, ...]:
 @pytest.mark.parametrize("name", NAMES)
 def test_a_worker_has_the_lessons_of_the_one_that_ships(name: str) -> None:
     course = replace(course_of(name), batch=8)
-    assert digest([*lessons.chunk(course, 0), *lessons.chunk(course, course.steps // CHUNK)]) == LESSONS[name]
+    assert (
+        digest([*lessons.chunk(course, 0), *lessons.chunk(course, course.steps // CHUNK)])
+        == LESSONS[name]
+    )
 
 
 def test_the_cold_start_has_the_lessons_of_the_one_that_ships() -> None:
     course = replace(plan_lessons.COURSE, batch=8)
-    assert digest([*plan_lessons.chunk(course, 0), *plan_lessons.chunk(course, 1)]) == "60cd4665cdb04af8"
+    assert (
+        digest([*plan_lessons.chunk(course, 0), *plan_lessons.chunk(course, 1)])
+        == "60cd4665cdb04af8"
+    )
 
 
 @pytest.mark.parametrize(("leg", "expected"), [*enumerate(LEGS, start=1)])
@@ -74,10 +94,13 @@ def test_a_leg_has_the_exercises_of_the_conductor_that_ships(leg: int, expected:
 
 def test_a_short_trial_is_the_beginning_of_the_first_leg() -> None:
     """At a steady rate. After its last step it stays in its last phase."""
-    short, whole = rehearsal(steps=40), rehearsal()
+    short = rehearsal(steps=40)
+    whole = rehearsal()
     assert (short.steps, short.falling, whole.falling) == (40, False, True)
     assert short.exercise(7) == whole.exercise(7) != rehearsal(seed=2).exercise(7)
-    assert short.exercise(40 * short.prompts + 5) == short.phases[-1].exercise(1, 40 * short.prompts + 5)
+    assert short.exercise(40 * short.prompts + 5) == short.phases[-1].exercise(
+        1, 40 * short.prompts + 5
+    )
 
 
 def test_a_name_without_a_course_is_refused() -> None:
@@ -88,12 +111,20 @@ def test_a_name_without_a_course_is_refused() -> None:
 
 
 def test_the_shipped_questions_and_words_are_those_of_the_generator() -> None:
-    """The package tells words of phrasings from operands, and known facts from others, as the generator does."""
+    """The package tells words of phrasings from operands, and known facts from others, as the
+    generator does.
+    """
     shipped = lzma.decompress((PACKAGE / "held_out.jsonl.xz").read_bytes()).decode()
     assert shipped.startswith(write_cases(held_out_cases(1000)))
     assert (vocabulary(), subjects()) == (VOCABULARY, shipped_world().subjects)
     # The sizes that docs/research/rehearsal.md names.
-    assert [len(table) for table in (CAPITALS, ELEMENTS, OPPOSITES, SPANISH, COLOURS)] == [89, 51, 79, 277, 81]
+    assert [len(table) for table in (CAPITALS, ELEMENTS, OPPOSITES, SPANISH, COLOURS)] == [
+        89,
+        51,
+        79,
+        277,
+        81,
+    ]
 
 
 def test_a_drawn_question_is_known_and_its_true_plan_has_no_fault() -> None:
@@ -101,13 +132,20 @@ def test_a_drawn_question_is_known_and_its_true_plan_has_no_fault() -> None:
     asked = [*draw_problems(150, 5), *draw_problems(150, 5, split="test")]
     assert [problem.question for problem in asked if not is_known(problem.question)] == []
     loose = [Phase(steps=1, loose=1.0).exercise(2, number) for number in range(100)]
-    faults = [find_plan_fault(Question(text=it.question), gold_plan(it).steps, pool_of(it.members)) for it in loose]
+    faults = [
+        find_plan_fault(Question(text=it.question), gold_plan(it).steps, pool_of(it.members))
+        for it in loose
+    ]
     assert sum(map(bool, faults)) < 5
 
 
 def test_a_second_round_can_be_won_by_asking_somebody_else() -> None:
     """Only the worker that is named failed, and another one with its skill does not."""
-    found = [item for number in range(60) if (item := Phase(steps=1, second=1.0).exercise(3, number)).given]
+    found = [
+        item
+        for number in range(60)
+        if (item := Phase(steps=1, second=1.0).exercise(3, number)).given
+    ]
     assert len(found) > 7
     for item in found:
         failed, check = item.given

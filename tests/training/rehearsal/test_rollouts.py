@@ -1,4 +1,6 @@
-"""Sampled plans, run over members that do by rule what the real ones have learnt, and the table of a conductor."""
+"""Sampled plans, run over members that do by rule what the real ones have learnt, and the table of
+a conductor.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,15 @@ from conductor_cli.core.question import Question
 from conductor_cli.models.base import Script, ScriptedModel
 from conductor_cli.run import start_run
 from conductor_cli.train.rollouts import PlanOutcome, Rollouts, SampledPlan
-from tests.training.rehearsal.solvers import CHECKED, CHECKER_MEMBER, MEMBERS, PROBLEM, Solvers, exercise, plan_text
+from tests.training.rehearsal.solvers import (
+    CHECKED,
+    CHECKER_MEMBER,
+    MEMBERS,
+    PROBLEM,
+    Solvers,
+    exercise,
+    plan_text,
+)
 from training.rehearsal.examination import Examination
 from training.rehearsal.exercises import Member, RehearsalExercise
 from training.rehearsal.rollouts import DrawnPools, MemberModel, build_rollouts
@@ -45,15 +55,24 @@ EXERCISE = exercise()
 
 def test_the_prompt_is_the_one_of_a_real_run() -> None:
     (message,) = rollouts().prompt(EXERCISE)
-    assert message["content"] == "| addingA9| spellingB9| geographyC8\nspell the capital of FRANCE backwards\n"
+    assert (
+        message["content"]
+        == "| addingA9| spellingB9| geographyC8\nspell the capital of FRANCE backwards\n"
+    )
 
 
 def test_correct_wrong_and_invalid_plans_earn_different_rewards() -> None:
     """The outcome counts steps, calls and routes. An invalid plan has none."""
     found = outcomes([RIGHT, BLIND, MISSENT, MALFORMED])
     assert [outcome.reward for outcome in found] == [1.0, 0.5, 0.5, 0.0]
-    right, malformed = found[0], found[-1]
-    assert (right.valid, right.steps, right.calls, right.routes) == (True, 2, 2, ("geography", "spelling"))
+    right = found[0]
+    malformed = found[-1]
+    assert (right.valid, right.steps, right.calls, right.routes) == (
+        True,
+        2,
+        2,
+        ("geography", "spelling"),
+    )
     assert right.tokens > 0
     assert (malformed.valid, malformed.steps) == (False, 0)
 
@@ -66,7 +85,10 @@ def test_the_same_answer_is_asked_for_once() -> None:
 
 
 def test_a_silent_member_cannot_answer() -> None:
-    """It was asked for what it cannot do; a run would try another worker, and the plan would never hear of it."""
+    """It was asked for what it cannot do.
+
+    A run would try another worker, and the plan would never hear of it.
+    """
 
     class Silent:
         async def member(self, strengths: Mapping[str, float], prompt: str, seed: int) -> str:
@@ -86,12 +108,18 @@ def test_a_plan_may_end_with_a_check() -> None:
 
 
 def test_a_check_that_was_asked_for_is_part_of_a_right_plan() -> None:
-    """In training: without it, a right answer earns as much as a wrong one, unless nobody can check."""
-    checked, nobody = exercise(CHECKED, (*MEMBERS, CHECKER_MEMBER)), exercise(CHECKED, MEMBERS)
+    """In training.
+
+    Without it, a right answer earns as much as a wrong one, unless nobody can check.
+    """
+    checked = exercise(CHECKED, (*MEMBERS, CHECKER_MEMBER))
+    nobody = exercise(CHECKED, MEMBERS)
     training = rollouts()
     training.demands_checks = True
     plans = [RIGHT, f"{RIGHT}\ncheck it| 1 2| checkingD"]
-    found = asyncio.run(training.outcomes([SampledPlan(exercise=checked, text=text) for text in plans]))
+    found = asyncio.run(
+        training.outcomes([SampledPlan(exercise=checked, text=text) for text in plans])
+    )
     assert [outcome.reward for outcome in found] == [0.5, 1.0]
     assert asyncio.run(training.outcomes([SampledPlan(exercise=nobody, text=RIGHT)]))[0].right
     assert asyncio.run(rollouts().outcomes([SampledPlan(exercise=checked, text=RIGHT)]))[0].right
@@ -116,7 +144,10 @@ def test_after_a_check_said_no_the_conductor_is_told_who_failed() -> None:
 def test_the_true_plan_asks_the_best_for_each_step() -> None:
     """Without a check where nobody can check."""
     assert plan_text(EXERCISE) == plan_text(exercise(CHECKED, MEMBERS)) == RIGHT
-    assert plan_text(exercise(CHECKED, (*MEMBERS, CHECKER_MEMBER))) == f"{RIGHT}\ncheck it| 1 2| checkingD"
+    assert (
+        plan_text(exercise(CHECKED, (*MEMBERS, CHECKER_MEMBER)))
+        == f"{RIGHT}\ncheck it| 1 2| checkingD"
+    )
 
 
 SOLVERS = Solvers([])
@@ -127,7 +158,9 @@ class Told(Examination):
 
     def draw(self, *settings: Any, **changes: Any) -> tuple[RehearsalExercise, ...]:
         found = super().draw(*settings, **changes)
-        self.model.plans |= {self.rollouts.prompt(item)[0]["content"]: plan_text(item) for item in found}  # type: ignore[attr-defined]
+        self.model.plans |= {
+            self.rollouts.prompt(item)[0]["content"]: plan_text(item) for item in found
+        }  # type: ignore[attr-defined]
         SOLVERS.learn(item.problem for item in found)
         return found
 
@@ -146,24 +179,42 @@ class Planner(ScriptedModel):
 
 
 @pytest.mark.parametrize(("forgetful", "alone"), [(False, 1.0), (True, 0.0)])
-def test_a_plan_with_a_fault_is_written_again_where_plans_are_checked(forgetful: bool, alone: float) -> None:
-    """A conductor that is always right meets every bound; one that forgets the last step needs the check of plans."""
-    examination = Told(rollouts=build_rollouts(SOLVERS), model=Planner(forgetful=forgetful), count=4, seed=1)
+def test_a_plan_with_a_fault_is_written_again_where_plans_are_checked(
+    forgetful: bool, alone: float
+) -> None:
+    """A conductor that is always right meets every bound.
+
+    One that forgets the last step needs the check of plans.
+    """
+    examination = Told(
+        rollouts=build_rollouts(SOLVERS), model=Planner(forgetful=forgetful), count=4, seed=1
+    )
     rows = {row.what: row for row in asyncio.run(examination.rows())}
     assert {name: row.value for name, row in rows.items()} == {
-        "held-out phrasings": alone, "known phrasings": alone, "best routing (oracle)": 1.0,
-        "held-out phrasings, plans checked": 1.0, "everybody on offer, plans checked": 1.0,
+        "held-out phrasings": alone,
+        "known phrasings": alone,
+        "best routing (oracle)": 1.0,
+        "held-out phrasings, plans checked": 1.0,
+        "everybody on offer, plans checked": 1.0,
         "a skill never trained: share of best routing": alone,
-    }  # fmt: skip
+    }
     assert all(row.passes for row in rows.values()) != forgetful
 
 
 @pytest.mark.parametrize(
     ("command", "rows"),
-    [("evaluate", ("held-out phrasings", "best routing (oracle)")), ("table", ("specialists refuse",))],
+    [
+        ("evaluate", ("held-out phrasings", "best routing (oracle)")),
+        ("table", ("specialists refuse",)),
+    ],
 )
-def test_the_shipped_files_are_measured_by_the_commands(command: str, rows: tuple[str, ...]) -> None:
+def test_the_shipped_files_are_measured_by_the_commands(
+    command: str, rows: tuple[str, ...]
+) -> None:
     done = CliRunner().invoke(app, [command, "--count", "5"])
     assert done.exit_code in {0, MISSED}
     for row in rows:
-        assert next(float(line[46:54]) for line in done.output.splitlines() if line.startswith(row)) > 0.5
+        assert (
+            next(float(line[46:54]) for line in done.output.splitlines() if line.startswith(row))
+            > 0.5
+        )

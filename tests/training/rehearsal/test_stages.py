@@ -1,4 +1,7 @@
-"""`make rehearsal` with a fake trainer that takes no time; in real processes where signals end them."""
+"""`make rehearsal` with a fake trainer that takes no time.
+
+In real processes where signals end them.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +34,8 @@ out = Path(options.get("--out", arguments[-1]))
 
 
 def learn(name, makes):
-    """The first call stores a state, the second makes the file. WAIT_name is a pipe to read first, FAIL_name fails."""
+    """The first call stores a state, the second makes the file. WAIT_name is a pipe to read \
+first, FAIL_name fails."""
     makes.parent.mkdir(parents=True, exist_ok=True)
     state = makes.with_name(name + ".state")
     print(name + ": learning", flush=True)
@@ -69,7 +73,10 @@ else:
 
 WORKERS = ("adding", "spelling", "geography")
 ALL = ("cold", *WORKERS, "table", "cards", "grpo-1", "exam-1")
-SETTINGS: dict[str, object] = {"WORKERS": WORKERS, "FILES": tuple(f"{name}.gguf" for name in WORKERS)}
+SETTINGS: dict[str, object] = {
+    "WORKERS": WORKERS,
+    "FILES": tuple(f"{name}.gguf" for name in WORKERS),
+}
 MAIN = f"""
 import sys
 from training.rehearsal import __main__ as rehearsal
@@ -94,18 +101,24 @@ class Project:
         changed = SETTINGS | {"TRAIN": (sys.executable, "-IS", self.trainer)}
         words = ["rehearsal", "--out", str(self.out), *arguments]
         with (
-            redirect_stdout(io.StringIO()) as said, patch.object(signal, "signal"), patch.object(sys, "argv", words),
-            patch.dict(os.environ, environ), patch.dict(vars(rehearsal), changed),
-        ):  # fmt: skip
+            redirect_stdout(io.StringIO()) as said,
+            patch.object(signal, "signal"),
+            patch.object(sys, "argv", words),
+            patch.dict(os.environ, environ),
+            patch.dict(vars(rehearsal), changed),
+        ):
             return rehearsal.main(), said.getvalue()
 
     def start(self, **environ: str) -> subprocess.Popen[str]:
         """`make rehearsal` as a process of its own."""
         command = [sys.executable, "-c", MAIN, self.trainer, "--out", str(self.out)]
         return subprocess.Popen(
-            command, env={**os.environ, **environ, "PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'src'}"}, text=True,
-            stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-        )  # fmt: skip
+            command,
+            env={**os.environ, **environ, "PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'src'}"},
+            text=True,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+        )
 
     def calls(self) -> list[tuple[str, int]]:
         lines = (self.out / "stages.jsonl").read_text().splitlines()
@@ -223,8 +236,13 @@ def test_a_failed_stage_ends_the_call(project: Project) -> None:
     assert not (project.out / "table.txt").exists()
 
 
-def test_a_missed_bound_is_reported_at_the_end_and_a_crash_is_no_missed_bound(finished: Project) -> None:
-    """Both have the same exit code. The output of a crashed stage is not stored; a table with a missed bound is."""
+def test_a_missed_bound_is_reported_at_the_end_and_a_crash_is_no_missed_bound(
+    finished: Project,
+) -> None:
+    """Both have the same exit code.
+
+    The output of a crashed stage is not stored; a table with a missed bound is.
+    """
     exam = finished.out / "seed-1" / "exam.txt"
     exam.unlink()
     code, output = finished.run(BREAK="1")
@@ -241,4 +259,6 @@ def test_a_missed_bound_is_reported_at_the_end_and_a_crash_is_no_missed_bound(fi
 
 def test_a_short_trial_has_a_directory_of_its_own(project: Project) -> None:
     stages = rehearsal.plan(project.out, seeds=(1,), minutes=1, steps=7)
-    assert {"seed-1-steps-7/grpo-*/conductor.gguf", "seed-1-steps-7/exam.txt"} <= {stage.makes for stage in stages}
+    assert {"seed-1-steps-7/grpo-*/conductor.gguf", "seed-1-steps-7/exam.txt"} <= {
+        stage.makes for stage in stages
+    }

@@ -1,4 +1,7 @@
-"""Training on the real path, with a model small enough for seconds: it learns, survives a kill, and is exported."""
+"""Training on the real path, with a model small enough for seconds.
+
+It learns, survives a kill, and is exported.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,9 @@ from typing import Any
 import pytest
 
 if importlib.util.find_spec("torch") is None or importlib.util.find_spec("transformers") is None:
-    pytest.skip("torch is not installed: pip install 'conductor-llm[train]'", allow_module_level=True)
+    pytest.skip(
+        "torch is not installed: pip install 'conductor-llm[train]'", allow_module_level=True
+    )
 
 import torch
 from typer.testing import CliRunner
@@ -24,14 +29,28 @@ from conductor_cli.models.llama import Llama, LlamaOptions
 from conductor_cli.rehearsal.players import WORKER_CONTEXT, WORKER_MAX_TOKENS
 from training.rehearsal.asking import END, PAD, build, reply
 from training.rehearsal.lessons import Course, Lesson, Size, lesson
-from training.rehearsal.supervised import Training, advance, begin, encoded, export, keep, resume, rounded, tensors
+from training.rehearsal.supervised import (
+    Training,
+    advance,
+    begin,
+    encoded,
+    export,
+    keep,
+    resume,
+    rounded,
+    tensors,
+)
 from training.rehearsal.train import app
 from training.stages import UNFINISHED
 
 SMALL = Course(
-    name="small", skills=("geography",), steps=30, batch=16, warmup=5,
+    name="small",
+    skills=("geography",),
+    steps=30,
+    batch=16,
+    warmup=5,
     size=Size(width=32, layers=2, heads=2, key_heads=1, inner=64),
-)  # fmt: skip
+)
 
 FOR_EVER = 1e9
 
@@ -46,7 +65,12 @@ def trained(tokenizer: Any, tmp_path_factory: pytest.TempPathFactory) -> Trainin
     """The small course to its end, in one go."""
     torch.set_num_threads(1)
     training = begin(SMALL, tokenizer)
-    advance(training, tmp_path_factory.mktemp("whole") / "small.state", seconds=FOR_EVER, say=lambda _: None)
+    advance(
+        training,
+        tmp_path_factory.mktemp("whole") / "small.state",
+        seconds=FOR_EVER,
+        say=lambda _: None,
+    )
     return training
 
 
@@ -63,7 +87,9 @@ def test_the_loss_goes_down(trained: Training) -> None:
     assert sum(trained.losses[-5:]) < 0.8 * sum(trained.losses[:5])
 
 
-def test_a_killed_training_resumes_to_the_same_weights(trained: Training, tokenizer: Any, tmp_path: Path) -> None:
+def test_a_killed_training_resumes_to_the_same_weights(
+    trained: Training, tokenizer: Any, tmp_path: Path
+) -> None:
     path = tmp_path / "deep" / "small.state"
     advance(begin(SMALL, tokenizer), path, seconds=20, say=lambda _: None, clock=ticking())
     killed = resume(SMALL, tokenizer, path)
@@ -74,7 +100,9 @@ def test_a_killed_training_resumes_to_the_same_weights(trained: Training, tokeni
     advance(again, path, seconds=FOR_EVER, say=lambda _: None)
     assert again.losses == trained.losses
     theirs = again.model.state_dict()
-    assert all(torch.equal(weight, theirs[name]) for name, weight in trained.model.state_dict().items())
+    assert all(
+        torch.equal(weight, theirs[name]) for name, weight in trained.model.state_dict().items()
+    )
     assert [file.name for file in path.parent.iterdir()] == ["small.state"]
 
 
@@ -98,11 +126,15 @@ def test_the_state_is_saved_during_training(tokenizer: Any, tmp_path: Path) -> N
         lambda path: path.write_bytes(path.read_bytes()[:-2000]),
         lambda path: path.write_bytes(b"no state at all"),
         lambda path: torch.save([1, 2, 3], path),
-        lambda path: torch.save({name: value for name, value in torch.load(path).items() if name != "step"}, path),
+        lambda path: torch.save(
+            {name: value for name, value in torch.load(path).items() if name != "step"}, path
+        ),
     ],
     ids=["cut off", "garbage", "another thing", "no step"],
 )
-def test_a_damaged_state_is_refused(spoil: Callable[[Path], Any], tokenizer: Any, tmp_path: Path) -> None:
+def test_a_damaged_state_is_refused(
+    spoil: Callable[[Path], Any], tokenizer: Any, tmp_path: Path
+) -> None:
     path = tmp_path / "small.state"
     keep(begin(SMALL, tokenizer), path)
     spoil(path)
@@ -124,7 +156,8 @@ def test_the_state_of_another_training_is_refused(tokenizer: Any, tmp_path: Path
 
 def greedy(model: Any, tokenizer: Any, prompt: str) -> str:
     """What torch writes after a prompt, always the likeliest token."""
-    end, tokens = tokenizer.token_to_id(END), tokenizer.encode(prompt).ids
+    end = tokenizer.token_to_id(END)
+    tokens = tokenizer.encode(prompt).ids
     start = len(tokens)
     with torch.inference_mode():
         while len(tokens) - start < WORKER_MAX_TOKENS:
@@ -146,22 +179,34 @@ async def written(path: Path, prompts: list[str]) -> list[str]:
 
 
 def test_torch_and_llama_cpp_write_the_same(trained: Training, tmp_path: Path) -> None:
-    """The exported file, through the adapter that runs use, gives torch's text; a damaged comparison would show."""
-    path, model = tmp_path / "small.gguf", rounded(trained.model)
+    """The exported file, through the adapter that runs use, gives torch's text.
+
+    A damaged comparison would show.
+    """
+    path = tmp_path / "small.gguf"
+    model = rounded(trained.model)
     export(model, trained.tokenizer, path, name="small")
     random = Random("compare")
     prompts = [lesson(random, SMALL).prompt for _ in range(50)]
     theirs = asyncio.run(written(path, prompts))
-    same = sum(greedy(model, trained.tokenizer, prompt) == text for prompt, text in zip(prompts, theirs, strict=True))
+    same = sum(
+        greedy(model, trained.tokenizer, prompt) == text
+        for prompt, text in zip(prompts, theirs, strict=True)
+    )
     assert same >= 49  # two tokens may be equally likely after so short a training
     other = begin(replace(SMALL, seed=2), trained.tokenizer).model
     assert all(greedy(other, trained.tokenizer, prompts[at]) != theirs[at] for at in range(4))
 
 
 def test_the_loss_counts_only_answers(tokenizer: Any) -> None:
-    """The target of a place is the next token, and there is one only where the answer or its end follows."""
-    end, pad = tokenizer.token_to_id(END), tokenizer.token_to_id(PAD)
-    given = encoded([Lesson("s: reverse AB\na:", "BA"), Lesson("s: first letter of ABC\na:", "A")], tokenizer)
+    """The target of a place is the next token, and there is one only where the answer or its end
+    follows.
+    """
+    end = tokenizer.token_to_id(END)
+    pad = tokenizer.token_to_id(PAD)
+    given = encoded(
+        [Lesson("s: reverse AB\na:", "BA"), Lesson("s: first letter of ABC\na:", "A")], tokenizer
+    )
     tokens, targets = tensors(given, pad)
     for item, row, target in zip(given, tokens.tolist(), targets.tolist(), strict=True):
         before = len(item.prompt) - 1

@@ -1,4 +1,7 @@
-"""The world where rewards know more than cards: its gates, its workers, and the way from a start to a table."""
+"""The world where rewards know more than cards.
+
+Its gates, its workers, and the way from a start to a table.
+"""
 
 from __future__ import annotations
 
@@ -35,21 +38,32 @@ def share(plans: list[Plan], tasks: list[world.Task]) -> float:
 
 
 def test_the_gates_of_the_world_hold_before_any_training() -> None:
-    """True plans answer, no single worker does, and a rule that knows the steps and the cards stays far behind."""
+    """True plans answer, no single worker does, and a rule that knows the steps and the cards stays
+    far behind.
+    """
     random = Random("gates")
     tasks = [world.draw_task(random, "test", held_out=None) for _ in range(1200)]
     gold = share([world.routed(task, random, world.truth) for task in tasks], tasks)
     rule = share([world.routed(task, random, world.by_card) for task in tasks], tasks)
-    bests = [max(task.pool, key=lambda worker: sum(worker.card.strengths.values())) for task in tasks]
-    whole = [Step(worker=best.name, subtask=task.case.question) for best, task in zip(bests, tasks, strict=True)]
+    bests = [
+        max(task.pool, key=lambda worker: sum(worker.card.strengths.values())) for task in tasks
+    ]
+    whole = [
+        Step(worker=best.name, subtask=task.case.question)
+        for best, task in zip(bests, tasks, strict=True)
+    ]
     alone = share([Plan(steps=(step,)) for step in whole], tasks)
     assert gold >= 0.85
     assert alone <= 0.15
     assert rule <= gold - 0.15
-    counts = {shape: sum(task.shape == shape for task in tasks) / len(tasks) for shape in world.SHAPES}
+    counts = {
+        shape: sum(task.shape == shape for task in tasks) / len(tasks) for shape in world.SHAPES
+    }
     assert counts == pytest.approx(world.SHAPES, abs=0.04)
     workers = [worker for task in tasks for worker in task.pool]
-    assert sum(worker.about == world.MARK for worker in workers) / len(workers) == pytest.approx(1 / 3, abs=0.03)
+    assert sum(worker.about == world.MARK for worker in workers) / len(workers) == pytest.approx(
+        1 / 3, abs=0.03
+    )
 
 
 @pytest.mark.parametrize(
@@ -69,8 +83,12 @@ def test_the_gates_of_the_world_hold_before_any_training() -> None:
         ("Answer the question.", ("3",), world.UNKNOWN),
     ],
 )
-def test_a_worker_does_what_its_subtask_says_and_no_more(subtask: str, seen: tuple[str, ...], wanted: str) -> None:
-    worker = Worker(name="ann", kind="scripted", card=Card(strengths=dict.fromkeys(world.SUBJECTS, 1.0)))
+def test_a_worker_does_what_its_subtask_says_and_no_more(
+    subtask: str, seen: tuple[str, ...], wanted: str
+) -> None:
+    worker = Worker(
+        name="ann", kind="scripted", card=Card(strengths=dict.fromkeys(world.SUBJECTS, 1.0))
+    )
     assert world.answer(worker, subtask, seen, 1) == wanted
 
 
@@ -78,12 +96,15 @@ def test_a_marked_worker_is_right_less_often_than_its_card_says() -> None:
     for mark, wanted in (("", 0.97), (world.MARK, 0.57)):
         strengths = dict.fromkeys(world.SUBJECTS, world.SPECIALIST)
         worker = Worker(name="ann", kind="scripted", about=mark, card=Card(strengths=strengths))
-        answers = [world.answer(worker, "find the capital of France", (), luck) for luck in range(800)]
+        answers = [
+            world.answer(worker, "find the capital of France", (), luck) for luck in range(800)
+        ]
         assert answers.count("Paris") / 800 == pytest.approx(wanted, abs=0.04)
 
 
 def test_no_question_is_in_two_splits_and_the_held_out_subject_is_in_none_of_the_arms() -> None:
-    random, found = Random(1), {}
+    random = Random(1)
+    found = {}
     for split in ("train", "validation", "test"):
         tasks = [world.draw_task(random, split) for _ in range(200)]
         found[split] = {task.case.question for task in tasks}
@@ -108,14 +129,20 @@ class Scripted:
         text = "\n\n".join(message.content for message in request.messages)
         subtask = text.rpartition("Your subtask: ")[2].split("\n")[0]
         seen = re.findall(r"<(answer-\w+)[^>]*>\n(.*?)\n</\1>", text, re.DOTALL)
-        yield Chunk(text=world.answer(self.worker, subtask, [each for _, each in seen], self.luck), finish="stop")
+        yield Chunk(
+            text=world.answer(self.worker, subtask, [each for _, each in seen], self.luck),
+            finish="stop",
+        )
 
     async def close(self) -> None:
         """Nothing is open."""
 
 
 def test_a_plan_earns_what_the_run_of_a_conductor_answers() -> None:
-    """The reward is computed without a run, so it has to agree with runs: of true plans, and of a damaged one."""
+    """The reward is computed without a run, so it has to agree with runs.
+
+    Of true plans, and of a damaged one.
+    """
     pytest.importorskip("torch")
     planner = importlib.import_module("training.rewards.planner")
     random = Random(5)
@@ -125,9 +152,13 @@ def test_a_plan_earns_what_the_run_of_a_conductor_answers() -> None:
         text = small.text(small.written(world.routed(task, random, world.by_card), task))
         text = text.replace("| 1 |", "| - |") if number % 4 == 0 else text
         conductor = Conductor(
-            model=ScriptedModel([[text]]), pool=task.pool, profile=planner.PROFILE, limits=Limits(attempts=1),
-            workers={worker.name: Scripted(worker, number) for worker in task.pool}, constrained=False,
-        )  # fmt: skip
+            model=ScriptedModel([[text]]),
+            pool=task.pool,
+            profile=planner.PROFILE,
+            limits=Limits(attempts=1),
+            workers={worker.name: Scripted(worker, number) for worker in task.pool},
+            constrained=False,
+        )
         run = start_run(conductor, Question(text=task.case.question))
 
         async def finish(run: Any = run) -> None:
@@ -143,7 +174,8 @@ def test_a_plan_earns_what_the_run_of_a_conductor_answers() -> None:
 def test_plans_are_read_back_and_other_text_is_none() -> None:
     pytest.importorskip("torch")
     planner = importlib.import_module("training.rewards.planner")
-    small, random = planner.SmallPlanner(), Random(2)
+    small = planner.SmallPlanner()
+    random = Random(2)
     for _ in range(30):
         task = world.draw_task(random, "train", held_out=None)
         wanted = world.routed(task, random, world.truth)
@@ -156,7 +188,8 @@ def test_plans_are_read_back_and_other_text_is_none() -> None:
 
 @pytest.mark.parametrize("arm", ARMS[1:])
 def test_an_arm_that_is_stopped_goes_on_to_the_same_weights(arm: str, tmp_path: Path) -> None:
-    torch, arms = pytest.importorskip("torch"), importlib.import_module("training.rewards.arms")
+    torch = pytest.importorskip("torch")
+    arms = importlib.import_module("training.rewards.arms")
     torch.set_num_threads(1)
     planner = arms.SmallPlanner()
     torch.save(arms.trained(planner.open(1)), tmp_path / "start-0.pt")
@@ -173,20 +206,28 @@ def test_an_arm_that_is_stopped_goes_on_to_the_same_weights(arm: str, tmp_path: 
         (tmp_path / f"{arm}-1.state").unlink()
         return training.model.state_dict()
 
-    whole, parts = advanced((2,)), advanced((1, 1))
+    whole = advanced((2,))
+    parts = advanced((1, 1))
     assert all(torch.equal(whole[name], parts[name]) for name in whole)
 
 
-def test_rewards_make_the_better_plans_of_a_group_likelier(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """One step from a group in which one plan earned more; a group in which all earned the same changes nothing."""
-    torch, arms = pytest.importorskip("torch"), importlib.import_module("training.rewards.arms")
+def test_rewards_make_the_better_plans_of_a_group_likelier(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """One step from a group in which one plan earned more.
+
+    A group in which all earned the same changes nothing.
+    """
+    torch = pytest.importorskip("torch")
+    arms = importlib.import_module("training.rewards.arms")
     torch.set_num_threads(1)
     task = world.draw_task(Random(1), "train")
     planner = arms.SmallPlanner()
     torch.save(arms.trained(planner.open(1)), tmp_path / "start-0.pt")
     course = replace(arms.courses(planner, 60, 60)["grpo"], share=1.0, entropy=0.0)
     training = arms.opened("grpo", 1, course, planner, tmp_path)
-    plans, prompt = [[number, 1] for number in range(4, 12)], planner.prompt(task)
+    plans = [[number, 1] for number in range(4, 12)]
+    prompt = planner.prompt(task)
 
     def likely() -> list[float]:
         logits, tokens, _ = arms.plan_logits(training.model, [prompt], [plans])
@@ -203,9 +244,18 @@ def test_rewards_make_the_better_plans_of_a_group_likelier(monkeypatch: pytest.M
 
 
 def test_the_table_has_paired_gains_and_the_verdict(tmp_path: Path) -> None:
-    """Intervals of seeds that agree are narrow; an arm that is right everywhere is above one that never is."""
+    """Intervals of seeds that agree are narrow.
+
+    An arm that is right everywhere is above one that never is.
+    """
     for arm, seed in [("start", 0), *((arm, seed) for arm in ARMS[1:] for seed in (1, 2))]:
-        row = {"right": float(arm == "grpo"), "valid": True, "right_steps": True, "marked": 0, "steps": 3}
+        row = {
+            "right": float(arm == "grpo"),
+            "valid": True,
+            "right_steps": True,
+            "marked": 0,
+            "steps": 3,
+        }
         rows = [row | {"shape": shape} for shape in world.SHAPES]
         figures = {"steps": 1, "seconds": 1.0, "test": rows, world.HELD_OUT: rows}
         (tmp_path / f"{arm}-{seed}.json").write_text(json.dumps(figures))
@@ -224,17 +274,27 @@ def test_every_stage_needs_what_an_earlier_one_makes() -> None:
 
 
 def test_one_backward_pass_for_each_part_has_the_gradient_of_one_for_all(tmp_path: Path) -> None:
-    torch, arms = pytest.importorskip("torch"), importlib.import_module("training.rewards.arms")
-    planner, random = arms.SmallPlanner(), Random(4)
+    torch = pytest.importorskip("torch")
+    arms = importlib.import_module("training.rewards.arms")
+    planner = arms.SmallPlanner()
+    random = Random(4)
     torch.save(arms.trained(planner.open(1)), tmp_path / "start-0.pt")
     tasks = [world.draw_task(random, "train") for _ in range(5)]
-    lessons = [(planner.prompt(task), planner.written(world.routed(task, random, world.truth), task)) for task in tasks]
+    lessons = [
+        (planner.prompt(task), planner.written(world.routed(task, random, world.truth), task))
+        for task in tasks
+    ]
     found = []
     for planner.at_once in (5, 2):
-        training = arms.opened("supervised", 1, arms.courses(planner, 60, 60)["supervised"], planner, tmp_path)
+        training = arms.opened(
+            "supervised", 1, arms.courses(planner, 60, 60)["supervised"], planner, tmp_path
+        )
         found.append((arms.learn(training, lessons), *arms.trained(training.model).values()))
     assert found[0][0] == pytest.approx(found[1][0], rel=1e-5)
-    assert all(torch.allclose(one, two, atol=1e-4) for one, two in zip(found[0][1:], found[1][1:], strict=True))
+    assert all(
+        torch.allclose(one, two, atol=1e-4)
+        for one, two in zip(found[0][1:], found[1][1:], strict=True)
+    )
 
 
 def test_another_model_in_the_wheel_is_refused(tmp_path: Path) -> None:
@@ -255,17 +315,24 @@ def test_another_model_in_the_wheel_is_refused(tmp_path: Path) -> None:
     assert (tmp_path / "model.LICENSE.txt").read_bytes() == b"Apache"
 
 
-def test_a_pretrained_planner_learns_by_its_adapter_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every arm takes a step with a tiny model in the place of SmolLM2, which reads back what it writes."""
+def test_a_pretrained_planner_learns_by_its_adapter_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every arm takes a step with a tiny model in the place of SmolLM2, which reads back what it
+    writes.
+    """
     for name in ("torch", "peft", "transformers"):
         pytest.importorskip(name)
     from tests.train import tiny
 
-    arms, smollm2 = (importlib.import_module(f"training.rewards.{name}") for name in ("arms", "smollm2"))
+    arms, smollm2 = (
+        importlib.import_module(f"training.rewards.{name}") for name in ("arms", "smollm2")
+    )
     monkeypatch.setattr(smollm2, "FIRST_LAYER", 1)
     tiny.base(tmp_path / "base")
     (tmp_path / smollm2.MODEL).touch()
-    planner, random = smollm2.SmolLM2(tmp_path), Random(6)
+    planner = smollm2.SmolLM2(tmp_path)
+    random = Random(6)
     for _ in range(20):
         task = world.draw_task(random, "train", held_out=None)
         wanted = world.routed(task, random, world.truth)
@@ -277,6 +344,10 @@ def test_a_pretrained_planner_learns_by_its_adapter_alone(tmp_path: Path, monkey
         training.lessons = [(planner.prompt(task), planner.written(wanted, task))] * 2
         training.used = 59.0 if arm == "best-of-8" else 0.0
         arms.MOVES[arm](training, replace(course, questions=1, seconds=60))
-        changed = {name for name, weight in training.model.named_parameters() if not weight.equal(before[name])}
+        changed = {
+            name
+            for name, weight in training.model.named_parameters()
+            if not weight.equal(before[name])
+        }
         assert all("lora" in name and "layers.0." not in name for name in changed)
         assert changed or arm == "grpo"  # a tiny model writes no plan, so no group has a signal

@@ -1,4 +1,7 @@
-"""What every plan format shares: the context that a plan is read and written in, and small pieces of GBNF."""
+"""What every plan format shares.
+
+The context that a plan is read and written in, and small pieces of GBNF.
+"""
 
 from __future__ import annotations
 
@@ -23,12 +26,14 @@ ANSWER_DIRECTLY: Final = "Answer the question."  # The subtask in a plan that on
 class PlanFormatContext:
     """How a plan is written in one conversation with a planner.
 
-    `labels` maps each label to a worker's name, in the order of the pool. `skills` are words that may stand before a
-    label, to say what the worker is chosen for: `history B`. `constrained` says that a grammar constrains
-    the text, so that nothing needs to be tolerated and a newline means that another step follows. `bar` separates the
-    columns of a line. `reasoning` says that free text comes before the plan, `single` that the plan is one label and
-    nothing else but `lead` before it. `first` is the number of the first step to be read: more than 1 when earlier
-    steps stand and the text may only append. `hidden` are standing steps that have no answer and are on no access list.
+    `labels` maps each label to a worker's name, in the order of the pool. `skills` are words that
+    may stand before a label, to say what the worker is chosen for: `history B`. `constrained` says
+    that a grammar constrains the text, so that nothing needs to be tolerated and a newline means
+    that another step follows. `bar` separates the columns of a line. `reasoning` says that free
+    text comes before the plan, `single` that the plan is one label and nothing else but `lead`
+    before it. `first` is the number of the first step to be read: more than 1 when earlier steps
+    stand and the text may only append. `hidden` are standing steps that have no answer and are on
+    no access list.
     """
 
     rules: PlanRules
@@ -52,7 +57,10 @@ class PlanFormatContext:
 
     @property
     def allowed(self) -> list[str]:
-        """The labels of the workers that the rules allow: only these can be sampled, though all are shown."""
+        """The labels of the workers that the rules allow.
+
+        Only these can be sampled, though all are shown.
+        """
         return [label for label, name in self.labels.items() if name in self.rules.workers]
 
     @property
@@ -69,7 +77,9 @@ class PlanFormatContext:
         return self.rules.given and self.first == 1
 
     def all_before(self, number: int) -> tuple[int, ...]:
-        return tuple(n for n in range(GIVEN if self.rules.given else 1, number) if n not in self.hidden)
+        return tuple(
+            n for n in range(GIVEN if self.rules.given else 1, number) if n not in self.hidden
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,7 +112,10 @@ class PlanParser(ABC):
 
 
 class PlanFormat(ABC):
-    """One way to write plans: how a plan is read, written, constrained, and described to a planner."""
+    """One way to write plans.
+
+    How a plan is read, written, constrained, and described to a planner.
+    """
 
     name: ClassVar[str]
     parser: ClassVar[type[PlanParser]]
@@ -119,20 +132,27 @@ class PlanFormat(ABC):
     def instructions(self, context: PlanFormatContext) -> str:
         """Return instructions for the planner on how to write a plan."""
 
-    def schema(self, context: PlanFormatContext) -> Mapping[str, Any] | None:  # noqa: ARG002 - used by some formats
-        """Return the JSON Schema of what `grammar` describes; None for a format that is not JSON."""
+    # Used by some formats
+    def schema(self, context: PlanFormatContext) -> Mapping[str, Any] | None:  # noqa: ARG002
+        """Return the JSON Schema of what `grammar` describes.
+
+        None for a format that is not JSON.
+        """
         return None
 
 
 def parse_worker(cell: str, context: PlanFormatContext) -> str | None:
-    """Return the worker that a piece of text names: by label, else by name, in any case, with or without decoration.
+    """Return the worker that a piece of text names.
 
-    A skill may come first (`history B`). Words may follow (`gpt (fast)`), but a letter that begins a sentence is no
-    label.
+    By label, else by name, in any case, with or without decoration.
+
+    A skill may come first (`history B`). Words may follow (`gpt (fast)`), but a letter that begins
+    a sentence is no label.
     """
     known = {f"{label} {name}".lower(): name for label, name in context.labels.items()}
     known |= {name.lower(): name for name in context.rules.workers}
-    # Labels come last, so that a worker which is named like another one's label does not take its place.
+    # Labels come last, so that a worker which is named like another one's label does not take its
+    # place.
     known |= {label.lower(): name for label, name in context.labels.items()}
     whole = " ".join(cell.split()).lower()
     text = whole.strip("`*[](){}\"'.:#").strip()
@@ -147,8 +167,12 @@ def parse_worker(cell: str, context: PlanFormatContext) -> str | None:
     return None
 
 
-def parse_access(cell: str, number: int, context: PlanFormatContext, *, base: int = 1) -> tuple[int, ...]:
-    """The access list that a piece of text names: `-`, `none`, `all`, `given`, or step numbers in any punctuation.
+def parse_access(
+    cell: str, number: int, context: PlanFormatContext, *, base: int = 1
+) -> tuple[int, ...]:
+    """The access list that a piece of text names.
+
+    `-`, `none`, `all`, `given`, or step numbers in any punctuation.
 
     `base` is the number by which the text calls the first step.
     """
@@ -159,21 +183,32 @@ def parse_access(cell: str, number: int, context: PlanFormatContext, *, base: in
         return context.all_before(number)
     items = re.findall(r"[0-9]+|given", text)
     if not items or re.sub(r"[0-9]+|steps?|given|and|[\s,;#&+]", "", text):
-        raise PlanError(f"step {number} has no readable access list: {cell.strip()!r:.60}", line=cell)
+        raise PlanError(
+            f"step {number} has no readable access list: {cell.strip()!r:.60}", line=cell
+        )
     for item in items:
         # Python refuses to convert very long numbers, with an error that is not a `PlanError`.
         if item.isdigit() and len(item) > 2:
-            raise PlanError(f"step {number} cannot see a step that does not exist: {item:.20}", line=cell)
-    return tuple(dict.fromkeys(GIVEN if item == "given" else int(item) + 1 - base for item in items))
+            raise PlanError(
+                f"step {number} cannot see a step that does not exist: {item:.20}", line=cell
+            )
+    return tuple(
+        dict.fromkeys(GIVEN if item == "given" else int(item) + 1 - base for item in items)
+    )
 
 
 def too_many(context: PlanFormatContext, line: str) -> PlanError:
     """Return the error of a plan with more steps than allowed."""
-    return PlanError(f"the plan has more than {format_count(context.rules.steps, 'step')}", line=line.strip())
+    return PlanError(
+        f"the plan has more than {format_count(context.rules.steps, 'step')}", line=line.strip()
+    )
 
 
 def checked_accept(context: PlanFormatContext, reasoning: str, line: str) -> KeepAnswer:
-    """Return the decision to keep the existing answer, if that is allowed here. Raises `PlanError`."""
+    """Return the decision to keep the existing answer, if that is allowed here.
+
+    Raises `PlanError`.
+    """
     if not context.may_accept:
         what = "there is none" if not context.rules.given else "a plan has begun"
         raise PlanError(f"accept needs an existing answer, and {what}", line=line)
@@ -187,29 +222,36 @@ def access_sets(number: int, context: PlanFormatContext) -> list[tuple[int, ...]
 
 
 CONTROL: Final = "".join(map(chr, [*range(0x20), 0x7F]))
-BLANK: Final = (
-    " \x85\xa0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a\u2028\u2029\u202f\u205f\u3000"
-)
-"""What Python strips as white space, beside control characters. A subtask must not consist of it."""
+BLANK: Final = " \x85\xa0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a\u2028\u2029\u202f\u205f\u3000"
+"""What Python strips as white space, beside control characters. A subtask must not consist of
+it.
+"""
 
 
 @cache
 def char_class_without(excluded: str) -> str:
     """Return a GBNF class of every character except these and control characters."""
-    # The class lists what it admits. For a class that lists what it excludes, llama.cpp refuses the first byte of every
-    # character that begins like an excluded one: excluding U+3000 would forbid kana written byte by byte.
-    ranges, first = [], 0
+    # The class lists what it admits. For a class that lists what it excludes, llama.cpp refuses the
+    # first byte of every character that begins like an excluded one: excluding U+3000 would forbid
+    # kana written byte by byte.
+    ranges = []
+    first = 0
     for banned in [*sorted(map(ord, CONTROL + excluded)), 0x110000]:
         if banned > first:
             ranges.append(
-                "-".join(f"\\x{point:02X}" if point < 0x100 else f"\\U{point:08X}" for point in (first, banned - 1))
+                "-".join(
+                    f"\\x{point:02X}" if point < 0x100 else f"\\U{point:08X}"
+                    for point in (first, banned - 1)
+                )
             )
         first = banned + 1
     return f"[{''.join(ranges)}]"
 
 
 def text_without(excluded: str, most: int) -> str:
-    """Return a GBNF sequence for 1 to `most` characters other than these, the first of which is not blank."""
+    """Return a GBNF sequence for 1 to `most` characters other than these, the first of which is not
+    blank.
+    """
     return f"{char_class_without(BLANK + excluded)} {char_class_without(excluded)}{{0,{most - 1}}}"
 
 

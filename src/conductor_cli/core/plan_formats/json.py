@@ -1,9 +1,12 @@
-"""Plans as JSON: `{"steps": [{"worker": "A", "access": [1], "subtask": "…"}]}`, or `{"accept": true}`.
+"""Plans as JSON: `{"steps": [{"worker": "A", "access": [1], "subtask": "…"}]}`, or `{"accept".
+
+True}`.
 
 Under a schema, which has one form for both, keeping the answer is `{"accept": true, "steps": []}`.
 
-A step is complete when the character after its object (a comma or a bracket) has come, which also shows whether it is
-the last. Text around the JSON, fences, a bare list, `"all"`, and worker names instead of labels are tolerated.
+A step is complete when the character after its object (a comma or a bracket) has come, which also
+shows whether it is the last. Text around the JSON, fences, a bare list, `"all"`, and worker names
+instead of labels are tolerated.
 """
 
 from __future__ import annotations
@@ -16,7 +19,12 @@ from typing import Any
 from conductor_cli.core.errors import PlanError
 from conductor_cli.core.plan import KeepAnswer, Plan, Step, check_step
 from conductor_cli.core.plan_formats import base
-from conductor_cli.core.plan_formats.base import ParsedStep, PlanFormat, PlanFormatContext, PlanParser
+from conductor_cli.core.plan_formats.base import (
+    ParsedStep,
+    PlanFormat,
+    PlanFormatContext,
+    PlanParser,
+)
 
 ACCEPT = '"accept":true'
 
@@ -32,7 +40,8 @@ class JsonParser(PlanParser):
     def __init__(self, context: PlanFormatContext) -> None:
         super().__init__(context)
         self._text = ""
-        self._at: int | None = None  # after the list's opening bracket, or after the last object that was read
+        # After the list's opening bracket, or after the last object that was read
+        self._at: int | None = None
         self._ended = False
 
     def feed(self, text: str) -> Iterator[ParsedStep | KeepAnswer]:
@@ -48,7 +57,8 @@ class JsonParser(PlanParser):
             if self._text[at : at + 1] == "]":
                 self._ended = True
                 return
-            # The whole object is decoded again for each piece of text. It is short, and the decoder is written in C.
+            # The whole object is decoded again for each piece of text. It is short, and the decoder
+            # is written in C.
             try:
                 data, end = _DECODER.raw_decode(self._text, at)
             except (ValueError, RecursionError):
@@ -57,10 +67,18 @@ class JsonParser(PlanParser):
             sign = self._text[behind : behind + 1]
             if not sign:
                 return
-            line, number = json.dumps(data, ensure_ascii=False), self._number
-            if not isinstance(data, dict) or "worker" not in data or not isinstance(data.get("subtask", ""), str):
-                raise PlanError(f"step {number} is not an object with worker, access and subtask", line=line)
-            worker, access = str(data["worker"]), data.get("access", [])
+            line = json.dumps(data, ensure_ascii=False)
+            number = self._number
+            if (
+                not isinstance(data, dict)
+                or "worker" not in data
+                or not isinstance(data.get("subtask", ""), str)
+            ):
+                raise PlanError(
+                    f"step {number} is not an object with worker, access and subtask", line=line
+                )
+            worker = str(data["worker"])
+            access = data.get("access", [])
             cell = " ".join(map(str, access)) if isinstance(access, list) else str(access)
             step = Step(
                 worker=base.parse_worker(worker, self._context) or worker,
@@ -83,16 +101,25 @@ class JsonParser(PlanParser):
     def end(self) -> Iterator[ParsedStep | KeepAnswer]:
         try:
             data, end = _DECODER.raw_decode(self._text, max(self._text.find("{"), 0))
-            # The text is an object that says accept, with at most a fence after it. A mention is not enough.
-            accepts = isinstance(data, dict) and data.get("accept") is True and not self._text[end:].strip("` .\n\t\r")
+            # The text is an object that says accept, with at most a fence after it. A mention is
+            # not enough.
+            accepts = (
+                isinstance(data, dict)
+                and data.get("accept") is True
+                and not self._text[end:].strip("` .\n\t\r")
+            )
         except (ValueError, RecursionError):
             accepts = False
         if self._number == self._context.first and accepts:
-            yield base.checked_accept(self._context, _reasoning(self._text), self._text.strip()[:200])
+            yield base.checked_accept(
+                self._context, _reasoning(self._text), self._text.strip()[:200]
+            )
         elif not self._ended or self._number == self._context.first:
             rest = self._text[self._at or 0 :].strip()
             raise PlanError(
-                "there is no complete JSON plan in the text", hint='expected {"steps": [...]}', line=rest[:200]
+                "there is no complete JSON plan in the text",
+                hint='expected {"steps": [...]}',
+                line=rest[:200],
             )
 
 
@@ -117,7 +144,11 @@ class JsonFormat(PlanFormat):
         if isinstance(plan, KeepAnswer):
             return json.dumps({**head, "accept": True}, ensure_ascii=False, separators=(",", ":"))
         steps = [
-            {"worker": context.label(step.worker), "access": list(step.access), "subtask": step.subtask}
+            {
+                "worker": context.label(step.worker),
+                "access": list(step.access),
+                "subtask": step.subtask,
+            }
             for step in plan.steps
         ]
         return json.dumps({**head, "steps": steps}, ensure_ascii=False, separators=(",", ":"))
@@ -127,41 +158,56 @@ class JsonFormat(PlanFormat):
         head = '"\\"reasoning\\":\\"" char{0,600} "\\"," ' if context.reasons else ""
         plan = f'"\\"steps\\":[" step{context.first} "]"'
         plan = f"({base.literal(ACCEPT)} | {plan})" if context.may_accept else plan
-        lines = [f'root ::= "{{" {head}{plan} "}}"', f"label ::= {base.alternatives(context.allowed)}"]
+        lines = [
+            f'root ::= "{{" {head}{plan} "}}"',
+            f"label ::= {base.alternatives(context.allowed)}",
+        ]
         for number in range(context.first, context.rules.steps + 1):
             follows = f' ("," step{number + 1})?' if number < context.rules.steps else ""
-            access = base.alternatives([",".join(map(str, chosen)) for chosen in base.access_sets(number, context)])
+            access = base.alternatives(
+                [",".join(map(str, chosen)) for chosen in base.access_sets(number, context)]
+            )
             lines.append(
-                f'step{number} ::= "{{\\"worker\\":\\"" label "\\",\\"access\\":[" access{number} "],'
+                f'step{number} ::= "{{\\"worker\\":\\"" label "\\",\\"access\\":[" access{number} '
+                '"],'
                 f'\\"subtask\\":\\"" text "\\"}}"{follows}'
             )
             lines.append(f"access{number} ::= {access}")
         quote = '"\\'
-        lines.append(f"text ::= {base.char_class_without(base.BLANK + quote)} char{{0,{context.subtask_chars - 1}}}")
+        lines.append(
+            f"text ::= {base.char_class_without(base.BLANK + quote)} "
+            f"char{{0,{context.subtask_chars - 1}}}"
+        )
         lines.append(f'char ::= {base.char_class_without(quote)} | "\\\\" ["\\\\/nt]')
         return "\n".join(lines)
 
     def instructions(self, context: PlanFormatContext) -> str:
         first = '"reasoning": "…", ' if context.reasons else ""
         return (
-            f'Write one JSON object: {{{first}"steps": [{{"worker": "A", "access": [1], "subtask": "…"}}]}}. '
+            f'Write one JSON object: {{{first}"steps": [{{"worker": "A", "access": [1], "subtask": '
+            '"…"}]}. '
             "The access list holds the numbers of earlier steps. Write nothing else."
         )
 
     def schema(self, context: PlanFormatContext) -> Mapping[str, Any] | None:
-        """JSON Schema, in the subset that all servers with schemas support: closed objects, enums, bounded lists.
+        """JSON Schema, in the subset that all servers with schemas support.
 
-        The parser checks what this subset cannot express: which steps come earlier, and that a subtask is neither empty
-        nor long. Where there is an answer to keep, both ways of answering are in one object, since no server allows a
-        choice at the root.
+        Closed objects, enums, bounded lists.
+
+        The parser checks what this subset cannot express: which steps come earlier, and that a
+        subtask is neither empty nor long. Where there is an answer to keep, both ways of answering
+        are in one object, since no server allows a choice at the root.
         """
         if context.single:
             return None
 
         def closed(properties: Mapping[str, Any]) -> dict[str, Any]:
             return {
-                "type": "object", "properties": properties, "required": list(properties), "additionalProperties": False,
-            }  # fmt: skip
+                "type": "object",
+                "properties": properties,
+                "required": list(properties),
+                "additionalProperties": False,
+            }
 
         last = context.rules.steps
         visible = list(context.all_before(last))
@@ -172,7 +218,12 @@ class JsonFormat(PlanFormat):
             "subtask": {"type": "string"},
         }
         least = 0 if context.may_accept else 1
-        steps = {"type": "array", "items": closed(step), "minItems": least, "maxItems": last - context.first + 1}
+        steps = {
+            "type": "array",
+            "items": closed(step),
+            "minItems": least,
+            "maxItems": last - context.first + 1,
+        }
         reasoning = {"reasoning": {"type": "string"}} if context.reasons else {}
         accept = {"accept": {"type": "boolean"}} if context.may_accept else {}
         return closed({**reasoning, **accept, "steps": steps})

@@ -1,14 +1,17 @@
-"""The native plan format: one line for each step, `worker | access | subtask`, workers by label, steps by number.
+"""The native plan format.
+
+One line for each step, `worker | access | subtask`, workers by label, steps by number.
 
     A | - | Work out the sum.
     B | 1 | Check the sum and give the answer.
 
-A newline means that another step follows and the end of the text ends the plan, so it is known whether a step is the
-last the moment its line ends. With `reasoning`, free text comes first and ends with a line `plan:`. A line `accept`
-keeps the existing answer. The profile may order the columns otherwise, and put a bare bar between them.
+A newline means that another step follows and the end of the text ends the plan, so it is known
+whether a step is the last the moment its line ends. With `reasoning`, free text comes first and
+ends with a line `plan:`. A line `accept` keeps the existing answer. The profile may order the
+columns otherwise, and put a bare bar between them.
 
-Where no grammar constrains the text, it is read as people and models write: fences, bullets, numbering, table rows,
-names instead of labels, subtasks over several lines.
+Where no grammar constrains the text, it is read as people and models write: fences, bullets,
+numbering, table rows, names instead of labels, subtasks over several lines.
 """
 
 from __future__ import annotations
@@ -20,19 +23,27 @@ from dataclasses import replace
 from conductor_cli.core.errors import PlanError
 from conductor_cli.core.plan import KeepAnswer, Plan, Step, check_step
 from conductor_cli.core.plan_formats import base
-from conductor_cli.core.plan_formats.base import ParsedStep, PlanFormat, PlanFormatContext, PlanParser
+from conductor_cli.core.plan_formats.base import (
+    ParsedStep,
+    PlanFormat,
+    PlanFormatContext,
+    PlanParser,
+)
 
 ACCEPT = "accept"
 PLAN = "plan:"
 
 _DECORATION = re.compile(
-    r"^\s*(?:[-*•]\s+(?=[^\s|])|\d+[.)]\s+|#+\s+|(?:\*\*)?step\s+\d+\s*[:.)](?:\*\*)?\s*)", re.IGNORECASE
+    r"^\s*(?:[-*•]\s+(?=[^\s|])|\d+[.)]\s+|#+\s+|(?:\*\*)?step\s+\d+\s*[:.)](?:\*\*)?\s*)",
+    re.IGNORECASE,
 )
 _RULE = re.compile(r"^[\s|:\-–—=`~]*$")
 _WORD = re.compile(r"^[\W_]*[\w.:/-]{1,60}\W*$")
 _NUMBERS = re.compile(r"[\d\s,]*")
 _MAX_WORD = 200
-"""Characters of a cell that may name a worker. A pattern that tries every end of a longer one would take seconds."""
+"""Characters of a cell that may name a worker. A pattern that tries every end of a longer one would
+take seconds.
+"""
 
 
 class NativeParser(PlanParser):
@@ -50,29 +61,45 @@ class NativeParser(PlanParser):
         while "\n" in self._rest:
             line, self._rest = self._rest.split("\n", 1)
             yield from self._read(line)
-            # A plan that is one label has no further step, whatever a server writes that ignores its grammar.
+            # A plan that is one label has no further step, whatever a server writes that ignores
+            # its grammar.
             if self._context.constrained and not self._context.single:
                 yield from self._release(line)
-        # Without a grammar a line may be followed by more of its subtask. Once the next line looks like a step, the
-        # one before it is complete and can start, long before that next line ends.
+        # Without a grammar a line may be followed by more of its subtask. Once the next line looks
+        # like a step, the one before it is complete and can start, long before that next line ends.
         may_begin = self._open and not self._context.constrained and not self._context.single
-        if may_begin and self._context.order[-1] == "subtask" and self._is_step(_undecorated(self._rest)):
+        if (
+            may_begin
+            and self._context.order[-1] == "subtask"
+            and self._is_step(_undecorated(self._rest))
+        ):
             yield from self._release(self._rest)
 
     def end(self) -> Iterator[ParsedStep | KeepAnswer]:
-        line, self._rest = self._rest, ""
+        line = self._rest
+        self._rest = ""
         yield from self._read(line)
         if self._held is not None:
-            held, self._held = self._held, None
+            held = self._held
+            self._held = None
             yield ParsedStep(number=held.number, step=held.step, last=True)
         elif not self._accepted:
-            wanted = f"a line {PLAN!r} and a plan after it" if not self._open else "a line like A | - | subtask"
-            said = "there is no plan in the text" if self._number == self._context.first else "the last step is missing"
+            wanted = (
+                f"a line {PLAN!r} and a plan after it"
+                if not self._open
+                else "a line like A | - | subtask"
+            )
+            said = (
+                "there is no plan in the text"
+                if self._number == self._context.first
+                else "the last step is missing"
+            )
             raise PlanError(said, hint=f"expected {wanted}", line=self.reasoning[-200:].strip())
 
     def _release(self, line: str) -> Iterator[ParsedStep]:
         """Yield the held step is complete and another one follows it, as `line` shows."""
-        held, self._held = self._held, None
+        held = self._held
+        self._held = None
         if held is None:
             return
         if held.number >= self._context.rules.steps:
@@ -91,7 +118,11 @@ class NativeParser(PlanParser):
             return
         clean = line if self._context.constrained else _undecorated(line)
         # Only before the first step: a later line belongs to a subtask, which may mention the word.
-        if clean.strip().strip(".!*\"'").lower() == ACCEPT and self._held is None and self._number == 1:
+        if (
+            clean.strip().strip(".!*\"'").lower() == ACCEPT
+            and self._held is None
+            and self._number == 1
+        ):
             self._accepted = True
             yield base.checked_accept(self._context, self.reasoning, line)
         elif self._context.single:
@@ -117,7 +148,9 @@ class NativeParser(PlanParser):
             if self._held is None:
                 self.reasoning += line + "\n"
             else:
-                step = replace(self._held.step, subtask=f"{self._held.step.subtask}\n{line.rstrip()}")
+                step = replace(
+                    self._held.step, subtask=f"{self._held.step.subtask}\n{line.rstrip()}"
+                )
                 self._held = replace(self._held, step=step)
 
     def _hold(self, step: Step, line: str) -> None:
@@ -125,13 +158,20 @@ class NativeParser(PlanParser):
         self._held = ParsedStep(number=self._number, step=step, last=False)
 
     def _is_step(self, line: str) -> bool:
-        """Return whether a line is meant as a step. An unknown worker counts only beside a readable access list."""
+        """Return whether a line is meant as a step.
+
+        An unknown worker counts only beside a readable access list.
+        """
         if line.count("|") < 2 or _RULE.match(line):
             return False
         cells = dict(zip(self._context.order, _cells(line, self._context), strict=True))
-        if self._context.constrained or base.parse_worker(cells["worker"], self._context) is not None:
+        if (
+            self._context.constrained
+            or base.parse_worker(cells["worker"], self._context) is not None
+        ):
             return True
-        worker, access = cells["worker"].strip(), cells["access"].strip().lstrip("[(").rstrip("])").strip().lower()
+        worker = cells["worker"].strip()
+        access = cells["access"].strip().lstrip("[(").rstrip("])").strip().lower()
         if not cells["access"] or len(worker) > _MAX_WORD or not _WORD.match(worker):
             return False
         return access in {"-", "–", "—", "none", "all"} or _NUMBERS.fullmatch(access) is not None
@@ -179,14 +219,17 @@ class NativeFormat(PlanFormat):
         return head + "\n".join(lines)
 
     def grammar(self, context: PlanFormatContext) -> str:
-        """GBNF that admits exactly the plans that the rules allow, each subtask at most `subtask_chars` long.
+        """GBNF that admits exactly the plans that the rules allow, each subtask at most
+        `subtask_chars` long.
 
         Reasoning lines start with a dash, so that none of them can read `plan:`.
         """
         labels = base.alternatives(context.allowed)
         if context.single:
             chosen = base.alternatives([context.lead + label for label in context.allowed])
-            return f"root ::= {chosen}" + (f" | {base.literal(ACCEPT)}" if context.may_accept else "")
+            return f"root ::= {chosen}" + (
+                f" | {base.literal(ACCEPT)}" if context.may_accept else ""
+            )
         last = context.rules.steps
         root = f"step{context.first}"
         if context.may_accept:
@@ -199,9 +242,16 @@ class NativeFormat(PlanFormat):
         for number in range(context.first, last + 1):
             follows = f' ("\\n" step{number + 1})?' if number < last else ""
             columns = {"worker": "label", "access": f"access{number}", "subtask": "subtask"}
-            cells = f" {base.literal(context.bar)} ".join(columns[column] for column in context.order)
-            access = [" ".join(map(str, chosen)) or "-" for chosen in base.access_sets(number, context)]
-            lines += [f"step{number} ::= {cells}{follows}", f"access{number} ::= {base.alternatives(access)}"]
+            cells = f" {base.literal(context.bar)} ".join(
+                columns[column] for column in context.order
+            )
+            access = [
+                " ".join(map(str, chosen)) or "-" for chosen in base.access_sets(number, context)
+            ]
+            lines += [
+                f"step{number} ::= {cells}{follows}",
+                f"access{number} ::= {base.alternatives(access)}",
+            ]
         lines.append(f"subtask ::= {base.text_without('|', context.subtask_chars)}")
         if context.reasons:
             lines.append(f'thought ::= "- " {base.char_class_without("")}{{1,300}} "\\n"')
@@ -210,9 +260,13 @@ class NativeFormat(PlanFormat):
     def instructions(self, context: PlanFormatContext) -> str:
         names = {"worker": "skill and worker"} if context.skills else {}
         columns = context.bar.join(names.get(column, column) for column in context.order)
-        text = f"Write one line a step: {columns}. The access list is - for nothing, or step numbers such as 1 2."
+        text = (
+            f"Write one line a step: {columns}. The access list is - for nothing, or step "
+            "numbers such as 1 2."
+        )
         if context.reasons:
             text += (
-                f" First reason in a few short lines that start with a dash, then write a line {PLAN} and the steps."
+                " First reason in a few short lines that start with a dash, then write a line "
+                f"{PLAN} and the steps."
             )
         return text + " Write nothing else."

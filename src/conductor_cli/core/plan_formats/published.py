@@ -1,16 +1,20 @@
-"""The published plan format: reasoning, then three lists of equal length (arXiv 2512.04388, figure 13).
+"""The published plan format.
+
+Reasoning, then three lists of equal length (arXiv 2512.04388, figure 13).
 
     model_id = [0, 2]
     subtasks = ["Work out the sum.", "Check the sum and give the answer."]
     access_list = [[], ["all"]]
 
-Workers are numbered from 0. An access entry is `[]`, `"all"`, `["all"]`, or positions from 0 as in the paper's
-appendix B.8. This parser tolerates what the published one does: backticks, bullets, other names of the lists, any order
-of them, typographic quotes, ids as strings, and strings with stray quotes, as in the paper's own examples. Three empty
-lists mean *accept*. A step is complete as soon as its access entry is closed.
+Workers are numbered from 0. An access entry is `[]`, `"all"`, `["all"]`, or positions from 0 as in
+the paper's appendix B.8. This parser tolerates what the published one does: backticks, bullets,
+other names of the lists, any order of them, typographic quotes, ids as strings, and strings with
+stray quotes, as in the paper's own examples. Three empty lists mean *accept*. A step is complete as
+soon as its access entry is closed.
 
-The prompt has the order, roles and marks of arXiv 2512.04388 (section 3, figure 13, appendix A) and of its supplement
-on OpenReview (docs/train.md lists its parts). The sentences are our own, because the supplement has no licence.
+The prompt has the order, roles and marks of arXiv 2512.04388 (section 3, figure 13, appendix A) and
+of its supplement on OpenReview (docs/train.md lists its parts). The sentences are our own, because
+the supplement has no licence.
 """
 
 from __future__ import annotations
@@ -24,20 +28,38 @@ from typing import Final, NamedTuple
 from conductor_cli.core.chat import Message
 from conductor_cli.core.errors import PlanError
 from conductor_cli.core.formatting import format_count
-from conductor_cli.core.plan import GIVEN, KeepAnswer, Plan, PlanRules, Step, check_step, example_plan
+from conductor_cli.core.plan import (
+    GIVEN,
+    KeepAnswer,
+    Plan,
+    PlanRules,
+    Step,
+    check_step,
+    example_plan,
+)
 from conductor_cli.core.plan_formats import base
-from conductor_cli.core.plan_formats.base import ParsedStep, PlanFormat, PlanFormatContext, PlanParser
+from conductor_cli.core.plan_formats.base import (
+    ParsedStep,
+    PlanFormat,
+    PlanFormatContext,
+    PlanParser,
+)
 from conductor_cli.core.question import Question, fence, question_text, shorten
 
 _LABEL = re.compile(
-    r"(?:(?P<ids>model[_ ]ids?)|(?P<subtasks>subtasks?)|(?P<access>access(?:[_ ]list)?))[\"'*]*\s*[:=]\s*(?=\[)",
+    (
+        r"(?:(?P<ids>model[_ ]ids?)|(?P<subtasks>subtasks?)|(?P<access>access(?:[_ "
+        r"]list)?))[\"'*]*\s*[:=]\s*(?=\[)"
+    ),
     re.IGNORECASE,
 )
 _QUOTES = str.maketrans({"“": '"', "”": '"', "„": '"', "‘": "'", "’": "'", "`": None})
 _BULLET = re.compile(r"^[ \t]*[-*•][ \t]+", re.MULTILINE)
 # Spaces are taken possessively: else a thousand of them would be divided in every way.
 # A quote with a backslash before it belongs to the text.
-_STRAY = {sign: re.compile(rf"(?<!\\)(?:{sign}\s*+){{1,2}}\.\s*+{sign}?\s*+\.?\s*+$") for sign in "\"'"}
+_STRAY = {
+    sign: re.compile(rf"(?<!\\)(?:{sign}\s*+){{1,2}}\.\s*+{sign}?\s*+\.?\s*+$") for sign in "\"'"
+}
 _CLOSING = re.compile(r"\s*+\.?\s*+(?:\]|,\s*+[\"'\[\]]|,?\s*+$)")
 _ESCAPE = re.compile(r"\\(?:u([0-9a-fA-F]{4})|([n\"'\\/]))")
 # What the parser would change, as escapes so that it does not.
@@ -58,7 +80,8 @@ class PublishedParser(PlanParser):
 
     def feed(self, text: str) -> Iterator[ParsedStep | KeepAnswer]:
         self._raw += text
-        # Only these characters can complete an element, and reading starts from the beginning of the text each time.
+        # Only these characters can complete an element, and reading starts from the beginning of
+        # the text each time.
         if any(sign in text for sign in "],\"'”’"):
             yield from self._read()
 
@@ -73,7 +96,9 @@ class PublishedParser(PlanParser):
 
     def _read(self) -> Iterator[ParsedStep | KeepAnswer]:
         lists = {} if self._whole else self._lists()
-        ids, subtasks, access = (lists.get(name, _List([], 0, closed=False)) for name in ("ids", "subtasks", "access"))
+        ids, subtasks, access = (
+            lists.get(name, _List([], 0, closed=False)) for name in ("ids", "subtasks", "access")
+        )
         if not ids.closed or not subtasks.closed:
             return
         plain = [item.strip("\"' ") for item in ids.items]
@@ -87,22 +112,33 @@ class PublishedParser(PlanParser):
             if not ids.items and not subtasks.items and not access.items:
                 yield base.checked_accept(self._context, self.reasoning, self._raw[-200:].strip())
             elif not 0 < len(known) == len(subtasks.items) == len(access.items):
-                counts = f"{len(known)} ids, {len(subtasks.items)} subtasks, {len(access.items)} access entries"
-                raise PlanError(f"the three lists differ in length: {counts}", line=self._raw[-200:].strip())
+                counts = (
+                    f"{len(known)} ids, {len(subtasks.items)} subtasks, {len(access.items)} "
+                    "access entries"
+                )
+                raise PlanError(
+                    f"the three lists differ in length: {counts}", line=self._raw[-200:].strip()
+                )
 
-    def _steps(self, ids: list[str], subtasks: list[str], access: list[str]) -> Iterator[ParsedStep]:
+    def _steps(
+        self, ids: list[str], subtasks: list[str], access: list[str]
+    ) -> Iterator[ParsedStep]:
         """Yield the steps whose access entries have been closed since the last look."""
         while self._given < min(len(access), len(ids)):
             index = self._given
             number = self._context.first + index
-            quote, subtask = subtasks[index][0], subtasks[index].strip("\"'")
+            quote = subtasks[index][0]
+            subtask = subtasks[index].strip("\"'")
             if quote in _STRAY:
                 subtask = subtasks[index][1:].removesuffix(quote)
                 stray = _STRAY[quote].search(subtask)
                 if stray is not None and subtask[: stray.start()].count(quote) % 2 == 0:
                     subtask = subtask[: stray.start()]
             # Of the escapes only those that a text can mean: `\frac` keeps its backslash.
-            subtask = _ESCAPE.sub(lambda it: chr(int(it[1], 16)) if it[1] else "\n" if it[2] == "n" else it[2], subtask)
+            subtask = _ESCAPE.sub(
+                lambda it: chr(int(it[1], 16)) if it[1] else "\n" if it[2] == "n" else it[2],
+                subtask,
+            )
             subtask = subtask.encode("utf-16", "surrogatepass").decode("utf-16", "replace").strip()
             step = Step(
                 worker=self._context.labels.get(ids[index], ids[index]),
@@ -115,7 +151,10 @@ class PublishedParser(PlanParser):
             yield ParsedStep(number=number, step=step, last=index == len(ids) - 1)
 
     def _lists(self) -> dict[str, _List]:
-        """The lists by name, as far as they are written: the first of each name, each after the one before it."""
+        """The lists by name, as far as they are written.
+
+        The first of each name, each after the one before it.
+        """
         text = _BULLET.sub("", self._raw.translate(_QUOTES))
         lists: dict[str, _List] = {}
         at = 0
@@ -138,14 +177,21 @@ class _List(NamedTuple):
 
 
 def _read_list(text: str, start: int, *, strings: bool) -> _List:
-    """Return the list that opens at `start`. In a list of `strings`, a stray quote inside a string does not end it."""
+    """Return the list that opens at `start`.
+
+    In a list of `strings`, a stray quote inside a string does not end it.
+    """
     items: list[str] = []
     closed = False
-    at, begin, depth, quote = start + 1, start + 1, 0, ""
+    at = start + 1
+    begin = start + 1
+    depth = 0
+    quote = ""
     while at < len(text) and not closed:
         sign = text[at]
         if quote:
-            # A quote ends its string if a bracket follows it, or a comma and the first sign of another element.
+            # A quote ends its string if a bracket follows it, or a comma and the first sign of
+            # another element.
             if sign == quote and (not strings or _CLOSING.match(text, at + 1)):
                 quote = ""
             at += sign == "\\"
@@ -160,7 +206,8 @@ def _read_list(text: str, start: int, *, strings: bool) -> _List:
                 begin = at + 1
         elif sign in ",]" and not depth:
             items.append(text[begin:at].strip())
-            begin, closed = at + 1, sign == "]"
+            begin = at + 1
+            closed = sign == "]"
         at += 1
     return _List([item for item in items if item], at, closed)
 
@@ -174,78 +221,114 @@ class PublishedFormat(PlanFormat):
     def render(self, plan: Plan | KeepAnswer, context: PlanFormatContext) -> str:
         """Return the three lists; access lists that hold everything before are written `["all"]`.
 
-        The given text has no position: an access list that holds it and not everything cannot be written, and loses it.
+        The given text has no position: an access list that holds it and not everything cannot be
+        written, and loses it.
         """
         steps = () if isinstance(plan, KeepAnswer) else plan.steps
-        ids, access = [], []
+        ids = []
+        access = []
         for number, step in enumerate(steps, start=1):
             ids.append(int(context.label(step.worker)))
             everything = step.access and set(step.access) == set(context.all_before(number))
-            access.append(["all"] if everything else [item - 1 for item in step.access if item != GIVEN])
-        subtasks = json.dumps([step.subtask for step in steps], ensure_ascii=False).translate(_SPELLED)
+            access.append(
+                ["all"] if everything else [item - 1 for item in step.access if item != GIVEN]
+            )
+        subtasks = json.dumps([step.subtask for step in steps], ensure_ascii=False).translate(
+            _SPELLED
+        )
         subtasks = _JSON_ESCAPE.sub(lambda found: _LONG_ESCAPES.get(found[1], found[0]), subtasks)
         head = f"{plan.reasoning.strip()}\n" if plan.reasoning else ""
         return f"{head}model_id = {ids}\nsubtasks = {subtasks}\naccess_list = {json.dumps(access)}"
 
     def grammar(self, context: PlanFormatContext) -> str:
-        """GBNF with one alternative for each number of steps, which is the only way to hold three lists to one length.
+        """GBNF with one alternative for each number of steps, which is the only way to hold three
+        lists to one length.
 
         Reasoning lines hold no opening bracket, so that none of them can read like a list.
         """
         sizes = range(1, context.rules.steps - context.first + 2)
         options = [f"plan{size}" for size in sizes]
-        options += ['"model_id = []\\nsubtasks = []\\naccess_list = []"'] if context.may_accept else []
-        lines = [f"root ::= reasoning ({' | '.join(options)})", f"id ::= {base.alternatives(context.allowed)}"]
-        lines += ["reasoning ::= thought{0,8}", f'thought ::= {base.char_class_without("[")}{{0,300}} "\\n"']
+        options += (
+            ['"model_id = []\\nsubtasks = []\\naccess_list = []"'] if context.may_accept else []
+        )
+        lines = [
+            f"root ::= reasoning ({' | '.join(options)})",
+            f"id ::= {base.alternatives(context.allowed)}",
+        ]
+        lines += [
+            "reasoning ::= thought{0,8}",
+            f'thought ::= {base.char_class_without("[")}{{0,300}} "\\n"',
+        ]
         for size in sizes:
             ids, texts = (' ", " '.join([rule] * size) for rule in ("id", "text"))
             entries = ' ", " '.join(f"access{context.first + index}" for index in range(size))
             lines.append(
-                f'plan{size} ::= "model_id = [" {ids} "]\\nsubtasks = [" {texts} "]\\naccess_list = [" {entries} "]"'
+                f'plan{size} ::= "model_id = [" {ids} "]\\nsubtasks = [" {texts} '
+                '"]\\naccess_list '
+                f'= [" {entries} "]"'
             )
         for number in range(context.first, context.rules.steps + 1):
             # The given text, which has no position, is seen through `"all"`.
-            positions = [chosen for chosen in base.access_sets(number, context) if GIVEN not in chosen]
-            allowed = [*(json.dumps([item - 1 for item in chosen]) for chosen in positions), '["all"]']
+            positions = [
+                chosen for chosen in base.access_sets(number, context) if GIVEN not in chosen
+            ]
+            allowed = [
+                *(json.dumps([item - 1 for item in chosen]) for chosen in positions),
+                '["all"]',
+            ]
             lines.append(f"access{number} ::= {base.alternatives(allowed)}")
         quotes = '"\\`“”„‘’'
         lines.append(f'text ::= "\\"" {base.text_without(quotes, context.subtask_chars)} "\\""')
         return "\n".join(lines)
 
-    def instructions(self, context: PlanFormatContext) -> str:  # noqa: ARG002 - they are always the same
+    # They are always the same
+    def instructions(self, context: PlanFormatContext) -> str:  # noqa: ARG002
         return (
-            "Reason first, then write three lists of equal length: model_id (worker numbers), subtasks (texts) and "
-            'access_list (an entry a step: [] for nothing, ["all"] for every earlier step, or positions from 0).'
+            "Reason first, then write three lists of equal length: model_id (worker numbers), "
+            "subtasks (texts) and "
+            'access_list (an entry a step: [] for nothing, ["all"] for every earlier step, or '
+            "positions from 0)."
         )
 
 
 SYSTEM: Final = (
-    "You are a helpful assistant. You think about how a team of models is best coordinated to answer the queries of "
+    "You are a helpful assistant. You think about how a team of models is best coordinated to "
+    "answer the queries of "
     "users."
 )
 
-_THINK: Final = "Let's think step by step about {}, and then write the subtasks, the models and the access list."
+_THINK: Final = (
+    "Let's think step by step about {}, and then write the subtasks, the models and "
+    "the access list."
+)
 PREFILL: Final = _THINK.format("what this question needs")
-PREFILL_AGAIN: Final = _THINK.format("whether the earlier routing has to be changed")  # Where there is an answer
+# Where there is an answer
+PREFILL_AGAIN: Final = _THINK.format("whether the earlier routing has to be changed")
 
 _TASK: Final = """\
-Your role is to obtain the answer to a user's question by asking powerful language models with different skills, one \
+Your role is to obtain the answer to a user's question by asking powerful language models with \
+different skills, one \
 after another.
 
 You are given the user's question, and a list of numbered language models with their metadata.
 
-Your objective is a good answer in up to {steps}. A routing step is a model, a subtask for it, and an access list.
+Your objective is a good answer in up to {steps}. A routing step is a model, a subtask for it, and \
+an access list.
 
-A subtask may be to solve the question from scratch, to refine the solution before it, or anything else that helps the \
+A subtask may be to solve the question from scratch, to refine the solution before it, or anything \
+else that helps the \
 models after it.
 
-The first model is shown the question and the first subtask. Each later model is shown the question, its own subtask, \
-and the earlier subtasks and responses that its access list gives it. The response of the last model goes to the user.
+The first model is shown the question and the first subtask. Each later model is shown the \
+question, its own subtask, \
+and the earlier subtasks and responses that its access list gives it. The response of the last \
+model goes to the user.
 
 Reason first. Then write three Python lists of equal length:
 model_id: the integer id of the model of each step.
 subtasks: the subtask of each step, a string.
-access_list: for each step, [] if its model sees no earlier step, or ["all"] if it sees all earlier subtasks and \
+access_list: for each step, [] if its model sees no earlier step, or ["all"] if it sees all \
+earlier subtasks and \
 responses."""
 
 
@@ -253,29 +336,52 @@ _EXAMPLES: Final = (
     (
         "Reach 428 with +, -, * and / from the numbers 3, 8, 25 and 50, each used at most once.",
         example_plan(
-            "A search by hand is easy to get wrong, so one model should look for products near the target, another "
+            "A search by hand is easy to get wrong, so one model should look for products near the "
+            "target, another "
             "should test what it found, and the first should write the expression.",
-            ("0", (), "List products of two of the numbers that come close to the target, with what remains."),
+            (
+                "0",
+                (),
+                (
+                    "List products of two of the numbers that come close to the target, with what "
+                    "remains."
+                ),
+            ),
             (
                 "2",
                 (1,),
-                "Test each candidate by computing it step by step, and look for others if none reaches the target.",
+                (
+                    "Test each candidate by computing it step by step, and look for others if none "
+                    "reaches the target."
+                ),
             ),
             (
                 "0",
                 (1, 2),
-                "Write one expression that reaches the target exactly, after checking which numbers it uses.",
+                (
+                    "Write one expression that reaches the target exactly, after checking which "
+                    "numbers it uses."
+                ),
             ),
         ),
     ),
     (
-        "Do beta blockers lower the risk of death in heart failure with reduced ejection fraction? Yes or no?",
+        (
+            "Do beta blockers lower the risk of death in heart failure with reduced ejection "
+            "fraction? "
+            "Yes or no?"
+        ),
         example_plan(
-            "This is a matter of evidence. Two models should recall it without seeing each other, so that they do not "
+            "This is a matter of evidence. Two models should recall it without seeing each other, "
+            "so that they do not "
             "repeat one mistake, and a third should weigh both.",
             ("1", (), "Name the main trials on this question and what each of them found."),
             ("0", (), "Answer from guidelines and reviews, and say how sure you are."),
-            ("2", (1, 2), "Compare both responses, settle what they disagree on, and answer with yes or no."),
+            (
+                "2",
+                (1, 2),
+                "Compare both responses, settle what they disagree on, and answer with yes or no.",
+            ),
         ),
     ),
 )
@@ -283,35 +389,51 @@ _EXAMPLES: Final = (
 
 
 def published_messages(  # noqa: PLR0913 - the parts of the template
-    question: Question, context: PlanFormatContext, *, pool_size: int, characters: int, examples: bool = True,
+    question: Question,
+    context: PlanFormatContext,
+    *,
+    pool_size: int,
+    characters: int,
+    examples: bool = True,
     rules: Sequence[str] = (),
-) -> tuple[list[Message], str]:  # fmt: skip
+) -> tuple[list[Message], str]:
     """Return the two messages, and how the reply begins.
 
-    The question and an existing answer are shortened to `characters` each. `pool_size` counts all workers; only those
-    that may be asked now are listed, under their own numbers. `rules` say who may see what, and follow the list.
+    The question and an existing answer are shortened to `characters` each. `pool_size` counts all
+    workers; only those that may be asked now are listed, under their own numbers. `rules` say who
+    may see what, and follow the list.
     """
     steps = format_count(context.rules.steps, "routing step")
     parts = [_TASK.format(steps=steps) + ("\n\nFor instance:" if examples else "")]
     names = [str(number) for number in range(pool_size)]
-    own = PlanFormatContext(rules=PlanRules(workers=tuple(names)), labels={name: name for name in names})
+    own = PlanFormatContext(
+        rules=PlanRules(workers=tuple(names)), labels={name: name for name in names}
+    )
     for asked, plan in _EXAMPLES if examples else ():
         # The ids are wrapped to the size of the pool, so that none of them is invalid.
-        wrapped = tuple(replace(step, worker=str(int(step.worker) % pool_size)) for step in plan.steps)
+        wrapped = tuple(
+            replace(step, worker=str(int(step.worker) % pool_size)) for step in plan.steps
+        )
         text = PublishedFormat().render(replace(plan, steps=wrapped), own)
         parts.append(f"Question: {asked}\nAssistant Response: {text}")
     parts += [
         f"USER QUESTION:\n{question_text(question, characters)}\nEND OF USER QUESTION",
-        "\n".join(["AVAILABLE LANGUAGE MODELS:", *(f"Model id {label}" for label in context.allowed)]),
+        "\n".join(
+            ["AVAILABLE LANGUAGE MODELS:", *(f"Model id {label}" for label in context.allowed)]
+        ),
         *rules,
     ]
     if question.given:
         answer = shorten(question.given[-1].answer, characters)
         parts.append(
             f"There is a response to this question already:\n{fence('answer', answer)}\n"
-            f'You may correct or improve it with a new sequence of up to {steps}, in the same form; "all" shows this '
+            f"You may correct or improve it with a new sequence of up to {steps}, in the same "
+            'form; "all" shows this '
             "response too. To return it as it is, write three empty lists:\n"
             + PublishedFormat().render(KeepAnswer(), context)
         )
-    messages = [Message(role="system", content=SYSTEM), Message(role="user", content="\n\n".join(parts))]
+    messages = [
+        Message(role="system", content=SYSTEM),
+        Message(role="user", content="\n\n".join(parts)),
+    ]
     return messages, PREFILL_AGAIN if question.given else PREFILL

@@ -1,4 +1,7 @@
-"""The APIs that chat models are behind, by name. A new one is a module here and a line in `CHAT_APIS`."""
+"""The APIs that chat models are behind, by name.
+
+A new one is a module here and a line in `CHAT_APIS`.
+"""
 
 from __future__ import annotations
 

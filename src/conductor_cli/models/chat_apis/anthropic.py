@@ -1,7 +1,9 @@
-"""Anthropic's Messages API, its requests and the events of its replies in terms of chat completions. Pure.
+"""Anthropic's Messages API, its requests and the events of its replies in terms of chat
+completions. Pure.
 
-From platform.claude.com/docs (Messages, streaming, vision, PDF support, tool use, thinking, prompt caching, structured
-outputs), November 2026. API version 2023-06-01 is sent, because 2026-10-21 refuses `temperature` and `top_p`.
+From platform.claude.com/docs (Messages, streaming, vision, PDF support, tool use, thinking, prompt
+caching, structured outputs), November 2026. API version 2023-06-01 is sent, because 2026-10-21
+refuses `temperature` and `top_p`.
 
 Cache marks are sent only with tools: they cost 25 % of the input, and without tools nothing repeats
 a prompt.
@@ -16,21 +18,38 @@ from typing import Any, Final
 from conductor_cli.core.errors import ModelError
 from conductor_cli.core.usage import token_count
 from conductor_cli.models.base import table_of, tables_in, text_of
-from conductor_cli.models.chat_apis.base import MAX_OUTPUT, ChatApi, Frame, Translate, check_size, file_of
+from conductor_cli.models.chat_apis.base import (
+    MAX_OUTPUT,
+    ChatApi,
+    Frame,
+    Translate,
+    check_size,
+    file_of,
+)
 from conductor_cli.models.chat_body import IS_ERROR, PROVIDER_DATA, arguments_object
 
 KEPT_BLOCKS: Final = "anthropic_blocks"
-"""The key of `provider_data` with the blocks of a reply, in order. A block of a tool call says only that it is one."""
+"""The key of `provider_data` with the blocks of a reply, in order. A block of a tool call says only
+that it is one.
+"""
 
 _TEXTS: Final = {"text_delta": "text", "thinking_delta": "thinking", "signature_delta": "signature"}
-"""The fields of a delta that are pieces of a block's field of the same name, by the type of the delta."""
+"""The fields of a delta that are pieces of a block's field of the same name, by the type of the
+delta.
+"""
 
-_KEPT: Final = {"text": ("text",), "thinking": ("thinking", "signature"), "redacted_thinking": ("data",)}
+_KEPT: Final = {
+    "text": ("text",),
+    "thinking": ("thinking", "signature"),
+    "redacted_thinking": ("data",),
+}
 """The fields of the blocks that can be given back."""
 
 _MAX_BLOCKS: Final = 10_000  # the most blocks of one reply. Real ones have some hundreds at most.
 _MAX_HIDDEN: Final = 4 * 1024 * 1024
-"""The most characters of signatures and hidden thinking in one reply. Real ones have some thousands in each block."""
+"""The most characters of signatures and hidden thinking in one reply. Real ones have some thousands
+in each block.
+"""
 
 
 class AnthropicReply:
@@ -44,11 +63,15 @@ class AnthropicReply:
         self._hidden = 0
         self._said = False
         self._readers: dict[str, Callable[[Frame], Frame]] = {
-            "message_start": lambda frame: self._frame(usage=table_of(frame.get("message")).get("usage")),
+            "message_start": lambda frame: self._frame(
+                usage=table_of(frame.get("message")).get("usage")
+            ),
             "content_block_start": self._start,
             "content_block_delta": self._delta,
             "content_block_stop": self._stop,
-            "message_delta": lambda frame: self._end(table_of(frame.get("delta")), frame.get("usage")),
+            "message_delta": lambda frame: self._end(
+                table_of(frame.get("delta")), frame.get("usage")
+            ),
             "message": self._whole,  # all of an answer: the server does not stream
         }
 
@@ -57,28 +80,43 @@ class AnthropicReply:
         return read(frame) if read else self._frame()
 
     def _start(self, event: Frame) -> Frame:
-        """Begin a block. Its first piece may come with it, and with some servers all of its arguments."""
+        """Begin a block.
+
+        Its first piece may come with it, and with some servers all of its arguments.
+        """
         content = table_of(event.get("content_block"))
         if len(self._blocks) >= _MAX_BLOCKS:
-            raise ModelError("broken", f"the server sent more than {_MAX_BLOCKS} blocks in one reply")
+            raise ModelError(
+                "broken", f"the server sent more than {_MAX_BLOCKS} blocks in one reply"
+            )
         self._check_hidden(content.get("data"))
         block = _Block(content)
         self._blocks.append(block)
         self._open[_key(event)] = block
         if block.kind != "tool_use":
             return self._frame([content])
-        block.call, self._calls = self._calls, self._calls + 1
+        block.call = self._calls
+        self._calls = self._calls + 1
         function = {"name": content.get("name")}
-        return self._frame(calls=[{"index": block.call, "id": content.get("id"), "function": function}])
+        return self._frame(
+            calls=[{"index": block.call, "id": content.get("id"), "function": function}]
+        )
 
     def _delta(self, event: Frame) -> Frame:
-        block, delta = self._open.get(_key(event)), table_of(event.get("delta"))
+        block = self._open.get(_key(event))
+        delta = table_of(event.get("delta"))
         kind = delta.get("type")
         if kind == "input_json_delta":
             if block is None:
-                raise ModelError("broken", "the server sent arguments of a tool call that it did not begin")
+                raise ModelError(
+                    "broken", "the server sent arguments of a tool call that it did not begin"
+                )
             # Tools that the server itself runs have arguments too.
-            return self._arguments(block, delta.get("partial_json")) if block.kind == "tool_use" else self._frame()
+            return (
+                self._arguments(block, delta.get("partial_json"))
+                if block.kind == "tool_use"
+                else self._frame()
+            )
         if block is not None and (name := _TEXTS.get(str(kind))):
             block.add(name, delta.get(name))
             self._check_hidden(delta.get("signature"))
@@ -88,13 +126,17 @@ class AnthropicReply:
         """Bound what is kept of a reply although nobody sees it."""
         self._hidden += len(text_of(piece))
         if self._hidden > _MAX_HIDDEN:
-            raise ModelError("broken", f"the server sent more than {_MAX_HIDDEN} characters of hidden thinking")
+            raise ModelError(
+                "broken", f"the server sent more than {_MAX_HIDDEN} characters of hidden thinking"
+            )
 
     def _stop(self, event: Frame) -> Frame:
         block = self._open.pop(_key(event), None)
         if block is None or block.kind != "tool_use" or block.has_arguments:
             return self._frame()
-        return self._arguments(block, json.dumps(table_of(block.content.get("input")), ensure_ascii=False))
+        return self._arguments(
+            block, json.dumps(table_of(block.content.get("input")), ensure_ascii=False)
+        )
 
     def _arguments(self, block: _Block, piece: object) -> Frame:
         block.has_arguments = block.has_arguments or bool(piece)
@@ -112,7 +154,10 @@ class AnthropicReply:
         return last
 
     def _end(self, delta: Mapping[str, Any], usage: object) -> dict[str, Any]:
-        """Return the reason of the end. A turn with tool calls must come back with its signed thinking."""
+        """Return the reason of the end.
+
+        A turn with tool calls must come back with its signed thinking.
+        """
         reason = delta.get("stop_reason")
         parts: list[Mapping[str, Any]] = []
         if reason in ("model_context_window_exceeded", "pause_turn"):
@@ -126,14 +171,23 @@ class AnthropicReply:
         return frame
 
     def _frame(
-        self, parts: Sequence[Frame] = (), *, calls: Sequence[Frame] = (), usage: object = None, reason: object = None
+        self,
+        parts: Sequence[Frame] = (),
+        *,
+        calls: Sequence[Frame] = (),
+        usage: object = None,
+        reason: object = None,
     ) -> dict[str, Any]:
         frame: dict[str, Any] = {}
         if isinstance(usage, Mapping):
             self._usage |= {name: count for name, count in usage.items() if count is not None}
             frame["usage"] = usage_as_chat(self._usage)
         self._said = self._said or any(part.get("text") for part in parts)
-        return frame | {"choices": [{"delta": {"content": [*parts], "tool_calls": calls}, "finish_reason": reason}]}
+        return frame | {
+            "choices": [
+                {"delta": {"content": [*parts], "tool_calls": calls}, "finish_reason": reason}
+            ]
+        }
 
 
 class _Block:
@@ -151,7 +205,10 @@ class _Block:
             self._pieces[name].append(text_of(piece))
 
     def kept(self) -> dict[str, Any] | None:
-        """Return the block as it is given back; None for one that cannot be, as a text of white space alone."""
+        """Return the block as it is given back.
+
+        None for one that cannot be, as a text of white space alone.
+        """
         if self.kind == "tool_use":
             return {"type": self.kind}
         fields = {name: "".join(pieces) for name, pieces in self._pieces.items()}
@@ -160,14 +217,25 @@ class _Block:
 
 
 def _key(event: Frame) -> int | None:
-    """Return the number of an event's block; servers without numbers have one block open at a time."""
+    """Return the number of an event's block.
+
+    Servers without numbers have one block open at a time.
+    """
     index = event.get("index")
     return index if isinstance(index, int) else None
 
 
 def usage_as_chat(usage: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a usage as chat completions has it; Anthropic counts input from or for its cache apart from the other."""
-    names = ("input_tokens", "cache_read_input_tokens", "cache_creation_input_tokens", "output_tokens")
+    """Return a usage as chat completions has it.
+
+    Anthropic counts input from or for its cache apart from the other.
+    """
+    names = (
+        "input_tokens",
+        "cache_read_input_tokens",
+        "cache_creation_input_tokens",
+        "output_tokens",
+    )
     fresh, cached, stored, output = (token_count(usage.get(name)) for name in names)
     thought = table_of(usage.get("output_tokens_details")).get("thinking_tokens")
     return {
@@ -182,8 +250,10 @@ def usage_as_chat(usage: Mapping[str, Any]) -> dict[str, Any]:
 VERSION: Final = "2023-06-01"
 
 _MAX_BYTES: Final = 32 * 1024 * 1024  # the largest request that the API takes
-_EFFORTS: Final = {"minimal": "low", "default": "high"}  # efforts of chat completions that this API calls otherwise
-_CHOICES: Final = {"auto": "auto", "none": "none", "required": "any"}  # what this API calls the choices of tools
+# Efforts of chat completions that this API calls otherwise
+_EFFORTS: Final = {"minimal": "low", "default": "high"}
+# What this API calls the choices of tools
+_CHOICES: Final = {"auto": "auto", "none": "none", "required": "any"}
 
 
 class AnthropicMessages(ChatApi):
@@ -191,9 +261,12 @@ class AnthropicMessages(ChatApi):
 
     path = "/v1/messages"
     renamed: Mapping[str, str] = {
-        "stop_sequences": "stop", "adaptive": "reasoning_effort", "effort": "reasoning_effort",
-        "output_format": "response_format", "output_config": "response_format",
-    }  # fmt: skip
+        "stop_sequences": "stop",
+        "adaptive": "reasoning_effort",
+        "effort": "reasoning_effort",
+        "output_format": "response_format",
+        "output_config": "response_format",
+    }
     unsupported = frozenset({"seed"})
     last = ("message_stop",)
 
@@ -217,11 +290,15 @@ class AnthropicMessages(ChatApi):
         output = {}
         effort = body.get("reasoning_effort")
         if effort not in (None, "none"):
-            # The model decides how long it thinks; the effort tells it how hard. Older models refuse this by name.
+            # The model decides how long it thinks; the effort tells it how hard. Older models
+            # refuse this by name.
             sent["thinking"] = {"type": "adaptive"}
             output["effort"] = _EFFORTS.get(effort, effort)
         if "response_format" in body:
-            output["format"] = {"type": "json_schema", "schema": body["response_format"]["json_schema"]["schema"]}
+            output["format"] = {
+                "type": "json_schema",
+                "schema": body["response_format"]["json_schema"]["schema"],
+            }
         if "tools" in body:
             sent |= _tools(body)
             # Without a choice of tools the model ends its work, so nothing continues this request.
@@ -236,7 +313,8 @@ class AnthropicMessages(ChatApi):
 def _turns(messages: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Return the turns of the user and of the assistant.
 
-    The results of all calls of one turn belong in one message of the user, before anything the user adds.
+    The results of all calls of one turn belong in one message of the user, before anything the user
+    adds.
     """
     turns: list[dict[str, Any]] = []
     for message in messages:
@@ -255,7 +333,11 @@ def _content(message: Mapping[str, Any]) -> str | list[dict[str, Any]]:
     content = message["content"]
     if message["role"] == "tool":
         result: dict[str, Any] = {"type": "tool_result", "tool_use_id": message["tool_call_id"]}
-        result |= {"content": _blocks(content) if isinstance(content, list) else content} if content else {}
+        result |= (
+            {"content": _blocks(content) if isinstance(content, list) else content}
+            if content
+            else {}
+        )
         return [result | ({"is_error": True} if message.get(IS_ERROR) else {})]
     if message.get("tool_calls"):
         return list(_calling_turn(message))
@@ -263,12 +345,19 @@ def _content(message: Mapping[str, Any]) -> str | list[dict[str, Any]]:
 
 
 def _calling_turn(message: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    """A turn that has tool calls, as the API sent it if it did: its signed thinking must come back in its place."""
+    """A turn that has tool calls, as the API sent it if it did.
+
+    Its signed thinking must come back in its place.
+    """
     calls = (
-        {"type": "tool_use", "id": call["id"], "name": call["function"]["name"],
-         "input": arguments_object(call["function"]["arguments"]) or {}}
+        {
+            "type": "tool_use",
+            "id": call["id"],
+            "name": call["function"]["name"],
+            "input": arguments_object(call["function"]["arguments"]) or {},
+        }
         for call in message["tool_calls"]
-    )  # fmt: skip
+    )
     kept = message.get(PROVIDER_DATA, {}).get(KEPT_BLOCKS)
     for block in kept if kept is not None else _blocks(message["content"] or ""):
         if block["type"] != "tool_use":
@@ -288,8 +377,13 @@ def _blocks(content: str | list[dict[str, Any]]) -> list[dict[str, Any]]:
         if file is None:  # a text, or a block already
             blocks.append(dict(part))
             continue
-        name, media_type = file.attachment.name, file.attachment.media_type
-        about = {"type": "image"} if media_type.startswith("image/") else {"type": "document", "title": name}
+        name = file.attachment.name
+        media_type = file.attachment.media_type
+        about = (
+            {"type": "image"}
+            if media_type.startswith("image/")
+            else {"type": "document", "title": name}
+        )
         source = {"type": "base64", "media_type": media_type, "data": file}
         blocks.append(about | {"source": source})
     return blocks
@@ -297,24 +391,33 @@ def _blocks(content: str | list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 def _tools(body: Mapping[str, Any]) -> dict[str, Any]:
     chosen = body.get("tool_choice", "auto")
-    named = {"type": "tool", "name": chosen["function"]["name"]} if isinstance(chosen, Mapping) else {}
+    named = (
+        {"type": "tool", "name": chosen["function"]["name"]} if isinstance(chosen, Mapping) else {}
+    )
     choice: dict[str, Any] = named or {"type": _CHOICES[chosen]}
     if choice["type"] in ("any", "tool") and body.get("thinking", {}).get("type") == "enabled":
         hint = "leave out its thinking_budget, or set reasoning_effort instead"
-        raise ModelError("refused", f"{body['model']} cannot be made to call a tool while it thinks", hint=hint)
+        raise ModelError(
+            "refused", f"{body['model']} cannot be made to call a tool while it thinks", hint=hint
+        )
     if choice["type"] != "none" and body.get("parallel_tool_calls") is False:
         choice["disable_parallel_tool_use"] = True
     names = {"name": "name", "description": "description", "parameters": "input_schema"}
     functions = [tool["function"] for tool in body["tools"]]
-    offered = {"tools": [{own: each[name] for name, own in names.items() if name in each} for each in functions]}
+    offered = {
+        "tools": [
+            {own: each[name] for name, own in names.items() if name in each} for each in functions
+        ]
+    }
     return offered if choice == {"type": "auto"} else offered | {"tool_choice": choice}
 
 
 def _mark_cached(turns: Iterable[dict[str, Any]]) -> None:
     """Have the API cache what the next turn of a tool loop begins with.
 
-    The end of this request is what the next one continues. The end of the previous request is marked as well: the API
-    looks for a cached beginning at most 20 blocks before a mark, and a turn may have more calls than that.
+    The end of this request is what the next one continues. The end of the previous request is
+    marked as well: the API looks for a cached beginning at most 20 blocks before a mark, and a turn
+    may have more calls than that.
     """
     for turn in [turn for turn in turns if turn["role"] == "user"][-2:]:
         if blocks := _blocks(turn["content"]):

@@ -1,7 +1,8 @@
 """OpenAI's chat completions, which many servers speak, and how another API departs from them. Pure.
 
-One adapter sends all requests and reads all replies in the form of chat completions. A `ChatApi` says where a request
-goes, which header carries the key, and translates a body on its way out and the frames of a reply on their way in.
+One adapter sends all requests and reads all replies in the form of chat completions. A `ChatApi`
+says where a request goes, which header carries the key, and translates a body on its way out and
+the frames of a reply on their way in.
 """
 
 from __future__ import annotations
@@ -19,22 +20,25 @@ Frame = Mapping[str, Any]
 """One JSON object of a reply: a server-sent event, or all of an answer that is not a stream."""
 
 Translate = Callable[[Frame], Frame]
-"""From a frame of an API to the same in the form of chat completions. It may keep state for one reply.
+"""From a frame of an API to the same in the form of chat completions. It may keep state for one
+reply.
 
-What the API wants back in the turn is in the frame's `provider_data`, by the API's own names. Later frames replace what
-earlier ones gave under the same name.
+What the API wants back in the turn is in the frame's `provider_data`, by the API's own names. Later
+frames replace what earlier ones gave under the same name.
 """
 
-MAX_OUTPUT: Final = 32_000  # tokens of output that are asked for where an API demands a limit and the user sets none
+# Tokens of output that are asked for where an API demands a limit and the user sets none
+MAX_OUTPUT: Final = 32_000
 
 
 class ChatApi:
     """`POST /chat/completions`. Replies are not translated, and of a request only its messages.
 
-    `path` is below the base URL. `renamed` has an API's own names of parameters in snake case, and the names that chat
-    completions has for them; errors give them in snake case, in camel case or as words. `unsupported` are the
-    parameters of chat completions that an API does not have, `features` is what can be sent besides text. `last` are
-    the types of the frames that end a reply, in an API whose streams do not end with `[DONE]`.
+    `path` is below the base URL. `renamed` has an API's own names of parameters in snake case, and
+    the names that chat completions has for them; errors give them in snake case, in camel case or
+    as words. `unsupported` are the parameters of chat completions that an API does not have,
+    `features` is what can be sent besides text. `last` are the types of the frames that end a
+    reply, in an API whose streams do not end with `[DONE]`.
     """
 
     path = "/chat/completions"
@@ -52,11 +56,16 @@ class ChatApi:
         return {"authorization": f"Bearer {key}"} if key else {}
 
     def additions(self, body: Mapping[str, Any]) -> dict[str, Any]:  # noqa: ARG002 - nothing
-        """Return what this API is asked for besides what `body` says. A server that refuses it is not sent it."""
+        """Return what this API is asked for besides what `body` says.
+
+        A server that refuses it is not sent it.
+        """
         return {}
 
     def body(self, body: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the body of a request, from that of chat completions without unset parameters (see `chat_body`)."""
+        """Return the body of a request, from that of chat completions without unset parameters (see
+        `chat_body`).
+        """
         messages = body["messages"]
         if wants_short_ids(body.get("model", "")):
             messages = with_short_ids(messages)
@@ -74,7 +83,9 @@ def file_of(part: Mapping[str, Any]) -> Base64File | None:
 
 
 def check_size(messages: object, api: str, most: int) -> None:
-    """Refuse, before anything is sent, files that in base64 alone exceed the `most` bytes of a request."""
+    """Refuse, before anything is sent, files that in base64 alone exceed the `most` bytes of a
+    request.
+    """
     size = sum(file.length for file in files_in(messages))
     if size > most:
         taken = f"{api} takes {most / 1e6:.0f} MB at most"

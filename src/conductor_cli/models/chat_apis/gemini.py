@@ -1,4 +1,6 @@
-"""Google's Gemini API, its requests and the frames of its replies in terms of chat completions. Pure.
+"""Google's Gemini API, its requests and the frames of its replies in terms of chat completions.
+
+Pure.
 
 From ai.google.dev/api/generate-content and ai.google.dev/gemini-api/docs (thinking, function
 calling, thought signatures, structured output, file input), November 2026.
@@ -36,10 +38,24 @@ _MAX_SIGNATURES: Final = 4 * 1024 * 1024
 """The most characters of signatures in one reply. Real ones have some thousands in each part."""
 
 _KEYWORDS: Final = (
-    "type", "format", "title", "description", "enum", "items", "prefixItems", "minItems",
-    "maxItems", "minimum", "maximum", "anyOf", "oneOf", "properties", "additionalProperties",
-    "required", "propertyOrdering",
-)  # fmt: skip
+    "type",
+    "format",
+    "title",
+    "description",
+    "enum",
+    "items",
+    "prefixItems",
+    "minItems",
+    "maxItems",
+    "minimum",
+    "maximum",
+    "anyOf",
+    "oneOf",
+    "properties",
+    "additionalProperties",
+    "required",
+    "propertyOrdering",
+)
 """What Google knows of JSON Schema, besides references."""
 
 _CONFIG: Final = {
@@ -61,15 +77,25 @@ _BUDGETS: Final = {"none": 0, "minimal": 1024, "low": 1024, "medium": 8192, "hig
 """Tokens of thinking for each effort, as Google maps them for models without levels."""
 
 _REFUSED: Final = (
-    "SAFETY", "RECITATION", "LANGUAGE", "BLOCKLIST", "PROHIBITED_CONTENT", "SPII",
-    "IMAGE_SAFETY", "IMAGE_PROHIBITED_CONTENT", "IMAGE_RECITATION",
-)  # fmt: skip
+    "SAFETY",
+    "RECITATION",
+    "LANGUAGE",
+    "BLOCKLIST",
+    "PROHIBITED_CONTENT",
+    "SPII",
+    "IMAGE_SAFETY",
+    "IMAGE_PROHIBITED_CONTENT",
+    "IMAGE_RECITATION",
+)
 _FINISHES: Final = {"STOP": "stop", "MAX_TOKENS": "length", **dict.fromkeys(_REFUSED, "refusal")}
 """What each `finishReason` means; any other is sent on as it is, and means `other`."""
 
 _UNREADABLE: Final = (
-    "MALFORMED_FUNCTION_CALL", "UNEXPECTED_TOOL_CALL", "TOO_MANY_TOOL_CALLS", "MALFORMED_RESPONSE",
-)  # fmt: skip
+    "MALFORMED_FUNCTION_CALL",
+    "UNEXPECTED_TOOL_CALL",
+    "TOO_MANY_TOOL_CALLS",
+    "MALFORMED_RESPONSE",
+)
 """Why a reply ended that is of no use, and is to be asked for again."""
 
 
@@ -80,12 +106,16 @@ class GeminiApi(ChatApi):
     """
 
     renamed: Mapping[str, str] = {
-        "stop_sequences": "stop", "thinking_level": "reasoning_effort",
-        "budget_": "thinking", "budget": "reasoning_effort",
-        "thinking": "include_thoughts", "include_thoughts": "include_thoughts",
-        "response_json_schema": "response_format", "response_mime_type": "response_format",
+        "stop_sequences": "stop",
+        "thinking_level": "reasoning_effort",
+        "budget_": "thinking",
+        "budget": "reasoning_effort",
+        "thinking": "include_thoughts",
+        "include_thoughts": "include_thoughts",
+        "response_json_schema": "response_format",
+        "response_mime_type": "response_format",
         "response_schema": "response_format",
-    }  # fmt: skip
+    }
     unsupported = frozenset({"parallel_tool_calls"})
 
     def path_of(self, model: str) -> str:
@@ -310,7 +340,10 @@ class GeminiReply:
         return {"index": self._calls - 1, "id": call.get("id"), "function": function}
 
     def _keep(self, part: Mapping[str, Any]) -> None:
-        """Remember a part for the turn's way back. Pieces of a text without a signature are one part."""
+        """Remember a part for the turn's way back.
+
+        Pieces of a text without a signature are one part.
+        """
         signature = text_of(part.get("thoughtSignature"))
         self._signed += len(signature)
         if self._signed > _MAX_SIGNATURES:
@@ -367,10 +400,16 @@ def usage_as_chat(usage: Mapping[str, Any]) -> dict[str, Any]:
     and cached input as a part of the prompt. What only its total counts is output, too.
     """
     names = (
-        "promptTokenCount", "toolUsePromptTokenCount", "candidatesTokenCount",
-        "thoughtsTokenCount", "cachedContentTokenCount", "totalTokenCount",
-    )  # fmt: skip
-    prompt, tool_use, said, thought, cached, total = (token_count(usage.get(name)) for name in names)
+        "promptTokenCount",
+        "toolUsePromptTokenCount",
+        "candidatesTokenCount",
+        "thoughtsTokenCount",
+        "cachedContentTokenCount",
+        "totalTokenCount",
+    )
+    prompt, tool_use, said, thought, cached, total = (
+        token_count(usage.get(name)) for name in names
+    )
     return {
         "prompt_tokens": prompt + tool_use,
         "completion_tokens": said + thought,

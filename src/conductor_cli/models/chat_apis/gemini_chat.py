@@ -48,7 +48,8 @@ class GeminiChat(ChatApi):
                 message["tool_calls"] = [calls[0] | _UNSIGNED, *calls[1:]]
         if "tools" in sent:
             sent["tools"] = [
-                {**tool, "function": declaration(tool["function"], "parameters")} for tool in sent["tools"]
+                {**tool, "function": declaration(tool["function"], "parameters")}
+                for tool in sent["tools"]
             ]
         return sent
 

@@ -1,7 +1,8 @@
 """OpenAI's Responses API, in terms of chat completions. Pure.
 
-From platform.openai.com/docs/api-reference/responses and /docs/guides/reasoning, November 2026. Nothing is stored at
-OpenAI (`store` is false), so what a model thought before it called a tool comes encrypted and is sent back.
+From platform.openai.com/docs/api-reference/responses and /docs/guides/reasoning, November 2026.
+Nothing is stored at OpenAI (`store` is false), so what a model thought before it called a tool
+comes encrypted and is sent back.
 """
 
 from __future__ import annotations
@@ -25,18 +26,26 @@ class OpenAIResponses(ChatApi):
 
     path = "/responses"
     renamed: Mapping[str, str] = {
-        "reasoning.summar": "reasoning_summary", "reasoning_summar": "reasoning_summary",
-        "encrypted_content": "include", "max_output_tokens": "max_completion_tokens", "text.format": "response_format",
+        "reasoning.summar": "reasoning_summary",
+        "reasoning_summar": "reasoning_summary",
+        "encrypted_content": "include",
+        "max_output_tokens": "max_completion_tokens",
+        "text.format": "response_format",
         "reasoning.effort": "reasoning_effort",
-    }  # fmt: skip
+    }
     unsupported = frozenset({"seed", "stop"})
     last = ("response.completed", "response.incomplete", "response.failed")
 
     def additions(self, body: Mapping[str, Any]) -> dict[str, Any]:
-        """Thinking is asked for where the user tells the model how hard to think; models without it refuse both."""
+        """Thinking is asked for where the user tells the model how hard to think.
+
+        Models without it refuse both.
+        """
         thinks = body.get("reasoning_effort") not in (None, "none")
         summary = {"reasoning_summary": "auto"} if thinks else {}
-        return summary | ({"include": ["reasoning.encrypted_content"]} if thinks or "tools" in body else {})
+        return summary | (
+            {"include": ["reasoning.encrypted_content"]} if thinks or "tools" in body else {}
+        )
 
     def body(self, body: Mapping[str, Any]) -> dict[str, Any]:
         same = ("model", "stream", "temperature", "top_p", "parallel_tool_calls", "include")
@@ -51,13 +60,20 @@ class OpenAIResponses(ChatApi):
         reasoning = {own: body[name] for name, own in names.items() if name in body}
         sent |= {"reasoning": reasoning} if reasoning else {}
         if "tools" in body:
-            # Without it the API takes every schema as strict, and refuses those with optional fields.
-            sent["tools"] = [{"type": "function", **tool["function"], "strict": False} for tool in body["tools"]]
+            # Without it the API takes every schema as strict, and refuses those with optional
+            # fields.
+            sent["tools"] = [
+                {"type": "function", **tool["function"], "strict": False} for tool in body["tools"]
+            ]
         choice = body.get("tool_choice")
         if choice is not None:
-            sent["tool_choice"] = choice if isinstance(choice, str) else {"type": "function", **choice["function"]}
+            sent["tool_choice"] = (
+                choice if isinstance(choice, str) else {"type": "function", **choice["function"]}
+            )
         if "response_format" in body:
-            sent["text"] = {"format": {"type": "json_schema", **body["response_format"]["json_schema"]}}
+            sent["text"] = {
+                "format": {"type": "json_schema", **body["response_format"]["json_schema"]}
+            }
         return sent
 
     def translator(self) -> Translate:
@@ -65,23 +81,34 @@ class OpenAIResponses(ChatApi):
 
 
 def _items(message: Mapping[str, Any]) -> list[dict[str, Any]]:
-    role, content = message["role"], message["content"]
+    role = message["role"]
+    content = message["content"]
     if role == "tool":
         output = content if isinstance(content, str) else _parts(content)
         if message.get(IS_ERROR):
             error = {"type": "input_text", "text": "Error:"}
             output = f"Error: {output}" if isinstance(output, str) else [error, *output]
-        return [{"type": "function_call_output", "call_id": message["tool_call_id"], "output": output}]
+        return [
+            {"type": "function_call_output", "call_id": message["tool_call_id"], "output": output}
+        ]
     if role != "assistant":
         return [{"role": role, "content": content if isinstance(content, str) else _parts(content)}]
     called = message.get("tool_calls", ())
-    calls = [{"type": "function_call", "call_id": call["id"], **call["function"]} for call in called]
+    calls = [
+        {"type": "function_call", "call_id": call["id"], **call["function"]} for call in called
+    ]
     kept = message.get(PROVIDER_DATA, {}).get(ITEMS) or []
-    said = "".join(part.get("text") or part.get("refusal") or "" for item in kept for part in _content(item))
+    said = "".join(
+        part.get("text") or part.get("refusal") or "" for item in kept for part in _content(item)
+    )
     ids = [item.get("call_id") for item in kept if item.get("type") == "function_call"]
     # If the items still say what the message says, they are sent as they came, in their order.
     if kept and said == (content or "") and ids == [call["call_id"] for call in calls]:
-        return [item for item in kept if item.get("type") != "reasoning" or item.get("encrypted_content")]
+        return [
+            item
+            for item in kept
+            if item.get("type") != "reasoning" or item.get("encrypted_content")
+        ]
     return [*([{"role": role, "content": content}] if content else []), *calls]
 
 
@@ -93,7 +120,9 @@ def _parts(content: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
     parts: list[dict[str, Any]] = []
     for part in content:
         if part["type"] == "image_url":
-            parts.append({"type": "input_image", "image_url": part["image_url"]["url"], "detail": "auto"})
+            parts.append(
+                {"type": "input_image", "image_url": part["image_url"]["url"], "detail": "auto"}
+            )
         elif part["type"] == "file":
             parts.append({"type": "input_file", **part["file"]})
         else:
@@ -104,9 +133,9 @@ def _parts(content: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
 class _Translator:
     """Reads the events of one reply.
 
-    A server may leave out the pieces of an item and send it only when it is whole. So the items of which pieces have
-    come are remembered, by their place in the output. If the pieces of a message are not what its item says in the end,
-    some were lost or came twice, and the reply is an error.
+    A server may leave out the pieces of an item and send it only when it is whole. So the items of
+    which pieces have come are remembered, by their place in the output. If the pieces of a message
+    are not what its item says in the end, some were lost or came twice, and the reply is an error.
     """
 
     def __init__(self) -> None:
@@ -116,19 +145,27 @@ class _Translator:
         self._summaries = 0
 
     def __call__(self, frame: Frame) -> Frame:
-        kind, place, piece = str(frame.get("type")), str(frame.get("output_index")), frame.get("delta")
+        kind = str(frame.get("type"))
+        place = str(frame.get("output_index"))
+        piece = frame.get("delta")
         match kind:
             case "response.output_text.delta" | "response.refusal.delta":
                 self._said.add(place)
                 if isinstance(piece, str):
                     self._texts.setdefault(place, []).append(piece)
-                return _delta(refusal=piece) if kind == "response.refusal.delta" else _delta(content=piece)
+                return (
+                    _delta(refusal=piece)
+                    if kind == "response.refusal.delta"
+                    else _delta(content=piece)
+                )
             case "response.reasoning_summary_text.delta" | "response.reasoning_text.delta":
                 self._said.add(place)
                 return _delta(content=[{"thinking": piece}])
             case "response.function_call_arguments.delta":
                 self._said.add(place)
-                return _delta(tool_calls=[{"index": _number(place), "function": {"arguments": piece}}])
+                return _delta(
+                    tool_calls=[{"index": _number(place), "function": {"arguments": piece}}]
+                )
             case "response.reasoning_summary_part.added":
                 self._summaries += 1
                 return _delta(content=[{"thinking": "\n\n"}]) if self._summaries > 1 else {}
@@ -145,29 +182,45 @@ class _Translator:
         """Return the beginning of a call; of an item that is whole, what has not been said yet."""
         if not isinstance(item, Mapping):
             return {}
-        kind, said = item.get("type"), place in self._said
+        kind = item.get("type")
+        said = place in self._said
         # A server may leave the text of a message out in the end.
         last = "".join(text_of(part.get("text") or part.get("refusal")) for part in _content(item))
         if whole and last and "".join(self._texts.get(place, [last])) != last:
-            return {"error": {"message": "the pieces of the answer are not what it says in the end"}}
+            return {
+                "error": {"message": "the pieces of the answer are not what it says in the end"}
+            }
         if whole and kind in _KEPT:
             if len(self._items) >= _MAX_ITEMS:
                 return {"error": {"message": f"more than {_MAX_ITEMS} items in one response"}}
             self._items.append(dict(item))
         if kind == "function_call" and (not said or not whole):
-            function = {"name": item.get("name"), "arguments": item.get("arguments") if whole else ""}
-            return _delta(tool_calls=[{"index": _number(place), "id": item.get("call_id"), "function": function}])
+            function = {
+                "name": item.get("name"),
+                "arguments": item.get("arguments") if whole else "",
+            }
+            return _delta(
+                tool_calls=[
+                    {"index": _number(place), "id": item.get("call_id"), "function": function}
+                ]
+            )
         if said or not whole:
             return {}
         thoughts = tables_in(item.get("summary")) if kind == "reasoning" else []
         thinking = "\n\n".join(text_of(part.get("text")) for part in thoughts)
         return _delta(
-            content=[{"thinking": thinking}, *({"text": part.get("text")} for part in _content(item))],
+            content=[
+                {"thinking": thinking},
+                *({"text": part.get("text")} for part in _content(item)),
+            ],
             refusal="".join(text_of(part.get("refusal")) for part in _content(item)),
         )
 
     def _end(self, response: object) -> Frame:
-        """Return the last event: what is still to be said, the reason of the end, and the tokens."""
+        """Return the last event.
+
+        What is still to be said, the reason of the end, and the tokens.
+        """
         response = table_of(response)
         if response.get("status") == "failed" or response.get("error"):
             return {"error": response.get("error") or {"message": "the response failed"}}
@@ -187,11 +240,21 @@ class _Translator:
         finish = _FINISHES.get(reason, reason) or "stop"
         usage = response.get("usage")
         names = {
-            "prompt_tokens": "input_tokens", "completion_tokens": "output_tokens",
-            "prompt_tokens_details": "input_tokens_details", "completion_tokens_details": "output_tokens_details",
-        }  # fmt: skip
-        counted = {"usage": {name: usage.get(own) for name, own in names.items()}} if isinstance(usage, Mapping) else {}
-        kept = {PROVIDER_DATA: {ITEMS: self._items}} if any(item["type"] != "message" for item in self._items) else {}
+            "prompt_tokens": "input_tokens",
+            "completion_tokens": "output_tokens",
+            "prompt_tokens_details": "input_tokens_details",
+            "completion_tokens_details": "output_tokens_details",
+        }
+        counted = (
+            {"usage": {name: usage.get(own) for name, own in names.items()}}
+            if isinstance(usage, Mapping)
+            else {}
+        )
+        kept = (
+            {PROVIDER_DATA: {ITEMS: self._items}}
+            if any(item["type"] != "message" for item in self._items)
+            else {}
+        )
         return {"choices": [{"delta": joined, "finish_reason": finish}], **counted, **kept}
 
 

@@ -1,1 +1,4 @@
-"""Workers that are programs: a prompt goes in on standard input, an answer comes out on standard output."""
+"""Workers that are programs.
+
+A prompt goes in on standard input, an answer comes out on standard output.
+"""

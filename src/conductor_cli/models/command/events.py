@@ -1,9 +1,15 @@
-"""Readers of the JSON events of known agents, by the names that `programs.toml` uses. Pure; no event is trusted.
+"""Readers of the JSON events of known agents, by the names that `programs.toml` uses.
 
-- `claude -p --output-format stream-json --verbose` (2.1.197): messages in Anthropic's form, then one result.
-- `codex exec --json` (0.169.0): items with messages, reasoning and tools; usage at the end of a turn; no cost.
-- `gemini --output-format stream-json` (0.61.0): pieces of messages, tools, then one result with tokens and no cost.
-- `opencode run --format json --thinking` (1.18.33): parts of messages; each step says its tokens and its cost.
+Pure; no event is trusted.
+
+- `claude -p --output-format stream-json --verbose` (2.1.197): messages in Anthropic's form, then
+  one result.
+- `codex exec --json` (0.169.0): items with messages, reasoning and tools; usage at the end of a
+  turn; no cost.
+- `gemini --output-format stream-json` (0.61.0): pieces of messages, tools, then one result with
+  tokens and no cost.
+- `opencode run --format json --thinking` (1.18.33): parts of messages; each step says its tokens
+  and its cost.
 
 A cost of 0 means that the agent does not know it, since these calls are never free.
 """
@@ -25,10 +31,13 @@ MAX_ACTION_LINE: Final = 200  # characters of a line about a tool
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentOutput:
-    """What one event adds. `text` is a message of the agent, or the beginning of one if more follows (`open`).
+    """What one event adds.
 
-    Of several messages only the last is the answer. `thinking` is what it thinks, or does with a tool, `note` something
-    that went wrong and did not stop it. `usage` is that of the whole call so far, `error` why the agent gave up.
+    `text` is a message of the agent, or the beginning of one if more follows (`open`).
+
+    Of several messages only the last is the answer. `thinking` is what it thinks, or does with a
+    tool, `note` something that went wrong and did not stop it. `usage` is that of the whole call so
+    far, `error` why the agent gave up.
     """
 
     text: str = ""
@@ -44,7 +53,10 @@ EventReader = Callable[[Mapping[str, Any]], AgentOutput]  # reads the events of 
 
 
 def tool_line(name: object, what: object = "", *, failed: bool = False) -> str:
-    """Return a line about a tool that was used, in brackets: `[bash: ls]`. `what` are words or its arguments."""
+    """Return a line about a tool that was used, in brackets: `[bash: ls]`.
+
+    `what` are words or its arguments.
+    """
     given = table_of(what)
     pairs = " ".join(f"{key}={value}" for key, value in given.items())
     shown = one_line(text_of(what) or text_of(given.get("command")) or pairs)
@@ -64,7 +76,8 @@ def read_claude_code(event: Mapping[str, Any]) -> AgentOutput:
     match event.get("type"):
         # What a subagent says belongs to the tool call that started it.
         case "assistant" if not event.get("parent_tool_use_id"):
-            text = thinking = ""
+            text = ""
+            thinking = ""
             for block in blocks:
                 match block.get("type"):
                     case "text":
@@ -75,10 +88,15 @@ def read_claude_code(event: Mapping[str, Any]) -> AgentOutput:
                         thinking += tool_line(block.get("name"), block.get("input"))
             return AgentOutput(text=text, thinking=thinking)
         case "user":
-            failed = [text_of(block.get("content")) for block in blocks if block.get("is_error") is True]
-            return AgentOutput(thinking="".join(tool_line("result", said, failed=True) for said in failed))
+            failed = [
+                text_of(block.get("content")) for block in blocks if block.get("is_error") is True
+            ]
+            return AgentOutput(
+                thinking="".join(tool_line("result", said, failed=True) for said in failed)
+            )
         case "result":
-            text, counted = text_of(event.get("result")), usage_of(usage_as_chat(table_of(event.get("usage"))))
+            text = text_of(event.get("result"))
+            counted = usage_of(usage_as_chat(table_of(event.get("usage"))))
             usage = replace(counted, cost=stated_dollars(event.get("total_cost_usd")) or None)
             if event.get("is_error") is True or event.get("subtype") != "success":
                 return AgentOutput(usage=usage, error=text or text_of(event.get("subtype")))
@@ -94,11 +112,14 @@ def read_codex(event: Mapping[str, Any]) -> AgentOutput:
         case "turn.completed":
             counts = table_of(event.get("usage"))
             usage = Usage(
-                tokens_in=token_count(counts.get("input_tokens")), tokens_out=token_count(counts.get("output_tokens")),
-                tokens_cached=token_count(counts.get("cached_input_tokens")),  # among the input tokens
+                tokens_in=token_count(counts.get("input_tokens")),
+                tokens_out=token_count(counts.get("output_tokens")),
+                # Among the input tokens
+                tokens_cached=token_count(counts.get("cached_input_tokens")),
                 tokens_stored=token_count(counts.get("cache_write_input_tokens")),
-                tokens_reasoning=token_count(counts.get("reasoning_output_tokens")), calls=1,
-            )  # fmt: skip
+                tokens_reasoning=token_count(counts.get("reasoning_output_tokens")),
+                calls=1,
+            )
             return AgentOutput(usage=usage)
         case "turn.failed":
             return AgentOutput(error=text_of(table_of(event.get("error")).get("message")))
@@ -108,7 +129,8 @@ def read_codex(event: Mapping[str, Any]) -> AgentOutput:
 
 
 def _read_codex_item(item: Mapping[str, Any]) -> AgentOutput:
-    text, line = text_of(item.get("text")) or text_of(item.get("message")), ""
+    text = text_of(item.get("text")) or text_of(item.get("message"))
+    line = ""
     match item.get("type"):
         case "agent_message":
             return AgentOutput(text=text)
@@ -117,9 +139,14 @@ def _read_codex_item(item: Mapping[str, Any]) -> AgentOutput:
         case "error":
             return AgentOutput(note=text)
         case "command_execution":
-            line = tool_line("command", item.get("command"), failed=item.get("exit_code") not in (0, None))
+            line = tool_line(
+                "command", item.get("command"), failed=item.get("exit_code") not in (0, None)
+            )
         case "file_change":
-            line = tool_line("change", " ".join(text_of(each.get("path")) for each in tables_in(item.get("changes"))))
+            line = tool_line(
+                "change",
+                " ".join(text_of(each.get("path")) for each in tables_in(item.get("changes"))),
+            )
         case "mcp_tool_call":
             line = tool_line(f"{text_of(item.get('server'))}.{text_of(item.get('tool'))}")
         case "web_search":
@@ -136,7 +163,9 @@ def read_gemini_cli(event: Mapping[str, Any]) -> AgentOutput:
         case "tool_use":
             return AgentOutput(thinking=tool_line(event.get("tool_name"), event.get("parameters")))
         case "tool_result" if event.get("status") == "error":
-            return AgentOutput(thinking=tool_line("result", error or text_of(event.get("output")), failed=True))
+            return AgentOutput(
+                thinking=tool_line("result", error or text_of(event.get("output")), failed=True)
+            )
         case "error":
             return AgentOutput(note=text_of(event.get("message")))
         case "result":
@@ -168,21 +197,33 @@ class OpencodeReader:
             case "tool_use":
                 state = table_of(part.get("state"))
                 what = text_of(state.get("title")) or state.get("input")
-                return AgentOutput(thinking=tool_line(part.get("tool"), what, failed=state.get("status") == "error"))
+                return AgentOutput(
+                    thinking=tool_line(
+                        part.get("tool"), what, failed=state.get("status") == "error"
+                    )
+                )
             case "step_finish":
                 counts = table_of(part.get("tokens"))
                 cache = table_of(counts.get("cache"))
-                cached, stored = token_count(cache.get("read")), token_count(cache.get("write"))
-                thought, cost = token_count(counts.get("reasoning")), stated_dollars(part.get("cost")) or None
-                # Cached tokens are counted beside the input tokens, and reasoning beside the output.
+                cached = token_count(cache.get("read"))
+                stored = token_count(cache.get("write"))
+                thought = token_count(counts.get("reasoning"))
+                cost = stated_dollars(part.get("cost")) or None
+                # Cached tokens are counted beside the input tokens, and reasoning beside the
+                # output.
                 self._usage += Usage(
                     tokens_in=token_count(counts.get("input")) + cached + stored,
-                    tokens_out=token_count(counts.get("output")) + thought, tokens_cached=cached,
-                    tokens_stored=stored, tokens_reasoning=thought, cost=cost,
-                )  # fmt: skip
+                    tokens_out=token_count(counts.get("output")) + thought,
+                    tokens_cached=cached,
+                    tokens_stored=stored,
+                    tokens_reasoning=thought,
+                    cost=cost,
+                )
                 # A sum in which one cost is missing would be too low.
                 self._is_priced = self._is_priced and cost is not None
-                usage = replace(self._usage, calls=1, cost=self._usage.cost if self._is_priced else None)
+                usage = replace(
+                    self._usage, calls=1, cost=self._usage.cost if self._is_priced else None
+                )
                 return AgentOutput(usage=usage)
             case "error":
                 error = table_of(event.get("error"))

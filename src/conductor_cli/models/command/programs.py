@@ -1,4 +1,6 @@
-"""The kinds of worker that are programs (`programs.toml`), and who reads what such a worker is sent. Pure."""
+"""The kinds of worker that are programs (`programs.toml`), and who reads what such a worker is
+sent. Pure.
+"""
 
 from __future__ import annotations
 
@@ -23,10 +25,12 @@ MODEL: Final = "{model}"  # stands for the worker's model in an argument
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProgramState:
-    """A directory of a program's own; `variable` may name another one. In a sandbox it has only what is named here.
+    """A directory of a program's own; `variable` may name another one.
 
-    `writable` are its login and its sessions, `readable` its settings and what these start. Of a file that has both,
-    `copied`, a program may change a copy, which is removed with its sandbox.
+    In a sandbox it has only what is named here.
+
+    `writable` are its login and its sessions, `readable` its settings and what these start. Of a
+    file that has both, `copied`, a program may change a copy, which is removed with its sandbox.
     """
 
     path: str
@@ -40,11 +44,12 @@ class ProgramState:
 class ProgramKind:
     """What is known about a kind of program.
 
-    `command` is its command line, empty where the user gives it; `model` are the arguments that choose a model.
-    `events` is a key of `events.READERS`, empty where standard output is the answer itself. `provider` is who reads
-    what it is sent while nothing else is configured, empty where nobody knows. `install` is how to install it, `env`
-    are variables that it gets besides the usual ones, `state` is what it keeps outside its working directory. `words`
-    say to the planner what it is good at.
+    `command` is its command line, empty where the user gives it; `model` are the arguments that
+    choose a model. `events` is a key of `events.READERS`, empty where standard output is the answer
+    itself. `provider` is who reads what it is sent while nothing else is configured, empty where
+    nobody knows. `install` is how to install it, `env` are variables that it gets besides the usual
+    ones, `state` is what it keeps outside its working directory. `words` say to the planner what it
+    is good at.
     """
 
     about: str
@@ -60,7 +65,9 @@ class ProgramKind:
 
 PROGRAMS: Final[Mapping[str, ProgramKind]] = {
     kind: load(ProgramKind, values, kind)
-    for kind, values in tomllib.loads(Path(__file__).with_name("programs.toml").read_text(encoding="utf-8")).items()
+    for kind, values in tomllib.loads(
+        Path(__file__).with_name("programs.toml").read_text(encoding="utf-8")
+    ).items()
 }
 """Every kind of worker that is a program, by name."""
 
@@ -69,7 +76,10 @@ _KEY: Final = re.compile(r"(?:^|_)(?:KEY|TOKEN)$")
 
 
 def command_of(worker: Worker) -> tuple[str, ...]:
-    """The words of a worker's program, `{model}` filled in and `{prompt}` not yet; empty if it names no program."""
+    """The words of a worker's program, `{model}` filled in and `{prompt}` not yet.
+
+    Empty if it names no program.
+    """
     program = PROGRAMS[worker.kind]
     words = [*(worker.options.get("command") or program.command)]
     words += program.model if worker.model else ()
@@ -78,7 +88,10 @@ def command_of(worker: Worker) -> tuple[str, ...]:
 
 
 def describe_program(worker: Worker) -> str:
-    """Return a worker's program in a few words: its command line, and whether it is in a sandbox."""
+    """Return a worker's program in a few words.
+
+    Its command line, and whether it is in a sandbox.
+    """
     line = one_line(shlex.join(command_of(worker)))
     line = line if len(line) <= 60 else f"{line[:59]}…"
     if not worker.options.get("sandbox"):
@@ -87,15 +100,20 @@ def describe_program(worker: Worker) -> str:
 
 
 def is_confined(worker: Worker) -> bool:
-    """Return whether a program runs in a sandbox without a network, so that it can send nothing to anybody."""
+    """Return whether a program runs in a sandbox without a network, so that it can send nothing to
+    anybody.
+    """
     return worker.options.get("sandbox") is True and worker.options.get("network") is not True
 
 
 def recipient_of_program(worker: Worker) -> str:
-    """Return who reads what a program is sent: a provider, `LOCAL` for this machine alone, else `UNKNOWN_PROVIDER`.
+    """Return who reads what a program is sent.
 
-    The provider of a preset is the one that its program uses by itself. Arguments, a command line or variables of the
-    user's own may lead it elsewhere, so they make the provider unknown unless `provider` says who it is.
+    A provider, `LOCAL` for this machine alone, else `UNKNOWN_PROVIDER`.
+
+    The provider of a preset is the one that its program uses by itself. Arguments, a command line
+    or variables of the user's own may lead it elsewhere, so they make the provider unknown unless
+    `provider` says who it is.
     """
     if is_confined(worker):
         return LOCAL

@@ -1,4 +1,7 @@
-"""Local models: a GGUF file through llama.cpp. From request to chunk: `adapter`, `engine`, `prompt`, `sampling`."""
+"""Local models: a GGUF file through llama.cpp.
+
+From request to chunk: `adapter`, `engine`, `prompt`, `sampling`.
+"""
 
 from conductor_cli.models.llama.adapter import Llama
 from conductor_cli.models.llama.gguf import read_model_info

@@ -1,8 +1,8 @@
 """A GGUF file as a `Model`.
 
-Each model has a thread on which llama.cpp is imported, loads, reads and writes. llama.cpp's calls last for seconds and
-a context may be used by one thread at a time, so the event loop only hands over calls and takes chunks, and calls are
-answered one after the other.
+Each model has a thread on which llama.cpp is imported, loads, reads and writes. llama.cpp's calls
+last for seconds and a context may be used by one thread at a time, so the event loop only hands
+over calls and takes chunks, and calls are answered one after the other.
 """
 
 from __future__ import annotations
@@ -29,14 +29,21 @@ from conductor_cli.models.llama.gguf import short_line
 from conductor_cli.models.llama.loading import Cancelled, LlamaOptions
 
 Work = Callable[[LlamaEngine, CancelToken], Iterable[Chunk]]
-"""What the thread does for a call. It raises `ModelError`, or `Cancelled` soon after the token is set."""
+"""What the thread does for a call. It raises `ModelError`, or `Cancelled` soon after the token is
+set.
+"""
 
 STOP_TIMEOUT: Final = 5.0
-"""Seconds that stopping a call, or closing a model, waits for the thread, which on a CPU needs less than 0.2."""
+"""Seconds that stopping a call, or closing a model, waits for the thread, which on a CPU needs less
+than 0.2.
+"""
 
 
 class LlamaCall:
-    """Made on the event loop. The thread calls `put` with chunks, perhaps with an error, and at last with None."""
+    """Made on the event loop.
+
+    The thread calls `put` with chunks, perhaps with an error, and at last with None.
+    """
 
     def __init__(self, work: Work, deadline: float | None) -> None:
         """`deadline` is in seconds from now."""
@@ -52,18 +59,25 @@ class LlamaCall:
         self._ended = False
 
     def put(self, result: Chunk | ModelError | None) -> None:
-        """From the thread: hand over a result. A chunk may be held back until the next one, and is joined with it."""
+        """From the thread: hand over a result.
+
+        A chunk may be held back until the next one, and is joined with it.
+        """
         joins = isinstance(result, Chunk) and result.tool_call is None
         if isinstance(result, Chunk) and joins:
             self._held.append(result)
             now = time.monotonic()
-            # A tiny model writes thousands of tokens a second: waking the loop for each would take more than the model.
+            # A tiny model writes thousands of tokens a second: waking the loop for each would take
+            # more than the model.
             if now - self._handed_over < 0.004:
                 return
             self._handed_over = now
         if self._held:
             last = self._held[-1]
-            text, thinking = ("".join(getattr(chunk, name) for chunk in self._held) for name in ("text", "thinking"))
+            text, thinking = (
+                "".join(getattr(chunk, name) for chunk in self._held)
+                for name in ("text", "thinking")
+            )
             self._send(replace(last, text=text, thinking=thinking))
             self._held = []
         if not joins:
@@ -91,7 +105,9 @@ class LlamaCall:
         return result
 
     async def stop(self) -> None:
-        """Make the thread stop and wait until it has, at most `STOP_TIMEOUT`, and not at all if it has not started."""
+        """Make the thread stop and wait until it has, at most `STOP_TIMEOUT`, and not at all if it
+        has not started.
+        """
         self.cancel.set()
         with suppress(TimeoutError):
             async with asyncio.timeout(STOP_TIMEOUT):
@@ -104,9 +120,13 @@ _OPEN_MODELS: weakref.WeakSet[Llama] = weakref.WeakSet()
 
 
 class Llama:
-    """A local model, loaded at the first request or by `load`. Usable from one event loop after the other."""
+    """A local model, loaded at the first request or by `load`.
 
-    def __init__(self, path: Path | str, options: LlamaOptions = LlamaOptions()) -> None:  # noqa: B008 - frozen
+    Usable from one event loop after the other.
+    """
+
+    # frozen
+    def __init__(self, path: Path | str, options: LlamaOptions = LlamaOptions()) -> None:  # noqa: B008
         self.path = Path(path)
         self.options = options
         self._calls: SimpleQueue[LlamaCall | None] = SimpleQueue()
@@ -127,9 +147,14 @@ class Llama:
             await call.stop()
 
     async def stream(self, request: Request) -> AsyncGenerator[Chunk, None]:
-        """Return the reply to `request`; see `Model`. Closing it returns when the thread has stopped working on it."""
+        """Return the reply to `request`; see `Model`.
+
+        Closing it returns when the thread has stopped working on it.
+        """
         check_features(self.path.name, self.features, request)
-        call = self._submit(LlamaCall(lambda engine, cancel: engine.generate(request, cancel), request.deadline))
+        call = self._submit(
+            LlamaCall(lambda engine, cancel: engine.generate(request, cancel), request.deadline)
+        )
         try:
             while chunk := await call.get():
                 yield chunk
@@ -140,7 +165,8 @@ class Llama:
         """Stop what is being written, free the memory and end the thread. May be called again."""
         self._stop()
         if self._started:
-            # Not thread.join(): a KeyboardInterrupt within it makes Python 3.11 believe that the thread has ended.
+            # Not thread.join(): a KeyboardInterrupt within it makes Python 3.11 believe that the
+            # thread has ended.
             await asyncio.to_thread(self._thread_ended.wait, STOP_TIMEOUT)
 
     def _submit(self, call: LlamaCall) -> LlamaCall:
@@ -150,7 +176,9 @@ class Llama:
             if not self._started:
                 self._started = True
                 _OPEN_MODELS.add(self)
-                threading.Thread(target=self._serve, name=f"llama {self.path.name}", daemon=True).start()
+                threading.Thread(
+                    target=self._serve, name=f"llama {self.path.name}", daemon=True
+                ).start()
             self._open_calls.add(call)
             self._calls.put(call)
         return call
@@ -175,10 +203,15 @@ class Llama:
                 for chunk in call.work(engine, call.cancel):
                     call.put(chunk)
             except Cancelled:
-                call.put(ModelError("broken", f"{self.path.name} was closed before it had written its answer"))
+                call.put(
+                    ModelError(
+                        "broken", f"{self.path.name} was closed before it had written its answer"
+                    )
+                )
             except ModelError as error:
                 call.put(error)
-            except Exception as error:  # noqa: BLE001 - it must reach the reader, and the thread must live on
+            except Exception as error:  # noqa: BLE001
+                # It must reach the reader, and the thread must live on
                 reason = short_line(str(error)) or type(error).__name__
                 unforeseen = ModelError("internal", f"{self.path.name} failed: {reason}")
                 unforeseen.__cause__ = error

@@ -1,8 +1,9 @@
 """The one place that imports `llama_cpp`, and that receives llama.cpp's log.
 
-Everything is called through the C functions that `llama_cpp` exposes; its classes are not used. llama.cpp prints
-nothing: its log comes here, and its last error becomes the reason in a `ModelError`. The C interface changes without
-notice, so only versions of llama-cpp-python that were tested are used.
+Everything is called through the C functions that `llama_cpp` exposes; its classes are not used.
+llama.cpp prints nothing: its log comes here, and its last error becomes the reason in a
+`ModelError`. The C interface changes without notice, so only versions of llama-cpp-python that were
+tested are used.
 """
 
 from __future__ import annotations
@@ -22,7 +23,9 @@ from conductor_cli.models.llama.gguf import short_line
 
 OLDEST: Final = (0, 3, 36)
 BEFORE: Final = (0, 4)
-"""The versions of llama-cpp-python that are supported: from the first one on, and before the second."""
+"""The versions of llama-cpp-python that are supported: from the first one on, and before the
+second.
+"""
 
 RANGE: Final = f"llama-cpp-python>={'.'.join(map(str, OLDEST))},<{'.'.join(map(str, BEFORE))}"
 """The same, as pip takes it."""
@@ -35,11 +38,16 @@ def _install_built() -> str:
     if Path(sys.prefix, "uv-receipt.toml").exists():
         return f'uv tool install "conductor-llm[local]" --index {index}'
     if Path(sys.prefix, "pipx_metadata.json").exists():
-        return f'pipx inject conductor-llm "{RANGE}" --pip-args="--prefer-binary --extra-index-url {index}"'
+        return (
+            f'pipx inject conductor-llm "{RANGE}" --pip-args="--prefer-binary '
+            "--extra-index-url "
+            f'{index}"'
+        )
     return f'{sys.executable} -m pip install --prefer-binary --extra-index-url {index} "{RANGE}"'
 
 
-INSTALL_BUILT: Final = _install_built()  # the command that adds it to this installation without a compiler
+# The command that adds it to this installation without a compiler
+INSTALL_BUILT: Final = _install_built()
 
 _ERROR: Final = 4
 _CONTINUED: Final = 5  # llama.cpp's levels of a line in the log: an error; more of the line before
@@ -59,7 +67,10 @@ _LOG: Final = _Log()
 
 
 def load_bindings() -> Any:  # noqa: ANN401 - a module of C functions
-    """The module `llama_cpp`, imported and silenced at the first call. Raises `ModelError` if it cannot be used."""
+    """The module `llama_cpp`, imported and silenced at the first call.
+
+    Raises `ModelError` if it cannot be used.
+    """
     with _LOADING:
         if not _LOADED:
             _LOADED.extend(_import())
@@ -78,7 +89,10 @@ def is_supported(version: str) -> bool:
 
 
 def can_use_gpu(lib: Any) -> bool:  # noqa: ANN401 - the module, as `load_bindings` gives it
-    """Return whether layers of a model can be put on a GPU: llama.cpp was built for one, and there is one."""
+    """Return whether layers of a model can be put on a GPU.
+
+    Llama.cpp was built for one, and there is one.
+    """
     return bool(lib.llama_supports_gpu_offload())
 
 
@@ -92,21 +106,27 @@ def last_error(otherwise: str = "llama.cpp gave no reason") -> str:
     errors = [short_line(text) for level, text in _LOG.lines if level == _ERROR and text.strip()]
     errors = [text for text in errors if "error loading model" in text] or errors
     # The first word of a line is the name of a C function, which tells a user nothing.
-    return errors[0].split(": ", 1)[-1].removeprefix("error loading model: ") if errors else otherwise
+    return (
+        errors[0].split(": ", 1)[-1].removeprefix("error loading model: ") if errors else otherwise
+    )
 
 
 def abort_callback(lib: Any) -> Any:  # noqa: ANN401 - the module and a C function pointer
-    """Return a C function that llama.cpp asks, with the address of a `CancelToken`, whether to stop.
+    """Return a C function that llama.cpp asks, with the address of a `CancelToken`, whether to
+    stop.
 
-    It is libc's `strlen`: 0 for an empty text, else 1. A Python function would be called hundreds of times a token, and
-    would wait for the interpreter's lock each time.
+    It is libc's `strlen`: 0 for an empty text, else 1. A Python function would be called hundreds
+    of times a token, and would wait for the interpreter's lock each time.
     """
     libc = ctypes.CDLL("msvcrt" if sys.platform == "win32" else None)
     return ctypes.cast(libc.strlen, lib.ggml_abort_callback)
 
 
 class CancelToken:
-    """A flag that stops a call, in memory that C code can read. Setting it is safe from any thread."""
+    """A flag that stops a call, in memory that C code can read.
+
+    Setting it is safe from any thread.
+    """
 
     __slots__ = ("_text",)
 
@@ -126,11 +146,15 @@ class CancelToken:
 
 
 def set_environment() -> None:
-    """Set what C code reads from the environment when it is loaded. What the user has set is not changed."""
+    """Set what C code reads from the environment when it is loaded.
+
+    What the user has set is not changed.
+    """
     # After a failed assertion ggml would start a debugger to print where it happened.
     os.environ.setdefault("GGML_NO_BACKTRACE", "1")
-    # Between two operations, a thread of OpenMP spins until the others are there; if another program has the core, it
-    # spins for nothing: 1 to 5 tokens a second with the default of 300,000 turns, 26 to 37 with 1,000.
+    # Between two operations, a thread of OpenMP spins until the others are there; if another
+    # program has the core, it spins for nothing: 1 to 5 tokens a second with the default of 300,000
+    # turns, 26 to 37 with 1,000.
     if "OMP_WAIT_POLICY" not in os.environ:
         os.environ.setdefault("GOMP_SPINCOUNT", "1000")
 
@@ -142,10 +166,15 @@ def _import() -> tuple[Any, Any]:
     except ModuleNotFoundError as error:
         hint = f"models on this machine need it: {INSTALL_BUILT}"
         raise ModelError("file", "llama.cpp is not installed", hint=hint) from error
-    except (ImportError, OSError, RuntimeError, AttributeError) as error:  # the last: a library without a function
-        raise ModelError("file", f"llama.cpp cannot be used: {short_line(str(error))}", hint=_INSTALL) from error
+    except (ImportError, OSError, RuntimeError, AttributeError) as error:
+        # The last: a library without a function
+        raise ModelError(
+            "file", f"llama.cpp cannot be used: {short_line(str(error))}", hint=_INSTALL
+        ) from error
     if not is_supported(llama_cpp.__version__):
-        problem = f"version {short_line(str(llama_cpp.__version__))} of llama-cpp-python is not supported"
+        problem = (
+            f"version {short_line(str(llama_cpp.__version__))} of llama-cpp-python is not supported"
+        )
         raise ModelError("file", f"llama.cpp cannot be used: {problem}", hint=_INSTALL)
     callback = llama_cpp.llama_log_callback(_log)
     llama_cpp.llama_log_set(callback, None)
@@ -155,14 +184,18 @@ def _import() -> tuple[Any, Any]:
 
 
 def _load_backends() -> None:
-    """Load the code for this CPU where it is a library of its own, as in a build for all CPUs; ggml picks the best.
+    """Load the code for this CPU where it is a library of its own, as in a build for all CPUs.
 
-    llama-cpp-python loads none, and ggml by itself would look beside Python and in the current directory.
+    Ggml picks the best.
+
+    llama-cpp-python loads none, and ggml by itself would look beside Python and in the current
+    directory.
     """
     from llama_cpp import _ggml, llama_cpp
 
-    # A wheel has copies for links, so what llama.cpp is linked with may be another copy than the one of `_ggml`.
-    ggml = llama_cpp._lib if os.name == "posix" else _ggml.libggml  # noqa: SLF001 - it finds what it is linked with
+    # A wheel has copies for links, so what llama.cpp is linked with may be another copy than the
+    # one of `_ggml`. It finds what it is linked with
+    ggml = llama_cpp._lib if os.name == "posix" else _ggml.libggml  # noqa: SLF001
     if not ggml.ggml_backend_reg_count():
         ggml.ggml_backend_load_all_from_path(os.fsencode(_ggml.libggml_base_path))
 

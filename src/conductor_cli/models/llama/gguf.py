@@ -1,12 +1,14 @@
-"""The header of a GGUF file, read without llama.cpp; and the checks before llama.cpp may see a file.
+"""The header of a GGUF file, read without llama.cpp.
 
-llama.cpp aborts the whole process on many damaged files. So a file is checked here first, and nothing here believes the
-file: every count is compared with the file's size before it is used. Weights are not read, so only a checksum finds
-damage in them.
+And the checks before llama.cpp may see a file.
+
+llama.cpp aborts the whole process on many damaged files. So a file is checked here first, and
+nothing here believes the file: every count is compared with the file's size before it is used.
+Weights are not read, so only a checksum finds damage in them.
 
 The format: github.com/ggml-org/ggml, docs/gguf.md. The types of numbers and their sizes are ggml's:
-github.com/ggml-org/llama.cpp, ggml/include/ggml.h and ggml/src/ggml-common.h. What is stored in which type:
-conversion/base.py there, by which such files are made.
+github.com/ggml-org/llama.cpp, ggml/include/ggml.h and ggml/src/ggml-common.h. What is stored in
+which type: conversion/base.py there, by which such files are made.
 """
 
 from __future__ import annotations
@@ -31,7 +33,9 @@ MEBIBYTE: Final = 1 << 20
 MAX_LAYERS: Final = 512  # The most layers that llama.cpp supports
 
 MAX_STRING_BYTES: Final = 16 * MEBIBYTE
-"""No text in a header is longer, nor are all that are kept together, nor the tokens of a vocabulary."""
+"""No text in a header is longer, nor are all that are kept together, nor the tokens of a
+vocabulary.
+"""
 
 MAX_TOKENS: Final = 600_000
 """Tokens of a vocabulary, of which each is kept for a moment; the largest known one has 262,144."""
@@ -45,23 +49,59 @@ _DOWNLOAD: Final = "get the file again, or name another one"
 F32: Final = 0  # The number of the type of plain numbers of 32 bits
 
 UNUSABLE_TYPES: Final = frozenset({9, 15, 24, 25, 26, 27, 28})
-"""The types that ggml cannot multiply a matrix of: Q8_1 and Q8_K (only for intermediate results), integers, and F64."""
+"""The types that ggml cannot multiply a matrix of: Q8_1 and Q8_K (only for intermediate results),
+integers, and F64.
+"""
 
 BLOCK_SIZES: Final[Mapping[int, tuple[int, int]]] = {
-    0: (1, 4), 1: (1, 2), 2: (32, 18), 3: (32, 20), 6: (32, 22), 7: (32, 24), 8: (32, 34), 9: (32, 36), 10: (256, 84),
-    11: (256, 110), 12: (256, 144), 13: (256, 176), 14: (256, 210), 15: (256, 292), 16: (256, 66), 17: (256, 74),
-    18: (256, 98), 19: (256, 50), 20: (32, 18), 21: (256, 110), 22: (256, 82), 23: (256, 136), 24: (1, 1), 25: (1, 2),
-    26: (1, 4), 27: (1, 8), 28: (1, 8), 29: (256, 56), 30: (1, 2), 34: (256, 54), 35: (256, 66), 39: (32, 17),
-    40: (64, 36), 41: (128, 18), 42: (64, 18),
-}  # fmt: skip
+    0: (1, 4),
+    1: (1, 2),
+    2: (32, 18),
+    3: (32, 20),
+    6: (32, 22),
+    7: (32, 24),
+    8: (32, 34),
+    9: (32, 36),
+    10: (256, 84),
+    11: (256, 110),
+    12: (256, 144),
+    13: (256, 176),
+    14: (256, 210),
+    15: (256, 292),
+    16: (256, 66),
+    17: (256, 74),
+    18: (256, 98),
+    19: (256, 50),
+    20: (32, 18),
+    21: (256, 110),
+    22: (256, 82),
+    23: (256, 136),
+    24: (1, 1),
+    25: (1, 2),
+    26: (1, 4),
+    27: (1, 8),
+    28: (1, 8),
+    29: (256, 56),
+    30: (1, 2),
+    34: (256, 54),
+    35: (256, 66),
+    39: (32, 17),
+    40: (64, 36),
+    41: (128, 18),
+    42: (64, 18),
+}
 """How many numbers form a block and in how many bytes, by the number of their type."""
 
 _INTEGER_TABLES: Final = {"ffn_gate_tid2eid.weight": 26, "d2t": 27}
-"""Tensors that are tables of integers, by their name within a layer, and the type that each must have."""
+"""Tensors that are tables of integers, by their name within a layer, and the type that each must
+have.
+"""
 
 
 class TensorInfo(NamedTuple):
-    """What a GGUF says of a tensor: its shape (fastest dimension first), the number of its type, where it starts.
+    """What a GGUF says of a tensor.
+
+    Its shape (fastest dimension first), the number of its type, where it starts.
 
     `start` is in bytes from the first weight.
     """
@@ -78,12 +118,17 @@ class TensorInfo(NamedTuple):
 
 
 def is_matrix(name: str, tensor: TensorInfo) -> bool:
-    """Return whether llama.cpp multiplies with the tensor. Norms and biases are none, whatever their shape."""
+    """Return whether llama.cpp multiplies with the tensor.
+
+    Norms and biases are none, whatever their shape.
+    """
     return len(tensor.shape) > 1 and not name.endswith(("_norm.weight", ".bias"))
 
 
 def has_usable_type(name: str, tensor: TensorInfo) -> bool:
-    """Return whether llama.cpp can compute with the tensor. It aborts the process on one that has another type.
+    """Return whether llama.cpp can compute with the tensor.
+
+    It aborts the process on one that has another type.
 
     Everything that is not a matrix has plain numbers.
     """
@@ -94,9 +139,12 @@ def has_usable_type(name: str, tensor: TensorInfo) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Header:
-    """What a GGUF says of itself. `arrays` has the type of the items of each list, and how many there are.
+    """What a GGUF says of itself.
 
-    `has_byte_tokens` is whether every single byte is a token of the vocabulary, as SentencePiece writes it.
+    `arrays` has the type of the items of each list, and how many there are.
+
+    `has_byte_tokens` is whether every single byte is a token of the vocabulary, as SentencePiece
+    writes it.
     """
 
     tensors: int
@@ -116,34 +164,50 @@ class Header:
 
     @property
     def heads(self) -> tuple[int, int] | None:
-        """The numbers of query heads and of key heads in each layer; None if the header does not say them."""
+        """The numbers of query heads and of key heads in each layer.
+
+        None if the header does not say them.
+        """
         queries = self.values.get(f"{self.architecture}.attention.head_count")
         keys = self.values.get(f"{self.architecture}.attention.head_count_kv", queries)
         return (queries, keys) if isinstance(queries, int) and isinstance(keys, int) else None
 
 
 def check_model_file(path: Path, *, first: bool = True) -> Header:
-    """Return the header of a file that llama.cpp may see. Raises `ModelError` of kind `file` for any other file.
+    """Return the header of a file that llama.cpp may see.
+
+    Raises `ModelError` of kind `file` for any other file.
 
     Without `first` it is a further part of a split model, which has nothing but weights.
     """
     header, tensors = read_header_and_tensors(path)
-    odd = next((name for name, tensor in tensors.items() if not has_usable_type(name, tensor)), None)
+    odd = next(
+        (name for name, tensor in tensors.items() if not has_usable_type(name, tensor)), None
+    )
     if odd is not None:
         kind = tensors[odd].kind
-        raise _damaged(path, f"is damaged: {short_line(odd)} has the type {kind}, with which llama.cpp cannot compute")
+        raise _damaged(
+            path,
+            (
+                f"is damaged: {short_line(odd)} has the type {kind}, with which llama.cpp cannot "
+                "compute"
+            ),
+        )
     if not first:
         return header
     if not header.architecture:
         raise _damaged(path, "does not say which architecture it has")
-    if header.tensors == 0 and "split.count" not in header.values:  # the first part of a split model may have none
+    # The first part of a split model may have none
+    if header.tensors == 0 and "split.count" not in header.values:
         raise ModelError("file", f"{path} has a vocabulary but no weights", hint=_DOWNLOAD)
     _check_keys(path, header)
     return header
 
 
 def read_header(path: Path, *, brief: bool = False) -> Header:
-    """Return the keys of the file; `brief` leaves out the vocabulary, which is most of them, and all that follows it.
+    """Return the keys of the file.
+
+    `brief` leaves out the vocabulary, which is most of them, and all that follows it.
 
     Raises `ModelError` of kind `file`, and nothing else.
     """
@@ -175,13 +239,18 @@ def _open_reader(path: Path) -> Iterator[_Reader]:
         with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
             yield _Reader(path, data)
     except OSError as error:
-        raise ModelError("file", f"{path} cannot be read: {error.strerror}", hint="check the path") from error
+        raise ModelError(
+            "file", f"{path} cannot be read: {error.strerror}", hint="check the path"
+        ) from error
 
 
 def short_line(text: str, most: int = 200) -> str:
-    """`text` from a file or a library as an error may show it: one line, no control characters, at most `most` long.
+    """`text` from a file or a library as an error may show it.
 
-    What is not printable becomes a blank, so that the rest of an escape sequence stays visible as what it is.
+    One line, no control characters, at most `most` long.
+
+    What is not printable becomes a blank, so that the rest of an escape sequence stays visible as
+    what it is.
     """
     line = " ".join("".join(letter if letter.isprintable() else " " for letter in text).split())
     return line if len(line) <= most else line[: most - 1] + "…"
@@ -192,16 +261,21 @@ def _damaged(path: Path, problem: str) -> ModelError:
 
 
 def _check_keys(path: Path, header: Header) -> None:
-    """llama.cpp reads as many scores and types as there are tokens, past the end of the list if there are fewer.
+    """llama.cpp reads as many scores and types as there are tokens, past the end of the list if
+    there are fewer.
 
-    Without a vocabulary it aborts the process on the first text, and if SentencePiece has no token for some byte, on a
-    text with a letter that needs it.
+    Without a vocabulary it aborts the process on the first text, and if SentencePiece has no token
+    for some byte, on a text with a letter that needs it.
     """
     if header.values.get("tokenizer.ggml.model") == "none":
         raise ModelError("file", f"{path} has no vocabulary", hint=_DOWNLOAD)
     if header.values.get("tokenizer.ggml.model") == "llama" and not header.has_byte_tokens:
         hint = "convert the model again, or name another file"
-        raise ModelError("file", f"{path} cannot be used: some letters have no token in its vocabulary", hint=hint)
+        raise ModelError(
+            "file",
+            f"{path} cannot be used: some letters have no token in its vocabulary",
+            hint=hint,
+        )
     _, tokens = header.arrays.get("tokenizer.ggml.tokens", (_STRING, 0))
     wanted = {"tokens": (_STRING,), "scores": (6,), "token_type": (4, 5), "merges": (_STRING,)}
     for name, kinds in wanted.items():
@@ -226,29 +300,43 @@ class _Reader:
     """Reads from the start of the file. Every step is checked against its end."""
 
     def __init__(self, path: Path, data: mmap.mmap) -> None:
-        self._path, self._data, self._at = path, data, 0
+        self._path = path
+        self._data = data
+        self._at = 0
         self._has_byte_tokens = True
         self._room = MAX_STRING_BYTES
 
     def header(self, *, brief: bool) -> Header:
         if self._data[:4] != b"GGUF":
-            hint = "get the file again: a web page or a Git LFS pointer may have been saved in its place"
+            hint = (
+                "get the file again: a web page or a Git LFS pointer may have been saved in "
+                "its "
+                "place"
+            )
             raise ModelError("file", f"{self._path} is not a GGUF file", hint=hint)
         self._at = 4
         version = self._number("I")
         if version not in (2, 3):
             raise _damaged(self._path, f"is GGUF version {version}; versions 2 and 3 can be read")
-        tensors, keys = self._number("Q"), self._number("Q")
-        # Both numbers bound the loops below: a file has at least 13 bytes for each key and 24 for each tensor. No model
-        # has more than 20,000 of them, and llama.cpp, which compares all with each other, would not come back.
+        tensors = self._number("Q")
+        keys = self._number("Q")
+        # Both numbers bound the loops below: a file has at least 13 bytes for each key and 24 for
+        # each tensor. No model has more than 20,000 of them, and llama.cpp, which compares all with
+        # each other, would not come back.
         if self._at + keys * 13 + tensors * 24 > len(self._data) or max(tensors, keys) > 20_000:
             raise _damaged(self._path, f"is damaged: it claims {tensors} tensors and {keys} keys")
         values: dict[str, Scalar] = {}
         arrays: dict[str, tuple[int, int]] = {}
         for _ in range(keys):
-            name, kind = self._text(), self._number("I")
-            # The first list is the vocabulary, or follows it. What an overview needs stands before it.
-            if brief and kind == _ARRAY and any(known.endswith(".context_length") for known in values):
+            name = self._text()
+            kind = self._number("I")
+            # The first list is the vocabulary, or follows it. What an overview needs stands before
+            # it.
+            if (
+                brief
+                and kind == _ARRAY
+                and any(known.endswith(".context_length") for known in values)
+            ):
                 break
             if kind == _ARRAY:
                 arrays[name] = self._array(unique=name == "tokenizer.ggml.tokens")
@@ -258,13 +346,16 @@ class _Reader:
                 values[name] = self._unpack(_NUMBER_FORMATS[kind])
             else:
                 raise _damaged(self._path, f"is damaged: a key is of the unknown type {kind}")
-        return Header(tensors=tensors, values=values, arrays=arrays, has_byte_tokens=self._has_byte_tokens)
+        return Header(
+            tensors=tensors, values=values, arrays=arrays, has_byte_tokens=self._has_byte_tokens
+        )
 
     def tensors(self, count: int) -> dict[str, TensorInfo]:
         """Return the tensors, whose descriptions come after the keys."""
         found: dict[str, TensorInfo] = {}
         for _ in range(count):
-            name, dimensions = self._text(), self._number("I")
+            name = self._text()
+            dimensions = self._number("I")
             if dimensions > 4:  # as ggml has
                 raise _damaged(self._path, f"is damaged: a tensor has {dimensions} dimensions")
             shape = tuple(self._number("Q") for _ in range(dimensions))
@@ -276,10 +367,17 @@ class _Reader:
         step = header.values.get("general.alignment", 32)
         if type(step) is not int or step < 1 or step & (step - 1):
             shown = short_line(str(step))
-            raise _damaged(self._path, f"is damaged: it is aligned to {shown}, which is not a power of two")
-        wanted = -(-self._at // step) * step + max((tensor.end for tensor in tensors.values()), default=0)
+            raise _damaged(
+                self._path, f"is damaged: it is aligned to {shown}, which is not a power of two"
+            )
+        wanted = -(-self._at // step) * step + max(
+            (tensor.end for tensor in tensors.values()), default=0
+        )
         if tensors and wanted > len(self._data):
-            raise _damaged(self._path, f"is cut off or damaged: it has {len(self._data)} bytes, and needs {wanted}")
+            raise _damaged(
+                self._path,
+                f"is cut off or damaged: it has {len(self._data)} bytes, and needs {wanted}",
+            )
 
     def _number(self, code: str) -> int:
         return int(self._unpack(code))
@@ -298,12 +396,16 @@ class _Reader:
             raise self._cut()
         self._room -= length
         if self._room < 0:
-            raise _damaged(self._path, f"is damaged: its header has more than {MAX_STRING_BYTES >> 20} MiB of text")
+            raise _damaged(
+                self._path,
+                f"is damaged: its header has more than {MAX_STRING_BYTES >> 20} MiB of text",
+            )
         self._at += length
         return self._data[self._at - length : self._at].decode("utf-8", "replace")
 
     def _array(self, *, unique: bool) -> tuple[int, int]:
-        kind, count = self._number("I"), self._number("Q")
+        kind = self._number("I")
+        count = self._number("Q")
         if kind != _STRING and kind not in _NUMBER_FORMATS:
             raise _damaged(self._path, f"is damaged: a list is of the unknown type {kind}")
         size = 8 if kind == _STRING else struct.calcsize("<" + _NUMBER_FORMATS[kind])
@@ -312,15 +414,20 @@ class _Reader:
         if kind != _STRING:
             self._at += count * size
             return kind, count
-        data, at, end, length = self._data, self._at, len(self._data) - 8, struct.Struct("<Q").unpack_from
+        data = self._data
+        at = self._at
+        end = len(self._data) - 8
+        length = struct.Struct("<Q").unpack_from
         seen: set[bytes] = set()
-        if count > (MAX_TOKENS if unique else 2_000_000):  # a vocabulary has about two merges for each token
+        # A vocabulary has about two merges for each token
+        if count > (MAX_TOKENS if unique else 2_000_000):
             raise _damaged(self._path, f"is damaged: it claims a list of {count:,} texts")
         last = at + 8 * count + MAX_STRING_BYTES
         for _ in range(count):
             if at > end or (unique and at > last):
                 raise self._cut()
-            start, at = at, at + 8 + length(data, at)[0]
+            start = at
+            at = at + 8 + length(data, at)[0]
             if unique:
                 seen.add(data[start + 8 : at])
         if at > len(data):
@@ -328,7 +435,9 @@ class _Reader:
         if unique and len(seen) < count:  # llama.cpp aborts the process on this
             raise _damaged(self._path, "is damaged: its vocabulary has a token twice")
         if unique:
-            self._has_byte_tokens = all(b"<0x%02X>" % byte in seen or bytes((byte,)) in seen for byte in range(256))
+            self._has_byte_tokens = all(
+                b"<0x%02X>" % byte in seen or bytes((byte,)) in seen for byte in range(256)
+            )
         self._at = at
         return kind, count
 
@@ -344,8 +453,8 @@ PART_NAME: Final = re.compile(r"(?P<name>.+)-(?P<number>[0-9]{5})-of-(?P<count>[
 class ModelInfo:
     """What tells a model from others. `size` is in bytes, of all parts together.
 
-    `identity` is a hash of the sizes and of the first and last mebibyte of each part: a hash of the whole file would
-    take a minute.
+    `identity` is a hash of the sizes and of the first and last mebibyte of each part: a hash of the
+    whole file would take a minute.
     """
 
     size: int
@@ -353,10 +462,15 @@ class ModelInfo:
 
 
 def read_model_info(path: Path) -> ModelInfo:
-    """Return what `path` is, in milliseconds whatever its size. Raises `ModelError` of kind `file`."""
+    """Return what `path` is, in milliseconds whatever its size.
+
+    Raises `ModelError` of kind `file`.
+    """
     read_header(path, brief=True)
-    # A changed file nearly always has another size, header or end. A state on disk of another model would be harmful.
-    size, digest = 0, hashlib.sha256()
+    # A changed file nearly always has another size, header or end. A state on disk of another model
+    # would be harmful.
+    size = 0
+    digest = hashlib.sha256()
     for part in part_files(path):
         try:
             length = part.stat().st_size
@@ -365,38 +479,61 @@ def read_model_info(path: Path) -> ModelInfo:
                 file.seek(max(0, length - MEBIBYTE))
                 digest.update(file.read(MEBIBYTE))
         except OSError as error:
-            raise ModelError("file", f"cannot read {part}: {error.strerror}", hint="check the path") from error
+            raise ModelError(
+                "file", f"cannot read {part}: {error.strerror}", hint="check the path"
+            ) from error
         size += length
     return ModelInfo(size=size, identity=f"sha256-ends:{digest.hexdigest()}")
 
 
 def part_names(name: str) -> list[str]:
-    """The names of all parts of the model that a file with this name belongs to; the name alone for a whole one."""
+    """The names of all parts of the model that a file with this name belongs to.
+
+    The name alone for a whole one.
+    """
     match = PART_NAME.fullmatch(name)
     count = int(match["count"]) if match else 1
     if match is None or not 1 < count <= 10 * MAX_LAYERS:  # no model has more parts
         return [name]
-    return [f"{match['name']}-{number:05}-of-{match['count']}.gguf" for number in range(1, count + 1)]
+    return [
+        f"{match['name']}-{number:05}-of-{match['count']}.gguf" for number in range(1, count + 1)
+    ]
 
 
 def part_files(path: Path) -> tuple[Path, ...]:
-    """Return all files of the model whose first is `path`, found by their names. Raises `ModelError` of kind `file`."""
+    """Return all files of the model whose first is `path`, found by their names.
+
+    Raises `ModelError` of kind `file`.
+    """
     files = [path.with_name(name) for name in part_names(path.name)]
     if len(files) == 1:
         return (path,)
     if path != files[0]:
-        raise ModelError("file", f"{path} is not the first part of its model", hint=f"name the first part: {files[0]}")
+        raise ModelError(
+            "file",
+            f"{path} is not the first part of its model",
+            hint=f"name the first part: {files[0]}",
+        )
     missing = [file.name for file in files if not file.exists()]
     if missing:
         shown = ", ".join(missing[:3]) + (" and more" if len(missing) > 3 else "")
         hint = "put all parts in one directory"
-        raise ModelError("file", f"{path} is the first part of a split model; missing: {shown}", hint=hint)
+        raise ModelError(
+            "file", f"{path} is the first part of a split model; missing: {shown}", hint=hint
+        )
     return tuple(files)
 
 
 def read_all_tensors(path: Path) -> dict[str, TensorInfo]:
-    """Return the tensors of a model by name, from the headers of all its parts. Raises `ModelError` of kind `file`."""
-    return {name: tensor for part in part_files(path) for name, tensor in read_header_and_tensors(part)[1].items()}
+    """Return the tensors of a model by name, from the headers of all its parts.
+
+    Raises `ModelError` of kind `file`.
+    """
+    return {
+        name: tensor
+        for part in part_files(path)
+        for name, tensor in read_header_and_tensors(part)[1].items()
+    }
 
 
 def check_whole_model(path: Path) -> Header:
@@ -404,17 +541,25 @@ def check_whole_model(path: Path) -> Header:
 
     Raises `ModelError` of kind `file`.
     """
-    # The names come first: a further part has no header that could be checked, and its name tells what it is.
+    # The names come first: a further part has no header that could be checked, and its name tells
+    # what it is.
     files = part_files(path)
     header = check_model_file(path)
     count = header.values.get("split.count", 1)
     if count in (0, 1) and len(files) == 1:
         return header
     if count != len(files):
-        problem = f"{path} says that its model has {short_line(str(count))} parts, and its name says {len(files)}"
-        raise ModelError("file", problem, hint="the parts must be called NAME-00001-of-0000N.gguf and so on")
+        problem = (
+            f"{path} says that its model has {short_line(str(count))} parts, and its name "
+            f"says {len(files)}"
+        )
+        raise ModelError(
+            "file", problem, hint="the parts must be called NAME-00001-of-0000N.gguf and so on"
+        )
     for number, file in enumerate(files):
         other = header if number == 0 else check_model_file(file, first=False)
         if other.values.get("split.no") != number or other.values.get("split.count") != count:
-            raise ModelError("file", f"{file} is not part {number + 1} of this model", hint="get the file again")
+            raise ModelError(
+                "file", f"{file} is not part {number + 1} of this model", hint="get the file again"
+            )
     return header

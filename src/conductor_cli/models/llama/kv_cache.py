@@ -1,11 +1,12 @@
 """The keys and values in a context, and reading more into it. For one thread.
 
-A prompt that begins with tokens that were read before costs only the rest: the tokens of the last prompt are still in
-the context, and the state of a fixed prefix, of everything before the question, may be on disk.
+A prompt that begins with tokens that were read before costs only the rest: the tokens of the last
+prompt are still in the context, and the state of a fixed prefix, of everything before the question,
+may be on disk.
 
-A file is named after its model and its tokens, and holds a checksum, then the state as `llama_state_seq_get_data` gives
-it. llama.cpp aborts the process on a state that is cut off and believes one that is damaged, so the checksum is
-compared before it sees any.
+A file is named after its model and its tokens, and holds a checksum, then the state as
+`llama_state_seq_get_data` gives it. llama.cpp aborts the process on a state that is cut off and
+believes one that is damaged, so the checksum is compared before it sees any.
 """
 
 from __future__ import annotations
@@ -31,9 +32,12 @@ from conductor_cli.models.llama.vocabulary import TokenizedPrompt
 MIN_TOKENS: Final = 64  # Tokens below which reading again is as fast
 MAX_FILES: Final = 32
 MAX_BYTES: Final = 2 << 30
-"""How many states are kept, and how many bytes of them; those that were not used for the longest time go first."""
+"""How many states are kept, and how many bytes of them; those that were not used for the longest
+time go first.
+"""
 
-ABANDONED_SECONDS: Final = 3600.0  # How old a file that is still being written can be before its writer must be dead
+# How old a file that is still being written can be before its writer must be dead
+ABANDONED_SECONDS: Final = 3600.0
 _CHECKSUM_BYTES: Final = 32
 
 # Only files with these names are ever deleted: nothing else in the directory is ours.
@@ -42,7 +46,9 @@ _UNFINISHED_NAME: Final = re.compile(r"\.[0-9a-f]{16}\.new")
 
 
 class PrefixCache:
-    """The states of one model, in a directory that all models and processes share. Nothing here raises.
+    """The states of one model, in a directory that all models and processes share.
+
+    Nothing here raises.
 
     A disk that cannot be used makes a prompt slower and nothing else.
     """
@@ -51,8 +57,12 @@ class PrefixCache:
     """The largest state that is kept."""
 
     def __init__(self, directory: Path, model: str) -> None:
-        """`model` names everything that a state depends on besides the tokens; see `LoadedModel.identity`."""
-        self._directory, self._model = directory, model
+        """`model` names everything that a state depends on besides the tokens.
+
+        See `LoadedModel.identity`.
+        """
+        self._directory = directory
+        self._model = model
 
     def wants(self, tokens: Sequence[int]) -> bool:
         """Return whether the state of these tokens is worth keeping and not there yet."""
@@ -62,7 +72,10 @@ class PrefixCache:
             return False
 
     def load(self, tokens: Sequence[int]) -> Any | None:  # noqa: ANN401 - a ctypes array of bytes
-        """Return the state after `tokens`, complete and undamaged, or None. Any other file is deleted."""
+        """Return the state after `tokens`, complete and undamaged, or None.
+
+        Any other file is deleted.
+        """
         path = self._path(tokens)
         try:
             if not path.is_file():  # opening a pipe would wait for a writer
@@ -71,7 +84,8 @@ class PrefixCache:
                 size = os.fstat(file.fileno()).st_size - _CHECKSUM_BYTES
                 if not 0 < size <= self.max_state_bytes:
                     raise ValueError("a part of a state, or too large")
-                checksum, state = file.read(_CHECKSUM_BYTES), (ctypes.c_uint8 * size)()
+                checksum = file.read(_CHECKSUM_BYTES)
+                state = (ctypes.c_uint8 * size)()
                 if file.readinto(state) != size or _checksum(path, state) != checksum:
                     raise ValueError("damaged")
         except (OSError, ValueError, MemoryError):
@@ -86,7 +100,8 @@ class PrefixCache:
         with suppress(OSError):
             self._path(tokens).unlink()
 
-    def save(self, tokens: Sequence[int], state: Any) -> None:  # noqa: ANN401 - a ctypes array of bytes
+    # A ctypes array of bytes
+    def save(self, tokens: Sequence[int], state: Any) -> None:  # noqa: ANN401
         """Write the state after `tokens`, completely or not at all."""
         path = self._path(tokens)
         with suppress(OSError):
@@ -106,8 +121,12 @@ def _checksum(path: Path, state: Any) -> bytes:  # noqa: ANN401 - a ctypes array
     return digest.digest()
 
 
-def trim(directory: Path, *, keep: Path | None = None, files: int = MAX_FILES, size: int = MAX_BYTES) -> None:
-    """Delete the states that were not used for the longest time until the rest is within bounds; never `keep`.
+def trim(
+    directory: Path, *, keep: Path | None = None, files: int = MAX_FILES, size: int = MAX_BYTES
+) -> None:
+    """Delete the states that were not used for the longest time until the rest is within bounds.
+
+    Never `keep`.
 
     Files that a dead process has left unfinished are deleted, too.
     """
@@ -115,12 +134,18 @@ def trim(directory: Path, *, keep: Path | None = None, files: int = MAX_FILES, s
     with suppress(OSError):
         for entry in list(os.scandir(directory)):
             with suppress(OSError):
-                stat, path = entry.stat(), Path(entry.path)
+                stat = entry.stat()
+                path = Path(entry.path)
                 if _STATE_NAME.fullmatch(entry.name):
                     states.append((stat, path))
-                elif _UNFINISHED_NAME.fullmatch(entry.name) and time.time() - stat.st_mtime > ABANDONED_SECONDS:
+                elif (
+                    _UNFINISHED_NAME.fullmatch(entry.name)
+                    and time.time() - stat.st_mtime > ABANDONED_SECONDS
+                ):
                     path.unlink()
-    newest_first = sorted(states, key=lambda state: (state[1] == keep, state[0].st_mtime), reverse=True)
+    newest_first = sorted(
+        states, key=lambda state: (state[1] == keep, state[0].st_mtime), reverse=True
+    )
     left = size
     for index, (stat, path) in enumerate(newest_first):
         left -= stat.st_size
@@ -134,23 +159,35 @@ _SEQUENCE: Final = 0  # llama.cpp's number of the only sequence in our contexts
 
 
 class KVCache:
-    """`tokens` are those whose keys and values are in the context, `capacity` is how many it can hold."""
+    """`tokens` are those whose keys and values are in the context, `capacity` is how many it can
+    hold.
+    """
 
-    def __init__(self, lib: Any, context: Any, cancel: CancelToken, prefixes: PrefixCache | None) -> None:  # noqa: ANN401
+    def __init__(
+        self,
+        lib: Any,  # noqa: ANN401
+        context: Any,  # noqa: ANN401
+        cancel: CancelToken,
+        prefixes: PrefixCache | None,
+    ) -> None:
         """Without `prefixes` no state is kept on disk."""
         self.tokens: list[int] = []
-        self._lib, self._prefixes = lib, prefixes
+        self._lib = lib
+        self._prefixes = prefixes
         self._cancel = cancel  # llama.cpp has its address, so it must not be collected
         self._abort_callback = abort_callback(lib)
         self._use_context(context)
 
     def _use_context(self, context: Any) -> None:  # noqa: ANN401 - a C pointer
         lib = self._lib
-        self._context, self._memory = context, lib.llama_get_memory(context)
+        self._context = context
+        self._memory = lib.llama_get_memory(context)
         self.capacity = int(lib.llama_n_ctx(context))
-        # Smaller than what was asked for if the context is; llama.cpp aborts the process on a larger batch.
+        # Smaller than what was asked for if the context is; llama.cpp aborts the process on a
+        # larger batch.
         self._batch_size = int(lib.llama_n_batch(context))
-        # One buffer for all batches: to make one for each token would cost more than the rest of the loop.
+        # One buffer for all batches: to make one for each token would cost more than the rest of
+        # the loop.
         self._buffer = (ctypes.c_int32 * self._batch_size)()
         self._batch = lib.llama_batch_get_one(self._buffer, 0)
 
@@ -176,7 +213,8 @@ class KVCache:
     def read(self, prompt: TokenizedPrompt) -> int:
         """Read a prompt, as far as it was not read before; return how many of its tokens were.
 
-        The state at each of its cuts is stored on disk, unless it came from there. Raises `ModelError` or `Cancelled`.
+        The state at each of its cuts is stored on disk, unless it came from there. Raises
+        `ModelError` or `Cancelled`.
         """
         cached = self.reuse(prompt)
         for cut in prompt.cuts:
@@ -190,7 +228,10 @@ class KVCache:
         return cached
 
     def decode(self, tokens: list[int]) -> None:
-        """Read `tokens` after those in the context. Raises `ModelError` or `Cancelled`; what was read before stays."""
+        """Read `tokens` after those in the context.
+
+        Raises `ModelError` or `Cancelled`; what was read before stays.
+        """
         for start in range(0, len(tokens), self._batch_size):
             self.check_cancelled()
             part = tokens[start : start + self._batch_size]
@@ -207,15 +248,19 @@ class KVCache:
             self.tokens += part
 
     def reuse(self, prompt: TokenizedPrompt) -> int:
-        """Keep what the context shares with a prompt, or load more of it from disk; return how many tokens that is.
+        """Keep what the context shares with a prompt, or load more of it from disk.
 
-        The last token of a prompt is always read again: without it there are no logits to choose the next one by.
+        Return how many tokens that is.
+
+        The last token of a prompt is always read again: without it there are no logits to choose
+        the next one by.
         """
         pairs = zip(self.tokens, prompt.tokens[:-1], strict=False)
         shared = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
         if not self._load_state(prompt, shared):
             self.truncate(shared)
-            if len(self.tokens) < shared:  # a model that cannot forget a part has forgotten everything
+            # A model that cannot forget a part has forgotten everything
+            if len(self.tokens) < shared:
                 self._load_state(prompt, 0)
         return len(self.tokens)
 
@@ -227,10 +272,14 @@ class KVCache:
             self._clear()
 
     def _load_state(self, prompt: TokenizedPrompt, shared: int) -> bool:
-        """Load the longest state on disk that fits a prompt, if it saves more than the `shared` tokens."""
+        """Load the longest state on disk that fits a prompt, if it saves more than the `shared`
+        tokens.
+        """
         if self._prefixes is None:
             return False
-        for cut in sorted((cut for cut in prompt.cuts if shared < cut < len(prompt.tokens)), reverse=True):
+        for cut in sorted(
+            (cut for cut in prompt.cuts if shared < cut < len(prompt.tokens)), reverse=True
+        ):
             prefix = prompt.tokens[:cut]
             state = self._prefixes.load(prefix)
             if state is None:
@@ -244,8 +293,12 @@ class KVCache:
             return False
         return False
 
-    def _copy_state(self, most: int | None = None) -> Any | None:  # noqa: ANN401 - a ctypes array of bytes
-        """A copy of the keys and values; None if they take more than `most` bytes, or if there is no memory for it."""
+    # A ctypes array of bytes
+    def _copy_state(self, most: int | None = None) -> Any | None:  # noqa: ANN401
+        """A copy of the keys and values.
+
+        None if they take more than `most` bytes, or if there is no memory for it.
+        """
         size = int(self._lib.llama_state_seq_get_size(self._context, _SEQUENCE))
         if size <= 0 or (most is not None and size > most):
             return None
@@ -253,10 +306,17 @@ class KVCache:
             state = (ctypes.c_uint8 * size)()
         except MemoryError:
             return None
-        return state if self._lib.llama_state_seq_get_data(self._context, state, size, _SEQUENCE) == size else None
+        return (
+            state
+            if self._lib.llama_state_seq_get_data(self._context, state, size, _SEQUENCE) == size
+            else None
+        )
 
     def _set_state(self, state: Any) -> bool:  # noqa: ANN401 - a ctypes array of bytes
-        return bool(self._lib.llama_state_seq_set_data(self._context, state, len(state), _SEQUENCE) == len(state))
+        return bool(
+            self._lib.llama_state_seq_set_data(self._context, state, len(state), _SEQUENCE)
+            == len(state)
+        )
 
     def _clear(self) -> None:
         self._lib.llama_memory_clear(self._memory, True)  # noqa: FBT003 - its data too

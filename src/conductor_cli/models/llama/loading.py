@@ -16,13 +16,19 @@ from conductor_cli.models.llama.bindings import CancelToken, clear_log, last_err
 from conductor_cli.models.llama.gguf import check_whole_model, part_files, read_model_info
 
 BATCH_SIZE: Final = 512
-"""Tokens of a prompt that are decoded at once; between two of these a model on a GPU can be stopped."""
+"""Tokens of a prompt that are decoded at once; between two of these a model on a GPU can be
+stopped.
+"""
 
 SMALL_MODEL_BYTES: Final = 16 << 20
-"""Models of fewer bytes write with one thread: two are little faster, and far slower beside a busy program."""
+"""Models of fewer bytes write with one thread: two are little faster, and far slower beside a busy
+program.
+"""
 
 CONTEXT_STEP: Final = 4096
-"""Tokens that a context holds at first, and by which it grows: they take memory at once, 235 MB with a 7B model."""
+"""Tokens that a context holds at first, and by which it grows: they take memory at once, 235 MB
+with a 7B model.
+"""
 
 _ALL_LAYERS: Final = 0x7FFFFFFF
 
@@ -31,14 +37,16 @@ _ALL_LAYERS: Final = 0x7FFFFFFF
 class LlamaOptions:
     """How a model is loaded.
 
-    `context` is in tokens, bounded by what the model was trained for; memory is taken for as many as are needed.
-    `threads` None means one for each physical core, but a small model writes with one. `gpu_layers` auto puts all
-    layers on a GPU if llama.cpp was built for one and its memory suffices. `seed` is for requests that have none; None
-    draws one. `repack` has llama.cpp rearrange the weights while it loads them, which takes seconds and memory; where
-    ggml has tiled kernels, as on CPUs with AVX-512, prompts are then read 0.56 to 0.83 times as fast, elsewhere perhaps
-    faster. `adapter` is a LoRA in a GGUF file, applied on top of the weights. `cache` is the directory for the states
-    of prompt prefixes; None stores none. `refuse_below`: a reply to which the model gives less probability than this,
-    as a whole, becomes `?`; such replies are not streamed. None writes every reply.
+    `context` is in tokens, bounded by what the model was trained for; memory is taken for as many
+    as are needed. `threads` None means one for each physical core, but a small model writes with
+    one. `gpu_layers` auto puts all layers on a GPU if llama.cpp was built for one and its memory
+    suffices. `seed` is for requests that have none; None draws one. `repack` has llama.cpp
+    rearrange the weights while it loads them, which takes seconds and memory; where ggml has tiled
+    kernels, as on CPUs with AVX-512, prompts are then read 0.56 to 0.83 times as fast, elsewhere
+    perhaps faster. `adapter` is a LoRA in a GGUF file, applied on top of the weights. `cache` is
+    the directory for the states of prompt prefixes; None stores none. `refuse_below`: a reply to
+    which the model gives less probability than this, as a whole, becomes `?`; such replies are not
+    streamed. None writes every reply.
     """
 
     context: int = 4096
@@ -59,24 +67,33 @@ class Cancelled(Exception):
 class LoadedModel:
     """A model and its context: the pointers that llama.cpp works with.
 
-    `identity` names everything that the keys and values of a text depend on besides the text. `most` is how many tokens
-    a context may hold.
+    `identity` names everything that the keys and values of a text depend on besides the text.
+    `most` is how many tokens a context may hold.
     """
 
     def __init__(self, path: Path, options: LlamaOptions, cancel: CancelToken) -> None:
         """Raises `ModelError` of kind `file`, or `Cancelled` when `cancel` is set meanwhile."""
         self._header = check_whole_model(path)
         self.lib = load_bindings()
-        self._path, self._options = path, options
+        self._path = path
+        self._options = options
         self._size = read_model_info(path).size
         self._threads = options.threads or physical_cores()
         # The keys of a stretched model (YaRN) depend on how large its context is.
-        self._stretched = f"{self._header.architecture}.rope.scaling.original_context_length" in self._header.values
-        models = [self._path, *([self._options.adapter] if self._options.adapter is not None else [])]
+        self._stretched = (
+            f"{self._header.architecture}.rope.scaling.original_context_length"
+            in self._header.values
+        )
+        models = [
+            self._path,
+            *([self._options.adapter] if self._options.adapter is not None else []),
+        ]
         named = [read_model_info(model).identity for model in models]
         named += [str(file.stat().st_mtime_ns) for model in models for file in part_files(model)]
         named += [f"context {self._options.context}"] if self._stretched else []
-        self.identity = "\n".join([*named, f"llama-cpp-python {self.lib.__version__}", "keys and values of f16"])
+        self.identity = "\n".join(
+            [*named, f"llama-cpp-python {self.lib.__version__}", "keys and values of f16"]
+        )
         self._adapter: Any = None
         self.most = options.context
         self.model, self.context = self._open(cancel)
@@ -88,9 +105,11 @@ class LoadedModel:
             raise
 
     def grow_context(self, tokens: int, move: Callable[[Any], None]) -> None:
-        """Replace the context by one for so many tokens, once `move` has taken over what the old one has read.
+        """Replace the context by one for so many tokens, once `move` has taken over what the old
+        one has read.
 
-        Raises `ModelError` of kind `length`; then nothing has changed, and shorter prompts can still be read.
+        Raises `ModelError` of kind `length`; then nothing has changed, and shorter prompts can
+        still be read.
         """
         try:
             context = self._new_context(self.model, -(-tokens // CONTEXT_STEP) * CONTEXT_STEP)
@@ -106,21 +125,27 @@ class LoadedModel:
         self.context = context
 
     def close(self) -> None:
-        """Free everything. The context uses the adapter, and the adapter the model: the order matters."""
+        """Free everything.
+
+        The context uses the adapter, and the adapter the model: the order matters.
+        """
         self.lib.llama_free(self.context)
         if self._adapter is not None:
             self.lib.llama_adapter_lora_free(self._adapter)
         self.lib.llama_model_free(self.model)
 
     def _load_adapter(self, path: Path) -> None:
-        from conductor_cli.models.llama.lora import check_adapter  # slow to import, and few models have an adapter
+        # Slow to import, and few models have an adapter
+        from conductor_cli.models.llama.lora import check_adapter
 
         check_adapter(path, self._header, self._path)
         clear_log()
         self._adapter = self.lib.llama_adapter_lora_init(self.model, os.fsencode(path)) or None
         if self._adapter is None:
             hint = "get the file again; an adapter fits only the model that it was trained on"
-            raise ModelError("file", f"{path} cannot be applied to {self._path.name}: {last_error()}", hint=hint)
+            raise ModelError(
+                "file", f"{path} cannot be applied to {self._path.name}: {last_error()}", hint=hint
+            )
         self._apply_adapter(self.context)
 
     def _apply_adapter(self, context: Any) -> None:  # noqa: ANN401 - a C pointer
@@ -143,12 +168,16 @@ class LoadedModel:
         model = self._load_model(layers, cancel)
         try:
             trained = int(self.lib.llama_model_n_ctx_train(model))
-            if self.lib.llama_model_has_encoder(model) or not self.lib.llama_model_has_decoder(model) or trained < 1:
+            if (
+                self.lib.llama_model_has_encoder(model)
+                or not self.lib.llama_model_has_decoder(model)
+                or trained < 1
+            ):
                 problem = f"{self._path} is damaged, or not a model that writes text"
                 raise ModelError("file", problem, hint="name another file")
             self.most = max(1, min(self._options.context, trained))
-            # On a GPU, too little memory has to show now, while the model can still be loaded for the CPU instead. The
-            # keys of a stretched model cannot be moved into a larger context.
+            # On a GPU, too little memory has to show now, while the model can still be loaded for
+            # the CPU instead. The keys of a stretched model cannot be moved into a larger context.
             at_once = self._stretched or (layers > 0 and self.lib.llama_supports_gpu_offload())
             return model, self._new_context(model, self.most if at_once else CONTEXT_STEP)
         except ModelError:
@@ -159,8 +188,11 @@ class LoadedModel:
         params = self.lib.llama_model_default_params()
         params.n_gpu_layers = layers
         params.use_extra_bufts = self._options.repack
-        params.load_mode = self.lib.LLAMA_LOAD_MODE_MMAP if self._options.mmap else self.lib.LLAMA_LOAD_MODE_NONE
-        # Kept in a local variable until loading has ended: ctypes frees a callback that nobody refers to.
+        params.load_mode = (
+            self.lib.LLAMA_LOAD_MODE_MMAP if self._options.mmap else self.lib.LLAMA_LOAD_MODE_NONE
+        )
+        # Kept in a local variable until loading has ended: ctypes frees a callback that nobody
+        # refers to.
         go_on = self.lib.llama_progress_callback(lambda *_: not cancel.is_set)
         params.progress_callback = go_on
         clear_log()
@@ -178,7 +210,8 @@ class LoadedModel:
         """Return a context for so many tokens, but for no more than it may hold."""
         params = self.lib.llama_context_default_params()
         params.n_ctx = min(tokens, self.most)
-        params.n_batch = params.n_ubatch = BATCH_SIZE
+        params.n_batch = BATCH_SIZE
+        params.n_ubatch = BATCH_SIZE
         params.n_threads_batch = self._threads
         small = self._options.threads is None and self._size < SMALL_MODEL_BYTES
         params.n_threads = 1 if small else self._threads

@@ -1,8 +1,8 @@
 """LoRA adapters: those of a training as GGUF files, and the checks before llama.cpp sees one.
 
-PEFT writes `adapter_config.json` beside `adapter_model.safetensors`. Whether an adapter fits its base model is checked
-before llama.cpp loads it, which aborts the process on some that it does not expect. How an adapter is laid out:
-github.com/ggml-org/llama.cpp, src/llama-adapter.cpp.
+PEFT writes `adapter_config.json` beside `adapter_model.safetensors`. Whether an adapter fits its
+base model is checked before llama.cpp loads it, which aborts the process on some that it does not
+expect. How an adapter is laid out: github.com/ggml-org/llama.cpp, src/llama-adapter.cpp.
 """
 
 from __future__ import annotations
@@ -29,7 +29,11 @@ from conductor_cli.models.llama.gguf import (
     short_line,
 )
 
-ARCHITECTURES: Final = {"llama": MODEL_ARCH.LLAMA, "qwen2": MODEL_ARCH.QWEN2, "qwen3": MODEL_ARCH.QWEN3}
+ARCHITECTURES: Final = {
+    "llama": MODEL_ARCH.LLAMA,
+    "qwen2": MODEL_ARCH.QWEN2,
+    "qwen3": MODEL_ARCH.QWEN3,
+}
 """The architectures whose adapters can be converted."""
 
 
@@ -38,21 +42,26 @@ def convert_adapter(
 ) -> None:
     """Write the adapter that a training has saved in the directory `source` to `out`.
 
-    `architecture` and `layers` are those of the base model, `heads` its numbers of query heads and of key heads.
-    Numbers have 32 bits. Raises `ModelError` of kind `file` with the reason, and leaves no partial file.
+    `architecture` and `layers` are those of the base model, `heads` its numbers of query heads and
+    of key heads. Numbers have 32 bits. Raises `ModelError` of kind `file` with the reason, and
+    leaves no partial file.
     """
     if architecture not in ARCHITECTURES:
         raise ModelError(
-            "file", f"{source} cannot be converted: its base model's architecture is "
-            f"{short_line(architecture) or 'not given'}, and supported are {', '.join(ARCHITECTURES)}",
+            "file",
+            f"{source} cannot be converted: its base model's architecture is "
+            f"{short_line(architecture) or 'not given'}, and supported are "
+            f"{', '.join(ARCHITECTURES)}",
             hint="convert it with llama.cpp's convert_lora_to_gguf.py",
-        )  # fmt: skip
+        )
     try:
         alpha = float(json.loads((source / "adapter_config.json").read_text())["lora_alpha"])
         arrays = load_file(source / "adapter_model.safetensors")
     except (OSError, ValueError, KeyError, TypeError, SafetensorError) as error:
         problem = short_line(str(error))
-        raise ModelError("file", f"the adapter in {source} cannot be read: {problem}", hint="train again") from error
+        raise ModelError(
+            "file", f"the adapter in {source} cannot be read: {problem}", hint="train again"
+        ) from error
     names = get_tensor_name_map(ARCHITECTURES[architecture], layers)
     writer = GGUFWriter(None, architecture)
     writer.add_type("adapter")
@@ -68,8 +77,9 @@ def convert_adapter(
         b = arrays[key.replace(".lora_A.", ".lora_B.")]
         kind = name.rpartition(".")[2]
         if architecture == "llama" and kind in {"attn_q", "attn_k"}:
-            # Rotary positions pair neighbouring rows in llama.cpp, and rows of two halves in transformers. See
-            # `LlamaModel.permute` in github.com/ggml-org/llama.cpp, convert_hf_to_gguf.py.
+            # Rotary positions pair neighbouring rows in llama.cpp, and rows of two halves in
+            # transformers. See `LlamaModel.permute` in github.com/ggml-org/llama.cpp,
+            # convert_hf_to_gguf.py.
             count = 0 if heads is None else heads[kind == "attn_k"]
             if count < 1 or len(b) % (2 * count):
                 problem = f"{source}: {name} has {len(b)} rows, which {count} heads cannot share"
@@ -82,7 +92,10 @@ def convert_adapter(
 
 
 def write_gguf(path: Path, writer: GGUFWriter) -> None:
-    """Write all that was added to `writer`, or leave `path` as it was. Raises `ModelError` of kind `file`."""
+    """Write all that was added to `writer`, or leave `path` as it was.
+
+    Raises `ModelError` of kind `file`.
+    """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with temporary_path(path) as new:
@@ -114,7 +127,8 @@ def check_adapter(path: Path, base: Header, base_path: Path) -> None:
     if kind != "adapter" or header.values.get("adapter.type") != "lora":
         raise ModelError("file", f"{path} is not a LoRA adapter", hint="name the GGUF file of one")
     if header.architecture != base.architecture:
-        own, other = short_line(header.architecture), short_line(base.architecture)
+        own = short_line(header.architecture)
+        other = short_line(base.architecture)
         raise _of_another(path, base_path, f"its architecture is {own!r}, not {other!r}")
     alpha = header.values.get("adapter.lora.alpha")
     if not isinstance(alpha, float) or not math.isfinite(alpha):
@@ -124,8 +138,16 @@ def check_adapter(path: Path, base: Header, base_path: Path) -> None:
         raise ModelError("file", problem, hint="merge it into its base model, and convert that")
     if any(tensor.kind in UNUSABLE_TYPES for tensor in tensors.values()):
         raise _damaged_adapter(path, "its numbers are of a type that cannot be multiplied")
-    firsts = {name.removesuffix(FIRST): tensor.shape for name, tensor in tensors.items() if name.endswith(FIRST)}
-    seconds = {name.removesuffix(SECOND): tensor.shape for name, tensor in tensors.items() if name.endswith(SECOND)}
+    firsts = {
+        name.removesuffix(FIRST): tensor.shape
+        for name, tensor in tensors.items()
+        if name.endswith(FIRST)
+    }
+    seconds = {
+        name.removesuffix(SECOND): tensor.shape
+        for name, tensor in tensors.items()
+        if name.endswith(SECOND)
+    }
     if firsts.keys() != seconds.keys() or len(firsts) + len(seconds) != len(tensors) or not firsts:
         raise _damaged_adapter(path, "its tensors are not pairs")
     there = read_all_tensors(base_path)
@@ -134,13 +156,20 @@ def check_adapter(path: Path, base: Header, base_path: Path) -> None:
         if len(first) != 2 or len(second) != 2 or second[0] != first[1]:
             raise _damaged_adapter(path, f"the two parts of {short_line(name)} do not fit together")
         if name not in there:
-            raise _of_another(path, base_path, f"it changes {short_line(name)}, which it does not have")
+            raise _of_another(
+                path, base_path, f"it changes {short_line(name)}, which it does not have"
+            )
         if not is_matrix(name, there[name]):
-            problem = f"it changes {short_line(name)}, which is not a matrix: llama.cpp would ignore that"
+            problem = (
+                f"it changes {short_line(name)}, which is not a matrix: llama.cpp would ignore that"
+            )
             raise _damaged_adapter(path, problem)
         made = (first[0], second[1])  # the shape of B times A
         if made != (wanted := there[name].shape[:2]):
-            why = f"it changes {short_line(name)} of {made[0]} x {made[1]}, where that has {wanted[0]} x {wanted[1]}"
+            why = (
+                f"it changes {short_line(name)} of {made[0]} x {made[1]}, where that has "
+                f"{wanted[0]} x {wanted[1]}"
+            )
             raise _of_another(path, base_path, why)
 
 
@@ -150,4 +179,6 @@ def _of_another(path: Path, base: Path, why: str) -> ModelError:
 
 
 def _damaged_adapter(path: Path, problem: str) -> ModelError:
-    return ModelError("file", f"{path} is damaged: {problem}", hint="get it again, or convert it again")
+    return ModelError(
+        "file", f"{path} is damaged: {problem}", hint="get it again, or convert it again"
+    )

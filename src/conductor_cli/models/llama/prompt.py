@@ -1,12 +1,16 @@
-"""Messages -> the pieces of a prompt: what the chat template wrote, and what people and models wrote.
+"""Messages -> the pieces of a prompt.
 
-Only the template's own text may hold special tokens. The template is given an unguessable mark for each message's
-content, and what it writes is cut at the marks. So `<|im_end|>` in a question is text and can never end a turn.
+What the chat template wrote, and what people and models wrote.
 
-A chat template is a Jinja program that comes with the model file, so it may be hostile. Jinja's sandbox keeps it away
-from Python's internals and from files, but does not stop it from looping for ever or from building a text of many
-gigabytes: a single comparison or multiplication can run for hours in C. So a template runs in a bounded child process.
-That takes about a tenth of a second, so `TRUSTED` templates, which people have read, run in this process.
+Only the template's own text may hold special tokens. The template is given an unguessable mark for
+each message's content, and what it writes is cut at the marks. So `<|im_end|>` in a question is
+text and can never end a turn.
+
+A chat template is a Jinja program that comes with the model file, so it may be hostile. Jinja's
+sandbox keeps it away from Python's internals and from files, but does not stop it from looping for
+ever or from building a text of many gigabytes: a single comparison or multiplication can run for
+hours in C. So a template runs in a bounded child process. That takes about a tenth of a second, so
+`TRUSTED` templates, which people have read, run in this process.
 """
 
 from __future__ import annotations
@@ -26,7 +30,8 @@ from conductor_cli.models.llama.gguf import short_line
 from conductor_cli.programs.bounded_child import ChildLimits, ChildStopped, run_child
 
 CHATML: Final = (
-    "{% for message in messages %}<|im_start|>{{ message.role }}\n{{ message.content }}<|im_end|>\n{% endfor %}"
+    "{% for message in messages %}<|im_start|>{{ message.role }}\n{{ message.content }}<|im_end|>\n"
+    "{% endfor %}"
     "<|im_start|>assistant\n"
 )
 """The template for a model that has none."""
@@ -34,19 +39,25 @@ CHATML: Final = (
 CONTENTS_ONLY: Final = "{% for message in messages %}{{ message.content }}{% endfor %}"
 """The template of models that were trained on prompts without roles, such as the rehearsal's."""
 
-TRUSTED: Final = frozenset({
-    hashlib.sha256(CHATML.encode()).hexdigest(),
-    hashlib.sha256(CONTENTS_ONLY.encode()).hexdigest(),
-    "cd8e9439f0570856fd70470bf8889ebd8b5d1107207f67a5efb46e342330527f",  # Qwen2.5-Instruct, all sizes
-})  # fmt: skip
+TRUSTED: Final = frozenset(
+    {
+        hashlib.sha256(CHATML.encode()).hexdigest(),
+        hashlib.sha256(CONTENTS_ONLY.encode()).hexdigest(),
+        # Qwen2.5-Instruct, all sizes
+        "cd8e9439f0570856fd70470bf8889ebd8b5d1107207f67a5efb46e342330527f",
+    }
+)
 """The SHA-256 of templates that run in this process."""
 
 SANDBOX: Final = Path(__file__).with_name("template_sandbox.py")
 
 CHILD_LIMITS: Final = ChildLimits(seconds=10, memory=512 << 20, cpu_seconds=2)
-"""A slow machine needs half a second of processor time to start the child, and a busy one more time than that."""
+"""A slow machine needs half a second of processor time to start the child, and a busy one more time
+than that.
+"""
 
-REMEMBERED: Final = 64  # How many results a template keeps. What it writes depends on the roles alone, so they recur
+# How many results a template keeps. What it writes depends on the roles alone, so they recur
+REMEMBERED: Final = 64
 
 
 class ChatTemplateError(Exception):
@@ -61,25 +72,37 @@ class ChatTemplateError(Exception):
 
 
 class ChatTemplate:
-    """The template of the model named `owner`. `variables` are texts that it may use, such as `bos_token`."""
+    """The template of the model named `owner`.
+
+    `variables` are texts that it may use, such as `bos_token`.
+    """
 
     def __init__(self, owner: str, source: str, variables: Mapping[str, str]) -> None:
         self.owner = owner
-        self._source, self._variables = source, dict(variables)
+        self._source = source
+        self._variables = dict(variables)
         self._trusted = hashlib.sha256(source.encode("utf-8", "replace")).hexdigest() in TRUSTED
         self._results: dict[str, str | ChatTemplateError] = {}
 
     def render(self, messages: Sequence[Mapping[str, Any]], **more: object) -> str:
-        """Return the text for `messages`, up to where the model's turn begins. Raises `ChatTemplateError`."""
-        variables = {"messages": list(messages), "add_generation_prompt": True, "tools": None} | self._variables | more
+        """Return the text for `messages`, up to where the model's turn begins.
+
+        Raises `ChatTemplateError`.
+        """
+        variables = (
+            {"messages": list(messages), "add_generation_prompt": True, "tools": None}
+            | self._variables
+            | more
+        )
         key = json.dumps(variables)
         result = self._results.get(key)
         if result is None:
             result = self._try(variables)
             if len(self._results) >= REMEMBERED:
                 self._results.clear()
-            # A refusal is kept too: a template without a system turn would be asked again for every prompt. One that
-            # was stopped may have been so by a busy machine, and gets another chance.
+            # A refusal is kept too: a template without a system turn would be asked again for every
+            # prompt. One that was stopped may have been so by a busy machine, and gets another
+            # chance.
             if isinstance(result, str) or not result.stopped:
                 self._results[key] = result
         if isinstance(result, ChatTemplateError):
@@ -89,18 +112,23 @@ class ChatTemplate:
     def _try(self, variables: Mapping[str, Any]) -> str | ChatTemplateError:
         try:
             if self._trusted:
-                from conductor_cli.models.llama.template_sandbox import render_template  # Jinja is slow to import
+                # Jinja is slow to import
+                from conductor_cli.models.llama.template_sandbox import render_template
 
                 return render_template(self._source, variables)
             job = json.dumps({"source": self._source, "variables": variables}).encode()
             (result,) = run_child(SANDBOX, job, CHILD_LIMITS)
-            return str(result["text"]) if "text" in result else ChatTemplateError(str(result["error"]))
+            return (
+                str(result["text"]) if "text" in result else ChatTemplateError(str(result["error"]))
+            )
         except ValueError as error:
             return ChatTemplateError(str(error))
         except ChildStopped as error:
             if error.why == "start":
                 return ChatTemplateError(f"no process could be started for it: {error}")
-            return ChatTemplateError("it took too much time or memory, and was stopped", stopped=True)
+            return ChatTemplateError(
+                "it took too much time or memory, and was stopped", stopped=True
+            )
 
 
 SECRET: Final = secrets.token_hex(8)  # Part of each mark; nothing that a prompt could hold knows it
@@ -108,13 +136,16 @@ SECRET: Final = secrets.token_hex(8)  # Part of each mark; nothing that a prompt
 MAX_SLICE: Final = 2000
 """The most characters given to the tokenizer at once.
 
-llama.cpp splits text with `std::regex` for many kinds of vocabulary; it calls itself once a character of an unbroken
-run, and some 26,000 of them overflow a stack of 8 MiB (llama.cpp issue 27783): the process dies.
+llama.cpp splits text with `std::regex` for many kinds of vocabulary; it calls itself once a
+character of an unbroken run, and some 26,000 of them overflow a stack of 8 MiB (llama.cpp issue
+27783): the process dies.
 """
 
 
 class PromptPiece(NamedTuple):
-    """Text, whether special tokens that are spelled in it count, and whether a fixed prefix ends after it."""
+    """Text, whether special tokens that are spelled in it count, and whether a fixed prefix ends
+    after it.
+    """
 
     text: str
     control: bool
@@ -124,19 +155,25 @@ class PromptPiece(NamedTuple):
 def render_messages(
     template: ChatTemplate, messages: Sequence[Message], *, thinking: bool, cuts: Sequence[int] = ()
 ) -> tuple[PromptPiece, ...]:
-    """Return the prompt for `messages`. `thinking` false asks a template that supports it to leave thinking out.
+    """Return the prompt for `messages`.
+
+    `thinking` false asks a template that supports it to leave thinking out.
 
     `cuts` are character offsets into the first message, as in a `Request`.
 
-    A template that refuses or drops a system message, or a second message in a row from one side, gets these words in
-    the next user message. Raises `ModelError` of kind `file`.
+    A template that refuses or drops a system message, or a second message in a row from one side,
+    gets these words in the next user message. Raises `ModelError` of kind `file`.
     """
     try:
         try:
             return _render(template, messages, cuts, thinking=thinking)
         except ChatTemplateError as error:
-            # The same words without a system message and without two messages in a row from one side.
-            sides = [("assistant" if message.role == "assistant" else "user", message) for message in messages]
+            # The same words without a system message and without two messages in a row from one
+            # side.
+            sides = [
+                ("assistant" if message.role == "assistant" else "user", message)
+                for message in messages
+            ]
             folded = tuple(
                 Message(
                     role="assistant" if side == "assistant" else "user",
@@ -160,7 +197,8 @@ def opens_thinking(prompt: Sequence[PromptPiece]) -> bool:
 
 def split_for_tokenizer(text: str) -> list[str]:
     """`text` in parts short enough for any tokenizer, cut before a word if there is one."""
-    parts, start = list[str](), 0
+    parts = list[str]()
+    start = 0
     while len(text) - start > MAX_SLICE:
         cut = text.rfind(" ", start + 1, start + MAX_SLICE)
         end = cut if cut > start else start + MAX_SLICE
@@ -173,8 +211,12 @@ def _render(
     template: ChatTemplate, messages: Sequence[Message], cuts: Sequence[int], *, thinking: bool
 ) -> tuple[PromptPiece, ...]:
     texts = {f"m{SECRET}n{at}e": message.content for at, message in enumerate(messages)}
-    marked = [{"role": message.role, "content": mark} for message, mark in zip(messages, texts, strict=True)]
-    # Passed only to disable thinking: some templates take the variable itself as a request for more of it.
+    marked = [
+        {"role": message.role, "content": mark}
+        for message, mark in zip(messages, texts, strict=True)
+    ]
+    # Passed only to disable thinking: some templates take the variable itself as a request for more
+    # of it.
     more: dict[str, object] = {} if thinking else {"enable_thinking": False}
     text = template.render(marked, **more)
     lost = next((at for at, mark in enumerate(texts, start=1) if mark not in text), None)
@@ -183,17 +225,27 @@ def _render(
     # A space before a content is part of the content's first token in every vocabulary.
     parts = re.split(f"( ?m{SECRET}n[0-9]+e)", text)
     first = next(iter(texts), "")
-    found = (piece for part in parts for piece in _pieces(part, texts, cuts if part.endswith(first) else ()))
+    found = (
+        piece
+        for part in parts
+        for piece in _pieces(part, texts, cuts if part.endswith(first) else ())
+    )
     return tuple(piece for piece in found if piece.text)
 
 
 def _pieces(part: str, content: Mapping[str, str], cuts: Sequence[int]) -> list[PromptPiece]:
-    """Return a part of the template's text, or a message's content divided where a fixed prefix ends."""
+    """Return a part of the template's text, or a message's content divided where a fixed prefix
+    ends.
+    """
     mark = part.removeprefix(" ")
     if mark not in content:
         return [PromptPiece(text=part, control=True)]
-    space, text = part.removesuffix(mark), content[mark]
+    space = part.removesuffix(mark)
+    text = content[mark]
     ends = sorted({cut for cut in cuts if 0 < cut <= len(text)})
-    cut = [PromptPiece(text=text[start:end], control=False, cut=True) for start, end in pairwise((0, *ends))]
+    cut = [
+        PromptPiece(text=text[start:end], control=False, cut=True)
+        for start, end in pairwise((0, *ends))
+    ]
     cut.append(PromptPiece(text=text[ends[-1] if ends else 0 :], control=False))
     return [cut[0]._replace(text=space + cut[0].text), *cut[1:]]

@@ -1,14 +1,14 @@
 """Which token comes next: by temperature and seed, and inside a grammar.
 
-Every token has a score: its logit, or at a temperature its logit divided by the temperature plus Gumbel noise. The
-token of the highest score is then a draw from the softmax (the Gumbel-max trick), and the best of the tokens that a
-grammar allows is a draw from the softmax over these. So only the best token is checked first: to check the whole
-vocabulary of 152,000 tokens against a grammar takes 20 to 100 ms. If it is refused, the next best are checked, a few at
-a time.
+Every token has a score: its logit, or at a temperature its logit divided by the temperature plus
+Gumbel noise. The token of the highest score is then a draw from the softmax (the Gumbel-max trick),
+and the best of the tokens that a grammar allows is a draw from the softmax over these. So only the
+best token is checked first: to check the whole vocabulary of 152,000 tokens against a grammar takes
+20 to 100 ms. If it is refused, the next best are checked, a few at a time.
 
-Replies to one prompt, the likeliest first, are a best-first search: each takes, at one place of an earlier one, a token
-that was not taken there, and goes on with the likeliest tokens. The next reply is the one whose beginning, up to that
-token, is the likeliest.
+Replies to one prompt, the likeliest first, are a best-first search: each takes, at one place of an
+earlier one, a token that was not taken there, and goes on with the likeliest tokens. The next reply
+is the one whose beginning, up to that token, is the likeliest.
 """
 
 from __future__ import annotations
@@ -41,8 +41,11 @@ class Sampler:
         """Return the next token after what the context has decoded last."""
         return int(self._scores(context).argmax())
 
-    def likeliest(self, context: Any, count: int) -> list[tuple[int, float]]:  # noqa: ANN401 - a C pointer
-        """The best tokens that may come next, at most `count`, each with the negative logarithm of its share of all."""
+    # A C pointer
+    def likeliest(self, context: Any, count: int) -> list[tuple[int, float]]:  # noqa: ANN401
+        """The best tokens that may come next, at most `count`, each with the negative logarithm of
+        its share of all.
+        """
         import numpy as np
 
         logits = self.vocabulary.logits(context)
@@ -58,7 +61,8 @@ class Sampler:
     def _best(self, scores: Any, count: int) -> list[int]:  # noqa: ANN401 - a numpy array
         return next(_best_first(scores))[:count]
 
-    def _scores(self, context: Any) -> Any:  # noqa: ANN401 - a C pointer; a numpy array, for reading
+    # A C pointer; a numpy array, for reading
+    def _scores(self, context: Any) -> Any:  # noqa: ANN401
         logits = self.vocabulary.logits(context)
         if self._temperature is None:
             return logits
@@ -67,12 +71,18 @@ class Sampler:
         if self._random is None:
             self._random = np.random.default_rng(self._seed % (1 << 64))
         waits = self._random.standard_exponential(size=len(logits), dtype=np.float32)
-        # The negative logarithm of an exponential variable is Gumbel noise, three times as fast as numpy's own.
-        return logits / np.float32(self._temperature) - np.log(np.maximum(waits, np.finfo(np.float32).tiny))
+        # The negative logarithm of an exponential variable is Gumbel noise, three times as fast as
+        # numpy's own.
+        return logits / np.float32(self._temperature) - np.log(
+            np.maximum(waits, np.finfo(np.float32).tiny)
+        )
 
 
 class ScoringSampler(Sampler):
-    """Also computes the probability of the whole reply: the product of its tokens' shares at temperature 1."""
+    """Also computes the probability of the whole reply.
+
+    The product of its tokens' shares at temperature 1.
+    """
 
     probability = 1.0
 
@@ -86,16 +96,23 @@ class ScoringSampler(Sampler):
 
 
 class GrammarSampler(Sampler):
-    """Draws only what the grammar allows: ends only where it may end, no half characters, no control tokens."""
+    """Draws only what the grammar allows.
 
-    def __init__(self, vocabulary: Vocabulary, grammar: str, *, temperature: float | None, seed: int) -> None:
+    Ends only where it may end, no half characters, no control tokens.
+    """
+
+    def __init__(
+        self, vocabulary: Vocabulary, grammar: str, *, temperature: float | None, seed: int
+    ) -> None:
         """Raises `ModelError` of kind `internal` for a grammar that cannot be used."""
         super().__init__(vocabulary, temperature=temperature, seed=seed)
         # llama.cpp reads an empty text as "no grammar" and would then allow everything.
         init = self._lib.llama_sampler_init_grammar
         self._grammar = init(vocabulary.pointer, grammar.encode(), b"root") if grammar else None
         if not self._grammar:
-            raise ModelError("internal", f"the grammar of this request cannot be used: {last_error()}")
+            raise ModelError(
+                "internal", f"the grammar of this request cannot be used: {last_error()}"
+            )
         self._letters = codecs.getincrementaldecoder("utf-8")()
         self._one = (self._lib.llama_token_data * 1)()
         self._only = self._lib.llama_token_data_array(data=self._one, size=1, selected=-1)
@@ -109,7 +126,10 @@ class GrammarSampler(Sampler):
         return token
 
     def accept(self, token: int) -> None:
-        """Note that a token comes next. llama.cpp aborts the process on one that its grammar refuses."""
+        """Note that a token comes next.
+
+        llama.cpp aborts the process on one that its grammar refuses.
+        """
         if not self.vocabulary.is_end(token):
             self._lib.llama_sampler_accept(self._grammar, token)
             self._letters.decode(self.vocabulary.token_bytes(token))
@@ -125,22 +145,30 @@ class GrammarSampler(Sampler):
         raise ModelError("internal", "the grammar of this request leaves no token to go on with")
 
     def _allows(self, token: int) -> bool:
-        """Return whether the grammar allows a token now. Its C structures are made once, and not for each token."""
+        """Return whether the grammar allows a token now.
+
+        Its C structures are made once, and not for each token.
+        """
         only = self._one[0]
-        only.id, only.logit = token, 1.0
+        only.id = token
+        only.logit = 1.0
         self._lib.llama_sampler_apply(self._grammar, ctypes.byref(self._only))
         return bool(only.logit > 0)
 
     def _allowed(self, tokens: Sequence[int]) -> list[int]:
         data = (self._lib.llama_token_data * len(tokens))()
         for entry, token in zip(data, tokens, strict=True):
-            entry.id, entry.logit = token, 1.0
+            entry.id = token
+            entry.logit = 1.0
         found = self._lib.llama_token_data_array(data=data, size=len(tokens), selected=-1)
         self._lib.llama_sampler_apply(self._grammar, ctypes.byref(found))
         return [entry.id for entry in data if entry.logit > 0]
 
     def _is_text(self, token: int) -> bool:
-        """Return whether the text stays valid UTF-8 with `token`: llama.cpp's grammar lets some other bytes through."""
+        """Return whether the text stays valid UTF-8 with `token`.
+
+        Llama.cpp's grammar lets some other bytes through.
+        """
         if self.vocabulary.is_end(token):
             return not self._letters.getstate()[0]
         spelling = self.vocabulary.token_bytes(token)
@@ -152,7 +180,8 @@ class GrammarSampler(Sampler):
             return False
         finally:
             self._letters.setstate(before)
-        # The start of a surrogate, which is not valid: Python's decoder waits for the rest before it refuses.
+        # The start of a surrogate, which is not valid: Python's decoder waits for the rest before
+        # it refuses.
         return bool(spelling) and not (begun[:1] == b"\xed" and begun[1:] > b"\x9f")
 
 
@@ -178,7 +207,8 @@ def choose_index(odds: Sequence[float], temperature: float | None, seed: int) ->
     """Return the index of a draw from `odds`; of the likeliest without a temperature."""
     if temperature is None or not temperature > 0:
         return max(range(len(odds)), key=odds.__getitem__)
-    # Relative to the likeliest: at a low temperature, one half to the power of a thousand would vanish.
+    # Relative to the likeliest: at a low temperature, one half to the power of a thousand would
+    # vanish.
     top = max(odds)
     weights = [(share / top) ** (1 / temperature) for share in odds]
     return random.Random(seed).choices(range(len(odds)), weights)[0]  # noqa: S311 - no secret
@@ -189,7 +219,10 @@ OTHERS: Final = 3  # How many tokens are kept at each place beside the likeliest
 
 @dataclass(slots=True)
 class _SearchedReply:
-    """One reply of a search, as far as it is written. Its cost is the negative logarithm of its probability."""
+    """One reply of a search, as far as it is written.
+
+    Its cost is the negative logarithm of its probability.
+    """
 
     cost: float = 0.0
     tokens: list[int] = field(default_factory=list)
@@ -205,7 +238,10 @@ class ReplySearch:
         self._untried: list[tuple[float, int, int, int]] = []
 
     def reply(self, rank: int) -> _SearchedReply:
-        """Return the reply of this rank, as far as it is written; the search begins again where no other is allowed."""
+        """Return the reply of this rank, as far as it is written.
+
+        The search begins again where no other is allowed.
+        """
         if rank == len(self._replies):
             begun = _SearchedReply()
             if self._untried:
@@ -215,7 +251,9 @@ class ReplySearch:
         return self._replies[rank]
 
     def add(self, rank: int, token: int, cost: float, others: Sequence[tuple[int, float]]) -> None:
-        """Write the next token of a reply, and keep the others that may stand in its place, each with its cost."""
+        """Write the next token of a reply, and keep the others that may stand in its place, each
+        with its cost.
+        """
         reply = self._replies[rank]
         for other, more in others:
             heapq.heappush(self._untried, (reply.cost + more, rank, len(reply.tokens), other))
@@ -228,8 +266,11 @@ class SearchingSampler(Sampler):
 
     def __init__(self, sampler: Sampler, search: ReplySearch, rank: int) -> None:
         super().__init__(sampler.vocabulary, temperature=None, seed=0)
-        self._sampler, self._search, self._rank = sampler, search, rank
-        self._reply, self._place = search.reply(rank), 0
+        self._sampler = sampler
+        self._search = search
+        self._rank = rank
+        self._reply = search.reply(rank)
+        self._place = 0
 
     def draw(self, context: Any) -> int:  # noqa: ANN401 - a C pointer
         """Return the next token: what is written of the reply, then the likeliest."""

@@ -1,4 +1,6 @@
-"""Jinja in its sandbox: the chat template of a model is rendered here, in this process or in a bounded child.
+"""Jinja in its sandbox.
+
+The chat template of a model is rendered here, in this process or in a bounded child.
 
 It imports only the standard library and Jinja, so that the child starts fast.
 """
@@ -21,7 +23,10 @@ MAX_CHARACTERS: Final = 1 << 18  # The longest template, and the longest text th
 
 
 def render_template(source: str, variables: Mapping[str, Any]) -> str:
-    """Return what a template writes, in this process. Raises `ValueError` for all that can go wrong with it."""
+    """Return what a template writes, in this process.
+
+    Raises `ValueError` for all that can go wrong with it.
+    """
     if len(source) > MAX_CHARACTERS:
         raise ValueError(f"it has {len(source)} characters")
     environment = ImmutableSandboxedEnvironment(
@@ -55,7 +60,10 @@ def answer(data: bytes) -> Iterator[dict[str, str]]:
 
 
 class _GenerationTag(Extension):
-    """`{% generation %}` marks, for training, what a model has written. Here only its content counts."""
+    """`{% generation %}` marks, for training, what a model has written.
+
+    Here only its content counts.
+    """
 
     tags = {"generation"}  # noqa: RUF012 - Jinja declares it so
 

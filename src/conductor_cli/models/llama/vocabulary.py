@@ -1,4 +1,7 @@
-"""Text to tokens and back, for one loaded model: prompts become tokens, the bytes of tokens become chunks."""
+"""Text to tokens and back, for one loaded model.
+
+Prompts become tokens, the bytes of tokens become chunks.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,8 @@ from typing import Any, NamedTuple
 from conductor_cli.core.chat import Chunk, ThinkingSplitter, held_back
 from conductor_cli.models.llama.prompt import PromptPiece, split_for_tokenizer
 
-_SPM = 1  # llama.cpp's number for a SentencePiece vocabulary, whose tokenizer puts a space before each text
+# llama.cpp's number for a SentencePiece vocabulary, whose tokenizer puts a space before each text
+_SPM = 1
 
 
 class TokenizedPrompt(NamedTuple):
@@ -25,7 +29,8 @@ class TokenizedPrompt(NamedTuple):
 class Vocabulary:
     """The vocabulary of a model. `pointer` is llama.cpp's own.
 
-    What is asked for each token of a reply is remembered: a call into C costs more than a look into a dictionary.
+    What is asked for each token of a reply is remembered: a call into C costs more than a look into
+    a dictionary.
     """
 
     def __init__(self, lib: Any, model: Any) -> None:  # noqa: ANN401 - the module and a C pointer
@@ -41,7 +46,8 @@ class Vocabulary:
 
     def _token_bytes(self, token: int) -> bytes:
         """Return the bytes that `token` stands for; none for a control token."""
-        room, length = 0, -64
+        room = 0
+        length = -64
         while length < 0:
             room = -length  # how much it takes
             data = ctypes.create_string_buffer(room)
@@ -53,8 +59,12 @@ class Vocabulary:
         text = self.lib.llama_vocab_get_text(self.pointer, token) if token >= 0 else None
         return "" if text is None else bytes(text).decode("utf-8", "replace")
 
-    def tokenize_prompt(self, prompt: Sequence[PromptPiece], check: Callable[[], None]) -> TokenizedPrompt:
-        """Return the tokens of a prompt, with the token that begins a text if the model wants one. `check` may raise.
+    def tokenize_prompt(
+        self, prompt: Sequence[PromptPiece], check: Callable[[], None]
+    ) -> TokenizedPrompt:
+        """Return the tokens of a prompt, with the token that begins a text if the model wants one.
+
+        `check` may raise.
 
         Each piece is tokenized for itself, so that a cut is also a boundary between tokens.
         """
@@ -77,7 +87,10 @@ class Vocabulary:
         return next(iter(self._tokenize(text, control=False)), -1)
 
     def logits(self, context: Any) -> Any:  # noqa: ANN401 - a C pointer; a numpy array
-        """Return the logits of all tokens, in llama.cpp's own memory: the next decode overwrites them."""
+        """Return the logits of all tokens, in llama.cpp's own memory.
+
+        The next decode overwrites them.
+        """
         import numpy as np
 
         return np.ctypeslib.as_array(self.lib.llama_get_logits_ith(context, -1), (self.size,))
@@ -85,10 +98,15 @@ class Vocabulary:
     def _split(self, text: str, *, control: bool, first: bool) -> list[int]:
         if first or not self._spaced:
             return self._tokenize(text, control=control)
-        # The tokenizer puts a space before each text. Behind a newline, which is cut off again, it puts none.
+        # The tokenizer puts a space before each text. Behind a newline, which is cut off again, it
+        # puts none.
         mark = self._tokenize("\n", control=False)
         both = self._tokenize("\n" + text, control=control)
-        return both[len(mark) :] if both[: len(mark)] == mark else self._tokenize(text, control=control)
+        return (
+            both[len(mark) :]
+            if both[: len(mark)] == mark
+            else self._tokenize(text, control=control)
+        )
 
     def _tokenize(self, text: str, *, control: bool) -> list[int]:
         data = text.encode("utf-8", "replace")
@@ -102,16 +120,18 @@ class Vocabulary:
 class TokenDecoder:
     """The bytes of tokens -> chunks: whole characters, thinking apart, stop strings obeyed. Pure.
 
-    Text that may be the start of a stop string is held back until that is known. `thinking` None means that all is
-    text, also `<think>`; otherwise it says whether the prompt has opened thinking. After a stop string `stopped` is
-    true, and what followed it is dropped. `thinking_tokens` counts the tokens that ended inside thinking.
+    Text that may be the start of a stop string is held back until that is known. `thinking` None
+    means that all is text, also `<think>`; otherwise it says whether the prompt has opened
+    thinking. After a stop string `stopped` is true, and what followed it is dropped.
+    `thinking_tokens` counts the tokens that ended inside thinking.
     """
 
     def __init__(self, *, stop: tuple[str, ...] = (), thinking: bool | None = None) -> None:
         self.stopped = False
         self.thinking_tokens = 0
         self._stop = tuple(mark for mark in stop if mark)
-        self._letters = codecs.getincrementaldecoder("utf-8")("replace")  # a token may end within a character
+        # A token may end within a character
+        self._letters = codecs.getincrementaldecoder("utf-8")("replace")
         self._splitter = None if thinking is None else ThinkingSplitter(inside=thinking)
         self._held = ""
 
@@ -123,12 +143,17 @@ class TokenDecoder:
         return Chunk(text=self._until_stop(text), thinking=thinking)
 
     def end(self) -> Chunk:
-        """Return what was held back, now that nothing more will come. Half a character becomes U+FFFD."""
-        text, thinking = self._letters.decode(b"", final=True), ""
+        """Return what was held back, now that nothing more will come.
+
+        Half a character becomes U+FFFD.
+        """
+        text = self._letters.decode(b"", final=True)
+        thinking = ""
         if self._splitter is not None:
             text, thinking = self._splitter.feed(text)
             rest, more = self._splitter.end()
-            text, thinking = text + rest, thinking + more
+            text = text + rest
+            thinking = thinking + more
         text = self._until_stop(text)
         return Chunk(text=text if self.stopped else text + self._held, thinking=thinking)
 
@@ -139,5 +164,6 @@ class TokenDecoder:
         found = [at for mark in self._stop if (at := self._held.find(mark)) >= 0]
         self.stopped = bool(found)
         length = min(found) if found else len(self._held) - held_back(self._held, self._stop)
-        text, self._held = self._held[:length], self._held[length:]
+        text = self._held[:length]
+        self._held = self._held[length:]
         return text

@@ -1,13 +1,16 @@
-"""Pulling a model: its files into the hub's cache, where other tools find them, and its manifest into the store.
+"""Pulling a model.
+
+Its files into the hub's cache, where other tools find them, and its manifest into the store.
 
     REPO/blobs/ETAG               the bytes, each once
     REPO/snapshots/COMMIT/FILE    a link to them under the name they have in the repository
     REPO/refs/REVISION            the commit that a branch was at
     REPO/.conductor-llm/…         ours: files that are downloaded in part, or wait for the other parts of their model
 
-A download gets its name in the cache only when all parts of the model are there and were checked. Until then the next
-pull continues it, whatever ended the last one. Of what `model rm` removes, only what conductor put there goes: what
-another tool downloaded stays, and so does a file that is used from where it lies.
+A download gets its name in the cache only when all parts of the model are there and were checked.
+Until then the next pull continues it, whatever ended the last one. Of what `model rm` removes, only
+what conductor put there goes: what another tool downloaded stays, and so does a file that is used
+from where it lies.
 """
 
 from __future__ import annotations
@@ -26,18 +29,31 @@ from conductor_cli.models import disk
 from conductor_cli.models.llama.gguf import part_names
 from conductor_cli.models.weights import huggingface
 from conductor_cli.models.weights.huggingface import HubRepository, file_size
-from conductor_cli.models.weights.model_store import MANIFEST, HashSource, Manifest, ModelFile, ModelStore
+from conductor_cli.models.weights.model_store import (
+    MANIFEST,
+    HashSource,
+    Manifest,
+    ModelFile,
+    ModelStore,
+)
 from conductor_cli.models.weights.registry import FILE_NAME, REPO_NAME, RegistryModel
 from conductor_cli.models.weights.verify import Report, hash_file
 
 
 def missing_bytes(model: RegistryModel) -> int:
-    """Return how many bytes a pull of this model has to download, as far as sizes are known. The hub is not asked."""
+    """Return how many bytes a pull of this model has to download, as far as sizes are known.
+
+    The hub is not asked.
+    """
     missing = 0
     for part in model.parts:
         path = huggingface.cached_path(model.repo, model.revision, part.file)
         if path is None and not _is_file(_blob(model.repo, part.sha256), part.size):
-            missing += max(0, part.size - sum(path.stat().st_size for path in partial_files(model.repo, part.file)))
+            missing += max(
+                0,
+                part.size
+                - sum(path.stat().st_size for path in partial_files(model.repo, part.file)),
+            )
     return missing
 
 
@@ -53,7 +69,12 @@ def unfinished_files(model: RegistryModel) -> list[Path]:
 
 def _lock_repo(repo: str, wait: Callable[[], None]) -> AbstractContextManager[None]:
     """Let one process at a time download from a repository, or remove its downloads."""
-    lock = huggingface.cache_directory() / ".locks" / huggingface.repo_folder(repo).name / "conductor-llm.lock"
+    lock = (
+        huggingface.cache_directory()
+        / ".locks"
+        / huggingface.repo_folder(repo).name
+        / "conductor-llm.lock"
+    )
     return disk.exclusive_lock(lock, wait, mode=0o664)  # others may share the cache
 
 
@@ -76,8 +97,13 @@ def pull_model(model: RegistryModel, store: ModelStore, report: Report) -> Manif
     except OSError as error:
         full = error.errno in disk.DISK_FULL_ERRORS
         problem = "its disk is full, or limits the size of files" if full else error.strerror
-        hint = "free some space, check the permissions, or set HF_HOME to another directory; the next pull continues"
-        raise ConductorUnusable(f"cannot write {error.filename or directory}: {problem}", hint=hint) from None
+        hint = (
+            "free some space, check the permissions, or set HF_HOME to another directory; the "
+            "next pull continues"
+        )
+        raise ConductorUnusable(
+            f"cannot write {error.filename or directory}: {problem}", hint=hint
+        ) from None
 
 
 def _pull_locked(model: RegistryModel, store: ModelStore, report: Report) -> Manifest:
@@ -88,7 +114,10 @@ def _pull_locked(model: RegistryModel, store: ModelStore, report: Report) -> Man
     if saved is not None and (saved.repo, list(saved.repo_files)) != (model.repo, names):
         saved = None
     hashes = saved.hashes if saved is not None else [""] * len(model.parts)
-    parts = [replace(part, sha256=part.sha256 or known) for part, known in zip(model.parts, hashes, strict=True)]
+    parts = [
+        replace(part, sha256=part.sha256 or known)
+        for part, known in zip(model.parts, hashes, strict=True)
+    ]
     source: HashSource = "file"
     endpoint = ""
     found = _find_whole_model(model, parts, report)
@@ -97,42 +126,62 @@ def _pull_locked(model: RegistryModel, store: ModelStore, report: Report) -> Man
     else:
         report(f"asking about {model.repo}", 0, 0)
         repository = huggingface.ask_repository(model.repo, model.revision)
-        files, commit = _download_model(model, repository, parts, report), repository.commit
-        source, endpoint = "hub", huggingface.shown_endpoint()
+        files = _download_model(model, repository, parts, report)
+        commit = repository.commit
+        source = "hub"
+        endpoint = huggingface.shown_endpoint()
     # A hash that an earlier pull saved still comes from the hub that was asked then.
     if saved is not None and saved.hashes == [file.sha256 for file in files]:
-        source, endpoint = saved.hash_source, saved.endpoint
-    ours = {file.path.resolve() for other in store.manifests() for file in other.files if file.downloaded}
+        source = saved.hash_source
+        endpoint = saved.endpoint
+    ours = {
+        file.path.resolve()
+        for other in store.manifests()
+        for file in other.files
+        if file.downloaded
+    }
     kept = tuple(
         ModelFile(
-            path=file.path, size=file_size(file.path), sha256=file.sha256,
+            path=file.path,
+            size=file_size(file.path),
+            sha256=file.sha256,
             downloaded=file.downloaded or file.path.resolve() in ours,
         )
         for file in files
-    )  # fmt: skip
+    )
     return Manifest(
-        name=model.name, files=kept,
+        name=model.name,
+        files=kept,
         source=f"hub:{model.repo}@{commit}",
-        hash_source="registry" if all(part.sha256 for part in model.parts) else source, endpoint=endpoint,
-        licence=model.licence, profile=model.profile, base=model.base,
+        hash_source="registry" if all(part.sha256 for part in model.parts) else source,
+        endpoint=endpoint,
+        licence=model.licence,
+        profile=model.profile,
+        base=model.base,
         at=datetime.now(UTC).isoformat(timespec="seconds"),
-    )  # fmt: skip
+    )
 
 
 def _find_whole_model(
     model: RegistryModel, parts: Sequence[ModelFile], report: Report
 ) -> tuple[list[ModelFile], str] | None:
-    """Return the files, all in the cache and right, and their commit. Raises `ConductorUnusable` if offline without."""
+    """Return the files, all in the cache and right, and their commit.
+
+    Raises `ConductorUnusable` if offline without.
+    """
     offline = huggingface.is_offline()
     found = [huggingface.cached_path(model.repo, model.revision, part.file) for part in parts]
     paths = [path for path in found if path is not None]
     # Where a hash is unknown, the hub is asked for it, if that is allowed.
     if len(paths) == len(found) and (offline or all(part.sha256 for part in parts)):
         files = [
-            replace(part, path=path, sha256=hash_file(path, report)) for part, path in zip(parts, paths, strict=True)
+            replace(part, path=path, sha256=hash_file(path, report))
+            for part, path in zip(parts, paths, strict=True)
         ]
         # Offline, the name of a large blob is its SHA-256.
-        wanted = [part.sha256 or path.resolve().name for part, path in zip(parts, paths, strict=True)]
+        wanted = [
+            part.sha256 or path.resolve().name for part, path in zip(parts, paths, strict=True)
+        ]
         if [file.sha256 for file in files] == wanted:
             return files, paths[0].parts[-1 - len(PurePosixPath(parts[0].file).parts)]
     if offline:
@@ -143,10 +192,15 @@ def _find_whole_model(
 def _download_model(
     model: RegistryModel, repository: HubRepository, parts: Sequence[ModelFile], report: Report
 ) -> list[ModelFile]:
-    """Download what is missing of the parts, all of one commit, and put them into the cache once all were checked."""
+    """Download what is missing of the parts, all of one commit, and put them into the cache once
+    all were checked.
+    """
     wanted = [_match_remote(repository, part) for part in parts]
-    missing = sum(file.size - file_size(_start_partial(repository, file)) for file in wanted
-                  if not _cached(repository, file))  # fmt: skip
+    missing = sum(
+        file.size - file_size(_start_partial(repository, file))
+        for file in wanted
+        if not _cached(repository, file)
+    )
     disk.check_room(huggingface.cache_directory(), missing, "HF_HOME")
     files = [_fetch_file(repository, file, report) for file in wanted]
     files = [_put_into_cache(repository, file) for file in files]
@@ -159,35 +213,48 @@ def _download_model(
 
 
 def _match_remote(repository: HubRepository, part: ModelFile) -> ModelFile:
-    """Return what the hub has under the name of a part, compared with what is known before a byte is downloaded."""
-    hub, name = huggingface.shown_endpoint(), f"{part.file} of {repository.name}"
+    """Return what the hub has under the name of a part, compared with what is known before a byte
+    is downloaded.
+    """
+    hub = huggingface.shown_endpoint()
+    name = f"{part.file} of {repository.name}"
     remote = repository.files.get(part.file)
     if remote is None:
-        raise ConductorUnusable(f"{hub} has no {name}", hint="choose another model, or update conductor-llm")
+        raise ConductorUnusable(
+            f"{hub} has no {name}", hint="choose another model, or update conductor-llm"
+        )
     pairs = {"SHA-256": (remote.sha256, part.sha256), "size": (remote.size, part.size)}
     for kind, (found, expected) in pairs.items():
         if found and expected and found != expected:
             raise ConductorUnusable(
                 f"{hub} has another {name}: its {kind} is {found}, not {expected}",
-                hint="nothing was replaced; to accept the new file, update conductor-llm or the registry, or remove "
+                hint="nothing was replaced; to accept the new file, update conductor-llm or the "
+                "registry, or remove "
                 "the model and pull it again",
             )
-    size, sha256 = remote.size or part.size, remote.sha256 or part.sha256
+    size = remote.size or part.size
+    sha256 = remote.sha256 or part.sha256
     etag = remote.etag or sha256
     if not (size and etag):
-        raise ConductorUnusable(f"{hub} names no size or no hash of {name}", hint="check HF_ENDPOINT")
+        raise ConductorUnusable(
+            f"{hub} names no size or no hash of {name}", hint="check HF_ENDPOINT"
+        )
     return replace(remote, size=size, sha256=sha256, etag=etag)
 
 
 def _cached(repository: HubRepository, file: ModelFile) -> list[Path]:
     """Return where the cache has a file of the right size."""
-    # The blob may be there without a link in this snapshot, for example after the same file got a new commit.
+    # The blob may be there without a link in this snapshot, for example after the same file got a
+    # new commit.
     paths = (_blob(repository.name, file.etag), _snapshot_path(repository, file))
     return [path for path in paths if _is_file(path, file.size)]
 
 
 def _start_partial(repository: HubRepository, file: ModelFile) -> Path:
-    """Return the partial file to continue. Bytes of another content, or more than the file has, are deleted."""
+    """Return the partial file to continue.
+
+    Bytes of another content, or more than the file has, are deleted.
+    """
     wanted = _partial_folder(repository.name) / f"{file.file.replace('/', '--')}@{file.etag}"
     for path in partial_files(repository.name, file.file):
         if path != wanted or file_size(path) > file.size:
@@ -197,7 +264,9 @@ def _start_partial(repository: HubRepository, file: ModelFile) -> Path:
 
 
 def _fetch_file(repository: HubRepository, file: ModelFile, report: Report) -> ModelFile:
-    """Return a file that is whole: of the cache, whoever downloaded it, or downloaded as far as it is missing.
+    """Return a file that is whole.
+
+    Of the cache, whoever downloaded it, or downloaded as far as it is missing.
 
     If a continued file is wrong, the download starts over once.
     """
@@ -216,17 +285,23 @@ def _fetch_file(repository: HubRepository, file: ModelFile, report: Report) -> M
         # A file that was downloaded whole is wrong at its source, and would be wrong again.
         if not continued:
             what = f"the download of {file.file} of {repository.name}"
-            hint = "it was deleted and nothing was replaced; pull again, or from another HF_ENDPOINT"
-            raise ConductorUnusable(f"{what} has the SHA-256 {sha256}, not {file.sha256}", hint=hint)
+            hint = (
+                "it was deleted and nothing was replaced; pull again, or from another HF_ENDPOINT"
+            )
+            raise ConductorUnusable(
+                f"{what} has the SHA-256 {sha256}, not {file.sha256}", hint=hint
+            )
         continued = False
 
 
 def _put_into_cache(repository: HubRepository, file: ModelFile) -> ModelFile:
     """Give a checked file its names in the cache."""
-    path, blob = _snapshot_path(repository, file), _blob(repository.name, file.etag)
+    path = _snapshot_path(repository, file)
+    blob = _blob(repository.name, file.etag)
     downloaded = file.path.parent == _partial_folder(repository.name)
     if downloaded:
-        # Without fsync a power failure could leave a blob that has the right name and lacks its last bytes.
+        # Without fsync a power failure could leave a blob that has the right name and lacks its
+        # last bytes.
         with file.path.open("rb+") as stream:
             os.fsync(stream.fileno())
         blob.parent.mkdir(parents=True, exist_ok=True)
@@ -238,7 +313,8 @@ def _put_into_cache(repository: HubRepository, file: ModelFile) -> ModelFile:
         with disk.temporary_path(path) as new:
             try:
                 new.symlink_to(os.path.relpath(blob, path.parent))
-            except OSError:  # a system without links: as with the library, the snapshot has the file itself
+            except OSError:
+                # A system without links: as with the library, the snapshot has the file itself
                 blob.replace(new)
             new.replace(path)
     return replace(file, path=path, downloaded=downloaded)
@@ -275,7 +351,8 @@ class Removal:
 
 
 def plan_removal(name: str, store: ModelStore, model: RegistryModel | None) -> Removal:
-    """Return what would go with a stored model, which `model` may be pulled as, or with a stopped pull of `model`.
+    """Return what would go with a stored model, which `model` may be pulled as, or with a stopped
+    pull of `model`.
 
     A file that another stored model uses, too, is kept.
     """
@@ -289,11 +366,21 @@ def plan_removal(name: str, store: ModelStore, model: RegistryModel | None) -> R
         try:
             manifest = store.find(name)
         except ConductorUnusable:  # it cannot be read, so only the model's own directory is known
-            names += [path for path in sorted(folder.iterdir()) if path.is_file() and path.name != MANIFEST]
+            names += [
+                path
+                for path in sorted(folder.iterdir())
+                if path.is_file() and path.name != MANIFEST
+            ]
         else:
             shared = {file.path.resolve() for other in others for file in other.files}
             for file in manifest.files if manifest is not None else ():
-                own = [file.path] if file.path.parent == folder else _cache_names(file.path) if file.downloaded else []
+                own = (
+                    [file.path]
+                    if file.path.parent == folder
+                    else _cache_names(file.path)
+                    if file.downloaded
+                    else []
+                )
                 if own and file.path.resolve() not in shared:
                     names += own
                 elif file.path.exists():
@@ -308,18 +395,21 @@ def plan_removal(name: str, store: ModelStore, model: RegistryModel | None) -> R
 def remove_model(name: str, store: ModelStore, model: RegistryModel | None) -> Removal:
     """Remove what `plan_removal` says, and the manifest.
 
-    Raises `ConductorUnusable` while the model is being pulled or imported, and for a file that cannot be deleted; then
-    the manifest stays.
+    Raises `ConductorUnusable` while the model is being pulled or imported, and for a file that
+    cannot be deleted; then the manifest stays.
     """
 
     def refuse_while(what: str) -> NoReturn:
-        raise ConductorUnusable(f"{name} is being {what}", hint="wait for the other process, or stop it")
+        raise ConductorUnusable(
+            f"{name} is being {what}", hint="wait for the other process, or stop it"
+        )
 
     stored = model is None or model.listed
     with ExitStack() as locks:
         if stored and store.unlisted_files(name):
             locks.enter_context(store.lock(lambda: refuse_while("imported")))
-        # Only a pull that has begun needs its lock; taking it would create a directory in the cache.
+        # Only a pull that has begun needs its lock; taking it would create a directory in the
+        # cache.
         if model is not None and unfinished_files(model):
             locks.enter_context(_lock_repo(model.repo, lambda: refuse_while("pulled")))
         # Planned again under the lock: since the person was asked, a pull may have gone on.
@@ -329,13 +419,17 @@ def remove_model(name: str, store: ModelStore, model: RegistryModel | None) -> R
                 path.unlink(missing_ok=True)
             except OSError as error:
                 problem = f"cannot delete {error.filename}: {error.strerror}"
-                raise ConductorUnusable(problem, hint="close what uses it, or fix its permissions") from None
+                raise ConductorUnusable(
+                    problem, hint="close what uses it, or fix its permissions"
+                ) from None
         for repo in {repo for path in removal.names if (repo := _repo_folder(path)) is not None}:
             for empty in sorted((path for path in repo.rglob("*") if path.is_dir()), reverse=True):
                 with suppress(OSError):  # not empty
                     empty.rmdir()
             # Without files only the names of branches are left, which lead nowhere.
-            if not any(repo.joinpath(left).exists() for left in ("snapshots", "blobs", ".conductor-llm")):
+            if not any(
+                repo.joinpath(left).exists() for left in ("snapshots", "blobs", ".conductor-llm")
+            ):
                 shutil.rmtree(repo, ignore_errors=True)
         if stored:
             store.delete(name)
@@ -348,24 +442,36 @@ def find_stopped_pulls(registry: Iterable[RegistryModel]) -> list[RegistryModel]
     found: dict[str, RegistryModel] = {}
     for path in sorted(huggingface.cache_directory().glob("models--*--*/.conductor-llm/*.gguf@*")):
         repo = path.parent.parent.name.removeprefix("models--").replace("--", "/")
-        # Where the name of a file itself has two dashes, this is another path, which leads to the same partial file.
+        # Where the name of a file itself has two dashes, this is another path, which leads to the
+        # same partial file.
         file = path.name.rpartition("@")[0].replace("--", "/")
         if path in listed or not (REPO_NAME.fullmatch(repo) and FILE_NAME.fullmatch(file)):
             continue
         model = RegistryModel(
-            name="partial", repo=repo, revision="main", licence="unknown", about="", listed=False,
+            name="partial",
+            repo=repo,
+            revision="main",
+            licence="unknown",
+            about="",
+            listed=False,
             parts=tuple(ModelFile(file=name) for name in part_names(file)),
-        )  # fmt: skip
+        )
         found[model.reference] = model
     return list(found.values())
 
 
 def _cache_names(path: Path) -> list[Path]:
-    """Return a file of the hub's cache with all links to it; none for a file elsewhere, wherever a link may lead."""
+    """Return a file of the hub's cache with all links to it.
+
+    None for a file elsewhere, wherever a link may lead.
+    """
     real = path.resolve()
     repo = _repo_folder(real)
     links = repo.joinpath("snapshots").rglob("*") if repo is not None else ()
-    return [*(link for link in links if link.is_symlink() and link.resolve() == real), *([real] if repo else [])]
+    return [
+        *(link for link in links if link.is_symlink() and link.resolve() == real),
+        *([real] if repo else []),
+    ]
 
 
 def _repo_folder(path: Path) -> Path | None:

@@ -1,8 +1,11 @@
-"""The model hub, through its own library: where its cache is, what is in a repository, and the bytes of a file.
+"""The model hub, through its own library.
 
-The library reads HF_ENDPOINT, HF_HOME, HF_TOKEN, HF_HUB_OFFLINE and the proxies, most of them once, at its import. Its
-`hf_hub_download` is not used, because it deletes what it has downloaded after every failure. `http_get`, which that
-function is built on, continues a file at its end. Xet is not used either: it cannot continue a file.
+Where its cache is, what is in a repository, and the bytes of a file.
+
+The library reads HF_ENDPOINT, HF_HOME, HF_TOKEN, HF_HUB_OFFLINE and the proxies, most of them once,
+at its import. Its `hf_hub_download` is not used, because it deletes what it has downloaded after
+every failure. `http_get`, which that function is built on, continues a file at its end. Xet is not
+used either: it cannot continue a file.
 """
 
 from __future__ import annotations
@@ -24,7 +27,8 @@ from conductor_cli.models.llama.gguf import short_line
 from conductor_cli.models.weights.model_store import ModelFile
 from conductor_cli.models.weights.verify import Report
 
-CHUNK: Final = 1 << 20  # Bytes that are written at once: a connection that breaks would lose the library's 10 MiB
+# Bytes that are written at once: a connection that breaks would lose the library's 10 MiB
+CHUNK: Final = 1 << 20
 WAITS: Final = (1.0, 4.0, 15.0)  # Seconds before each further try after an error that may pass
 _COMMIT: Final = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 _ETAG: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,127}")
@@ -34,7 +38,10 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HubRepository:
-    """A repository at one commit: its files by name, and its licence, empty where its card names none."""
+    """A repository at one commit.
+
+    Its files by name, and its licence, empty where its card names none.
+    """
 
     name: str
     commit: str
@@ -44,7 +51,10 @@ class HubRepository:
 
 
 def library_settings() -> Any:  # noqa: ANN401 - a module of the library
-    """Return what the library has read from the environment. Raises `ConfigError` where it cannot."""
+    """Return what the library has read from the environment.
+
+    Raises `ConfigError` where it cannot.
+    """
     try:
         from huggingface_hub import constants
     except ValueError as error:
@@ -64,7 +74,10 @@ def repo_folder(repo: str) -> Path:
 
 
 def cached_path(repo: str, revision: str, file: str) -> Path | None:
-    """A file of the commit that the revision was last known to be at, if the cache has it. The hub is not asked."""
+    """A file of the commit that the revision was last known to be at, if the cache has it.
+
+    The hub is not asked.
+    """
     from huggingface_hub import try_to_load_from_cache
 
     found = try_to_load_from_cache(repo, file, cache_dir=cache_directory(), revision=revision)
@@ -79,7 +92,9 @@ def is_offline() -> bool:
 def offline(problem: str) -> ConductorUnusable:
     """Return the error for something that `is_offline` leaves undone."""
     hint = "pull it without these, or: conductor model import FILE"
-    return ConductorUnusable(f"HF_HUB_OFFLINE or TRANSFORMERS_OFFLINE is set, and {problem}", hint=hint)
+    return ConductorUnusable(
+        f"HF_HUB_OFFLINE or TRANSFORMERS_OFFLINE is set, and {problem}", hint=hint
+    )
 
 
 def shown_endpoint() -> str:
@@ -88,12 +103,19 @@ def shown_endpoint() -> str:
     return str(parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl())
 
 
-def ask_repository(repo: str, revision: str, kind: Literal["model", "dataset"] = "model") -> HubRepository:
-    """Return what the hub has in a repository at the commit that the revision is at. Raises `ConductorUnusable`."""
+def ask_repository(
+    repo: str, revision: str, kind: Literal["model", "dataset"] = "model"
+) -> HubRepository:
+    """Return what the hub has in a repository at the commit that the revision is at.
+
+    Raises `ConductorUnusable`.
+    """
     from huggingface_hub import HfApi
 
-    constants, token = library_settings(), _read_token()
-    # Otherwise the library asks the hub which coding agents there are, and names the one it runs under.
+    constants = library_settings()
+    token = _read_token()
+    # Otherwise the library asks the hub which coding agents there are, and names the one it runs
+    # under.
     constants.HF_HUB_DISABLE_TELEMETRY = True
     api = HfApi(endpoint=constants.ENDPOINT, token=token or False)
     seconds = constants.HF_HUB_DOWNLOAD_TIMEOUT
@@ -101,7 +123,8 @@ def ask_repository(repo: str, revision: str, kind: Literal["model", "dataset"] =
     def ask() -> HubRepository:
         ask_info = api.model_info if kind == "model" else api.dataset_info
         info = ask_info(repo, revision=revision, timeout=seconds, files_metadata=True)
-        commit, files = str(info.sha), dict[str, ModelFile]()
+        commit = str(info.sha)
+        files = dict[str, ModelFile]()
         for sibling in (info.siblings or ()) if _COMMIT.fullmatch(commit) else ():
             sha256 = str(sibling.lfs.sha256) if sibling.lfs else ""
             etag = sha256 or str(sibling.blob_id or "")
@@ -118,11 +141,20 @@ def ask_repository(repo: str, revision: str, kind: Literal["model", "dataset"] =
             named = getattr(card, "license_name", None) or named
         if isinstance(named, list):
             named = ", ".join(map(str, named))
-        return HubRepository(name=repo, commit=commit, files=files, licence=short_line(str(named or ""), 60), kind=kind)
+        return HubRepository(
+            name=repo,
+            commit=commit,
+            files=files,
+            licence=short_line(str(named or ""), 60),
+            kind=kind,
+        )
 
     repository = _retry(ask, f"revision {revision} of {repo}", repo, token)
     if not repository.files:
-        problem = f"{host_of(constants.ENDPOINT)} does not answer like a model hub: it lists no files of {repo}"
+        problem = (
+            f"{host_of(constants.ENDPOINT)} does not answer like a model hub: it lists no "
+            f"files of {repo}"
+        )
         hint = "check HF_ENDPOINT, the proxy, and whether the network requires a login"
         raise ConductorUnusable(problem, hint=hint)
     return repository
@@ -135,22 +167,31 @@ def download_file(repository: HubRepository, file: ModelFile, part: Path, report
     """
     from huggingface_hub.file_download import http_get
 
-    token, what = _read_token(), f"{file.file} of {repository.name}"
+    token = _read_token()
+    what = f"{file.file} of {repository.name}"
     library_settings().DOWNLOAD_CHUNK_SIZE = CHUNK
     url, headers = _file_request(repository, file, token)
 
     class Progress(AbstractContextManager["Progress"]):
-        """What the library shows progress with, in the place of a tqdm bar. It also refuses endless answers."""
+        """What the library shows progress with, in the place of a tqdm bar.
+
+        It also refuses endless answers.
+        """
 
         def __init__(self, *, initial: int, **_: object) -> None:
             self._done = initial
             self.update(0)
 
         def update(self, count: int) -> None:
-            """So many bytes came, and will be written next. Raises `ConductorUnusable` for more than the file has."""
+            """So many bytes came, and will be written next.
+
+            Raises `ConductorUnusable` for more than the file has.
+            """
             self._done += count
             if self._done > file.size:
-                problem = f"more bytes of {what} were sent than the {file.size:,} that the hub names"
+                problem = (
+                    f"more bytes of {what} were sent than the {file.size:,} that the hub names"
+                )
                 raise ConductorUnusable(problem, hint="pull again, or from another HF_ENDPOINT")
             report(f"downloading {file.file}", self._done, file.size)
 
@@ -160,7 +201,12 @@ def download_file(repository: HubRepository, file: ModelFile, part: Path, report
     def append() -> None:
         with part.open("ab") as stream:
             http_get(
-                url, stream, resume_size=file_size(part), headers=headers, expected_size=file.size, tqdm_class=Progress
+                url,
+                stream,
+                resume_size=file_size(part),
+                headers=headers,
+                expected_size=file.size,
+                tqdm_class=Progress,
             )
 
     _retry(append, what, repository.name, token, lambda: file_size(part))
@@ -170,7 +216,8 @@ def read_start(repository: HubRepository, file: ModelFile, count: int) -> bytes:
     """Return the first bytes of a file, at most `count`. Raises `ConductorUnusable`."""
     from huggingface_hub.utils import get_session, hf_raise_for_status
 
-    seconds, token = library_settings().HF_HUB_DOWNLOAD_TIMEOUT, _read_token()
+    seconds = library_settings().HF_HUB_DOWNLOAD_TIMEOUT
+    token = _read_token()
     url, headers = _file_request(repository, file, token)
     headers["range"] = f"bytes=0-{count - 1}"
 
@@ -187,30 +234,45 @@ def read_start(repository: HubRepository, file: ModelFile, count: int) -> bytes:
     return _retry(read, f"{file.file} of {repository.name}", repository.name, token)
 
 
-def _file_request(repository: HubRepository, file: ModelFile, token: str) -> tuple[str, dict[str, str]]:
+def _file_request(
+    repository: HubRepository, file: ModelFile, token: str
+) -> tuple[str, dict[str, str]]:
     from huggingface_hub import hf_hub_url, logging
 
     logging.set_verbosity_error()  # its warnings show signed addresses
     url = hf_hub_url(
-        repository.name, file.file, repo_type=repository.kind, revision=repository.commit,
+        repository.name,
+        file.file,
+        repo_type=repository.kind,
+        revision=repository.commit,
         endpoint=library_settings().ENDPOINT,
-    )  # fmt: skip
+    )
     headers = {"accept-encoding": "identity", "user-agent": "conductor-llm"}
     if token:  # httpx drops this header when a redirect leads to another host
         headers["authorization"] = f"Bearer {token}"
     return url, headers
 
 
-def _retry(action: Callable[[], T], what: str, repo: str, token: str, done: Callable[[], int] | None = None) -> T:
-    """Return the result of `action`, repeated a few times after a server's error, and for as long as bytes come.
+def _retry(
+    action: Callable[[], T], what: str, repo: str, token: str, done: Callable[[], int] | None = None
+) -> T:
+    """Return the result of `action`, repeated a few times after a server's error, and for as long
+    as bytes come.
 
-    `done` says how many bytes are on the disk, if the action writes any. The library itself repeats requests for bytes
-    that are cut off or get no answer. Raises `ConductorUnusable`, or the `OSError` of a disk.
+    `done` says how many bytes are on the disk, if the action writes any. The library itself repeats
+    requests for bytes that are cut off or get no answer. Raises `ConductorUnusable`, or the
+    `OSError` of a disk.
     """
     expected: tuple[type[Exception], ...] = (
-        *connection_errors(), OSError, ValueError, KeyError, TypeError, AttributeError
-    )  # fmt: skip
-    tries, most = 0, done() if done else 0
+        *connection_errors(),
+        OSError,
+        ValueError,
+        KeyError,
+        TypeError,
+        AttributeError,
+    )
+    tries = 0
+    most = done() if done else 0
     while True:
         try:
             return action()
@@ -228,7 +290,10 @@ def _retry(action: Callable[[], T], what: str, repo: str, token: str, done: Call
 _REFUSALS: Final = {
     "GatedRepoError": ("{repo} is gated", "accept its licence at {endpoint}/{repo}, then {login}"),
     # To strangers the hub says the same of private repositories and of missing ones.
-    "RepositoryNotFoundError": ("{host} has no repository {repo}, or it is private", "check its name; {login}"),
+    "RepositoryNotFoundError": (
+        "{host} has no repository {repo}, or it is private",
+        "check its name; {login}",
+    ),
     "RevisionNotFoundError": ("{host} has no {what}", "update conductor-llm, or the registry"),
     401: ("{host} rejects the token for {repo}, or requires one", "{login}"),
     403: ("{host} denies access to {repo}", "see {endpoint}/{repo}; {login}"),
@@ -239,12 +304,17 @@ _REFUSALS: Final = {
 """What a refusal means, by the library's exception or else by the status, and what to do next."""
 
 
-def _explain_error(error: Exception, what: str, repo: str, token: str, *, begun: bool) -> ConductorUnusable:
-    """Return an error of the library or of the connection as the one that the user sees. It contains no token.
+def _explain_error(
+    error: Exception, what: str, repo: str, token: str, *, begun: bool
+) -> ConductorUnusable:
+    """Return an error of the library or of the connection as the one that the user sees.
+
+    It contains no token.
 
     `begun`: a part of the file is on the disk.
     """
-    hub, status = host_of(library_settings().ENDPOINT), _status_of(error)
+    hub = host_of(library_settings().ENDPOINT)
+    status = _status_of(error)
     host = hub
     with suppress(AttributeError, RuntimeError):  # no request was sent
         host = host_of(str(error.request.url))  # type: ignore[attr-defined] # httpx has it
@@ -254,18 +324,30 @@ def _explain_error(error: Exception, what: str, repo: str, token: str, *, begun:
             then = "without a network, a file that you have: conductor model import FILE.gguf --use"
         hint = f"check the network, HTTPS_PROXY and HF_ENDPOINT; {then}"
         if type(error) is OSError:  # the library compares the size at the end
-            return ConductorUnusable(f"{host}: the connection ended before all of {what} had come", hint=hint)
+            return ConductorUnusable(
+                f"{host}: the connection ended before all of {what} had come", hint=hint
+            )
         failed = isinstance(error, (OSError, *connection_errors()))
         meaning = reason_of(error)[1] if failed else "does not answer like a model hub"
         words = without_numbers(clean_excerpt(str(error), Secrets(token)))
         return ConductorUnusable(f"{host} {meaning}{f': {words}' if words else ''}", hint=hint)
     host = host_of(str(error.response.url))  # type: ignore[attr-defined] # what has a status has an answer
-    later = ("{host} refuses {what}", "try again later, or with another HF_ENDPOINT; the next pull continues")
+    later = (
+        "{host} refuses {what}",
+        "try again later, or with another HF_ENDPOINT; the next pull continues",
+    )
     message, hint = _REFUSALS.get(type(error).__name__) or _REFUSALS.get(status) or later
     if host != hub:  # the host of the bytes, to which the hub's own reasons do not apply
-        message, hint = f"{hub} redirects to {{host}} for {{what}}, which refuses the download", later[1]
+        message = f"{hub} redirects to {{host}} for {{what}}, which refuses the download"
+        hint = later[1]
     login = "check what your token may read" if token else "set HF_TOKEN, or: hf auth login"
-    values = {"host": host, "repo": repo, "what": what, "login": login, "endpoint": shown_endpoint()}
+    values = {
+        "host": host,
+        "repo": repo,
+        "what": what,
+        "login": login,
+        "endpoint": shown_endpoint(),
+    }
     words = clean_excerpt(str(getattr(error, "server_message", "") or ""), Secrets(token))
     message = f"{message.format_map(values)} ({status}){f': {words}' if words else ''}"
     return ConductorUnusable(message, hint=hint.format_map(values))
@@ -277,7 +359,10 @@ def _status_of(error: Exception) -> int:
 
 
 def _read_token() -> str:
-    """Return the user's token, empty for none. Raises `ConductorUnusable` for one that cannot be sent."""
+    """Return the user's token, empty for none.
+
+    Raises `ConductorUnusable` for one that cannot be sent.
+    """
     from huggingface_hub import get_token
 
     if library_settings().HF_HUB_DISABLE_IMPLICIT_TOKEN:

@@ -1,7 +1,7 @@
 """Importing a GGUF file that is on this machine: checked, hashed, recognised, and not stored twice.
 
-A file on the model store's own disk gets a second name there (a hard link), so that it stays when the first name is
-deleted. A file on another disk is used from where it lies.
+A file on the model store's own disk gets a second name there (a hard link), so that it stays when
+the first name is deleted. A file on another disk is used from where it lies.
 """
 
 from __future__ import annotations
@@ -25,7 +25,10 @@ from conductor_cli.models.weights.verify import Report, hash_file, is_adapter, v
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ImportResult:
-    """`existed`: the model was there already. `stored`: the model store has the files, not only their paths."""
+    """`existed`: the model was there already.
+
+    `stored`: the model store has the files, not only their paths.
+    """
 
     manifest: Manifest
     existed: bool = False
@@ -33,20 +36,28 @@ class ImportResult:
 
 
 def import_model(  # noqa: PLR0913 - what is imported, and where to
-    path: Path, store: ModelStore, environ: Mapping[str, str], report: Report, *, name: str = "", base: str = ""
+    path: Path,
+    store: ModelStore,
+    environ: Mapping[str, str],
+    report: Report,
+    *,
+    name: str = "",
+    base: str = "",
 ) -> ImportResult:
     """Import a GGUF file, or all parts of a divided one. An adapter has a `base`.
 
-    Raises `ModelError` of kind `file` for an unusable file, `ConductorUnusable` for an unknown base or a full disk,
-    `UsageError` for a name that is taken.
+    Raises `ModelError` of kind `file` for an unusable file, `ConductorUnusable` for an unknown base
+    or a full disk, `UsageError` for a name that is taken.
     """
     path = path.absolute()
     if path.is_dir() or path.suffix == ".safetensors":
         raise ModelError(
-            "file", f"{path} is no GGUF file",
-            hint="an adapter of conductor train: the file that --export writes; another one, or a model: convert it "
+            "file",
+            f"{path} is no GGUF file",
+            hint="an adapter of conductor train: the file that --export writes; another one, or a "
+            "model: convert it "
             "with llama.cpp's convert_lora_to_gguf.py or convert_hf_to_gguf.py",
-        )  # fmt: skip
+        )
     header = check_whole_model(path)
     if is_adapter(header):
         base, base_path = _resolve_base(path, base, store, environ)
@@ -58,29 +69,46 @@ def import_model(  # noqa: PLR0913 - what is imported, and where to
         raise UsageError(f"{path} is a whole model, not an adapter", hint="leave --base out")
     # Headers are checked first: hashing takes minutes, and a wrong file should be rejected at once.
     files = tuple(
-        ModelFile(path=part, size=part.stat().st_size, sha256=hash_file(part, report)) for part in part_files(path)
+        ModelFile(path=part, size=part.stat().st_size, sha256=hash_file(part, report))
+        for part in part_files(path)
     )
     known = recognise_model(files, environ, strict=not name)
     name = name or (known.name if known else derive_name(path))
     folder = store.folder(name)
     # A later `pull` of a name of the registry would replace the imported model without a question.
-    if (known is None or known.name != name) and any(other.name == name for other in load_registry(environ)):
-        raise UsageError(f"{name} is another model of the registry", hint="use another name: --name OTHER")
+    if (known is None or known.name != name) and any(
+        other.name == name for other in load_registry(environ)
+    ):
+        raise UsageError(
+            f"{name} is another model of the registry", hint="use another name: --name OTHER"
+        )
     replaced = store.find(name)
     if replaced is not None and not replaced.fault():
         if replaced.hashes != [file.sha256 for file in files]:
             hint = f"--name OTHER, or first: conductor model rm {name}"
             raise UsageError(f"another model is called {name}: {replaced.path}", hint=hint)
         # The model is there already if its files are whole; they are read for that.
-        if replaced.base == base and not any(file.problem for file in verify_model(replaced, environ, report)):
+        if replaced.base == base and not any(
+            file.problem for file in verify_model(replaced, environ, report)
+        ):
             stored = all(file.path.parent == folder for file in replaced.files)
             return ImportResult(manifest=replaced, existed=True, stored=stored)
     verified = known is not None and all(part.sha256 for part in known.parts)
-    licence = known.licence if known else gguf.short_line(str(header.values.get("general.license", "")), 60)
+    licence = (
+        known.licence
+        if known
+        else gguf.short_line(str(header.values.get("general.license", "")), 60)
+    )
     manifest = Manifest(
-        name=name, files=files, source=f"file:{path}", hash_source="registry" if verified else "file", licence=licence,
-        profile=known.profile if known else "prompted", base=base, at=datetime.now(UTC).isoformat(timespec="seconds"),
-    )  # fmt: skip
+        name=name,
+        files=files,
+        source=f"file:{path}",
+        hash_source="registry" if verified else "file",
+        licence=licence,
+        profile=known.profile if known else "prompted",
+        base=base,
+        at=datetime.now(UTC).isoformat(timespec="seconds"),
+    )
     with ExitStack() as lock:
         # Other imports are kept out: what lies unfinished in the store is of one that was stopped.
         try:
@@ -96,15 +124,21 @@ def import_model(  # noqa: PLR0913 - what is imported, and where to
                     unfinished.unlink()
                 for file in files:
                     _link(file.path, folder / file.path.name, linked)
-                manifest = replace(manifest, files=tuple(replace(file, path=folder / file.path.name) for file in files))
+                manifest = replace(
+                    manifest,
+                    files=tuple(replace(file, path=folder / file.path.name) for file in files),
+                )
             except OSError:  # another disk, or a file system without hard links
                 _delete_files(linked, folder)
             store.write(manifest)
         except BaseException:  # Ctrl-C too: nothing would lead to the files
             _delete_files(linked, folder)
             raise
-    # The files of a damaged model that this one replaces are in the way of nothing, but nobody would find them again.
-    outdated = {file.path for file in (replaced.files if replaced else ())} - {file.path for file in manifest.files}
+    # The files of a damaged model that this one replaces are in the way of nothing, but nobody
+    # would find them again.
+    outdated = {file.path for file in (replaced.files if replaced else ())} - {
+        file.path for file in manifest.files
+    }
     _delete_files([old for old in outdated if old.parent == folder], folder)
     return ImportResult(manifest=manifest, stored=manifest.path.parent == folder)
 
@@ -118,7 +152,8 @@ def derive_name(path: Path) -> str:
 def recognise_model(
     files: Sequence[ModelFile], environ: Mapping[str, str], *, strict: bool = True
 ) -> RegistryModel | None:
-    """Return the registry's model that these files are, by SHA-256, or where the registry has none by name and size.
+    """Return the registry's model that these files are, by SHA-256, or where the registry has none
+    by name and size.
 
     Raises `ModelError` where name and size match and the SHA-256 does not, if `strict`.
     """
@@ -126,34 +161,51 @@ def recognise_model(
         if len(model.parts) != len(files):
             continue
         pairs = list(zip(model.parts, files, strict=True))
-        alike = all(part.size == file.size and Path(part.file).name == file.path.name for part, file in pairs)
+        alike = all(
+            part.size == file.size and Path(part.file).name == file.path.name
+            for part, file in pairs
+        )
         if all(part.sha256 == file.sha256 if part.sha256 else alike for part, file in pairs):
             return model
         if alike and strict:
             problem = f"{files[0].path} has the name and size of {model.name}, but another SHA-256"
-            hint = f"it is damaged, or another file: conductor model pull {model.name}, or import it with --name"
+            hint = (
+                f"it is damaged, or another file: conductor model pull {model.name}, or import "
+                "it with --name"
+            )
             raise ModelError("file", problem, hint=hint)
     return None
 
 
-def _resolve_base(adapter: Path, base: str, store: ModelStore, environ: Mapping[str, str]) -> tuple[str, Path | None]:
-    """Return an adapter's base as its manifest stores it, and its file; None where that is not downloaded yet.
+def _resolve_base(
+    adapter: Path, base: str, store: ModelStore, environ: Mapping[str, str]
+) -> tuple[str, Path | None]:
+    """Return an adapter's base as its manifest stores it, and its file.
+
+    None where that is not downloaded yet.
 
     A stored model or one of the registry is kept by name, a file by its absolute path.
     """
     if not base:
-        raise UsageError(f"{adapter} is an adapter", hint="name the model it was trained for: --base NAME|FILE")
+        raise UsageError(
+            f"{adapter} is an adapter", hint="name the model it was trained for: --base NAME|FILE"
+        )
     manifest = store.find(base)
     path = Path(base).expanduser().absolute() if manifest is None else manifest.path
     if manifest is None and not path.is_file():
         return find_registry_model(base, environ).name, None
     if is_adapter(gguf.check_model_file(path)):
-        raise UsageError(f"--base {base} is an adapter itself", hint="name the model it was trained for")
+        raise UsageError(
+            f"--base {base} is an adapter itself", hint="name the model it was trained for"
+        )
     return (str(path) if manifest is None else manifest.name), path
 
 
 def _link(path: Path, target: Path, linked: list[Path]) -> None:
-    """Give a file the name `target` too, in place of what has it; a new name is added to `linked`. Raises `OSError`."""
+    """Give a file the name `target` too, in place of what has it; a new name is added to `linked`.
+
+    Raises `OSError`.
+    """
     existed = target.exists()
     if not (existed and target.samefile(path)):
         with disk.temporary_path(target) as new:

@@ -1,8 +1,10 @@
 """The model store: a manifest for each model on this machine.
 
-DIRECTORY/NAME/manifest.toml   one model: its files with size and SHA-256, where they come from, and whether conductor
+DIRECTORY/NAME/manifest.toml   one model: its files with size and SHA-256, where they come from, and
+whether conductor
                                downloaded them itself
-DIRECTORY/NAME/…               files that were imported or converted; downloads stay in the hub's cache
+DIRECTORY/NAME/…               files that were imported or converted; downloads stay in the hub's
+cache
 """
 
 from __future__ import annotations
@@ -25,14 +27,19 @@ NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,79}")
 MANIFEST: Final = "manifest.toml"
 
 HashSource = Literal["registry", "hub", "file"]
-"""Where the SHA-256 comes from: conductor's registry, the hub at the first download, or only the file itself."""
+"""Where the SHA-256 comes from: conductor's registry, the hub at the first download, or only the
+file itself.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelFile:
-    """One file of a model: in a repository, where `file` is its path, or on this machine, where `path` is; or in both.
+    """One file of a model.
 
-    `etag` names its bytes in the hub's cache: its SHA-256, or git's hash of a small file. What is not known is empty or
+    In a repository, where `file` is its path, or on this machine, where `path` is; or in both.
+
+    `etag` names its bytes in the hub's cache: its SHA-256, or git's hash of a small file. What is
+    not known is empty or
     0. `downloaded`: conductor downloaded it itself; otherwise another tool may need it.
     """
 
@@ -48,8 +55,9 @@ class ModelFile:
 class Manifest:
     """What is known of a model on this machine.
 
-    `source` is `hub:REPO@COMMIT` or `file:PATH`, `endpoint` the hub's address. A model with a `base` is a LoRA adapter
-    for that one: a stored model, a model of the registry, or a file. `at` is an ISO date and time.
+    `source` is `hub:REPO@COMMIT` or `file:PATH`, `endpoint` the hub's address. A model with a
+    `base` is a LoRA adapter for that one: a stored model, a model of the registry, or a file. `at`
+    is an ISO date and time.
     """
 
     name: str
@@ -87,10 +95,15 @@ class Manifest:
         commit = self.source.rpartition("@")[2]
         if not self.repo or not all(commit in file.path.parts for file in self.files):
             return ()
-        return tuple("/".join(file.path.parts[file.path.parts.index(commit) + 1 :]) for file in self.files)
+        return tuple(
+            "/".join(file.path.parts[file.path.parts.index(commit) + 1 :]) for file in self.files
+        )
 
     def fault(self) -> str:
-        """Return what is wrong with its files, as far as their sizes show. Empty where all is well."""
+        """Return what is wrong with its files, as far as their sizes show.
+
+        Empty where all is well.
+        """
         for file in self.files:
             try:
                 size = file.path.stat().st_size
@@ -108,7 +121,10 @@ class ModelStore:
         self.directory = directory
 
     def folder(self, name: str) -> Path:
-        """Return where a model's manifest is, with its files if imported. Raises `UsageError` for a bad name."""
+        """Return where a model's manifest is, with its files if imported.
+
+        Raises `UsageError` for a bad name.
+        """
         if not NAME.fullmatch(name) or name == MANIFEST:
             hint = "use letters, digits, dots and dashes, at most 80"
             raise UsageError(f"{name!r:.60} is not a valid model name", hint=hint)
@@ -130,36 +146,55 @@ class ModelStore:
     def _read_all(self) -> dict[str, Manifest | str]:
         """Return each model's manifest, or why it cannot be read."""
         try:
-            names = sorted(path.name for path in self.directory.iterdir() if NAME.fullmatch(path.name))
+            names = sorted(
+                path.name for path in self.directory.iterdir() if NAME.fullmatch(path.name)
+            )
         except FileNotFoundError:
             return {}
         except OSError as error:
             hint = "check the path and its permissions"
-            raise ConductorUnusable(f"cannot read {self.directory}: {error.strerror}", hint=hint) from None
+            raise ConductorUnusable(
+                f"cannot read {self.directory}: {error.strerror}", hint=hint
+            ) from None
         found: dict[str, Manifest | str] = {}
         for name in names:
             try:
                 if (manifest := self.find(name)) is not None:
                     found[name] = manifest
                 elif self.unlisted_files(name):
-                    found[name] = f"{self.directory / name} has no manifest: an import is running, or was stopped"
+                    found[name] = (
+                        f"{self.directory / name} has no manifest: an import is running, or was "
+                        "stopped"
+                    )
             except ConductorUnusable as error:
                 found[name] = error.message
         return found
 
     def find(self, name: str) -> Manifest | None:
-        """Return the manifest of this name, if there is one. Raises `ConductorUnusable` for one that cannot be read."""
+        """Return the manifest of this name, if there is one.
+
+        Raises `ConductorUnusable` for one that cannot be read.
+        """
         if not NAME.fullmatch(name):
             return None
         path = self.directory / name / MANIFEST
         try:
             values = parse_toml(path.read_bytes())
-            # Files in the model's own directory are stored by their names, so that the store can be moved.
-            files = [{**file, "path": path.parent / str(file.get("path", ""))} for file in values.get("files", ())]
+            # Files in the model's own directory are stored by their names, so that the store can be
+            # moved.
+            files = [
+                {**file, "path": path.parent / str(file.get("path", ""))}
+                for file in values.get("files", ())
+            ]
             manifest = load(Manifest, {**values, "files": files})
-            if manifest.name != name or not manifest.files or not all(file.sha256 for file in manifest.files):
+            if (
+                manifest.name != name
+                or not manifest.files
+                or not all(file.sha256 for file in manifest.files)
+            ):
                 raise ValueError("it has another name, or no files with a SHA-256")
-        except (FileNotFoundError, NotADirectoryError):  # a file in the store's directory is no model
+        except (FileNotFoundError, NotADirectoryError):
+            # A file in the store's directory is no model
             return None
         except (OSError, ValueError, TypeError, AttributeError) as error:
             problem = error.strerror if isinstance(error, OSError) else error
@@ -170,7 +205,8 @@ class ModelStore:
     def unlisted_files(self, name: str) -> list[Path]:
         """Return what is in the directory of a model beside its manifest and what that names.
 
-        An import has left it that was stopped, or that was not allowed to delete the files of the model it replaced.
+        An import has left it that was stopped, or that was not allowed to delete the files of the
+        model it replaced.
         """
         folder = self.folder(name)
         try:
@@ -182,18 +218,30 @@ class ModelStore:
 
     @contextmanager
     def lock(self, wait: Callable[[], None]) -> Iterator[None]:
-        """Keep other processes from importing and removing. `wait` as in `exclusive_lock`. Raises `OSError`."""
+        """Keep other processes from importing and removing. `wait` as in `exclusive_lock`.
+
+        Raises `OSError`.
+        """
         disk.make_private_directory(self.directory)
         with disk.exclusive_lock(self.directory / ".lock", wait):
             yield
 
     def write(self, manifest: Manifest) -> None:
-        """Write a manifest, over an older one of its name, whole or not at all. Raises `ConfigError`."""
+        """Write a manifest, over an older one of its name, whole or not at all.
+
+        Raises `ConfigError`.
+        """
         import tomli_w  # only where something is written
 
         folder = self.folder(manifest.name)
-        paths = [file.path.name if file.path.parent == folder else str(file.path.absolute()) for file in manifest.files]
-        files = [dump(file, brief=True) | {"path": path} for file, path in zip(manifest.files, paths, strict=True)]
+        paths = [
+            file.path.name if file.path.parent == folder else str(file.path.absolute())
+            for file in manifest.files
+        ]
+        files = [
+            dump(file, brief=True) | {"path": path}
+            for file, path in zip(manifest.files, paths, strict=True)
+        ]
         text = "# Written by conductor.\n\n" + tomli_w.dumps({**dump(manifest), "files": files})
         try:
             disk.make_private_directory(folder)
@@ -202,7 +250,10 @@ class ModelStore:
             raise _unwritable(folder / MANIFEST, error) from None
 
     def delete(self, name: str) -> None:
-        """Delete a manifest, readable or not, and its directory if nothing else is in it. Raises `ConfigError`."""
+        """Delete a manifest, readable or not, and its directory if nothing else is in it.
+
+        Raises `ConfigError`.
+        """
         folder = self.folder(name)
         try:
             (folder / MANIFEST).unlink(missing_ok=True)
@@ -213,4 +264,6 @@ class ModelStore:
 
 
 def _unwritable(path: Path, error: OSError) -> ConfigError:
-    return ConfigError(f"cannot write {path}: {error.strerror}", hint="check the disk and its permissions")
+    return ConfigError(
+        f"cannot write {path}: {error.strerror}", hint="check the disk and its permissions"
+    )

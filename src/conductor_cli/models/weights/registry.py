@@ -1,7 +1,9 @@
-"""The registry: models that are known by name, with their repository, files, sizes, SHA-256 and licence.
+"""The registry.
 
-It is `registry.toml` beside this file, or the file that CONDUCTOR_LLM_REGISTRY names. Everything in such a file is
-checked, since it decides which bytes are written where.
+Models that are known by name, with their repository, files, sizes, SHA-256 and licence.
+
+It is `registry.toml` beside this file, or the file that CONDUCTOR_LLM_REGISTRY names. Everything in
+such a file is checked, since it decides which bytes are written where.
 """
 
 from __future__ import annotations
@@ -20,15 +22,20 @@ from conductor_cli.core.profile import PROFILES
 from conductor_cli.core.serialization import DecodeError, load
 from conductor_cli.models.weights.model_store import Manifest, ModelFile
 
-VARIABLE: Final = "CONDUCTOR_LLM_REGISTRY"  # Names a file that replaces the registry that is shipped
+# Names a file that replaces the registry that is shipped
+VARIABLE: Final = "CONDUCTOR_LLM_REGISTRY"
 SHIPPED: Final = Path(__file__).with_name("registry.toml")
 
 TOKENS: Final = 8192  # Tokens of context that an estimate counts
 
 OVERHEAD: Final = 600_000_000
-"""Bytes that a loaded model needs beside its weights and its context: the interpreter, buffers, the vocabulary."""
+"""Bytes that a loaded model needs beside its weights and its context: the interpreter, buffers, the
+vocabulary.
+"""
 
-REPO_NAME: Final = re.compile(r"(?!.*(--|\.\.))[A-Za-z0-9][A-Za-z0-9._-]{0,95}/[A-Za-z0-9][A-Za-z0-9._-]{0,95}")
+REPO_NAME: Final = re.compile(
+    r"(?!.*(--|\.\.))[A-Za-z0-9][A-Za-z0-9._-]{0,95}/[A-Za-z0-9][A-Za-z0-9._-]{0,95}"
+)
 """OWNER/REPO on the hub. It becomes the name of a directory."""
 
 FILE_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*(/[A-Za-z0-9][A-Za-z0-9._-]*)*")
@@ -48,10 +55,11 @@ _HASH: Final = re.compile(r"[0-9a-f]{64}")
 class RegistryModel:
     """A model that can be pulled: of the registry, or found on the hub (`listed` is false).
 
-    Each part has a `file`, and a SHA-256 where that is known without the hub. `context_bytes` is what one token of
-    context takes, and `memory` what the whole model does, 0 where its size is unknown. A LoRA adapter has a `base`, the
-    name of the model that it was trained for; its memory includes that one's. `memory_source` says from what the memory
-    of a model of the hub is known. Raises `ConfigError` for names that could lead out of a directory.
+    Each part has a `file`, and a SHA-256 where that is known without the hub. `context_bytes` is
+    what one token of context takes, and `memory` what the whole model does, 0 where its size is
+    unknown. A LoRA adapter has a `base`, the name of the model that it was trained for; its memory
+    includes that one's. `memory_source` says from what the memory of a model of the hub is known.
+    Raises `ConfigError` for names that could lead out of a directory.
     """
 
     name: str
@@ -74,7 +82,9 @@ class RegistryModel:
         if not (self.licence.strip() and f"{self.licence}{self.about}".isprintable()):
             raise ConfigError(f"{self.name}: licence or about is empty, or more than one line")
         if self.profile not in PROFILES:
-            raise ConfigError(f"{self.name}: profile is {self.profile!r}; expected one of {', '.join(PROFILES)}")
+            raise ConfigError(
+                f"{self.name}: profile is {self.profile!r}; expected one of {', '.join(PROFILES)}"
+            )
         if not self.parts:
             raise ConfigError(f"{self.name} has no parts")
         count = len(self.parts)
@@ -86,7 +96,8 @@ class RegistryModel:
                 raise ConfigError(f"the size of {part.file} is negative")
             if part.sha256 and not _HASH.fullmatch(part.sha256):
                 raise ConfigError(f"the sha256 of {part.file} is not 64 hex digits in lower case")
-            if not self.base and not part.file.endswith(end):  # llama.cpp finds the others by the name of the first
+            # llama.cpp finds the others by the name of the first
+            if not self.base and not part.file.endswith(end):
                 raise ConfigError(f"{self.name}: {part.file} does not end in {end}")
 
     @property
@@ -112,7 +123,9 @@ def _read_registry(path: Path, hint: str) -> tuple[RegistryModel, ...]:
         tables = parse_toml(path.read_bytes()).get("models")
         if not (isinstance(tables, list) and tables):
             raise DecodeError("it contains no model")
-        models = [load(RegistryModel, table, f"models[{index}]") for index, table in enumerate(tables)]
+        models = [
+            load(RegistryModel, table, f"models[{index}]") for index, table in enumerate(tables)
+        ]
         # A misspelt key is refused: without its sha256, a file would not be compared with anything.
         for table in tables:
             keys = table.keys() - {field.name for field in fields(RegistryModel)}
@@ -124,8 +137,16 @@ def _read_registry(path: Path, hint: str) -> tuple[RegistryModel, ...]:
         for model in models:
             base = found.get(model.base)
             if model.name in found or (model.base and (base is None or base.base)):
-                raise DecodeError(f"{model.name}: another model has the same name, or its base is not a model above it")
-            memory = memory_needed(model.size, model.context_bytes) if base is None else base.memory + model.size
+                raise DecodeError(
+                    f"{model.name}: another model has the same name, or its base is not a "
+                    "model "
+                    "above it"
+                )
+            memory = (
+                memory_needed(model.size, model.context_bytes)
+                if base is None
+                else base.memory + model.size
+            )
             # Without a size no memory can be computed; it is shown as unknown.
             known = model.size and (base is None or base.memory)
             found[model.name] = replace(model, memory=memory if known else 0)
@@ -145,10 +166,13 @@ def find_registry_model(name: str, environ: Mapping[str, str]) -> RegistryModel:
     models = {model.name: model for model in load_registry(environ)}
     if (found := models.get(name.lower())) is not None:
         return found
-    near = next((known for known in models if name and known.startswith(name.lower())), "") or nearest(name, models)
+    near = next(
+        (known for known in models if name and known.startswith(name.lower())), ""
+    ) or nearest(name, models)
     meant = f"; did you mean {near}?" if near else ""
     hint = (
-        "conductor model list shows all, conductor model pull OWNER/REPO downloads any GGUF of the hub, "
+        "conductor model list shows all, conductor model pull OWNER/REPO downloads any GGUF of the "
+        "hub, "
         f"and a file is imported first: conductor model import FILE{meant}"
     )
     raise ConductorUnusable(f"unknown model {name!r}", hint=hint)
@@ -162,28 +186,41 @@ def listed_model(name: str, environ: Mapping[str, str]) -> RegistryModel | None:
 
 
 def memory_needed(size: int, per_token: int, tokens: int = TOKENS) -> int:
-    """Return bytes for weights of `size` bytes and a context whose keys and values need `per_token` bytes a token."""
+    """Return bytes for weights of `size` bytes and a context whose keys and values need `per_token`
+    bytes a token.
+    """
     return size + per_token * tokens + OVERHEAD
 
 
-def manifest_memory(manifest: Manifest, stored: Mapping[str, Manifest], registry: Mapping[str, int]) -> int:
-    """Return bytes that a stored model needs, an adapter together with its base; 0 where that is not known.
+def manifest_memory(
+    manifest: Manifest, stored: Mapping[str, Manifest], registry: Mapping[str, int]
+) -> int:
+    """Return bytes that a stored model needs, an adapter together with its base.
+
+    0 where that is not known.
 
     `registry` has the memory of the registry's models by name.
     """
     if not manifest.base:
         return registry.get(manifest.name) or file_memory(manifest.path, manifest.size)
-    base, path = stored.get(manifest.base), Path(manifest.base)
+    base = stored.get(manifest.base)
+    path = Path(manifest.base)
     if base is not None and not base.base:
         of_base = manifest_memory(base, stored, registry)
     else:
-        of_base = registry.get(manifest.base) or file_memory(path, path.stat().st_size if path.is_file() else 0)
+        of_base = registry.get(manifest.base) or file_memory(
+            path, path.stat().st_size if path.is_file() else 0
+        )
     return of_base + manifest.size if of_base else 0
 
 
 def file_memory(path: Path, size: int, tokens: int = TOKENS) -> int:
-    """Return bytes for a GGUF file whose parts have `size` bytes, and so many tokens of context; 0 if it is not one."""
-    from conductor_cli.models.llama.gguf import read_header  # most of what reads the registry reads no file
+    """Return bytes for a GGUF file whose parts have `size` bytes, and so many tokens of context.
+
+    0 if it is not one.
+    """
+    # Most of what reads the registry reads no file
+    from conductor_cli.models.llama.gguf import read_header
 
     try:
         header = read_header(path, brief=True)
@@ -197,6 +234,12 @@ def file_memory(path: Path, size: int, tokens: int = TOKENS) -> int:
     heads = number("attention.head_count")
     width = number("embedding_length") // max(1, heads)
     # A token's keys and values: 16 bits for each layer, head, and element of a head.
-    elements = (number("attention.key_length") or width) + (number("attention.value_length") or width)
+    elements = (number("attention.key_length") or width) + (
+        number("attention.value_length") or width
+    )
     per_token = 2 * number("block_count") * (number("attention.head_count_kv") or heads) * elements
-    return memory_needed(size, per_token, min(tokens, number("context_length") or tokens)) if per_token else 0
+    return (
+        memory_needed(size, per_token, min(tokens, number("context_length") or tokens))
+        if per_token
+        else 0
+    )

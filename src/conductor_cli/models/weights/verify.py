@@ -1,4 +1,6 @@
-"""Whether model files are what is known of them, by their SHA-256, and how a damaged model can be repaired."""
+"""Whether model files are what is known of them, by their SHA-256, and how a damaged model can be
+repaired.
+"""
 
 from __future__ import annotations
 
@@ -18,12 +20,19 @@ from conductor_cli.models.weights.registry import listed_model
 PIECE: Final = 4 << 20  # Bytes that are read at once
 
 Report = Callable[[str, int, int], None]
-"""Hears what is done with which file, how many bytes of it are done, and how many there are; 0 if that is unknown."""
+"""Hears what is done with which file, how many bytes of it are done, and how many there are; 0 if
+that is unknown.
+"""
 
 
 def hash_file(path: Path, report: Report = lambda *_: None, name: str = "") -> str:
-    """Read the whole file; progress is reported under `name`. Raises `ModelError` of kind `file`."""
-    digest, done, buffer = hashlib.sha256(), 0, memoryview(bytearray(PIECE))
+    """Read the whole file; progress is reported under `name`.
+
+    Raises `ModelError` of kind `file`.
+    """
+    digest = hashlib.sha256()
+    done = 0
+    buffer = memoryview(bytearray(PIECE))
     try:
         with path.open("rb", buffering=0) as file:
             total = path.stat().st_size
@@ -41,8 +50,8 @@ def hash_file(path: Path, report: Report = lambda *_: None, name: str = "") -> s
 class CheckedFile:
     """A file of the model `name` that was looked at.
 
-    `problem` is empty where it is whole, and `hint` says how to repair it; `sha256` is empty where it was not read.
-    `compared` says what the SHA-256 was compared with.
+    `problem` is empty where it is whole, and `hint` says how to repair it; `sha256` is empty where
+    it was not read. `compared` says what the SHA-256 was compared with.
     """
 
     name: str
@@ -54,17 +63,26 @@ class CheckedFile:
 
     def data(self) -> dict[str, Any]:
         state = "damaged" if self.problem else "ok"
-        values = {**asdict(self), "path": str(self.path), "state": state, "hint": self.hint if self.problem else ""}
+        values = {
+            **asdict(self),
+            "path": str(self.path),
+            "state": state,
+            "hint": self.hint if self.problem else "",
+        }
         return {key: value or None for key, value in values.items()}
 
 
-def verify_model(manifest: Manifest, environ: Mapping[str, str], report: Report) -> list[CheckedFile]:
+def verify_model(
+    manifest: Manifest, environ: Mapping[str, str], report: Report
+) -> list[CheckedFile]:
     """Read every file of a model and compare it with the manifest; the header is checked, too."""
-    compared, hint = describe_hash_source(manifest), repair_hint(manifest, environ)
+    compared = describe_hash_source(manifest)
+    hint = repair_hint(manifest, environ)
     whole = CheckedFile(name=manifest.name, path=manifest.path, compared=compared, hint=hint)
     checked = []
     for file in manifest.files:
-        sha256 = problem = ""
+        sha256 = ""
+        problem = ""
         try:
             size = file.path.stat().st_size
             # A file that was cut short need not be read: gigabytes take minutes.
@@ -76,22 +94,36 @@ def verify_model(manifest: Manifest, environ: Mapping[str, str], report: Report)
                 check_whole_model(file.path)
         except (OSError, ModelError) as error:
             sha256 = ""
-            problem = error.message if isinstance(error, ModelError) else f"it cannot be read: {error.strerror}"
+            problem = (
+                error.message
+                if isinstance(error, ModelError)
+                else f"it cannot be read: {error.strerror}"
+            )
         checked.append(replace(whole, path=file.path, sha256=sha256, problem=problem))
     return checked
 
 
 def find_problems(store: ModelStore, environ: Mapping[str, str]) -> list[CheckedFile]:
-    """Return manifests that cannot be read, and files that are missing or have another size. No file is read."""
+    """Return manifests that cannot be read, and files that are missing or have another size.
+
+    No file is read.
+    """
     damaged = [
         CheckedFile(
-            name=name, path=store.folder(name) / MANIFEST, problem=problem,
+            name=name,
+            path=store.folder(name) / MANIFEST,
+            problem=problem,
             hint=f"conductor model rm {name}; then pull or import it again",
         )
         for name, problem in store.damaged().items()
-    ]  # fmt: skip
+    ]
     return damaged + [
-        CheckedFile(name=manifest.name, path=manifest.path, problem=fault, hint=repair_hint(manifest, environ))
+        CheckedFile(
+            name=manifest.name,
+            path=manifest.path,
+            problem=fault,
+            hint=repair_hint(manifest, environ),
+        )
         for manifest in store.manifests()
         if (fault := manifest.fault())
     ]
@@ -101,13 +133,19 @@ def describe_hash_source(manifest: Manifest) -> str:
     """Return what the SHA-256 of a model was compared with."""
     return {
         "registry": "matches conductor's registry",
-        "hub": f"checksum reported by {manifest.endpoint} only, not independently verified; saved for next time",
+        "hub": (
+            f"checksum reported by {manifest.endpoint} only, not independently verified; saved "
+            "for next time"
+        ),
         "file": "nothing to compare it with; saved for next time",
     }[manifest.hash_source]
 
 
 def repair_hint(manifest: Manifest, environ: Mapping[str, str]) -> str:
-    """Return what restores exactly this model: importing the file that it was made from, or else a pull."""
+    """Return what restores exactly this model.
+
+    Importing the file that it was made from, or else a pull.
+    """
     kind, _, source = manifest.source.partition(":")
     base = f" --base {shlex.quote(manifest.base)}" if manifest.base else ""
     path = shlex.quote(source) if kind == "file" else "FILE"

@@ -1,7 +1,10 @@
-"""The bodies of requests as pydantic models: what all APIs share, and an error that names the field. Pure.
+"""The bodies of requests as pydantic models.
 
-A model declares what an API reads; other fields of an object are left unread, and null counts as left out. What a model
-cannot say (a tool that was chosen and is not there) is checked where its body becomes a `ClientRequest`.
+What all APIs share, and an error that names the field. Pure.
+
+A model declares what an API reads; other fields of an object are left unread, and null counts as
+left out. What a model cannot say (a tool that was chosen and is not there) is checked where its
+body becomes a `ClientRequest`.
 """
 
 from __future__ import annotations
@@ -16,7 +19,15 @@ from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
 from typing import Annotated, Any, Final, Literal, TypeVar
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationError,
+    model_validator,
+)
 from pydantic_core import PydanticCustomError
 
 from conductor_cli.core.chat import Attachment, Message, Role, Tool, ToolCall, ToolChoice
@@ -35,17 +46,29 @@ Choice = tuple[tuple[Tool, ...], ToolChoice | Tool, Sequence[str]]
 """The tools that may be called, the choice among them, and which hosted ones the answer needs."""
 
 _PROBLEMS: Final = {
-    "missing": "is missing", "union_tag_not_found": "is missing", "string_type": "must be a string",
-    "int_type": "must be a whole number", "float_type": "must be a number", "finite_number": "must be a number",
-    "bool_type": "must be true or false", "list_type": "must be an array", "dict_type": "must be an object",
-    "model_type": "must be an object", "model_attributes_type": "must be an object",
-    "greater_than": "must be more than {gt}", "greater_than_equal": "must be at least {ge}",
-    "less_than_equal": "must be at most {le}", "too_short": "is empty", "string_too_short": "is empty",
-    "too_long": "has more than {max_length} entries", "string_too_long": "is longer than {max_length} characters",
+    "missing": "is missing",
+    "union_tag_not_found": "is missing",
+    "string_type": "must be a string",
+    "int_type": "must be a whole number",
+    "float_type": "must be a number",
+    "finite_number": "must be a number",
+    "bool_type": "must be true or false",
+    "list_type": "must be an array",
+    "dict_type": "must be an object",
+    "model_type": "must be an object",
+    "model_attributes_type": "must be an object",
+    "greater_than": "must be more than {gt}",
+    "greater_than_equal": "must be at least {ge}",
+    "less_than_equal": "must be at most {le}",
+    "too_short": "is empty",
+    "string_too_short": "is empty",
+    "too_long": "has more than {max_length} entries",
+    "string_too_long": "is longer than {max_length} characters",
     "literal_error": "is {input}, which is not known: it can be {expected}",
     "union_tag_invalid": "is {input}, which cannot be served: it can be {expected_tags}",
-    "extra_forbidden": "is not known: there are {known}", "string_unicode": "is not text",
-}  # fmt: skip
+    "extra_forbidden": "is not known: there are {known}",
+    "string_unicode": "is not text",
+}
 """What is wrong with a field, by pydantic's word for it."""
 
 
@@ -68,22 +91,32 @@ def validate_body(model: type[M], body: Mapping[str, Any]) -> M:
         raise refused(param, text, code) from None
 
 
-def describe_fault(error: ValidationError, model: type[BaseModel], body: object) -> tuple[str, str, str]:
-    """Return the field of the first fault, what is wrong with it, and a code. The value itself may be megabytes."""
+def describe_fault(
+    error: ValidationError, model: type[BaseModel], body: object
+) -> tuple[str, str, str]:
+    """Return the field of the first fault, what is wrong with it, and a code.
+
+    The value itself may be megabytes.
+    """
     fault = error.errors(include_url=False)[0]
-    kind, values = fault["type"], dict(fault.get("ctx", {}))
+    kind = fault["type"]
+    values = dict(fault.get("ctx", {}))
     left_out = fault["input"] is None and kind.endswith("_type")
     # What is not in the body is the name of a member of a union, unless it is what is missing.
-    param, value = "", body
+    param = ""
+    value = body
     for place, part in enumerate(fault["loc"]):
         if isinstance(part, int) and isinstance(value, list):
-            param, value = f"{param}[{part}]", value[part]
+            param = f"{param}[{part}]"
+            value = value[part]
         elif isinstance(value, dict) and part in value:
-            param, value = f"{param}.{part}", value[part]
+            param = f"{param}.{part}"
+            value = value[part]
         elif kind == "missing" and place == len(fault["loc"]) - 1:
             param = f"{param}.{part}"
     if kind.startswith("union_tag"):
-        param, value = f"{param}.type", values.get("tag")
+        param = f"{param}.type"
+        value = values.get("tag")
     param = one_line(param.removeprefix("."))[:200]
     if left_out:
         kind = "missing"
@@ -93,8 +126,16 @@ def describe_fault(error: ValidationError, model: type[BaseModel], body: object)
         "input": quoted(value) if isinstance(value, str) else "of another type",
         "known": ", ".join(model.model_fields),
     }
-    code = {"union_tag_invalid": "unsupported_content", "missing": MISSING, "union_tag_not_found": MISSING}.get(kind)
-    return param, _PROBLEMS[kind].format_map(values), code or ("invalid_type" if "_type" in kind else "invalid_value")
+    code = {
+        "union_tag_invalid": "unsupported_content",
+        "missing": MISSING,
+        "union_tag_not_found": MISSING,
+    }.get(kind)
+    return (
+        param,
+        _PROBLEMS[kind].format_map(values),
+        code or ("invalid_type" if "_type" in kind else "invalid_value"),
+    )
 
 
 def refused(param: str, message: str, code: str = "invalid_value") -> RequestError:
@@ -107,15 +148,27 @@ def quoted(value: str) -> str:
     return f"'{one_line(value[:200])[:60]}'"
 
 
-_CODES: Final = frozenset({
-    "empty_image_file", "invalid_base64_image", "invalid_image", "invalid_image_url", "invalid_type",
-    "unknown_parameter", "unsupported_content", "unsupported_file", "unsupported_image_media_type",
-    "unsupported_parameter",
-})  # fmt: skip
+_CODES: Final = frozenset(
+    {
+        "empty_image_file",
+        "invalid_base64_image",
+        "invalid_image",
+        "invalid_image_url",
+        "invalid_type",
+        "unknown_parameter",
+        "unsupported_content",
+        "unsupported_file",
+        "unsupported_image_media_type",
+        "unsupported_parameter",
+    }
+)
 
 
 def fault(message: str, code: str = "invalid_value") -> PydanticCustomError:
-    """Return the error for a value that cannot be served. `message` goes on after the name of the field."""
+    """Return the error for a value that cannot be served.
+
+    `message` goes on after the name of the field.
+    """
     assert code == "invalid_value" or code in _CODES
     return PydanticCustomError(code, "{message}", {"message": message})
 
@@ -144,15 +197,23 @@ def _dollars(value: object) -> Decimal:
 class OwnOptions(Body):
     """Options of this server. A limit can only narrow those of the settings."""
 
-    max_cost: Annotated[Decimal, BeforeValidator(_dollars, json_schema_input_type=float | str)] | None = None
+    max_cost: (
+        Annotated[Decimal, BeforeValidator(_dollars, json_schema_input_type=float | str)] | None
+    ) = None
 
     @model_validator(mode="before")
     @classmethod
     def _refuse_unknown(cls, value: object) -> object:
         """A misspelt limit would be none."""
-        unknown = next((name for name in value if name != "max_cost"), None) if isinstance(value, dict) else None
+        unknown = (
+            next((name for name in value if name != "max_cost"), None)
+            if isinstance(value, dict)
+            else None
+        )
         if unknown is not None:
-            raise fault(f"has no field {quoted(str(unknown))}; it has max_cost", "unknown_parameter")
+            raise fault(
+                f"has no field {quoted(str(unknown))}; it has max_cost", "unknown_parameter"
+            )
         return value
 
 
@@ -175,24 +236,36 @@ ToolName = Annotated[str, Field(min_length=1, max_length=128)]
 StopTexts = Annotated[
     Many[str],
     Field(max_length=16),
-    BeforeValidator(lambda value: [value] if isinstance(value, str) else value, json_schema_input_type=str | list[str]),
+    BeforeValidator(
+        lambda value: [value] if isinstance(value, str) else value,
+        json_schema_input_type=str | list[str],
+    ),
 ]
 
 
 def kind_of_tool(type_name: str) -> str:
-    """The kind of a tool that is no function, without its version: `web_search` for `web_search_20250305`."""
+    """The kind of a tool that is no function, without its version.
+
+    `web_search` for `web_search_20250305`.
+    """
     return one_line(re.sub(r"_(?:preview|20\d\d(?:_?\d\d){2})", "", type_name))[:60]
 
 
 def add_tool(tools: dict[str, Tool], tool: Tool, where: str) -> None:
-    """Add a tool of the client by its name, which is in the field `where`. Raises `RequestError` for a second one."""
+    """Add a tool of the client by its name, which is in the field `where`.
+
+    Raises `RequestError` for a second one.
+    """
     if tool.name in tools:
         raise refused(where, f"is the name of two tools: {quoted(tool.name)}")
     tools[tool.name] = tool
 
 
 def find_tool(tools: Mapping[str, Tool], name: str | None, where: str) -> Tool:
-    """Return the tool that the field `where` names. Raises `RequestError` where there is no name or no such tool."""
+    """Return the tool that the field `where` names.
+
+    Raises `RequestError` where there is no name or no such tool.
+    """
     if name is None:
         raise refused(where, "is missing", MISSING)
     if name not in tools:
@@ -200,8 +273,13 @@ def find_tool(tools: Mapping[str, Tool], name: str | None, where: str) -> Tool:
     return tools[name]
 
 
-def choose(tools: Mapping[str, Tool], hosted: Sequence[str], mode: ToolChoice, where: str, said: str) -> Choice:
-    """Return what a mode chooses, which is `said` in the field `where`. Raises `RequestError` where that is nothing."""
+def choose(
+    tools: Mapping[str, Tool], hosted: Sequence[str], mode: ToolChoice, where: str, said: str
+) -> Choice:
+    """Return what a mode chooses, which is `said` in the field `where`.
+
+    Raises `RequestError` where that is nothing.
+    """
     needed = hosted if not tools and mode != "none" else ()
     if mode == "required" and not tools and not needed:
         raise refused(where, f"is {said}, but the request has no tools")
@@ -219,14 +297,19 @@ def as_parts(content: object) -> object:
 
 
 class AnswerFormat(Body):
-    """`response_format` of Chat Completions, `text.format` of Responses, `output_config.format` of Messages."""
+    """`response_format` of Chat Completions, `text.format` of Responses, `output_config.format` of
+    Messages.
+    """
 
     type: str
     form_schema: dict[str, Any] | None = Field(default=None, alias="schema")
     json_schema: dict[str, Any] | None = None
 
     def read(self, where: str) -> dict[str, Any]:
-        """Return the fields of `ClientRequest` that say the form of the answer. Raises `RequestError`."""
+        """Return the fields of `ClientRequest` that say the form of the answer.
+
+        Raises `RequestError`.
+        """
         if self.type == "json_object":
             return {"json_only": True}
         if self.type == "text":
@@ -236,7 +319,8 @@ class AnswerFormat(Body):
             raise refused(f"{where}.type", f"{quoted(self.type)} is not known: it can be {known}")
         schema = self.form_schema
         if self.json_schema is not None:
-            where, schema = f"{where}.json_schema", self.json_schema.get("schema")
+            where = f"{where}.json_schema"
+            schema = self.json_schema.get("schema")
         if not isinstance(schema, dict):
             raise refused(f"{where}.schema", "is missing or no object", MISSING)
         return {"schema": schema, "schema_field": f"{where}.schema"}
@@ -249,15 +333,21 @@ def with_system_text(texts: Iterable[str], talk: Iterable[Message]) -> tuple[Mes
 
 
 async def require_schema(request: ClientRequest) -> None:
-    """Raise `RequestError` unless what a request has as a JSON Schema is one, and is checked in time."""
+    """Raise `RequestError` unless what a request has as a JSON Schema is one, and is checked in
+    time.
+    """
     if request.schema is None:
         return
     try:
         problem = await find_schema_fault(request.schema)
     except CheckStopped as stopped:
-        raise refused(request.schema_field, f"cannot be checked: {stopped}", "invalid_json_schema") from None
+        raise refused(
+            request.schema_field, f"cannot be checked: {stopped}", "invalid_json_schema"
+        ) from None
     if problem:
-        raise refused(request.schema_field, f"is not a valid JSON Schema: {problem}", "invalid_json_schema")
+        raise refused(
+            request.schema_field, f"is not a valid JSON Schema: {problem}", "invalid_json_schema"
+        )
 
 
 # Images and documents
@@ -265,14 +355,19 @@ async def require_schema(request: ClientRequest) -> None:
 
 _DATA_URL: Final = re.compile(r"data:[^,]{0,200},", re.IGNORECASE)
 
-_ENDINGS: Final[Mapping[str, str]] = {kind: suffix for suffix, kind in SUFFIXES.items() if suffix != "jpeg"}
+_ENDINGS: Final[Mapping[str, str]] = {
+    kind: suffix for suffix, kind in SUFFIXES.items() if suffix != "jpeg"
+}
 
 KEEPS_NO_FILES: Final = "must be in the request itself: this server keeps no files and fetches none"
 
 
 @dataclass(frozen=True)
 class Upload:
-    """What a message carries: an image, whose `size` is in pixels, a PDF document, or a file of `text`."""
+    """What a message carries.
+
+    An image, whose `size` is in pixels, a PDF document, or a file of `text`.
+    """
 
     data: bytes
     media_type: str
@@ -293,7 +388,10 @@ def read_image(data: bytes) -> Upload:
 
 
 def read_document(data: bytes) -> Upload:
-    """Return the bytes of a PDF, an image or a text. Raises for anything else, as a validator does."""
+    """Return the bytes of a PDF, an image or a text.
+
+    Raises for anything else, as a validator does.
+    """
     found = media_type_of(data)
     if found.startswith("image/"):
         return read_image(data)
@@ -367,19 +465,28 @@ class AttachmentCollector:
             own = f"{kind}-{len(self._known) + 1}.{_ENDINGS[upload.media_type]}"
             self.blobs[sha256] = upload.data
             self._known[sha256] = Attachment(
-                name=name[:200] or own, media_type=upload.media_type, sha256=sha256, size=len(upload.data),
-                width=upload.size[0], height=upload.size[1],
-            )  # fmt: skip
+                name=name[:200] or own,
+                media_type=upload.media_type,
+                sha256=sha256,
+                size=len(upload.data),
+                width=upload.size[0],
+                height=upload.size[1],
+            )
         return self._known[sha256]
 
     def take(self, parts: Iterable[Part] | None) -> Taken:
         """Return what the parts of a content become."""
-        return Taken(found=tuple(each for part in parts or () for each in part.take(self) if each != ""))
+        return Taken(
+            found=tuple(each for part in parts or () for each in part.take(self) if each != "")
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Taken:
-    """What the parts of a content became: texts, what they carry, and calls or results, in order."""
+    """What the parts of a content became.
+
+    Texts, what they carry, and calls or results, in order.
+    """
 
     found: tuple[str | Attachment | ToolCall | Message, ...]
 
@@ -391,24 +498,34 @@ class Taken:
     def attachments(self) -> tuple[Attachment, ...]:
         return tuple(each for each in self.found if isinstance(each, Attachment))
 
-    def message(self, role: Role, *, joint: str = "\n", prefix: str = "", **fields: Any) -> Message:  # noqa: ANN401 - any field
-        """Return the message with the texts, `joint` between two of them, and what they carry in its places."""
-        content, places, between = "", list[int](), joint
+    # Any field
+    def message(self, role: Role, *, joint: str = "\n", prefix: str = "", **fields: Any) -> Message:  # noqa: ANN401
+        """Return the message with the texts, `joint` between two of them, and what they carry in
+        its places.
+        """
+        content = ""
+        places = list[int]()
+        between = joint
         for each in self.found:
             if isinstance(each, Attachment):
                 places.append(len(content))
                 between = "\n"
             elif isinstance(each, str):
-                content += f"{between}{each}" if content else prefix + each  # a copy of megabytes would take long
+                # A copy of megabytes would take long
+                content += f"{between}{each}" if content else prefix + each
                 between = joint
-        return Message(role=role, content=content, attachments=self.attachments, places=tuple(places), **fields)
+        return Message(
+            role=role, content=content, attachments=self.attachments, places=tuple(places), **fields
+        )
 
 
 def late_instructions(texts: Iterable[str]) -> Iterator[Message]:
-    """Yield a client's instructions in the middle of a conversation as a text of the user; nothing where all are empty.
+    """Yield a client's instructions in the middle of a conversation as a text of the user.
 
-    Moved to the beginning they would change what all later requests begin with, and with it what providers remember;
-    and what they replace would stand beside them.
+    Nothing where all are empty.
+
+    Moved to the beginning they would change what all later requests begin with, and with it what
+    providers remember; and what they replace would stand beside them.
     """
     if text := "\n\n".join(filter(None, texts)):
         yield Message(role="user", content=fence("system", text))

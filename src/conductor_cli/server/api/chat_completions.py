@@ -1,8 +1,10 @@
-"""OpenAI's Chat Completions: how a request is read, and how an answer is written, as chunks or whole. Pure.
+"""OpenAI's Chat Completions.
 
-From platform.openai.com/docs/api-reference/chat, November 2026, and from what clients send. The narration of plan and
-steps is `reasoning_content`, which DeepSeek introduced and most clients show. The last chunk has the object `conductor`
-of `server/api/encoding.py`.
+How a request is read, and how an answer is written, as chunks or whole. Pure.
+
+From platform.openai.com/docs/api-reference/chat, November 2026, and from what clients send. The
+narration of plan and steps is `reasoning_content`, which DeepSeek introduced and most clients show.
+The last chunk has the object `conductor` of `server/api/encoding.py`.
 """
 
 from __future__ import annotations
@@ -27,7 +29,13 @@ from conductor_cli.server.api.bodies import (
     validate_body,
     with_system_text,
 )
-from conductor_cli.server.api.encoding import DONE, chat_usage, conductor_object, data_event, json_bytes
+from conductor_cli.server.api.encoding import (
+    DONE,
+    chat_usage,
+    conductor_object,
+    data_event,
+    json_bytes,
+)
 from conductor_cli.server.api.errors import TOO_LONG, error_body
 from conductor_cli.server.api.openai_bodies import TEXT_ONLY, Content, OpenAIAsking
 from conductor_cli.server.api.request import ClientRequest, RequestError, ServedAnswer
@@ -42,8 +50,11 @@ class ChatEncoder:
     def __init__(self, request: ClientRequest, run: str, created: int) -> None:
         self._request = request
         self._head = {
-            "id": f"chatcmpl-{run}", "object": "chat.completion.chunk", "created": created, "model": request.model,
-        }  # fmt: skip
+            "id": f"chatcmpl-{run}",
+            "object": "chat.completion.chunk",
+            "created": created,
+            "model": request.model,
+        }
         # With the usage in a chunk of its own, OpenAI says in all others that it comes later.
         self._tail = {"usage": None} if request.include_usage else {}
         self._calls = 0
@@ -58,15 +69,23 @@ class ChatEncoder:
         return b": heartbeat\n\n"  # a comment, which clients skip
 
     def reasoning(self, text: str) -> bytes:
-        """Nothing once the answer has begun: clients such as aider would write it into the answer's text."""
+        """Nothing once the answer has begun.
+
+        Clients such as aider would write it into the answer's text.
+        """
         return self._chunk({"reasoning_content": text}) if text and not self._has_text else b""
 
     def text(self, text: str) -> bytes:
         self._has_text = True
-        return b'%b"content":%b%b' % (self._before_text, json_bytes(text), self._after_text) if text else b""
+        return (
+            b'%b"content":%b%b' % (self._before_text, json_bytes(text), self._after_text)
+            if text
+            else b""
+        )
 
     def tool_call(self, call: ToolCall) -> bytes:
-        index, self._calls = self._calls, self._calls + 1
+        index = self._calls
+        self._calls = self._calls + 1
         return self._chunk({"tool_calls": [{"index": index, **_call_object(call)}]})
 
     def end(self, answer: ServedAnswer) -> bytes:
@@ -79,7 +98,8 @@ class ChatEncoder:
     def failed(self, error: RequestError) -> bytes:
         body = error_body(error)
         if error.is_final and error.code != TOO_LONG:
-            # Of an error inside a stream, litellm reads the message alone; aider repeats whatever has not this word.
+            # Of an error inside a stream, litellm reads the message alone; aider repeats whatever
+            # has not this word.
             body["error"]["message"] += " (invalid_request_error)"
         return data_event(body) + DONE
 
@@ -90,7 +110,12 @@ class ChatEncoder:
             message["reasoning_content"] = answer.reasoning
         if answer.tool_calls:
             message["tool_calls"] = [_call_object(call) for call in answer.tool_calls]
-        choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": finish_of(answer)}
+        choice = {
+            "index": 0,
+            "message": message,
+            "logprobs": None,
+            "finish_reason": finish_of(answer),
+        }
         return {
             **self._head,
             "object": "chat.completion",
@@ -102,7 +127,9 @@ class ChatEncoder:
     def whole_failed(self, error: RequestError) -> dict[str, Any]:
         return error_body(error)
 
-    def _chunk(self, delta: dict[str, Any], finish: str | None = None, more: dict[str, Any] | None = None) -> bytes:
+    def _chunk(
+        self, delta: dict[str, Any], finish: str | None = None, more: dict[str, Any] | None = None
+    ) -> bytes:
         choice = {"index": 0, "delta": delta, "logprobs": None, "finish_reason": finish}
         return data_event({**self._head, "choices": [choice], **self._tail, **(more or {})})
 
@@ -113,7 +140,11 @@ def finish_of(answer: ServedAnswer) -> str:
 
 
 def _call_object(call: ToolCall) -> dict[str, Any]:
-    return {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
+    return {
+        "id": call.id,
+        "type": "function",
+        "function": {"name": call.name, "arguments": call.arguments},
+    }
 
 
 # Requests
@@ -136,10 +167,14 @@ class _Call(Body):
     def read(self, where: str) -> ToolCall:
         """Return the call. Raises `RequestError`."""
         if self.type == "custom" and self.custom is not None:
-            return ToolCall(id=self.id, name=self.custom.name, arguments=str(self.custom.input or ""))
+            return ToolCall(
+                id=self.id, name=self.custom.name, arguments=str(self.custom.input or "")
+            )
         if self.function is None:
             raise refused(f"{where}.{self.type or 'function'}", "is missing", MISSING)
-        return ToolCall(id=self.id, name=self.function.name, arguments=self.function.arguments or "")
+        return ToolCall(
+            id=self.id, name=self.function.name, arguments=self.function.arguments or ""
+        )
 
 
 class _ChatMessage(Body):
@@ -177,9 +212,13 @@ class ChatBody(OpenAIAsking):
     reasoning: Any = None
     n: Annotated[int, AfterValidator(_once)] | None = None
     modalities: Annotated[list[Any], AfterValidator(_no_audio)] | None = None
-    logprobs: Annotated[Any, impossible("cannot be served: the answer may come from any worker")] = None
+    logprobs: Annotated[
+        Any, impossible("cannot be served: the answer may come from any worker")
+    ] = None
     functions: Annotated[Any, impossible("is the old form of tools: send tools")] = None
-    function_call: Annotated[Any, impossible("is the old form of tool_choice: send tool_choice")] = None
+    function_call: Annotated[
+        Any, impossible("is the old form of tool_choice: send tool_choice")
+    ] = None
     audio: Annotated[Any, impossible("cannot be served: the answer is text")] = None
 
 
@@ -190,7 +229,8 @@ class ChatCompletionsApi:
     encoder = ChatEncoder
 
     def parse(self, body: Mapping[str, Any]) -> ClientRequest:
-        asked, files = validate_body(ChatBody, body), AttachmentCollector()
+        asked = validate_body(ChatBody, body)
+        files = AttachmentCollector()
         # Any word. It may also stand in an object `reasoning`, as in Responses.
         reasoning = asked.reasoning if isinstance(asked.reasoning, Mapping) else {}
         effort = asked.reasoning_effort or reasoning.get("effort")
@@ -205,12 +245,20 @@ class ChatCompletionsApi:
         )
 
 
-def _read_messages(entries: Sequence[_ChatMessage], files: AttachmentCollector) -> tuple[Message, ...]:
-    """The conversation. The system texts before it become one message, the first. Raises `RequestError`."""
-    system, talk = list[str](), list[Message]()
+def _read_messages(
+    entries: Sequence[_ChatMessage], files: AttachmentCollector
+) -> tuple[Message, ...]:
+    """The conversation. The system texts before it become one message, the first.
+
+    Raises `RequestError`.
+    """
+    system = list[str]()
+    talk = list[Message]()
     # Where several users speak, the name of each belongs to what a worker reads.
     are_named = len({entry.name for entry in entries if entry.role == "user"}) > 1
-    called, functions = "", 0  # the id of the newest call in the old form, which has no ids
+    # the id of the newest call in the old form, which has no ids
+    called = ""
+    functions = 0
     for number, entry in enumerate(entries):
         where = f"messages[{number}]"
         if entry.content is None and entry.role != "assistant":
@@ -224,10 +272,17 @@ def _read_messages(entries: Sequence[_ChatMessage], files: AttachmentCollector) 
             case "system" | "developer":
                 system.append("\n".join(taken.texts))
             case "user":
-                talk.append(taken.message("user", prefix=f"{entry.name}: " if are_named and entry.name else ""))
+                talk.append(
+                    taken.message(
+                        "user", prefix=f"{entry.name}: " if are_named and entry.name else ""
+                    )
+                )
             case "assistant":
                 text = "\n".join(taken.texts) or entry.refusal or ""
-                calls = [call.read(f"{where}.tool_calls[{n}]") for n, call in enumerate(entry.tool_calls or ())]
+                calls = [
+                    call.read(f"{where}.tool_calls[{n}]")
+                    for n, call in enumerate(entry.tool_calls or ())
+                ]
                 if (old := entry.function_call) is not None:
                     functions += 1
                     called = f"call_function_{functions}"
@@ -237,7 +292,9 @@ def _read_messages(entries: Sequence[_ChatMessage], files: AttachmentCollector) 
             case "tool" if entry.tool_call_id is None:
                 raise refused(f"{where}.tool_call_id", "is missing", MISSING)
             case "function" if not called:
-                raise refused(f"{where}.role", "is function, but no message before it has a function_call")
+                raise refused(
+                    f"{where}.role", "is function, but no message before it has a function_call"
+                )
             case _:
                 call = entry.tool_call_id if entry.role == "tool" else called
                 talk.append(taken.message("tool", tool_call_id=call or ""))

@@ -1,8 +1,11 @@
-"""What a request used, under the names that clients know, and the `conductor` object with the rest. Pure.
+"""What a request used, under the names that clients know, and the `conductor` object with the rest.
 
-`orchestration_input_tokens`, `orchestration_input_cached_tokens` and `orchestration_output_tokens` are Fugu's names.
-The tokens of a reply are those of the answering step alone, because clients take them for the length of their
-conversation and shorten it when they are too many. What planning and the other steps used stands beside them.
+Pure.
+
+`orchestration_input_tokens`, `orchestration_input_cached_tokens` and `orchestration_output_tokens`
+are Fugu's names. The tokens of a reply are those of the answering step alone, because clients take
+them for the length of their conversation and shorten it when they are too many. What planning and
+the other steps used stands beside them.
 
 It also writes server-sent events as bytes (WHATWG HTML, section 9.2).
 """
@@ -20,59 +23,75 @@ from conductor_cli.server.api.request import ServedAnswer, ServedUsage
 def chat_usage(usage: ServedUsage) -> dict[str, Any]:
     """The `usage` of Chat Completions."""
     return {
-        "prompt_tokens": usage.answer.tokens_in, "completion_tokens": usage.answer.tokens_out,
-        "total_tokens": usage.answer.tokens, "prompt_tokens_details": _details_in(usage),
+        "prompt_tokens": usage.answer.tokens_in,
+        "completion_tokens": usage.answer.tokens_out,
+        "total_tokens": usage.answer.tokens,
+        "prompt_tokens_details": _details_in(usage),
         "completion_tokens_details": _details_out(usage),
-    }  # fmt: skip
+    }
 
 
 def responses_usage(usage: ServedUsage) -> dict[str, Any]:
     """The `usage` of Responses."""
     return {
         "input_tokens": usage.answer.tokens_in,
-        "input_tokens_details": _details_in(usage) | {"cache_write_tokens": usage.answer.tokens_stored},
-        "output_tokens": usage.answer.tokens_out, "output_tokens_details": _details_out(usage),
+        "input_tokens_details": _details_in(usage)
+        | {"cache_write_tokens": usage.answer.tokens_stored},
+        "output_tokens": usage.answer.tokens_out,
+        "output_tokens_details": _details_out(usage),
         "total_tokens": usage.answer.tokens,
-    }  # fmt: skip
+    }
 
 
 def _details_in(usage: ServedUsage) -> dict[str, int]:
     rest = usage.orchestration
     return {
-        "cached_tokens": usage.answer.tokens_cached, "orchestration_input_tokens": rest.tokens_in,
+        "cached_tokens": usage.answer.tokens_cached,
+        "orchestration_input_tokens": rest.tokens_in,
         "orchestration_input_cached_tokens": rest.tokens_cached,
-    }  # fmt: skip
+    }
 
 
 def _details_out(usage: ServedUsage) -> dict[str, int]:
     rest = usage.orchestration
-    return {"reasoning_tokens": usage.answer.tokens_reasoning, "orchestration_output_tokens": rest.tokens_out}
+    return {
+        "reasoning_tokens": usage.answer.tokens_reasoning,
+        "orchestration_output_tokens": rest.tokens_out,
+    }
 
 
 def conductor_object(answer: ServedAnswer) -> dict[str, Any]:
-    """Return what only this server says: the run, what all of it used and cost, and the same for each step.
+    """Return what only this server says.
 
-    Costs are in US dollars, null where nothing has a price; `unpriced_calls` counts the calls without one.
-    `usage.total` is the sum of `usage.answer` and `usage.orchestration`.
+    The run, what all of it used and cost, and the same for each step.
+
+    Costs are in US dollars, null where nothing has a price; `unpriced_calls` counts the calls
+    without one. `usage.total` is the sum of `usage.answer` and `usage.orchestration`.
     """
     usage = answer.usage
     parts = {"answer": usage.answer, "orchestration": usage.orchestration, "total": usage.total}
     return {
-        "run": answer.run, "cost": _dollars(usage.total.cost), "unpriced_calls": usage.total.unpriced,
+        "run": answer.run,
+        "cost": _dollars(usage.total.cost),
+        "unpriced_calls": usage.total.unpriced,
         "usage": {name: _tokens(part) for name, part in parts.items()},
         "steps": [
             {"step": each.step, "worker": each.worker, "model": each.model, **_tokens(each.usage)}
             | {"seconds": round(each.usage.seconds, 3)}
             for each in usage.steps
         ],
-    }  # fmt: skip
+    }
 
 
 def _tokens(usage: Usage) -> dict[str, Any]:
     return {
-        "calls": usage.calls, "input_tokens": usage.tokens_in, "cached_tokens": usage.tokens_cached,
-        "output_tokens": usage.tokens_out, "reasoning_tokens": usage.tokens_reasoning, "cost": _dollars(usage.cost),
-    }  # fmt: skip
+        "calls": usage.calls,
+        "input_tokens": usage.tokens_in,
+        "cached_tokens": usage.tokens_cached,
+        "output_tokens": usage.tokens_out,
+        "reasoning_tokens": usage.tokens_reasoning,
+        "cost": _dollars(usage.cost),
+    }
 
 
 def _dollars(cost: Decimal | None) -> float | None:
@@ -95,7 +114,8 @@ def data_event(value: Any) -> bytes:  # noqa: ANN401 - any JSON value
     return b"data: %b\n\n" % json_bytes(value)
 
 
-def named_event(name: str, value: Any, identity: str = "") -> bytes:  # noqa: ANN401 - any JSON value
+# Any JSON value
+def named_event(name: str, value: Any, identity: str = "") -> bytes:  # noqa: ANN401
     """A JSON value as an event of this name, and with this id if it is not empty."""
     line = f"id: {identity}\n" if identity else ""
     return b"%bevent: %b\ndata: %b\n\n" % (line.encode(), name.encode(), json_bytes(value))

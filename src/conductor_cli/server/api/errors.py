@@ -1,7 +1,10 @@
-"""What a client is told when a run, or what comes before it, fails: status, code and words of every API. Pure.
+"""What a client is told when a run, or what comes before it, fails.
 
-A conversation that no model can hold is told in the words by which clients know it: a coding client then shortens it
-and goes on; any other wording ends its work. The numbers are those that the worker's provider said.
+Status, code and words of every API. Pure.
+
+A conversation that no model can hold is told in the words by which clients know it: a coding client
+then shortens it and goes on; any other wording ends its work. The numbers are those that the
+worker's provider said.
 """
 
 from __future__ import annotations
@@ -18,7 +21,9 @@ TOO_LONG: Final = "context_length_exceeded"  # The code of this error, which is 
 
 _NUMBER: Final = r"(?<![\w.-])(\d[\d,]{2,11})(?![\w-])"
 
-_ADDRESS: Final = re.compile(r"\w+://\S+|(?:\b(?:localhost|[\w-]+(?:\.[\w-]+)+)|\[[\da-f:]+\]):\d+", re.IGNORECASE)
+_ADDRESS: Final = re.compile(
+    r"\w+://\S+|(?:\b(?:localhost|[\w-]+(?:\.[\w-]+)+)|\[[\da-f:]+\]):\d+", re.IGNORECASE
+)
 """An address in an error, whose port is no number of tokens."""
 
 _LIMITS: Final = (
@@ -26,7 +31,10 @@ _LIMITS: Final = (
     r"NUM maximum\b",
     r"\bholds NUM",
     r">=?\s*NUM",
-    r"(?:(?:context|model|prompt) (?:length|size|window|limit)|configured limit|allowed)(?! by\b)\D{0,20}?NUM",
+    (
+        r"(?:(?:context|model|prompt) (?:length|size|window|limit)|configured limit|allowed)(?! "
+        r"by\b)\D{0,20}?NUM"
+    ),
 )
 """How providers say how many tokens a model holds. The first that fits counts."""
 
@@ -36,13 +44,17 @@ _COUNTS: Final = (
     r"\blength \(?NUM",
     r"NUM\)?\s*>=?",
 )
-"""How they say how many tokens something has. The largest counts; any other number may be a date or an id."""
+"""How they say how many tokens something has. The largest counts; any other number may be a date or
+an id.
+"""
 
 
 def tokens_over(message: str, about: int | None = None) -> tuple[int, int] | None:
-    """Return how many tokens a conversation has and how many its model holds, as a provider's error says it.
+    """Return how many tokens a conversation has and how many its model holds, as a provider's error
+    says it.
 
-    Where the error has only the second number, `about` is the first, if it is larger. None where a number is missing.
+    Where the error has only the second number, `about` is the first, if it is larger. None where a
+    number is missing.
     """
 
     def numbers(pattern: str) -> list[int]:
@@ -73,25 +85,34 @@ _STATUS: Final[dict[FailureKind, tuple[int, str]]] = {
 """The status and the code of each kind of failure; 500 for any other."""
 
 
-def request_error(failure: Failure, run: str = "", attempts: Sequence[Failure] = ()) -> RequestError:
-    """The error for a failure of the run `run` with these failed calls of its workers, or of what comes before one."""
+def request_error(
+    failure: Failure, run: str = "", attempts: Sequence[Failure] = ()
+) -> RequestError:
+    """The error for a failure of the run `run` with these failed calls of its workers, or of what
+    comes before one.
+    """
     status, code = _STATUS.get(failure.kind, (500, "internal"))
     retry_after = {"unreachable": 10.0, "terminated": 5.0}.get(failure.kind)
     if failure.kind == "limit":
-        # A limit of the run stays reached however often it is tried. That of a day ends at midnight; a client that was
-        # told so would wait in silence until then.
+        # A limit of the run stays reached however often it is tried. That of a day ends at
+        # midnight; a client that was told so would wait in silence until then.
         code = failure.reason or "limit"
         status = 504 if code == "limit_time" else 429
     reasons = {each.reason for each in attempts} if failure.kind == "worker" else set()
-    if reasons and reasons <= {"auth", "missing", "refused", "file"}:  # the same request meets these again
+    # The same request meets these again
+    if reasons and reasons <= {"auth", "missing", "refused", "file"}:
         status = 400
     if "length" in {failure.reason, *reasons} and reasons <= {"length"}:
-        status, code, retry_after = 400, TOO_LONG, None
+        status = 400
+        code = TOO_LONG
+        retry_after = None
     said = one_line(failure.message)[:1000]
     hint = one_line(failure.hint)[:400]
     code = failure.reason if failure.reason in {"taken_over", "state"} else code
-    if failure.reason == "state":  # what its administrator does about it is in the log of the server
-        hint, retry_after = "", 2.0
+    # What its administrator does about it is in the log of the server
+    if failure.reason == "state":
+        hint = ""
+        retry_after = 2.0
     message = f"{said} ({hint})" if hint else said
     if status >= 500 and run:
         message = f"{message} [run {run}]"
@@ -99,28 +120,40 @@ def request_error(failure: Failure, run: str = "", attempts: Sequence[Failure] =
 
 
 _TYPES: Final = {
-    400: ("invalid_request_error", "invalid_request_error"), 401: ("authentication_error", "authentication_error"),
-    403: ("permission_error", "permission_error"), 404: ("invalid_request_error", "not_found_error"),
-    413: ("invalid_request_error", "request_too_large"), 429: ("rate_limit_error", "rate_limit_error"),
-    503: ("server_error", "overloaded_error"), 504: ("server_error", "timeout_error"),
-}  # fmt: skip
+    400: ("invalid_request_error", "invalid_request_error"),
+    401: ("authentication_error", "authentication_error"),
+    403: ("permission_error", "permission_error"),
+    404: ("invalid_request_error", "not_found_error"),
+    413: ("invalid_request_error", "request_too_large"),
+    429: ("rate_limit_error", "rate_limit_error"),
+    503: ("server_error", "overloaded_error"),
+    504: ("server_error", "timeout_error"),
+}
 """The type of an error as OpenAI's APIs have it, and as Anthropic's has it, by its status.
 
-Sources: https://platform.openai.com/docs/guides/error-codes and https://docs.claude.com/en/api/errors
+Sources: https://platform.openai.com/docs/guides/error-codes and
+https://docs.claude.com/en/api/errors
 """
 
 MESSAGES_PATH: Final = "/v1/messages"
 
 
-def error_body(error: RequestError, path: str = "", run: str = "", tokens: int | None = None) -> dict[str, Any]:
+def error_body(
+    error: RequestError, path: str = "", run: str = "", tokens: int | None = None
+) -> dict[str, Any]:
     """Return the body of an error as the API at this path writes it; OpenAI's where there is none.
 
     `tokens` is about how long the request is, for one that is too long.
     """
-    openai, anthropic = _TYPES.get(error.status, _TYPES[400] if error.status < 500 else ("server_error", "api_error"))
-    is_anthropic, message, param = path.startswith(MESSAGES_PATH), error.message, error.param
+    openai, anthropic = _TYPES.get(
+        error.status, _TYPES[400] if error.status < 500 else ("server_error", "api_error")
+    )
+    is_anthropic = path.startswith(MESSAGES_PATH)
+    message = error.message
+    param = error.param
     if error.code == TOO_LONG:  # in each API's own sentence, with the numbers if they are known
-        param, counts = "messages", tokens_over(message, tokens if is_anthropic else None)
+        param = "messages"
+        counts = tokens_over(message, tokens if is_anthropic else None)
         if is_anthropic:
             said = message if counts is None else f"{counts[0]} tokens > {counts[1]} maximum"
             message = f"prompt is too long: {said}"
@@ -129,9 +162,14 @@ def error_body(error: RequestError, path: str = "", run: str = "", tokens: int |
             message = f"Your input exceeds the context window of this model: {message}. {ending}"
         else:
             message = (
-                f"This model's maximum context length is {counts[1]} tokens. However, your messages resulted in "
+                f"This model's maximum context length is {counts[1]} tokens. However, your "
+                "messages resulted in "
                 f"{counts[0]} tokens. Please reduce the length of the messages."
             )
     if is_anthropic:
-        return {"type": "error", "error": {"type": anthropic, "message": message}, "request_id": run or None}
+        return {
+            "type": "error",
+            "error": {"type": anthropic, "message": message},
+            "request_id": run or None,
+        }
     return {"error": {"message": message, "type": openai, "param": param, "code": error.code}}

@@ -1,9 +1,11 @@
-"""Anthropic's Messages: how a request is read, and how an answer is written, as events or whole. Pure.
+"""Anthropic's Messages: how a request is read, and how an answer is written, as events or whole.
 
-From platform.claude.com/docs (Messages, streaming, tool use, thinking, structured outputs), November 2026, and from
-what clients send. Plan and steps are narrated in one thinking block before the text, if the client asks for thinking.
-What comes after the text has begun is not narrated, so that an answer stays one block. `conductor` beside `usage` has
-the orchestration.
+Pure.
+
+From platform.claude.com/docs (Messages, streaming, tool use, thinking, structured outputs),
+November 2026, and from what clients send. Plan and steps are narrated in one thinking block before
+the text, if the client asks for thinking. What comes after the text has begun is not narrated, so
+that an answer stays one block. `conductor` beside `usage` has the orchestration.
 """
 
 from __future__ import annotations
@@ -56,7 +58,11 @@ from conductor_cli.server.api.request import ClientRequest, RequestError, Served
 SIGNATURE: Final = "conductor"
 """The signature of a thinking block. Clients send it back; some drop a block without one."""
 
-_STOP_REASONS: Final[Mapping[Finish, str]] = {"length": "max_tokens", "refusal": "refusal", "tool": "tool_use"}
+_STOP_REASONS: Final[Mapping[Finish, str]] = {
+    "length": "max_tokens",
+    "refusal": "refusal",
+    "tool": "tool_use",
+}
 
 
 class MessagesEncoder:
@@ -73,17 +79,27 @@ class MessagesEncoder:
         self._answers = False  # Whether the narration is over: the answer has begun
 
     def begin(self) -> bytes:
-        """Clients count neither this event nor pings as a sign of life, so a block is opened at once."""
+        """Clients count neither this event nor pings as a sign of life, so a block is opened at
+        once.
+        """
         usage = {"input_tokens": self._tokens, "output_tokens": 0}
-        message = self._message([], None, usage | {"cache_creation_input_tokens": 0, "cache_read_input_tokens": 0})
+        message = self._message(
+            [], None, usage | {"cache_creation_input_tokens": 0, "cache_read_input_tokens": 0}
+        )
         started = named_event("message_start", {"type": "message_start", "message": message})
         return started + (self._start("thinking") if self._shows_reasoning else b"")
 
     def heartbeat(self) -> bytes:
-        return self._piece(self._open or ("text" if self._answers or not self._shows_reasoning else "thinking"), "")
+        return self._piece(
+            self._open or ("text" if self._answers or not self._shows_reasoning else "thinking"), ""
+        )
 
     def reasoning(self, text: str) -> bytes:
-        return self._piece("thinking", text) if text and self._shows_reasoning and not self._answers else b""
+        return (
+            self._piece("thinking", text)
+            if text and self._shows_reasoning and not self._answers
+            else b""
+        )
 
     def text(self, text: str) -> bytes:
         self._answers = self._answers or bool(text)
@@ -91,11 +107,14 @@ class MessagesEncoder:
 
     def tool_call(self, call: ToolCall) -> bytes:
         self._answers = True
-        stopped, index = self._stop(), self._index
+        stopped = self._stop()
+        index = self._index
         block = {"type": "tool_use", "id": call.id, "name": call.name, "input": {}}
         arguments = {"type": "input_json_delta", "partial_json": json.dumps(_input(call))}
         self._index += 1
-        begun = _block("start", index, content_block=block) + _block("delta", index, delta=arguments)
+        begun = _block("start", index, content_block=block) + _block(
+            "delta", index, delta=arguments
+        )
         return stopped + begun + _block("stop", index)
 
     def end(self, answer: ServedAnswer) -> bytes:
@@ -117,11 +136,14 @@ class MessagesEncoder:
     def whole(self, answer: ServedAnswer) -> dict[str, Any]:
         content: list[dict[str, Any]] = []
         if self._shows_reasoning and answer.reasoning:
-            content.append({"type": "thinking", "thinking": answer.reasoning, "signature": SIGNATURE})
+            content.append(
+                {"type": "thinking", "thinking": answer.reasoning, "signature": SIGNATURE}
+            )
         if answer.text or not answer.tool_calls:
             content.append({"type": "text", "text": answer.text})
         content += [
-            {"type": "tool_use", "id": call.id, "name": call.name, "input": _input(call)} for call in answer.tool_calls
+            {"type": "tool_use", "id": call.id, "name": call.name, "input": _input(call)}
+            for call in answer.tool_calls
         ]
         message = self._message(content, _stop_reason(answer), _messages_usage(answer.usage.answer))
         return message | {"conductor": conductor_object(answer)}
@@ -129,11 +151,19 @@ class MessagesEncoder:
     def whole_failed(self, error: RequestError) -> dict[str, Any]:
         return error_body(error, MESSAGES_PATH, self._run, self._tokens)
 
-    def _message(self, content: list[dict[str, Any]], reason: str | None, usage: dict[str, Any]) -> dict[str, Any]:
+    def _message(
+        self, content: list[dict[str, Any]], reason: str | None, usage: dict[str, Any]
+    ) -> dict[str, Any]:
         return {
-            "id": f"msg_{self._run}", "type": "message", "role": "assistant", "model": self._model, "content": content,
-            "stop_reason": reason, "stop_sequence": None, "usage": usage,
-        }  # fmt: skip
+            "id": f"msg_{self._run}",
+            "type": "message",
+            "role": "assistant",
+            "model": self._model,
+            "content": content,
+            "stop_reason": reason,
+            "stop_sequence": None,
+            "usage": usage,
+        }
 
     def _start(self, kind: Literal["thinking", "text"]) -> bytes:
         self._open = kind
@@ -148,14 +178,19 @@ class MessagesEncoder:
     def _stop(self) -> bytes:
         if self._open is None:
             return b""
-        index, signature = self._index, {"type": "signature_delta", "signature": SIGNATURE}
+        index = self._index
+        signature = {"type": "signature_delta", "signature": SIGNATURE}
         signed = _block("delta", index, delta=signature) if self._open == "thinking" else b""
-        self._open, self._index = None, index + 1
+        self._open = None
+        self._index = index + 1
         return signed + _block("stop", index)
 
 
 def _messages_usage(usage: Usage) -> dict[str, Any]:
-    """Return what the answering step used. `input_tokens` were neither read from a cache nor written to one."""
+    """Return what the answering step used.
+
+    `input_tokens` were neither read from a cache nor written to one.
+    """
     return {
         "input_tokens": max(usage.tokens_in - usage.tokens_cached - usage.tokens_stored, 0),
         "cache_creation_input_tokens": usage.tokens_stored,
@@ -170,7 +205,10 @@ def _stop_reason(answer: ServedAnswer) -> str:
 
 
 def _input(call: ToolCall) -> dict[str, Any]:
-    """The arguments as the object that this API demands. Others are shown to the client, which refuses them."""
+    """The arguments as the object that this API demands.
+
+    Others are shown to the client, which refuses them.
+    """
     try:
         return parse_arguments(call)
     except ValueError:
@@ -178,25 +216,35 @@ def _input(call: ToolCall) -> dict[str, Any]:
 
 
 def _block(event: Literal["start", "delta", "stop"], index: int, **fields: dict[str, Any]) -> bytes:
-    return named_event(f"content_block_{event}", {"type": f"content_block_{event}", "index": index, **fields})
+    return named_event(
+        f"content_block_{event}", {"type": f"content_block_{event}", "index": index, **fields}
+    )
 
 
 # Requests
 
 BILLING: Final = "x-anthropic-billing-header"
-"""How a block of Claude Code's system text begins that differs by task and says nothing to a model."""
+"""How a block of Claude Code's system text begins that differs by task and says nothing to a
+model.
+"""
 
 
 def _source(decode: Callable[[bytes], Upload]) -> BeforeValidator:
     """Read the source of an image or a document, which must be in the request itself."""
 
     def validate(source: object) -> Upload:
-        kind, data = (source.get("type"), source.get("data")) if isinstance(source, dict) else ("", None)
+        kind, data = (
+            (source.get("type"), source.get("data")) if isinstance(source, dict) else ("", None)
+        )
         if kind not in ("base64", "text") or (kind == "text" and decode is read_image):
             raise fault(KEEPS_NO_FILES, "unsupported_content")
         if not isinstance(data, str):
             raise fault("must have data as a string", "invalid_type")
-        return Upload(b"", "text/plain", text=data) if kind == "text" else decode(bytes_of_base64(data))
+        return (
+            Upload(b"", "text/plain", text=data)
+            if kind == "text"
+            else decode(bytes_of_base64(data))
+        )
 
     return BeforeValidator(validate, json_schema_input_type=dict[str, Any])
 
@@ -217,7 +265,9 @@ class _DocumentBlock(Part):
 
     def take(self, files: AttachmentCollector) -> Iterator[str | Attachment]:
         yield self.context or ""
-        yield files.keep(self.source, self.title or ("" if self.source.text is None else "document"))
+        yield files.keep(
+            self.source, self.title or ("" if self.source.text is None else "document")
+        )
 
 
 class _ReferenceBlock(Part):
@@ -238,7 +288,9 @@ class _CallBlock(Part):
         yield ToolCall(id=self.id, name=self.name, arguments=json.dumps(self.input or {}))
 
 
-_ResultPart = Annotated[TextPart | _ImageBlock | _DocumentBlock | _ReferenceBlock, Field(discriminator="type")]
+_ResultPart = Annotated[
+    TextPart | _ImageBlock | _DocumentBlock | _ReferenceBlock, Field(discriminator="type")
+]
 
 
 class _ResultBlock(Part):
@@ -253,7 +305,10 @@ class _ResultBlock(Part):
 
 
 class _DroppedBlock(Part):
-    """A block of an earlier reply that no worker needs: thinking, and what Anthropic's servers did."""
+    """A block of an earlier reply that no worker needs.
+
+    Thinking, and what Anthropic's servers did.
+    """
 
     type: str
 
@@ -262,17 +317,24 @@ def _kind_of_block(block: object) -> str | None:
     if not isinstance(block, dict) or block.get("type") is None:
         return None
     kind = str(block["type"])  # it may be anything
-    is_dropped = kind in {"thinking", "redacted_thinking", "server_tool_use"} or kind.endswith("_tool_result")
+    is_dropped = kind in {"thinking", "redacted_thinking", "server_tool_use"} or kind.endswith(
+        "_tool_result"
+    )
     return "dropped" if is_dropped else kind
 
 
 _Block = Annotated[
-    Annotated[TextPart, Tag("text")] | Annotated[_ImageBlock, Tag("image")] | Annotated[_DocumentBlock, Tag("document")]
-    | Annotated[_CallBlock, Tag("tool_use")] | Annotated[_ResultBlock, Tag("tool_result")]
+    Annotated[TextPart, Tag("text")]
+    | Annotated[_ImageBlock, Tag("image")]
+    | Annotated[_DocumentBlock, Tag("document")]
+    | Annotated[_CallBlock, Tag("tool_use")]
+    | Annotated[_ResultBlock, Tag("tool_result")]
     | Annotated[_DroppedBlock, Tag("dropped")],
     Discriminator(_kind_of_block),
-]  # fmt: skip
-_Content = Annotated[Many[_Block], BeforeValidator(as_parts, json_schema_input_type=str | list[dict[str, Any]])]
+]
+_Content = Annotated[
+    Many[_Block], BeforeValidator(as_parts, json_schema_input_type=str | list[dict[str, Any]])
+]
 
 _ALLOWED: Final[Mapping[str, tuple[type[Body], ...]]] = {
     "user": (TextPart, _ImageBlock, _DocumentBlock, _ResultBlock),
@@ -288,7 +350,10 @@ class _MessagesTurn(Body):
 
 
 class _Tool(Body):
-    """A tool of the client; or, with another type, one that Anthropic's servers run or its models are trained for."""
+    """A tool of the client.
+
+    Or, with another type, one that Anthropic's servers run or its models are trained for.
+    """
 
     type: str | None = None
     name: ToolName | None = None
@@ -337,11 +402,15 @@ class MessagesApi:
     encoder = MessagesEncoder
 
     def parse(self, body: Mapping[str, Any]) -> ClientRequest:
-        asked, files = validate_body(MessagesBody, body), AttachmentCollector()
-        config, thinking = asked.output_config or _OutputConfig(), asked.thinking or _Thinking()
+        asked = validate_body(MessagesBody, body)
+        files = AttachmentCollector()
+        config = asked.output_config or _OutputConfig()
+        thinking = asked.thinking or _Thinking()
         # `output_format` is the older place of a schema.
         form, where = (
-            (config.format, "output_config.format") if config.format else (asked.output_format, "output_format")
+            (config.format, "output_config.format")
+            if config.format
+            else (asked.output_format, "output_format")
         )
         tools, hosted = _read_tools(asked)
         kept, choice, needed = _read_choice(asked.tool_choice, tools, hosted)
@@ -352,12 +421,16 @@ class MessagesApi:
             tools=kept,
             tool_choice=choice,
             hosted=unique_texts(needed),
-            parallel_tool_calls=not (asked.tool_choice and asked.tool_choice.disable_parallel_tool_use),
+            parallel_tool_calls=not (
+                asked.tool_choice and asked.tool_choice.disable_parallel_tool_use
+            ),
             max_tokens=asked.max_tokens,
             temperature=asked.temperature,
             stop=unique_texts(asked.stop_sequences),
             # `high` is what the API does without it, and what Claude Code sends with each request.
-            effort=config.effort if isinstance(config.effort, str) and config.effort != "high" else "",
+            effort=config.effort
+            if isinstance(config.effort, str) and config.effort != "high"
+            else "",
             stream=bool(asked.stream),
             include_usage=True,
             max_cost=asked.max_cost,
@@ -371,22 +444,28 @@ class MessagesApi:
 
 
 def estimate_length(request: ClientRequest) -> int:
-    """About how many tokens a request has, by its length: which worker will read it is not known yet.
+    """About how many tokens a request has, by its length.
 
-    A token counts as 3.5 characters, which is rather too many tokens for English and too few for some other languages.
+    Which worker will read it is not known yet.
+
+    A token counts as 3.5 characters, which is rather too many tokens for English and too few for
+    some other languages.
     """
     texts = [request.schema and str(request.schema)]
     for message in request.messages:
         texts += [message.content, *(f"{call.name}{call.arguments}" for call in message.tool_calls)]
     texts += [f"{tool.name}{tool.description}{tool.parameters}" for tool in request.tools]
-    carried = sum(attachment_tokens(each) for message in request.messages for each in message.attachments)
+    carried = sum(
+        attachment_tokens(each) for message in request.messages for each in message.attachments
+    )
     length = sum(len(text or "") for text in texts)
     return int(length / CHARS_PER_TOKEN) + carried + 4 * len(request.messages)
 
 
 def _read_turns(asked: MessagesBody, files: AttachmentCollector) -> tuple[Message, ...]:
     """The system text, if there is any, then the turns. Raises `RequestError`."""
-    system, talk = list[str](), list[Message]()
+    system = list[str]()
+    talk = list[Message]()
     if asked.system is not None:
         texts = files.take(_allowed(asked.system, "system", "system")).texts
         system = [text for text in texts if not text.startswith(BILLING)]
@@ -401,7 +480,9 @@ def _read_turns(asked: MessagesBody, files: AttachmentCollector) -> tuple[Messag
             # The texts of one reply are one text, which other blocks interrupt.
             calls = tuple(each for each in taken.found if isinstance(each, ToolCall))
             if taken.texts or calls:
-                talk.append(Message(role="assistant", content="".join(taken.texts), tool_calls=calls))
+                talk.append(
+                    Message(role="assistant", content="".join(taken.texts), tool_calls=calls)
+                )
         else:
             results = [each for each in taken.found if isinstance(each, Message)]
             talk += results
@@ -420,7 +501,8 @@ def _allowed(blocks: list[Any], where: str, role: str) -> list[Any]:
 
 def _read_tools(asked: MessagesBody) -> tuple[dict[str, Tool], dict[str, str]]:
     """Return the client's tools by their names, and the kinds of all others by theirs."""
-    tools, hosted = dict[str, Tool](), {"": "mcp"} if asked.mcp_servers else dict[str, str]()
+    tools = dict[str, Tool]()
+    hosted = {"": "mcp"} if asked.mcp_servers else dict[str, str]()
     for number, tool in enumerate(asked.tools or ()):
         if tool.type not in {None, "custom"}:
             hosted[tool.name or str(tool.type)] = kind_of_tool(str(tool.type))
@@ -428,17 +510,24 @@ def _read_tools(asked: MessagesBody) -> tuple[dict[str, Tool], dict[str, str]]:
         if tool.name is None or tool.input_schema is None:
             field = "name" if tool.name is None else "input_schema"
             raise refused(f"tools[{number}].{field}", "is missing", MISSING)
-        kept = Tool(name=tool.name, description=tool.description or "", parameters=tool.input_schema)
+        kept = Tool(
+            name=tool.name, description=tool.description or "", parameters=tool.input_schema
+        )
         add_tool(tools, kept, f"tools[{number}].name")
     return tools, hosted
 
 
-def _read_choice(asked: _Choice | None, tools: Mapping[str, Tool], hosted: Mapping[str, str]) -> Choice:
+def _read_choice(
+    asked: _Choice | None, tools: Mapping[str, Tool], hosted: Mapping[str, str]
+) -> Choice:
     choice = asked or _Choice(type="auto")
     if choice.type == "tool":
         if choice.name is not None and choice.name in hosted:
             return (), "auto", [hosted[choice.name]]
         return tuple(tools.values()), find_tool(tools, choice.name, "tool_choice.name"), ()
     if choice.type not in _CHOICES:
-        raise refused("tool_choice.type", f"{quoted(choice.type)} is not known: it can be auto, any, tool or none")
+        raise refused(
+            "tool_choice.type",
+            f"{quoted(choice.type)} is not known: it can be auto, any, tool or none",
+        )
     return choose(tools, [*hosted.values()], _CHOICES[choice.type], "tool_choice.type", choice.type)

@@ -1,7 +1,9 @@
-"""What both of OpenAI's APIs have in the body of a request: options, parts of a content, tools and their choice.
+"""What both of OpenAI's APIs have in the body of a request.
 
-Chat Completions puts a function, a file or a schema into an object of its own, `{"type": "function", "function":
-{"name": …}}`; Responses does not. Both forms of a tool are read in both.
+Options, parts of a content, tools and their choice.
+
+Chat Completions puts a function, a file or a schema into an object of its own, `{"type":
+"function", "function": {"name": …}}`; Responses does not. Both forms of a tool are read in both.
 """
 
 from __future__ import annotations
@@ -58,7 +60,9 @@ class _RefusalPart(Part):
 
 class _ImagePart(Part):
     type: Literal["image_url", "input_image"]
-    image_url: Annotated[Upload, uploaded(bytes_of_url, read_image), Field(default=None, validate_default=True)]
+    image_url: Annotated[
+        Upload, uploaded(bytes_of_url, read_image), Field(default=None, validate_default=True)
+    ]
 
     def take(self, files: AttachmentCollector) -> Iterator[str | Attachment]:
         yield files.keep(self.image_url)
@@ -67,7 +71,10 @@ class _ImagePart(Part):
 class _FileObject(Part):
     file_data: Annotated[
         Upload,
-        uploaded(lambda text: (bytes_of_url if text[:5].lower() == "data:" else bytes_of_base64)(text), read_document),
+        uploaded(
+            lambda text: (bytes_of_url if text[:5].lower() == "data:" else bytes_of_base64)(text),
+            read_document,
+        ),
         Field(default=None, validate_default=True),
     ]
     filename: str | None = None
@@ -88,8 +95,13 @@ class _InputFilePart(_FileObject):
     type: Literal["input_file"]
 
 
-_Part = Annotated[TextPart | _RefusalPart | _ImagePart | _ChatFilePart | _InputFilePart, Field(discriminator="type")]
-Content = Annotated[Many[_Part], BeforeValidator(as_parts, json_schema_input_type=str | list[dict[str, Any]])]
+_Part = Annotated[
+    TextPart | _RefusalPart | _ImagePart | _ChatFilePart | _InputFilePart,
+    Field(discriminator="type"),
+]
+Content = Annotated[
+    Many[_Part], BeforeValidator(as_parts, json_schema_input_type=str | list[dict[str, Any]])
+]
 
 
 # Tools
@@ -110,7 +122,10 @@ class _ToolEntry(_FunctionSpec):
 
 
 def name_in(namespace: str | None, name: str) -> str:
-    """The name under which a worker knows a tool of a namespace, as Codex joins them: `mcp__git__log`."""
+    """The name under which a worker knows a tool of a namespace, as Codex joins them.
+
+    `mcp__git__log`.
+    """
     return f"{namespace}{'' if namespace.endswith('__') else '__'}{name}" if namespace else name
 
 
@@ -120,7 +135,10 @@ class _Allowed(Body):
 
 
 class ToolChoiceField(Body):
-    """A choice among the tools: a mode, one function, or a mode and the functions that are allowed."""
+    """A choice among the tools.
+
+    A mode, one function, or a mode and the functions that are allowed.
+    """
 
     type: str
     name: str | None = None
@@ -131,15 +149,25 @@ class ToolChoiceField(Body):
     allowed_tools: _Allowed | None = None
 
     def named(self, where: str, tools: Mapping[str, Tool]) -> Tool:
-        """The function that this names. Raises `RequestError` where the request has none of this name."""
-        named, where = (self, f"{where}.name") if self.function is None else (self.function, f"{where}.function.name")
+        """The function that this names.
+
+        Raises `RequestError` where the request has none of this name.
+        """
+        named, where = (
+            (self, f"{where}.name")
+            if self.function is None
+            else (self.function, f"{where}.function.name")
+        )
         return find_tool(tools, named.name and name_in(self.namespace, named.name), where)
 
 
 class _StreamOptions(Body):
     include_usage: bool | None = None
     include_events: Annotated[
-        Any, impossible("is no option any more: the events of a run are at /v1/conductor/runs/ID/events")
+        Any,
+        impossible(
+            "is no option any more: the events of a run are at /v1/conductor/runs/ID/events"
+        ),
     ] = None
 
 
@@ -165,30 +193,45 @@ class OpenAIAsking(Asking):
     web_search_options: Any = None  # how Chat Completions asks for a search
 
     def read_options(self) -> dict[str, Any]:
-        """Return the fields of `ClientRequest` that both APIs have in common. Raises `RequestError`."""
+        """Return the fields of `ClientRequest` that both APIs have in common.
+
+        Raises `RequestError`.
+        """
         hosted = ["web_search"] if self.web_search_options is not None else []
         tools = self._read_tools(hosted)
         kept, choice, needed = self._choose(tools, hosted)
         return {
-            "model": self.model, "tools": kept, "tool_choice": choice, "temperature": self.temperature,
+            "model": self.model,
+            "tools": kept,
+            "tool_choice": choice,
+            "temperature": self.temperature,
             "hosted": unique_texts(needed),
-            "parallel_tool_calls": self.parallel_tool_calls is not False, "stop": unique_texts(self.stop),
-            "stream": bool(self.stream), "max_cost": self.max_cost,
+            "parallel_tool_calls": self.parallel_tool_calls is not False,
+            "stop": unique_texts(self.stop),
+            "stream": bool(self.stream),
+            "max_cost": self.max_cost,
             "store": self.store is not False,
-        }  # fmt: skip
+        }
 
     def _read_tools(self, hosted: list[str]) -> dict[str, Tool]:
         """Return the functions by their names, and add the kinds of all other tools to `hosted`."""
         tools = dict[str, Tool]()
         for place, entry, namespace in self._entries():
-            spec, where = entry.function or entry, f"{place}{'.function' if entry.function else ''}.name"
+            spec = entry.function or entry
+            where = f"{place}{'.function' if entry.function else ''}.name"
             if entry.type != "function":
                 hosted.append(kind_of_tool(entry.type))
                 continue
             if spec.name is None:
                 raise refused(where, "is missing", MISSING)
-            name, parameters = name_in(namespace, spec.name), spec.parameters or {"type": "object", "properties": {}}
-            tool = Tool(name=name, description=spec.description or "", parameters=parameters, namespace=namespace)
+            name = name_in(namespace, spec.name)
+            parameters = spec.parameters or {"type": "object", "properties": {}}
+            tool = Tool(
+                name=name,
+                description=spec.description or "",
+                parameters=parameters,
+                namespace=namespace,
+            )
             add_tool(tools, tool, where)
         return tools
 
@@ -201,10 +244,14 @@ class OpenAIAsking(Asking):
             elif entry.name is None:
                 raise refused(f"{where}.name", "is missing", MISSING)
             else:
-                yield from ((f"{where}.tools[{n}]", each, entry.name) for n, each in enumerate(entry.tools or ()))
+                yield from (
+                    (f"{where}.tools[{n}]", each, entry.name)
+                    for n, each in enumerate(entry.tools or ())
+                )
 
     def _choose(self, tools: dict[str, Tool], hosted: Sequence[str]) -> Choice:
-        choice, where = self.tool_choice or ToolChoiceField(type="mode", mode="auto"), "tool_choice"
+        choice = self.tool_choice or ToolChoiceField(type="mode", mode="auto")
+        where = "tool_choice"
         if choice.type == "function":
             return tuple(tools.values()), choice.named(where, tools), ()
         if choice.type == "allowed_tools":
@@ -218,14 +265,18 @@ class OpenAIAsking(Asking):
                 if each.type == "function"
             ]
             hosted = [kind_of_tool(each.type) for each in inner.tools if each.type != "function"]
-            tools, mode, where = {tool.name: tool for tool in allowed}, inner.mode or "auto", f"{where}.mode"
+            tools = {tool.name: tool for tool in allowed}
+            mode = inner.mode or "auto"
+            where = f"{where}.mode"
         elif choice.type == "mode":
             mode = choice.mode or "auto"
         elif kind_of_tool(choice.type) in hosted:
             return (), "auto", [kind_of_tool(choice.type)]
         else:
             known = "function or allowed_tools"
-            raise refused(f"{where}.type", f"{quoted(choice.type)} is not served: it can be {known}")
+            raise refused(
+                f"{where}.type", f"{quoted(choice.type)} is not served: it can be {known}"
+            )
         if mode not in _MODES:
             raise refused(where, f"{quoted(mode)} is not known: it can be auto, none or required")
         return choose(tools, hosted, _MODES[mode], where, mode)

@@ -1,6 +1,7 @@
 """One internal form for a request of any client API, and for what answers it. Values only.
 
-It also says what the server needs of a client API: to read a request, and to write a stream, an answer and an error.
+It also says what the server needs of a client API: to read a request, and to write a stream, an
+answer and an error.
 """
 
 from __future__ import annotations
@@ -18,14 +19,16 @@ from conductor_cli.core.usage import NO_USAGE, Usage
 class ClientRequest:
     """What a client asks for.
 
-    `model` is the name as the client wrote it. `messages` begin with all system texts as one message, if there are any;
-    the conversation follows word for word. `blobs` are the bytes of what the messages carry, by their SHA-256.
-    `schema` is the JSON Schema of the answer, which `require_schema` checks, and `schema_field` the field that it is
-    in; `json_only` asks for JSON of any form. `hosted` are the kinds of tools that the answer needs and that the API's
-    own provider would run, such as `web_search`. `effort` may be any word. `max_cost` is in US dollars and can only
-    narrow. `previous` is the run whose response this one continues. `metadata` is given back with the response.
-    `background`: the run goes on where nobody reads it. `shows_reasoning` says whether the client wants plan and steps
-    narrated. `after` is the number of the last event that a client has of a stream which it reads again.
+    `model` is the name as the client wrote it. `messages` begin with all system texts as one
+    message, if there are any; the conversation follows word for word. `blobs` are the bytes of what
+    the messages carry, by their SHA-256. `schema` is the JSON Schema of the answer, which
+    `require_schema` checks, and `schema_field` the field that it is in; `json_only` asks for JSON
+    of any form. `hosted` are the kinds of tools that the answer needs and that the API's own
+    provider would run, such as `web_search`. `effort` may be any word. `max_cost` is in US dollars
+    and can only narrow. `previous` is the run whose response this one continues. `metadata` is
+    given back with the response. `background`: the run goes on where nobody reads it.
+    `shows_reasoning` says whether the client wants plan and steps narrated. `after` is the number
+    of the last event that a client has of a stream which it reads again.
     """
 
     model: str
@@ -56,12 +59,18 @@ class ClientRequest:
 class RequestError(Exception):
     """A request that cannot be served. Each API has its own envelope for it.
 
-    `status` is the HTTP status, `code` a word for programs such as `context_length_exceeded`, `param` the field.
-    `retry_after` is in seconds.
+    `status` is the HTTP status, `code` a word for programs such as `context_length_exceeded`,
+    `param` the field. `retry_after` is in seconds.
     """
 
     def __init__(
-        self, status: int, code: str, message: str, *, param: str | None = None, retry_after: float | None = None
+        self,
+        status: int,
+        code: str,
+        message: str,
+        *,
+        param: str | None = None,
+        retry_after: float | None = None,
     ) -> None:
         super().__init__(message)
         self.status = status
@@ -76,8 +85,12 @@ class RequestError(Exception):
         return self.retry_after is None and (self.status < 500 or self.code.startswith("limit"))
 
     def alone(self) -> RequestError:
-        """The same without where it arose, which holds all that was worked on there, such as a body of 40 MB."""
-        return RequestError(self.status, self.code, self.message, param=self.param, retry_after=self.retry_after)
+        """The same without where it arose, which holds all that was worked on there, such as a body
+        of 40 MB.
+        """
+        return RequestError(
+            self.status, self.code, self.message, param=self.param, retry_after=self.retry_after
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,7 +118,10 @@ class ServedUsage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServedAnswer:
-    """How a run ended for its client. `reasoning` is the narration of plan and steps that a stream shows."""
+    """How a run ended for its client.
+
+    `reasoning` is the narration of plan and steps that a stream shows.
+    """
 
     run: str
     text: str
@@ -116,13 +132,16 @@ class ServedAnswer:
 
 
 class AnswerEncoder(Protocol):
-    """Writes the answer to one request. A stream is `begin`, any number of pieces, then `end` or `failed`.
+    """Writes the answer to one request.
 
-    Every method but the last two returns the bytes of zero or more server-sent events; the encoder keeps ids, indexes
-    and sequence numbers. `begin` comes before anything is known; `heartbeat` is what the clients of this API count as a
-    sign of life; `reasoning` is a piece of the narration, `text` one of the answer, `tool_call` a whole call of one of
-    the client's tools. `failed` has the form that the clients of this API show to their users. `whole` is the answer as
-    one JSON object; `whole_failed` an error in its place, where the status 200 is out already.
+    A stream is `begin`, any number of pieces, then `end` or `failed`.
+
+    Every method but the last two returns the bytes of zero or more server-sent events; the encoder
+    keeps ids, indexes and sequence numbers. `begin` comes before anything is known; `heartbeat` is
+    what the clients of this API count as a sign of life; `reasoning` is a piece of the narration,
+    `text` one of the answer, `tool_call` a whole call of one of the client's tools. `failed` has
+    the form that the clients of this API show to their users. `whole` is the answer as one JSON
+    object; `whole_failed` an error in its place, where the status 200 is out already.
     """
 
     def begin(self) -> bytes: ...
@@ -139,8 +158,8 @@ class AnswerEncoder(Protocol):
 class ClientApi(Protocol):
     """One API. `name` is `chat_completions`, `responses` or `messages`.
 
-    `parse` returns the request of a body, or raises `RequestError`. `encoder` writes the answer; `run` is the id of the
-    run, `created` the time in seconds since 1970.
+    `parse` returns the request of a body, or raises `RequestError`. `encoder` writes the answer;
+    `run` is the id of the run, `created` the time in seconds since 1970.
     """
 
     name: str

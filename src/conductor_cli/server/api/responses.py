@@ -1,8 +1,11 @@
-"""OpenAI's Responses: how a request is read, and how an answer is written, as typed events or whole. Pure.
+"""OpenAI's Responses.
 
-From platform.openai.com/docs/api-reference/responses, November 2026, and from what clients send. The narration of plan
-and steps is the summary of a reasoning item. Every event has a number, from which a stream can be
-read on. The response that ends a stream has all of its output, and the object `conductor` of `server/api/encoding.py`.
+How a request is read, and how an answer is written, as typed events or whole. Pure.
+
+From platform.openai.com/docs/api-reference/responses, November 2026, and from what clients send.
+The narration of plan and steps is the summary of a reasoning item. Every event has a number, from
+which a stream can be read on. The response that ends a stream has all of its output, and the object
+`conductor` of `server/api/encoding.py`.
 """
 
 from __future__ import annotations
@@ -35,7 +38,8 @@ from conductor_cli.server.api.openai_bodies import TEXT_ONLY, Content, OpenAIAsk
 from conductor_cli.server.api.request import ClientRequest, RequestError, ServedAnswer
 
 Item = dict[str, Any]
-NamedFields = tuple[str, dict[str, Any]]  # The name of an event and its fields, apart from its number
+# The name of an event and its fields, apart from its number
+NamedFields = tuple[str, dict[str, Any]]
 
 INCOMPLETE: Final = {"length": "max_output_tokens", "refusal": "content_filter"}
 """Why an answer is not complete, by the end of its last step."""
@@ -43,7 +47,10 @@ INCOMPLETE: Final = {"length": "max_output_tokens", "refusal": "content_filter"}
 
 @dataclass(frozen=True, slots=True)
 class _ItemKind:
-    """How one kind of item is written: its type, its list of one part, and the events of that part."""
+    """How one kind of item is written.
+
+    Its type, its list of one part, and the events of that part.
+    """
 
     type: str
     prefix: str
@@ -56,15 +63,27 @@ class _ItemKind:
 
 
 _REASONING: Final = _ItemKind(
-    "reasoning", "rs", "summary", {"type": "summary_text"}, "summary_index",
-    "response.reasoning_summary_part", "response.reasoning_summary_text", {},
-)  # fmt: skip
+    "reasoning",
+    "rs",
+    "summary",
+    {"type": "summary_text"},
+    "summary_index",
+    "response.reasoning_summary_part",
+    "response.reasoning_summary_text",
+    {},
+)
 """The narration, as the one part of a reasoning item's summary."""
 
 _MESSAGE: Final = _ItemKind(
-    "message", "msg", "content", {"type": "output_text", "annotations": [], "logprobs": []}, "content_index",
-    "response.content_part", "response.output_text", {"logprobs": []},
-)  # fmt: skip
+    "message",
+    "msg",
+    "content",
+    {"type": "output_text", "annotations": [], "logprobs": []},
+    "content_index",
+    "response.content_part",
+    "response.output_text",
+    {"logprobs": []},
+)
 """The answer, as the one part of a message."""
 
 
@@ -83,10 +102,19 @@ class _GrowingItem:
         # A message that is done has a part, even if that is empty.
         has_part = bool(self._texts) or (self.kind is _MESSAGE and status != "in_progress")
         parts = [self._part("".join(self._texts))] if has_part else []
-        return {"id": self._id, "type": self.kind.type, **role, "status": status, self.kind.parts: parts}
+        return {
+            "id": self._id,
+            "type": self.kind.type,
+            **role,
+            "status": status,
+            self.kind.parts: parts,
+        }
 
     def begin(self) -> Iterator[NamedFields]:
-        yield "response.output_item.added", {"output_index": self._index, "item": self.item("in_progress")}
+        yield (
+            "response.output_item.added",
+            {"output_index": self._index, "item": self.item("in_progress")},
+        )
         yield f"{self.kind.part_event}.added", {**self._place, "part": self._part("")}
 
     def piece(self, text: str) -> NamedFields:
@@ -109,8 +137,9 @@ RESPONSE: Final = "resp_"  # The id of a response is this and the id of its run
 class ResponsesEncoder:
     """Writes the answer to one request.
 
-    The items of a reply follow each other: reasoning, message, calls. What is told while the message is being written
-    comes after it, because clients take each message item for an answer of its own.
+    The items of a reply follow each other: reasoning, message, calls. What is told while the
+    message is being written comes after it, because clients take each message item for an answer of
+    its own.
     """
 
     def __init__(self, request: ClientRequest, run: str, created: int) -> None:
@@ -124,7 +153,9 @@ class ResponsesEncoder:
 
     def begin(self) -> bytes:
         begun = self.response("in_progress")
-        return self._event("response.created", response=begun) + self._event("response.in_progress", response=begun)
+        return self._event("response.created", response=begun) + self._event(
+            "response.in_progress", response=begun
+        )
 
     def heartbeat(self) -> bytes:
         """Clients count it, while they skip comments."""
@@ -145,25 +176,44 @@ class ResponsesEncoder:
         before = self._close() + self._tell_held()
         index = len(self._output)
         item_id = f"fc_{self._run}_{index}"
-        namespace = next((tool.namespace for tool in self._request.tools if tool.name == call.name), "")
+        namespace = next(
+            (tool.namespace for tool in self._request.tools if tool.name == call.name), ""
+        )
         name = call.name.removeprefix(name_in(namespace, ""))
         item = {
-            "id": item_id, "type": "function_call", "status": "completed", "call_id": call.id, "name": name,
-            "arguments": call.arguments, **({"namespace": namespace} if namespace else {}),
-        }  # fmt: skip
+            "id": item_id,
+            "type": "function_call",
+            "status": "completed",
+            "call_id": call.id,
+            "name": name,
+            "arguments": call.arguments,
+            **({"namespace": namespace} if namespace else {}),
+        }
         self._output.append(item)
         place: dict[str, Any] = {"item_id": item_id, "output_index": index}
         begun = item | {"arguments": "", "status": "in_progress"}
-        return b"".join([
-            before,
-            self._event("response.output_item.added", output_index=index, item=begun),
-            self._event("response.function_call_arguments.delta", **place, delta=call.arguments),
-            self._event("response.function_call_arguments.done", **place, name=name, arguments=call.arguments),
-            self._event("response.output_item.done", output_index=index, item=item),
-        ])  # fmt: skip
+        return b"".join(
+            [
+                before,
+                self._event("response.output_item.added", output_index=index, item=begun),
+                self._event(
+                    "response.function_call_arguments.delta", **place, delta=call.arguments
+                ),
+                self._event(
+                    "response.function_call_arguments.done",
+                    **place,
+                    name=name,
+                    arguments=call.arguments,
+                ),
+                self._event("response.output_item.done", output_index=index, item=item),
+            ]
+        )
 
     def end(self, answer: ServedAnswer) -> bytes:
-        before = self._close("incomplete" if answer.finish in INCOMPLETE else "completed") + self._tell_held()
+        before = (
+            self._close("incomplete" if answer.finish in INCOMPLETE else "completed")
+            + self._tell_held()
+        )
         if not any(item["type"] != "reasoning" for item in self._output):
             # Clients wait for an item; an answer may be empty.
             before += self._begin_item(_MESSAGE) + self._close()
@@ -173,7 +223,8 @@ class ResponsesEncoder:
     def failed(self, error: RequestError) -> bytes:
         """Some clients read only the first of the two events, others only the second."""
         own = error_body(error)["error"]
-        # One of the codes that OpenAI has, which says whether Codex sends the request again: not after the first two.
+        # One of the codes that OpenAI has, which says whether Codex sends the request again: not
+        # after the first two.
         if error.code == TOO_LONG:
             code = error.code
         elif error.is_final:
@@ -184,7 +235,9 @@ class ResponsesEncoder:
         begun = [self._open.item("incomplete")] if self._open is not None else []
         response = self.response("failed", [*self._output, *begun]) | {"error": told}
         failed = self._event("response.failed", response=response)
-        return failed + self._event("error", code=own["code"], message=own["message"], param=own["param"], error=own)
+        return failed + self._event(
+            "error", code=own["code"], message=own["message"], param=own["param"], error=own
+        )
 
     def whole(self, answer: ServedAnswer) -> dict[str, Any]:
         """The same as a stream would have had."""
@@ -217,12 +270,14 @@ class ResponsesEncoder:
     def _close(self, status: str = "completed") -> bytes:
         if self._open is None:
             return b""
-        item, self._open = self._open, None
+        item = self._open
+        self._open = None
         self._output.append(item.item(status))
         return b"".join(self._event(name, **fields) for name, fields in item.end(status))
 
     def _tell_held(self) -> bytes:
-        held, self._held = self._held, ""
+        held = self._held
+        self._held = ""
         return self._piece(_REASONING, held) + self._close() if held else b""
 
     # The response
@@ -242,28 +297,56 @@ class ResponsesEncoder:
         choice = request.tool_choice
         form: dict[str, Any] = {"type": "json_object" if request.json_only else "text"}
         if request.schema is not None:
-            form = {"type": "json_schema", "name": "answer", "schema": dict(request.schema), "strict": True}
+            form = {
+                "type": "json_schema",
+                "name": "answer",
+                "schema": dict(request.schema),
+                "strict": True,
+            }
         tools = [
-            {"type": "function", "name": tool.name, "description": tool.description,
-             "parameters": dict(tool.parameters), "strict": False}
+            {
+                "type": "function",
+                "name": tool.name,
+                "description": tool.description,
+                "parameters": dict(tool.parameters),
+                "strict": False,
+            }
             for tool in request.tools
-        ]  # fmt: skip
+        ]
         return {
-            "id": f"{RESPONSE}{self._run}", "object": "response", "created_at": self._created, "status": status,
-            "background": request.background, "error": None, "incomplete_details": None, "instructions": None,
-            "max_output_tokens": request.max_tokens, "metadata": dict(request.metadata), "model": request.model,
-            "output": [*output], "parallel_tool_calls": request.parallel_tool_calls,
+            "id": f"{RESPONSE}{self._run}",
+            "object": "response",
+            "created_at": self._created,
+            "status": status,
+            "background": request.background,
+            "error": None,
+            "incomplete_details": None,
+            "instructions": None,
+            "max_output_tokens": request.max_tokens,
+            "metadata": dict(request.metadata),
+            "model": request.model,
+            "output": [*output],
+            "parallel_tool_calls": request.parallel_tool_calls,
             "previous_response_id": f"{RESPONSE}{request.previous}" if request.previous else None,
-            "reasoning": {"effort": request.effort or None, "summary": "auto"}, "store": request.store,
-            "temperature": request.temperature, "text": {"format": form},
-            "tool_choice": {"type": "function", "name": choice.name} if isinstance(choice, Tool) else choice,
-            "tools": tools, "top_p": None, "truncation": "disabled", "usage": None,
-        }  # fmt: skip
+            "reasoning": {"effort": request.effort or None, "summary": "auto"},
+            "store": request.store,
+            "temperature": request.temperature,
+            "text": {"format": form},
+            "tool_choice": {"type": "function", "name": choice.name}
+            if isinstance(choice, Tool)
+            else choice,
+            "tools": tools,
+            "top_p": None,
+            "truncation": "disabled",
+            "usage": None,
+        }
 
-    def _event(self, kind: str, /, size: int = 1, **fields: Any) -> bytes:  # noqa: ANN401 - any JSON values
+    # Any JSON values
+    def _event(self, kind: str, /, size: int = 1, **fields: Any) -> bytes:  # noqa: ANN401
         """An event, unless the client has it. A piece of text counts for each of its characters.
 
-        So a number means the same place however the text comes in pieces, and whatever else comes between.
+        So a number means the same place however the text comes in pieces, and whatever else comes
+        between.
         """
         self._numbered += size
         number = max(self._numbered - 1, 0)
@@ -301,21 +384,33 @@ class _LeftOutItem(Body):
     """An item that says how a reply came about. No worker could read it."""
 
     type: Literal[
-        "reasoning", "web_search_call", "file_search_call", "code_interpreter_call", "image_generation_call",
-        "computer_call", "computer_call_output", "mcp_call", "mcp_list_tools", "mcp_approval_request",
+        "reasoning",
+        "web_search_call",
+        "file_search_call",
+        "code_interpreter_call",
+        "image_generation_call",
+        "computer_call",
+        "computer_call_output",
+        "mcp_call",
+        "mcp_list_tools",
+        "mcp_approval_request",
         "mcp_approval_response",
-    ]  # fmt: skip
+    ]
 
 
 def _with_type(item: object) -> object:
     """An item without a type is a message. One that only refers to another cannot be found."""
     if isinstance(item, dict) and item.get("type") == "item_reference":
         raise fault("is a reference, which this server does not keep: send the item itself")
-    return {**item, "type": "message"} if isinstance(item, dict) and item.get("type") is None else item
+    return (
+        {**item, "type": "message"} if isinstance(item, dict) and item.get("type") is None else item
+    )
 
 
 _Item = Annotated[
-    _MessageItem | _CallItem | _OutputItem | _LeftOutItem, Field(discriminator="type"), BeforeValidator(_with_type)
+    _MessageItem | _CallItem | _OutputItem | _LeftOutItem,
+    Field(discriminator="type"),
+    BeforeValidator(_with_type),
 ]
 
 
@@ -325,7 +420,10 @@ def _short_texts(metadata: object) -> object:
         return metadata
     if len(metadata) > 16:
         raise fault("must have at most 16 entries")
-    return {str(name)[:64]: value[:512] if isinstance(value, str) else value for name, value in metadata.items()}
+    return {
+        str(name)[:64]: value[:512] if isinstance(value, str) else value
+        for name, value in metadata.items()
+    }
 
 
 class _Reasoning(Body):
@@ -342,7 +440,11 @@ class ResponsesBody(OpenAIAsking):
     input: Annotated[
         Many[_Item],
         BeforeValidator(
-            lambda value: [{"type": "message", "role": "user", "content": value}] if isinstance(value, str) else value,
+            lambda value: (
+                [{"type": "message", "role": "user", "content": value}]
+                if isinstance(value, str)
+                else value
+            ),
             json_schema_input_type=str | list[dict[str, Any]],
         ),
     ]
@@ -357,7 +459,9 @@ class ResponsesBody(OpenAIAsking):
         Any, impossible("cannot be served: send the conversation as input, or previous_response_id")
     ] = None
     prompt: Annotated[Any, impossible("cannot be served: this server keeps no prompts")] = None
-    top_logprobs: Annotated[Any, impossible("cannot be served: the answer may come from any worker")] = None
+    top_logprobs: Annotated[
+        Any, impossible("cannot be served: the answer may come from any worker")
+    ] = None
 
 
 class ResponsesApi:
@@ -367,11 +471,14 @@ class ResponsesApi:
     encoder = ResponsesEncoder
 
     def parse(self, body: Mapping[str, Any]) -> ClientRequest:
-        asked, files = validate_body(ResponsesBody, body), AttachmentCollector()
+        asked = validate_body(ResponsesBody, body)
+        files = AttachmentCollector()
         previous = asked.previous_response_id or ""
         if previous and not previous.startswith(RESPONSE):
             message = f"Previous response with id {quoted(previous)} not found."
-            raise RequestError(404, "previous_response_not_found", message, param="previous_response_id")
+            raise RequestError(
+                404, "previous_response_not_found", message, param="previous_response_id"
+            )
         if asked.background and asked.store is False:
             raise refused("background", "needs store: the response is read later")
         effort = asked.reasoning.effort if asked.reasoning is not None else None
@@ -391,8 +498,12 @@ class ResponsesApi:
 
 
 def _read_items(asked: ResponsesBody, files: AttachmentCollector) -> tuple[Message, ...]:
-    """The conversation. The system texts before it become one message, the first. Raises `RequestError`."""
-    system, talk = [asked.instructions or ""], list[Message]()
+    """The conversation. The system texts before it become one message, the first.
+
+    Raises `RequestError`.
+    """
+    system = [asked.instructions or ""]
+    talk = list[Message]()
     for number, item in enumerate(asked.input):
         if isinstance(item, _MessageItem):
             taken = files.take(item.content)
@@ -409,7 +520,15 @@ def _read_items(asked: ResponsesBody, files: AttachmentCollector) -> tuple[Messa
         elif isinstance(item, _CallItem):
             arguments = (item.arguments if item.type == "function_call" else item.input) or ""
             _add_reply(
-                talk, "", (ToolCall(id=item.call_id, name=name_in(item.namespace, item.name), arguments=arguments),)
+                talk,
+                "",
+                (
+                    ToolCall(
+                        id=item.call_id,
+                        name=name_in(item.namespace, item.name),
+                        arguments=arguments,
+                    ),
+                ),
             )
         elif isinstance(item, _OutputItem):
             talk.append(files.take(item.output).message("tool", tool_call_id=item.call_id))
@@ -420,7 +539,10 @@ def _read_items(asked: ResponsesBody, files: AttachmentCollector) -> tuple[Messa
 
 
 def _add_reply(talk: list[Message], text: str, calls: tuple[ToolCall, ...]) -> None:
-    """Add to a reply, whose items are one message: its text, and all calls, whatever their order."""
+    """Add to a reply, whose items are one message.
+
+    Its text, and all calls, whatever their order.
+    """
     last = talk[-1] if talk else None
     if last is not None and last.role == "assistant" and (last.tool_calls or calls):
         content = "\n".join(filter(None, (last.content, text)))

@@ -1,11 +1,14 @@
-"""The handlers of an MCP server: a call of a tool becomes a job, its run the tool's result, and its events progress.
+"""The handlers of an MCP server.
 
-Whatever goes wrong in a call is a result with `isError` and a sentence; the server goes on. A client that does not read
-must not hold up a run, so the run only leaves messages; what does not fit is dropped.
+A call of a tool becomes a job, its run the tool's result, and its events progress.
 
-A result is text that a client's model reads. It is sanitized and keys are redacted: a client may print it on a
-terminal. A client hands it to its own model, which may be anywhere, so a run whose rules kept its texts from somebody
-is not shown, unless this server has run it for its client.
+Whatever goes wrong in a call is a result with `isError` and a sentence; the server goes on. A
+client that does not read must not hold up a run, so the run only leaves messages; what does not fit
+is dropped.
+
+A result is text that a client's model reads. It is sanitized and keys are redacted: a client may
+print it on a terminal. A client hands it to its own model, which may be anywhere, so a run whose
+rules kept its texts from somebody is not shown, unless this server has run it for its client.
 """
 
 from __future__ import annotations
@@ -19,11 +22,23 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 from mcp.server.lowlevel.server import Server
-from mcp_types import CallToolRequestParams, CallToolResult, ListToolsResult, TextContent, Tool, ToolAnnotations
+from mcp_types import (
+    CallToolRequestParams,
+    CallToolResult,
+    ListToolsResult,
+    TextContent,
+    Tool,
+    ToolAnnotations,
+)
 
 from conductor_cli.app.driver import Job
 from conductor_cli.app.rehearsal import is_rehearsal_run
-from conductor_cli.app.traces import describe_offer, earliest_run_id, open_trace_store, recipients_of
+from conductor_cli.app.traces import (
+    describe_offer,
+    earliest_run_id,
+    open_trace_store,
+    recipients_of,
+)
 from conductor_cli.app.worker_selection import keep_policy_of
 from conductor_cli.core.errors import ConductorError, Failure, LimitReached, UsageError
 from conductor_cli.core.estimate import ZERO, estimate_steps
@@ -63,12 +78,16 @@ from conductor_cli.views.run_text import (
 
 log = logging.getLogger(__name__)
 
-MAX_CALLS: Final = 16  # Calls at once. More are refused, because each holds a question and the answers to it in memory
+# Calls at once. More are refused, because each holds a question and the answers to it in memory
+MAX_CALLS: Final = 16
 
 INSTRUCTIONS: Final = (
-    "conductor plans a question with a small local model and has the user's own models answer it together. Use ask for "
-    "hard questions. Use plan, then run, where the user wants to see the plan or its cost first. Use trace to look at "
-    "earlier runs. The workers do not see this conversation: put everything they need into the question and its files."
+    "conductor plans a question with a small local model and has the user's own models answer it "
+    "together. Use ask for "
+    "hard questions. Use plan, then run, where the user wants to see the plan or its cost first. "
+    "Use trace to look at "
+    "earlier runs. The workers do not see this conversation: put everything they need into the "
+    "question and its files."
 )
 
 
@@ -79,48 +98,76 @@ class Handlers:
         self._runs = runs
         self._calls = 0
         self.server: Server[Any] = Server(
-            "conductor", title="conductor", version=version, instructions=INSTRUCTIONS,
-            on_list_tools=self._list_tools, on_call_tool=self._call_tool,
-        )  # fmt: skip
+            "conductor",
+            title="conductor",
+            version=version,
+            instructions=INSTRUCTIONS,
+            on_list_tools=self._list_tools,
+            on_call_tool=self._call_tool,
+        )
 
-    async def _list_tools(self, _context: Any, _params: Any) -> Any:  # noqa: ANN401 - as the SDK gives them
-        # Workers may be agents, and may have tools that change things, so no promise is made for what asks them.
+    # As the SDK gives them
+    async def _list_tools(self, _context: Any, _params: Any) -> Any:  # noqa: ANN401
+        # Workers may be agents, and may have tools that change things, so no promise is made for
+        # what asks them.
         tools = [
             Tool(
-                name=name, title=spec.title, description=spec.description, input_schema=tool_schema(spec.arguments),
+                name=name,
+                title=spec.title,
+                description=spec.description,
+                input_schema=tool_schema(spec.arguments),
                 annotations=ToolAnnotations(
-                    title=spec.title, read_only_hint=spec.reads_only, destructive_hint=not spec.reads_only,
-                    idempotent_hint=spec.reads_only, open_world_hint=spec.open_world,
+                    title=spec.title,
+                    read_only_hint=spec.reads_only,
+                    destructive_hint=not spec.reads_only,
+                    idempotent_hint=spec.reads_only,
+                    open_world_hint=spec.open_world,
                 ),
             )
             for name, spec in TOOLS.items()
-        ]  # fmt: skip
+        ]
         return ListToolsResult(tools=tools)
 
-    async def _call_tool(self, context: Any, params: CallToolRequestParams) -> CallToolResult:  # noqa: ANN401 - as above
+    # As above
+    async def _call_tool(self, context: Any, params: CallToolRequestParams) -> CallToolResult:  # noqa: ANN401
         self._calls += 1
         try:
             if self._calls > MAX_CALLS:
                 busy = f"the server is busy: {MAX_CALLS} calls are running"
                 raise LimitReached(busy, hint="call again when one of them has ended")
-            return await self._run_tool(params.name, read_arguments(params.name, params.arguments or {}), context)
+            return await self._run_tool(
+                params.name, read_arguments(params.name, params.arguments or {}), context
+            )
         except ConductorError as error:
             return error_result(error)
         except Exception as error:
             log.exception("a call of the tool %s failed", one_line(params.name)[:80])
-            return error_result(ConductorError(f"this is a bug in conductor: {type(error).__name__}: {error}"))
+            return error_result(
+                ConductorError(f"this is a bug in conductor: {type(error).__name__}: {error}")
+            )
         finally:
             self._calls -= 1
 
-    async def _run_tool(self, name: str, arguments: Mapping[str, Any], context: Any) -> CallToolResult:  # noqa: ANN401 - as above
+    async def _run_tool(
+        self,
+        name: str,
+        arguments: Mapping[str, Any],
+        context: Any,  # noqa: ANN401
+    ) -> CallToolResult:
         if name == "trace":  # it reads files
-            return await asyncio.to_thread(look_at_runs, open_trace_store(), arguments, frozenset(self._runs.started))
+            return await asyncio.to_thread(
+                look_at_runs, open_trace_store(), arguments, frozenset(self._runs.started)
+            )
         if name == "run" and ("plan" in arguments) == ("run" in arguments):
-            raise UsageError("give either plan or run", hint="run is the id of a run that was planned or stopped")
+            raise UsageError(
+                "give either plan or run", hint="run is the id of a run that was planned or stopped"
+            )
         if "run" in arguments:
             job = self._resumed_job(arguments)
         else:
-            job = self._job(arguments, read_plan(arguments["plan"]) if "plan" in arguments else None)
+            job = self._job(
+                arguments, read_plan(arguments["plan"]) if "plan" in arguments else None
+            )
         job = replace(job, plan_only=name == "plan")
         async with _reporting(context) as show:
             run = await self._runs.perform(job, show)
@@ -130,43 +177,63 @@ class Handlers:
         runs = self._runs
         settings = narrowed(runs.settings(replaced_settings(arguments)), arguments, planned)
         return Job(
-            settings=settings, store=runs.store_of(settings),
+            settings=settings,
+            store=runs.store_of(settings),
             question=planned.question if planned else read_question(arguments),
-            only=worker_names(arguments, runs.options.workers), plan=planned.plan if planned else None,
-        )  # fmt: skip
+            only=worker_names(arguments, runs.options.workers),
+            plan=planned.plan if planned else None,
+        )
 
     def _resumed_job(self, arguments: Mapping[str, Any]) -> Job:
-        runs, store = self._runs, open_trace_store()
+        runs = self._runs
+        store = open_trace_store()
         try:
             earlier = store.ended(arguments["run"])
         except UsageError as error:
             raise UsageError(error.message, hint="the tool trace lists the stored runs") from None
         if earlier.run not in runs.started and restricts_texts(earlier.policy):
             raise confidential(earlier.run)
-        if earlier.question.conversation is not None:  # whoever can make its tool calls goes on with it
-            raise UsageError(f"run {earlier.run} is part of another client's conversation", hint="ask a new question")
+        # Whoever can make its tool calls goes on with it
+        if earlier.question.conversation is not None:
+            raise UsageError(
+                f"run {earlier.run} is part of another client's conversation",
+                hint="ask a new question",
+            )
         replaced = {**replaced_settings(arguments), "conductor.mode": earlier.mode}
         settings, _ = keep_policy_of(runs.settings(replaced), earlier)
         settings = replace(settings, rehearsal=settings.rehearsal or is_rehearsal_run(earlier))
         return Job(
-            settings=narrowed(settings, arguments), store=runs.store_of(settings), question=earlier.question,
-            only=worker_names(arguments, runs.options.workers), resume=earlier,
-        )  # fmt: skip
+            settings=narrowed(settings, arguments),
+            store=runs.store_of(settings),
+            question=earlier.question,
+            only=worker_names(arguments, runs.options.workers),
+            resume=earlier,
+        )
 
 
 PLANNING: Final = 0.1  # The share that is done when the plan is ready
 
 PERIOD: Final = 10.0
-"""Seconds without news after which a client is told that the run goes on: many end a call that is silent."""
+"""Seconds without news after which a client is told that the run goes on: many end a call that is
+silent.
+"""
 
 
 @asynccontextmanager
 async def _reporting(context: Any) -> AsyncIterator[ShowEvent]:  # noqa: ANN401 - the SDK's
-    """While the block runs, its client is told of each event. At its end, everything has been told."""
-    messages, trace, share = asyncio.Queue[tuple[float, str] | None](), Trace(), 0.0
+    """While the block runs, its client is told of each event.
+
+    At its end, everything has been told.
+    """
+    messages = asyncio.Queue[tuple[float, str] | None]()
+    trace = Trace()
+    share = 0.0
 
     def grown(to: float) -> float:
-        """Return a higher share, as the protocol asks for; in ever smaller steps where nothing was finished."""
+        """Return a higher share, as the protocol asks for.
+
+        In ever smaller steps where nothing was finished.
+        """
         nonlocal share
         share = to if to > share else share + min(0.001, (1.0 - share) / 2)
         return share
@@ -178,7 +245,9 @@ async def _reporting(context: Any) -> AsyncIterator[ShowEvent]:  # noqa: ANN401 
         text = "" if isinstance(event, PlanDelta | StepDelta) else describe_event(event, after)
         if text and messages.qsize() < 1000:
             is_end = isinstance(event, RunFinished | RunFailed)
-            messages.put_nowait((grown(1.0 if is_end else min(share_done(after), 0.999)), clean(text)))
+            messages.put_nowait(
+                (grown(1.0 if is_end else min(share_done(after), 0.999)), clean(text))
+            )
 
     async def tell() -> None:
         while True:
@@ -186,11 +255,20 @@ async def _reporting(context: Any) -> AsyncIterator[ShowEvent]:  # noqa: ANN401 
                 message = await asyncio.wait_for(messages.get(), PERIOD)
             except TimeoutError:
                 parts = [
-                    f"{short_name(each.worker)} (about {format_count(tokens_so_far(each), 'token')} so far)"
+                    (
+                        f"{short_name(each.worker)} (about "
+                        f"{format_count(tokens_so_far(each), 'token')} so far)"
+                    )
                     for each in trace.steps
                     if each.state == "running"
                 ]
-                waiting = f"waiting for {', '.join(parts)}" if parts else "waiting" if trace.plan else "planning"
+                waiting = (
+                    f"waiting for {', '.join(parts)}"
+                    if parts
+                    else "waiting"
+                    if trace.plan
+                    else "planning"
+                )
                 message = grown(share), clean(waiting)
             if message is None:
                 return
@@ -206,11 +284,18 @@ async def _reporting(context: Any) -> AsyncIterator[ShowEvent]:  # noqa: ANN401 
 
 
 def share_done(trace: Trace) -> float:
-    """Return how much of a run is done. A step that runs counts a third; a plan that is being written, little."""
-    done = sum(1.0 if each.state in ENDED else 0.33 * (each.state == "running") for each in trace.steps)
+    """Return how much of a run is done.
+
+    A step that runs counts a third; a plan that is being written, little.
+    """
+    done = sum(
+        1.0 if each.state in ENDED else 0.33 * (each.state == "running") for each in trace.steps
+    )
     steps = max(len(trace.steps), 1)
     if trace.plan is None:
-        return PLANNING * len(trace.steps) / MAX_STEPS + (1 - PLANNING) * done / max(MAX_STEPS, steps)
+        return PLANNING * len(trace.steps) / MAX_STEPS + (1 - PLANNING) * done / max(
+            MAX_STEPS, steps
+        )
     return PLANNING + (1 - PLANNING) * done / steps
 
 
@@ -218,7 +303,11 @@ def share_done(trace: Trace) -> float:
 
 MAX_RESULT_TEXT: Final = 100_000  # Characters of one text of a step. A client's model reads no more
 
-_ARGUMENTS: Final = {"limit_cost": "max_cost", "limit_time": "max_seconds", "limit_tokens": "max_tokens"}
+_ARGUMENTS: Final = {
+    "limit_cost": "max_cost",
+    "limit_time": "max_seconds",
+    "limit_tokens": "max_tokens",
+}
 """The argument that sets a limit, by the reason of a failure at it."""
 
 
@@ -236,7 +325,9 @@ def result_of(*texts: str, is_error: bool = False) -> CallToolResult:
 def error_result(error: ConductorError | Failure, *more: str) -> CallToolResult:
     """An error as the client's model reads it: what happened, and what to do next."""
     hint = " ".join(error.hint.split())
-    return result_of("\n".join([one_line(error.message), *([hint] if hint else []), *more]), is_error=True)
+    return result_of(
+        "\n".join([one_line(error.message), *([hint] if hint else []), *more]), is_error=True
+    )
 
 
 def run_result(run: Run) -> CallToolResult:
@@ -248,7 +339,9 @@ def run_result(run: Run) -> CallToolResult:
         argument = _ARGUMENTS.get(error.reason)
         if argument is None or error.hint or not error.suggested_limit:
             return error_result(with_hint(error), *lines)
-        hint = f"call again with {argument}={error.suggested_limit}, if the user's own limit allows it"
+        hint = (
+            f"call again with {argument}={error.suggested_limit}, if the user's own limit allows it"
+        )
         return error_result(replace(error, hint=hint), *lines)
     if trace.partial or trace.error is not None:
         why = f": {one_line(trace.error.message)}" if trace.error is not None else ""
@@ -260,8 +353,10 @@ def _totals(trace: Trace) -> str:
     workers = ", ".join(dict.fromkeys(one_line(record.worker) for record in trace.steps))
     parts = (
         f"{format_count(len(trace.steps), 'step')}{f' by {workers}' if workers else ''}",
-        format_count(trace.usage.tokens, "token"), format_cost(trace.usage), format_duration(trace.at),
-    )  # fmt: skip
+        format_count(trace.usage.tokens, "token"),
+        format_cost(trace.usage),
+        format_duration(trace.at),
+    )
     return ", ".join(filter(None, parts))
 
 
@@ -271,47 +366,80 @@ def _notes(trace: Trace) -> list[str]:
 
 
 def plan_result(run: Run, limits: Limits) -> CallToolResult:
-    """The plan of a run that only planned, with its estimate, and as JSON; an error where there is none."""
+    """The plan of a run that only planned, with its estimate, and as JSON.
+
+    An error where there is none.
+    """
     trace = run.trace
     if trace.error is not None and (trace.state != "finished" or not isinstance(trace.plan, Plan)):
         return run_result(run)
     if trace.state != "finished" or not isinstance(trace.plan, Plan):
-        return error_result(Failure(kind="conductor", message="the planner wrote no plan", hint="ask again"))
-    offer, recipients = describe_offer(run), recipients_of(run.conductor.pool)
+        return error_result(
+            Failure(kind="conductor", message="the planner wrote no plan", hint="ask again")
+        )
+    offer = describe_offer(run)
+    recipients = recipients_of(run.conductor.pool)
     estimate = sum(estimate_steps(offer.question_for, offer.plan, offer.pool, offer.profile), ZERO)
     lines = []
     for number, step in enumerate(trace.plan.steps, start=1):
-        seen = f"the answers of {', '.join(map(str, step.access))}" if step.access else "the question and files only"
+        seen = (
+            f"the answers of {', '.join(map(str, step.access))}"
+            if step.access
+            else "the question and files only"
+        )
         reader = recipients.get(step.worker, "")
-        lines.append(f"{number}. {step.worker} (sees {seen}; read by {reader}): {one_line(step.subtask)}")
-    (low, high), (least, most) = estimate.tokens, estimate.cost
-    unpriced = f", and {format_count(estimate.unpriced, 'call')} without a known price" if estimate.unpriced else ""
+        lines.append(
+            f"{number}. {step.worker} (sees {seen}; read by {reader}): {one_line(step.subtask)}"
+        )
+    (low, high) = estimate.tokens
+    (least, most) = estimate.cost
+    unpriced = (
+        f", and {format_count(estimate.unpriced, 'call')} without a known price"
+        if estimate.unpriced
+        else ""
+    )
     cost = f"{format_money(least)} to {format_money(most)}{unpriced}"
     lines += [
         f"Estimate: {format_count(estimate.calls, 'call')}, {low:,} to {high:,} tokens, {cost}.",
         *_notes(trace),
-        f"To run it as it is, call the tool run with run={trace.run}. To change it, give it as plan:",
+        (
+            f"To run it as it is, call the tool run with run={trace.run}. To change it, give it as "
+            "plan:"
+        ),
     ]
     return result_of("\n".join(lines), format_plan_file(run.question, trace.plan, limits))
 
 
-def look_at_runs(store: Traces, arguments: Mapping[str, Any], own: Collection[str]) -> CallToolResult:
-    """A list, one run, or one step of it. `own` are the runs of this server. Raises `UsageError` or `PolicyError`."""
+def look_at_runs(
+    store: Traces, arguments: Mapping[str, Any], own: Collection[str]
+) -> CallToolResult:
+    """A list, one run, or one step of it. `own` are the runs of this server.
+
+    Raises `UsageError` or `PolicyError`.
+    """
     hint = "call trace without arguments for a list of runs"
     if "run" not in arguments:
         if "step" in arguments:
             raise UsageError("step needs run", hint=hint)
         terms = normalize_terms([arguments["search"]] if "search" in arguments else [])
-        since = earliest_run_id(arguments["since"], datetime.now(UTC)) if "since" in arguments else ""
-        query, count = RunQuery(since=since, terms=terms), arguments.get("count", 20)
+        since = (
+            earliest_run_id(arguments["since"], datetime.now(UTC)) if "since" in arguments else ""
+        )
+        query = RunQuery(since=since, terms=terms)
+        count = arguments.get("count", 20)
         try:
             rows, more, _ = newest_runs(
-                store, query, count, lambda first: first.run in own or not restricts_texts(first.policy)
+                store,
+                query,
+                count,
+                lambda first: first.run in own or not restricts_texts(first.policy),
             )
         except OSError as error:
             raise unreadable(store.place, error) from None
         lines = [f"{row['run']}  {row['state']}  {one_line(row['question'])[:100]}" for row in rows]
-        lines += ["There are older runs that match: search for less, or give since or a higher count."] * more
+        lines += [
+            "There are older runs that match: search for less, or give since or a higher count."
+        ] * more
         return result_of("\n".join(lines) or "there are no stored runs that match")
     try:
         run = store.find(arguments["run"])
@@ -327,9 +455,20 @@ def look_at_runs(store: Traces, arguments: Mapping[str, Any], own: Collection[st
         if record is None:
             have = f"it has {format_count(len(trace.steps), 'step')}"
             raise UsageError(f"run {run} has no step {arguments['step']}", hint=have)
-        prompt = [f"Its worker was sent as {each.role}:\n{each.content[:MAX_RESULT_TEXT]}" for each in record.prompt]
+        prompt = [
+            f"Its worker was sent as {each.role}:\n{each.content[:MAX_RESULT_TEXT]}"
+            for each in record.prompt
+        ]
         return result_of(record.text[:MAX_RESULT_TEXT] or "(no text)", *prompt)
-    lines = [f"Run {run}: {describe_outcome(trace, live=live)}. Question: {one_line(trace.question.text)[:300]}"]
-    lines += [f"{each.number}. {each.worker}, {each.state}: {one_line(each.step.subtask)}" for each in trace.steps]
+    lines = [
+        (
+            f"Run {run}: {describe_outcome(trace, live=live)}. Question: "
+            f"{one_line(trace.question.text)[:300]}"
+        )
+    ]
+    lines += [
+        f"{each.number}. {each.worker}, {each.state}: {one_line(each.step.subtask)}"
+        for each in trace.steps
+    ]
     lines += [*_notes(trace), f"[{_totals(trace)}]"]
     return result_of("\n".join(lines), trace.answer[:MAX_RESULT_TEXT])

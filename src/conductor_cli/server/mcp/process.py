@@ -1,9 +1,11 @@
-"""`conductor mcp` as a process: one client over standard input and output, from its first message to its last.
+"""`conductor mcp` as a process.
 
-One JSON-RPC message per line, each of bounded size. While the server runs, descriptor 0 leads to the null device and 1
-to standard error, so that nothing in this process, and no child of it, can read from the protocol or print into it. The
-SDK's transport gets files of ours, because its own have no bound for a line, drop what is no message, and do not end
-while a client does not read.
+One client over standard input and output, from its first message to its last.
+
+One JSON-RPC message per line, each of bounded size. While the server runs, descriptor 0 leads to
+the null device and 1 to standard error, so that nothing in this process, and no child of it, can
+read from the protocol or print into it. The SDK's transport gets files of ours, because its own
+have no bound for a line, drop what is no message, and do not end while a client does not read.
 """
 
 from __future__ import annotations
@@ -30,12 +32,17 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 MAX_MESSAGE: Final = 16 * 1024 * 1024
-"""Bytes of one message, as of a file that a question attaches. More is a mistake: no worker reads it."""
+"""Bytes of one message, as of a file that a question attaches. More is a mistake: no worker reads
+it.
+"""
 
-_ENDS: Final = 4096  # Bytes at either end of a message that is too large in which its id is looked for
+# Bytes at either end of a message that is too large in which its id is looked for
+_ENDS: Final = 4096
 
 _ID: Final = rb'"id"\s*:\s*(\d{1,18}|"[^"\\\\]{1,200}")'
-_FIRST_ID: Final = re.compile(rb'\s*\{\s*(?:"jsonrpc"\s*:\s*"2\.0"\s*,\s*)?(?:"method"\s*:\s*"[a-z/]+"\s*,\s*)?' + _ID)
+_FIRST_ID: Final = re.compile(
+    rb'\s*\{\s*(?:"jsonrpc"\s*:\s*"2\.0"\s*,\s*)?(?:"method"\s*:\s*"[a-z/]+"\s*,\s*)?' + _ID
+)
 _LAST_ID: Final = re.compile(_ID + rb'\s*(?:,\s*"jsonrpc"\s*:\s*"2\.0"\s*)?\}\s*\Z')
 
 
@@ -76,7 +83,8 @@ class Output:
 
 
 class Input:
-    """The messages of a file, read on a thread of its own, which the end of the process does not wait for.
+    """The messages of a file, read on a thread of its own, which the end of the process does not
+    wait for.
 
     What is too large or no JSON-RPC is answered on `output`.
     """
@@ -115,7 +123,9 @@ class Input:
 
     def _read_lines(self) -> None:
         """Give each line; of one that is too large its end, and its beginning beside it."""
-        line, head, size = bytearray(), b"", 0
+        line = bytearray()
+        head = b""
+        size = 0
         while piece := os.read(self._file, 1 << 20):
             *whole, rest = piece.split(b"\n")
             for number, part in enumerate((*whole, rest)):
@@ -128,11 +138,15 @@ class Input:
                     if line.strip():
                         self._room.acquire()
                         self._loop.call_soon_threadsafe(self._lines.put_nowait, (bytes(line), head))
-                    line, head, size = bytearray(), b"", 0
+                    line = bytearray()
+                    head = b""
+                    size = 0
 
 
 def _too_large(head: bytes, tail: bytes) -> str:
-    """The answer to a message that is too large; to a call of a tool it is one that the client's model reads.
+    """The answer to a message that is too large.
+
+    To a call of a tool it is one that the client's model reads.
 
     Programs write the id at the front or at the back.
     """
@@ -158,7 +172,8 @@ def serve_stdio(options: ServerOptions, version: str) -> int:
 
     runs = Runs(options)
     runs.settings()
-    # The revision of 2026 replaces log messages and progress of this form. Clients speak the older revisions.
+    # The revision of 2026 replaces log messages and progress of this form. Clients speak the older
+    # revisions.
     warnings.filterwarnings("ignore", message=".*deprecated as of 2026-07-28")
     return asyncio.run(_serve(runs, version))
 
@@ -190,7 +205,8 @@ async def _serve(runs: Runs, version: str) -> int:
             with anyio.CancelScope() as scope:
                 async with stdio_server(**files) as (read, write):
                     await server.run(read, write, server.create_initialization_options())
-                    scope.deadline = anyio.current_time() + 1.0  # the client may not read the last messages
+                    # The client may not read the last messages
+                    scope.deadline = anyio.current_time() + 1.0
         except* (BrokenPipeError, ConnectionResetError):
             log.info("the client has closed standard output")
 

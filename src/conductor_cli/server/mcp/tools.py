@@ -1,7 +1,7 @@
 """The tools of `conductor mcp` as data: what a client's model reads of each, and what goes in.
 
-A call is checked against the models that the client was given as schemas. Its arguments can only narrow the
-settings.
+A call is checked against the models that the client was given as schemas. Its arguments can only
+narrow the settings.
 """
 
 from __future__ import annotations
@@ -25,14 +25,17 @@ from conductor_cli.programs.schema_check import size_of
 from conductor_cli.server.api.bodies import Many, describe_fault
 
 MAX_ATTACHED_FILES: Final = 100  # Files that one question may bring
-MAX_GIVEN_STEPS: Final = 20  # Steps of a plan that a client gives. A model writes at most `MAX_STEPS`
+# Steps of a plan that a client gives. A model writes at most `MAX_STEPS`
+MAX_GIVEN_STEPS: Final = 20
 MAX_LISTED: Final = 100  # Runs that one list may hold
 MAX_VALUES: Final = 10_000  # Values and names in the arguments of a call
 
 LIMITS: Final = {
-    "max_cost": "limits.cost", "max_seconds": "limits.seconds", "max_tokens": "limits.tokens",
+    "max_cost": "limits.cost",
+    "max_seconds": "limits.seconds",
+    "max_tokens": "limits.tokens",
     "max_steps": "limits.steps",
-}  # fmt: skip
+}
 """The setting that an argument lowers."""
 
 RULES: Final = {"allow": "policy.allow", "deny": "policy.deny", "local_only": "policy.local_only"}
@@ -54,25 +57,40 @@ class _AttachedFile(_Closed):
 
 class _RuleArguments(_Closed):
     workers: Many[Name] = Field(
-        Unset, min_length=1, max_length=100,
-        description="Use only these workers, by name. Default: every worker that the user has set up.",
-    )  # fmt: skip
+        Unset,
+        min_length=1,
+        max_length=100,
+        description=(
+            "Use only these workers, by name. Default: every worker that the user has set up."
+        ),
+    )
     local_only: bool = Field(
         Unset,
-        description="true: use only models on the user's machine. The user's own rules cannot be switched off.",
+        description=(
+            "true: use only models on the user's machine. The user's own rules cannot be "
+            "switched off."
+        ),
     )
-    no_tools: bool = Field(Unset, description="true: the workers use none of the tools that the user gave them.")
+    no_tools: bool = Field(
+        Unset, description="true: the workers use none of the tools that the user gave them."
+    )
     allow: Many[Name] = Field(
-        Unset, description="Ask only workers that match one of these: a name, tag:NAME or provider:NAME."
+        Unset,
+        description="Ask only workers that match one of these: a name, tag:NAME or provider:NAME.",
     )
-    deny: Many[Name] = Field(Unset, description="Never ask workers that match one of these; same syntax as allow.")
+    deny: Many[Name] = Field(
+        Unset, description="Never ask workers that match one of these; same syntax as allow."
+    )
 
 
 class _LimitArguments(_RuleArguments):
     max_cost: float = Field(
-        Unset, gt=0,
-        description="Most US dollars that this call may cost. Limits can only be lower than the user's own.",
-    )  # fmt: skip
+        Unset,
+        gt=0,
+        description=(
+            "Most US dollars that this call may cost. Limits can only be lower than the user's own."
+        ),
+    )
     max_seconds: float = Field(Unset, gt=0, description="Most seconds that this call may take.")
     max_tokens: int = Field(Unset, ge=1, description="Most tokens of all models, input and output.")
 
@@ -80,16 +98,23 @@ class _LimitArguments(_RuleArguments):
 class _PlanArguments(_RuleArguments):
     question: str = Field(
         min_length=1,
-        description="The whole question. The workers see this text and the files, and nothing of this conversation.",
+        description=(
+            "The whole question. The workers see this text and the files, and nothing of "
+            "this conversation."
+        ),
     )
     files: Many[_AttachedFile] = Field(
-        Unset, max_length=MAX_ATTACHED_FILES,
+        Unset,
+        max_length=MAX_ATTACHED_FILES,
         description="Text files that belong to the question, with their contents.",
-    )  # fmt: skip
-    system: str = Field(Unset, description="System text for every worker: role, tone, language, rules.")
+    )
+    system: str = Field(
+        Unset, description="System text for every worker: role, tone, language, rules."
+    )
     mode: Literal["mini", "auto", "ultra"] = Field(
         Unset,
-        description="mini: one worker, chosen for the question; auto (the default): up to five steps; "
+        description="mini: one worker, chosen for the question; auto (the default): up to five "
+        "steps; "
         "ultra: more thought before, and a review at the end. It takes longer and costs more.",
     )
     max_steps: int = Field(Unset, ge=1, le=MAX_STEPS, description="Most steps of the plan.")
@@ -105,7 +130,10 @@ class _GivenStep(_Closed):
     worker: Name = Field(description="The name of the worker that does this step.")
     subtask: str = Field(min_length=1, description="What this worker is to do.")
     access: Many[Annotated[int, Field(ge=0)]] = Field(
-        Unset, description="The numbers of earlier steps (from 1) whose subtask and answer this worker sees."
+        Unset,
+        description=(
+            "The numbers of earlier steps (from 1) whose subtask and answer this worker sees."
+        ),
     )
 
 
@@ -115,12 +143,17 @@ class GivenPlan(BaseModel):
     model_config = ConfigDict(strict=True, extra="allow")
 
     format: int = Unset
-    question: Any = Field(description="The question as text, or as the object that the tool plan returned.")
+    question: Any = Field(
+        description="The question as text, or as the object that the tool plan returned."
+    )
     steps: Many[_GivenStep] = Field(
-        min_length=1, max_length=MAX_GIVEN_STEPS,
+        min_length=1,
+        max_length=MAX_GIVEN_STEPS,
         description="The steps in order. The answer of the last one is the answer.",
-    )  # fmt: skip
-    limits: dict[str, Any] = Field(Unset, description="Limits of the run, as the tool plan returned them.")
+    )
+    limits: dict[str, Any] = Field(
+        Unset, description="Limits of the run, as the tool plan returned them."
+    )
 
 
 class _RunArguments(_LimitArguments):
@@ -154,10 +187,14 @@ TOOLS: Final = {
     "ask": ToolSpec(
         title="Ask the orchestra",
         description=(
-            "Ask one hard question. A planner splits it into up to five steps and gives each to the model of the "
-            "user's own pool that suits it; the steps run in parallel where they can, and one answer comes back. Use "
-            "it for questions that profit from several models: comparing, checking, research, reviews, proofs. The "
-            "workers see only `question` and `files`, so put everything they need there. It may cost money and take "
+            "Ask one hard question. A planner splits it into up to five steps and gives each to "
+            "the model of the "
+            "user's own pool that suits it; the steps run in parallel where they can, and one "
+            "answer comes back. Use "
+            "it for questions that profit from several models: comparing, checking, research, "
+            "reviews, proofs. The "
+            "workers see only `question` and `files`, so put everything they need there. It may "
+            "cost money and take "
             "minutes; progress is reported for each step."
         ),
         arguments=_AskArguments,
@@ -165,8 +202,10 @@ TOOLS: Final = {
     "plan": ToolSpec(
         title="Plan a question",
         description=(
-            "Plan a question without running the plan: which worker would do what, what each would see, who would "
-            "read the texts, and what it may cost. Only the planner is called. Give the result to the tool run."
+            "Plan a question without running the plan: which worker would do what, what each would "
+            "see, who would "
+            "read the texts, and what it may cost. Only the planner is called. Give the result to "
+            "the tool run."
         ),
         arguments=_PlanArguments,
         reads_only=True,
@@ -174,8 +213,10 @@ TOOLS: Final = {
     "run": ToolSpec(
         title="Run a plan",
         description=(
-            "Run a plan: one that the tool plan returned (give its id as `run`, or the plan itself, changed or not, "
-            "as `plan`), or one that you write. Also finishes a run that was stopped: give its id as `run`; steps "
+            "Run a plan: one that the tool plan returned (give its id as `run`, or the plan "
+            "itself, changed or not, "
+            "as `plan`), or one that you write. Also finishes a run that was stopped: give its id "
+            "as `run`; steps "
             "that are done are not repeated. Give either `plan` or `run`."
         ),
         arguments=_RunArguments,
@@ -183,8 +224,10 @@ TOOLS: Final = {
     "trace": ToolSpec(
         title="Look at stored runs",
         description=(
-            "Look at the record of runs. Without `run`: a list, newest first, which `search` narrows. With `run`: "
-            "that run with its steps, answer and cost. With `run` and `step`: what the worker of that step was sent "
+            "Look at the record of runs. Without `run`: a list, newest first, which `search` "
+            "narrows. With `run`: "
+            "that run with its steps, answer and cost. With `run` and `step`: what the worker of "
+            "that step was sent "
             "and what it wrote. Nothing is called."
         ),
         arguments=_TraceArguments,
@@ -196,7 +239,9 @@ TOOLS: Final = {
 
 
 def tool_schema(model: type[BaseModel]) -> dict[str, Any]:
-    """The JSON Schema of a model without references, titles and defaults of null, which only fill a model's context."""
+    """The JSON Schema of a model without references, titles and defaults of null, which only fill a
+    model's context.
+    """
     schema = model.model_json_schema()
     parts = schema.pop("$defs", {})
 
@@ -210,7 +255,9 @@ def tool_schema(model: type[BaseModel]) -> dict[str, Any]:
         unwanted = {"$ref", "title"} | ({"default"} if value.get("default", 0) is None else set())
         # The name of a property may be that of a keyword.
         return {
-            name: {key: tidy(each) for key, each in part.items()} if name == "properties" else tidy(part)
+            name: {key: tidy(each) for key, each in part.items()}
+            if name == "properties"
+            else tidy(part)
             for name, part in value.items()
             if name not in unwanted
         }
@@ -220,17 +267,26 @@ def tool_schema(model: type[BaseModel]) -> dict[str, Any]:
 
 
 def read_arguments(name: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the arguments of a call that were given. Raises `UsageError` for a tool or an argument that is not."""
+    """Return the arguments of a call that were given.
+
+    Raises `UsageError` for a tool or an argument that is not.
+    """
     if name not in TOOLS:
-        raise UsageError(f"there is no tool {one_line(name)[:80]!r}", hint=f"the tools are: {', '.join(TOOLS)}")
+        raise UsageError(
+            f"there is no tool {one_line(name)[:80]!r}", hint=f"the tools are: {', '.join(TOOLS)}"
+        )
     if size_of(arguments, MAX_VALUES, characters=10_000) == MAX_VALUES:
-        raise UsageError(f"the arguments have {MAX_VALUES:,} values or more", hint="give less in one call")
+        raise UsageError(
+            f"the arguments have {MAX_VALUES:,} values or more", hint="give less in one call"
+        )
     model = TOOLS[name].arguments
     try:
         return model.model_validate(arguments).model_dump(exclude_unset=True, by_alias=True)
     except ValidationError as error:
         param, text, _ = describe_fault(error, model, arguments)
-        raise UsageError(f"{param} {text}", hint=f"see the input schema of the tool {name}") from None
+        raise UsageError(
+            f"{param} {text}", hint=f"see the input schema of the tool {name}"
+        ) from None
 
 
 # What is asked
@@ -243,7 +299,10 @@ def read_question(arguments: Mapping[str, Any]) -> Question:
     files = arguments.get("files", [])
     for file in files:
         if "\x00" in file["text"]:
-            raise UsageError(f"{one_line(file['name'])!r} holds NUL bytes, so it is not text", hint="give text only")
+            raise UsageError(
+                f"{one_line(file['name'])!r} holds NUL bytes, so it is not text",
+                hint="give text only",
+            )
     return Question(
         text=arguments["question"],
         system=arguments.get("system", ""),
@@ -259,9 +318,14 @@ def read_plan(plan: Mapping[str, Any]) -> PlanFile:
         raise UsageError("the question of the plan is blank", hint="the tool plan writes one")
     if planned.question.attachments:
         # They are named by their hash, and may belong to a run that this client may not see.
-        raise UsageError("a plan cannot bring images or documents", hint="give the id of the planned run instead: run")
+        raise UsageError(
+            "a plan cannot bring images or documents",
+            hint="give the id of the planned run instead: run",
+        )
     if planned.question.conversation is not None:
-        raise UsageError("a plan cannot bring a client's conversation", hint="put what matters into its question")
+        raise UsageError(
+            "a plan cannot bring a client's conversation", hint="put what matters into its question"
+        )
     return planned
 
 
@@ -274,12 +338,16 @@ def replaced_settings(arguments: Mapping[str, Any]) -> dict[str, Any]:
     return mode | ({"conductor.tools": "none"} if arguments.get("no_tools") else {})
 
 
-def narrowed(settings: Settings, arguments: Mapping[str, Any], planned: PlanFile | None = None) -> Settings:
+def narrowed(
+    settings: Settings, arguments: Mapping[str, Any], planned: PlanFile | None = None
+) -> Settings:
     """The settings with the limits and rules of a call, and of the plan that it brings.
 
-    Raises `UsageError` for a limit above that of the settings, `PolicyError` for a rule that would be switched off.
+    Raises `UsageError` for a limit above that of the settings, `PolicyError` for a rule that would
+    be switched off.
     """
-    values, origins = dict(settings.values), dict(settings.origins)
+    values = dict(settings.values)
+    origins = dict(settings.origins)
     # Money goes through text, because a float is not exact.
     limits = {LIMITS[name]: arguments[name] for name in LIMITS if name in arguments}
     named = {setting: name for name, setting in LIMITS.items()}
@@ -295,14 +363,17 @@ def narrowed(settings: Settings, arguments: Mapping[str, Any], planned: PlanFile
             hint = f"a call can only lower {setting}, which is from {origins[setting]}"
             raise UsageError(f"{name} is {new}, but the settings allow at most {most}", hint=hint)
         if new != most:
-            values[setting], origins[setting] = new, "the call"
+            values[setting] = new
+            origins[setting] = "the call"
     for name, setting in RULES.items():
         if name not in arguments:
             continue
         item = find_setting(setting)
         if arguments[name] is False:
             if values[setting]:
-                message = f"{name} cannot be switched off: the settings keep everything on this machine"
+                message = (
+                    f"{name} cannot be switched off: the settings keep everything on this machine"
+                )
                 hint = f"{setting} is from {origins[setting]}"
                 raise PolicyError(message, hint=hint)
             continue
@@ -318,7 +389,9 @@ def _checked(setting: str, name: str, value: Any) -> Any:  # noqa: ANN401 - any 
 
 
 def worker_names(arguments: Mapping[str, Any], offered: tuple[str, ...]) -> tuple[str, ...]:
-    """The workers of a call, by name; all that the server `offered`, where that is not all there are.
+    """The workers of a call, by name.
+
+    All that the server `offered`, where that is not all there are.
 
     Raises `PolicyError` for a worker that the server was not started with.
     """
@@ -326,5 +399,7 @@ def worker_names(arguments: Mapping[str, Any], offered: tuple[str, ...]) -> tupl
     refused = [name for name in wanted if offered and name not in offered]
     if refused:
         hint = f"it offers: {', '.join(offered)}"
-        raise PolicyError(f"this server does not offer the worker {one_line(refused[0])!r}", hint=hint)
+        raise PolicyError(
+            f"this server does not offer the worker {one_line(refused[0])!r}", hint=hint
+        )
     return wanted or offered

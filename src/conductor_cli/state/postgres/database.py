@@ -1,10 +1,12 @@
 """Connections to the database of the state, and its tables.
 
-A call is one statement in a transaction of its own, and so one round trip; what may be lost on the way is said again,
-so each statement that changes something does so once, however often it is said. Nothing outlives a transaction: no
-prepared statement, no setting of a session, no lock. So a PgBouncer in transaction mode may stand in between.
+A call is one statement in a transaction of its own, and so one round trip; what may be lost on the
+way is said again, so each statement that changes something does so once, however often it is said.
+Nothing outlives a transaction: no prepared statement, no setting of a session, no lock. So a
+PgBouncer in transaction mode may stand in between.
 
-What a client may read names neither an address nor a role: `conductor state check` and the log of `--debug` do.
+What a client may read names neither an address nor a role: `conductor state check` and the log of
+`--debug` do.
 """
 
 from __future__ import annotations
@@ -35,13 +37,19 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 CONNECT_SECONDS: Final = 4
-"""How long a new connection may take: a server that is busy needs seconds, and one that is gone says so at once."""
+"""How long a new connection may take: a server that is busy needs seconds, and one that is gone
+says so at once.
+"""
 
 SILENT_SECONDS: Final = 10
-"""How long a database may say nothing, and how long somebody may wait for one of the connections."""
+"""How long a database may say nothing, and how long somebody may wait for one of the
+connections.
+"""
 
 AWAY_SECONDS: Final = 1.0
-"""After a connection has failed, nobody waits for another one for so long: the answer is the same error at once."""
+"""After a connection has failed, nobody waits for another one for so long: the answer is the same
+error at once.
+"""
 
 MAX_CONNECTIONS: Final = 8  # Connections of one process
 AWAY: Final = "the database of the state does not answer"
@@ -53,7 +61,9 @@ _SAID: Final = {
     "no password supplied": "the database of the state asks for a password",
     "read-only transaction": "the database of the state is read-only",
     "too many": "the database of the state has no connection left",
-    '(database|role) "[^"]*" does not exist': "the database or the role of the setting state does not exist",
+    '(database|role) "[^"]*" does not exist': (
+        "the database or the role of the setting state does not exist"
+    ),
     "permission denied": "the role of the setting state may not do that in its database",
     "could not extend file": "the disk of the database of the state is full",
 }
@@ -70,35 +80,47 @@ def migrations() -> tuple[str, ...]:
 
 
 def storable(text: str, most: int | None = None) -> str:
-    """Return the text, at most so many characters of it, as PostgreSQL takes it: without NUL and lone surrogates."""
+    """Return the text, at most so many characters of it, as PostgreSQL takes it.
+
+    Without NUL and lone surrogates.
+    """
     return text[:most].replace("\0", "").encode("utf-8", "replace").decode()
 
 
 class Database:
-    """The database at a URL. `place` is the URL without its password, and `owner` stands for this process.
+    """The database at a URL.
+
+    `place` is the URL without its password, and `owner` stands for this process.
 
     `find_password` is asked for that of `place` where neither the URL nor the environment has one.
     """
 
-    def __init__(self, url: str, find_password: Callable[[str], str | None] = lambda _: None) -> None:
+    def __init__(
+        self, url: str, find_password: Callable[[str], str | None] = lambda _: None
+    ) -> None:
         self._url = url
         self._find_password = find_password
         self._password: str | None = None
-        self.said = ""  # What PostgreSQL said last of what it would not do, with addresses, for whoever looks after it
+        # What PostgreSQL said last of what it would not do, with addresses, for whoever looks after
+        # it
+        self.said = ""
         self.place = re.sub(r"(//[^/@:]*):[^/@]*@", r"\1@", url).partition("?")[0]
         self.owner = f"{os.getpid()}-{secrets.token_hex(8)}"
-        self.clock_ahead = 0.0  # Seconds by which the clock of the database is before that of this machine
+        # Seconds by which the clock of the database is before that of this machine
+        self.clock_ahead = 0.0
         self._idle: list[Connection] = []
         self._lock = threading.Lock()
         self._free = threading.BoundedSemaphore(MAX_CONNECTIONS)
-        self._threads = ThreadPoolExecutor(MAX_CONNECTIONS, "state")  # which starts none before there is work
+        # Which starts none before there is work
+        self._threads = ThreadPoolExecutor(MAX_CONNECTIONS, "state")
         self._away_until = 0.0
         self._away = AWAY
         self._started = 0.0
         self._answered = -AWAY_SECONDS
 
     def now(self) -> datetime:
-        """The time by the clock of the database, which all replicas share, in the time zone of this machine.
+        """The time by the clock of the database, which all replicas share, in the time zone of this
+        machine.
 
         Raises as `call` where no connection was made yet.
         """
@@ -124,13 +146,19 @@ class Database:
         raise AssertionError
 
     def check(self) -> None:
-        """Raise `StateUnavailable` where it does not answer. Whoever asks again within a second is told the same."""
+        """Raise `StateUnavailable` where it does not answer.
+
+        Whoever asks again within a second is told the same.
+        """
         if time.monotonic() - self._answered > AWAY_SECONDS:
             self.call("SELECT 1")
 
     @contextmanager
     def transaction(self) -> Iterator[Connection]:
-        """A connection in a transaction, which is committed at the end. Raises `StateUnavailable` and `ConfigError`."""
+        """A connection in a transaction, which is committed at the end.
+
+        Raises `StateUnavailable` and `ConfigError`.
+        """
         psycopg = _psycopg()
         with self._connection() as connection:
             try:
@@ -146,7 +174,8 @@ class Database:
     def close(self) -> None:
         """Close the connections that nobody uses."""
         with self._lock:
-            idle, self._idle = self._idle, []
+            idle = self._idle
+            self._idle = []
         for connection in idle:
             connection.close()
 
@@ -154,14 +183,19 @@ class Database:
         self.close()
 
     def version(self) -> int:
-        """The version of the tables; 0 where there are none. Raises `ConfigError` where a migration is half done."""
+        """The version of the tables; 0 where there are none.
+
+        Raises `ConfigError` where a migration is half done.
+        """
         with closing(self._connect()) as connection:
             return _version(connection)
 
     def migrate(self) -> int:
-        """Bring the tables to the version of this program, all or nothing, and return the version that they had.
+        """Bring the tables to the version of this program, all or nothing, and return the version
+        that they had.
 
-        Where several processes do so at once, one works and the others wait. Raises `ConfigError` for a newer version.
+        Where several processes do so at once, one works and the others wait. Raises `ConfigError`
+        for a newer version.
         """
         psycopg = _psycopg()
         try:
@@ -184,7 +218,9 @@ class Database:
     def _connection(self) -> Iterator[Connection]:
         """A connection that nobody else uses meanwhile."""
         if not self._free.acquire(timeout=SILENT_SECONDS):
-            raise StateUnavailable(f"{AWAY}: all connections of this process wait for it", hint=_HINT, reason="state")
+            raise StateUnavailable(
+                f"{AWAY}: all connections of this process wait for it", hint=_HINT, reason="state"
+            )
         try:
             connection = self._take_idle() or self._checked()
             try:
@@ -196,7 +232,10 @@ class Database:
             self._free.release()
 
     def _take_idle(self) -> Connection | None:
-        """One that is open. Where the other side has closed it, there is something to read: the end."""
+        """One that is open.
+
+        Where the other side has closed it, there is something to read: the end.
+        """
         while True:
             with self._lock:
                 if not self._idle:
@@ -210,7 +249,10 @@ class Database:
             connection.close()
 
     def _checked(self) -> Connection:
-        """A new connection to tables of the version of this program. An empty database gets them."""
+        """A new connection to tables of the version of this program.
+
+        An empty database gets them.
+        """
         connection = self._connect()
         try:
             found = _version(connection)
@@ -229,20 +271,29 @@ class Database:
         if time.monotonic() < self._away_until:
             raise StateUnavailable(self._away, hint=_HINT, reason="state")
         psycopg = _psycopg()
-        given: dict[str, Any] = {"connect_timeout": CONNECT_SECONDS, "tcp_user_timeout": SILENT_SECONDS * 1000}
+        given: dict[str, Any] = {
+            "connect_timeout": CONNECT_SECONDS,
+            "tcp_user_timeout": SILENT_SECONDS * 1000,
+        }
         given |= psycopg.conninfo.conninfo_to_dict(self._url)
         # The password is that of the URL, of libpq's environment and files, or a stored key.
-        if not ({"password", "passfile", "service"} & given.keys() or {"PGPASSWORD", "PGPASSFILE"} & os.environ.keys()):
+        if not (
+            {"password", "passfile", "service"} & given.keys()
+            or {"PGPASSWORD", "PGPASSFILE"} & os.environ.keys()
+        ):
             if self._password is None:
                 self._password = self._find_password(self.place) or ""
             given |= {"password": self._password} if self._password else {}
         KNOWN_SECRETS.add(*filter(None, (given.get("password"), os.environ.get("PGPASSWORD"))))
         try:
             # Prepared statements belong to a session, which PgBouncer gives to another client.
-            connection: Connection = psycopg.connect(**given, autocommit=True, prepare_threshold=None)
+            connection: Connection = psycopg.connect(
+                **given, autocommit=True, prepare_threshold=None
+            )
             try:
                 row = connection.execute(
-                    "SELECT extract(epoch FROM clock_timestamp())::float8, current_setting('transaction_read_only')"
+                    "SELECT extract(epoch FROM clock_timestamp())::float8, "
+                    "current_setting('transaction_read_only')"
                 ).fetchone()
             except BaseException:
                 connection.close()
@@ -253,15 +304,19 @@ class Database:
         if row[1] == "on":
             connection.close()
             hint = "name the primary in the setting state"
-            raise StateUnavailable("the database of the state is read-only", hint=hint, reason="state")
-        self._started, self.clock_ahead = row[0] - time.monotonic(), row[0] - time.time()
+            raise StateUnavailable(
+                "the database of the state is read-only", hint=hint, reason="state"
+            )
+        self._started = row[0] - time.monotonic()
+        self.clock_ahead = row[0] - time.time()
         self._away_until = 0.0
         return connection
 
     def _raise(self, error: Exception) -> NoReturn:
         """Raise what psycopg says as an error of ours, which says no address; the log has that."""
         psycopg = _psycopg()
-        self.said = said = KNOWN_SECRETS.redact(" ".join(str(error).split()))
+        said = KNOWN_SECRETS.redact(" ".join(str(error).split()))
+        self.said = said
         log.info("%s: %s", self.place, said)
         message = next((text for part, text in _SAID.items() if re.search(part, said)), AWAY)
         # What PostgreSQL says of a statement names neither an address nor a role.
@@ -271,7 +326,8 @@ class Database:
             raise TakenOver from None
         if isinstance(error, psycopg.OperationalError):
             self._answered = -AWAY_SECONDS
-            self._away, self._away_until = message, time.monotonic() + AWAY_SECONDS
+            self._away = message
+            self._away_until = time.monotonic() + AWAY_SECONDS
         raise StateUnavailable(message, hint=_HINT, reason="state") from None
 
 
@@ -283,18 +339,29 @@ def _refuse(found: int) -> NoReturn:
     message = f"the database of the state is of version {found}; this program knows {known}"
     if found > known:
         raise ConfigError(message, hint="update conductor here too; nothing was changed")
-    raise ConfigError(message, hint="once all replicas are updated: conductor state migrate; nothing was changed")
+    raise ConfigError(
+        message, hint="once all replicas are updated: conductor state migrate; nothing was changed"
+    )
 
 
 def _version(connection: Connection) -> int:
-    row = connection.execute("SELECT to_regclass('conductor_version'), to_regclass('conductor_calls')").fetchone()
+    row = connection.execute(
+        "SELECT to_regclass('conductor_version'), to_regclass('conductor_calls')"
+    ).fetchone()
     assert row is not None
     if row == (None, None):
         return 0
-    version = connection.execute("SELECT version FROM conductor_version").fetchone() if row[0] else None
+    version = (
+        connection.execute("SELECT version FROM conductor_version").fetchone() if row[0] else None
+    )
     if version is None or row[1] is None:
-        message = "the database of the state has only some of its tables: half of a migration was undone by hand"
-        raise ConfigError(message, hint="restore it, or remove what begins with conductor_; nothing was changed")
+        message = (
+            "the database of the state has only some of its tables: half of a migration was "
+            "undone by hand"
+        )
+        raise ConfigError(
+            message, hint="restore it, or remove what begins with conductor_; nothing was changed"
+        )
     return int(version[0])
 
 

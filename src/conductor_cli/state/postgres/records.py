@@ -1,4 +1,7 @@
-"""The state of several replicas in PostgreSQL, and its records: ratings, names, attachments, circuits, leases."""
+"""The state of several replicas in PostgreSQL, and its records.
+
+Ratings, names, attachments, circuits, leases.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +23,14 @@ from conductor_cli.core.ledger import NO_DAY_LIMITS
 from conductor_cli.core.pool import DayLimits, Worker
 from conductor_cli.core.serialization import dump
 from conductor_cli.keys.key_store import POSTGRESQL, KeyStore
-from conductor_cli.state.interfaces import USER, AttachmentStore, Spender, Spending, StoredRatings, ToldCircuit
+from conductor_cli.state.interfaces import (
+    USER,
+    AttachmentStore,
+    Spender,
+    Spending,
+    StoredRatings,
+    ToldCircuit,
+)
 from conductor_cli.state.postgres.database import Database, storable
 from conductor_cli.state.postgres.served_files import SharedServedFiles
 from conductor_cli.state.postgres.spending import SharedSpend, read_shared_spent
@@ -29,7 +39,8 @@ from conductor_cli.state.records import MAX_NAMES, Names, parse_rating
 from conductor_cli.state.spending import SpentRow
 from conductor_cli.state.trace_file import ENDS, events_in
 
-REQUEST_SECONDS: Final = 24 * 3600  # How long a request with an Idempotency-Key is answered by the same run
+# How long a request with an Idempotency-Key is answered by the same run
+REQUEST_SECONDS: Final = 24 * 3600
 SHARD_SECONDS: Final = 60  # How long a process has questions of a batch without a sign of life
 NEWEST: Final = 2000  # Ratings that are read. What is before them weighs nothing any more
 NEWS_SECONDS: Final = 2.0  # How old the news of other replicas may be
@@ -44,15 +55,21 @@ class SharedRatings:
         self._read_at = -NEWS_SECONDS
 
     def read(self) -> StoredRatings:
-        """Return the newest ratings, in the order in which they were given. `problem` says why there are none.
+        """Return the newest ratings, in the order in which they were given.
+
+        `problem` says why there are none.
 
         They are read before each question, so the database is not asked again at once.
         """
         if time.monotonic() - self._read_at > NEWS_SECONDS:
             try:
-                rows = self._database.call("SELECT rating FROM conductor_ratings ORDER BY id DESC LIMIT %s", NEWEST)
+                rows = self._database.call(
+                    "SELECT rating FROM conductor_ratings ORDER BY id DESC LIMIT %s", NEWEST
+                )
                 found = (parse_rating(text.encode()) for (text,) in reversed(rows))
-                self._known = StoredRatings(ratings=tuple(rating for rating in found if rating is not None))
+                self._known = StoredRatings(
+                    ratings=tuple(rating for rating in found if rating is not None)
+                )
             except ConductorError as error:
                 self._known = StoredRatings(problem=error.message)
             self._read_at = time.monotonic()
@@ -65,7 +82,8 @@ class SharedRatings:
     def add_lines(self, lines: Collection[str]) -> int:
         """Append ratings as lines of their file, each once, and return how many were not there."""
         statement = (
-            "INSERT INTO conductor_ratings (rating) SELECT line FROM unnest(%s::text[]) WITH ORDINALITY AS e(line, n)"
+            "INSERT INTO conductor_ratings (rating) SELECT line FROM unnest(%s::text[]) WITH "
+            "ORDINALITY AS e(line, n)"
             " ORDER BY n ON CONFLICT DO NOTHING RETURNING 1"
         )
         added = len(self._database.call(statement, list(lines)))
@@ -98,15 +116,20 @@ class SharedAttachments(AttachmentStore):
         super().__init__()
         self._database = database
 
-    def _place_of(self, digest: str) -> str:  # noqa: ARG002 - no address: clients of a server read it too
+    # No address: clients of a server read it too
+    def _place_of(self, digest: str) -> str:  # noqa: ARG002
         return PLACE
 
     def _is_stored(self, digest: str) -> bool:
-        return bool(self._database.call("SELECT 1 FROM conductor_attachments WHERE sha256 = %s", digest))
+        return bool(
+            self._database.call("SELECT 1 FROM conductor_attachments WHERE sha256 = %s", digest)
+        )
 
     def _load(self, digest: str) -> bytes:
         try:
-            rows = self._database.call("SELECT data FROM conductor_attachments WHERE sha256 = %s", digest)
+            rows = self._database.call(
+                "SELECT data FROM conductor_attachments WHERE sha256 = %s", digest
+            )
         except ConductorError as error:
             raise OSError(error.message) from None
         if not rows:
@@ -131,14 +154,16 @@ class SharedAttachments(AttachmentStore):
 
 _UNNEEDED: Final = (
     "sha256 NOT IN (SELECT unnest(r.attachments) FROM conductor_runs r"
-    " LEFT JOIN unnest(%s::text[]) gone ON gone = r.run WHERE r.attachments <> '{}' AND gone IS NULL)"
+    " LEFT JOIN unnest(%s::text[]) gone ON gone = r.run WHERE r.attachments <> '{}' AND gone IS "
+    "NULL)"
 )
 
 
 class SharedCircuits:
     """What replicas tell each other of open circuits. `key` is a hash of what one is of.
 
-    Nobody waits for it: what others say is known two seconds later, and a database that is away costs only this news.
+    Nobody waits for it: what others say is known two seconds later, and a database that is away
+    costs only this news.
     """
 
     def __init__(self, database: Database) -> None:
@@ -148,14 +173,19 @@ class SharedCircuits:
 
     def publish(self, key: str, circuit: ToldCircuit) -> None:
         statement = (
-            "INSERT INTO conductor_circuits VALUES (%s, clock_timestamp() + make_interval(secs => %s), %s)"
+            "INSERT INTO conductor_circuits VALUES (%s, clock_timestamp() + make_interval(secs => "
+            "%s), %s)"
             " ON CONFLICT (key) DO UPDATE SET until = excluded.until, circuit = excluded.circuit"
             " WHERE conductor_circuits.until < excluded.until"
         )
-        self._database.soon(self._database.call, statement, key, circuit.seconds, json.dumps(circuit[1:]))
+        self._database.soon(
+            self._database.call, statement, key, circuit.seconds, json.dumps(circuit[1:])
+        )
 
     def withdraw(self, key: str) -> None:
-        self._database.soon(self._database.call, "DELETE FROM conductor_circuits WHERE key = %s", key)
+        self._database.soon(
+            self._database.call, "DELETE FROM conductor_circuits WHERE key = %s", key
+        )
 
     def find(self, key: str) -> ToldCircuit | None:
         now = time.monotonic()
@@ -163,19 +193,27 @@ class SharedCircuits:
             self._read_at = now
             self._database.soon(self._read)
         until, circuit = self._known.get(key, (now, None))
-        return circuit._replace(seconds=until - now) if circuit is not None and until > now else None
+        return (
+            circuit._replace(seconds=until - now) if circuit is not None and until > now else None
+        )
 
     def _read(self) -> None:
         rows = self._database.call(
-            "SELECT key, extract(epoch FROM until - clock_timestamp())::float8, circuit FROM conductor_circuits"
+            "SELECT key, extract(epoch FROM until - clock_timestamp())::float8, circuit FROM "
+            "conductor_circuits"
             " WHERE until > clock_timestamp() LIMIT 10000"
         )
         now = time.monotonic()
-        self._known = {key: (now + left, ToldCircuit(left, *json.loads(why))) for key, left, why in rows}
+        self._known = {
+            key: (now + left, ToldCircuit(left, *json.loads(why))) for key, left, why in rows
+        }
 
 
 class LeftRun(NamedTuple):
-    """A run whose process is gone, and which this process has now. `events` are what had happened."""
+    """A run whose process is gone, and which this process has now.
+
+    `events` are what had happened.
+    """
 
     run: str
     job: str
@@ -183,7 +221,9 @@ class LeftRun(NamedTuple):
 
 
 class Leases:
-    """Which process has a run, where another one goes on with it once that is gone. All raise `StateUnavailable`.
+    """Which process has a run, where another one goes on with it once that is gone.
+
+    All raise `StateUnavailable`.
 
     A process that is late can neither write to the trace of such a run nor hold a call for it.
     """
@@ -193,9 +233,13 @@ class Leases:
         self._traces = traces
 
     def announce(self, run: str, job: str) -> None:
-        """Let this process have a run that is to begin. `job` has all that another one needs to do it."""
+        """Let this process have a run that is to begin.
+
+        `job` has all that another one needs to do it.
+        """
         insert = (
-            "INSERT INTO conductor_leases (run, owner, until, size, written, job) VALUES (%s, %s, clock_timestamp()"
+            "INSERT INTO conductor_leases (run, owner, until, size, written, job) VALUES (%s, %s, "
+            "clock_timestamp()"
             " + make_interval(secs => %s), 0, conductor_nanoseconds(), %s) ON CONFLICT DO NOTHING"
         )
         self._database.call(insert, run, self._database.owner, LEASE_SECONDS, storable(job))
@@ -210,20 +254,30 @@ class Leases:
         """Let another process have a run at once."""
         if (writer := self._traces.writers.get(run)) is not None:
             writer.is_lost = True
-        over = "UPDATE conductor_leases SET until = clock_timestamp(), taken = 0 WHERE run = %s AND owner = %s"
+        over = (
+            "UPDATE conductor_leases SET until = clock_timestamp(), taken = 0 WHERE run = %s "
+            "AND owner = %s"
+        )
         self._database.call(over, run, self._database.owner)
 
     def take(self, most: int) -> list[LeftRun]:
-        """Take over some of the runs whose processes are gone. Nobody else has them now, so their traces are read."""
+        """Take over some of the runs whose processes are gone.
+
+        Nobody else has them now, so their traces are read.
+        """
         rows = self._database.call(
             "WITH gone AS MATERIALIZED (SELECT run FROM conductor_leases l WHERE job IS NOT NULL"
             " AND until < clock_timestamp() AND conductor_goes_on(l) AND NOT run = ANY(%s)"
             " ORDER BY until LIMIT %s FOR UPDATE SKIP LOCKED)"
             " UPDATE conductor_leases l SET owner = %s, taken = taken + 1,"
-            " until = clock_timestamp() + make_interval(secs => %s) FROM gone WHERE l.run = gone.run"
+            " until = clock_timestamp() + make_interval(secs => %s) FROM gone WHERE l.run = "
+            "gone.run"
             " RETURNING l.run, l.job, l.size",
-            list(self._traces.writers), most, self._database.owner, LEASE_SECONDS,
-        )  # fmt: skip
+            list(self._traces.writers),
+            most,
+            self._database.owner,
+            LEASE_SECONDS,
+        )
         found = list[LeftRun]()
         for run, job, size in rows:
             lines = self._traces.lines_of(run) if size else b""
@@ -238,74 +292,117 @@ class Leases:
         return found
 
     def look(self) -> tuple[list[str], list[str]]:
-        """Return the runs of this process that another one has by now, and those that their clients want stopped."""
+        """Return the runs of this process that another one has by now, and those that their clients
+        want stopped.
+        """
         mine = dict(self._traces.writers)
         kept = "SELECT run, unwanted FROM conductor_leases WHERE run = ANY(%s) AND owner = %s"
         rows = dict(self._database.call(kept, list(mine), self._database.owner)) if mine else {}
-        lost = [run for run, each in mine.items() if each.is_leased and run not in rows and not each.is_closed]
+        lost = [
+            run
+            for run, each in mine.items()
+            if each.is_leased and run not in rows and not each.is_closed
+        ]
         return lost, [run for run, unwanted in rows.items() if unwanted]
 
     def stop(self, run: str) -> bool:
         """Have a run stopped, whoever has it. False where nobody goes on with it."""
-        say = "UPDATE conductor_leases l SET unwanted = true WHERE run = %s AND conductor_goes_on(l) RETURNING run"
+        say = (
+            "UPDATE conductor_leases l SET unwanted = true WHERE run = %s AND "
+            "conductor_goes_on(l) RETURNING run"
+        )
         return bool(self._database.call(say, storable(run)))
 
     def job(self, run: str) -> str:
         """Return what a run was announced with; empty where it was not, or has ended."""
-        find = "SELECT job FROM conductor_leases l WHERE run = %s AND job IS NOT NULL AND conductor_goes_on(l)"
+        find = (
+            "SELECT job FROM conductor_leases l WHERE run = %s AND job IS NOT NULL AND "
+            "conductor_goes_on(l)"
+        )
         return "".join(job for (job,) in self._database.call(find, storable(run)))
 
 
 class SharedBatch:
-    """The shards of a batch that several machines work on: runs of its questions, each of which one process has.
+    """The shards of a batch that several machines work on.
 
-    What became of a shard is kept for a week after the last sign of life of its batch, so that every machine gets all
-    of it. All raise `StateUnavailable`.
+    Runs of its questions, each of which one process has.
+
+    What became of a shard is kept for a week after the last sign of life of its batch, so that
+    every machine gets all of it. All raise `StateUnavailable`.
     """
 
     def __init__(self, database: Database, batch: str, shards: int) -> None:
-        """`batch` is a hash of what is asked, and of whom. The rows are made where they are missing."""
-        self._database, self._batch, self._count = database, batch, shards
+        """`batch` is a hash of what is asked, and of whom.
+
+        The rows are made where they are missing.
+        """
+        self._database = database
+        self._batch = batch
+        self._count = shards
         self._known = set[int]()  # Shards of which this process has what became of them
         prune_batches(database)
-        make = "INSERT INTO conductor_shards (batch, shard) SELECT %s, generate_series(0, %s) ON CONFLICT DO NOTHING"
+        make = (
+            "INSERT INTO conductor_shards (batch, shard) SELECT %s, generate_series(0, %s) ON "
+            "CONFLICT DO NOTHING"
+        )
         database.call(make, batch, shards - 1)
 
     def claim(self) -> int | None:
         """Return a shard that nobody has, for this process; None where there is none for now."""
         rows = self._database.call(
-            "WITH free AS MATERIALIZED (SELECT shard FROM conductor_shards WHERE batch = %s AND answers IS NULL"
+            "WITH free AS MATERIALIZED (SELECT shard FROM conductor_shards WHERE batch = %s AND "
+            "answers IS NULL"
             " AND until < clock_timestamp() ORDER BY shard LIMIT 1 FOR UPDATE SKIP LOCKED)"
-            " UPDATE conductor_shards s SET owner = %s, until = clock_timestamp() + make_interval(secs => %s)"
+            " UPDATE conductor_shards s SET owner = %s, until = clock_timestamp() + "
+            "make_interval(secs => %s)"
             " FROM free WHERE s.batch = %s AND s.shard = free.shard RETURNING s.shard",
-            self._batch, self._database.owner, SHARD_SECONDS, self._batch,
-        )  # fmt: skip
+            self._batch,
+            self._database.owner,
+            SHARD_SECONDS,
+            self._batch,
+        )
         return int(rows[0][0]) if rows else None
 
     def renew(self, shards: Collection[int]) -> list[int]:
         """Go on having these shards, and return those that this process still has."""
         rows = self._database.call(
             "UPDATE conductor_shards SET until = clock_timestamp() + make_interval(secs => %s)"
-            " WHERE batch = %s AND owner = %s AND shard = ANY(%s) AND answers IS NULL RETURNING shard",
-            SHARD_SECONDS, self._batch, self._database.owner, list(shards),
-        )  # fmt: skip
+            " WHERE batch = %s AND owner = %s AND shard = ANY(%s) AND answers IS NULL RETURNING "
+            "shard",
+            SHARD_SECONDS,
+            self._batch,
+            self._database.owner,
+            list(shards),
+        )
         return [shard for (shard,) in rows]
 
     def release(self) -> None:
         """Let others have the shards of this process at once."""
         statement = (
-            "UPDATE conductor_shards SET until = '-infinity' WHERE batch = %s AND owner = %s AND answers IS NULL"
+            "UPDATE conductor_shards SET until = '-infinity' WHERE batch = %s AND owner = "
+            "%s AND answers IS NULL"
         )
         self._database.call(statement, self._batch, self._database.owner)
 
     def finish(self, shard: int, answers: bytes, failures: bytes) -> Callable[[], object]:
-        """Return what keeps what became of a shard, unless another process has it by now; from here on it is known."""
+        """Return what keeps what became of a shard, unless another process has it by now.
+
+        From here on it is known.
+        """
         statement = (
             "UPDATE conductor_shards SET answers = %s, failures = %s"
             " WHERE batch = %s AND shard = %s AND owner = %s AND answers IS NULL"
         )
         self._known.add(shard)  # before it is there, because another task may `claim` or `collect`
-        return partial(self._database.call, statement, answers, failures, self._batch, shard, self._database.owner)
+        return partial(
+            self._database.call,
+            statement,
+            answers,
+            failures,
+            self._batch,
+            shard,
+            self._database.owner,
+        )
 
     def knows(self, shard: int) -> bool:
         """Return whether this process has what became of a shard, or has begun to send it."""
@@ -317,10 +414,14 @@ class SharedBatch:
         And whether this process knows what became of every shard.
         """
         rows = self._database.call(
-            "SELECT shard, answers, failures FROM conductor_shards WHERE batch = %s AND answers IS NOT NULL"
-            " AND NOT shard = ANY(%s) LIMIT 100", self._batch, list(self._known),
-        )  # fmt: skip
-        rows = [row for row in rows if row[0] not in self._known]  # one may have been finished here meanwhile
+            "SELECT shard, answers, failures FROM conductor_shards WHERE batch = %s AND answers IS "
+            "NOT NULL"
+            " AND NOT shard = ANY(%s) LIMIT 100",
+            self._batch,
+            list(self._known),
+        )
+        # One may have been finished here meanwhile
+        rows = [row for row in rows if row[0] not in self._known]
         self._known.update(shard for shard, _, _ in rows)
         found = [(int(shard), bytes(answers), bytes(failures)) for shard, answers, failures in rows]
         return found, len(self._known) == self._count
@@ -329,7 +430,8 @@ class SharedBatch:
 def prune_batches(database: Database) -> None:
     """Forget the batches of which nothing was heard for a week."""
     database.call(
-        "DELETE FROM conductor_shards WHERE batch IN (SELECT batch FROM conductor_shards GROUP BY batch"
+        "DELETE FROM conductor_shards WHERE batch IN (SELECT batch FROM conductor_shards GROUP BY "
+        "batch"
         " HAVING max(greatest(begun, until)) < clock_timestamp() - interval '7 days')"
     )
 
@@ -352,12 +454,18 @@ class SharedState:
         return SharedAttachments(self.database)
 
     def spending(
-        self, limits: DayLimits = NO_DAY_LIMITS.limits, *, planner: Worker | None = None, client: Spender = USER,
+        self,
+        limits: DayLimits = NO_DAY_LIMITS.limits,
+        *,
+        planner: Worker | None = None,
+        client: Spender = USER,
         waits: bool = True,  # noqa: ARG002 - the database does that by itself
-    ) -> Spending:  # fmt: skip
+    ) -> Spending:
         return SharedSpend(self.database, limits, planner=planner, client=client)
 
-    def read_spent(self, first: date, by: Literal["worker", "key"] = "worker") -> tuple[SpentRow, ...]:
+    def read_spent(
+        self, first: date, by: Literal["worker", "key"] = "worker"
+    ) -> tuple[SpentRow, ...]:
         return read_shared_spent(self.database, first, by)
 
     def tidy_spending(self) -> None:
@@ -370,24 +478,40 @@ class SharedState:
     def batch(self, batch: str, shards: int) -> SharedBatch:
         return SharedBatch(self.database, batch, shards)
 
-    def claim_request(self, key: str, request: str, run: str, instead_of: str = "") -> tuple[str, float]:
+    def claim_request(
+        self, key: str, request: str, run: str, instead_of: str = ""
+    ) -> tuple[str, float]:
         ((first, found, age),) = self.database.call(
-            "SELECT * FROM conductor_claim(%s, %s, %s, %s, %s)", key, request, run, instead_of, REQUEST_SECONDS
+            "SELECT * FROM conductor_claim(%s, %s, %s, %s, %s)",
+            key,
+            request,
+            run,
+            instead_of,
+            REQUEST_SECONDS,
         )
         if first != request:
-            raise UsageError("this Idempotency-Key was used for another request", hint="use a new one for each request")
+            raise UsageError(
+                "this Idempotency-Key was used for another request",
+                hint="use a new one for each request",
+            )
         return str(found), float(age)
 
     def offer_secret(self, secret: bytes) -> None:
         """Let the servers sign with this, unless they sign with another one already."""
-        self.database.call("INSERT INTO conductor_facts VALUES ('secret', %s) ON CONFLICT DO NOTHING", secret)
+        self.database.call(
+            "INSERT INTO conductor_facts VALUES ('secret', %s) ON CONFLICT DO NOTHING", secret
+        )
 
     def secret(self) -> bytes:
         self.offer_secret(secrets.token_bytes(32))
-        return bytes(self.database.call("SELECT value FROM conductor_facts WHERE name = 'secret'")[0][0])
+        return bytes(
+            self.database.call("SELECT value FROM conductor_facts WHERE name = 'secret'")[0][0]
+        )
 
 
 @cache
 def shared_state(url: str, state: Path, data: Path) -> SharedState:
-    """Return the state in a database, one for each in a process, whose connections everybody shares."""
+    """Return the state in a database, one for each in a process, whose connections everybody
+    shares.
+    """
     return SharedState(url, state, data)

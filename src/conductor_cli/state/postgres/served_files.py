@@ -1,7 +1,10 @@
-"""The files and batches of the clients of several servers. A batch is worked on by one of them, until that is gone.
+"""The files and batches of the clients of several servers.
 
-That one has its files in a directory of its own, and sends what it appends to the database right behind. The row of the
-batch names it, and is locked wherever it writes, so a server that is late adds nothing.
+A batch is worked on by one of them, until that is gone.
+
+That one has its files in a directory of its own, and sends what it appends to the database right
+behind. The row of the batch names it, and is locked wherever it writes, so a server that is late
+adds nothing.
 """
 
 from __future__ import annotations
@@ -31,7 +34,8 @@ PIECE: Final = 1 << 20
 NEW_SECONDS: Final = 60  # For so long a directory may have no lock yet
 
 _UPSERT: Final = (
-    "INSERT INTO conductor_served (id, client, record, is_open) VALUES (%s, %s, %s, %s) ON CONFLICT (id)"
+    "INSERT INTO conductor_served (id, client, record, is_open) VALUES (%s, %s, %s, %s) ON "
+    "CONFLICT (id)"
     " DO UPDATE SET record = excluded.record, is_open = excluded.is_open"
 )
 
@@ -47,10 +51,12 @@ class SharedHeldBatch(HeldBatch):
     def __init__(self, files: ServedFiles, name: str, database: Database, directory: Path) -> None:
         super().__init__(files, name)
         self._token: str | None = f"{database.owner} {secrets.token_hex(8)}"
-        self._database, self._directory = database, directory
+        self._database = database
+        self._directory = directory
         self._lock = threading.RLock()  # held while something is sent
         self._unsent = defaultdict[str, bytearray](bytearray)
-        self._piece: tuple[str, int, bytes] | None = None  # what may be stored already, though nobody said so
+        # What may be stored already, though nobody said so
+        self._piece: tuple[str, int, bytes] | None = None
         self._numbers = dict[str, int]()
         self._ended = threading.Event()
 
@@ -60,7 +66,8 @@ class SharedHeldBatch(HeldBatch):
     def claim(self) -> bool:
         """Return whether this process has the batch from now on."""
         claim = (
-            "UPDATE conductor_served SET holder = %s, until = clock_timestamp() + make_interval(secs => %s)"
+            "UPDATE conductor_served SET holder = %s, until = clock_timestamp() + "
+            "make_interval(secs => %s)"
             " WHERE id = %s AND until < clock_timestamp() RETURNING id"
         )
         return bool(self._database.call(claim, self._token, HELD_SECONDS, self.name))
@@ -75,7 +82,9 @@ class SharedHeldBatch(HeldBatch):
                     self._numbers[name] += 1
 
     def keep(self) -> None:
-        """Send what is appended, and go on having the batch, until `free` or another process has it."""
+        """Send what is appended, and go on having the batch, until `free` or another process has
+        it.
+        """
         waited = 0.0
         while not self._ended.wait(SEND_SECONDS):
             with suppress(StateUnavailable), self._lock:
@@ -91,7 +100,11 @@ class SharedHeldBatch(HeldBatch):
             try:
                 self._send()
             finally:
-                free = "UPDATE conductor_served SET holder = '', until = '-infinity' WHERE id = %s AND holder = %s"
+                free = (
+                    "UPDATE conductor_served SET holder = '', until = '-infinity' WHERE id = "
+                    "%s "
+                    "AND holder = %s"
+                )
                 self._database.call(free, self.name, self._token)
                 self._token = None
 
@@ -115,23 +128,34 @@ class SharedHeldBatch(HeldBatch):
                     connection.execute(_UPSERT, _row(each))
 
     def _send(self) -> None:
-        """Store what was appended by now, and renew the lease. Raises `StateUnavailable` and `TakenOver`."""
+        """Store what was appended by now, and renew the lease.
+
+        Raises `StateUnavailable` and `TakenOver`.
+        """
         while True:
-            if self._piece is None and (name := next((name for name, data in [*self._unsent.items()] if data), None)):
+            if self._piece is None and (
+                name := next((name for name, data in [*self._unsent.items()] if data), None)
+            ):
                 data = bytes(self._unsent[name])
                 self._piece = name, self._numbers[name], data
                 del self._unsent[name][: len(data)]
             name, number, data = self._piece or ("", -1, b"")
             statement = (
-                "WITH mine AS (UPDATE conductor_served SET until = clock_timestamp() + make_interval(secs => %s)"
-                " WHERE id = %s AND holder = %s RETURNING 1), added AS (INSERT INTO conductor_pieces"
-                " SELECT %s, %s::integer, %s FROM mine WHERE %s <> '' ON CONFLICT DO NOTHING) SELECT 1 FROM mine"
+                "WITH mine AS (UPDATE conductor_served SET until = clock_timestamp() + "
+                "make_interval(secs => %s)"
+                " WHERE id = %s AND holder = %s RETURNING 1), added AS (INSERT INTO "
+                "conductor_pieces"
+                " SELECT %s, %s::integer, %s FROM mine WHERE %s <> '' ON CONFLICT DO NOTHING) "
+                "SELECT 1 FROM mine"
             )
-            if not self._database.call(statement, HELD_SECONDS, self.name, self._token, name, number, data, name):
+            if not self._database.call(
+                statement, HELD_SECONDS, self.name, self._token, name, number, data, name
+            ):
                 raise TakenOver(_LOST)
             if self._piece is None:
                 return
-            self._numbers[name], self._piece = number + 1, None
+            self._numbers[name] = number + 1
+            self._piece = None
 
 
 _LOST: Final = "another server goes on with the batch"
@@ -142,18 +166,23 @@ class SharedServedFiles(ServedFiles):
 
     def __init__(self, state: Path, database: Database) -> None:
         super().__init__(state)
-        self._working, self._database = state / "working", database
+        self._working = state / "working"
+        self._database = database
 
     def write(self, record: Record) -> None:
         self._database.call(_UPSERT, *_row(record))
 
     def find(self, name: str) -> Record | None:
-        rows = self._database.call("SELECT record FROM conductor_served WHERE id = %s", storable(name))
+        rows = self._database.call(
+            "SELECT record FROM conductor_served WHERE id = %s", storable(name)
+        )
         return json.loads(rows[0][0]) if rows else None
 
     def all(self, kind: str, owner: str | None = None) -> list[Record]:
         rows = self._database.call(
-            "SELECT record FROM conductor_served WHERE id LIKE %s AND client = COALESCE(%s, client)", f"{kind}%", owner
+            "SELECT record FROM conductor_served WHERE id LIKE %s AND client = COALESCE(%s, client)",
+            f"{kind}%",
+            owner,
         )
         return [json.loads(record) for (record,) in rows]
 
@@ -165,13 +194,17 @@ class SharedServedFiles(ServedFiles):
         with self._database.transaction() as connection:
             record["bytes"] = 0
             for number, piece in enumerate(pieces):
-                connection.execute("INSERT INTO conductor_pieces VALUES (%s, %s, %s)", (record["id"], number, piece))
+                connection.execute(
+                    "INSERT INTO conductor_pieces VALUES (%s, %s, %s)",
+                    (record["id"], number, piece),
+                )
                 record["bytes"] += len(piece)
             connection.execute(_UPSERT, _row(record))
 
     def content(self, name: str) -> Path | Iterator[bytes]:
         pieces = read_pieces(self._database, name)
-        return chain([next(pieces, b"")], pieces)  # a database that is away says so before anything is sent
+        # A database that is away says so before anything is sent
+        return chain([next(pieces, b"")], pieces)
 
     def remove(self, name: str) -> None:
         with self._database.transaction() as connection:
@@ -182,7 +215,9 @@ class SharedServedFiles(ServedFiles):
         self._database.call("UPDATE conductor_served SET cancelled = true WHERE id = %s", name)
 
     def is_cancelled(self, name: str) -> bool:
-        return bool(self._database.call("SELECT 1 FROM conductor_served WHERE id = %s AND cancelled", name))
+        return bool(
+            self._database.call("SELECT 1 FROM conductor_served WHERE id = %s AND cancelled", name)
+        )
 
     @contextmanager
     def held(self, name: str, files: Iterable[str]) -> Iterator[HeldBatch]:
@@ -202,7 +237,10 @@ class SharedServedFiles(ServedFiles):
 
     @contextmanager
     def _directory(self) -> Iterator[Path]:
-        """An empty directory, deleted at the end; those of processes that were killed are deleted now."""
+        """An empty directory, deleted at the end.
+
+        Those of processes that were killed are deleted now.
+        """
         make_private_directory(self._working)
 
         def busy() -> None:
@@ -222,7 +260,10 @@ class SharedServedFiles(ServedFiles):
 
 def read_pieces(database: Database, name: str) -> Iterator[bytes]:
     """Yield the bytes of a file. Raises `StateUnavailable`."""
-    number, read = 0, "SELECT data FROM conductor_pieces WHERE id = %s AND number >= %s ORDER BY number LIMIT %s"
+    number = 0
+    read = (
+        "SELECT data FROM conductor_pieces WHERE id = %s AND number >= %s ORDER BY number LIMIT %s"
+    )
     while rows := database.call(read, name, number, ROWS):
         yield from (bytes(data) for (data,) in rows)
         number += len(rows)

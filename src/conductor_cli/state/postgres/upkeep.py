@@ -1,7 +1,8 @@
 """Looking after a database of the state: what it has, and moving a state from files to it and back.
 
-Each record is copied whole and once, however often the same is said, so a move that was stopped goes on with the same
-command. Nothing is deleted where it came from. What is there already stays as it is; where a run differs, that is told.
+Each record is copied whole and once, however often the same is said, so a move that was stopped
+goes on with the same command. Nothing is deleted where it came from. What is there already stays as
+it is; where a run differs, that is told.
 """
 
 from __future__ import annotations
@@ -21,7 +22,12 @@ from pathlib import Path
 from typing import Any, Final
 
 from conductor_cli.core.errors import ConfigError
-from conductor_cli.models.disk import AppendLog, make_private_directory, read_lines, write_atomically
+from conductor_cli.models.disk import (
+    AppendLog,
+    make_private_directory,
+    read_lines,
+    write_atomically,
+)
 from conductor_cli.state.home import FileState, is_secret
 from conductor_cli.state.postgres.database import Database
 from conductor_cli.state.postgres.records import SharedState
@@ -34,25 +40,43 @@ from conductor_cli.state.served_files import OVER, ServedFiles
 from conductor_cli.state.spending import FILE, open_database
 from conductor_cli.state.trace_file import open_trace
 
-FILE_ERRORS: Final = (OSError, sqlite3.Error)  # What a disk, or a file of spending on it, may refuse
+# What a disk, or a file of spending on it, may refuse
+FILE_ERRORS: Final = (OSError, sqlite3.Error)
 BATCH: Final = 1000  # Rows of spending that are sent at once
 BLOCK: Final = 1 << 18  # Bytes of lines that are sent as one row
 SMALL: Final = 1 << 40
-"""Numbers of calls below this are those of one file; a database has larger ones, which are nobody else's."""
+"""Numbers of calls below this are those of one file; a database has larger ones, which are nobody
+else's.
+"""
 
 _NAME: Final = re.compile(r"\w[\w.-]{0,150}")
 _SERVED: Final = re.compile("(file-|batch_)[0-9a-f]{24}")
 _CALL: Final = (
-    "id", "day", "owner", "worker", "client", "provider", "model", "worker_call", "failed", "calls", "unpriced",
-    "tokens_in", "tokens_out", "cost",
-)  # fmt: skip
+    "id",
+    "day",
+    "owner",
+    "worker",
+    "client",
+    "provider",
+    "model",
+    "worker_call",
+    "failed",
+    "calls",
+    "unpriced",
+    "tokens_in",
+    "tokens_out",
+    "cost",
+)
 _TYPES: Final = ("bigint", "date", *["text"] * 5, *["integer"] * 2, *["bigint"] * 5)
 
-Tell = Callable[[str, int], None]  # Called now and then with what is being moved, and how many of it are done
+# Called now and then with what is being moved, and how many of it are done
+Tell = Callable[[str, int], None]
 
 
 class Moved:
-    """How many records of each kind are new at the other side, and what was not moved, as sentences."""
+    """How many records of each kind are new at the other side, and what was not moved, as
+    sentences.
+    """
 
     def __init__(self) -> None:
         self.counts = Counter[str]()
@@ -64,7 +88,10 @@ class Moved:
         return self.counts[kind]
 
     def add_run(self, run: str, why: str | None, tell: Tell) -> None:
-        """Count a run that is new, where `why` is None; else note why it was left, where there is a reason."""
+        """Count a run that is new, where `why` is None.
+
+        Else note why it was left, where there is a reason.
+        """
         if why is None:
             tell("runs", self.add("runs"))
         elif why:
@@ -81,7 +108,10 @@ class Moved:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckedDatabase:
-    """What a database has. `clock_ahead` is by how many seconds its clock is before that of this machine."""
+    """What a database has.
+
+    `clock_ahead` is by how many seconds its clock is before that of this machine.
+    """
 
     server: str
     version: int
@@ -99,14 +129,19 @@ def check_database(database: Database) -> CheckedDatabase:
         " (SELECT count(*) FROM conductor_leases WHERE until > clock_timestamp())"
     )
     return CheckedDatabase(
-        server=server.split()[0], version=version, runs=runs, running=running, clock_ahead=database.clock_ahead,
+        server=server.split()[0],
+        version=version,
+        runs=runs,
+        running=running,
+        clock_ahead=database.clock_ahead,
         holds=read_holds(database),
-    )  # fmt: skip
+    )
 
 
 def import_files(source: FileState, target: SharedState, tell: Tell) -> Moved:
     """Copy what is in files into the database. Raises `FILE_ERRORS` and `StateUnavailable`."""
-    moved, paths = Moved(), source.paths
+    moved = Moved()
+    paths = source.paths
     for path in sorted(paths.attachments.glob("??/*")):
         data = path.read_bytes()
         target.attachments().keep({hashlib.sha256(data).hexdigest(): data})
@@ -123,7 +158,8 @@ def import_files(source: FileState, target: SharedState, tell: Tell) -> Moved:
             if not mark:  # it tells this file from others, also where it is moved
                 mark = 1 + secrets.randbelow(2**31 - 1)
                 file.execute(f"PRAGMA application_id = {mark}")
-            calls = file.execute(f"SELECT {', '.join(_CALL)} FROM calls ORDER BY id")  # noqa: S608 - names of columns
+            # Names of columns
+            calls = file.execute(f"SELECT {', '.join(_CALL)} FROM calls ORDER BY id")  # noqa: S608
             while batch := calls.fetchmany(BATCH):
                 rows = [(_number_of(mark, row[0]), *row[1:]) for row in batch]
                 tell("calls", moved.add("calls", _import_calls(target.database, rows)))
@@ -134,7 +170,9 @@ def import_files(source: FileState, target: SharedState, tell: Tell) -> Moved:
 
 def export_files(source: SharedState, target: FileState, tell: Tell) -> Moved:
     """Copy what is in the database into files. Raises `FILE_ERRORS` and `StateUnavailable`."""
-    moved, paths, database = Moved(), target.paths, source.database
+    moved = Moved()
+    paths = target.paths
+    database = source.database
     for run, size, written, live in database.call(
         "SELECT r.run, r.size, r.written, COALESCE(l.until > clock_timestamp(), false)"
         " FROM conductor_runs r LEFT JOIN conductor_leases l ON l.run = r.run ORDER BY r.day, r.run"
@@ -152,13 +190,17 @@ def export_files(source: SharedState, target: FileState, tell: Tell) -> Moved:
     for (digest,) in database.call("SELECT sha256 FROM conductor_attachments ORDER BY 1"):
         path = paths.attachments / digest[:2] / digest
         if not path.is_file():
-            ((data,),) = database.call("SELECT data FROM conductor_attachments WHERE sha256 = %s", digest)
+            ((data,),) = database.call(
+                "SELECT data FROM conductor_attachments WHERE sha256 = %s", digest
+            )
             make_private_directory(path.parent)
             write_atomically(path, bytes(data), mode=0o600)
             tell("attachments", moved.add("attachments"))
     with closing(open_database(paths.spending / FILE)) as calls:
-        last, columns = -(2**63), ", ".join(_CALL).replace("day", "day::text")
-        page = f"SELECT {columns} FROM conductor_calls WHERE id > %s ORDER BY id LIMIT %s"  # noqa: S608 - names of columns
+        last = -(2**63)
+        columns = ", ".join(_CALL).replace("day", "day::text")
+        # Names of columns
+        page = f"SELECT {columns} FROM conductor_calls WHERE id > %s ORDER BY id LIMIT %s"  # noqa: S608
         while rows := database.call(page, last, BATCH):
             last = rows[-1][0]
             tell("calls", moved.add("calls", _export_calls(calls, rows)))
@@ -170,16 +212,20 @@ def export_files(source: SharedState, target: FileState, tell: Tell) -> Moved:
 
 
 def export_days(source: SharedState, place: str, tell: Tell) -> Moved:
-    """Write the traces of each day that is over as a Parquet file below a directory or URL; a row for each line.
+    """Write the traces of each day that is over as a Parquet file below a directory or URL.
 
-    A day whose file is there stays as it is, unless runs came or went since. Raises `OSError`, `StateUnavailable`, and
-    `ConfigError` where pyarrow is not installed or knows no such place.
+    A row for each line.
+
+    A day whose file is there stays as it is, unless runs came or went since. Raises `OSError`,
+    `StateUnavailable`, and `ConfigError` where pyarrow is not installed or knows no such place.
     """
     try:
         import pyarrow as pa
         from pyarrow import fs, parquet
 
-        files, root = fs.FileSystem.from_uri(place if "://" in place else str(Path(place).absolute()))
+        files, root = fs.FileSystem.from_uri(
+            place if "://" in place else str(Path(place).absolute())
+        )
     except ImportError:
         hint = "pip install 'conductor-llm[parquet]'"
         raise ConfigError("Parquet needs pyarrow, which is not installed", hint=hint) from None
@@ -194,24 +240,40 @@ def export_days(source: SharedState, place: str, tell: Tell) -> Moved:
         " LEFT JOIN conductor_leases l ON l.run = r.run"
         " WHERE r.day < (clock_timestamp() AT TIME ZONE 'UTC')::date GROUP BY r.day ORDER BY r.day"
     ):
-        path, has = f"{root}/{day}.parquet", {"runs": str(len(runs)), "bytes": str(size)}
-        schema = pa.schema([("run", pa.string()), ("number", pa.int64()), ("line", pa.binary())], metadata=has)
-        there = files.get_file_info(path).is_file and parquet.read_schema(path, filesystem=files).metadata
+        path = f"{root}/{day}.parquet"
+        has = {"runs": str(len(runs)), "bytes": str(size)}
+        schema = pa.schema(
+            [("run", pa.string()), ("number", pa.int64()), ("line", pa.binary())], metadata=has
+        )
+        there = (
+            files.get_file_info(path).is_file
+            and parquet.read_schema(path, filesystem=files).metadata
+        )
         if live:
             moved.left.append(f"day {day} has a run that is being written")
         elif there != schema.metadata:
-            # A file that is being written has another name, so the day is there whole or not at all.
-            with parquet.ParquetWriter(f"{path}.part", schema, filesystem=files, compression="zstd") as out:
+            # A file that is being written has another name, so the day is there whole or not at
+            # all.
+            with parquet.ParquetWriter(
+                f"{path}.part", schema, filesystem=files, compression="zstd"
+            ) as out:
                 for run in runs:
                     lines = source.traces.lines_of(run).splitlines(keepends=True)
-                    out.write_table(pa.table([[run] * len(lines), range(1, len(lines) + 1), lines], schema=schema))
+                    out.write_table(
+                        pa.table(
+                            [[run] * len(lines), range(1, len(lines) + 1), lines], schema=schema
+                        )
+                    )
             files.move(f"{path}.part", path)
             tell("days", moved.add("days"))
     return moved
 
 
 def _import_run(source: FileState, target: SharedState, run: str) -> str | None:
-    """Copy one trace. Returns None where it is new, nothing where it is there, and else why it was left."""
+    """Copy one trace.
+
+    Returns None where it is new, nothing where it is there, and else why it was left.
+    """
     traces = source.traces
     if not _NAME.fullmatch(run):
         return "has no name that a run has"
@@ -220,19 +282,32 @@ def _import_run(source: FileState, target: SharedState, run: str) -> str | None:
     with open_trace(traces.path(run)) as file:
         content = file.read()
     row = summarize_run(str(traces.directory), run)._replace(size=len(content))
-    blocks, position = [], 0
+    blocks = []
+    position = 0
     while position < len(content):
-        end = content.rfind(b"\n", position, position + BLOCK) + 1 or content.find(b"\n", position) + 1 or len(content)
+        end = (
+            content.rfind(b"\n", position, position + BLOCK) + 1
+            or content.find(b"\n", position) + 1
+            or len(content)
+        )
         blocks.append(content[position:end])
         position = end
     target.traces.add_day(day_of(run))
-    if add_run(target.database, row, blocks, sorted({each.decode() for each in NAMED.findall(content)})):
+    if add_run(
+        target.database, row, blocks, sorted({each.decode() for each in NAMED.findall(content)})
+    ):
         return None
     size = "SELECT size FROM conductor_runs WHERE day = %s AND run = %s"
-    return "" if target.database.call(size, day_of(run), run) == [(len(content),)] else "differs in the database"
+    return (
+        ""
+        if target.database.call(size, day_of(run), run) == [(len(content),)]
+        else "differs in the database"
+    )
 
 
-def _export_run(source: SharedState, target: FileState, run: str, size: int, written: int) -> str | None:
+def _export_run(
+    source: SharedState, target: FileState, run: str, size: int, written: int
+) -> str | None:
     """Copy one trace, with the time of its file. Returns as `_import_run`."""
     if not _NAME.fullmatch(run):
         return "has no name that a file can have"
@@ -241,14 +316,20 @@ def _export_run(source: SharedState, target: FileState, run: str, size: int, wri
         with open_trace(path) as file:
             return "" if len(file.read()) == size else "differs in the files"
     make_private_directory(path.parent)
-    write_atomically(path, gzip.compress(source.traces.lines_of(run), compresslevel=6, mtime=0), mode=0o600)
+    write_atomically(
+        path, gzip.compress(source.traces.lines_of(run), compresslevel=6, mtime=0), mode=0o600
+    )
     os.utime(path, ns=(written, written))
     return None
 
 
 def _copy_served(source: ServedFiles, target: ServedFiles, moved: Moved, tell: Tell) -> None:
-    """Copy the files and batches of the clients of `serve`. A batch that is not over goes on where it is."""
-    batches = source.all("batch")  # before the files, so that those which a batch has written are there
+    """Copy the files and batches of the clients of `serve`.
+
+    A batch that is not over goes on where it is.
+    """
+    # Before the files, so that those which a batch has written are there
+    batches = source.all("batch")
     for record in [*source.all("file"), *batches]:
         name = record["id"]
         kind = "files" if record["object"] == "file" else "batches"
@@ -277,18 +358,27 @@ def _bytes_of(source: ServedFiles, name: str) -> Iterator[bytes]:
 
 
 def _number_of(mark: int, number: int) -> int:
-    """The number of a call of a file in every database: below zero, where no call of a database is."""
+    """The number of a call of a file in every database.
+
+    Below zero, where no call of a database is.
+    """
     if not 0 < number < SMALL:
         return number  # it came from a database
-    return -1 - (int.from_bytes(hashlib.sha256(f"{mark}:{number}".encode()).digest()[:8], "big") >> 1)
+    return -1 - (
+        int.from_bytes(hashlib.sha256(f"{mark}:{number}".encode()).digest()[:8], "big") >> 1
+    )
 
 
 def _import_calls(database: Database, rows: list[tuple[Any, ...]]) -> int:
-    """Add calls and their sums. Those that had not ended become holds that have expired, until their end is known."""
+    """Add calls and their sums.
+
+    Those that had not ended become holds that have expired, until their end is known.
+    """
     columns = [list(values) for values in zip(*rows, strict=True)]
     each = ", ".join(f"%s::{kind}[]" for kind in _TYPES)
     added = database.call(
-        f"WITH file AS (SELECT * FROM unnest({each}) AS each({', '.join(_CALL)})),"  # noqa: S608 - names of columns
+        # Names of columns
+        f"WITH file AS (SELECT * FROM unnest({each}) AS each({', '.join(_CALL)})),"  # noqa: S608
         f" added AS (INSERT INTO conductor_calls ({', '.join(_CALL)}, expires_at)"
         " SELECT id, day, CASE WHEN owner IS NOT NULL THEN 'imported' END,"
         f" {', '.join(_CALL[3:])}, clock_timestamp() FROM file ON CONFLICT DO NOTHING RETURNING *),"
@@ -300,20 +390,27 @@ def _import_calls(database: Database, rows: list[tuple[Any, ...]]) -> int:
         " SUM(CASE WHEN owner IS NOT NULL THEN COALESCE(cost, 0) ELSE 0 END),"
         " SUM(CASE WHEN owner IS NOT NULL THEN tokens_in ELSE 0 END),"
         " SUM(CASE WHEN owner IS NOT NULL THEN worker_call ELSE 0 END)"
-        " FROM added, LATERAL unnest(CASE client WHEN '' THEN ARRAY[''] ELSE ARRAY['', 'key:' || client] END) scope"
+        " FROM added, LATERAL unnest(CASE client WHEN '' THEN ARRAY[''] ELSE ARRAY['', 'key:' || "
+        "client] END) scope"
         ' GROUP BY day, scope ORDER BY day, scope COLLATE "C"'
-        " ON CONFLICT (day, scope) DO UPDATE SET cost = t.cost + excluded.cost, tokens = t.tokens + excluded.tokens,"
+        " ON CONFLICT (day, scope) DO UPDATE SET cost = t.cost + excluded.cost, tokens = t.tokens "
+        "+ excluded.tokens,"
         " calls = t.calls + excluded.calls, held_cost = t.held_cost + excluded.held_cost,"
-        " held_tokens = t.held_tokens + excluded.held_tokens, held_calls = t.held_calls + excluded.held_calls)"
-        " SELECT count(*), (SELECT array_agg(f.id) FROM file f JOIN conductor_calls c ON c.id = f.id"
+        " held_tokens = t.held_tokens + excluded.held_tokens, held_calls = t.held_calls + "
+        "excluded.held_calls)"
+        " SELECT count(*), (SELECT array_agg(f.id) FROM file f JOIN conductor_calls c ON c.id = "
+        "f.id"
         " WHERE f.owner IS NULL AND c.owner = 'imported') FROM added",
         *columns,
-    )  # fmt: skip
+    )
     ended = set(added[0][1] or ())
     for row in rows:
         if row[0] in ended:  # it had not when the file was imported before
             call = dict(zip(_CALL, row, strict=True))
-            values = [call[name] for name in ("worker_call", "calls", "unpriced", "tokens_in", "tokens_out", "cost")]
+            values = [
+                call[name]
+                for name in ("worker_call", "calls", "unpriced", "tokens_in", "tokens_out", "cost")
+            ]
             settle = "SELECT conductor_settle(%s, 'imported', %s, %s, %s, %s, %s, %s, %s)"
             database.call(settle, row[0], *values, call["failed"])
     return int(added[0][0])
@@ -322,13 +419,17 @@ def _import_calls(database: Database, rows: list[tuple[Any, ...]]) -> int:
 def _export_calls(file: sqlite3.Connection, rows: list[tuple[Any, ...]]) -> int:
     """Write calls into a file, but for those that came from it; returns how many were not there."""
     ((mark,),) = file.execute("PRAGMA application_id").fetchall()
-    own = {_number_of(mark, number) for (number,) in file.execute("SELECT id FROM calls WHERE id < ?", (SMALL,))}
+    own = {
+        _number_of(mark, number)
+        for (number,) in file.execute("SELECT id FROM calls WHERE id < ?", (SMALL,))
+    }
     places = ", ".join("?" * len(_CALL))
     with file:
         file.execute("BEGIN IMMEDIATE")
         before = file.execute("SELECT count(*) FROM calls").fetchone()[0]
         file.executemany(
-            f"INSERT OR REPLACE INTO calls ({', '.join(_CALL)}) VALUES ({places})",  # noqa: S608 - names of columns
+            # Names of columns
+            f"INSERT OR REPLACE INTO calls ({', '.join(_CALL)}) VALUES ({places})",  # noqa: S608
             [row for row in rows if row[0] not in own],
         )
         return int(file.execute("SELECT count(*) FROM calls").fetchone()[0]) - int(before)
