@@ -21,7 +21,7 @@ from figures import Figure, Table, cpu, terminal
 from loopback import paced, server, words
 
 from conductor_cli.app.driver import Job, begin_run, run_to_end
-from conductor_cli.config import load_settings
+from conductor_cli.config.settings import load_settings
 from conductor_cli.core.chat import Message, Request
 from conductor_cli.core.plan import Plan, Step
 from conductor_cli.core.pool import Pool, Worker
@@ -30,7 +30,7 @@ from conductor_cli.models.base import Model, ScriptedModel
 from conductor_cli.models.catalog import open_model
 from conductor_cli.run import Conductor
 from conductor_cli.state.trace_store import TraceStore
-from conductor_cli.views import OutputContext, OutputName, RunView, open_views
+from conductor_cli.views.output_formats import OutputContext, OutputName, RunView, open_views
 
 WORKERS: Final = ("ada", "ben", "cem", "dua", "eli")
 RATE: Final = 200  # tokens a second of each worker that writes at a steady pace

@@ -156,7 +156,7 @@ def home(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPat
 def _no_secrets() -> Iterator[None]:
     """Keys that one test has read are no secrets of the next."""
     from conductor_cli.core.redact import Secrets
-    from conductor_cli.models.known_secrets import KNOWN_SECRETS
+    from conductor_cli.system.known_secrets import KNOWN_SECRETS
 
     yield
     vars(KNOWN_SECRETS).update(vars(Secrets()))

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 import yaml  # type: ignore[import-untyped]
 
-from conductor_cli.server import process
-from conductor_cli.server.access import OPEN_PATHS
-from conductor_cli.server.metrics import Metrics
+from conductor_cli.server.http import process
+from conductor_cli.server.http.access import OPEN_PATHS
+from conductor_cli.server.http.metrics import Metrics
 
 DEPLOY = Path(__file__).parents[1] / "deploy"
 

@@ -30,7 +30,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Final, NoReturn
 
-from conductor_cli.models.disk import write_atomically
+from conductor_cli.system.disk import write_atomically
 
 DONE = 0
 MISSED = 1

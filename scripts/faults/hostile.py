@@ -25,8 +25,8 @@ from typing import Any, Final
 import httpx
 import psutil
 
-from conductor_cli.server.access import AccessRules
-from conductor_cli.server.process import CLOSING_SECONDS, DRAIN_SECONDS
+from conductor_cli.server.http.access import AccessRules
+from conductor_cli.server.http.process import CLOSING_SECONDS, DRAIN_SECONDS
 from scripts.faults.desk import serving
 from scripts.faults.tries import Outcome, Tries
 from scripts.faults.wire import private_home

@@ -9,8 +9,8 @@ from typing import Any, Final
 from conductor_cli.config.schema import SETTINGS_BY_NAME
 from conductor_cli.evals.suites import SUITES
 from conductor_cli.evals.systems import NAMES as SYSTEMS
-from conductor_cli.keys.key_store import PROVIDERS
 from conductor_cli.models.worker_options import kinds
+from conductor_cli.state.key_store import PROVIDERS
 from scripts.reference.commands import Command, Parameter
 
 WORDS: Final[dict[str, tuple[str, ...]]] = {

@@ -11,8 +11,8 @@ from decimal import Decimal
 from types import NoneType, UnionType
 from typing import Any, Final, Literal, Union, get_args, get_origin, get_type_hints
 
-from conductor_cli.config import format_value
 from conductor_cli.config.schema import PREFIX, SETTINGS, Setting
+from conductor_cli.config.settings import format_value
 from conductor_cli.config.tables import WORKER_FIELDS
 from conductor_cli.core.events import FORMAT, KINDS, Event
 from conductor_cli.models.worker_options import LOCAL_OPTIONS, REMOTE_OPTIONS

@@ -15,7 +15,7 @@ from conductor_cli.core import events as ev
 from conductor_cli.core.pool import Limits, Pool, Worker
 from conductor_cli.core.question import Question
 from conductor_cli.core.usage import Usage
-from conductor_cli.state.home import open_state
+from conductor_cli.state.opening import open_state
 from conductor_cli.state.postgres.records import SharedState
 from conductor_cli.state.stored_run import RunQuery
 from scripts.scale.stage import Figure, at_most, percentile

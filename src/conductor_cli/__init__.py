@@ -5,14 +5,15 @@ This runs and shows it.
 The Python API is `open`, `open_async`, `replay` and `load_trace`; docs/python.md explains it. The
 layers, each importing only those below it (checked by import-linter):
 
-    cli | plugins              declares options, calls app or server, and prints; a model of other harnesses
+    cli | plugins              declares options, calls app or server, and prints; a model of Inspect
     server                     the orchestra for other programs
     app                        what the commands and the Python API do, as functions that return data
     train | views              training a conductor; showing events
     evals | rehearsal          measuring; the demo models
     run                        a question becomes a stream of events
-    state | config | keys      traces, spending, settings, API keys
-    models                     one interface for all models, and its adapters
+    state | config             traces, spending, API keys; settings
+    models | tools             one interface for all models, and its adapters; servers of tools
+    system                     files, threads and memory of this machine; secrets that are known
     core                       values and decisions: pure, standard library only
 
 Public names are loaded on first use, so that a command pays only for what it needs.

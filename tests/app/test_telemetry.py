@@ -17,7 +17,7 @@ import conductor_cli
 from conductor_cli.app import telemetry
 from conductor_cli.app.telemetry import exporter_names, watch_run
 from conductor_cli.core import events as ev
-from conductor_cli.models.known_secrets import KNOWN_SECRETS
+from conductor_cli.system.known_secrets import KNOWN_SECRETS
 from tests.cli.stage import TWO, Stage, says
 from tests.servers import SeenRequest, Wire, loopback
 

@@ -9,7 +9,7 @@ import pytest
 
 from tests.cli.stage import Stage
 from tests.cli.terminals import OPEN
-from tests.keys.bus import address, keyring
+from tests.state.bus import address, keyring
 from tests.tiny_gguf import make
 
 __all__ = ["address", "keyring"]

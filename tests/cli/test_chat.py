@@ -25,7 +25,7 @@ from conductor_cli.cli.options import GlobalOptions, RunOptions
 from conductor_cli.cli.output import print_error
 from conductor_cli.cli.slash_commands import SlashCommand, SlashCompleter, find_command
 from conductor_cli.core.errors import ConductorError, UsageError
-from conductor_cli.models.known_secrets import KNOWN_SECRETS
+from conductor_cli.system.known_secrets import KNOWN_SECRETS
 from tests.cli.stage import ONE, TWO, Stage, refuses, says
 from tests.media_files import png
 

@@ -15,7 +15,7 @@ import pytest
 
 from conductor_cli.cli import completion_offers
 from conductor_cli.cli.completion_offers import PLACES, offers
-from conductor_cli.config import app_paths
+from conductor_cli.config.settings import app_paths
 from tests.cli.stage import SOURCE, need, output_of
 
 TABLE = json.loads(Path(PLACES[1], "words.json").read_text())

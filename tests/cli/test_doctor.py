@@ -19,11 +19,11 @@ import pytest
 
 from conductor_cli.app import doctor
 from conductor_cli.app.check_results import CheckResult
-from conductor_cli.config import Settings, load_settings
-from conductor_cli.models.hardware import Gpu
+from conductor_cli.config.settings import Settings, load_settings
 from conductor_cli.models.llama import bindings
+from conductor_cli.system.hardware import Gpu
 from tests.cli.stage import PLANNER, TWO, Done, Stage, refuses
-from tests.keys.bus import items, use_backend, wedged
+from tests.state.bus import items, use_backend, wedged
 
 
 def checks(done: Done) -> dict[str, Any]:

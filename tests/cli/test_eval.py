@@ -17,7 +17,7 @@ from typing import Any
 import pexpect
 import pytest
 
-from conductor_cli.cli.trial import advise
+from conductor_cli.cli.try_command import advise
 from conductor_cli.config.cards import cards_file
 from conductor_cli.config.files import app_paths
 from conductor_cli.evals.cases import EVERYDAY_FILE, is_correct, read_cases

@@ -16,8 +16,8 @@ import pytest
 
 from tests.cli.stage import COMMAND, TWO, Stage, says
 from tests.cli.terminals import start_in_terminal
-from tests.keys.bus import lock, own_backend, use_backend, wedged
 from tests.servers import SeenRequest, Wire, loopback
+from tests.state.bus import lock, own_backend, use_backend, wedged
 
 KEY = "sk-stored-0123456789abcdef"
 OTHER = "sk-other-0123456789abcdef"
@@ -194,7 +194,7 @@ def test_a_key_is_in_no_argument_of_any_process(stage: Stage, home: Path) -> Non
             for path in Path("/proc").glob("[0-9]*/cmdline"):
                 with suppress(OSError):  # it has ended meanwhile
                     seen.add(path.read_bytes())
-    assert any(b"keys/keyring_process.py" in line for line in seen)
+    assert any(b"state/keyring_process.py" in line for line in seen)
     assert not any(KEY.encode() in line for line in seen)
 
 

@@ -13,7 +13,7 @@ from typing import Any, Final
 import pytest
 
 from conductor_cli.app.conductor_factory import open_conductor
-from conductor_cli.config import load_settings
+from conductor_cli.config.settings import load_settings
 from tests.cli.stage import PLANNER, TWO, Done, Stage, explained, says, stopped, until
 from tests.servers import SeenRequest, Wire, aimock
 from tests.tiny_gguf import lora, make

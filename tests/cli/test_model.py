@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from conductor_cli.app.planner_resolution import configured_profile, resolve_planner
-from conductor_cli.config import load_settings
+from conductor_cli.config.settings import load_settings
 from conductor_cli.core.formatting import format_size
 from tests.cli.stage import Done, Stage
 from tests.cli.terminals import terminal

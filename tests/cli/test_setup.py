@@ -22,16 +22,16 @@ from conductor_cli.app.setup import (
     propose_model,
     propose_workers,
 )
-from conductor_cli.config import load_settings
+from conductor_cli.config.settings import load_settings
 from conductor_cli.core.pool import Worker
 from conductor_cli.core.usage import FREE, Price
-from conductor_cli.models.hardware import Gpu, Memory
 from conductor_cli.models.presets import PRESETS
 from conductor_cli.models.prices import with_prices
+from conductor_cli.system.hardware import Gpu, Memory
 from tests.cli.stage import COMMAND, Stage
 from tests.cli.terminals import start_in_terminal
 from tests.hub import read_environment
-from tests.keys.bus import items
+from tests.state.bus import items
 
 GB = 10**9
 KEY = "sk-typed-0123456789abcdef"

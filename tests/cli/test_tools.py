@@ -19,8 +19,8 @@ from conductor_cli.tools import session as sessions
 from tests.cli.stage import COMMAND, TWO, Stage
 from tests.cli.terminals import terminal
 from tests.cli.test_start import loaded
-from tests.keys.bus import own_backend
 from tests.servers import Script, SeenRequest, Speaker, Wire, loopback
+from tests.state.bus import own_backend
 from tests.tools.test_tool_servers import sdk_server
 
 SERVER = Path(__file__).resolve().parents[1] / "tools" / "raw_server.py"

@@ -13,7 +13,6 @@ from typing import Any
 
 import pytest
 
-from conductor_cli.config import load_settings
 from conductor_cli.config.cards import (
     Cards,
     MeasuredCard,
@@ -23,6 +22,7 @@ from conductor_cli.config.cards import (
     load_cards,
     worker_key,
 )
+from conductor_cli.config.settings import load_settings
 from conductor_cli.core.errors import ConfigError
 from conductor_cli.core.pool import Card, Worker
 from conductor_cli.core.usage import Price

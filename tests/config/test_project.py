@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from conductor_cli.config import Settings, format_value, load_settings
 from conductor_cli.config.project import NAME, apply_project_file, narrow, project_files
 from conductor_cli.config.schema import SETTINGS, SETTINGS_BY_NAME
+from conductor_cli.config.settings import Settings, format_value, load_settings
 from conductor_cli.core.errors import ConfigError
 from conductor_cli.core.policy import Policy
 

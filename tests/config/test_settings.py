@@ -13,9 +13,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from conductor_cli.config import app_paths, format_value, load_settings
 from conductor_cli.config.files import Source
 from conductor_cli.config.schema import DROPPED, SETTINGS, find_setting
+from conductor_cli.config.settings import app_paths, format_value, load_settings
 from conductor_cli.core.errors import ConfigError, UsageError
 from conductor_cli.core.pool import Limits, Timeouts
 

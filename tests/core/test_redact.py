@@ -26,7 +26,7 @@ from conductor_cli.core.redact import (
     encodings_of,
     secrets_in,
 )
-from conductor_cli.models.known_secrets import KNOWN_SECRETS
+from conductor_cli.system.known_secrets import KNOWN_SECRETS
 
 PLAIN = "sk-proj-Ab3_xYz0123456789"
 HARD = 'k/e+y="q\\u&<==/+'

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from conductor_cli.app.evaluation import EvaluationRequest, open_evaluation
-from conductor_cli.config import load_settings
+from conductor_cli.config.settings import load_settings
 from conductor_cli.core.errors import Failure, UsageError
 from conductor_cli.evals.cost import estimate_cost
 from conductor_cli.evals.judge import INSTRUCTIONS, Judge, judge_prompt, read_verdict

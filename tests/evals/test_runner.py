@@ -18,8 +18,8 @@ from conductor_cli.evals.outcomes import OUTCOMES, SPEC, Evaluation
 from conductor_cli.evals.runner import run_cases
 from conductor_cli.evals.systems import select_systems
 from conductor_cli.models.base import Model, ScriptedModel
-from conductor_cli.models.disk import AppendLog
 from conductor_cli.run.budget import Budget
+from conductor_cli.system.disk import AppendLog
 from tests.evals.kit import (
     ALL,
     NAMES,

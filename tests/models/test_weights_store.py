@@ -20,7 +20,6 @@ from typing import Any
 import pytest
 
 from conductor_cli.core.errors import ConductorUnusable, ConfigError, ModelError, UsageError
-from conductor_cli.models import disk
 from conductor_cli.models.weights.download import remove_model
 from conductor_cli.models.weights.import_file import ImportResult, derive_name, import_model
 from conductor_cli.models.weights.model_store import Manifest, ModelFile, ModelStore
@@ -38,6 +37,7 @@ from conductor_cli.models.weights.verify import (
     repair_hint,
     verify_model,
 )
+from conductor_cli.system import disk
 from tests.models.test_weights_download import HALVES
 from tests.tiny_gguf import Extra, Shape, lora, make
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from conductor_cli.server import http
+from conductor_cli.server.http import routes as http
 from tests.cli.conftest import stage
 from tests.server.plain_api import PlainApi
 

@@ -17,12 +17,12 @@ import httpx
 import pytest
 
 from conductor_cli.core.chat import Message, ToolCall
-from conductor_cli.server import process
 from conductor_cli.server.api.errors import error_body
 from conductor_cli.server.api.request import ClientRequest, RequestError, ServedAnswer
+from conductor_cli.server.http import process
+from conductor_cli.server.http.process import HttpServer, access_rules, listen_at, make_registry
 from conductor_cli.server.options import ServerOptions
-from conductor_cli.server.process import HttpServer, access_rules, listen_at, make_registry
-from conductor_cli.server.run_registry import RunRegistry
+from conductor_cli.server.runs.run_registry import RunRegistry
 
 
 class PlainEncoder:

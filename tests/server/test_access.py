@@ -19,7 +19,8 @@ import httpx
 import pytest
 
 from conductor_cli.core.errors import ConfigError, UsageError
-from conductor_cli.server.access import (
+from conductor_cli.server.client_keys import ClientKey, ClientKeys, find_key, make_key
+from conductor_cli.server.http.access import (
     CLIENT_KEY,
     Access,
     AccessRules,
@@ -27,7 +28,6 @@ from conductor_cli.server.access import (
     Scope,
     is_loopback_host,
 )
-from conductor_cli.server.client_keys import ClientKey, ClientKeys, find_key, make_key
 from conductor_cli.state.trace_store import TraceStore
 from tests.cli.stage import Stage
 from tests.server.plain_api import Serving, serving

@@ -15,7 +15,7 @@ import pytest
 from conductor_cli.app.rehearsal import DEMO_QUESTION
 from conductor_cli.core.chat import Message, Tool
 from conductor_cli.server.api.request import ClientRequest
-from conductor_cli.server.requests import classify_utility_request
+from conductor_cli.server.runs.run_request import classify_utility_request
 from tests.cli.stage import Stage
 from tests.server.plain_api import serving
 from tests.server.test_tool_turns import TOOLS

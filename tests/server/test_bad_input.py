@@ -26,10 +26,10 @@ import psutil
 import pytest
 
 from conductor_cli.programs import schema_check
-from conductor_cli.server import process
 from conductor_cli.server.api.request import RequestError
-from conductor_cli.server.body import read_json_body
-from conductor_cli.server.connections import ConnectionRules, uvicorn_options
+from conductor_cli.server.http import process
+from conductor_cli.server.http.body import read_json_body
+from conductor_cli.server.http.connections import ConnectionRules, uvicorn_options
 from tests.cli.stage import Stage, finished, says
 from tests.media_files import png
 from tests.schema_bombs import BOMB, checking
@@ -279,7 +279,7 @@ def test_no_log_has_a_key_or_a_prompt(
     stage: Stage, key: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
-        "conductor_cli.server.http.idempotency_key", lambda *_: int(f"{PROMPT} {key}")
+        "conductor_cli.server.http.routes.idempotency_key", lambda *_: int(f"{PROMPT} {key}")
     )
     with caplog.at_level(logging.DEBUG), serving() as server:
         answer = send(server, request(PATHS[0], body_of(PATHS[0]), f"Authorization: Bearer {key}"))
@@ -354,7 +354,8 @@ def test_a_thread_that_never_ends_does_not_keep_the_server(stage: Stage) -> None
     script = """
 import sys, time
 from conductor_cli.cli.entry import run_command_line
-from conductor_cli.server import body, process
+from conductor_cli.server.http import body
+from conductor_cli.server.http import process
 process.MAX_PAUSE = process.DRAIN_SECONDS = process.CLOSING_SECONDS = 0.1
 body.read_json_body = lambda data: (print("held", flush=True), time.sleep(10**6))
 sys.exit(run_command_line(["serve", "--port", "0"]))

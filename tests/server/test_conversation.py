@@ -28,7 +28,7 @@ from conductor_cli.core.trace import Trace
 from conductor_cli.core.usage import Usage
 from conductor_cli.models.base import ScriptedModel
 from conductor_cli.server.api.request import ClientRequest, RequestError
-from conductor_cli.server.conversation import (
+from conductor_cli.server.runs.conversation import (
     CallIds,
     ParsedRequest,
     SignedCall,
@@ -36,7 +36,7 @@ from conductor_cli.server.conversation import (
     read_conversation,
     without_context,
 )
-from conductor_cli.state.home import FileState
+from conductor_cli.state.opening import FileState
 from tests.run.kit import plan_of, play, says, setting
 
 IDS = CallIds(b"k" * 32)

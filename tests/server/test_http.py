@@ -14,9 +14,9 @@ from decimal import Decimal
 import httpx
 import pytest
 
-from conductor_cli.config import load_settings
-from conductor_cli.server import http as http_module
-from conductor_cli.server.requests import lowered
+from conductor_cli.config.settings import load_settings
+from conductor_cli.server.http import routes as http_module
+from conductor_cli.server.runs.run_request import lowered
 from conductor_cli.state.trace_store import TraceStore
 from tests.cli.stage import PLANNER, TWO, Stage, breaks, refuses, says
 from tests.server.plain_api import serving

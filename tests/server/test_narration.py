@@ -19,7 +19,7 @@ from conductor_cli.core.trace import Trace, fold
 from conductor_cli.models.base import ScriptedModel
 from conductor_cli.run import Conductor
 from conductor_cli.server.api.request import RequestError, ServedAnswer
-from conductor_cli.server.narration import AnswerText, Reasoning, ResponseStream, outcome_of
+from conductor_cli.server.runs.narration import AnswerText, Reasoning, ResponseStream, outcome_of
 from tests.run.kit import play, setting
 
 REVIEWED = Limits(recursion=1, attempts=2)

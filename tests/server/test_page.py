@@ -30,9 +30,9 @@ from conductor_cli.core.policy import Policy
 from conductor_cli.core.pool import Pool
 from conductor_cli.core.question import Question
 from conductor_cli.core.usage import Price
-from conductor_cli.server.access import CLIENT_KEY
 from conductor_cli.server.client_keys import ClientKey
-from conductor_cli.server.page import TICK, page_routes
+from conductor_cli.server.http.access import CLIENT_KEY
+from conductor_cli.server.http.page import TICK, page_routes
 from conductor_cli.state.trace_store import TraceStore
 from tests.cli.stage import TWO, Stage, stalls
 from tests.server.chromium import AXE, chromium

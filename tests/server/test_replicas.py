@@ -18,9 +18,9 @@ import httpx
 import pytest
 
 from conductor_cli.core.errors import ConfigError
+from conductor_cli.server.http.process import HttpServer, access_rules, listen_at
 from conductor_cli.server.options import ServerOptions
-from conductor_cli.server.process import HttpServer, access_rules, listen_at
-from conductor_cli.server.run_registry import RunRegistry
+from conductor_cli.server.runs.run_registry import RunRegistry
 from conductor_cli.state.postgres import database as module
 from conductor_cli.state.postgres.records import shared_state
 from tests.cli.stage import Stage, refuses, says, stalls

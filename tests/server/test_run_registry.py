@@ -22,12 +22,13 @@ import httpx
 import pytest
 
 from conductor_cli.core.errors import UsageError
-from conductor_cli.server import http as http_module
-from conductor_cli.server import process, run_registry
-from conductor_cli.server import runs as runs_module
 from conductor_cli.server.api.request import ClientRequest
-from conductor_cli.server.narration import AnswerText, Piece, ResponseStream
-from conductor_cli.server.run_registry import (
+from conductor_cli.server.http import process
+from conductor_cli.server.http import routes as http_module
+from conductor_cli.server.runs import run_registry
+from conductor_cli.server.runs import starting as runs_module
+from conductor_cli.server.runs.narration import AnswerText, Piece, ResponseStream
+from conductor_cli.server.runs.run_registry import (
     FairQueue,
     QueuePlace,
     RegistryLimits,

@@ -10,8 +10,8 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from conductor_cli.server.narration import AnswerText
-from conductor_cli.server.run_registry import MAX_UNREAD, ServedRun
+from conductor_cli.server.runs.narration import AnswerText
+from conductor_cli.server.runs.run_registry import MAX_UNREAD, ServedRun
 from tests.cli.stage import Stage
 from tests.server import plain_api
 from tests.server.plain_api import Serving, listen_at_small, serving, until

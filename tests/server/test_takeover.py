@@ -21,7 +21,7 @@ import pytest
 
 from conductor_cli.core.errors import TakenOver, UsageError
 from conductor_cli.server import batches
-from conductor_cli.state import home
+from conductor_cli.state import opening as home
 from conductor_cli.state.postgres.database import Database
 from conductor_cli.state.postgres.records import SharedState, shared_state
 from conductor_cli.state.postgres.served_files import SharedServedFiles

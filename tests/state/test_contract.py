@@ -30,8 +30,8 @@ from conductor_cli.core.pool import DayLimits
 from conductor_cli.core.question import File, Question
 from conductor_cli.core.trace import Trace, apply_event
 from conductor_cli.core.usage import Usage
-from conductor_cli.state.home import FileState, State, open_state
 from conductor_cli.state.interfaces import USER, Spender
+from conductor_cli.state.opening import FileState, State, open_state
 from conductor_cli.state.postgres import traces as shared
 from conductor_cli.state.stored_run import RunQuery, StoredRun
 from tests.state.cluster import Cluster

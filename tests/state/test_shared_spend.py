@@ -14,13 +14,13 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from conductor_cli.config import load_settings
+from conductor_cli.config.settings import load_settings
 from conductor_cli.core.errors import ConductorError, ConfigError, LimitReached, StateUnavailable
 from conductor_cli.core.ledger import DayBudget, Ledger, Reservation
 from conductor_cli.core.pool import DayLimits, Limits, Worker
 from conductor_cli.core.usage import NO_USAGE, Price, Usage
-from conductor_cli.state.home import open_state
 from conductor_cli.state.interfaces import Spender, Spending
+from conductor_cli.state.opening import open_state
 from conductor_cli.state.postgres import database as module
 from conductor_cli.state.postgres.database import Database, migrations
 from conductor_cli.state.postgres.spending import (

@@ -22,7 +22,8 @@ from conductor_cli.core.question import Conversation, Question
 from conductor_cli.core.redact import Secrets
 from conductor_cli.core.serialization import DecodeError
 from conductor_cli.core.usage import Usage
-from conductor_cli.state import old_lines, trace_file
+from conductor_cli.state import format_upgrades as old_lines
+from conductor_cli.state import trace_file
 from conductor_cli.state.interfaces import MAX_WAIT
 from conductor_cli.state.trace_lines import LineReader, LineWriter
 from conductor_cli.state.trace_store import TraceStore

@@ -23,10 +23,10 @@ from conductor_cli.core.chat import Attachment
 from conductor_cli.core.errors import ConfigError, StateUnavailable
 from conductor_cli.core.learning import Rating
 from conductor_cli.core.question import File, Question
-from conductor_cli.keys.key_store import POSTGRESQL, KeyStore
 from conductor_cli.models.response_cache import ResponseCache
-from conductor_cli.state.home import FileState, State
 from conductor_cli.state.interfaces import Spender
+from conductor_cli.state.key_store import POSTGRESQL, KeyStore
+from conductor_cli.state.opening import FileState, State
 from conductor_cli.state.postgres import upkeep
 from conductor_cli.state.postgres.records import SharedState
 from conductor_cli.state.postgres.upkeep import (

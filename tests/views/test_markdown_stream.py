@@ -11,9 +11,10 @@ from hypothesis import strategies as st
 
 from conductor_cli.core import events as ev
 from conductor_cli.core.terminal_text import is_sanitized, sanitize
-from conductor_cli.views import OutputContext, markdown_stream, open_views
+from conductor_cli.views import markdown_stream
 from conductor_cli.views.base import Stderr
 from conductor_cli.views.markdown_stream import LONGEST, MarkdownStream, split_blocks
+from conductor_cli.views.output_formats import OutputContext, open_views
 from tests.traces.make import ANSWER, parallel
 from tests.views.terminals import Sink, emulated, open_console, play, without_ours
 

@@ -14,7 +14,8 @@ from conductor_cli.core.errors import Failure
 from conductor_cli.core.plan import Step
 from conductor_cli.core.trace import apply_event, fold
 from conductor_cli.core.usage import Usage
-from conductor_cli.views import (
+from conductor_cli.views.base import Stderr, Stdout
+from conductor_cli.views.output_formats import (
     OUTPUTS,
     PROGRESS,
     OutputContext,
@@ -26,7 +27,6 @@ from conductor_cli.views import (
     open_views,
     uses_color,
 )
-from conductor_cli.views.base import Stderr, Stdout
 from conductor_cli.views.plain import AnswerStream, PlainSink
 from conductor_cli.views.run_text import describe_notice
 from tests.traces.make import ANSWER, RUNS, Run, Writer, limit, parallel, started
@@ -231,7 +231,7 @@ def test_the_color_option_wins_over_the_environment(
 def test_rich_is_loaded_only_for_the_tree() -> None:
     code = """
 import io, sys
-from conductor_cli.views import OUTPUTS, OutputContext, open_views
+from conductor_cli.views.output_formats import OUTPUTS, OutputContext, open_views
 for output in OUTPUTS:
     for progress in ("plain", "none"):
         open_views(output, progress, OutputContext(stdout=io.StringIO(), stderr=io.StringIO(), \

@@ -12,7 +12,7 @@ import pytest
 
 from conductor_cli.core import events as ev
 from conductor_cli.core.trace import fold
-from conductor_cli.views import OutputContext, open_views
+from conductor_cli.views.output_formats import OutputContext, open_views
 from tests.traces import make
 from tests.traces.make import FOLDER, RUNS, Run
 from tests.views.terminals import Clock, Drawn, Sink, emulated, play

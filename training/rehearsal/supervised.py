@@ -23,9 +23,9 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from gguf import MODEL_ARCH, GGUFReader, GGUFWriter, LlamaFileType, TokenType, get_tensor_name_map
 
 from conductor_cli.core.errors import ConfigError, ModelError
-from conductor_cli.models.disk import temporary_path
 from conductor_cli.models.llama.gguf import MAX_LAYERS
 from conductor_cli.models.llama.lora import write_gguf
+from conductor_cli.system.disk import temporary_path
 from conductor_cli.train.recipe import require
 from training.rehearsal import plan_lessons
 from training.rehearsal.asking import END, PAD, build, fingerprint, token_of

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
-from conductor_cli.models.disk import write_atomically
+from conductor_cli.system.disk import write_atomically
 from training.rewards.report import lines, read
 from training.stages import DONE, Stage, Workspace, add_options, print_line, run_training
 

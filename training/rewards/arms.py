@@ -25,7 +25,7 @@ from pathlib import Path
 from random import Random
 from typing import Any, Final, TypeVar
 
-from conductor_cli.models.disk import temporary_path, write_atomically
+from conductor_cli.system.disk import temporary_path, write_atomically
 from conductor_cli.train.job import mean
 from conductor_cli.train.recipe import require
 from training.rewards.planner import Planner, SmallPlanner, plan_logits, sample

@@ -22,9 +22,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from conductor_cli.core.errors import ConfigError
-from conductor_cli.models.disk import write_atomically
 from conductor_cli.models.llama.gguf import check_model_file
 from conductor_cli.models.llama.lora import convert_adapter
+from conductor_cli.system.disk import write_atomically
 from conductor_cli.train.base_model import has_fast_bfloat16, quiet_libraries
 from conductor_cli.train.recipe import require
 from training.rewards.planner import Planner, words

@@ -30,8 +30,8 @@ from anyio.from_thread import BlockingPortal, start_blocking_portal
 from conductor_cli.app.attach import Attacher
 from conductor_cli.app.conductor_factory import OpenedConductor, open_conductor
 from conductor_cli.app.driver import PLAN_DROPPED, Job, begin_run, open_store, perform
-from conductor_cli.config import Settings, load_settings
 from conductor_cli.config.schema import find_setting
+from conductor_cli.config.settings import Settings, load_settings
 from conductor_cli.core.errors import ConductorError, Failure, PolicyError
 from conductor_cli.core.events import Event, PlanOffered
 from conductor_cli.core.plan import Decision, Plan
@@ -40,7 +40,7 @@ from conductor_cli.core.trace import Trace
 from conductor_cli.core.usage import Usage
 from conductor_cli.run import Conductor as BareConductor
 from conductor_cli.run import Run, start_run
-from conductor_cli.state.home import open_state
+from conductor_cli.state.opening import open_state
 from conductor_cli.views.run_text import describe_notice
 
 ApprovePlan = Callable[[Plan], bool]

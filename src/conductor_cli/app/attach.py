@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, Final, Literal
 
 from conductor_cli.app.file_tree import FileTree, is_pattern, list_files
-from conductor_cli.config import Settings
+from conductor_cli.config.settings import Settings
 from conductor_cli.core.chat import Attachment
 from conductor_cli.core.errors import UsageError
 from conductor_cli.core.formatting import format_count, format_names, format_size
@@ -36,9 +36,9 @@ from conductor_cli.core.media import (
 from conductor_cli.core.question import File, Question
 from conductor_cli.core.secret_files import is_secret_name, is_secret_text
 from conductor_cli.core.usage import CHARS_PER_TOKEN
-from conductor_cli.models.disk import open_finite
 from conductor_cli.programs.bounded_child import ChildLimits, ChildStopped, run_child
 from conductor_cli.state.interfaces import AttachmentStore
+from conductor_cli.system.disk import open_finite
 
 PDF_LIMITS: Final = ChildLimits(seconds=20, memory=1 << 30, cpu_seconds=30)
 """Of reading one document: 32 MB of ordinary text take about 10 s and 200 MB."""

@@ -40,8 +40,8 @@ from conductor_cli.core.question import PastTurn, Question
 from conductor_cli.core.serialization import encode_line
 from conductor_cli.core.trace import Trace
 from conductor_cli.core.usage import stated_dollars
-from conductor_cli.models.disk import exclusive_lock, temporary_path
 from conductor_cli.run.budget import Budget, read_spent
+from conductor_cli.system.disk import exclusive_lock, temporary_path
 
 MAX_LINE: Final = 16 << 20  # Bytes of a line of the input
 MAX_ID: Final = 512  # Characters of an id

@@ -22,9 +22,9 @@ from conductor_cli.app.planner_resolution import (
     served_model,
 )
 from conductor_cli.app.rehearsal import rehearsal_pool, with_rehearsal_profiles
-from conductor_cli.app.tools import open_tools, pool_with_tools
 from conductor_cli.app.worker_selection import build_guard, resolve_pool, without_pool
-from conductor_cli.config import Settings
+from conductor_cli.app.worker_tools import open_tools, pool_with_tools
+from conductor_cli.config.settings import Settings
 from conductor_cli.config.tables import ConfiguredProvider
 from conductor_cli.core.errors import (
     ConductorUnusable,
@@ -38,7 +38,6 @@ from conductor_cli.core.pool import Card, Pool, Worker
 from conductor_cli.core.profile import ROUTED
 from conductor_cli.models.base import BehindServer, Model
 from conductor_cli.models.catalog import StoredKeys, open_model
-from conductor_cli.models.known_secrets import KNOWN_SECRETS
 from conductor_cli.models.presets import (
     base_url_of,
     is_at_provider,
@@ -50,10 +49,11 @@ from conductor_cli.models.prices import with_prices
 from conductor_cli.rehearsal.players import rehearsal_conductor
 from conductor_cli.run import Conductor
 from conductor_cli.run.circuits import Circuits
-from conductor_cli.state.home import open_state
 from conductor_cli.state.interfaces import AttachmentStore, Spending
+from conductor_cli.state.opening import open_state
 from conductor_cli.state.spending import FILE, local_now
 from conductor_cli.state.stored_run import SEPARATOR, RunQuery
+from conductor_cli.system.known_secrets import KNOWN_SECRETS
 
 
 class LoadedModels:

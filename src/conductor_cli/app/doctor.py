@@ -40,8 +40,8 @@ from conductor_cli.app.planner_resolution import (
 )
 from conductor_cli.app.worker_selection import discovered_workers, offered_workers, policy_objection
 from conductor_cli.app.workers import run_worker_test
-from conductor_cli.config import Settings
 from conductor_cli.config.schema import PREFIX
+from conductor_cli.config.settings import Settings
 from conductor_cli.config.tables import plain_secrets
 from conductor_cli.core.errors import (
     ConductorError,
@@ -57,13 +57,9 @@ from conductor_cli.core.pool import Limits, Worker
 from conductor_cli.core.question import Question
 from conductor_cli.core.redact import REDACTED
 from conductor_cli.core.serialization import dump
-from conductor_cli.keys.key_store import KeyringError, KeyStore, keyring_timeout, probe_keyring
-from conductor_cli.models import disk
 from conductor_cli.models.catalog import api_key_of, open_model
 from conductor_cli.models.command.process import OWN_NETWORK_HINT, shares_network
 from conductor_cli.models.command.programs import PROGRAMS, describe_program
-from conductor_cli.models.hardware import find_gpus, read_memory
-from conductor_cli.models.known_secrets import KNOWN_SECRETS
 from conductor_cli.models.llama import read_model_info
 from conductor_cli.models.llama.bindings import can_use_gpu, is_installed, load_bindings
 from conductor_cli.models.llama.gguf import check_model_file
@@ -73,6 +69,10 @@ from conductor_cli.models.weights.huggingface import cache_directory
 from conductor_cli.models.weights.registry import file_memory, load_registry
 from conductor_cli.models.weights.verify import describe_hash_source, find_problems
 from conductor_cli.run import start_run
+from conductor_cli.state.key_store import KeyringError, KeyStore, keyring_timeout, probe_keyring
+from conductor_cli.system import disk
+from conductor_cli.system.hardware import find_gpus, read_memory
+from conductor_cli.system.known_secrets import KNOWN_SECRETS
 
 # Bytes of free disk below which prompt states of 100 MB each may soon not fit
 ROOM_FOR_STATES: Final = 1 << 30

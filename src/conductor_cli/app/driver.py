@@ -20,7 +20,7 @@ from typing import Final
 from conductor_cli.app.attach import check_total
 from conductor_cli.app.rehearsal import check_question
 from conductor_cli.app.telemetry import watch_run
-from conductor_cli.config import Settings
+from conductor_cli.config.settings import Settings
 from conductor_cli.core import events as ev
 from conductor_cli.core.chat import Attachment, text_size
 from conductor_cli.core.errors import ConductorError, ConfigError, Failure, FailureReason
@@ -28,10 +28,8 @@ from conductor_cli.core.events import Event, PlanOffered, ToolOffered, innermost
 from conductor_cli.core.plan import SELF, Decision, Plan
 from conductor_cli.core.question import Question
 from conductor_cli.core.trace import Trace, apply_event
-from conductor_cli.models.off_loop import off_loop
 from conductor_cli.run import Conductor, Run, start_run
 from conductor_cli.run.conductor import ToolVerdict
-from conductor_cli.state.home import open_state
 from conductor_cli.state.interfaces import (
     MAX_WAIT,
     USER,
@@ -40,7 +38,9 @@ from conductor_cli.state.interfaces import (
     Spender,
     Traces,
 )
+from conductor_cli.state.opening import open_state
 from conductor_cli.state.trace_file import ENDS
+from conductor_cli.system.threads import run_in_thread_if_large
 from conductor_cli.views.base import FRAME, RunView
 
 # The value of `traces.keep` with which no run takes place that cannot be stored
@@ -280,7 +280,7 @@ class RunRecorder:
         try:
             self._writer = store.open(event.run)
             talk = event.question.conversation
-            writing = await off_loop(
+            writing = await run_in_thread_if_large(
                 text_size(talk.messages) if talk else 0, partial(self._writer.write, event)
             )
             if writing is not None:

@@ -29,9 +29,9 @@ from conductor_cli.app.conductor_factory import OpenedConductor, open_conductor
 from conductor_cli.app.keys import open_key_store
 from conductor_cli.app.ray_jobs import ask_over_nodes, check_node, models_of
 from conductor_cli.app.worker_selection import resolve_pool
-from conductor_cli.config import Settings
 from conductor_cli.config.cards import MeasuredCard, Strength, worker_key
 from conductor_cli.config.schema import PREFIX
+from conductor_cli.config.settings import Settings
 from conductor_cli.core.errors import (
     ConductorError,
     ConductorUnusable,
@@ -70,7 +70,6 @@ from conductor_cli.evals.systems import (
     select_systems,
     unmeasured_workers,
 )
-from conductor_cli.models import disk
 from conductor_cli.models.response_cache import ResponseCache, model_identity
 from conductor_cli.models.weights import huggingface
 from conductor_cli.rehearsal.players import SHIPPED, rehearsal_conductor
@@ -78,7 +77,8 @@ from conductor_cli.rehearsal.words import KEYWORDS
 from conductor_cli.run import Conductor
 from conductor_cli.run.budget import Budget, CallBudget
 from conductor_cli.run.conductor import new_run_id
-from conductor_cli.state.home import open_state
+from conductor_cli.state.opening import open_state
+from conductor_cli.system import disk
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Any, Final
 from conductor_cli.app.check_results import CheckResult
 from conductor_cli.core.errors import KeyMissing, UsageError
 from conductor_cli.core.formatting import format_list
-from conductor_cli.keys.key_store import KeyStore, StoredKey, checked_key, same_address
 from conductor_cli.models.discovery import KeyVerdict, check_key
-from conductor_cli.models.known_secrets import KNOWN_SECRETS
 from conductor_cli.models.presets import PRESETS, base_url_of, is_own_address
+from conductor_cli.state.key_store import KeyStore, StoredKey, checked_key, same_address
+from conductor_cli.system.known_secrets import KNOWN_SECRETS
 
 if TYPE_CHECKING:
-    from conductor_cli.config import Settings
+    from conductor_cli.config.settings import Settings
     from conductor_cli.core.pool import Worker
 
 CHECK_SECONDS: Final = 15.0  # How long a provider may take to say whether it accepts a key

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Final
 
 from conductor_cli.app.rehearsal import is_rehearsal_run
-from conductor_cli.config import Settings
 from conductor_cli.config.cards import worker_key
+from conductor_cli.config.settings import Settings
 from conductor_cli.core.continuation import check_step_exists
 from conductor_cli.core.errors import ConductorError, ConfigError, ModelError, UsageError
 from conductor_cli.core.formatting import format_duration, format_size
@@ -26,10 +26,10 @@ from conductor_cli.core.pool import Pool, Worker
 from conductor_cli.core.terminal_text import one_line
 from conductor_cli.core.trace import Trace
 from conductor_cli.models.command.process import environment_of, find_program
-from conductor_cli.models.known_secrets import KNOWN_SECRETS
 from conductor_cli.programs.guarded_program import GuardedProgram, can_run_programs
-from conductor_cli.state.home import open_state
 from conductor_cli.state.interfaces import StoredRatings
+from conductor_cli.state.opening import open_state
+from conductor_cli.system.known_secrets import KNOWN_SECRETS
 
 CHECK_SECONDS: Final = 60.0  # How long a check of an answer may take
 SWITCH: Final = "learning.enabled"

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any, Final, Literal
 
 from conductor_cli.app.planner_resolution import open_model_store, planner_manifest
-from conductor_cli.config import Settings
 from conductor_cli.config.files import set_value
+from conductor_cli.config.settings import Settings
 from conductor_cli.core.errors import ConductorUnusable, ConfigError, UsageError
 from conductor_cli.models.weights.download import (
     Removal,

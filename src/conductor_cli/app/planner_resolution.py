@@ -12,7 +12,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from conductor_cli.config import Settings
+from conductor_cli.config.settings import Settings
 from conductor_cli.core.errors import ConductorUnusable, ConfigError, ModelError, suggest
 from conductor_cli.core.pool import Worker
 from conductor_cli.core.profile import PROFILES, PROMPTED, PROMPTED_JSON, ROUTED, Guide, Profile

@@ -28,7 +28,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, Final, cast
 
-from conductor_cli.config import Settings
+from conductor_cli.config.settings import Settings
 from conductor_cli.core.errors import (
     ConductorError,
     ConfigError,

@@ -25,16 +25,13 @@ from conductor_cli.app.planner_resolution import (
 )
 from conductor_cli.app.worker_selection import discovered_workers, policy_objection
 from conductor_cli.app.workers import UNKNOWN_PRICE, describe_price
-from conductor_cli.config import Settings
 from conductor_cli.config.schema import PREFIX
+from conductor_cli.config.settings import Settings
 from conductor_cli.core.errors import ConductorError
 from conductor_cli.core.formatting import format_count, format_duration, format_money, format_size
 from conductor_cli.core.pool import Worker
 from conductor_cli.core.usage import FREE, Price
-from conductor_cli.keys.key_store import probe_keyring
-from conductor_cli.models import disk
 from conductor_cli.models.command.process import installed_agents
-from conductor_cli.models.hardware import Gpu, Memory, find_gpus, physical_cores, read_memory
 from conductor_cli.models.llama.bindings import INSTALL_BUILT, is_installed
 from conductor_cli.models.presets import (
     PRESETS,
@@ -48,6 +45,9 @@ from conductor_cli.models.prices import with_prices
 from conductor_cli.models.weights.download import missing_bytes
 from conductor_cli.models.weights.huggingface import cache_directory
 from conductor_cli.models.weights.registry import RegistryModel, load_registry
+from conductor_cli.state.key_store import probe_keyring
+from conductor_cli.system import disk
+from conductor_cli.system.hardware import Gpu, Memory, find_gpus, physical_cores, read_memory
 
 NO_MODEL: Final = "none"  # What `--model` says for no planner
 

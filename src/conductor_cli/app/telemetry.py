@@ -31,7 +31,7 @@ from conductor_cli.core.chat import Finish, Message
 from conductor_cli.core.plan import Plan
 from conductor_cli.core.pool import Pool
 from conductor_cli.core.usage import Usage
-from conductor_cli.models.known_secrets import KNOWN_SECRETS
+from conductor_cli.system.known_secrets import KNOWN_SECRETS
 
 if TYPE_CHECKING:
     from opentelemetry.trace import Span, Tracer, TracerProvider

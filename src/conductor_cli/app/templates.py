@@ -16,16 +16,16 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any, Final
 
-from conductor_cli.config import Settings
 from conductor_cli.config.files import Source, read_toml
 from conductor_cli.config.project import SWITCH, project_places
+from conductor_cli.config.settings import Settings
 from conductor_cli.core.errors import UsageError, suggest
 from conductor_cli.core.plan import Plan, Step
 from conductor_cli.core.pool import Limits
 from conductor_cli.core.serialization import DecodeError, dump, load
 from conductor_cli.core.trace import Trace
-from conductor_cli.models.disk import make_private_directory, write_atomically
-from conductor_cli.state.home import open_state
+from conductor_cli.state.opening import open_state
+from conductor_cli.system.disk import make_private_directory, write_atomically
 
 SHIPPED: Final = Path(__file__).parents[1] / "recipes"
 NAME: Final = re.compile(r"[A-Za-z0-9][\w-]{0,39}")

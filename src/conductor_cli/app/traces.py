@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final, Literal, get_args
 
-from conductor_cli.config import app_paths, load_settings
 from conductor_cli.config.schema import SETTINGS
+from conductor_cli.config.settings import app_paths, load_settings
 from conductor_cli.core.chat import MediaKind
 from conductor_cli.core.disclosures import (
     Disclosure,
@@ -27,12 +27,12 @@ from conductor_cli.core.pool import Pool
 from conductor_cli.core.question import Question
 from conductor_cli.core.serialization import dump
 from conductor_cli.core.trace import Outcome, Trace
-from conductor_cli.models.known_secrets import KNOWN_SECRETS
 from conductor_cli.models.presets import recipient_of
-from conductor_cli.state.home import open_state
 from conductor_cli.state.interfaces import TraceCheck, Traces
+from conductor_cli.state.opening import open_state
 from conductor_cli.state.stored_run import RunQuery, StoredRun, normalize_terms
 from conductor_cli.state.trace_file import unreadable
+from conductor_cli.system.known_secrets import KNOWN_SECRETS
 from conductor_cli.views.html import html_page
 from conductor_cli.views.plan_text import PlanOffer
 

@@ -42,8 +42,8 @@ from conductor_cli.evals import cases as builtin
 from conductor_cli.evals.cases import Case
 from conductor_cli.evals.mathematics import require_math_verify
 from conductor_cli.evals.scorers import SCORERS
-from conductor_cli.models.disk import check_room
 from conductor_cli.models.response_cache import model_identity
+from conductor_cli.system.disk import check_room
 from conductor_cli.train.checkpoints import (
     best_checkpoint,
     check_same_training,
@@ -68,7 +68,7 @@ from conductor_cli.train.rollouts import Rollouts
 # `train.base_model` and `train.grpo` import torch, which takes seconds and may not be installed.
 # They are imported where they are used.
 if TYPE_CHECKING:
-    from conductor_cli.config import Settings
+    from conductor_cli.config.settings import Settings
     from conductor_cli.train.base_model import BaseModel
 
 

@@ -36,7 +36,7 @@ from conductor_cli.app.planner_resolution import (
     read_guided,
     resolve_planner,
 )
-from conductor_cli.config import Settings
+from conductor_cli.config.settings import Settings
 from conductor_cli.core.errors import ConductorError, ConductorUnusable, ConfigError, UsageError
 from conductor_cli.core.formatting import format_cost_cell
 from conductor_cli.core.plan import Plan

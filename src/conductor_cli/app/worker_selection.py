@@ -17,8 +17,8 @@ from typing import Final
 from conductor_cli.app.keys import open_key_store, providers_with_stored_key
 from conductor_cli.app.planner_resolution import resolve_planner
 from conductor_cli.app.rehearsal import rehearsal_pool
-from conductor_cli.config import ConfiguredTools, ConfiguredWorker, Settings, find_setting
 from conductor_cli.config.project import narrow
+from conductor_cli.config.settings import ConfiguredTools, ConfiguredWorker, Settings, find_setting
 from conductor_cli.config.tables import find_pool, pool_members
 from conductor_cli.core.errors import ConductorUnusable, ConfigError, PolicyError, UsageError
 from conductor_cli.core.plan import SELF

@@ -13,8 +13,8 @@ from typing import Any, Final
 from conductor_cli.app.check_results import CheckResult
 from conductor_cli.app.keys import key_state, open_key_store
 from conductor_cli.app.worker_selection import discovered_workers, policy_objection
-from conductor_cli.config import AppPaths, ConfiguredWorker, Settings
 from conductor_cli.config.files import own_section
+from conductor_cli.config.settings import AppPaths, ConfiguredWorker, Settings
 from conductor_cli.config.tables import update_table, validate_worker
 from conductor_cli.core.chat import MediaKind, Message, Request
 from conductor_cli.core.errors import (
@@ -33,7 +33,6 @@ from conductor_cli.core.serialization import dump
 from conductor_cli.core.usage import Price
 from conductor_cli.models.catalog import StoredKeys, api_key_of, open_model
 from conductor_cli.models.discovery import ListedModel, list_models
-from conductor_cli.models.known_secrets import KNOWN_SECRETS
 from conductor_cli.models.presets import (
     PRESETS,
     THIS_MACHINE,
@@ -42,6 +41,7 @@ from conductor_cli.models.presets import (
     with_key_hint,
 )
 from conductor_cli.models.prices import load_prices, with_abilities, with_prices
+from conductor_cli.system.known_secrets import KNOWN_SECRETS
 
 UNKNOWN_PRICE: Final = "unknown"
 

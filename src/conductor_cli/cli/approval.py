@@ -31,8 +31,8 @@ from conductor_cli.core.terminal_text import one_line, reveal, sanitize
 from conductor_cli.run import Run
 from conductor_cli.run.conductor import ToolVerdict
 from conductor_cli.state.interfaces import Traces
-from conductor_cli.views import ColorName, OutputContext
 from conductor_cli.views.base import Stderr, Stdout
+from conductor_cli.views.output_formats import ColorName, OutputContext
 from conductor_cli.views.plan_text import flow_json, flow_lines, plan_lines, stand_in_lines
 from conductor_cli.views.run_text import short_name
 from conductor_cli.views.text_layout import BLANK, Line, Printer, Screen

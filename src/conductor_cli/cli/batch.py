@@ -40,7 +40,7 @@ from conductor_cli.evals.cost import estimate_most, has_no_cost, unpriced_models
 from conductor_cli.run import Conductor
 from conductor_cli.run.budget import RAISE_IT, Budget, CallBudget
 from conductor_cli.run.conductor import share_models
-from conductor_cli.state.home import open_state
+from conductor_cli.state.opening import open_state
 
 if TYPE_CHECKING:
     from conductor_cli.state.postgres.records import SharedBatch

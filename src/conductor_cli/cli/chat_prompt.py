@@ -25,8 +25,8 @@ from prompt_toolkit.styles import Style
 from conductor_cli.cli.chat_banner import is_plain_terminal, prompt_mark
 from conductor_cli.cli.output import print_notice
 from conductor_cli.cli.terminal_input import ENDING, on_signal
-from conductor_cli.models.disk import make_private_directory
-from conductor_cli.models.known_secrets import KNOWN_SECRETS
+from conductor_cli.system.disk import make_private_directory
+from conductor_cli.system.known_secrets import KNOWN_SECRETS
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Iterable

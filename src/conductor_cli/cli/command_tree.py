@@ -30,7 +30,7 @@ COMMANDS: Final[CommandTable] = {
     },
     "Setup": {
         "try": (
-            "conductor_cli.cli.trial:try_command",
+            "conductor_cli.cli.try_command:try_command",
             "Find out on a few questions whether a plan pays.",
         ),
         "setup": ("conductor_cli.cli.setup:setup_command", "Set up what is missing, step by step."),

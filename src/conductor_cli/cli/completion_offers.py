@@ -167,7 +167,7 @@ def _names(asked: str, environ: Mapping[str, str]) -> list[str]:
             # These take long to load, and so does a connection
             from conductor_cli.config.files import app_paths
             from conductor_cli.core.errors import ConductorError
-            from conductor_cli.state.home import open_state
+            from conductor_cli.state.opening import open_state
 
             with suppress(ConductorError, OSError):
                 newest, _ = open_state(app_paths(environ)).traces.newest(count=OFFERED_NAMES)
@@ -207,6 +207,6 @@ def _directory(kind: str, environ: Mapping[str, str]) -> str:
             _DEFAULTS[kind]
         )
         return f"{home}/conductor-llm"
-    from conductor_cli.config import app_paths
+    from conductor_cli.config.settings import app_paths
 
     return str(getattr(app_paths(environ), kind))

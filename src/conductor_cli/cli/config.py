@@ -10,8 +10,8 @@ import typer
 
 from conductor_cli.cli import options as opt
 from conductor_cli.cli.output import print_done, print_json, print_line, print_notice, print_table
-from conductor_cli.config import app_paths, find_setting, format_value
 from conductor_cli.config.files import set_value
+from conductor_cli.config.settings import app_paths, find_setting, format_value
 from conductor_cli.core.errors import ConfigError, UsageError
 from conductor_cli.core.serialization import dump
 from conductor_cli.core.terminal_text import Column

@@ -18,7 +18,7 @@ from itertools import takewhile
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from conductor_cli.core.errors import ConductorError, ConfigError, UsageError, nearest
-from conductor_cli.models.known_secrets import KNOWN_SECRETS
+from conductor_cli.system.known_secrets import KNOWN_SECRETS
 
 if TYPE_CHECKING:
     from typer.exceptions import TyperException

@@ -24,7 +24,7 @@ from conductor_cli.cli import options as opt
 from conductor_cli.cli import output as out
 from conductor_cli.cli.progress import show_progress
 from conductor_cli.cli.terminal_input import confirm_cost, on_signal
-from conductor_cli.config import Settings, load_settings
+from conductor_cli.config.settings import Settings, load_settings
 from conductor_cli.core.errors import Failure, UsageError
 from conductor_cli.core.formatting import format_count, format_money, format_time
 from conductor_cli.core.terminal_text import Column, shown_heads

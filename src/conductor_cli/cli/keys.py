@@ -22,12 +22,13 @@ from conductor_cli.cli.output import (
     print_notice,
     print_table,
 )
-from conductor_cli.config import app_paths
+from conductor_cli.config.settings import app_paths
 from conductor_cli.core.errors import UsageError
 from conductor_cli.core.formatting import UNKNOWN, format_time
 from conductor_cli.core.redact import SHORTEST
 from conductor_cli.core.terminal_text import Column
-from conductor_cli.keys.key_store import (
+from conductor_cli.models.presets import is_loopback
+from conductor_cli.state.key_store import (
     MAX_KEY,
     POSTGRESQL,
     KeyStore,
@@ -35,8 +36,7 @@ from conductor_cli.keys.key_store import (
     checked_key,
     known_provider,
 )
-from conductor_cli.models.known_secrets import KNOWN_SECRETS
-from conductor_cli.models.presets import is_loopback
+from conductor_cli.system.known_secrets import KNOWN_SECRETS
 
 app = typer.Typer(help="Store and check the API keys of providers.", no_args_is_help=True)
 
@@ -71,7 +71,10 @@ def set_key_command(
     name = known_provider(provider)
     store = KeyStore(app_paths(os.environ).data, os.environ)
     if name == POSTGRESQL:
-        from conductor_cli.state.home import FileState, open_state  # the other commands stay quick
+        from conductor_cli.state.opening import (  # the other commands stay quick
+            FileState,
+            open_state,
+        )
 
         state = open_state(opt.stored_settings(context).paths)
         if isinstance(state, FileState):

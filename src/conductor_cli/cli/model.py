@@ -29,8 +29,8 @@ from conductor_cli.cli.output import (
     print_table,
 )
 from conductor_cli.cli.terminal_input import can_ask, confirm, handle_signal
-from conductor_cli.config import Settings
 from conductor_cli.config.files import set_value
+from conductor_cli.config.settings import Settings
 from conductor_cli.core.errors import ConductorUnusable, UsageError
 from conductor_cli.core.formatting import UNKNOWN, format_count, format_size
 from conductor_cli.core.terminal_text import Column
@@ -69,11 +69,11 @@ def describe_pull(model: RegistryModel) -> list[str]:
 
     Size, licence, where from and where to, and the memory beside what the machine has.
     """
-    from conductor_cli.models import disk
-    from conductor_cli.models.hardware import read_memory
     from conductor_cli.models.llama.bindings import INSTALL_BUILT, is_installed
     from conductor_cli.models.weights.download import missing_bytes
     from conductor_cli.models.weights.huggingface import cache_directory, shown_endpoint
+    from conductor_cli.system import disk
+    from conductor_cli.system.hardware import read_memory
 
     missing = missing_bytes(model)
     directory = cache_directory()
@@ -201,10 +201,10 @@ def pull_command(
     json: opt.Json = False,
 ) -> None:
     """Download a model and verify it. An interrupted download continues."""
-    from conductor_cli.models.disk import check_room
-    from conductor_cli.models.hardware import read_memory
     from conductor_cli.models.weights.download import missing_bytes, pull_model
     from conductor_cli.models.weights.huggingface import cache_directory
+    from conductor_cli.system.disk import check_room
+    from conductor_cli.system.hardware import read_memory
 
     settings = opt.stored_settings(context)
     quiet = context.obj.quiet

@@ -24,7 +24,7 @@ import typer
 from conductor_cli.core.errors import ConfigError, UsageError
 
 if TYPE_CHECKING:
-    from conductor_cli.config import Settings
+    from conductor_cli.config.settings import Settings
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -420,7 +420,7 @@ def stored_settings(context: typer.Context, flags: Mapping[str, Any] | None = No
 
     Raises `ConfigError`.
     """
-    from conductor_cli.config import load_settings  # every start imports this module
+    from conductor_cli.config.settings import load_settings
 
     return load_settings(os.environ, check_flags(flags or {}), context.obj.config)
 
@@ -431,7 +431,7 @@ def check_flags(settings: Mapping[str, Any], source: str = "") -> dict[str, Any]
     Raises `UsageError`.
     """
     # A command line that only asks for help reads no settings
-    from conductor_cli.config import find_setting
+    from conductor_cli.config.settings import find_setting
 
     values = {}
     for name, value in settings.items():

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Final, TextIO
 from conductor_cli.core.errors import ConductorError, Failure
 from conductor_cli.core.formatting import format_duration
 from conductor_cli.core.terminal_text import Column, escape_json, one_line, render_table, sanitize
-from conductor_cli.models.known_secrets import KNOWN_SECRETS
+from conductor_cli.system.known_secrets import KNOWN_SECRETS
 
 if TYPE_CHECKING:
     from conductor_cli.app.check_results import CheckResult

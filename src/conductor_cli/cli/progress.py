@@ -22,7 +22,7 @@ from conductor_cli.views.base import cannot_redraw
 if TYPE_CHECKING:
     from rich.progress import Progress, ProgressColumn, TaskID
 
-    from conductor_cli.config import Settings
+    from conductor_cli.config.settings import Settings
 
 
 PERIOD: Final = 5.0  # Seconds between two plain lines about one task
@@ -95,7 +95,7 @@ def show_progress(
 
     `unit` is what is counted: bytes, or a plural such as `runs`.
     """
-    from conductor_cli.views import OutputContext, choose_progress
+    from conductor_cli.views.output_formats import OutputContext, choose_progress
 
     context = OutputContext(color=settings["output.color"], quiet=quiet)
     # `auto` shows nothing in a pipe while a run goes on; downloads and evaluations take minutes and

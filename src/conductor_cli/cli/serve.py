@@ -25,22 +25,22 @@ from conductor_cli.app.conductor_factory import find_lost_calls
 from conductor_cli.cli import options as opt
 from conductor_cli.cli.browser import open_browser
 from conductor_cli.cli.output import print_json, print_line, print_notice, print_table, print_text
-from conductor_cli.config import Settings, app_paths
+from conductor_cli.config.settings import Settings, app_paths
 from conductor_cli.config.tables import find_pool
 from conductor_cli.core.errors import ConductorError, UsageError
 from conductor_cli.core.formatting import UNKNOWN, format_money, format_time
 from conductor_cli.core.terminal_text import Column
 from conductor_cli.server.client_keys import ClientKeys, make_key
-from conductor_cli.server.launch import CLIENTS, check_ready, find_client, own_server, run_client
-from conductor_cli.server.mcp.process import check_sdk, serve_stdio
-from conductor_cli.server.options import ServerOptions
-from conductor_cli.server.process import (
+from conductor_cli.server.http.process import (
     HttpServer,
     access_rules,
     check_packages,
     listen_at,
     make_registry,
 )
+from conductor_cli.server.launch import CLIENTS, check_ready, find_client, own_server, run_client
+from conductor_cli.server.mcp.process import check_sdk, serve_stdio
+from conductor_cli.server.options import ServerOptions
 
 keys_app = typer.Typer(
     help="Add and remove the keys with which clients use the server.", no_args_is_help=True

@@ -23,14 +23,14 @@ from conductor_cli.app.conductor_factory import find_lost_calls, open_conductor
 from conductor_cli.app.driver import Job, RunResult, begin_run, check_job, open_store, run_to_end
 from conductor_cli.app.learning import SETTING, check_command, check_learning, check_run
 from conductor_cli.app.rehearsal import is_rehearsal_run
-from conductor_cli.app.tools import keep_tools_of
 from conductor_cli.app.worker_selection import check_allowed, keep_policy_of
+from conductor_cli.app.worker_tools import keep_tools_of
 from conductor_cli.cli.keypress import has_terminal
 from conductor_cli.cli.options import FILE_LIKE, FLAGS, GlobalOptions, RunOptions
 from conductor_cli.cli.output import leave_stdout, print_error, print_notice, stdout_problem
 from conductor_cli.cli.progress import show_running
 from conductor_cli.cli.terminal_input import on_signal, stop_on_signals
-from conductor_cli.config import format_value, load_settings, with_lower_limits
+from conductor_cli.config.settings import format_value, load_settings, with_lower_limits
 from conductor_cli.core.continuation import continue_conversation
 from conductor_cli.core.errors import ConductorError, UsageError
 from conductor_cli.core.formatting import format_names
@@ -40,11 +40,11 @@ from conductor_cli.core.pool import DayLimits
 from conductor_cli.core.question import Question
 from conductor_cli.core.terminal_text import one_line
 from conductor_cli.core.trace import Trace
-from conductor_cli.models.disk import open_finite
 from conductor_cli.run import Conductor
-from conductor_cli.state.home import open_state
 from conductor_cli.state.interfaces import AttachmentStore
-from conductor_cli.views import OutputContext, OutputName, open_views
+from conductor_cli.state.opening import open_state
+from conductor_cli.system.disk import open_finite
+from conductor_cli.views.output_formats import OutputContext, OutputName, open_views
 
 
 class Session:

@@ -21,7 +21,7 @@ from conductor_cli.core.errors import ConductorError, ModelError, UsageError
 from conductor_cli.core.formatting import format_count
 from conductor_cli.core.pool import Worker
 from conductor_cli.models.discovery import key_state_of, worker_name
-from conductor_cli.state.home import open_state
+from conductor_cli.state.opening import open_state
 
 # The exit code of a command that Ctrl-C ended, which ends the interview too
 INTERRUPTED: Final = 130

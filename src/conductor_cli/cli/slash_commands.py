@@ -19,8 +19,8 @@ from prompt_toolkit.completion import CompleteEvent, Completer, Completion, Path
 from prompt_toolkit.document import Document
 
 from conductor_cli.app.planner_resolution import has_no_model, open_model_store
-from conductor_cli.app.tools import TOOLS_SETTING, list_tool_servers
 from conductor_cli.app.traces import describe_offer
+from conductor_cli.app.worker_tools import TOOLS_SETTING, list_tool_servers
 from conductor_cli.cli import output as out
 from conductor_cli.cli.chat_banner import is_plain_terminal
 from conductor_cli.cli.chat_prompt import ChatEnded, ChatPrompt
@@ -29,8 +29,8 @@ from conductor_cli.cli.keypress import keep_typed_text
 from conductor_cli.cli.options import check_flags
 from conductor_cli.cli.session import pasted_file
 from conductor_cli.cli.terminal_input import on_signal
-from conductor_cli.config import find_setting, format_value
 from conductor_cli.config.schema import SETTINGS
+from conductor_cli.config.settings import find_setting, format_value
 from conductor_cli.core.continuation import check_step_exists
 from conductor_cli.core.errors import ConductorError, ConfigError, UsageError
 from conductor_cli.core.formatting import format_cost, format_count, without_file_hash
@@ -40,8 +40,8 @@ from conductor_cli.core.terminal_text import Column, one_line
 from conductor_cli.core.trace import Trace, describe_left_out
 from conductor_cli.models.presets import recipient_of
 from conductor_cli.state.stored_run import OFFERED_NAMES, run_names
-from conductor_cli.views import choose_progress
 from conductor_cli.views.base import Stdout
+from conductor_cli.views.output_formats import choose_progress
 from conductor_cli.views.plan_text import plan_lines
 from conductor_cli.views.run_text import describe_file, question_line, shorten_line
 from conductor_cli.views.text_layout import BLANK, Printer, page_screen

@@ -14,7 +14,7 @@ import typer  # noqa: TC002 - Typer reads the annotations
 
 from conductor_cli.cli import options as opt
 from conductor_cli.cli.output import print_json, print_line, print_notice
-from conductor_cli.config import Settings
+from conductor_cli.config.settings import Settings
 from conductor_cli.core.errors import (
     ConfigError,
     StateUnavailable,
@@ -22,7 +22,7 @@ from conductor_cli.core.errors import (
     describe_system_error,
 )
 from conductor_cli.core.formatting import format_count, format_duration, format_money
-from conductor_cli.state.home import FileState, open_state
+from conductor_cli.state.opening import FileState, open_state
 
 if TYPE_CHECKING:
     from conductor_cli.state.postgres.records import SharedState

@@ -20,7 +20,7 @@ from conductor_cli.cli.terminal_input import can_ask, confirm
 from conductor_cli.core.errors import ConductorError, UsageError
 from conductor_cli.core.plan import SELF
 from conductor_cli.core.terminal_text import Column
-from conductor_cli.state.home import open_state
+from conductor_cli.state.opening import open_state
 
 Action = Literal["list", "show", "save", "edit"]
 

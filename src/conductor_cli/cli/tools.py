@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 
 import typer
 
-from conductor_cli.app import tools
+from conductor_cli.app import worker_tools as tools
 from conductor_cli.app.workers import remove_tables
 from conductor_cli.cli import options as opt
 from conductor_cli.cli.browser import one_visit, open_browser
@@ -20,12 +20,12 @@ from conductor_cli.cli.keys import read_secret
 from conductor_cli.cli.output import print_json, print_notice, print_table, print_text
 from conductor_cli.cli.session import read_text_file
 from conductor_cli.cli.terminal_input import can_ask
-from conductor_cli.config import app_paths
+from conductor_cli.config.settings import app_paths
 from conductor_cli.core.errors import KeyMissing, UsageError
 from conductor_cli.core.formatting import UNKNOWN, format_count, format_duration
 from conductor_cli.core.terminal_text import Column, one_line
 from conductor_cli.core.tools import tool_party
-from conductor_cli.keys.key_store import KeyStore
+from conductor_cli.state.key_store import KeyStore
 
 app = typer.Typer(help="Add and test tools that workers may call (MCP).", no_args_is_help=True)
 

@@ -27,8 +27,8 @@ from conductor_cli.core.learning import Verdict, describe_rating
 from conductor_cli.core.trace import Trace, fold
 from conductor_cli.state.run_list import COUNT, list_data, list_text
 from conductor_cli.state.trace_file import unreadable
-from conductor_cli.views import OutputContext, RunView, open_views
 from conductor_cli.views.json_output import run_json
+from conductor_cli.views.output_formats import OutputContext, RunView, open_views
 from conductor_cli.views.text_layout import page_screen
 from conductor_cli.views.trace_text import step_lines, trace_lines
 

@@ -26,8 +26,8 @@ from conductor_cli.core.serialization import dump
 from conductor_cli.evals.outcomes import CaseOutcome
 from conductor_cli.evals.report import system_table
 from conductor_cli.evals.systems import ALONE
-from conductor_cli.models.disk import write_atomically
 from conductor_cli.models.router import SUFFIX, write_planner
+from conductor_cli.system.disk import write_atomically
 
 
 def tune_command(

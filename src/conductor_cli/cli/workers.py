@@ -24,8 +24,8 @@ from conductor_cli.cli.output import (
     print_text,
 )
 from conductor_cli.cli.progress import show_running
-from conductor_cli.config import app_paths
 from conductor_cli.config.schema import PREFIX
+from conductor_cli.config.settings import app_paths
 from conductor_cli.config.tables import find_pool
 from conductor_cli.core.errors import UsageError, suggest
 from conductor_cli.core.formatting import UNKNOWN, format_cost_cell, format_duration, format_money
@@ -365,7 +365,7 @@ def calibrate_command(
     from conductor_cli.config.cards import add_cards, cards_file
     from conductor_cli.evals.report import format_limits
     from conductor_cli.evals.summary import wilson_interval
-    from conductor_cli.models.disk import check_writable
+    from conductor_cli.system.disk import check_writable
 
     settings = opt.stored_settings(context, {"output.progress": progress, "conductor.pool": pool})
     calibration = plan_calibration(

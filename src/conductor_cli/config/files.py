@@ -17,7 +17,7 @@ from typing import Any, Final
 from conductor_cli.config.schema import PREFIX
 from conductor_cli.core.bounded_parsing import MAX_TOML, parse_toml
 from conductor_cli.core.errors import ConfigError
-from conductor_cli.models.disk import editing, open_finite, write_atomically
+from conductor_cli.system.disk import editing, open_finite, write_atomically
 
 APP: Final = "conductor-llm"
 

@@ -11,10 +11,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from conductor_cli.config import Settings, app_paths, load_settings
 from conductor_cli.config.cards import cards_file
 from conductor_cli.config.files import chosen_file
 from conductor_cli.config.project import project_places
+from conductor_cli.config.settings import Settings, app_paths, load_settings
 
 MAX_KEPT: Final = 64  # sets of flags whose settings are kept: one for each model that clients name
 

@@ -27,7 +27,7 @@ from conductor_cli.core.serialization import DecodeError, dump, encode_line, loa
 from conductor_cli.core.terminal_text import one_line
 from conductor_cli.evals.mathematics import require_math_verify
 from conductor_cli.evals.scorers import SCORERS
-from conductor_cli.models.disk import open_finite
+from conductor_cli.system.disk import open_finite
 
 MAX_FILE_SIZE: Final = 256_000_000  # Bytes of a file of cases
 MAX_TAG: Final = 48  # Characters of a tag. Tags become strengths on cards, which planners read.

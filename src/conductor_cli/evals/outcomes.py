@@ -32,10 +32,10 @@ from conductor_cli.core.trace import Trace
 from conductor_cli.core.usage import NO_USAGE, Usage
 from conductor_cli.evals.cases import Case, is_correct, read_cases, write_cases
 from conductor_cli.evals.systems import System, majority_answer
-from conductor_cli.models import disk
-from conductor_cli.models.disk import AppendLog, exclusive_lock, read_lines
 from conductor_cli.models.response_cache import ResponseCache
 from conductor_cli.run.budget import read_spent
+from conductor_cli.system import disk
+from conductor_cli.system.disk import AppendLog, exclusive_lock, read_lines
 
 Verdict = Literal["right", "wrong", "failed"]
 """Failed: a model could not be reached, which says nothing about the system. Never counted as

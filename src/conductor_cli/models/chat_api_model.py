@@ -37,7 +37,6 @@ from conductor_cli.models.chat_apis import CHAT_APIS
 from conductor_cli.models.chat_apis.base import ChatApi
 from conductor_cli.models.chat_body import JsonBody, request_body
 from conductor_cli.models.http import DONE, HttpClient, stream_limit
-from conductor_cli.models.off_loop import off_loop
 from conductor_cli.models.presets import UNKNOWN_SERVER, Preset
 from conductor_cli.models.stream_decoder import (
     ESTIMATED,
@@ -46,6 +45,7 @@ from conductor_cli.models.stream_decoder import (
     reply_limit,
 )
 from conductor_cli.models.worker_options import own_setting, rejected_setting
+from conductor_cli.system.threads import run_in_thread_if_large
 
 DRAIN_SECONDS: Final = 0.1
 # How long a call may wait to learn what kind of server answers it; then it goes on without
@@ -104,7 +104,9 @@ class ChatApiModel:
         is_silent = True
         while True:
             prepare = partial(self._prepare, request, dropped)
-            dropped, asked, body = await off_loop(text_size(request.messages), prepare)
+            dropped, asked, body = await run_in_thread_if_large(
+                text_size(request.messages), prepare
+            )
             limit = stream_limit(UNLIMITED_TOKENS if asked is None else asked)
             decoder = ChatReplyDecoder(request, self._secrets, self._preset.cost, asked)
             reply = _ReplyReader(self._server.name, self._secrets, self._api, decoder)

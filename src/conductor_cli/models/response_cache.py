@@ -23,7 +23,7 @@ from conductor_cli.core.pool import Worker
 from conductor_cli.core.serialization import DecodeError, dump, encode_line, load
 from conductor_cli.core.usage import Usage
 from conductor_cli.models.base import Features, Model
-from conductor_cli.models.disk import AppendLog, read_lines
+from conductor_cli.system.disk import AppendLog, read_lines
 
 REQUEST_FIELDS: Final = (
     "messages",

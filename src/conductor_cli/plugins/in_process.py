@@ -20,15 +20,15 @@ from anyio.from_thread import BlockingPortal, start_blocking_portal
 
 from conductor_cli.core.errors import ConductorError
 from conductor_cli.run.conductor import new_run_id
-from conductor_cli.server.api.bodies import require_schema
+from conductor_cli.server.api.body_models import require_schema
 from conductor_cli.server.api.chat_completions import ChatCompletionsApi
 from conductor_cli.server.api.errors import request_error
 from conductor_cli.server.api.request import RequestError
-from conductor_cli.server.conversation import client_calls
-from conductor_cli.server.narration import outcome_of
 from conductor_cli.server.options import ServerOptions
-from conductor_cli.server.requests import build_job
-from conductor_cli.server.runs import Runs
+from conductor_cli.server.runs.conversation import client_calls
+from conductor_cli.server.runs.narration import outcome_of
+from conductor_cli.server.runs.run_request import build_job
+from conductor_cli.server.runs.starting import Runs
 
 API: Final = ChatCompletionsApi()
 

@@ -24,7 +24,7 @@ from conductor_cli.core.formatting import format_money
 from conductor_cli.core.ledger import Ledger, Reservation
 from conductor_cli.core.pool import Limits
 from conductor_cli.core.usage import NO_USAGE, Price, Usage
-from conductor_cli.models.disk import AppendLog, read_lines
+from conductor_cli.system.disk import AppendLog, read_lines
 
 RAISE_IT: Final = "raise --max-cost to go on"
 

@@ -1,8 +1,9 @@
 """Servers: the orchestra for other programs. Each is started by a command of its own.
 
-    http    `conductor serve`: the routes for clients of the APIs in `api`
+    http    `conductor serve`: the process, its connections, access, routes and page
+    api     the APIs that its clients speak, as pure readers and writers
     mcp     `conductor mcp`: tools of an MCP server
-    runs    what all servers share: runs over models that stay open
+    runs    what all servers share: from a request to a run, and from a run to its readers
 
 Like `app`, nothing here prints. Libraries of an extra are imported only inside functions.
 """

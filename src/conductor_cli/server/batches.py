@@ -45,7 +45,10 @@ from conductor_cli.app.batch import (
 from conductor_cli.core.errors import ConductorError, Failure, StateUnavailable, TakenOver
 from conductor_cli.core.terminal_text import one_line
 from conductor_cli.run.budget import Budget
-from conductor_cli.server.access import (
+from conductor_cli.server.api.body_models import refused
+from conductor_cli.server.api.errors import error_body
+from conductor_cli.server.api.request import RequestError, ServedAnswer
+from conductor_cli.server.http.access import (
     MAX_UPLOAD,
     UPLOADS,
     Principal,
@@ -53,17 +56,14 @@ from conductor_cli.server.access import (
     principal_from,
     principal_of,
 )
-from conductor_cli.server.answers import answering
-from conductor_cli.server.api.bodies import refused
-from conductor_cli.server.api.errors import error_body
-from conductor_cli.server.api.request import RequestError, ServedAnswer
-from conductor_cli.server.body import read_body, read_json_body
+from conductor_cli.server.http.answers import answering
+from conductor_cli.server.http.body import read_body, read_json_body
 from conductor_cli.state.served_files import OVER, HeldBatch, Record, ServedFiles
 
 if TYPE_CHECKING:
     from starlette.requests import Request
 
-    from conductor_cli.server.run_registry import RunRegistry, ServedRun
+    from conductor_cli.server.runs.run_registry import RunRegistry, ServedRun
 
     Begin = Callable[
         [str, dict[str, Any], Principal],

@@ -22,8 +22,8 @@ from typing import Any, Final
 
 from conductor_cli.core.errors import ConfigError, UsageError
 from conductor_cli.core.serialization import dump, load
-from conductor_cli.models import disk
-from conductor_cli.models.known_secrets import KNOWN_SECRETS
+from conductor_cli.system import disk
+from conductor_cli.system.known_secrets import KNOWN_SECRETS
 
 FILE: Final = "serve-keys.json"
 

@@ -234,7 +234,7 @@ def own_server(options: ServerOptions) -> Iterator[tuple[str, str]]:
 
     The key is in memory only. The client owns the terminal, so nothing is logged to it.
     """
-    from conductor_cli.server.process import (
+    from conductor_cli.server.http.process import (
         LOOPBACK,
         HttpServer,
         access_rules,

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from conductor_cli.config import Settings, load_settings
+from conductor_cli.config.settings import Settings, load_settings
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -24,16 +24,16 @@ from conductor_cli.core.errors import ConfigError
 from conductor_cli.core.formatting import format_count
 from conductor_cli.core.learning import RatedBy, Rating, RatingShare, Verdict
 from conductor_cli.core.serialization import dump
-from conductor_cli.models.disk import (
+from conductor_cli.state.interfaces import AttachmentStore, StoredRatings
+from conductor_cli.state.stored_run import SUFFIX
+from conductor_cli.state.trace_file import open_trace, raw_lines
+from conductor_cli.system.disk import (
     AppendLog,
     exclusive_lock,
     make_private_directory,
     open_finite,
     write_atomically,
 )
-from conductor_cli.state.interfaces import AttachmentStore, StoredRatings
-from conductor_cli.state.stored_run import SUFFIX
-from conductor_cli.state.trace_file import open_trace, raw_lines
 
 MAX_NAMES: Final = 1000  # Names that are kept; the one that was set first is forgotten first
 NAMED: Final = re.compile(rb'"sha256":\s?"([0-9a-f]{64})"')  # How an event names an attachment

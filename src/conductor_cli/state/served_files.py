@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final, NoReturn
 
-from conductor_cli.models.disk import exclusive_lock, make_private_directory, write_atomically
+from conductor_cli.system.disk import exclusive_lock, make_private_directory, write_atomically
 
 Record = dict[str, Any]
 """What is kept of a file or a batch: the object that its client is shown, and `owner`, which it is

@@ -18,10 +18,8 @@ from conductor_cli.core import events as ev
 from conductor_cli.core.errors import UsageError
 from conductor_cli.core.formatting import format_count
 from conductor_cli.core.serialization import DecodeError
-from conductor_cli.models.disk import link_or_copy, write_atomically
-from conductor_cli.models.known_secrets import KNOWN_SECRETS
+from conductor_cli.state.format_upgrades import OLD_FORMATS
 from conductor_cli.state.interfaces import Fault, TraceCheck, TraceFault
-from conductor_cli.state.old_lines import OLD_FORMATS
 from conductor_cli.state.trace_file import RawLine, open_trace, parse_line, raw_lines, read_events
 from conductor_cli.state.trace_lines import (
     START,
@@ -32,6 +30,8 @@ from conductor_cli.state.trace_lines import (
     read_hash,
     split_records,
 )
+from conductor_cli.system.disk import link_or_copy, write_atomically
+from conductor_cli.system.known_secrets import KNOWN_SECRETS
 
 ASIDE: Final = ".damaged-"
 """Between the name of a trace and a number, in the name of what it was before it was repaired."""

@@ -31,9 +31,9 @@ from typing import BinaryIO, Final, NamedTuple, cast
 from conductor_cli.core import events as ev
 from conductor_cli.core.errors import UsageError
 from conductor_cli.core.serialization import DecodeError
-from conductor_cli.models.disk import make_private_directory, temporary_path
-from conductor_cli.models.known_secrets import KNOWN_SECRETS
 from conductor_cli.state.trace_lines import LineReader, LineWriter, split_records
+from conductor_cli.system.disk import make_private_directory, temporary_path
+from conductor_cli.system.known_secrets import KNOWN_SECRETS
 
 # Bytes of the longest line that is read. A run writes none that is nearly as long
 MAX_TRACE_LINE: Final = 64 << 20

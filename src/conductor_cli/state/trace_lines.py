@@ -23,8 +23,8 @@ from typing import Any, Final, NamedTuple
 from conductor_cli.core import events as ev
 from conductor_cli.core.redact import Secrets
 from conductor_cli.core.serialization import LARGEST, DecodeError, decode_line, encode_line
+from conductor_cli.state.format_upgrades import OLD_FORMATS, NamedTexts, read_cuts, upgrade_event
 from conductor_cli.state.interfaces import MAX_WAIT
-from conductor_cli.state.old_lines import OLD_FORMATS, NamedTexts, read_cuts, upgrade_event
 
 DELTAS: Final = (ev.StepDelta, ev.PlanDelta)  # The events that are pieces of text
 PIECES: Final = "pieces"  # The kind of a line with several pieces, and its field that has them

@@ -21,9 +21,9 @@ from typing import Any, Final
 from conductor_cli.core.chat import OPEN
 from conductor_cli.core.errors import ConfigError
 from conductor_cli.core.formatting import format_size
-from conductor_cli.models.hardware import read_memory
 from conductor_cli.models.llama.gguf import short_line
 from conductor_cli.models.weights.huggingface import cached_path
+from conductor_cli.system.hardware import read_memory
 from conductor_cli.train.job import process_count
 from conductor_cli.train.recipe import LoraSettings, Recipe, require
 

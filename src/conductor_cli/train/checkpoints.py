@@ -15,7 +15,7 @@ from typing import Any, Final
 from conductor_cli.core.errors import ConfigError
 from conductor_cli.core.formatting import format_count
 from conductor_cli.evals.summary import wilson_interval
-from conductor_cli.models.disk import exclusive_lock, link_or_copy, write_atomically
+from conductor_cli.system.disk import exclusive_lock, link_or_copy, write_atomically
 from conductor_cli.train.job import mean
 
 SETTINGS_FILE: Final = "course.json"

@@ -35,8 +35,8 @@ from conductor_cli.core.question import Question
 from conductor_cli.evals.cases import Case, hash_cases, is_correct
 from conductor_cli.evals.cost import CostEstimate, chain_estimates, scale_ranges
 from conductor_cli.evals.scorers import SCORERS
-from conductor_cli.models.disk import read_lines, write_atomically
 from conductor_cli.run.conductor import Conductor
+from conductor_cli.system.disk import read_lines, write_atomically
 from conductor_cli.train.recipe import Recipe
 from conductor_cli.train.rollouts import Exercise, PlanOutcome, Rollouts, SampledPlan
 

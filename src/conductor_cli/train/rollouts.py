@@ -36,11 +36,11 @@ from conductor_cli.core.question import Question
 from conductor_cli.core.trace import Trace
 from conductor_cli.core.usage import NO_USAGE, Usage, with_cost
 from conductor_cli.models.base import Features, Model, Script, ScriptedModel
-from conductor_cli.models.disk import AppendLog, read_lines
 from conductor_cli.models.response_cache import HEARTBEAT, ResponseCache
 from conductor_cli.run import start_run
 from conductor_cli.run.conductor import Conductor, model_semaphores
 from conductor_cli.run.runner import Run
+from conductor_cli.system.disk import AppendLog, read_lines
 
 INVALID: Final = 0.0
 VALID: Final = 0.5

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final, Literal, TextIO, cast
 
 from conductor_cli.core.events import Event
 from conductor_cli.core.trace import Trace
-from conductor_cli.models.known_secrets import KNOWN_SECRETS
+from conductor_cli.system.known_secrets import KNOWN_SECRETS
 
 if TYPE_CHECKING:
     from typing import IO

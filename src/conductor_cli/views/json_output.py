@@ -13,7 +13,7 @@ from conductor_cli.core.events import Event, to_line
 from conductor_cli.core.plan import KeepAnswer
 from conductor_cli.core.serialization import dump, encode_line
 from conductor_cli.core.trace import StepRecord, Trace
-from conductor_cli.models.known_secrets import KNOWN_SECRETS
+from conductor_cli.system.known_secrets import KNOWN_SECRETS
 from conductor_cli.views.base import RunView, Stdout
 from conductor_cli.views.run_text import with_hint
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import fields, replace
 from typing import Final
 
-from conductor_cli.config import format_value
+from conductor_cli.config.settings import format_value
 from conductor_cli.core.formatting import format_cost, format_count, format_duration
 from conductor_cli.core.policy import Policy
 from conductor_cli.core.terminal_text import one_line, reveal

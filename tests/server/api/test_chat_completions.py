@@ -16,7 +16,7 @@ from conductor_cli.core.question import fence
 from conductor_cli.core.redact import Secrets
 from conductor_cli.models.api_errors import error_in_body
 from conductor_cli.models.chat_body import chat_fields, with_texts
-from conductor_cli.server.api.bodies import require_schema
+from conductor_cli.server.api.body_models import require_schema
 from conductor_cli.server.api.chat_completions import ChatCompletionsApi
 from conductor_cli.server.api.errors import error_body, request_error, tokens_over
 from conductor_cli.server.api.request import ClientRequest, RequestError

@@ -17,7 +17,7 @@ from mcp import Client, StdioServerParameters
 
 from conductor_cli.server.mcp.handlers import Handlers
 from conductor_cli.server.options import ServerOptions
-from conductor_cli.server.runs import Runs
+from conductor_cli.server.runs.starting import Runs
 from tests.cli.stage import COMMAND, Stage
 
 if TYPE_CHECKING:

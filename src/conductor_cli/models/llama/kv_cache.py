@@ -24,10 +24,10 @@ from pathlib import Path
 from typing import Any, Final
 
 from conductor_cli.core.errors import ModelError
-from conductor_cli.models.disk import make_private_directory, write_atomically
 from conductor_cli.models.llama.bindings import CancelToken, abort_callback, clear_log, last_error
 from conductor_cli.models.llama.loading import Cancelled
 from conductor_cli.models.llama.vocabulary import TokenizedPrompt
+from conductor_cli.system.disk import make_private_directory, write_atomically
 
 MIN_TOKENS: Final = 64  # Tokens below which reading again is as fast
 MAX_FILES: Final = 32

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any, Final, Literal
 
 from conductor_cli.core.errors import ModelError
-from conductor_cli.models.hardware import physical_cores
 from conductor_cli.models.llama.bindings import CancelToken, clear_log, last_error, load_bindings
 from conductor_cli.models.llama.gguf import check_whole_model, part_files, read_model_info
+from conductor_cli.system.hardware import physical_cores
 
 BATCH_SIZE: Final = 512
 """Tokens of a prompt that are decoded at once; between two of these a model on a GPU can be

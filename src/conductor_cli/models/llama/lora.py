@@ -19,7 +19,6 @@ from safetensors import SafetensorError
 from safetensors.numpy import load_file
 
 from conductor_cli.core.errors import ModelError
-from conductor_cli.models.disk import temporary_path
 from conductor_cli.models.llama.gguf import (
     UNUSABLE_TYPES,
     Header,
@@ -28,6 +27,7 @@ from conductor_cli.models.llama.gguf import (
     read_header_and_tensors,
     short_line,
 )
+from conductor_cli.system.disk import temporary_path
 
 ARCHITECTURES: Final = {
     "llama": MODEL_ARCH.LLAMA,

@@ -25,7 +25,6 @@ from pathlib import Path, PurePosixPath
 from typing import NoReturn
 
 from conductor_cli.core.errors import ConductorUnusable, ModelError
-from conductor_cli.models import disk
 from conductor_cli.models.llama.gguf import part_names
 from conductor_cli.models.weights import huggingface
 from conductor_cli.models.weights.huggingface import HubRepository, file_size
@@ -38,6 +37,7 @@ from conductor_cli.models.weights.model_store import (
 )
 from conductor_cli.models.weights.registry import FILE_NAME, REPO_NAME, RegistryModel
 from conductor_cli.models.weights.verify import Report, hash_file
+from conductor_cli.system import disk
 
 
 def missing_bytes(model: RegistryModel) -> int:

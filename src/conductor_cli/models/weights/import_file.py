@@ -15,12 +15,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from conductor_cli.core.errors import ConductorUnusable, ModelError, UsageError
-from conductor_cli.models import disk
 from conductor_cli.models.llama import gguf
 from conductor_cli.models.llama.gguf import check_whole_model, part_files
 from conductor_cli.models.weights.model_store import Manifest, ModelFile, ModelStore
 from conductor_cli.models.weights.registry import RegistryModel, find_registry_model, load_registry
 from conductor_cli.models.weights.verify import Report, hash_file, is_adapter, verify_model
+from conductor_cli.system import disk
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

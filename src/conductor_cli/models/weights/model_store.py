@@ -19,7 +19,7 @@ from typing import Final, Literal
 from conductor_cli.core.bounded_parsing import parse_toml
 from conductor_cli.core.errors import ConductorUnusable, ConfigError, UsageError
 from conductor_cli.core.serialization import dump, load
-from conductor_cli.models import disk
+from conductor_cli.system import disk
 
 NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,79}")
 """What a model may be called: it is the name of a directory."""

@@ -15,7 +15,7 @@ from typing import Annotated, Any, Final, Literal
 from pydantic import AfterValidator, Field
 
 from conductor_cli.core.chat import Finish, Message, ToolCall
-from conductor_cli.server.api.bodies import (
+from conductor_cli.server.api.body_models import (
     MISSING,
     AnswerFormat,
     AttachmentCollector,
@@ -37,7 +37,7 @@ from conductor_cli.server.api.encoding import (
     json_bytes,
 )
 from conductor_cli.server.api.errors import TOO_LONG, error_body
-from conductor_cli.server.api.openai_bodies import TEXT_ONLY, Content, OpenAIAsking
+from conductor_cli.server.api.openai_body_models import TEXT_ONLY, Content, OpenAIAsking
 from conductor_cli.server.api.request import ClientRequest, RequestError, ServedAnswer
 
 FINISHES: Final[dict[Finish, str]] = {"length": "length", "refusal": "content_filter"}

@@ -20,7 +20,7 @@ from conductor_cli.core.chat import Attachment, Finish, Message, Tool, ToolCall,
 from conductor_cli.core.media import attachment_tokens
 from conductor_cli.core.tools import parse_arguments
 from conductor_cli.core.usage import CHARS_PER_TOKEN, Usage
-from conductor_cli.server.api.bodies import (
+from conductor_cli.server.api.body_models import (
     KEEPS_NO_FILES,
     MISSING,
     AnswerFormat,

@@ -17,7 +17,7 @@ from typing import Annotated, Any, Final, Literal
 from pydantic import BeforeValidator, Field
 
 from conductor_cli.core.chat import Message, Tool, ToolCall
-from conductor_cli.server.api.bodies import (
+from conductor_cli.server.api.body_models import (
     MISSING,
     AnswerFormat,
     AttachmentCollector,
@@ -34,7 +34,7 @@ from conductor_cli.server.api.bodies import (
 )
 from conductor_cli.server.api.encoding import conductor_object, named_event, responses_usage
 from conductor_cli.server.api.errors import TOO_LONG, error_body
-from conductor_cli.server.api.openai_bodies import TEXT_ONLY, Content, OpenAIAsking, name_in
+from conductor_cli.server.api.openai_body_models import TEXT_ONLY, Content, OpenAIAsking, name_in
 from conductor_cli.server.api.request import ClientRequest, RequestError, ServedAnswer
 
 Item = dict[str, Any]

@@ -49,7 +49,6 @@ from conductor_cli.core.plan_file import PlanFile, format_plan_file
 from conductor_cli.core.pool import Limits
 from conductor_cli.core.terminal_text import one_line, sanitize
 from conductor_cli.core.trace import ENDED, Trace
-from conductor_cli.models.known_secrets import KNOWN_SECRETS
 from conductor_cli.run import Run
 from conductor_cli.server.mcp.tools import (
     TOOLS,
@@ -61,11 +60,17 @@ from conductor_cli.server.mcp.tools import (
     tool_schema,
     worker_names,
 )
-from conductor_cli.server.runs import Runs, ShowEvent
-from conductor_cli.server.stored_runs import confidential, first_event, newest_runs, restricts_texts
+from conductor_cli.server.runs.starting import Runs, ShowEvent
+from conductor_cli.server.runs.stored_runs import (
+    confidential,
+    first_event,
+    newest_runs,
+    restricts_texts,
+)
 from conductor_cli.state.interfaces import Traces
 from conductor_cli.state.stored_run import RunQuery, normalize_terms
 from conductor_cli.state.trace_file import unreadable
+from conductor_cli.system.known_secrets import KNOWN_SECRETS
 from conductor_cli.views.run_text import (
     describe_event,
     describe_notice,

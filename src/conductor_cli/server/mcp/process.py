@@ -23,11 +23,11 @@ from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any, Final
 
 from conductor_cli.core.errors import ConfigError
-from conductor_cli.server.process import handle_endings
+from conductor_cli.server.http.process import handle_endings
 
 if TYPE_CHECKING:
     from conductor_cli.server.options import ServerOptions
-    from conductor_cli.server.runs import Runs
+    from conductor_cli.server.runs.starting import Runs
 
 log = logging.getLogger(__name__)
 
@@ -168,7 +168,7 @@ def serve_stdio(options: ServerOptions, version: str) -> int:
     Raises `ConfigError` where the settings cannot be read, or the extra `tools` is not installed.
     """
     check_sdk()
-    from conductor_cli.server.runs import Runs
+    from conductor_cli.server.runs.starting import Runs
 
     runs = Runs(options)
     runs.settings()

@@ -14,15 +14,15 @@ from typing import Annotated, Any, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from conductor_cli.config import Settings, find_setting
 from conductor_cli.config.project import narrow
+from conductor_cli.config.settings import Settings, find_setting
 from conductor_cli.core.errors import ConfigError, PolicyError, UsageError
 from conductor_cli.core.plan import MAX_STEPS
 from conductor_cli.core.plan_file import PlanFile, parse_plan_file
 from conductor_cli.core.question import File, Question
 from conductor_cli.core.terminal_text import one_line
 from conductor_cli.programs.schema_check import size_of
-from conductor_cli.server.api.bodies import Many, describe_fault
+from conductor_cli.server.api.body_models import Many, describe_fault
 
 MAX_ATTACHED_FILES: Final = 100  # Files that one question may bring
 # Steps of a plan that a client gives. A model writes at most `MAX_STEPS`

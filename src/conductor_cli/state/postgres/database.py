@@ -27,7 +27,7 @@ from importlib.resources import files
 from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar
 
 from conductor_cli.core.errors import ConfigError, StateUnavailable, TakenOver
-from conductor_cli.models.known_secrets import KNOWN_SECRETS
+from conductor_cli.system.known_secrets import KNOWN_SECRETS
 
 if TYPE_CHECKING:
     import psycopg

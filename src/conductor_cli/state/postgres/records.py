@@ -22,7 +22,6 @@ from conductor_cli.core.learning import Rating
 from conductor_cli.core.ledger import NO_DAY_LIMITS
 from conductor_cli.core.pool import DayLimits, Worker
 from conductor_cli.core.serialization import dump
-from conductor_cli.keys.key_store import POSTGRESQL, KeyStore
 from conductor_cli.state.interfaces import (
     USER,
     AttachmentStore,
@@ -31,6 +30,7 @@ from conductor_cli.state.interfaces import (
     StoredRatings,
     ToldCircuit,
 )
+from conductor_cli.state.key_store import POSTGRESQL, KeyStore
 from conductor_cli.state.postgres.database import Database, storable
 from conductor_cli.state.postgres.served_files import SharedServedFiles
 from conductor_cli.state.postgres.spending import SharedSpend, read_shared_spent

@@ -23,9 +23,9 @@ from pathlib import Path
 from typing import Final
 
 from conductor_cli.core.errors import ConductorError, StateUnavailable, TakenOver
-from conductor_cli.models.disk import exclusive_lock, make_private_directory
 from conductor_cli.state.postgres.database import Database, storable
 from conductor_cli.state.served_files import OVER, HeldBatch, Record, ServedFiles
+from conductor_cli.system.disk import exclusive_lock, make_private_directory
 
 HELD_SECONDS: Final = 20  # How long a process has a batch without a sign of life
 SEND_SECONDS: Final = 0.5  # How long an answer may wait for others before it is stored

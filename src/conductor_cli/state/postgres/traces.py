@@ -24,7 +24,6 @@ from typing import Any, Final
 from conductor_cli.core import events as ev
 from conductor_cli.core.errors import ConductorError, StateUnavailable, TakenOver, UsageError
 from conductor_cli.core.trace import Trace, apply_event
-from conductor_cli.models.known_secrets import KNOWN_SECRETS
 from conductor_cli.state.interfaces import TraceCheck, Traces, find_run, runs_back
 from conductor_cli.state.postgres.database import Database, storable
 from conductor_cli.state.records import NAMED
@@ -33,6 +32,7 @@ from conductor_cli.state.stored_run import EVERY_RUN, SEPARATOR, RunQuery, Store
 from conductor_cli.state.trace_check import check_trace
 from conductor_cli.state.trace_file import STARTING, events_in
 from conductor_cli.state.trace_lines import DELTAS, START, LineReader, LineWriter, read_hash
+from conductor_cli.system.known_secrets import KNOWN_SECRETS
 
 LEASE_SECONDS: Final = 15.0  # How long a run is known to be written after its process said so
 BEAT_SECONDS: Final = 4.0  # Time between two renewals of the leases of a process

@@ -22,13 +22,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from conductor_cli.core.errors import ConfigError
-from conductor_cli.models.disk import (
-    AppendLog,
-    make_private_directory,
-    read_lines,
-    write_atomically,
-)
-from conductor_cli.state.home import FileState, is_secret
+from conductor_cli.state.opening import FileState, is_secret
 from conductor_cli.state.postgres.database import Database
 from conductor_cli.state.postgres.records import SharedState
 from conductor_cli.state.postgres.served_files import PIECE
@@ -39,6 +33,12 @@ from conductor_cli.state.run_summary import summarize_run
 from conductor_cli.state.served_files import OVER, ServedFiles
 from conductor_cli.state.spending import FILE, open_database
 from conductor_cli.state.trace_file import open_trace
+from conductor_cli.system.disk import (
+    AppendLog,
+    make_private_directory,
+    read_lines,
+    write_atomically,
+)
 
 # What a disk, or a file of spending on it, may refuse
 FILE_ERRORS: Final = (OSError, sqlite3.Error)

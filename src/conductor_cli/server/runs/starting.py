@@ -21,7 +21,7 @@ import anyio
 
 from conductor_cli.app.conductor_factory import LoadedModels, open_conductor
 from conductor_cli.app.driver import Job, begin_run, check_job, open_store, perform
-from conductor_cli.config import Settings
+from conductor_cli.config.settings import Settings
 from conductor_cli.config.watched import WatchedSettings
 from conductor_cli.core.errors import PolicyError
 from conductor_cli.core.events import Event
@@ -29,10 +29,10 @@ from conductor_cli.core.pool import DayLimits, Worker
 from conductor_cli.core.trace import Trace
 from conductor_cli.run import Conductor, Run
 from conductor_cli.run.conductor import share_models
-from conductor_cli.server.conversation import CallIds
 from conductor_cli.server.options import ServerOptions
-from conductor_cli.state.home import State, open_state
+from conductor_cli.server.runs.conversation import CallIds
 from conductor_cli.state.interfaces import Spender, Spending, Traces
+from conductor_cli.state.opening import State, open_state
 
 if TYPE_CHECKING:
     from conductor_cli.state.postgres.records import Leases

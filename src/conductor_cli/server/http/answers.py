@@ -14,7 +14,6 @@ from starlette.responses import JSONResponse
 
 from conductor_cli.core.chat import ToolCall
 from conductor_cli.core.errors import ConductorError
-from conductor_cli.server.access import REQUEST_ID, TOKENS, describe_error
 from conductor_cli.server.api.errors import error_body, request_error
 from conductor_cli.server.api.request import (
     AnswerEncoder,
@@ -23,9 +22,10 @@ from conductor_cli.server.api.request import (
     RequestError,
     ServedAnswer,
 )
-from conductor_cli.server.connections import WRITE_BODY, WriteBody
-from conductor_cli.server.narration import AnswerText, Piece, Reasoning
-from conductor_cli.server.run_registry import RunRegistry, ServedRun, Subscriber
+from conductor_cli.server.http.access import REQUEST_ID, TOKENS, describe_error
+from conductor_cli.server.http.connections import WRITE_BODY, WriteBody
+from conductor_cli.server.runs.narration import AnswerText, Piece, Reasoning
+from conductor_cli.server.runs.run_registry import RunRegistry, ServedRun, Subscriber
 
 if TYPE_CHECKING:
     from starlette.requests import Request

@@ -15,8 +15,8 @@ from pydantic_core import from_json
 
 from conductor_cli.core.bounded_parsing import MAX_ESCAPES, has_more_values
 from conductor_cli.core.terminal_text import one_line
-from conductor_cli.models.off_loop import VERY_LARGE, off_loop
 from conductor_cli.server.api.request import RequestError
+from conductor_cli.system.threads import VERY_LARGE, run_in_thread_if_large
 
 if TYPE_CHECKING:
     from starlette.requests import Request
@@ -51,7 +51,7 @@ async def read_body(http: Request, work: Callable[[Mapping[str, Any]], T]) -> T:
     data = bytearray()
     async for piece in http.stream():
         data += piece
-    return await off_loop(len(data), lambda: work(read_json_body(data)))
+    return await run_in_thread_if_large(len(data), lambda: work(read_json_body(data)))
 
 
 def read_json_body(data: bytes | bytearray) -> Mapping[str, Any]:

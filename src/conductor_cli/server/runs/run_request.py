@@ -20,10 +20,10 @@ from typing import Any, Final, Literal, cast
 from conductor_cli.app.attach import Attacher
 from conductor_cli.app.driver import Job
 from conductor_cli.app.rehearsal import DEMO_ANSWER, demo_question, is_rehearsal_run
-from conductor_cli.app.tools import keep_tools_of, pool_with_tools
 from conductor_cli.app.worker_selection import keep_policy_of, offered_workers, resolve_pool
-from conductor_cli.config import Settings, find_setting
+from conductor_cli.app.worker_tools import keep_tools_of, pool_with_tools
 from conductor_cli.config.project import narrow
+from conductor_cli.config.settings import Settings, find_setting
 from conductor_cli.core.chat import text_size
 from conductor_cli.core.errors import ConfigError, UsageError
 from conductor_cli.core.events import Mode
@@ -32,20 +32,20 @@ from conductor_cli.core.plan import SELF, Plan, Step
 from conductor_cli.core.question import File
 from conductor_cli.core.terminal_text import one_line
 from conductor_cli.core.trace import Trace
-from conductor_cli.models.off_loop import LARGE, off_loop
-from conductor_cli.server.access import Principal
 from conductor_cli.server.api.request import ClientRequest, RequestError
 from conductor_cli.server.client_keys import ClientKey
-from conductor_cli.server.conversation import (
+from conductor_cli.server.http.access import Principal
+from conductor_cli.server.runs.conversation import (
     ParsedRequest,
     Workers,
     continue_response,
     read_conversation,
 )
-from conductor_cli.server.run_registry import AnsweredAtOnce
-from conductor_cli.server.runs import Runs
-from conductor_cli.state.home import open_state
+from conductor_cli.server.runs.run_registry import AnsweredAtOnce
+from conductor_cli.server.runs.starting import Runs
 from conductor_cli.state.interfaces import USER, Spender
+from conductor_cli.state.opening import open_state
+from conductor_cli.system.threads import LARGE, run_in_thread_if_large
 
 UtilityPurpose = Literal[
     "title", "tags", "follow_ups", "search_queries", "commit_message", "compaction"
@@ -423,7 +423,7 @@ async def _read_asked(
         workers = {worker.name: worker.accepts or () for worker in pool}
     read = partial(read_conversation, request, files, workers, read_trace, runs.call_ids)
     # Never on the loop: it may read a trace
-    return await off_loop(LARGE + text_size(request.messages), read)
+    return await run_in_thread_if_large(LARGE + text_size(request.messages), read)
 
 
 def holds_text(request: ClientRequest) -> bool:

@@ -25,12 +25,12 @@ from conductor_cli.core.chat import Tool, ToolCall
 from conductor_cli.core.errors import ConductorError, Failure, TakenOver
 from conductor_cli.core.trace import Trace
 from conductor_cli.run.conductor import new_run_id
-from conductor_cli.server.access import Principal, describe_error
 from conductor_cli.server.api.errors import request_error
 from conductor_cli.server.api.request import RequestError, ServedAnswer, ServedUsage
-from conductor_cli.server.narration import AnswerText, Piece, Reasoning, ResponseStream
-from conductor_cli.server.readiness import Readiness
-from conductor_cli.server.runs import Runs
+from conductor_cli.server.http.access import Principal, describe_error
+from conductor_cli.server.http.readiness import Readiness
+from conductor_cli.server.runs.narration import AnswerText, Piece, Reasoning, ResponseStream
+from conductor_cli.server.runs.starting import Runs
 
 log = logging.getLogger(__name__)
 

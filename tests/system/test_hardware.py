@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from conductor_cli.models import hardware
+from conductor_cli.system import hardware
 
 LINUX = pytest.mark.skipif(sys.platform != "linux", reason="the files are those of Linux")
 

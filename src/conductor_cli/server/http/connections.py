@@ -16,9 +16,9 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from conductor_cli.server.access import MAX_HEADERS, describe_error, new_request_id
 from conductor_cli.server.api.errors import error_body
 from conductor_cli.server.api.request import RequestError
+from conductor_cli.server.http.access import MAX_HEADERS, describe_error, new_request_id
 
 if TYPE_CHECKING:
     from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol as Base

@@ -10,7 +10,7 @@ import pytest
 
 from conductor_cli.core.errors import ConfigError, UsageError
 from conductor_cli.core.redact import REDACTED
-from conductor_cli.keys.key_store import (
+from conductor_cli.state.key_store import (
     MAX_KEY,
     KeyEntry,
     KeyStore,
@@ -19,7 +19,7 @@ from conductor_cli.keys.key_store import (
     known_provider,
     same_address,
 )
-from conductor_cli.models.known_secrets import KNOWN_SECRETS
+from conductor_cli.system.known_secrets import KNOWN_SECRETS
 
 KEY = "sk-test-0123456789abcdef"
 URL = "https://api.openai.com/v1"

@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from conductor_cli.models.off_loop import LARGE, VERY_LARGE, off_loop
+from conductor_cli.system.threads import LARGE, VERY_LARGE, run_in_thread_if_large
 
 
 @pytest.mark.parametrize(
@@ -35,7 +35,7 @@ def test_what_is_large_is_worked_on_by_a_thread_and_what_is_very_large_alone(
         here.pop()
 
     async def twice() -> None:
-        await asyncio.gather(off_loop(size, work), off_loop(size, work))
+        await asyncio.gather(run_in_thread_if_large(size, work), run_in_thread_if_large(size, work))
 
     asyncio.run(twice())
     assert most == at_once

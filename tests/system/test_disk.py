@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from conductor_cli.models import disk
-from conductor_cli.models.disk import exclusive_lock
+from conductor_cli.system import disk
+from conductor_cli.system.disk import exclusive_lock
 
 
 def test_a_file_is_replaced_and_nothing_is_left_beside_it(tmp_path: Path) -> None:
@@ -101,7 +101,7 @@ def test_a_directory_is_not_replaced(tmp_path: Path) -> None:
 
 def test_standard_output_by_its_name() -> None:
     code = (
-        "from pathlib import Path; from conductor_cli.models.disk import write_atomically as "
+        "from pathlib import Path; from conductor_cli.system.disk import write_atomically as "
         "write; "
     )
     code += "print(1, flush=True); write(Path('/dev/stdout'), '2\\n'); print(3)"
@@ -137,7 +137,7 @@ def test_every_directory_that_is_made_is_its_owners_alone(tmp_path: Path) -> Non
 HOLD = """
 import sys
 from pathlib import Path
-from conductor_cli.models.disk import exclusive_lock
+from conductor_cli.system.disk import exclusive_lock
 with exclusive_lock(Path(sys.argv[1])):
     print("held", flush=True)
     input()

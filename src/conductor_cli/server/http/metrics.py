@@ -9,7 +9,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 
 from conductor_cli.run.circuits import CircuitReport
 from conductor_cli.server.api.request import ServedAnswer
-from conductor_cli.server.run_registry import ServedRun
+from conductor_cli.server.runs.run_registry import ServedRun
 
 _SECONDS = (0.01, 0.03, 0.1, 0.3, 1, 3, 10, 30, 100, 300)
 

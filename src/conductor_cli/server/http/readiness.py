@@ -19,10 +19,10 @@ from typing import TYPE_CHECKING, Final
 from conductor_cli.app.conductor_factory import open_planner
 from conductor_cli.core.errors import ConductorError
 from conductor_cli.models.base import BehindServer
-from conductor_cli.state.home import open_state
+from conductor_cli.state.opening import open_state
 
 if TYPE_CHECKING:
-    from conductor_cli.server.runs import Runs
+    from conductor_cli.server.runs.starting import Runs
 
 log = logging.getLogger(__name__)
 

@@ -23,7 +23,7 @@ _TURNS: Final = WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Semaphore](
 T = TypeVar("T")
 
 
-async def off_loop(size: int, work: Callable[[], T]) -> T:
+async def run_in_thread_if_large(size: int, work: Callable[[], T]) -> T:
     """Return what `work` makes of something of this size. Raises what it raises."""
     if size <= LARGE:
         return work()

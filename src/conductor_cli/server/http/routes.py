@@ -23,34 +23,34 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from conductor_cli.app.driver import Job
-from conductor_cli.app.tools import keep_tools_of
 from conductor_cli.app.traces import open_trace_store
 from conductor_cli.app.worker_selection import keep_policy_of
+from conductor_cli.app.worker_tools import keep_tools_of
 from conductor_cli.core.chat import text_size
 from conductor_cli.core.errors import ConductorError
 from conductor_cli.core.events import Event
 from conductor_cli.core.serialization import encode_line
 from conductor_cli.core.terminal_text import one_line
 from conductor_cli.core.trace import Trace
-from conductor_cli.models.known_secrets import KNOWN_SECRETS
 from conductor_cli.programs.schema_check import size_of
 from conductor_cli.run.conductor import new_run_id
-from conductor_cli.server.access import REQUEST_ID, Principal, principal_from, principal_of
-from conductor_cli.server.answers import RunAnswer, answering, send_error
-from conductor_cli.server.api.bodies import refused, require_schema
+from conductor_cli.server.api.body_models import refused, require_schema
 from conductor_cli.server.api.chat_completions import ChatCompletionsApi
 from conductor_cli.server.api.errors import TOO_LONG, error_body, request_error
 from conductor_cli.server.api.messages import BILLING, MessagesApi
 from conductor_cli.server.api.request import ClientApi, ClientRequest, RequestError, ServedAnswer
 from conductor_cli.server.api.responses import ResponsesApi
 from conductor_cli.server.batches import Batches, Files
-from conductor_cli.server.body import read_body
-from conductor_cli.server.conversation import client_calls
-from conductor_cli.server.followed_runs import FollowedRuns, response_object, show_events
-from conductor_cli.server.metrics import Metrics
-from conductor_cli.server.narration import ResponseStream
-from conductor_cli.server.page import page_routes
-from conductor_cli.server.requests import (
+from conductor_cli.server.http.access import REQUEST_ID, Principal, principal_from, principal_of
+from conductor_cli.server.http.answers import RunAnswer, answering, send_error
+from conductor_cli.server.http.body import read_body
+from conductor_cli.server.http.metrics import Metrics
+from conductor_cli.server.http.page import page_routes
+from conductor_cli.server.runs.conversation import client_calls
+from conductor_cli.server.runs.followed_runs import FollowedRuns, response_object, show_events
+from conductor_cli.server.runs.narration import ResponseStream
+from conductor_cli.server.runs.run_registry import RunRegistry, ServedRun
+from conductor_cli.server.runs.run_request import (
     UtilityPurpose,
     build_demo_job,
     build_job,
@@ -58,8 +58,8 @@ from conductor_cli.server.requests import (
     holds_text,
     list_served_models,
 )
-from conductor_cli.server.run_registry import RunRegistry, ServedRun
-from conductor_cli.state.home import open_state
+from conductor_cli.state.opening import open_state
+from conductor_cli.system.known_secrets import KNOWN_SECRETS
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Receive, Scope, Send

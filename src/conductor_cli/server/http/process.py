@@ -16,15 +16,15 @@ from contextlib import nullcontext, suppress
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Final
 
-from conductor_cli.config import Settings
+from conductor_cli.config.settings import Settings
 from conductor_cli.core.errors import ConfigError, UsageError
-from conductor_cli.server.access import Access, AccessRules, is_loopback_host
 from conductor_cli.server.client_keys import ClientKey, ClientKeys
-from conductor_cli.server.connections import quiet_logs, uvicorn_options
+from conductor_cli.server.http.access import Access, AccessRules, is_loopback_host
+from conductor_cli.server.http.connections import quiet_logs, uvicorn_options
 
 if TYPE_CHECKING:
     from conductor_cli.server.options import ServerOptions
-    from conductor_cli.server.run_registry import RunRegistry
+    from conductor_cli.server.runs.run_registry import RunRegistry
 
 
 LOOPBACK: Final = "127.0.0.1"
@@ -136,7 +136,7 @@ class HttpServer:
     async def _serve(self) -> int:
         import uvicorn
 
-        from conductor_cli.server.http import build_app
+        from conductor_cli.server.http.routes import build_app
 
         handle_endings(self._end)
         registry = self._load()
@@ -226,8 +226,8 @@ def access_rules(settings: Settings, host: str, key: ClientKey | None = None) ->
 
 def make_registry(options: ServerOptions) -> RunRegistry:
     """The runs of a server, by its settings. Raises `ConfigError`."""
-    from conductor_cli.server.run_registry import RegistryLimits, RunRegistry
-    from conductor_cli.server.runs import Runs
+    from conductor_cli.server.runs.run_registry import RegistryLimits, RunRegistry
+    from conductor_cli.server.runs.starting import Runs
 
     runs = Runs(options)
     return RunRegistry(runs, RegistryLimits(parallel=runs.settings()["serve.parallel"]))

@@ -41,18 +41,17 @@ from conductor_cli.core.plan import KeepAnswer, Plan
 from conductor_cli.core.serialization import DecodeError, encode_line
 from conductor_cli.core.terminal_text import one_line, sanitize
 from conductor_cli.core.trace import ENDED, Outcome, Trace, apply_event, fast_replace, fold
-from conductor_cli.models.known_secrets import KNOWN_SECRETS
 from conductor_cli.models.presets import recipient_of
-from conductor_cli.server.access import NO_PAGE, Principal, principal_of
-from conductor_cli.server.answers import answering
 from conductor_cli.server.api.encoding import named_event
 from conductor_cli.server.api.errors import request_error
 from conductor_cli.server.api.request import RequestError
-from conductor_cli.server.body import read_json_body
-from conductor_cli.server.narration import ResponseStream
-from conductor_cli.server.requests import build_rerun
-from conductor_cli.server.run_registry import SHARE, RunRegistry
-from conductor_cli.server.stored_runs import (
+from conductor_cli.server.http.access import NO_PAGE, Principal, principal_of
+from conductor_cli.server.http.answers import answering
+from conductor_cli.server.http.body import read_json_body
+from conductor_cli.server.runs.narration import ResponseStream
+from conductor_cli.server.runs.run_registry import SHARE, RunRegistry
+from conductor_cli.server.runs.run_request import build_rerun
+from conductor_cli.server.runs.stored_runs import (
     confidential,
     first_event,
     may_read,
@@ -61,6 +60,7 @@ from conductor_cli.server.stored_runs import (
 )
 from conductor_cli.state.interfaces import TraceReader, Traces
 from conductor_cli.state.stored_run import RunQuery, normalize_terms
+from conductor_cli.system.known_secrets import KNOWN_SECRETS
 from conductor_cli.views.html import markdown_html, timeline, usage_rows
 from conductor_cli.views.json_output import run_json
 from conductor_cli.views.run_text import (

@@ -27,16 +27,16 @@ from conductor_cli.core import events as ev
 from conductor_cli.core.errors import StateUnavailable, UsageError
 from conductor_cli.core.trace import Trace, apply_event
 from conductor_cli.run.conductor import new_run_id
-from conductor_cli.server.access import Principal, describe_error, principal_of
-from conductor_cli.server.answers import RunAnswer, answering
-from conductor_cli.server.api.bodies import refused
+from conductor_cli.server.api.body_models import refused
 from conductor_cli.server.api.request import ClientRequest, RequestError, ServedAnswer
 from conductor_cli.server.api.responses import RESPONSE, ResponsesApi, ResponsesEncoder
-from conductor_cli.server.conversation import client_calls
-from conductor_cli.server.narration import ResponseStream
-from conductor_cli.server.run_registry import RunRegistry, ServedRun
-from conductor_cli.state.home import open_state
+from conductor_cli.server.http.access import Principal, describe_error, principal_of
+from conductor_cli.server.http.answers import RunAnswer, answering
+from conductor_cli.server.runs.conversation import client_calls
+from conductor_cli.server.runs.narration import ResponseStream
+from conductor_cli.server.runs.run_registry import RunRegistry, ServedRun
 from conductor_cli.state.interfaces import TraceReader
+from conductor_cli.state.opening import open_state
 
 if TYPE_CHECKING:
     from starlette.requests import Request

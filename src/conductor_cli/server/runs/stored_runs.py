@@ -14,7 +14,7 @@ from conductor_cli.core.errors import ConductorError, PolicyError
 from conductor_cli.core.events import RunStarted
 from conductor_cli.core.policy import Policy
 from conductor_cli.core.trace import Trace
-from conductor_cli.server.access import Principal
+from conductor_cli.server.http.access import Principal
 from conductor_cli.state.interfaces import Traces
 from conductor_cli.state.stored_run import RunQuery, stored_run_data
 

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Final, Literal, Protocol, TypeAlias
 
 from conductor_cli.core.ledger import NO_DAY_LIMITS
 from conductor_cli.core.pool import DayLimits, Worker
-from conductor_cli.models.disk import exclusive_lock, make_private_directory, write_atomically
 from conductor_cli.state.interfaces import USER, Spender, Spending
 from conductor_cli.state.records import Attachments, Names, RatingsFile
 from conductor_cli.state.served_files import ServedFiles
 from conductor_cli.state.spending import DailySpend, SpentRow, checkpoint, read_spent
 from conductor_cli.state.trace_store import TraceStore
+from conductor_cli.system.disk import exclusive_lock, make_private_directory, write_atomically
 
 if TYPE_CHECKING:
     from conductor_cli.state.postgres.records import SharedState

@@ -29,10 +29,10 @@ from urllib.parse import urlsplit
 from conductor_cli.core.errors import ConfigError, KeyMissing, UsageError, suggest
 from conductor_cli.core.serialization import dump, load
 from conductor_cli.core.terminal_text import one_line
-from conductor_cli.models import disk
-from conductor_cli.models.known_secrets import KNOWN_SECRETS
 from conductor_cli.models.presets import PRESETS, http_url
 from conductor_cli.programs.bounded_child import ChildLimits, ChildStopped, run_child
+from conductor_cli.system import disk
+from conductor_cli.system.known_secrets import KNOWN_SECRETS
 
 MAX_KEY: Final = 1024
 """The most characters of a key: with what is stored beside it, it fits the 1280 that Windows keeps

@@ -14,7 +14,7 @@ from typing import Annotated, Any, Final, Literal
 from pydantic import BeforeValidator, Field
 
 from conductor_cli.core.chat import Attachment, Tool, ToolChoice
-from conductor_cli.server.api.bodies import (
+from conductor_cli.server.api.body_models import (
     MISSING,
     Asking,
     AttachmentCollector,

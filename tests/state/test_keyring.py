@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 
 from conductor_cli.core.errors import ConfigError, KeyMissing
-from conductor_cli.keys import key_store
-from conductor_cli.keys.key_store import (
+from conductor_cli.state import key_store
+from conductor_cli.state.key_store import (
     SECONDS,
     VARIABLE,
     KeyringError,
@@ -24,7 +24,7 @@ from conductor_cli.keys.key_store import (
     ask_keyring,
     keyring_timeout,
 )
-from tests.keys.bus import address, items, keyring, lock, own_backend, use_backend, wedged
+from tests.state.bus import address, items, keyring, lock, own_backend, use_backend, wedged
 
 __all__ = ["address", "keyring"]
 

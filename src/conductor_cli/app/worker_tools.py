@@ -17,8 +17,8 @@ from conductor_cli.app.check_results import CheckResult
 from conductor_cli.app.keys import open_key_store
 from conductor_cli.app.worker_selection import party_server
 from conductor_cli.app.workers import check_changeable
-from conductor_cli.config import ConfiguredTools, Settings
 from conductor_cli.config.files import own_section
+from conductor_cli.config.settings import ConfiguredTools, Settings
 from conductor_cli.config.tables import VARIABLE, plain_secrets, update_tool_server
 from conductor_cli.core.bounded_parsing import parse_json
 from conductor_cli.core.errors import ConfigError, KeyMissing, UsageError
@@ -29,8 +29,8 @@ from conductor_cli.core.serialization import dump
 from conductor_cli.core.tools import RunTools, ToolBox, tool_party
 from conductor_cli.core.trace import Trace
 from conductor_cli.models.base import Model
-from conductor_cli.models.known_secrets import KNOWN_SECRETS
 from conductor_cli.state.interfaces import AttachmentStore
+from conductor_cli.system.known_secrets import KNOWN_SECRETS
 from conductor_cli.tools.servers import ALL, ASKS_FOR_LOGIN, Login, ToolServer
 
 TOOLS_SETTING: Final = "conductor.tools"

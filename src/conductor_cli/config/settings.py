@@ -1,0 +1,295 @@
+"""Settings: defaults, then the tool's own file, the user's file, the environment, and options.
+
+One frozen result.
+
+A value that cannot be used is an error that names the file, the line and what was expected.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, replace
+from decimal import Decimal
+from typing import Any, Final
+
+from conductor_cli.config.cards import Cards, cards_file, load_cards
+from conductor_cli.config.files import (
+    AppPaths,
+    Source,
+    app_paths,
+    check_database_url,
+    chosen_file,
+    read_toml,
+)
+from conductor_cli.config.project import RULES, SWITCH, apply_project_file, narrow, project_files
+from conductor_cli.config.schema import (
+    DROPPED,
+    PREFIX,
+    RENAMED,
+    SETTINGS,
+    SETTINGS_BY_NAME,
+    current_form,
+    find_setting,
+)
+from conductor_cli.config.tables import (
+    ConfiguredProvider,
+    ConfiguredTools,
+    ConfiguredWorker,
+    NamedPool,
+    pools_of,
+    providers_of,
+    tool_servers_of,
+    workers_of,
+)
+from conductor_cli.core.errors import ConfigError, suggest
+from conductor_cli.core.policy import Policy
+from conductor_cli.core.pool import DayLimits, Limits, Timeouts
+
+__all__ = [
+    "AppPaths",
+    "ConfiguredTools",
+    "ConfiguredWorker",
+    "Settings",
+    "app_paths",
+    "find_setting",
+    "load_settings",
+    "with_lower_limits",
+]
+
+_TABLES: Final = ("workers", "pools", "tools", "providers")  # the sections that hold named tables
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """Every setting by its name, and where each came from.
+
+    The workers of the files with their cards; the pools.
+    """
+
+    values: Mapping[str, Any]
+    origins: Mapping[str, str]
+    workers: tuple[ConfiguredWorker, ...]
+    paths: AppPaths
+    pools: tuple[NamedPool, ...] = ()
+    tool_servers: tuple[ConfiguredTools, ...] = ()
+    providers: tuple[ConfiguredProvider, ...] = ()
+    cards: Cards = Cards()
+    projects: tuple[tuple[str, tuple[str, ...]], ...] = ()
+    """The project files that apply here, with the settings that each narrowed."""
+    environ: Mapping[str, str] = field(repr=False, default_factory=dict)
+    dropped: tuple[str, ...] = ()
+    """What to say of settings that were dropped and are still given somewhere."""
+    given: Mapping[str, Any] = field(default_factory=dict)
+    """The part of `values` that the command line set, alone: its rules are held to more than those
+    of a file.
+    """
+    rehearsal: bool = False
+    """The demo models that ship with this package plan and answer, and nothing is recorded as
+    spent.
+    """
+
+    def __getitem__(self, name: str) -> Any:  # noqa: ANN401 - any TOML value
+        return self.values[name]
+
+    @property
+    def limits(self) -> Limits:
+        return Limits(**{item.name: self[f"limits.{item.name}"] for item in fields(Limits)})
+
+    @property
+    def day_limits(self) -> DayLimits:
+        """What all runs of a day together may use."""
+        return DayLimits(
+            **{item.name: self[f"limits.{item.name}_day"] for item in fields(DayLimits)}
+        )
+
+    @property
+    def policy(self) -> Policy:
+        return Policy(**{item.name: self[f"policy.{item.name}"] for item in fields(Policy)})
+
+    @property
+    def timeouts(self) -> Timeouts:
+        return Timeouts(**{item.name: self[f"timeouts.{item.name}"] for item in fields(Timeouts)})
+
+
+def load_settings(
+    environ: Mapping[str, str], flags: Mapping[str, Any] | None = None, file: str | None = None
+) -> Settings:
+    """The settings for one command. `flags` are values by setting name, None where not given.
+
+    Raises `ConfigError`.
+    """
+    paths = app_paths(environ)
+    chosen = chosen_file(environ, file)
+    user_file = read_toml(chosen or paths.user_file, required=chosen is not None)
+    if file and "state" in user_file.values and not environ.get(f"{PREFIX}STATE"):
+        paths = replace(
+            paths, database=check_database_url(user_file.values["state"], user_file.where("state"))
+        )
+    # Later sources override earlier ones: the tool's file, the user's file, the environment, the
+    # command line.
+    sources = [read_toml(paths.own_file), user_file]
+    values: dict[str, Any] = {item.name: item.default for item in SETTINGS}
+    origins = dict.fromkeys(values, "default")
+    dropped: list[str] = []
+    for source in sources:
+        dropped += _apply_file(values, origins, source)
+    dropped += _check_variables(environ)
+    for item in SETTINGS:
+        text = environ.get(item.variable, "")
+        if text:
+            try:
+                values[item.name] = item.parse(text)
+                origins[item.name] = item.variable
+            except ConfigError as error:
+                message = f"{item.variable}: {error.message}"
+                raise ConfigError(message, hint="change or unset the variable") from None
+    given = {
+        name: find_setting(name).check(value)
+        for name, value in (flags or {}).items()
+        if value is not None
+    }
+    for name, value in given.items():
+        item = find_setting(name)
+        if name.startswith("policy.") and item.type in RULES and value is not False:
+            # A rule on the command line adds to those of the files; it never replaces one.
+            narrow(values, origins, item, value, "command line")
+        else:
+            values[name] = value
+            origins[name] = "command line"
+    if values["conductor.mode"] == "ultra" and origins["limits.recursion"] == "default":
+        values["limits.recursion"] = 1
+        origins["limits.recursion"] = "mode ultra"
+    # Last, because a project file can only narrow what all other sources say.
+    projects = project_files() if values[SWITCH] else ()
+    narrowed = tuple(
+        (str(source.path), apply_project_file(values, origins, source)) for source in projects
+    )
+    cards = load_cards(cards_file(paths))
+    workers = tuple(replace(item, worker=cards.on(item.worker)) for item in workers_of(sources))
+    return Settings(
+        values=values,
+        origins=origins,
+        workers=workers,
+        paths=paths,
+        pools=pools_of(sources),
+        tool_servers=tool_servers_of(sources),
+        cards=cards,
+        providers=providers_of(sources),
+        projects=narrowed,
+        environ=environ,
+        given=given,
+        dropped=tuple(dropped),
+    )
+
+
+def with_lower_limits(
+    settings: Settings, limits: Mapping[str, Any], origin: str
+) -> tuple[Settings, tuple[tuple[str, Any], ...]]:
+    """The settings with limits of somebody else, by setting name, where those are lower.
+
+    And those that are not.
+
+    A limit of the command line stays as it is: the user has just chosen it.
+    """
+    values = dict(settings.values)
+    origins = dict(settings.origins)
+    refused = []
+    for name, value in limits.items():
+        if value is None or name in settings.given:
+            continue
+        narrow(values, origins, find_setting(name), value, origin)
+        if values[name] != value:
+            refused.append((name, value))
+    return replace(settings, values=values, origins=origins), tuple(refused)
+
+
+def _check_variables(environ: Mapping[str, str]) -> list[str]:
+    """Raise `ConfigError` for a variable that begins like a setting and is none.
+
+    Return notices of dropped settings.
+
+    Ignored, a mistyped `CONDUCTOR_LLM_POLICY_LOCALONLY` would protect nothing and say nothing.
+    """
+    known = {item.variable for item in SETTINGS}
+    sections = tuple({f"{PREFIX}{item.name.partition('.')[0].upper()}_" for item in SETTINGS})
+    old = {f"{PREFIX}{name.upper().replace('.', '_')}": name for name in DROPPED}
+    for name, text in environ.items():
+        if text and name.startswith(sections) and name not in known and name not in old:
+            raise ConfigError(
+                f"the variable {name:.80} is no setting",
+                hint=suggest(name, sorted(known), "unset it"),
+            )
+    return [_say_dropped(name, old[name]) for name in old if environ.get(name)]
+
+
+def _say_dropped(where: str, name: str) -> str:
+    return f"{where}: the setting {name} was dropped and is ignored: {DROPPED[name]}"
+
+
+def _apply_file(values: dict[str, Any], origins: dict[str, str], source: Source) -> list[str]:
+    """Take the settings of a file; return notices of dropped ones. Raises `ConfigError`."""
+    sections = {name.split(".")[0] for name in (*SETTINGS_BY_NAME, *DROPPED, *RENAMED)}
+    dropped = []
+    for section, content in source.values.items():
+        if section in _TABLES or (
+            section == "state" and check_database_url(content, source.where(section))
+        ):
+            continue
+        if section not in sections or not isinstance(content, Mapping):
+            known = ", ".join(
+                f"[{name}]" for name in [*sorted(sections), *(f"{table}.NAME" for table in _TABLES)]
+            )
+            raise ConfigError(
+                f"{source.where(section)}: unknown section {section!r}", hint=f"known: {known}"
+            )
+        for key, written in content.items():
+            (name, value) = current_form(f"{section}.{key}", written)
+            where = source.where(section, key)
+            if name in DROPPED:
+                dropped.append(_say_dropped(where, name))
+                continue
+            if name != f"{section}.{key}" and is_written(source, name):
+                dropped.append(
+                    f"{where}: {section}.{key} is ignored, because {name}, its present name, "
+                    "is "
+                    "set too"
+                )
+                continue
+            if name not in SETTINGS_BY_NAME:
+                keys = [
+                    known.split(".")[1]
+                    for known in SETTINGS_BY_NAME
+                    if known.startswith(f"{section}.")
+                ]
+                raise ConfigError(
+                    f"{where}: [{section}] has no key {key!r}", hint=suggest(key, keys)
+                )
+            try:
+                values[name] = SETTINGS_BY_NAME[name].check(value)
+            except ConfigError as error:
+                raise ConfigError(f"{where}: {error.message}", hint="fix the line") from None
+            origins[name] = str(source.path)
+    return dropped
+
+
+def is_written(source: Source, name: str) -> bool:
+    """Return whether a file has the setting of this name."""
+    section, _, key = name.partition(".")
+    content = source.values.get(section)
+    return isinstance(content, Mapping) and key in content
+
+
+def format_value(value: Any) -> str:  # noqa: ANN401 - any TOML value
+    """A setting's value as `config show` prints it."""
+    if value is None:
+        return "none"
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, tuple):
+        groups = (
+            [", ".join(group) or "nobody" for group in value]
+            if any(isinstance(v, tuple) for v in value)
+            else []
+        )
+        return " and ".join(groups) or ", ".join(value) or "no rule"
+    return f"{value:f}" if isinstance(value, Decimal) else str(value)

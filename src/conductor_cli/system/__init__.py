@@ -1,0 +1,1 @@
+"""What every layer above core needs of a machine: files, threads, memory, secrets that are known."""

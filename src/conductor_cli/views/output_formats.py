@@ -1,0 +1,177 @@
+"""From a run's events to output.
+
+Standard output gets the answer or JSON, standard error gets the progress.
+
+To add an output format or a kind of progress, write a `RunView` and add it to a table below. Views
+know events and traces; they do not know who runs, stores or answers. Rich is loaded only for the
+tree and for Markdown.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Final, Literal
+
+from conductor_cli.core.events import Event, StepDelta, StepFailed, ToolCalled
+from conductor_cli.core.trace import Trace
+from conductor_cli.views import plain
+from conductor_cli.views.base import (
+    FRAME,
+    ColorName,
+    OutputContext,
+    RunView,
+    Stderr,
+    Stdout,
+    cannot_redraw,
+    reflows,
+    uses_color,
+)
+from conductor_cli.views.json_output import JsonLinesOutput, JsonOutput
+
+__all__ = [
+    "ColorName",
+    "OutputContext",
+    "OutputName",
+    "ProgressName",
+    "RunView",
+    "choose_progress",
+    "open_views",
+    "uses_color",
+]
+
+OutputName = Literal["answer", "json", "jsonl"]
+ProgressName = Literal["auto", "tree", "plain", "none"]
+ShownProgress = Literal["tree", "plain", "notices", "none"]
+"""What `auto` can become as well; `notices` is not an option of its own."""
+
+
+def open_views(output: OutputName, progress: ProgressName, context: OutputContext) -> RunView:
+    """The view for `--format` and `--progress`. Pass it every event, then close it."""
+    stdout = Stdout(context.stdout)
+    stderr = Stderr(context.stderr)
+    shared = output == "answer" and stdout.terminal and stderr.terminal
+    name = choose_progress(output, progress, context)
+    return RunDisplay(
+        PROGRESS[name](stderr, context, shared), OUTPUTS[output](stdout, context), shared=shared
+    )
+
+
+def choose_progress(
+    output: OutputName, progress: ProgressName, context: OutputContext
+) -> ShownProgress:
+    """Return which progress to show.
+
+    `auto` is the tree on a terminal that can redraw, plain lines on one that cannot or when
+    `ACCESSIBLE` is set, only notices in a pipe, a file or a cron job, and nothing beside `jsonl`,
+    whose lines already are the progress. A tree beside `jsonl` on the same terminal becomes plain
+    lines.
+    """
+    out = Stdout(context.stdout).terminal
+    err = Stderr(context.stderr).terminal
+    if context.quiet:
+        return "none"
+    if progress == "auto":
+        if output == "jsonl":
+            return "none"
+        if not err:
+            return "notices"
+        return "plain" if cannot_redraw(context.environ) else "tree"
+    return "plain" if progress == "tree" and output == "jsonl" and out and err else progress
+
+
+class RunDisplay(RunView):
+    """Progress and output of one run.
+
+    `shared`: both use one terminal, so progress pauses while the answer streams.
+    """
+
+    def __init__(self, progress: RunView, output: RunView, *, shared: bool) -> None:
+        self._progress = progress
+        self._output = output
+        self._shared = shared
+        self._drawn = 0.0
+
+    def show(self, event: Event, trace: Trace) -> None:
+        """Show one event. `BrokenPipeError` means that nobody reads standard output any more."""
+        self._progress.show(event, trace)
+        answers = isinstance(
+            event, (StepDelta, StepFailed, ToolCalled)
+        ) and event.step == plain.answering_step(trace)
+        if self._shared and answers and isinstance(event, StepDelta) and event.text:
+            self._progress.pause()
+        self._output.show(event, trace)
+        if (
+            self._shared
+            and answers
+            and not isinstance(event, StepDelta)
+            and not getattr(event, "final", False)
+        ):
+            # Another attempt or a tool follows, so there is something to wait for again
+            self._progress.resume()
+
+    def skip_to(self, event: Event, trace: Trace) -> None:
+        self._progress.show(event, trace)
+
+    def draw(self) -> None:
+        if time.monotonic() - self._drawn >= FRAME:
+            self._progress.draw()
+            self._output.draw()
+            self._drawn = time.monotonic()
+
+    def close(self) -> None:
+        """Leave the terminal as it was found. Call it whatever happened."""
+        try:
+            self._output.close()
+        finally:
+            self._progress.close()
+
+
+# A row of the table
+def _open_tree(stderr: Stderr, context: OutputContext, shared: bool) -> RunView:  # noqa: FBT001
+    from conductor_cli.views.tree import TreeProgress
+
+    return TreeProgress(
+        context.open_console(stderr),
+        stored=context.stored,
+        shared=shared,
+        reflows=reflows(context.environ),
+        clock=context.clock,
+    )
+
+
+def _open_answer(stdout: Stdout, context: OutputContext) -> RunView:
+    """Rendered Markdown needs styles to replace its marks, and a terminal that can redraw."""
+    if not stdout.terminal:
+        return plain.AnswerOutput(stdout)
+
+    def open_sink() -> plain.AnswerSink:
+        if cannot_redraw(context.environ) or not context.markdown or uses_color(context) is False:
+            return plain.PlainSink(stdout)
+        console = context.open_console(stdout)
+        # Rich draws bullets that others lack
+        if console.color_system is None or console.encoding != "utf-8":
+            return plain.PlainSink(stdout)
+        from conductor_cli.views.markdown_stream import MarkdownStream
+
+        return MarkdownStream(console, reflows=reflows(context.environ))
+
+    return plain.AnswerStream(open_sink)
+
+
+OUTPUTS: Final[dict[str, Callable[[Stdout, OutputContext], RunView]]] = {
+    "answer": _open_answer,
+    "json": lambda stdout, context: JsonOutput(stdout, context.trace_path),
+    "jsonl": lambda stdout, _context: JsonLinesOutput(stdout),
+}
+
+PROGRESS: Final[dict[ShownProgress, Callable[[Stderr, OutputContext, bool], RunView]]] = {
+    "tree": _open_tree,
+    "plain": lambda stderr, context, _shared: plain.PlainProgress(
+        stderr, stored=context.stored, asked=context.asked
+    ),
+    "notices": lambda stderr, context, _shared: plain.NoticesProgress(
+        stderr, stored=context.stored
+    ),
+    "none": lambda stderr, context, _shared: plain.SilentProgress(stderr, stored=context.stored),
+}
