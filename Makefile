@@ -1,6 +1,6 @@
 # Every target works from a fresh clone: it installs what it needs first.
 .DEFAULT_GOAL := help
-.PHONY: help setup train-setup demo test check lint types contracts docs docs-check bench bench-conductor \
+.PHONY: help setup train-setup demo test check lint types contracts docs freeze docs-check bench bench-conductor \
   rehearsal rewards faults clients screens audit sbom wheels lock clean
 PYTHON ?= python3
 BIN := .venv/bin
@@ -38,8 +38,11 @@ types: setup ## run mypy in strict mode
 contracts: setup ## check the import layers, and that no import goes in a circle
 	@$(BIN)/lint-imports && $(BIN)/python scripts/check_cycles.py
 
-docs: setup ## generate completions, man pages, docs/cli.md, config.md and events.md
+docs: setup ## generate completions, man pages, docs/cli.md, config.md, events.md and surface.json
 	@$(BIN)/python -m scripts.reference
+
+freeze: setup ## write the public surface of this version, docs/surface/VERSION.json: part of a release
+	@$(BIN)/python -m scripts.reference --freeze
 
 docs-check: setup ## check that the generated documents match the code
 	@$(BIN)/python -m scripts.reference --check

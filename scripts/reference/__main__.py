@@ -1,6 +1,7 @@
-"""Write the generated documents, or with --check say which of them are stale.
+"""Write the generated documents: `python -m scripts.reference`.
 
-`python -m scripts.reference`.
+With --check say which of them are stale; with --freeze write the surface of this version, which a
+release promises.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from pathlib import Path
 
 from conductor_cli import __version__
 from conductor_cli.cli.command_tree import app
-from scripts.reference import commands, completion, man, markdown, topics
+from scripts.reference import commands, completion, man, markdown, surface, topics
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 
@@ -24,6 +25,7 @@ def documents(root: commands.Command, version: str) -> dict[str, str]:
     return {
         "completions/words.json": completion.words_table(root),
         "docs/cli.md": markdown.page(root),
+        "docs/surface.json": surface.current_surface(root, version).text(),
         **{f"docs/{topic.name}.md": markdown.topic(topic) for topic in listed},
         **pages,
     }
@@ -68,6 +70,14 @@ def main() -> int:
             or "generated documents: up to date"
         )
         return 1 if names else 0
+    if "--freeze" in sys.argv[1:]:
+        from scripts.reference.outputs import print_on_a_stage  # a server and commands: only here
+
+        frozen = surface.current_surface(
+            commands.read(app, "conductor"), __version__, print_on_a_stage()
+        )
+        print(f"wrote {surface.freeze(frozen, ROOT)}")
+        return 0
     names = write(wanted(), ROOT)
     print("\n".join(f"wrote {name}" for name in names) or "generated documents: up to date")
     return 0

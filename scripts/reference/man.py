@@ -13,7 +13,7 @@ from typing import Final
 from scripts.reference.commands import EXITS, Command, Parameter
 from scripts.reference.topics import Part, Topic
 
-DATES: Final = {"0.1.0": "2026-11-22", "1.0.0": "2026-11-26"}
+DATES: Final = {"0.1.0": "2026-11-22", "1.0.0.dev0": "2026-11-28"}
 """The day of each version. A page has a date, and that of the build would make every page stale."""
 
 

@@ -68,7 +68,9 @@ _DROPPED: Final[Mapping[str, str]] = {
     "model path": "conductor model list --json",
     "model prepare": "nothing: the first question does it",
     "trace prune": "conductor trace rm --older-than 30d --keep 100",
-    "trace diff": "diff <(conductor trace show A) <(conductor trace show B)",
+    "trace diff": (
+        "conductor trace show A > a.txt, the same with B, then: git diff --no-index a.txt b.txt"
+    ),
     "trace path": "conductor trace show RUN --json | jq .trace",
     "trace search": "conductor trace list TEXT",
     "workers enable": "conductor workers add NAME",

@@ -91,6 +91,24 @@ limit what is spent, name who reads what, or say what is written or deleted, and
 dropped may be the careful one.
 """
 
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Deprecation:
+    """When something was deprecated, by version and day (YYYY-MM-DD), and what to use instead."""
+
+    since: str
+    day: str
+    instead: str
+
+
+DEPRECATED: Final[Mapping[str, Deprecation]] = {}
+"""Commands and options that work on and will go: `conductor trace list`, `conductor trace list
+--state`.
+
+A line on stderr says so where one is used (docs/stability.md). Settings that go stand in
+`config.schema`.
+"""
+
 Words = Annotated[list[str] | None, argument("QUESTION", "The question; - reads it from stdin.")]
 Files = Annotated[
     list[str] | None,

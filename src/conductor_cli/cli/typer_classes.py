@@ -21,6 +21,7 @@ from typer.main import get_command, get_group
 
 from conductor_cli.cli.examples import EXAMPLES
 from conductor_cli.cli.options import (
+    DEPRECATED,
     FILE_LIKE,
     HEADINGS,
     LAST_COUNTS,
@@ -28,7 +29,7 @@ from conductor_cli.cli.options import (
     contradiction,
     is_address,
 )
-from conductor_cli.cli.output import terminal_width
+from conductor_cli.cli.output import print_notice, terminal_width
 from conductor_cli.core.errors import UsageError
 
 CommandTable = Mapping[str, Mapping[str, tuple[str, str]]]
@@ -59,7 +60,7 @@ class LeafCommand(TyperCommand):
         files = next((each.opts for each in self.params if "--file" in each.opts), ())
         words = with_each_file(args, files)
         rest = super().parse_args(ctx, [*words])
-        refuse_contradictions(self, ctx, words)
+        check_given(self, ctx, words)
         return rest
 
     def format_options(self, ctx: Any, formatter: Any) -> None:  # noqa: ANN401
@@ -94,7 +95,7 @@ class CommandGroup(TyperGroup):
         """Read the options before the name of a command, and that name."""
         words = [*args]
         rest = super().parse_args(ctx, args)
-        refuse_contradictions(self, ctx, words)
+        check_given(self, ctx, words)
         return rest
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:  # noqa: ANN401
@@ -215,20 +216,40 @@ def with_each_file(words: Sequence[str], names: Collection[str]) -> list[str]:
     return given + rest
 
 
-def refuse_contradictions(command: Any, context: Any, words: Sequence[str]) -> None:  # noqa: ANN401
-    """Raise `UsageError` where an option that takes one value was given two that differ.
+def check_given(command: Any, context: Any, words: Sequence[str]) -> None:  # noqa: ANN401
+    """Say what of a command line is deprecated, and refuse options that contradict themselves.
 
-    Typer keeps the last one in silence. That is so here for the options of `LAST_COUNTS` only.
-    `words` were read by the command before, so that its help and its own errors come first.
+    `words` were read by the command before, so that its help and its own errors come first. Raises
+    `UsageError`.
     """
-    singles = [each for each in command.params if _takes_one_value(each)]
     reader = copy(command)
+    options = [each for each in command.params if each.param_type_name == "option"]
     reader.params = [
-        _with_every_value(each) if each in singles else each for each in command.params
+        _with_every_value(each) if each in options else each for each in command.params
     ]
     values, _, _ = reader.make_parser(context).parse_args([*words])
-    for option in singles:
-        first, *others = values.get(option.name) or [None]
+    refuse_contradictions([option for option in options if option.name in values], values)
+    names = [name for option in options if option.name in values for name in option.opts]
+    path = context.command_path
+    for used in (path, *(f"{path} {name}" for name in names)):
+        if used in DEPRECATED:
+            print_notice(describe_deprecation(used))
+
+
+def describe_deprecation(used: str) -> str:
+    """Return what a line on stderr says of a command or an option that will go."""
+    it = DEPRECATED[used]
+    shown = used.removeprefix("conductor ")
+    return f"{shown} is deprecated since {it.since} and will go; use instead: {it.instead}"
+
+
+def refuse_contradictions(given: Iterable[Any], values: Mapping[str, Any]) -> None:
+    """Raise `UsageError` where an option that takes one value was `given` two that differ.
+
+    Typer keeps the last one in silence. That is so here for the options of `LAST_COUNTS` only.
+    """
+    for option in filter(_takes_one_value, given):
+        first, *others = values[option.name]
         second = next((value for value in others if value != first), None)
         if second is None:
             continue
@@ -239,8 +260,7 @@ def refuse_contradictions(command: Any, context: Any, words: Sequence[str]) -> N
 
 
 def _takes_one_value(parameter: Any) -> bool:  # noqa: ANN401
-    is_option = parameter.param_type_name == "option"
-    return is_option and not parameter.multiple and LAST_COUNTS.isdisjoint(parameter.opts)
+    return not parameter.multiple and LAST_COUNTS.isdisjoint(parameter.opts)
 
 
 def _with_every_value(option: Any) -> Any:  # noqa: ANN401
