@@ -155,6 +155,26 @@ def test_a_file_goes_along_until_detached(
     assert [turn.question for turn in chat.runs[-1].question.history] == ["Where is it?", "Sure?"]
 
 
+def test_save_never_overwrites_a_file(
+    stage: Stage, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    target = tmp_path / "talk.md"
+
+    async def work(chat: ChatSession) -> None:
+        await enter(chat, f"/save {target}")
+        await chat.ask("Why?")
+        await enter(chat, f"/save {target}")
+        await enter(chat, f"/save {target}")
+
+    run_in_chat(work)
+    wanted = "## Question 1\n\n```text\nWhy?\n```\n\n## Answer 1\n\nalpha answers\n"
+    assert target.read_text().endswith(wanted)
+    told = capsys.readouterr().err
+    assert "there is nothing to save yet" in told
+    assert f"saved as {target}" in told
+    assert "cannot be written: File exists" in told
+
+
 def test_a_new_conversation_knows_nothing_of_the_one_before(stage: Stage, tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("The key is under the mat.")
 

@@ -162,6 +162,7 @@ def test_every_reader_of_a_damaged_trace_reads_on(stage: Stage) -> None:
         ["show", run, "--json"],
         ["replay", run, "--speed", "0", "--format", "jsonl"],
         ["export", run],
+        ["export", run, "--markdown"],
     ):
         done = stage.inside("trace", *words)
         assert (done.code, said in done.out, "alpha answers" in done.out) == (0, True, True), words
@@ -172,6 +173,42 @@ def test_every_reader_of_a_damaged_trace_reads_on(stage: Stage) -> None:
     ):
         done = stage.inside(*words)
         assert (done.code, said in done.err) == (0, True), words
+
+
+def test_a_run_is_exported_as_markdown(stage: Stage) -> None:
+    """For an issue or notes: question, answer, plan and steps.
+
+    What a worker wrote does nothing there.
+    """
+    stage.models["beta"] = says("**Done** <img src=x>")
+    run = asked(stage, "Is it *so*?", TWO)
+    text = stage.ok("trace", "export", run, "--markdown").out
+    assert text.startswith("# Is it *so*?\n\nfinished\n\n- 2 steps, ")
+    for part in (
+        "## Question\n\n```text\nIs it *so*?\n```",
+        "## Answer\n\n**Done** &lt;img src=x>",
+        "## Plan\n\n```text",
+        "### 1. alpha, done",
+        "```text\nalpha answers\n```",
+        "| total |",
+    ):
+        assert part in text
+
+
+def test_a_conversation_is_exported_from_its_runs(stage: Stage) -> None:
+    stage.ok("ask", "First?")
+    stage.ok("ask", "-c", "Second?")
+    last = stage.ok("ask", "-c", "Third?", "--format", "json").json["run"]
+    text = stage.ok("trace", "export", "--conversation").out
+    assert text.startswith(f"# Conversation of run {last}\n")
+    places = [
+        text.index(f"```text\n{question}\n```") for question in ("First?", "Second?", "Third?")
+    ]
+    assert places == sorted(places)
+    assert text.count("alpha answers") == 3
+    # What a run was sent stands for the runs before it that are gone
+    stage.ok("trace", "rm", "last~2")
+    assert stage.ok("trace", "export", "--conversation").out == text
 
 
 def test_list_can_be_filtered(stage: Stage) -> None:

@@ -21,10 +21,10 @@ from conductor_cli.core.disclosures import (
     expected_disclosures,
     planning_disclosure,
 )
-from conductor_cli.core.errors import ConfigError, UsageError
+from conductor_cli.core.errors import ConductorError, ConfigError, UsageError
 from conductor_cli.core.plan import SELF, Plan
 from conductor_cli.core.pool import Pool
-from conductor_cli.core.question import Question
+from conductor_cli.core.question import PastTurn, Question
 from conductor_cli.core.serialization import dump
 from conductor_cli.core.trace import Outcome, Trace
 from conductor_cli.models.presets import recipient_of
@@ -34,6 +34,7 @@ from conductor_cli.state.stored_run import RunQuery, StoredRun, normalize_terms
 from conductor_cli.state.trace_file import unreadable
 from conductor_cli.system.known_secrets import KNOWN_SECRETS
 from conductor_cli.views.html import html_page
+from conductor_cli.views.markdown_page import conversation_markdown, run_markdown
 from conductor_cli.views.plan_text import PlanOffer
 
 if TYPE_CHECKING:
@@ -209,6 +210,37 @@ def forget_removed(store: Traces) -> None:
 def export_run(trace: Trace, *, live: bool = False) -> str:
     """The run as a page. Keys that this process has read are redacted."""
     return KNOWN_SECRETS.redact(html_page(trace, live=live))
+
+
+def export_markdown(trace: Trace, *, live: bool = False) -> str:
+    """The run as Markdown, redacted likewise."""
+    return KNOWN_SECRETS.redact(run_markdown(trace, live=live))
+
+
+def export_conversation(turns: Sequence[PastTurn], run: str) -> str:
+    """A conversation as Markdown, redacted likewise; `run` is the last one of it."""
+    return KNOWN_SECRETS.redact(conversation_markdown(turns, run))
+
+
+def conversation_of(store: Traces, trace: Trace) -> tuple[PastTurn, ...]:
+    """All turns of the conversation that ends with this run, from the stored runs before it.
+
+    Where an earlier run is gone or cannot be read, the turns that the next one was sent stand for
+    those before.
+    """
+    turns = list[PastTurn]()
+    seen = set[str]()
+    while True:
+        turns.insert(0, PastTurn(question=trace.question.text, answer=trace.answer))
+        seen.add(trace.run)
+        parent = trace.question.parent
+        try:
+            earlier = store.trace(store.find(parent)) if parent and parent not in seen else None
+        except ConductorError:
+            earlier = None
+        if earlier is None or earlier.run in seen:
+            return (*trace.question.history, *turns)
+        trace = earlier
 
 
 def describe_offer(run: Run) -> PlanOffer:

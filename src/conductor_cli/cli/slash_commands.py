@@ -13,13 +13,14 @@ from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from difflib import get_close_matches
 from itertools import islice
+from pathlib import Path
 from typing import Final
 
 from prompt_toolkit.completion import CompleteEvent, Completer, Completion, PathCompleter
 from prompt_toolkit.document import Document
 
 from conductor_cli.app.planner_resolution import has_no_model, open_model_store
-from conductor_cli.app.traces import describe_offer
+from conductor_cli.app.traces import describe_offer, export_conversation
 from conductor_cli.app.worker_tools import TOOLS_SETTING, list_tool_servers
 from conductor_cli.cli import output as out
 from conductor_cli.cli.chat_banner import is_plain_terminal
@@ -36,6 +37,7 @@ from conductor_cli.core.errors import ConductorError, ConfigError, UsageError
 from conductor_cli.core.formatting import format_cost, format_count, without_file_hash
 from conductor_cli.core.learning import Verdict, describe_rating
 from conductor_cli.core.plan import Plan
+from conductor_cli.core.question import PastTurn
 from conductor_cli.core.terminal_text import Column, one_line
 from conductor_cli.core.trace import Trace, describe_left_out
 from conductor_cli.models.presets import recipient_of
@@ -93,7 +95,6 @@ DROPPED: Final = {
     "edit": (
         "it was dropped: Up and Ctrl-R bring earlier messages back, Ctrl-X Ctrl-E opens your editor"
     ),
-    "save": "it was dropped; outside: conductor trace show RUN > FILE",
 }
 """Commands of the release before, and what to use instead."""
 
@@ -333,6 +334,23 @@ async def _copy(chat: ChatSession, _: str) -> None:
     out.print_notice(out.copy_to_clipboard(chat.turns[-1].answer))
 
 
+async def _save(chat: ChatSession, rest: str) -> None:
+    if not chat.turns:
+        raise UsageError("there is nothing to save yet", hint="type a question")
+    first = chat.turns[0]
+    last = chat.turns[-1]
+    own = [PastTurn(question=turn.question.text, answer=turn.answer) for turn in chat.turns]
+    text = export_conversation((*first.question.history, *own), last.run)
+    path = Path(rest or f"chat-{first.run}.md").expanduser()  # noqa: ASYNC240 - a moment
+    try:
+        with path.open("x", encoding="utf-8") as file:  # nothing is overwritten
+            file.write(text)
+    except OSError as error:
+        hint = "name another file: /save FILE"
+        raise UsageError(f"{path} cannot be written: {error.strerror}", hint=hint) from None
+    out.print_notice(f"saved as {path}")
+
+
 async def _undo(chat: ChatSession, _: str) -> None:
     out.print_notice(f"removed: {shorten_line(question_line(chat.undo()), 60)}")
     out.print_notice(describe_conversation(chat.turns))
@@ -498,6 +516,13 @@ COMMANDS: Final = {
             ),
         ),
         SlashCommand(name="copy", help="copy the last answer to the clipboard", act=_copy),
+        SlashCommand(
+            name="save",
+            takes="[FILE]",
+            help="save the conversation as Markdown, in a new file",
+            act=_save,
+            takes_file=True,
+        ),
         SlashCommand(name="exit", help="leave, like Ctrl-D", act=_exit),
     )
 }

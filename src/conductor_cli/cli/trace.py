@@ -322,16 +322,31 @@ def rate_command(
 
 
 @app.command("export")
-def export_command(run: Run = "last") -> None:
-    """Print a stored run as a self-contained HTML page.
+def export_command(
+    run: Run = "last",
+    markdown: Annotated[
+        bool, opt.option("--markdown", "Print Markdown: question, answer, plan and steps.")
+    ] = False,
+    conversation: Annotated[
+        bool,
+        opt.option("--conversation", "Print the whole conversation that it ends, as Markdown."),
+    ] = False,
+) -> None:
+    """Print a stored run as a self-contained HTML page, or as Markdown.
 
-    For a text: conductor trace show RUN --prompts.
+    For a text with all prompts: conductor trace show RUN --prompts.
     """
     store = traces.open_trace_store()
     found = store.find(run)
-    out.print_styled(
-        traces.export_run(store.trace(found), live=store.is_running(found)).rstrip("\n")
-    )
+    trace = store.trace(found)
+    live = store.is_running(found)
+    if conversation:
+        text = traces.export_conversation(traces.conversation_of(store, trace), trace.run)
+    elif markdown:
+        text = traces.export_markdown(trace, live=live)
+    else:
+        text = traces.export_run(trace, live=live)
+    out.print_styled(text.rstrip("\n"))
 
 
 @app.command("rm")

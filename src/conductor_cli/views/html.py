@@ -260,6 +260,33 @@ def html_page(trace: Trace, *, live: bool = False) -> str:
     )
     environment.filters["line"] = one_line
     environment.filters["markdown"] = markdown_html
+    root = run_tree(trace)
+    told = {notice.text for notice in trace.notices}  # above the tree
+    others = tuple(node for node in root.children if node.kind != "note" or node.label not in told)
+    times = timeline(trace)
+    return environment.get_template("run.html.j2").render(
+        title=one_line(words.question_line(trace)[:120] or trace.run),
+        trace=trace,
+        question=trace.question,
+        facts=page_facts(trace),
+        state=trace.outcome(),
+        outcome=words.describe_outcome(trace, live=live),
+        told=[words.describe_notice(notice) for notice in trace.all_notices()],
+        times=times,
+        kinds={bar.kind for row in times.rows for bar in row.bars},
+        keys=_KEYS,
+        usage=list(usage_rows(trace)),
+        tree=tree_text(trace),
+        reasoning=trace.plan.reasoning if isinstance(trace.plan, Plan) else "",
+        marks=MARKS,
+        root=replace(root, children=others),
+        records=dict(_records(trace)),
+        words=words,
+    )
+
+
+def page_facts(trace: Trace) -> list[str]:
+    """Return what a page says of a run below its title: figures, who planned it and when."""
     started = trace.time
     with suppress(ValueError):  # a text that is no time stays as it is
         then = datetime.fromisoformat(trace.time).astimezone(UTC)
@@ -270,29 +297,13 @@ def html_page(trace: Trace, *, live: bool = False) -> str:
     ]
     if trace.resumed:
         facts.append(f"resumes run {trace.resumed}")
-    root = run_tree(trace)
-    told = {notice.text for notice in trace.notices}  # above the tree
-    others = tuple(node for node in root.children if node.kind != "note" or node.label not in told)
-    tree = "\n".join(line_texts(tree_lines(root, TreeLayout(Screen(width=WIDEST), ended=10))))
-    times = timeline(trace)
-    return environment.get_template("run.html.j2").render(
-        title=one_line(words.question_line(trace)[:120] or trace.run),
-        trace=trace,
-        question=trace.question,
-        facts=facts,
-        state=trace.outcome(),
-        outcome=words.describe_outcome(trace, live=live),
-        told=[words.describe_notice(notice) for notice in trace.all_notices()],
-        times=times,
-        kinds={bar.kind for row in times.rows for bar in row.bars},
-        keys=_KEYS,
-        usage=list(usage_rows(trace)),
-        tree=tree,
-        reasoning=trace.plan.reasoning if isinstance(trace.plan, Plan) else "",
-        marks=MARKS,
-        root=replace(root, children=others),
-        records=dict(_records(trace)),
-        words=words,
+    return facts
+
+
+def tree_text(trace: Trace) -> str:
+    """The plan as a tree of lines."""
+    return "\n".join(
+        line_texts(tree_lines(run_tree(trace), TreeLayout(Screen(width=WIDEST), ended=10)))
     )
 
 

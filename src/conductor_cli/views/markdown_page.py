@@ -1,0 +1,144 @@
+"""A run, and a conversation, as Markdown: for an issue, a wiki, notes. Pure.
+
+Whoever shows the text may load images and obey HTML, and workers may write anything. So texts stand
+in fences that they cannot close, but for answers, which are Markdown: their images and HTML are
+written so that they are shown as text.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from conductor_cli.core.question import PastTurn
+from conductor_cli.core.terminal_text import one_line, sanitize
+from conductor_cli.core.trace import StepRecord, Trace
+
+from conductor_cli.views import run_text as words
+from conductor_cli.views.html import LONGEST, page_facts, tree_text, usage_rows
+
+_CODE: Final = re.compile(
+    r"(?ms)^ {0,3}(?P<fence>`{3,}|~{3,}).*?(?:^ {0,3}(?P=fence)[`~]*[ "
+    r"\t]*$|\Z)|(?P<ticks>`+)(?!`).*?(?<!`)(?P=ticks)(?!`)"
+)
+"""Code in Markdown, which is shown as it is: a block in a fence, also an open one, or a span
+between backticks.
+"""
+
+_ACTIVE: Final = re.compile(r"!(?=\[)|<(?=[a-zA-Z/!?])")
+"""Where an image or HTML begins."""
+
+
+def run_markdown(trace: Trace, *, live: bool = False) -> str:
+    """The question, the answer, the plan, and each step with its response."""
+    title = one_line(words.question_line(trace)[:120]) or trace.run
+    parts = [f"# {harmless_markdown(title)}", one_line(words.describe_outcome(trace, live=live))]
+    parts.append("\n".join(f"- {harmless_markdown(one_line(fact))}" for fact in page_facts(trace)))
+    parts += ["## Question", fenced(trace.question.text)]
+    if trace.question.files:
+        parts.append(
+            "\n".join(
+                f"- {harmless_markdown(words.describe_file(file))}" for file in trace.question.files
+            )
+        )
+    parts += ["## Answer", _answer(trace)]
+    notices = [words.describe_notice(notice) for notice in trace.all_notices()]
+    if notices:
+        parts.append("\n".join(f"- {harmless_markdown(one_line(text))}" for text in notices))
+    if trace.steps:
+        parts += ["## Plan", fenced(tree_text(trace)), "## Steps"]
+        for record in trace.steps:
+            parts += _step(record)
+    parts += ["## Tokens and cost", "\n".join(_usage_table(trace))]
+    return "\n\n".join(parts) + "\n"
+
+
+def conversation_markdown(turns: Sequence[PastTurn], run: str) -> str:
+    """All questions and answers of the conversation that ends with this run."""
+    parts = [f"# Conversation of run {run}"]
+    for number, turn in enumerate(turns, 1):
+        parts += [
+            f"## Question {number}",
+            fenced(turn.question),
+            f"## Answer {number}",
+            harmless_markdown(turn.answer),
+        ]
+    return "\n\n".join(parts) + "\n"
+
+
+def harmless_markdown(text: str) -> str:
+    """Return Markdown whose images and HTML are shown as text. Code stays as it is.
+
+    What is code is decided by a parser of CommonMark, and guessed before: where the guess is wrong,
+    code is written like all other text, and then in a fence.
+    """
+    text = sanitize(text).strip("\n")
+    if not _ACTIVE.search(text):
+        return text
+    for harmless in (_without_code(text), _as_text(text)):
+        if len(harmless) <= LONGEST and not _is_active(harmless):
+            return harmless
+    return fenced(text)
+
+
+def _without_code(text: str) -> str:
+    pieces = list[str]()
+    end = 0
+    for code in _CODE.finditer(text):
+        pieces += [_as_text(text[end : code.start()]), code[0]]
+        end = code.end()
+    return "".join([*pieces, _as_text(text[end:])])
+
+
+def _as_text(text: str) -> str:
+    return _ACTIVE.sub(lambda mark: "&#33;" if mark[0] == "!" else "&lt;", text)
+
+
+def _is_active(text: str) -> bool:
+    """Whether a reader of this Markdown would load an image or see HTML, or whether that cannot be
+    said.
+    """
+    from markdown_it import MarkdownIt  # only exports need it
+
+    try:
+        tokens = MarkdownIt("commonmark").enable(["table", "strikethrough"]).parse(text)
+    except Exception:  # noqa: BLE001 - whatever a parser fails on is not trusted
+        return True
+    kinds = {token.type for block in tokens for token in (block, *(block.children or ()))}
+    return not kinds.isdisjoint({"image", "html_block", "html_inline"})
+
+
+def fenced(text: str) -> str:
+    """Return a text in a fence that is longer than any row of backticks in it."""
+    text = sanitize(text).rstrip("\n")
+    rows = [len(row) for row in re.findall(r"`+", text)]
+    fence = "`" * max([3, *(row + 1 for row in rows)])
+    return f"{fence}text\n{text}\n{fence}"
+
+
+def _answer(trace: Trace) -> str:
+    if not trace.answer:
+        return "(none)"
+    return (
+        harmless_markdown(trace.answer) if trace.question.schema is None else fenced(trace.answer)
+    )
+
+
+def _step(record: StepRecord) -> Iterator[str]:
+    worker = harmless_markdown(words.describe_worker(record))
+    yield (
+        f"### {record.number}. {worker}, {record.state}, "
+        f"{words.describe_access(record.step.access)}"
+    )
+    yield fenced(record.step.subtask)
+    if record.text:
+        yield "Its response:"
+        yield fenced(record.text)
+
+
+def _usage_table(trace: Trace) -> Iterator[str]:
+    yield "| | read | written | calls | cost |"
+    yield "|---|---:|---:|---:|---:|"
+    for row in usage_rows(trace):
+        yield f"| {' | '.join(harmless_markdown(one_line(cell)).replace('|', '&#124;') for cell in row)} |"
