@@ -552,3 +552,39 @@ def test_forbidden_workers_are_marked_in_the_list(stage: Stage) -> None:
     rows = {row["name"]: row["forbidden"] for row in stage.inside("workers", "list", "--json").json}
     assert (rows["alpha"], rows["beta"]) == (None, "policy.deny names beta")
     assert "yes, but policy.deny names beta" in stage.inside("workers", "show", "beta").out
+
+
+def test_a_pool_is_set_shown_used_and_removed(stage: Stage) -> None:
+    done = stage.ok("config", "set", "pools.small", "beta,alpha")
+    assert done.out == "pools.small = beta, alpha; to use it: conductor ask --pool small …\n"
+    assert stage.own_settings["pools"] == {"small": {"workers": ["beta", "alpha"]}}
+    assert stage.ok("config", "show", "pools.small").out == "beta, alpha\n"
+    value = stage.ok("config", "show", "pools.small", "--json").json["pools.small"]
+    assert value == {"value": ["beta", "alpha"], "from": str(stage.own)}
+    stage.ok("config", "set", "pools.small", "beta")
+    assert stage.ok("ask", "hi", "--pool", "small").out == "beta answers\n"
+    stage.ok("config", "set", "conductor.pool", "small")
+    stage.fails(2, "config", "set", "pools.small", "default", told="the pool 'small' is in use")
+    stage.ok("config", "set", "conductor.pool", "default")
+    assert "its workers stay" in stage.ok("config", "set", "pools.small", "default").out
+    stage.fails(2, "config", "show", "pools.small", told="no pool is named 'small'")
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "told"),
+    [
+        ("pools.new", "alpha,gamma", "no worker is named 'gamma'"),
+        ("pools.new", "alpha,alpha", "names a worker twice"),
+        ("pools.new", "", "no worker is named ''"),
+        ("pools.a b", "alpha", "'a b' is not a valid name for pools"),
+        ("pools.new", "default", "no pool is named 'new'"),
+    ],
+)
+def test_a_pool_that_cannot_be_is_refused(stage: Stage, name: str, value: str, told: str) -> None:
+    stage.fails(2, "config", "set", name, value, told=told)
+    assert "pools" not in stage.own_settings
+
+
+def test_a_pool_that_the_user_wrote_is_not_changed(stage: Stage) -> None:
+    stage.pool("mine", "alpha")
+    stage.fails(3, "config", "set", "pools.mine", "beta", told="which conductor does not change")

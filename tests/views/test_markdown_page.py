@@ -77,7 +77,7 @@ def test_html_and_images_are_shown_as_text() -> None:
 )
 def test_no_text_closes_its_fence(text: str) -> None:
     tokens = MarkdownIt("commonmark").parse(f"{fenced(text)}\n\nafter")
-    assert [token.type for token in tokens][0] == "fence"
+    assert tokens[0].type == "fence"
     assert tokens[-2].content == "after"
     assert len(tokens) == 4
 

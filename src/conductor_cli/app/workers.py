@@ -15,7 +15,7 @@ from conductor_cli.app.keys import key_state, open_key_store
 from conductor_cli.app.worker_selection import discovered_workers, policy_objection
 from conductor_cli.config.files import own_section
 from conductor_cli.config.settings import AppPaths, ConfiguredWorker, Settings
-from conductor_cli.config.tables import update_table, validate_worker
+from conductor_cli.config.tables import changed_table, find_pool, update_table, validate_worker
 from conductor_cli.core.chat import MediaKind, Message, Request
 from conductor_cli.core.errors import (
     ConductorError,
@@ -202,6 +202,38 @@ def store_worker(
         raise UsageError(error.message, hint=error.hint) from None
     update_table(settings.paths, "workers", name, changes)
     return [key for key, new in changes.items() if before.get(key) != new] if before else None
+
+
+def store_pool(settings: Settings, name: str, members: Sequence[str]) -> None:
+    """Make a pool of these workers, or change one that was made; none removes it.
+
+    It is checked before anything is written. Raises `UsageError`, and `ConfigError` for a pool in a
+    file of the user.
+    """
+    pools = {pool.name: pool for pool in settings.pools}
+    source = pools[name].source if name in pools else ""
+    if source and source != str(settings.paths.own_file):
+        message = f"the pool {name!r} is in {source}, which conductor does not change"
+        raise ConfigError(message, hint="edit the file yourself")
+    if not members:
+        find_pool(settings.pools, name)
+        if settings["conductor.pool"] == name:
+            hint = "conductor config set conductor.pool default"
+            raise UsageError(f"the pool {name!r} is in use", hint=hint)
+        update_table(settings.paths, "pools", name, None)
+        return
+    known = [item.worker.name for item in settings.workers]
+    for member in members:
+        if member not in known:
+            hint = suggest(member, known, "conductor workers add NAME")
+            raise UsageError(f"no worker is named {member!r:.60}", hint=hint)
+    if len(set(members)) < len(members):
+        raise UsageError(f"the pool {name!r:.60} names a worker twice", hint="name each once")
+    try:
+        changed_table(settings.paths, "pools", name, {"workers": list(members)})
+    except ConfigError as error:
+        raise UsageError(error.message, hint=error.hint) from None
+    update_table(settings.paths, "pools", name, {"workers": list(members)})
 
 
 WHAT: Final = {"workers": "worker", "tools": "tool server"}  # What a table of each section is

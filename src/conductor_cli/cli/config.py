@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
 
 from conductor_cli.cli import options as opt
 from conductor_cli.cli.output import print_done, print_json, print_line, print_notice, print_table
 from conductor_cli.config.files import set_value
-from conductor_cli.config.settings import app_paths, find_setting, format_value
+from conductor_cli.config.settings import Settings, app_paths, find_setting, format_value
+from conductor_cli.config.tables import find_pool
 from conductor_cli.core.errors import ConfigError, UsageError
 from conductor_cli.core.serialization import dump
 from conductor_cli.core.terminal_text import Column
 
 app = typer.Typer(help="Settings: where they come from and what they are.", no_args_is_help=True)
+
+
+POOLS: Final = "pools."  # What stands before the name of a pool
 
 
 @app.command("show")
@@ -29,6 +33,13 @@ def show_settings_command(
 ) -> None:
     """Show every setting, its value, and where it comes from; then the files of settings."""
     settings = opt.stored_settings(context)
+    if name is not None and name.startswith(POOLS):
+        pool = find_pool(settings.pools, name.removeprefix(POOLS))
+        if json:
+            print_json({name: {"value": list(pool.workers), "from": pool.source}})
+        else:
+            print_line(format_value(pool.workers))
+        return
     if name is not None:
         name = find_setting(name).name
     if json:
@@ -69,7 +80,12 @@ def set_setting_command(
     """Change one setting in conductor's own file.
 
     config.toml and the environment take precedence over it.
+
+    pools.NAME is a pool: conductor config set pools.cheap A,B; default removes it.
     """
+    if name.startswith(POOLS):
+        _set_pool(opt.stored_settings(context), name.removeprefix(POOLS), value)
+        return
     item = find_setting(name)
     paths = app_paths(os.environ)
     file = Path(value).expanduser()
@@ -96,3 +112,16 @@ def set_setting_command(
         print_notice(
             f"{after.origins[name]} sets this value and takes precedence over {paths.own_file}"
         )
+
+
+def _set_pool(settings: Settings, name: str, value: str) -> None:
+    from conductor_cli.app.workers import store_pool  # no other setting needs the workers
+
+    members = () if value == "default" else tuple(opt.split_names([value]) or ())
+    store_pool(settings, name, members)
+    if members:
+        print_done(
+            f"{POOLS}{name} = {format_value(members)}; to use it: conductor ask --pool {name} …"
+        )
+    else:
+        print_done(f"removed the pool {name}; its workers stay")

@@ -61,10 +61,7 @@ this order.
 _DROPPED: Final[Mapping[str, str]] = {
     "config get": "conductor config show SECTION.KEY",
     "config path": "conductor config show",
-    "pools": (
-        'a table of config.toml, [pools.NAME] with workers = ["A", "B"]; conductor config '
-        "show names the file"
-    ),
+    "pools": "conductor config set pools.NAME A,B; conductor config show pools.NAME",
     "model path": "conductor model list --json",
     "model prepare": "nothing: the first question does it",
     "trace prune": "conductor trace rm --older-than 30d --keep 100",

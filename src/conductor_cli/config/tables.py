@@ -374,11 +374,7 @@ def find_pool(pools: Iterable[NamedPool], name: str) -> NamedPool:
     known = {pool.name: pool for pool in pools}
     if name in known:
         return known[name]
-    hint = (
-        suggest(name, known)
-        if known
-        else 'a file of settings has it: [pools.NAME], workers = ["A", "B"]'
-    )
+    hint = suggest(name, known) if known else "to make one: conductor config set pools.NAME A,B"
     raise UsageError(f"no pool is named {name!r:.60}", hint=hint)
 
 

@@ -19,8 +19,8 @@ from conductor_cli.views import run_text as words
 from conductor_cli.views.html import LONGEST, page_facts, tree_text, usage_rows
 
 _CODE: Final = re.compile(
-    r"(?ms)^ {0,3}(?P<fence>`{3,}|~{3,}).*?(?:^ {0,3}(?P=fence)[`~]*[ "
-    r"\t]*$|\Z)|(?P<ticks>`+)(?!`).*?(?<!`)(?P=ticks)(?!`)"
+    r"(?ms)^ {0,3}(?P<fence>`{3,}|~{3,}).*?(?:^ {0,3}(?P=fence)[`~]*[ \t]*$|\Z)"
+    r"|(?P<ticks>`+)(?!`).*?(?<!`)(?P=ticks)(?!`)"
 )
 """Code in Markdown, which is shown as it is: a block in a fence, also an open one, or a span
 between backticks.
