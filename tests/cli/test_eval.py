@@ -475,6 +475,31 @@ def test_a_suite_is_fetched_by_name_once(stage: Stage, suites: Hub) -> None:
     ) == (first.out, 1)
 
 
+def test_a_suite_is_fetched_with_its_solved_questions(stage: Stage, suites: Hub) -> None:
+    """The published file names end with .parquet, which is what is in them."""
+    pa = pytest.importorskip("pyarrow")
+    parquet = pytest.importorskip("pyarrow.parquet")
+    row = {
+        "question_id": 1,
+        "question": "Which?",
+        "options": ["w", "x"],
+        "answer": "B",
+        "category": "law",
+        "cot_content": "A: So. The answer is (B).",
+    }
+    files = {}
+    for split, rows in (("test", [row]), ("validation", [row] * 5)):
+        path = stage.home / f"{split}.parquet"
+        parquet.write_table(pa.Table.from_pylist(rows), path)
+        files[f"data/{split}-00000-of-00001.parquet"] = path.read_bytes()
+    suites.commit("TIGER-Lab/MMLU-Pro", files)
+    (case,) = stage.ok("eval", "mmlu-pro", "--print-cases").events
+    assert case["question"].count("The answer is (B).") == 5
+    assert len(suites.fetched) == 2
+    stage.ok("eval", "mmlu-pro", "--print-cases")
+    assert len(suites.fetched) == 2
+
+
 def test_a_suite_that_was_changed_is_refused(stage: Stage, suites: Hub) -> None:
     assert stage.inside("eval", "math500", "--print-cases").code == 0
     (path,) = stage.home.rglob("suites/math500/test.jsonl")

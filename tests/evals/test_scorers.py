@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from conductor_cli.evals import scorers
-from conductor_cli.evals.scorers import SCORERS
+from conductor_cli.evals.scorers import SCORERS, mmlu_pro_letter
 from tests.growth import assert_grows_linearly
 
 FOUR = ("red", "green", "a cat", "none of them")
@@ -373,3 +373,21 @@ def test_the_time_to_score_a_text_after_an_announcement_grows_with_its_length(
 
 def test_choices_that_differ_by_case_alone_are_told_apart() -> None:
     assert said("choice", "q/l^2", ("q/L^2", "q/l^2", "q", "l")) == "B"
+
+
+@pytest.mark.parametrize(
+    ("text", "letter"),
+    [
+        ("So the answer is (J).", "J"),
+        ("The answer is **C**", "C"),
+        ("the answer is (A). No, the answer is (B).", "A"),
+        ("Answer: D, or rather Answer: E\nAnswer: F", "E"),
+        ("So B, not A.", "A"),
+        ("no letter at all", ""),
+        ("The answer is (K)", ""),
+    ],
+)
+def test_the_letter_of_mmlu_pro_is_found_by_the_rules_of_its_authors(
+    text: str, letter: str
+) -> None:
+    assert mmlu_pro_letter(text) == letter

@@ -47,6 +47,15 @@ RLPR = {
     ],
     "extra_info": {"index": 5},
 }
+MMLU_PRO = {
+    "question_id": 70,
+    "question": "Which?",
+    "options": ["w", "x", "y", "N/A"],
+    "answer": "B",
+    "answer_index": 1,
+    "cot_content": "A: Let's think step by step. The answer is (B).",
+    "category": "business",
+}
 MMLU = {
     "question": "Which?",
     "subject": "abstract_algebra",
@@ -97,6 +106,58 @@ def test_aime25(tmp_path: Path, row: dict[str, Any]) -> None:
     (case,) = convert("aime25", lines(tmp_path / "test.jsonl", row))
     assert (case.id, case.answer, case.scorer, case.tags) == ("3", "70", "number", ("math", "aime"))
     assert is_correct(r"Therefore, $\boxed{070}$.", case)
+
+
+def test_mmlu_pro_is_asked_after_five_solved_questions_of_its_category(tmp_path: Path) -> None:
+    """By the prompt of its authors; options that only fill the list up are left out."""
+    path = lines(tmp_path / "test.jsonl", MMLU_PRO)
+    others = [
+        {**MMLU_PRO, "question": f"Example {number}?", "category": "law"} for number in range(5)
+    ]
+    solved = [{**MMLU_PRO, "question": f"Old {number}?"} for number in range(7)]
+    lines(tmp_path / "validation.jsonl", *others, *solved)
+    (case,) = convert("mmlu-pro", path)
+    answered = "Options: A. w\nB. x\nC. y\nAnswer: Let's think step by step."
+    shown = "".join(
+        f"Question: Old {number}?\n{answered} The answer is (B).\n\n" for number in range(5)
+    )
+    assert case == Case(
+        id="70",
+        answer="B",
+        scorer="mmlu-pro",
+        choices=("w", "x", "y"),
+        tags=("facts", "business"),
+        question="The following are multiple choice questions (with answers) about business. Think "
+        "step by step and "
+        f'then output the answer in the format of "The answer is (X)" at the end.\n\n{shown}'
+        f"Question: Which?\n{answered}",
+    )
+
+
+def test_mmlu_pro_is_refused_without_its_solved_questions(tmp_path: Path) -> None:
+    """Another prompt would give figures that look comparable and are not."""
+    path = lines(tmp_path / "test.jsonl", MMLU_PRO)
+    with pytest.raises(
+        UsageError, match="the solved questions that the prompt of mmlu-pro shows are not beside"
+    ):
+        convert("mmlu-pro", path)
+    lines(tmp_path / "validation.jsonl", *[MMLU_PRO] * 4)
+    with pytest.raises(UsageError, match="the file of examples has 4 of 5 about 'business'"):
+        convert("mmlu-pro", path)
+
+
+@pytest.mark.parametrize(
+    ("row", "told"),
+    [
+        ({**MMLU_PRO, "answer": "D"}, "none of the options"),
+        ({**MMLU_PRO, "options": "abc"}, "not a list of 2 to 10"),
+        ({**MMLU_PRO, "options": ["x"] * 11}, "not a list of 2 to 10"),
+    ],
+)
+def test_a_damaged_row_of_mmlu_pro_is_named(row: dict[str, Any], told: str, tmp_path: Path) -> None:
+    lines(tmp_path / "validation.jsonl", *[MMLU_PRO] * 5)
+    with pytest.raises(UsageError, match=f"row 1: not a row of mmlu-pro: .*{told}"):
+        convert("mmlu-pro", lines(tmp_path / "test.jsonl", row))
 
 
 def test_the_choices_of_mmlu_are_written_under_its_question(tmp_path: Path) -> None:

@@ -501,13 +501,17 @@ MAX_FILE: Final = 8_000_000_000  # Bytes of a file of a suite
 def fetch_suite(suite: Suite, settings: Settings, report: Callable[[str, int, int], None]) -> Path:
     """The file of a suite in our cache, fetched from the hub if it is not there.
 
+    So are its solved questions.
+
     A file whose hash was kept must have it. Raises `ConductorUnusable` where the hub does not
     answer, refuses or sends something else, and `ConfigError` where nothing can be written.
     """
     place = settings.paths.cache / "suites" / suite.name
     try:
         disk.make_private_directory(place)
-        return _fetch(suite, place, report)
+        if suite.examples:
+            _fetch(suite, suite.examples, place, report)
+        return _fetch(suite, suite.file, place, report)
     except ConductorUnusable as error:
         if error.hint.startswith("conductor eval"):
             raise
@@ -521,9 +525,8 @@ def fetch_suite(suite: Suite, settings: Settings, report: Callable[[str, int, in
         ) from None
 
 
-def _fetch(suite: Suite, place: Path, report: Callable[[str, int, int], None]) -> Path:
-    file = suite.file
-    path = place / Path(suite.file).name
+def _fetch(suite: Suite, file: str, place: Path, report: Callable[[str, int, int], None]) -> Path:
+    path = place / Path(file).name
     go_on = f"conductor eval {suite.name} --from FILE"
     pins = dict[str, dict[str, str]]()
     pin = None

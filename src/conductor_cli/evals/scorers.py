@@ -13,6 +13,8 @@ The text was written by a model and is not trusted.
              line, chosen ("I would go with C"), one of the choices written out, or the only one in brackets. A small
              letter counts only in brackets or at the end of its line; letters that are not offered are ignored
     math     the last expression in the text, compared by the library math-verify (extra `eval`)
+    mmlu-pro the letter by the three rules of TIGER-AI-Lab/MMLU-Pro (`evaluate_from_api.py`), one after the other. Its
+             authors guess for a text without any letter; here it is wrong
     rlpr     what stands between <answer> and </answer>, compared as the authors of arXiv 2512.04388 do it: as text
              without case, as a percentage, and as a number with a tolerance of a thousandth
     model    a worker judges it by the expected answer (`judge`)
@@ -39,6 +41,32 @@ from conductor_cli.evals import mathematics
 from conductor_cli.programs.bounded_child import ChildLimits, ChildStopped, run_child
 
 MAX_PUBLISHED_TEXT: Final = 100_000  # Characters at the end of a text that are searched
+_SAID: Final = re.compile(r"answer is \(?([A-J])\)?")
+_PUBLISHED_ANNOUNCED: Final = re.compile(r"[aA]nswer:\s*([A-J])")
+_LETTER: Final = re.compile(r"\b[A-J]\b")
+
+
+def mmlu_pro_letter(text: str, _: Sequence[str] = ()) -> str:
+    """The first letter after "answer is", else one after "answer:", else the last letter at all.
+
+    Empty without one.
+    """
+    text = text[-MAX_PUBLISHED_TEXT:].replace("**", "")
+    if said := _SAID.search(text):
+        return said[1]
+    # The last letter that the first line with one announces: the authors search with a greedy `.*`
+    # before it.
+    last = None
+    for match in _PUBLISHED_ANNOUNCED.finditer(text):
+        if last is not None and "\n" in text[last.start() : match.start()]:
+            break
+        last = match
+    if last is not None:
+        return last[1]
+    letters = _LETTER.findall(text)
+    return letters[-1] if letters else ""
+
+
 _ANSWER: Final = re.compile(r"<answer>(.*?)</answer>", re.IGNORECASE | re.DOTALL)
 _UNIT: Final = re.compile(r"[A-Za-z/^.\s]+$")
 _PUBLISHED_NUMBER: Final = re.compile(r"-?\d+\.?\d*")
@@ -412,6 +440,11 @@ SCORERS: Final[dict[str, Scorer]] = {
         can_match=lambda answer, _: bool(answer.strip("$ ")),
         slow=True,
         needs="math-verify",
+    ),
+    "mmlu-pro": Scorer(
+        extract=mmlu_pro_letter,
+        is_correct=lambda text, answer, _: mmlu_pro_letter(text) == answer,
+        can_match=lambda answer, choices: answer in ascii_uppercase[: min(len(choices), 10)],
     ),
     "rlpr": Scorer(
         extract=rlpr_answer, is_correct=is_rlpr, can_match=lambda answer, _: bool(answer.strip())

@@ -3,8 +3,8 @@ r"""Published suites, and other files whose columns are named, as cases.
 JSON Lines, CSV, and Parquet with an extra.
 
 The instruction after a question (a box, or a letter on the last line) is that of published
-harnesses, and what the scorers look for. RLPR has the prompt of its authors. Files are not trusted:
-a row that is damaged, cut off or of another kind is an error that names it.
+harnesses, and what the scorers look for. MMLU-Pro and RLPR have the prompts of their authors. Files
+are not trusted: a row that is damaged, cut off or of another kind is an error that names it.
 
 To add a suite, write a reader, a function from a row to a case, and add a `Suite` to `SUITES`.
 
@@ -20,6 +20,7 @@ import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
+from functools import partial
 from pathlib import Path
 from random import Random
 from string import ascii_uppercase
@@ -35,6 +36,19 @@ MAX_RLPR_ANSWER: Final = 30
 BOX: Final = "Put the final answer in \\boxed{}."
 LETTER: Final = "End with a line of this form, with one letter: Answer: X"
 
+MMLU_PRO_TASK: Final = (
+    "The following are multiple choice questions (with answers) about {subject}. Think step by "
+    "step and then output "
+    'the answer in the format of "The answer is (X)" at the end.\n\n'
+)
+"""The prompt of its authors (TIGER-AI-Lab/MMLU-Pro, `evaluate_from_api.py`), as are the number and
+form of examples.
+"""
+MMLU_PRO_EXAMPLES: Final = 5
+MMLU_PRO_THINK: Final = "Let's think step by step."
+MMLU_PRO_OPTIONS: Final = 10
+MAX_EXAMPLES: Final = 10_000  # Rows of a file of solved questions that are read
+
 Row = Mapping[str, Any]
 Reader = Callable[[Row, int, int], Case | None]
 """From a row, its number, and the seed to a case, or None to leave it out. Raises `KeyError`,
@@ -47,8 +61,9 @@ class Suite:
     """A published set of questions.
 
     `repo` and `file` say where it is on the hub, `split` which part of it that is. `prompt` and
-    `scoring` name where they are from. `shareable`: whether its licence lets anybody pass it on;
-    what is not is never stored with this project. `gated`: the hub gives it only to who has agreed.
+    `scoring` name where they are from. `examples` is the file of the solved questions that the
+    prompt shows, of the same repo. `shareable`: whether its licence lets anybody pass it on; what
+    is not is never stored with this project. `gated`: the hub gives it only to who has agreed.
     """
 
     name: str
@@ -56,6 +71,7 @@ class Suite:
     reader: Reader
     repo: str = ""
     file: str
+    examples: str = ""
     split: str = ""
     licence: str = ""
     prompt: str = ""
@@ -127,6 +143,54 @@ def mmlu(row: Row, number: int, _: int) -> Case:
     return _multiple_choice(
         name, field(row, "question"), _listed(row.get("choices")), letter, tags("facts", subject)
     )
+
+
+def mmlu_pro(row: Row, number: int, _: int, examples: Sequence[Row] = ()) -> Case:
+    """A row of TIGER-Lab/MMLU-Pro: question_id, question, options, answer, category.
+
+    Before the question stand five solved ones of its category, from `examples`.
+    """
+    options = _options(row)
+    subject = field(row, "category")
+    answer = field(row, "answer")
+    solved = [example for example in examples if example.get("category") == subject][
+        :MMLU_PRO_EXAMPLES
+    ]
+    if len(solved) < MMLU_PRO_EXAMPLES:
+        raise ValueError(
+            f"the file of examples has {len(solved)} of {MMLU_PRO_EXAMPLES} about {subject!r:.40}"
+        )
+    if answer not in ascii_uppercase[: len(options)]:
+        raise ValueError(f"the answer {answer!r:.40} is none of the options")
+    shown = "".join(f"{_mmlu_pro_question(example)}{_reasoning(example)}\n\n" for example in solved)
+    return Case(
+        id=str(row.get("question_id", number)),
+        answer=answer,
+        scorer="mmlu-pro",
+        choices=options,
+        question=f"{MMLU_PRO_TASK.format(subject=subject)}{shown}{_mmlu_pro_question(row)}{MMLU_PRO_THINK}",
+        tags=tags("facts", subject),
+    )
+
+
+def _mmlu_pro_question(row: Row) -> str:
+    listed = "".join(
+        f"{letter}. {option}\n"
+        for letter, option in zip(ascii_uppercase, _options(row), strict=False)
+    )
+    return f"Question: {field(row, 'question')}\nOptions: {listed}Answer: "
+
+
+def _reasoning(example: Row) -> str:
+    return field(example, "cot_content").removeprefix("A: ")
+
+
+def _options(row: Row) -> tuple[str, ...]:
+    """The options without those that only fill the list up. Raises `ValueError`."""
+    options = row.get("options")
+    if not isinstance(options, list) or not 1 < len(options) <= MMLU_PRO_OPTIONS:
+        raise ValueError(f"the options are not a list of 2 to {MMLU_PRO_OPTIONS}")
+    return tuple(str(option) for option in options if option != "N/A")
 
 
 def gpqa(row: Row, number: int, seed: int) -> Case:
@@ -276,6 +340,19 @@ SUITES: Final = {
             scoring="the letter",
         ),
         Suite(
+            name="mmlu-pro",
+            about="12,032 questions with up to ten options",
+            reader=mmlu_pro,
+            needs=("parquet",),
+            repo="TIGER-Lab/MMLU-Pro",
+            file="data/test-00000-of-00001.parquet",
+            split="test",
+            licence="MIT",
+            examples="data/validation-00000-of-00001.parquet",
+            prompt="its authors' (evaluate_from_api.py), with five solved questions of the category",
+            scoring="its authors' (evaluate_from_api.py); no letter is wrong",
+        ),
+        Suite(
             name="gpqa-diamond",
             about="198 questions of natural science",
             reader=gpqa,
@@ -306,7 +383,7 @@ SUITES: Final = {
 }
 """Every suite, by its name on the command line."""
 
-DROPPED_SUITES: Final = ("bigcodebench", "livecodebench", "mmlu-pro")
+DROPPED_SUITES: Final = ("bigcodebench", "livecodebench")
 """Suites of the release before. Inspect has them."""
 
 FIELDS: Final = ("id", "question", "answer", "choices", "scorer", "tags")
@@ -352,10 +429,12 @@ def read_suite(
     cannot be read, a row that is not of this suite, or fewer cases than `count`.
     """
     hint = f"use {suite.source}"
-    try:
-        rows, read_row = _open_rows(path)
-    except csv.Error as error:
-        raise UsageError(f"{path}: not a file of {suite.name}: {error}", hint=hint) from None
+    rows, read_row = _open_file_of(suite, path)
+    reader: Reader = (
+        partial(suite.reader, examples=_examples_beside(suite, path))
+        if suite.examples
+        else suite.reader
+    )
     if not rows:
         raise UsageError(f"{path} contains no rows", hint=hint)
     order = list(range(rows))
@@ -368,7 +447,7 @@ def read_suite(
             if not isinstance(row, Mapping):
                 # The file's fault, not the caller's
                 raise ValueError("it is not an object")  # noqa: TRY004
-            case = suite.reader(row, number, seed)
+            case = reader(row, number, seed)
             if case is None:
                 continue
             check_case(case)
@@ -394,6 +473,41 @@ def read_suite(
     if not found:
         raise UsageError(f"{path} has no case that {suite.name} takes", hint=hint)
     return tuple(case for _, case in sorted(found.values(), key=lambda item: item[0]))
+
+
+def _open_file_of(suite: Suite, path: Path) -> tuple[int, Callable[[int], Any]]:
+    try:
+        return _open_rows(path)
+    except csv.Error as error:
+        raise UsageError(
+            f"{path}: not a file of {suite.name}: {error}", hint=f"use {suite.source}"
+        ) from None
+
+
+def _examples_beside(suite: Suite, path: Path) -> list[Row]:
+    """The solved questions of a suite, from the file beside that of its questions.
+
+    Raises `UsageError`.
+
+    Without them the prompt would be another one than that of the authors, and the figures could not
+    be compared.
+    """
+    names = (Path(suite.examples).name, f"validation{path.suffix}")
+    place = next((path.with_name(name) for name in names if path.with_name(name).is_file()), None)
+    if place is None:
+        message = (
+            f"the solved questions that the prompt of {suite.name} shows are not beside {path}"
+        )
+        hint = f"put {suite.examples} of {suite.repo} there, under its own name or as {names[1]}"
+        raise UsageError(message, hint=hint)
+    count, read_row = _open_file_of(suite, place)
+    try:
+        rows = [read_row(number) for number in range(min(count, MAX_EXAMPLES))]
+    except (ValueError, RecursionError, MemoryError) as error:
+        raise UsageError(
+            f"{place}: not a file of {suite.name}: {error}", hint=f"use {suite.examples}"
+        ) from None
+    return [row for row in rows if isinstance(row, Mapping)]
 
 
 def _open_rows(path: Path) -> tuple[int, Callable[[int], Any]]:
