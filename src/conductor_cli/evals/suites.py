@@ -20,7 +20,6 @@ import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
-from functools import partial
 from pathlib import Path
 from random import Random
 from string import ascii_uppercase
@@ -62,8 +61,9 @@ class Suite:
 
     `repo` and `file` say where it is on the hub, `split` which part of it that is. `prompt` and
     `scoring` name where they are from. `examples` is the file of the solved questions that the
-    prompt shows, of the same repo. `shareable`: whether its licence lets anybody pass it on; what
-    is not is never stored with this project. `gated`: the hub gives it only to who has agreed.
+    prompt shows, of the same repo, and `reader_with` makes the reader from them. `shareable`:
+    whether its licence lets anybody pass it on; what is not is never stored with this project.
+    `gated`: the hub gives it only to who has agreed.
     """
 
     name: str
@@ -72,6 +72,7 @@ class Suite:
     repo: str = ""
     file: str
     examples: str = ""
+    reader_with: Callable[[Sequence[Row]], Reader] | None = None
     split: str = ""
     licence: str = ""
     prompt: str = ""
@@ -86,7 +87,9 @@ class Suite:
 
     def json(self) -> dict[str, object]:
         return {
-            item.name: getattr(self, item.name) for item in fields(self) if item.name != "reader"
+            item.name: getattr(self, item.name)
+            for item in fields(self)
+            if not item.name.startswith("reader")
         }
 
 
@@ -145,32 +148,41 @@ def mmlu(row: Row, number: int, _: int) -> Case:
     )
 
 
-def mmlu_pro(row: Row, number: int, _: int, examples: Sequence[Row] = ()) -> Case:
-    """A row of TIGER-Lab/MMLU-Pro: question_id, question, options, answer, category.
+def mmlu_pro(examples: Sequence[Row]) -> Reader:
+    """Return a reader of rows of TIGER-Lab/MMLU-Pro.
 
-    Before the question stand five solved ones of its category, from `examples`.
+    Question_id, question, options, answer, category.
+
+    Before each question stand five solved ones of its category, from `examples`.
     """
-    options = _options(row)
-    subject = field(row, "category")
-    answer = field(row, "answer")
-    solved = [example for example in examples if example.get("category") == subject][
-        :MMLU_PRO_EXAMPLES
-    ]
-    if len(solved) < MMLU_PRO_EXAMPLES:
-        raise ValueError(
-            f"the file of examples has {len(solved)} of {MMLU_PRO_EXAMPLES} about {subject!r:.40}"
+
+    def read(row: Row, number: int, _: int) -> Case:
+        options = _options(row)
+        subject = field(row, "category")
+        answer = field(row, "answer")
+        solved = [example for example in examples if example.get("category") == subject][
+            :MMLU_PRO_EXAMPLES
+        ]
+        if len(solved) < MMLU_PRO_EXAMPLES:
+            raise ValueError(
+                f"the file of examples has {len(solved)} of {MMLU_PRO_EXAMPLES} about "
+                f"{subject!r:.40}"
+            )
+        if answer not in ascii_uppercase[: len(options)]:
+            raise ValueError(f"the answer {answer!r:.40} is none of the options")
+        shown = "".join(
+            f"{_mmlu_pro_question(example)}{_reasoning(example)}\n\n" for example in solved
         )
-    if answer not in ascii_uppercase[: len(options)]:
-        raise ValueError(f"the answer {answer!r:.40} is none of the options")
-    shown = "".join(f"{_mmlu_pro_question(example)}{_reasoning(example)}\n\n" for example in solved)
-    return Case(
-        id=str(row.get("question_id", number)),
-        answer=answer,
-        scorer="mmlu-pro",
-        choices=options,
-        question=f"{MMLU_PRO_TASK.format(subject=subject)}{shown}{_mmlu_pro_question(row)}{MMLU_PRO_THINK}",
-        tags=tags("facts", subject),
-    )
+        return Case(
+            id=str(row.get("question_id", number)),
+            answer=answer,
+            scorer="mmlu-pro",
+            choices=options,
+            question=f"{MMLU_PRO_TASK.format(subject=subject)}{shown}{_mmlu_pro_question(row)}{MMLU_PRO_THINK}",
+            tags=tags("facts", subject),
+        )
+
+    return read
 
 
 def _mmlu_pro_question(row: Row) -> str:
@@ -342,13 +354,14 @@ SUITES: Final = {
         Suite(
             name="mmlu-pro",
             about="12,032 questions with up to ten options",
-            reader=mmlu_pro,
+            reader=mmlu_pro(()),
             needs=("parquet",),
             repo="TIGER-Lab/MMLU-Pro",
             file="data/test-00000-of-00001.parquet",
             split="test",
             licence="MIT",
             examples="data/validation-00000-of-00001.parquet",
+            reader_with=mmlu_pro,
             prompt="its authors' (evaluate_from_api.py), with five solved questions of the category",
             scoring="its authors' (evaluate_from_api.py); no letter is wrong",
         ),
@@ -430,10 +443,10 @@ def read_suite(
     """
     hint = f"use {suite.source}"
     rows, read_row = _open_file_of(suite, path)
-    reader: Reader = (
-        partial(suite.reader, examples=_examples_beside(suite, path))
-        if suite.examples
-        else suite.reader
+    reader = (
+        suite.reader
+        if suite.reader_with is None
+        else suite.reader_with(_examples_beside(suite, path))
     )
     if not rows:
         raise UsageError(f"{path} contains no rows", hint=hint)
