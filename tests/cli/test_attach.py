@@ -9,8 +9,8 @@ import base64
 import json
 import os
 import stat
+import time
 import zipfile
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -368,7 +368,7 @@ def test_no_link_of_a_directory_sends_what_is_outside(
     assert " links (" in done.err or "1 link (docs/all)" in done.err
     assert "to attach one of these, name it: -f " in done.err
     if name == ".":
-        assert "11 links (keys, CONTRIBUTING.md, absolute.md, back.md and 7 more)" in done.err
+        assert "11 links (CONTRIBUTING.md, absolute.md, back.md, broken.md and 7 more)" in done.err
         assert "1 linked .gitignore" in done.err
 
 
@@ -616,6 +616,35 @@ def test_a_word_document_is_read_as_its_text_and_opens_no_file(
     assert "contract.docx is read as text" in done.err
 
 
+def test_documents_of_a_directory_together_have_bounded_time(
+    stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Small files may become gigabytes of elements, and a directory may have hundreds of them."""
+    pytest.importorskip("mammoth")
+    monkeypatch.setattr(attach, "TREE_SECONDS", 2.0)
+    place = tmp_path / "place"
+    place.mkdir()
+    for number in range(40):
+        word_document(place / f"{number}.docx", "<w:p/>" * 2_000_000 if number < 2 else "<w:p/>")
+    (place / "note.txt").write_text("INSIDE")
+    begin = time.monotonic()
+    done = stage.ok("ask", "How long?", "-f", place)
+    assert time.monotonic() - begin < 20
+    assert "unread documents (" in done.err
+    assert "INSIDE" in text_of(sent_to(stage, "alpha"))
+
+
+def test_too_many_pdfs_of_a_directory_end_before_all_are_read(
+    seeing: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(attach, "MAX_FILES", 2)
+    for number in range(5):
+        (tmp_path / f"{number}.pdf").write_bytes(pdf(f"Words {number}"))
+    seeing.costs_nothing(
+        2, "ask", "What?", "-f", tmp_path, told="3 images and PDFs are attached; the limit is 2"
+    )
+
+
 @pytest.mark.parametrize(
     "body", ["<w:p>" * 3000, "", "<w:p/>" * 2_000_000], ids=["broken", "empty", "bomb"]
 )
@@ -624,8 +653,7 @@ def test_a_word_document_that_cannot_be_read_is_an_error(
 ) -> None:
     """A small file may become gigabytes of elements, which take long."""
     pytest.importorskip("mammoth")
-    brief = partial(attach._read_in_child, limits=attach.PDF_LIMITS._replace(seconds=3))
-    monkeypatch.setattr(attach, "_read_in_child", brief)
+    monkeypatch.setattr(attach, "PDF_LIMITS", attach.PDF_LIMITS._replace(seconds=3))
     stage.costs_nothing(
         2,
         "ask",

@@ -15,12 +15,13 @@ import re
 import select
 import shlex
 import stat
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, BinaryIO, Final, Literal
 
-from conductor_cli.app.file_tree import FileTree, is_pattern, list_files
+from conductor_cli.app.file_tree import PART_HINT, FileTree, is_pattern, list_files
 from conductor_cli.config.settings import Settings
 from conductor_cli.core.chat import Attachment
 from conductor_cli.core.errors import UsageError
@@ -55,6 +56,10 @@ letters.
 """
 
 
+class DocumentUnread(UsageError):
+    """A document could not be read within the limits."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PdfText:
     """The text of a document with a line before each page, and how many pages there are.
@@ -68,7 +73,7 @@ class PdfText:
     problem: Literal["", "damaged", "encrypted", "memory", "length", "time"] = ""
 
 
-def read_pdf(data: bytes, limits: ChildLimits = PDF_LIMITS) -> PdfText:
+def read_pdf(data: bytes, limits: ChildLimits | None = None) -> PdfText:
     """The text of a PDF. Never raises: what cannot be read is a `problem`."""
     lines = _read_in_child(data, limits)
     found = {name: value for line in lines for name, value in line.items()}
@@ -82,8 +87,11 @@ def read_pdf(data: bytes, limits: ChildLimits = PDF_LIMITS) -> PdfText:
     )
 
 
-def _read_in_child(data: bytes, limits: ChildLimits = PDF_LIMITS) -> list[dict[str, Any]]:
+def _read_in_child(data: bytes, limits: ChildLimits | None = None) -> list[dict[str, Any]]:
     """Return what the child process says of a document; the last line has the `end`."""
+    limits = limits or PDF_LIMITS
+    if limits.seconds <= 0:
+        return [{"end": "time"}]
     try:
         lines = run_child(Path(__file__).with_name("document_process.py"), data, limits)
     except ChildStopped as stopped:
@@ -103,6 +111,8 @@ SILENCE: Final = 3.0  # Seconds after which it is said that input is waited for
 _HEAD: Final = 4096  # Bytes by which the type of a file is found
 _MB: Final = 10**6
 
+# For all PDFs and Word documents of a directory: at most 500 could take 20 s each
+TREE_SECONDS: Final = 30.0
 # Files of a directory or a pattern. More is a mistake: no worker reads them
 MAX_TREE_FILES: Final = 500
 MAX_FILES: Final = 20  # Images and PDFs of a question, those of earlier turns included
@@ -117,11 +127,18 @@ class Attacher:
     settings: Settings
     tell: Callable[[str], None] = lambda _: None
 
-    def attach(self, path: Path, *, pages: bool = True, linked: bool = True) -> File:
+    def attach(
+        self,
+        path: Path,
+        *,
+        pages: bool = True,
+        linked: bool = True,
+        limits: ChildLimits | None = None,
+    ) -> File:
         """The file at a path, an image, a PDF, a Word document or a text. Raises `UsageError`.
 
         With `pages`, one that is called HTML is read as a page, and not as the source of one.
-        Without `linked`, a link is an error.
+        Without `linked`, a link is an error. `limits` are those of reading a document.
         """
         path = path.expanduser()
         try:
@@ -137,7 +154,8 @@ class Attacher:
             raise UsageError(
                 f"{path} changed while it was read", hint="attach it again when nobody writes it"
             )
-        return self.take(data, path.name, page=pages and path.suffix.lower() in {".html", ".htm"})
+        page = pages and path.suffix.lower() in {".html", ".htm"}
+        return self.take(data, path.name, page=page, limits=limits)
 
     def attach_all(self, name: str) -> list[File]:
         """The file of this name, or those of a directory or of a pattern (`src/**/*.py`).
@@ -203,19 +221,28 @@ class Attacher:
 
         `name` is what the user called it.
         """
-        hint = "name a part of it, in quotes: -f 'src/**/*.py'"
         if len(tree.files) > MAX_TREE_FILES:
             raise UsageError(
-                f"{name} has {len(tree.files):,} files; the limit is {MAX_TREE_FILES}", hint=hint
+                f"{name} has {len(tree.files):,} files; the limit is {MAX_TREE_FILES}",
+                hint=PART_HINT,
             )
         files = list[File]()
         size = 0
+        seconds = TREE_SECONDS
         for path in tree.files:
+            limits = PDF_LIMITS._replace(seconds=min(PDF_LIMITS.seconds, seconds))
+            begin = time.monotonic()
             try:
-                file = self.attach(path, pages=False, linked=False)  # in a tree it is source code
+                # In a tree a page is source code
+                file = self.attach(path, pages=False, linked=False, limits=limits)
+            except DocumentUnread:
+                tree.late.append(path)
+                continue
             except UsageError:
                 tree.other += 1
                 continue
+            finally:
+                seconds -= time.monotonic() - begin
             if file.attachment is not None and file.attachment.media_type != PDF:
                 tree.other += 1
                 continue
@@ -224,15 +251,20 @@ class Attacher:
                 continue
             size += len(file.text)
             if size > TEXT_LIMIT:
-                raise UsageError(f"{name} has more than {TEXT_LIMIT >> 20} MiB of text", hint=hint)
+                raise UsageError(
+                    f"{name} has more than {TEXT_LIMIT >> 20} MiB of text", hint=PART_HINT
+                )
             files.append(replace(file, name=path.as_posix()))
+            check_attachments([file.attachment for file in files if file.attachment is not None])
         return files
 
     def attach_stream(self, stream: BinaryIO, name: str) -> File:
         """Return what a stream holds, such as stdin. Raises `UsageError`."""
         return self.take(self._read(stream, name), name)
 
-    def take(self, data: bytes, name: str, *, page: bool = False) -> File:
+    def take(
+        self, data: bytes, name: str, *, page: bool = False, limits: ChildLimits | None = None
+    ) -> File:
         """These bytes as a file of this name, or as what a web page says. Raises `UsageError`."""
         found = media_type_of(data)
         claimed = SUFFIXES.get(name.rpartition(".")[2].lower(), "")
@@ -247,11 +279,11 @@ class Attacher:
         self._check_size(name, found, len(data))
         if not found:
             if page or (data.startswith(b"PK") and _WORD in data):
-                return self._take_document(data, name)
+                return self._take_document(data, name, limits)
             text = decode_text(data, name)
             return File(name=name, text=_notebook_text(text) if name.endswith(".ipynb") else text)
         if found == PDF:
-            return self._take_pdf(data, name)
+            return self._take_pdf(data, name, limits)
         size = image_size(data, found)
         if size is None:
             raise UsageError(
@@ -267,8 +299,8 @@ class Attacher:
         )
         return File(name=name, text="", attachment=attachment)
 
-    def _take_pdf(self, data: bytes, name: str) -> File:
-        found = read_pdf(data)
+    def _take_pdf(self, data: bytes, name: str, limits: ChildLimits | None) -> File:
+        found = read_pdf(data, limits)
         if found.problem == "encrypted":
             raise UsageError(
                 f"{name} is encrypted",
@@ -298,9 +330,9 @@ class Attacher:
         )
         return File(name=name, text=found.text, attachment=attachment)
 
-    def _take_document(self, data: bytes, name: str) -> File:
+    def _take_document(self, data: bytes, name: str, limits: ChildLimits | None) -> File:
         """A Word document or a web page as its text, with a line on what was left out."""
-        found = {key: value for line in _read_in_child(data) for key, value in line.items()}
+        found = {key: value for line in _read_in_child(data, limits) for key, value in line.items()}
         text = found.get("text", "")
         end = found["end"]
         if not text.strip():
@@ -308,7 +340,8 @@ class Attacher:
                 raise UsageError(
                     f"{name} needs two libraries", hint="pip install mammoth markdownify"
                 )
-            raise UsageError(
+            kind = DocumentUnread if end in {"time", "memory"} else UsageError
+            raise kind(
                 f"{name} cannot be read: {_REASONS.get(end, 'it holds no text')}",
                 hint="save it as text",
             )
@@ -447,6 +480,7 @@ def _describe_left_out(tree: FileTree) -> str:
         ("link", tree.links),
         ("linked .gitignore", tree.linked_rules),
         ("unreadable path", tree.unreadable),
+        ("unread document", tree.late),
         ("likely secret", tree.secrets),
     ):
         if paths:
@@ -462,8 +496,13 @@ def check_total(question: Question) -> None:
     """Raise `UsageError` where the images and documents of a question are too many, or together too
     large.
     """
-    attachments = {each.sha256: each for each in question.attachments}.values()
-    total = sum(each.size for each in attachments)
+    check_attachments(question.attachments)
+
+
+def check_attachments(attached: Iterable[Attachment]) -> None:
+    """Raise `UsageError` where images and documents are too many, or together too large."""
+    attachments = {attachment.sha256: attachment for attachment in attached}.values()
+    total = sum(attachment.size for attachment in attachments)
     if len(attachments) > MAX_FILES:
         hint = "attach fewer, or ask in several questions"
         raise UsageError(

@@ -3,19 +3,31 @@
 Those of the tree itself, neither ignored nor secret.
 
 The tree may be a stranger's. So no link in it is followed: whoever wrote it could lead to any file
-of the user. Only the directory that the user names may be a link itself.
+of the user. Only the directory that the user names may be a link itself. And what a `.gitignore`
+may ask for is bounded.
 """
 
 from __future__ import annotations
 
 import os
 import stat
+import time
 from dataclasses import dataclass, field
-from fnmatch import fnmatch
 from pathlib import Path
 from typing import Final
 
+from conductor_cli.core.errors import UsageError
+from conductor_cli.core.path_patterns import IgnoreFile, Places, parse_pattern
 from conductor_cli.core.secret_files import is_secret_name
+from conductor_cli.system.disk import open_finite
+
+LIST_SECONDS: Final = 20.0  # For the names of a tree; a million files take about 10 s
+MAX_LISTED: Final = 100_000  # Names that are kept of a tree: those of more files are of no use
+MAX_RULES: Final = 10_000  # Lines of all `.gitignore` files that concern a tree; Git's own has 250
+MAX_RULE_BYTES: Final = 256 << 10  # Of all of them; GitHub's longest template has 13 KiB
+MAX_RULE_LENGTH: Final = 1024
+
+PART_HINT: Final = "name a part of it, in quotes: -f 'src/**/*.py'"
 
 _WILD: Final = frozenset("*?[")
 
@@ -31,9 +43,11 @@ class FileTree:
     linked_rules: list[Path] = field(default_factory=list)
     """Each `.gitignore` that is a link. Git does not follow them either."""
     secrets: list[Path] = field(default_factory=list)
-    """Those that look like secrets by their names."""
+    """Those that look like secrets, by their names and later by their texts."""
     other: int = 0
     """Pipes, sockets and devices; later also images and what is no text."""
+    late: list[Path] = field(default_factory=list)
+    """Documents for which no time was left."""
     unreadable: list[Path] = field(default_factory=list)
     """Files and directories that the user may not read."""
 
@@ -46,64 +60,11 @@ def is_pattern(name: str) -> bool:
 def list_files(place: Path) -> FileTree:
     """Return the files of a directory or a pattern (`src/**/*.py`). No link below it is followed.
 
-    Hidden names count only where the pattern names them.
+    Hidden names count only where the pattern names them. Raises `UsageError` where the tree is too
+    large, or its `.gitignore` files ask for too much.
     """
     base, pattern = _split(place)
-    home = base.absolute()
-    hidden = any(part.startswith(".") for part in pattern)
-    tree = FileTree()
-    ignoring = _Ignoring(home, tree.linked_rules)
-    states = {home: _closure(pattern, {0})}
-
-    def shown(path: Path) -> Path:
-        return path if base.is_absolute() else base / path.relative_to(home)
-
-    def note_unreadable(error: OSError) -> None:
-        tree.unreadable.append(shown(Path(error.filename)))
-
-    for directory, below, names in os.walk(home, onerror=note_unreadable):
-        here = Path(directory)
-        reached = states.pop(here)
-        entered = []
-        for name in sorted(name for name in below if hidden or not name.startswith(".")):
-            path = here / name
-            after = _advance(pattern, reached, name)
-            if pattern and not after:
-                continue
-            if ignoring.is_ignored(path, directory=True):
-                tree.ignored += 1
-            elif path.is_symlink():
-                tree.links.append(shown(path))
-            else:
-                entered.append(name)
-                states[path] = after
-        below[:] = entered
-        for name in sorted(name for name in names if hidden or not name.startswith(".")):
-            path = here / name
-            if pattern and len(pattern) not in _advance(pattern, reached, name):
-                continue
-            if ignoring.is_ignored(path, directory=False):
-                tree.ignored += 1
-                continue
-            _sort_in(tree, path, shown(path))
-    return tree
-
-
-def _sort_in(tree: FileTree, path: Path, shown: Path) -> None:
-    """Put a file where it belongs by its kind and its name."""
-    try:
-        mode = path.lstat().st_mode
-    except OSError:  # it is gone, or its directory may be listed but not entered
-        tree.unreadable.append(shown)
-        return
-    if stat.S_ISLNK(mode):
-        tree.links.append(shown)
-    elif not stat.S_ISREG(mode):
-        tree.other += 1
-    elif is_secret_name(path.as_posix()):
-        tree.secrets.append(shown)
-    else:
-        tree.files.append(shown)
+    return _Walk(base, pattern).run()
 
 
 def _split(place: Path) -> tuple[Path, tuple[str, ...]]:
@@ -113,61 +74,210 @@ def _split(place: Path) -> tuple[Path, tuple[str, ...]]:
     return Path(*parts[:wild]), parts[wild:]
 
 
-def _closure(pattern: tuple[str, ...], states: set[int]) -> set[int]:
-    """Return the states, and those that `**` reaches by standing for no directory at all."""
-    reached = set(states)
-    for state in range(len(pattern)):
-        if state in reached and pattern[state] == "**":
-            reached.add(state + 1)
-    return reached
+class _Walk:
+    """One way through a tree, from its top down, each directory in the order of names."""
+
+    def __init__(self, base: Path, pattern: tuple[str, ...]) -> None:
+        self._base = base
+        self._home = base.absolute()
+        self._pattern = (
+            parse_pattern("/".join(pattern).encode("utf-8", "surrogateescape")) if pattern else None
+        )
+        self._hidden = any(part.startswith(".") for part in pattern)
+        self._deadline = time.monotonic() + LIST_SECONDS
+        self.tree = FileTree()
+        self._ignoring = _Ignoring(self._home, self.tree.linked_rules, self._deadline)
+
+    def run(self) -> FileTree:
+        """Return what there is."""
+        start = self._pattern.start() if self._pattern is not None else Places()
+        waiting = [(self._home, start, self._ignoring.home_rules)]
+        while waiting:
+            waiting += reversed(self._list(*waiting.pop()))
+        return self.tree
+
+    def _list(
+        self, directory: Path, places: Places, rules: Rules
+    ) -> list[tuple[Path, Places, Rules]]:
+        """Take the files of one directory, and return the directories in it.
+
+        Each comes with the places in the pattern and the rules that hold there.
+        """
+        try:
+            with os.scandir(directory) as entries:
+                listed = sorted(entries, key=lambda entry: entry.name)
+        except OSError:
+            self.tree.unreadable.append(self._shown(directory))
+            return []
+        below = []
+        for entry in listed:
+            _check_time(self._deadline, self._base)
+            if entry.name.startswith(".") and not self._hidden:
+                continue
+            # For Git a link is a file, whatever it leads to.
+            is_directory = entry.is_dir(follow_symlinks=False) and not _is_junction(entry)
+            # A link to a directory is told where the pattern leads into it.
+            after = self._after(places, entry.name)
+            if not self._is_wanted(after, is_directory=is_directory or _leads_to_directory(entry)):
+                continue
+            name = os.fsencode(entry.name)
+            if self._ignoring.is_ignored(rules, name, directory=is_directory):
+                self.tree.ignored += 1
+            elif is_directory:
+                path = directory / entry.name
+                below.append((path, after, self._ignoring.rules_below(rules, path)))
+            else:
+                self._take(directory / entry.name)
+        return below
+
+    def _after(self, places: Places, name: str) -> Places:
+        return (
+            self._pattern.advance(places, os.fsencode(name))
+            if self._pattern is not None
+            else places
+        )
+
+    def _is_wanted(self, places: Places, *, is_directory: bool) -> bool:
+        """Return whether a file matches the pattern, or something in a directory may."""
+        if self._pattern is None:
+            return True
+        return bool(places) if is_directory else self._pattern.is_end(places)
+
+    def _take(self, path: Path) -> None:
+        """Put what is no directory where it belongs, by its kind and its name."""
+        shown = self._shown(path)
+        try:
+            mode = path.lstat().st_mode
+        except OSError:  # it is gone, or its directory may be listed but not entered
+            self.tree.unreadable.append(shown)
+            return
+        if stat.S_ISREG(mode) and is_secret_name(path.as_posix()):
+            self.tree.secrets.append(shown)
+        elif stat.S_ISREG(mode):
+            self.tree.files.append(shown)
+        elif stat.S_ISLNK(mode) or stat.S_ISDIR(mode):  # on Windows a junction is a directory
+            self.tree.links.append(shown)
+        else:
+            self.tree.other += 1
+        if len(self.tree.files) + len(self.tree.links) + len(self.tree.secrets) > MAX_LISTED:
+            raise UsageError(f"{self._base} has more than {MAX_LISTED:,} files", hint=PART_HINT)
+
+    def _shown(self, path: Path) -> Path:
+        """Return a path as the user would write it."""
+        return path if self._base.is_absolute() else self._base / path.relative_to(self._home)
 
 
-def _advance(pattern: tuple[str, ...], states: set[int], name: str) -> set[int]:
-    """Return how many parts of the pattern may have been met behind this name.
+def _leads_to_directory(entry: os.DirEntry[str]) -> bool:
+    try:
+        return not entry.is_file(follow_symlinks=False) and entry.is_dir()
+    except OSError:  # a link that leads in a circle
+        return False
 
-    All of them where a file matches.
-    """
-    after = set[int]()
-    for state in states:
-        if state == len(pattern):
-            continue
-        if pattern[state] == "**":
-            after.add(state)
-        elif fnmatch(name, pattern[state]):
-            after.add(state + 1)
-    return _closure(pattern, after)
+
+def _is_junction(entry: os.DirEntry[str]) -> bool:
+    """Return whether this is a link to a directory of Windows; Python tells since 3.12."""
+    return bool(getattr(entry, "is_junction", bool)())
+
+
+def _check_time(deadline: float, place: Path) -> None:
+    if time.monotonic() > deadline:
+        raise UsageError(
+            f"the files of {place} cannot be listed within {LIST_SECONDS:g} s", hint=PART_HINT
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """The rules that hold in a directory."""
+
+    names: tuple[bytes, ...]
+    """The path of the directory from the top of the repository."""
+    files: tuple[tuple[int, IgnoreFile], ...]
+    """The nearest `.gitignore` first, each with the number of names from the top to it."""
 
 
 class _Ignoring:
     """The `.gitignore` files from the top of the repository of a directory down to each path."""
 
-    def __init__(self, home: Path, linked_rules: list[Path]) -> None:
-        from pathspec import GitIgnoreSpec  # a run without a directory starts without it
-
-        self._new = GitIgnoreSpec.from_lines
-        self._specs = dict[Path, GitIgnoreSpec]()
+    def __init__(self, home: Path, linked_rules: list[Path], deadline: float) -> None:
+        self._home = home
         self._linked_rules = linked_rules
-        self._top = next((path for path in (home, *home.parents) if (path / ".git").exists()), home)
+        self._deadline = deadline
+        self._bytes = 0
+        self._count = 0
+        top = next((path for path in (home, *home.parents) if (path / ".git").exists()), home)
+        rules = self._with_file(Rules((), ()), top)
+        self._all = False
+        path = top
+        for name in home.parts[len(top.parts) :]:
+            # Nothing in an ignored directory can be taken back.
+            self._all = self._all or self.is_ignored(rules, os.fsencode(name), directory=True)
+            path /= name
+            rules = self.rules_below(rules, path)
+        self.home_rules = rules
 
-    def is_ignored(self, path: Path, *, directory: bool) -> bool:
-        """Return whether the last rule that says anything of a path ignores it."""
-        ignored = False
-        for above in reversed(path.parents):
-            if above != self._top and self._top not in above.parents:
-                continue
-            if above not in self._specs:
-                self._specs[above] = self._new(self._lines(above / ".gitignore"))
-            name = f"{path.relative_to(above).as_posix()}{'/' * directory}"
-            include = self._specs[above].check_file(name).include
-            ignored = ignored if include is None else include
-        return ignored
+    def is_ignored(self, rules: Rules, name: bytes, *, directory: bool) -> bool:
+        """Return whether a name in a directory is ignored, by the rules that hold there.
 
-    def _lines(self, rules: Path) -> list[str]:
-        """Return the lines of a `.gitignore`.
-
-        None of one that is a link, which may lead anywhere.
+        Raises `UsageError`.
         """
-        if rules.is_symlink():
-            self._linked_rules.append(rules)
-            return []
-        return rules.read_text("utf-8", "replace").splitlines() if rules.is_file() else []
+        if self._all:
+            return True
+        path = (*rules.names, name)
+        for depth, file in rules.files:
+            for rule in file.candidates(name):
+                _check_time(self._deadline, self._home)
+                if rule.applies(path[depth:], directory=directory):
+                    return rule.ignores
+        return False
+
+    def rules_below(self, rules: Rules, directory: Path) -> Rules:
+        """Return the rules that hold in a directory, by those of the one above it.
+
+        Raises `UsageError`.
+        """
+        names = (*rules.names, os.fsencode(directory.name))
+        return self._with_file(Rules(names, rules.files), directory)
+
+    def _with_file(self, rules: Rules, directory: Path) -> Rules:
+        file = self._read(directory / ".gitignore")
+        return (
+            rules if file is None else Rules(rules.names, ((len(rules.names), file), *rules.files))
+        )
+
+    def _read(self, path: Path) -> IgnoreFile | None:
+        """Return the rules of a `.gitignore`; None of one that is a link, which may lead anywhere.
+
+        Raises `UsageError` where it cannot be read whole: what it ignores would be sent.
+        """
+        try:
+            mode = path.lstat().st_mode
+            if stat.S_ISLNK(mode):
+                self._linked_rules.append(path)
+            if not stat.S_ISREG(mode):
+                return None
+            with open_finite(path, linked=False) as file:
+                data = file.read(MAX_RULE_BYTES - self._bytes + 1)
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise UsageError(f"{path} cannot be read: {error.strerror}", hint=_RULES_HINT) from None
+        self._bytes += len(data)
+        self._count += data.count(b"\n")
+        if self._bytes > MAX_RULE_BYTES:
+            raise UsageError(
+                f"{path}: all .gitignore files have more than {MAX_RULE_BYTES >> 10} KiB",
+                hint=_RULES_HINT,
+            )
+        if self._count > MAX_RULES:
+            raise UsageError(
+                f"{path}: all .gitignore files have more than {MAX_RULES:,} lines", hint=_RULES_HINT
+            )
+        if max(map(len, data.split(b"\n"))) > MAX_RULE_LENGTH:
+            raise UsageError(
+                f"{path} has a line of more than {MAX_RULE_LENGTH:,} bytes", hint=_RULES_HINT
+            )
+        return IgnoreFile(data)
+
+
+_RULES_HINT: Final = "make it smaller, or name the files to attach: -f PATH"
