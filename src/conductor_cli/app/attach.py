@@ -338,7 +338,7 @@ class Attacher:
         if not text.strip():
             if end == "missing":
                 raise UsageError(
-                    f"{name} needs two libraries", hint="pip install mammoth markdownify"
+                    f"{name} needs two libraries", hint="pip install mammoth selectolax"
                 )
             kind = DocumentUnread if end in {"time", "memory"} else UsageError
             raise kind(

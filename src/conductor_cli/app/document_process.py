@@ -11,27 +11,14 @@ Pictures of a document are counted and never opened, since a document can name a
 
 from __future__ import annotations
 
-import re
 from collections.abc import Generator, Iterator
 from io import BytesIO
 from typing import Any, Final
 
 # The most characters of text: about a million tokens, more than any worker reads
 MAX_TEXT: Final = 4_000_000
-LEFT_OUT: Final = {
-    "script": "scripts",
-    "style": "style sheets",
-    "img": "images",
-    "svg": "images",
-    "iframe": "frames",
-    "form": "forms",
-    "template": "templates",
-    "noscript": "scripts",
-    "head": "",
-}
-"""The elements that say nothing to a reader of the text, and what they are called; the head is not
-mentioned.
-"""
+# For the text of a page: what was read until then is given, before the parent gives up
+PAGE_SECONDS: Final = 12.0
 
 
 def answer(data: bytes) -> Iterator[dict[str, Any]]:
@@ -76,24 +63,19 @@ def _read_pages(data: bytes) -> Generator[dict[str, Any], None, str]:
 
 def _read_page(data: bytes) -> Generator[dict[str, Any], None, str]:
     """Give a Word document or a web page as Markdown. Raises whatever the libraries do."""
-    from bs4 import BeautifulSoup
-    from markdownify import MarkdownConverter
+    from conductor_cli.app.page_markdown import decode_page, to_markdown
 
+    left_out = dict[str, int]()
     if data.startswith(b"PK"):
         from mammoth import convert_to_html, images
 
         # An image is only counted, and never opened: it may be a link to a file.
         unread = images.img_element(lambda _: {"src": ""})
-        data = convert_to_html(BytesIO(data), convert_image=unread).value.encode()
-    page = BeautifulSoup(data, "html.parser")
-    left_out = dict[str, int]()
-    for element in page.find_all(list(LEFT_OUT)):
-        if element.decomposed:  # it was inside another one
-            continue
-        if what := LEFT_OUT[element.name]:
-            left_out[what] = left_out.get(what, 0) + 1
-        element.decompose()
-    text = MarkdownConverter(heading_style="ATX").convert_soup(page)
-    text = re.sub(r"[ \t]*\n(?:[ \t]*\n)+", "\n\n", text).strip() + "\n"
-    yield {"text": text[:MAX_TEXT], "left_out": left_out}
-    return "length" if len(text) > MAX_TEXT else ""
+        page = convert_to_html(BytesIO(data), convert_image=unread).value
+    else:
+        page = decode_page(data)
+    text, more, end = to_markdown(page, MAX_TEXT, PAGE_SECONDS)
+    for what, count in more.items():
+        left_out[what] = left_out.get(what, 0) + count
+    yield {"text": text, "left_out": left_out}
+    return end
