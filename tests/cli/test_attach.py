@@ -9,6 +9,7 @@ import base64
 import json
 import os
 import stat
+import subprocess
 import time
 import zipfile
 from pathlib import Path
@@ -19,7 +20,7 @@ import pytest
 from conductor_cli.app import attach
 from conductor_cli.app.attach import Attacher
 from conductor_cli.core.formatting import format_size
-from tests.cli.stage import TWO, Stage, explained
+from tests.cli.stage import TWO, Stage, explained, need
 from tests.media_files import pdf, png
 from tests.traces.stored import trace_bytes
 
@@ -190,6 +191,31 @@ def test_what_cannot_be_attached_is_refused(
     (tmp_path / name).write_bytes(data)
     env = {"CONDUCTOR_LLM_ATTACHMENTS_IMAGE_MB": "2"}
     seeing.costs_nothing(2, "ask", "What?", "-f", tmp_path / name, env=env, told=said)
+
+
+@pytest.mark.parametrize(
+    "encoding", ["latin-1", "cp1252", "utf-16", "utf-16-le", "utf-16-be", "utf-32"]
+)
+def test_the_command_for_a_text_in_another_encoding_works(
+    stage: Stage, tmp_path: Path, encoding: str
+) -> None:
+    text = "Das Café ist schön und groß.\n"
+    (tmp_path / "my notes").mkdir()
+    (tmp_path / "my notes/latin.txt").write_bytes(text.encode(encoding))
+    done = stage.costs_nothing(
+        2,
+        "ask",
+        "What?",
+        "-f",
+        "my notes/latin.txt",
+        cwd=tmp_path,
+        told="latin.txt is not UTF-8 text",
+    )
+    command = done.err[done.err.index("iconv") : done.err.index("; then: -f")]
+    need("iconv")
+    subprocess.run(["sh", "-c", command], cwd=tmp_path, check=True)
+    assert (tmp_path / "my notes/latin.utf8.txt").read_text() == text
+    stage.ok("ask", "What?", "-f", "my notes/latin.utf8.txt", cwd=tmp_path)
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ grow large.
 
 from __future__ import annotations
 
+import codecs
 import json
 import os
 import re
@@ -105,6 +106,9 @@ TEXT_LIMIT: Final = 16 * 1024 * 1024  # Bytes of one text. More is a mistake: no
 _BINARY: Final = re.compile(rb"[\x00-\x06\x0e-\x1a\x1c-\x1f]")
 """Control characters that no text has, in whatever 8-bit encoding."""
 
+_NOT_WINDOWS: Final = re.compile(rb"[\x81\x8d\x8f\x90\x9d]")
+"""Bytes that mean nothing in Windows-1252."""
+
 TO_UTF8: Final = "convert it first, for example with: iconv -t utf-8"
 
 SILENCE: Final = 3.0  # Seconds after which it is said that input is waited for
@@ -155,7 +159,7 @@ class Attacher:
                 f"{path} changed while it was read", hint="attach it again when nobody writes it"
             )
         page = pages and path.suffix.lower() in {".html", ".htm"}
-        return self.take(data, path.name, page=page, limits=limits)
+        return self.take(data, path.name, path=str(path), page=page, limits=limits)
 
     def attach_all(self, name: str) -> list[File]:
         """The file of this name, or those of a directory or of a pattern (`src/**/*.py`).
@@ -263,7 +267,13 @@ class Attacher:
         return self.take(self._read(stream, name), name)
 
     def take(
-        self, data: bytes, name: str, *, page: bool = False, limits: ChildLimits | None = None
+        self,
+        data: bytes,
+        name: str,
+        *,
+        path: str = "",
+        page: bool = False,
+        limits: ChildLimits | None = None,
     ) -> File:
         """These bytes as a file of this name, or as what a web page says. Raises `UsageError`."""
         found = media_type_of(data)
@@ -280,7 +290,7 @@ class Attacher:
         if not found:
             if page or (data.startswith(b"PK") and _WORD in data):
                 return self._take_document(data, name, limits)
-            text = decode_text(data, name)
+            text = decode_text(data, name, path)
             return File(name=name, text=_notebook_text(text) if name.endswith(".ipynb") else text)
         if found == PDF:
             return self._take_pdf(data, name, limits)
@@ -414,8 +424,11 @@ class Attacher:
         )
 
 
-def decode_text(data: bytes, source: str) -> str:
-    """These bytes as text. Raises `UsageError` where they are no UTF-8 or hold NUL bytes."""
+def decode_text(data: bytes, source: str, path: str = "") -> str:
+    """These bytes as text. Raises `UsageError` where they are no UTF-8 or hold NUL bytes.
+
+    `path` is the file's, for the command that converts it, if that is not `source`.
+    """
     refused = describe_refused(data)
     attachable = (
         "attach text, PNG, JPEG, GIF, WebP, PDF, .docx or HTML files, notebooks or directories"
@@ -427,12 +440,17 @@ def decode_text(data: bytes, source: str) -> str:
             raise UsageError(
                 f"{source} is {refused}, which cannot be attached", hint=attachable
             ) from None
-        # UTF-16 begins so
-        if _BINARY.search(data) and not data.startswith((b"\xff\xfe", b"\xfe\xff")):
+        encoding = _guess_encoding(data)
+        if not encoding:
             raise UsageError(f"{source} is not text", hint=attachable) from None
-        place = f"byte 0x{data[error.start]:02x} at offset {error.start}"
-        raise UsageError(f"{source} is not UTF-8 text: {place}", hint=TO_UTF8) from None
+        where = f"byte 0x{data[error.start]:02x} at offset {error.start}; it may be {encoding}"
+        hint = _conversion(path or source, encoding)
+        raise UsageError(f"{source} is not UTF-8 text: {where}", hint=hint) from None
     if "\x00" in text:
+        encoding = _guess_encoding(data)
+        if encoding and not refused:
+            hint = _conversion(path or source, encoding)
+            raise UsageError(f"{source} is not UTF-8 text: it may be {encoding}", hint=hint)
         what = (
             f"is {refused}, which cannot be attached"
             if refused
@@ -440,6 +458,39 @@ def decode_text(data: bytes, source: str) -> str:
         )
         raise UsageError(f"{source} {what}", hint=attachable)
     return text
+
+
+def _guess_encoding(data: bytes) -> str:
+    """Return what text in another encoding than UTF-8 is probably encoded in, as iconv calls it.
+
+    Empty if no text is.
+
+    A byte order mark says it. Without one, UTF-16 of a text in Latin letters has a zero in every
+    second byte. Other bytes may be of any encoding of 8 bits: Windows-1252 is the commonest one,
+    and holds Latin-1.
+    """
+    for mark, name in ((codecs.BOM_UTF32_LE, "UTF-32"), (codecs.BOM_UTF32_BE, "UTF-32")):
+        if data.startswith(mark):
+            return name
+    if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        return "UTF-16"
+    head = data[: _HEAD // 2 * 2]
+    zeros = [head[number::2].count(0) for number in (0, 1)]
+    for name, mostly, never in (("UTF-16LE", zeros[1], zeros[0]), ("UTF-16BE", zeros[0], zeros[1])):
+        if never == 0 and mostly * 4 > len(head):
+            return name
+    if _BINARY.search(data):
+        return ""
+    return "ISO-8859-1" if _NOT_WINDOWS.search(data) else "CP1252"
+
+
+def _conversion(path: str, encoding: str) -> str:
+    """Return the command that converts a file, and what to do then."""
+    if path == "stdin":
+        return f"convert it first: … | iconv -f {encoding} -t UTF-8 | conductor …"
+    file = Path(path)
+    converted = shlex.quote(str(file.with_name(f"{file.stem}.utf8{file.suffix}")))
+    return f"iconv -f {encoding} -t UTF-8 {shlex.quote(path)} > {converted}; then: -f {converted}"
 
 
 def _notebook_text(text: str) -> str:
