@@ -642,6 +642,55 @@ def test_a_word_document_is_read_as_its_text_and_opens_no_file(
     assert "contract.docx is read as text" in done.err
 
 
+MATH = 'xmlns:m="http://schemas.openxmlformats.org/officeDocument/2006/math"'
+
+
+def test_equations_headers_and_footers_of_a_word_document_are_read_and_hidden_text_is_not(
+    stage: Stage, tmp_path: Path
+) -> None:
+    pytest.importorskip("mammoth")
+    half = "<m:f><m:num><m:r><m:t>1</m:t></m:r></m:num><m:den><m:r><m:t>n</m:t></m:r></m:den></m:f>"
+    power = (
+        "<m:sSup><m:e><m:r><m:t>x</m:t></m:r></m:e><m:sup><m:r><m:t>2</m:t></m:r></m:sup></m:sSup>"
+    )
+    body = (
+        "<w:p><w:r><w:t>It is </w:t></w:r><m:oMath "
+        f"{MATH}>{power}<m:r><m:t>=</m:t></m:r>{half}</m:oMath></w:p>"
+        "<w:p><w:r><w:rPr><w:vanish/></w:rPr><w:t>HIDDEN</w:t></w:r>"
+        '<w:r><w:rPr><w:vanish w:val="0"/></w:rPr><w:t>seen</w:t></w:r></w:p>'
+    )
+    path = word_document(tmp_path / "paper.docx", body)
+    with zipfile.ZipFile(path, "a") as archive:
+        for name, text in (("header1", "ACME"), ("header2", "ACME"), ("footer1", "Draft 7")):
+            archive.writestr(
+                f"word/{name}.xml",
+                '<w:hdr xmlns:w="http://schemas.openxmlformats.org/wordprocessingml/2006/main">'
+                f"<w:p><w:r><w:t>{text}</w:t></w:r></w:p></w:hdr>",
+            )
+    done = stage.ok("ask", "What?", "-f", path)
+    sent = text_of(sent_to(stage, "alpha"))
+    assert "It is x^(2)=(1)/(n)" in sent
+    assert "seen" in sent
+    assert "HIDDEN" not in sent
+    assert sent.count("[header] ACME") == 1
+    assert "[footer] Draft 7" in sent
+    assert "left out: 1 hidden texts" in done.err
+
+
+def test_a_very_long_word_document_gives_its_beginning(
+    stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("mammoth")
+    monkeypatch.setattr(attach, "PDF_LIMITS", attach.PDF_LIMITS._replace(seconds=100))
+    paragraphs = "".join(
+        f"<w:p><w:r><w:t>Line {number}.</w:t></w:r></w:p>" for number in range(40_000)
+    )
+    done = stage.ok("plan", "What?", "-f", word_document(tmp_path / "long.docx", paragraphs))
+    assert "Line 29999." in done.out
+    assert "Line 30000." not in done.out
+    assert "left out: the end, because it is very long" in done.err
+
+
 def test_documents_of_a_directory_together_have_bounded_time(
     stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
