@@ -264,7 +264,7 @@ def test_what_others_have_spent_counts_before_anything_is_asked(machines: list[M
 
     async def costly(item: BatchItem) -> Asked:
         if len(one.asked) == 31:
-            failure = Failure(kind="key", message="the key is refused")
+            failure = Failure(kind="config", message="a setting is wrong")
             return Asked(line={**item.data, "error": {"message": "x"}}, failure=failure)
         return Asked(line={**item.data, "answer": "yes", "cost": 0.1}, cost=Decimal("0.1"))
 

@@ -20,6 +20,7 @@ from typing import Any
 import pytest
 
 from conductor_cli.app import evaluation, ray_jobs
+from conductor_cli.app.batch import MAX_REFUSED
 from tests.cli.stage import Stage, finished, refuses, says, stalls
 from tests.servers import SeenRequest, Wire
 
@@ -316,7 +317,48 @@ def test_a_refused_key_stops_the_batch_and_fails_no_question(one: Stage, tmp_pat
     one.ends(
         4, "batch", source, "-o", out, "--parallel", "2", "--yes", told="0 of 40 questions are done"
     )
-    assert len(one.asked("alpha")) <= 4
+    assert len(one.asked("alpha")) <= MAX_REFUSED + 2
+    assert not (tmp_path / "a.failed.jsonl").exists()
+
+
+@pytest.mark.parametrize("parallel", ["1", "64"])
+@pytest.mark.parametrize(("model", "status"), [("planner", 400), ("alpha", 401)])
+def test_one_refused_question_is_a_failure_of_its_own(
+    one: Stage, tmp_path: Path, parallel: str, model: str, status: int
+) -> None:
+    """As of a filter of content.
+
+    All others are answered, also where it is the last one that is left.
+    """
+    say = echo if model == "alpha" else says(one.plan)
+
+    async def filtered(seen: SeenStep, wire: Wire) -> None:
+        await (refuses(status, "filtered") if "number 11" in str(seen.json["messages"]) else say)(
+            seen, wire
+        )
+
+    one.models[model] = filtered
+    source = write(
+        tmp_path / "q.jsonl", [f"number {number}" for number in (11, 12, 14, 15, 16, 11)]
+    )
+    out = tmp_path / "a.jsonl"
+    failed = tmp_path / "a.failed.jsonl"
+    command = ("-o", out, "--parallel", parallel, "--yes")
+    one.ends(7, "batch", source, *command, told=("4 answers", "2 questions failed"))
+    assert [(line["id"], "filtered" in line["error"]["message"]) for line in read(failed)] == [
+        ("1", True),
+        ("6", True),
+    ]
+    one.ends(7, "batch", failed, *command, told="2 questions failed")
+    one.models[model] = say
+    one.ok("batch", failed, *command, told="2 answers")
+
+
+def test_a_planner_that_refuses_all_stops_the_batch(one: Stage, tmp_path: Path) -> None:
+    one.models["planner"] = refuses(404, "no such model")
+    source = numbers(tmp_path / "q.jsonl", 5)
+    out = tmp_path / "a.jsonl"
+    one.ends(5, "batch", source, "-o", out, "--yes", told="0 of 5 questions are done")
     assert not (tmp_path / "a.failed.jsonl").exists()
 
 

@@ -21,7 +21,7 @@ from conductor_cli.server import batches
 from conductor_cli.server.client_keys import ClientKeys, make_key
 from conductor_cli.state.postgres.database import Database
 from conductor_cli.state.postgres.records import shared_state
-from tests.cli.stage import Stage, stalls
+from tests.cli.stage import Stage, refuses, says, stalls
 from tests.cli.test_batch import asked_number, echo
 from tests.server.plain_api import Serving, serving, until
 from tests.servers import SeenRequest, Wire
@@ -151,6 +151,30 @@ def test_a_batch_is_answered_with_its_failures_in_a_file_of_their_own(
         assert at.files.delete(begun.input_file_id).deleted
         with pytest.raises(openai.NotFoundError):
             at.files.content(begun.input_file_id)
+
+
+def test_a_request_that_the_planner_refuses_keeps_no_other_waiting(stored: Stage) -> None:
+    """As one of a filter of content. The file of answers is there when the rest is done."""
+
+    async def filtered(seen: SeenStep, wire: Wire) -> None:
+        await (
+            refuses(400, "filtered")
+            if "number 10" in str(seen.json["messages"])
+            else says(stored.plan)
+        )(seen, wire)
+
+    stored.models["planner"] = filtered
+    with serving() as server, client(server) as at:
+        done = over(at, begin(at, [line(number) for number in (10, 11, 12)]).id)
+        assert (done.status, done.request_counts.completed, done.request_counts.failed) == (
+            "completed",
+            2,
+            1,
+        )
+        assert (
+            "filtered"
+            in lines_of(at, done.error_file_id)["q10"]["response"]["body"]["error"]["message"]
+        )
 
 
 @pytest.mark.parametrize(

@@ -24,7 +24,7 @@ import json
 import os
 from array import array
 from bisect import bisect_left
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, aclosing, closing, contextmanager, suppress
 from dataclasses import dataclass, replace
 from decimal import Decimal
@@ -50,7 +50,10 @@ EXAMPLE: Final = 'a line looks like this: {"id": "1", "question": "…"}'
 MAX_UNREACHABLE: Final = 3
 SYNC_SECONDS: Final = 1.0  # Seconds between two times that what was written is forced to the disk
 
-STOPPING: Final = frozenset({"key", "config", "policy", "conductor", "cancelled", "terminated"})
+MAX_REFUSED: Final = 10
+"""The batch stops after so many refused questions in a row, or `parallel` where that is more."""
+
+STOPPING: Final = frozenset({"config", "policy", "cancelled", "terminated"})
 """Kinds of failures that say nothing about a question: the batch stops, and the question is asked
 when it goes on.
 """
@@ -63,6 +66,14 @@ answer.
 
 
 REMOVE_IT: Final = "remove that line, or name another file with -o"
+
+
+REFUSED: Final = frozenset({"key", "conductor"})
+"""Kinds of failures of which nobody knows whether they are of the question, as by a filter of
+content, or of all.
+
+They are of the question where another one is answered after it.
+"""
 
 
 class BatchItem(NamedTuple):
@@ -269,6 +280,9 @@ class _Hashes:
     def __contains__(self, name: str) -> bool:
         return _find(self._hashes, name) is not None
 
+    def __bool__(self) -> bool:
+        return bool(self._hashes)
+
     @property
     def repeat(self) -> bool:
         """Whether an id is there twice."""
@@ -429,6 +443,10 @@ class Batch:
     answers belong.
     """
     source: Path = Path()
+    has_answers: bool = False
+    """Whether some were answered before this process began, though perhaps with other keys or
+    another planner.
+    """
     record: Path = Path()
     """The file that remembers what the calls of the batch have cost: see `run/budget.py`."""
     done: Callable[[str], bool] = lambda _: False
@@ -560,6 +578,7 @@ def open_batch(source: Path, answers: Path, locks: Path) -> Iterator[Batch]:
             retries=retries,
             source=source,
             record=record,
+            has_answers=bool(answered.ids),
             done=lambda name: name in answered.ids or name in failed.ids,
         )
 
@@ -687,6 +706,8 @@ class Sharing(Protocol):
     """
 
     stopped: Failure | None  # Why no more are handed out
+    # Whether some questions are asked and not written, so that their shards cannot be whole
+    holding: bool
 
     async def next(self) -> BatchItem | None: ...
     def wrote(self, asked: Asked) -> None: ...
@@ -709,40 +730,79 @@ async def run_batch(
 
     Without `ask`, the runs are made `elsewhere`, which counts them in the `budget`. What is
     `shared` with other machines hands out the questions. The batch stops when the budget is used
-    up, at a failure that says nothing about the question, as of a key, and where nobody was
-    reachable many times in a row. What was asked then is asked again when the batch goes on. `tell`
-    is called after each question. Raises `UsageError` where nothing can be written any more.
+    up, at a failure that says nothing about the question, where many questions in a row are
+    refused, and where nobody was reachable many times in a row. What was asked then is asked again
+    when the batch goes on. `tell` is called after each question. Raises `UsageError` where nothing
+    can be written any more.
     """
     stopped: Failure | None = None
     unreachable = 0
+    refused: list[Asked] = []  # Those in a row, which are not written yet
+
+    def write(asked: Asked) -> None:
+        batch.write(asked)
+        if shared is not None:
+            shared.wrote(asked)
+        tell(batch.progress)
+
+    def stop(asked: Sequence[Asked]) -> None:
+        """End the batch, and leave what was asked to the next time."""
+        nonlocal stopped
+        stopped = stopped or asked[0].failure
+        lost = sum((each.cost or Decimal(0) for each in asked), Decimal(0))
+        batch.progress = replace(batch.progress, cost=batch.progress.cost + lost)
+        if shared is not None:
+            shared.stopped = stopped
+
+    def take_refused() -> list[Asked]:
+        taken = list(refused)
+        refused.clear()
+        if shared is not None:
+            shared.holding = False
+        return taken
 
     def finish(asked: Asked) -> None:
-        nonlocal stopped, unreachable
+        nonlocal unreachable
         failure = asked.failure
-        unreachable = (
-            unreachable + 1 if failure is not None and failure.kind == "unreachable" else 0
-        )
+        is_unreachable = failure is not None and failure.kind == "unreachable"
+        unreachable = unreachable + 1 if is_unreachable else 0
+        if failure is not None and failure.kind in REFUSED:
+            refused.append(asked)
+            if shared is not None:
+                shared.holding = True
+            if len(refused) >= max(MAX_REFUSED, parallel):
+                stop(take_refused())
+            return
         says_nothing = failure is not None and (
             failure.kind in STOPPING or failure.reason in STOPPING_REASONS
         )
         if says_nothing or unreachable > MAX_UNREACHABLE * parallel:
-            stopped = stopped or failure
-            batch.progress = replace(
-                batch.progress, cost=batch.progress.cost + (asked.cost or Decimal(0))
-            )
-            if shared is not None:
-                shared.stopped = stopped
-        else:
-            batch.write(asked)
-            if shared is not None:
-                shared.wrote(asked)
-            tell(batch.progress)
+            stop([asked])
+            return
+        if failure is None:  # so planner, workers and keys work
+            for each in take_refused():
+                write(each)
+        write(asked)
+
+    def finish_refused() -> None:
+        """Decide about the last questions, after which no other was answered."""
+        asked = take_refused()
+        one_by_one = all(
+            each.failure is not None and each.failure.reason == "refused" for each in asked
+        )
+        if stopped is None and (batch.progress.answered or batch.has_answers or one_by_one):
+            for each in asked:
+                write(each)
+        elif asked:
+            stop(asked)
 
     async def work() -> None:
         nonlocal stopped
         assert ask is not None
         while stopped is None and await budget.wait_start():
-            item = next(batch.items, None) if shared is None else await shared.next()
+            item = None
+            if stopped is None:  # it may have been stopped while this waited
+                item = next(batch.items, None) if shared is None else await shared.next()
             if item is None:
                 budget.finish(None)
                 if shared is not None:
@@ -770,9 +830,16 @@ async def run_batch(
 
     syncing = asyncio.create_task(sync())
     try:
-        async with asyncio.TaskGroup() as tasks:
-            for _ in range(parallel if ask is not None else 1):
-                tasks.create_task(work() if ask is not None else take())
+        is_over = False
+        while not is_over:
+            async with asyncio.TaskGroup() as tasks:
+                for _ in range(parallel if ask is not None else 1):
+                    tasks.create_task(work() if ask is not None else take())
+            # With other machines, what was held back may be all that they wait for.
+            is_over = shared is None or not refused
+            finish_refused()
+            if shared is not None:
+                await shared.settle()
     except* ConductorError as group:
         raise group.exceptions[0] from None
     finally:

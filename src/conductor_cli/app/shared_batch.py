@@ -81,6 +81,7 @@ class SharedItems:
         tell: Callable[[BatchProgress], None],
     ) -> None:
         self.stopped: Failure | None = None
+        self.holding = False
         self._batch = batch
         self._shards = shards
         self._budget = budget
@@ -115,7 +116,8 @@ class SharedItems:
 
         None when all are done, for no budget, or for `stopped`.
 
-        It waits while others have the last shards, because one of them may be gone.
+        Also None where this machine has none left and is `holding` some, which must be written
+        first. Else it waits while others have the last shards, because one of them may be gone.
         """
         async with self._lock:
             while not self._queue and self.stopped is None:
@@ -127,6 +129,8 @@ class SharedItems:
                     items = [] if shard is None else await asyncio.to_thread(self._read, shard)
                     # A shard that this process sends, since a moment ago or less, may look free: it
                     # is not asked again.
+                    if self.holding and shard is None:
+                        return None
                     if shard is None or self._shards.knows(shard):
                         await asyncio.sleep(LOOK_SECONDS)
                         continue
