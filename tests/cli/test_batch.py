@@ -219,6 +219,41 @@ def test_input_that_cannot_be_asked_costs_nothing(
     assert not one.server.requests
 
 
+@pytest.mark.parametrize(
+    ("lines", "told"),
+    [
+        (
+            ['{"id": "a", "question": "hi"},', '{"id": "b", "question": "ho"}'],
+            "line 1: it is not a JSON object",
+        ),
+        (
+            ["{'id': 'a'}", '{"id": "b", "question": "ho"}'],
+            "line 2: it is JSON, and the first line is not",
+        ),
+        (
+            ["[", '{"id": "a", "question": "hi"},', "]"],
+            "line 2: it is JSON, and the first line is not",
+        ),
+        (['[{"id": "a", "question": "hi"}]'], "line 1: it is not a JSON object"),
+    ],
+)
+@pytest.mark.parametrize("name", ["q.txt", "q.jsonl"])
+def test_a_mistake_in_json_is_not_asked_as_a_question(
+    one: Stage, tmp_path: Path, lines: list[str], told: str, name: str
+) -> None:
+    told = "line 1: it is not a JSON object" if name == "q.jsonl" else told
+    one.fails(
+        2, "batch", write(tmp_path / name, lines), "-o", tmp_path / "a.jsonl", "--yes", told=told
+    )
+    assert not one.server.requests
+
+
+def test_a_text_may_have_braces_and_brackets(one: Stage, tmp_path: Path) -> None:
+    lines = ["{7} number 7", "[1] number 8", "number 9: {", "{} number 10"]
+    source = write(tmp_path / "q.txt", lines)
+    one.ok("batch", source, "-o", tmp_path / "a.jsonl", "--yes", told="4 answers")
+
+
 @pytest.mark.parametrize("name", ["notes.txt", "notes.failed.txt"])
 @pytest.mark.parametrize(
     "text", ["my notes", '{"id": "x", "name": "A"}\n', '{"name": "A"}', '{"name": "A', "{"]
@@ -338,9 +373,7 @@ def test_one_refused_question_is_a_failure_of_its_own(
         )
 
     one.models[model] = filtered
-    source = write(
-        tmp_path / "q.jsonl", [f"number {number}" for number in (11, 12, 14, 15, 16, 11)]
-    )
+    source = write(tmp_path / "q.txt", [f"number {number}" for number in (11, 12, 14, 15, 16, 11)])
     out = tmp_path / "a.jsonl"
     failed = tmp_path / "a.failed.jsonl"
     command = ("-o", out, "--parallel", parallel, "--yes")

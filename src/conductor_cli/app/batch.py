@@ -46,6 +46,12 @@ from conductor_cli.system.disk import exclusive_lock, temporary_path
 MAX_LINE: Final = 16 << 20  # Bytes of a line of the input
 MAX_ID: Final = 512  # Characters of an id
 EXAMPLE: Final = 'a line looks like this: {"id": "1", "question": "…"}'
+ONE_A_LINE: Final = (
+    f"JSON Lines have an object on each line, with no comma or bracket around it; {EXAMPLE}"
+)
+JSON_SUFFIXES: Final = frozenset({".json", ".jsonl", ".ndjson"})
+BEGINNINGS: Final = ('{"', "[{")
+"""How a line of JSON begins that has a mistake: no question does."""
 # The batch stops after so many times `parallel` runs in a row that reached no worker
 MAX_UNREACHABLE: Final = 3
 SYNC_SECONDS: Final = 1.0  # Seconds between two times that what was written is forced to the disk
@@ -130,10 +136,17 @@ def read_items(path: Path, skip: int = 0) -> Iterator[BatchItem]:
                     text = raw.decode("utf-8-sig" if line == 1 else "utf-8").strip()
                     if not text:
                         continue
-                    if is_json is None:  # a text may begin with a brace, too
-                        is_json = False
-                        with suppress(ValueError, RecursionError):
-                            is_json = isinstance(json.loads(text), dict)
+                    if is_json is None:
+                        is_json = _is_object(text)
+                        if not is_json and (
+                            path.suffix in JSON_SUFFIXES or text.startswith(BEGINNINGS)
+                        ):
+                            raise UsageError("it is not a JSON object", hint=ONE_A_LINE)
+                    # The first line had a mistake, or was a bracket
+                    if not is_json and _is_object(text.rstrip(",")):
+                        raise UsageError(
+                            "it is JSON, and the first line is not a JSON object", hint=ONE_A_LINE
+                        )
                     if skip:
                         skip -= 1
                         continue
@@ -157,6 +170,15 @@ def read_items(path: Path, skip: int = 0) -> Iterator[BatchItem]:
         ) from None
     if is_json is None:
         raise UsageError(f"{path} has no questions", hint=EXAMPLE)
+
+
+def _is_object(text: str) -> bool:
+    """Return whether a line is a JSON object; a text may begin with a brace, too."""
+    if not text.startswith("{"):
+        return False
+    with suppress(ValueError, RecursionError):
+        return isinstance(read_json(text), dict)
+    return False
 
 
 def _parse(text: str, line: int) -> BatchItem:
