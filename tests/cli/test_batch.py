@@ -282,6 +282,39 @@ def test_a_batch_needs_files_that_can_be_read_again(
     one.fails(2, "batch", questions, "-o", out, "--yes", cwd=tmp_path, told="is not a file")
 
 
+EDITED = {"id": "a", "question": "number 7", "system": "Be brief."}
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        (EDITED, EDITED | {"system": "Be long."}),
+        (EDITED, EDITED | {"schema": {"type": "string"}}),
+        ({"id": "a", "question": "number 7"}, EDITED),
+        (chat("number 7"), chat("number 8")),
+        (chat("number 7"), chat("number 7", response_format={"type": "json_object"})),
+    ],
+)
+def test_an_edited_question_does_not_keep_the_old_answer(
+    one: Stage, tmp_path: Path, first: Any, second: Any
+) -> None:
+    """An answer of an earlier version does not say what all of its question was: that is kept."""
+    source = tmp_path / "q.jsonl"
+    out = tmp_path / "a.jsonl"
+    command = ("batch", source, "-o", out, "--yes")
+    write(source, [first])
+    one.ok(*command, told="1 answer")
+    one.ok(*command, told="1 of 1 questions are done")
+    write(source, [first | {"note": "mine"}])
+    one.ok(*command, told="1 of 1 questions are done")
+    write(source, [second])
+    one.fails(2, *command, told="the id 'a' has an answer already, to another question")
+    (line,) = read(out)
+    write(out, [{name: value for name, value in line.items() if name != "input"}])
+    code = 2 if second.get("question", "") != first.get("question", "") else 0
+    assert one.inside(*command).code == code
+
+
 def test_sorting_loses_no_answer(one: Stage, tmp_path: Path) -> None:
     """Neither those of questions that are not in the input any more, nor all others where failed
     ones are asked.

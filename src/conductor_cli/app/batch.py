@@ -428,8 +428,37 @@ def cost_of(data: Mapping[str, Any]) -> Decimal:
     return cost
 
 
+def _hash_of(data: Mapping[str, Any]) -> str:
+    """Return a hash of all that an answer depends on in a line of the input, as the answer's line
+    has it.
+    """
+    whole = (
+        data.get("body")
+        if _is_openai(data)
+        else [data.get(name) for name in ("question", "system", "schema")]
+    )
+    text = json.dumps(whole, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode("utf-8", "backslashreplace")).hexdigest()[:16]
+
+
 def _key_of(data: Mapping[str, Any]) -> str:
-    return f"{id_of(data)}\0{data.get('question', '')}"
+    """Return what tells the question of a line of the input, or of a failure, from any other."""
+    return f"{id_of(data)}\0{_hash_of(data)}"
+
+
+def _short_key(data: Mapping[str, Any]) -> str:
+    """Return the same for an answer of an earlier version, which has no hash.
+
+    All that is known of its question.
+    """
+    return f"{id_of(data)}\0\0{data.get('question', '')}"
+
+
+def _written_key(data: Mapping[str, Any]) -> str:
+    """Return the key of a line of answers or failures."""
+    if "answer" not in data and "response" not in data:
+        return _key_of(data)  # a failure repeats the line of the input
+    return f"{id_of(data)}\0{data['input']}" if "input" in data else _short_key(data)
 
 
 def failed_path(answers: Path) -> Path:
@@ -533,6 +562,7 @@ def asked_of(item: BatchItem, trace: Trace, *, stores: bool) -> Asked:
             "error": None,
             **cost,
         }
+        line["input"] = _hash_of(item.data)
     else:
         stored = {"run": trace.run} if stores and trace.stored else {}
         line = {
@@ -541,7 +571,7 @@ def asked_of(item: BatchItem, trace: Trace, *, stores: bool) -> Asked:
             "answer": trace.answer,
             "tokens": usage.tokens,
         }
-        line |= cost | stored
+        line |= {"input": _hash_of(item.data)} | cost | stored
     return Asked(line=line, cost=usage.cost, failure=failure)
 
 
@@ -613,7 +643,7 @@ class _Written:
         self.cost = Decimal(0)
         for data in written_lines(path):
             hashes[0].append(hash(id_of(data)))
-            hashes[1].append(hash(_key_of(data)))
+            hashes[1].append(hash(_written_key(data)))
             self.cost += cost_of(data)
         self.ids, self.keys = (_Hashes(each) for each in hashes)
 
@@ -630,9 +660,9 @@ def _count_input(source: Path, *written: _Written) -> list[int]:
     first = 0
     for item in read_items(source):
         hashes.append(hash(item.id))
-        key = _key_of(item.data)
+        keys = _key_of(item.data), _short_key(item.data)
         for place, each in enumerate(written):
-            if key in each.keys:
+            if any(key in each.keys for key in keys):
                 counts[place] += 1
                 break
             if item.id in each.ids:
