@@ -10,6 +10,7 @@ import os
 import pickle
 import re
 import signal
+import time
 from collections import Counter
 from collections.abc import AsyncIterator, Iterable
 from contextlib import nullcontext
@@ -280,6 +281,72 @@ def test_a_batch_needs_files_that_can_be_read_again(
 ) -> None:
     numbers(tmp_path / "q.jsonl", 2)
     one.fails(2, "batch", questions, "-o", out, "--yes", cwd=tmp_path, told="is not a file")
+
+
+@pytest.mark.parametrize("act", ["remove", "replace", "cut"])
+def test_answers_that_somebody_takes_away_are_told_and_kept(
+    one: Stage, tmp_path: Path, act: str
+) -> None:
+    source = numbers(tmp_path / "q.jsonl", 6)
+    out = tmp_path / "a.jsonl"
+    asked = 0
+
+    async def taken(seen: SeenStep, wire: Wire) -> None:
+        nonlocal asked
+        asked += 1
+        if asked == 4:
+            if act == "cut":
+                out.write_text("")
+            else:
+                out.unlink()
+            if act == "replace":
+                out.write_text('{"id": "mine"}\n')
+        await echo(seen, wire)
+
+    one.models["alpha"] = taken
+    command = ("batch", source, "-o", out, "--parallel", "1", "--yes", "--order", "input")
+    told = {"remove": "removed", "replace": "replaced", "cut": "cut"}[act]
+    one.ends(2, *command, told=(f"{out} was {told} by somebody else", "the same command continues"))
+    if act == "replace":
+        assert out.read_text() == '{"id": "mine"}\n'
+        (tmp_path / "a.kept.jsonl").replace(out)
+    one.models["alpha"] = echo
+    one.ok(*command, told="6 answers")
+    assert [line["id"] for line in read(out)] == [f"q{n}" for n in range(6)]
+    assert len(one.asked("alpha")) == 6 + 3 * (act == "cut")
+
+
+def test_a_file_with_two_names_is_written_by_one_batch(one: Stage, tmp_path: Path) -> None:
+    source = numbers(tmp_path / "q.jsonl", 3)
+    out = tmp_path / "a.jsonl"
+    other = tmp_path / "b.jsonl"
+    out.touch()
+    other.hardlink_to(out)
+    one.models["alpha"] = stalls()
+    with one.start("batch", source, "-o", out, "--yes") as process:
+        until_asked(one)
+        one.fails(2, "batch", source, "-o", other, "--yes", told="another process writes")
+        os.killpg(process.pid, signal.SIGKILL)
+        finished(process)
+
+
+def until_asked(one: Stage) -> None:
+    """Wait until a worker is asked."""
+    end = time.monotonic() + 60
+    while not one.asked("alpha"):
+        assert time.monotonic() < end
+        time.sleep(0.01)
+
+
+def test_sorted_answers_stay_behind_their_link(one: Stage, tmp_path: Path) -> None:
+    source = numbers(tmp_path / "q.jsonl", 3)
+    out = tmp_path / "a.jsonl"
+    link = tmp_path / "link.jsonl"
+    write(out, [{"id": "q2", "question": "number 2", "answer": "2"}])
+    link.symlink_to(out)
+    one.ok("batch", source, "-o", link, "--yes", "--order", "input")
+    assert link.is_symlink()
+    assert [line["id"] for line in read(out)] == ["q0", "q1", "q2"]
 
 
 EDITED = {"id": "a", "question": "number 7", "system": "Be brief."}

@@ -30,7 +30,7 @@ from dataclasses import dataclass, replace
 from decimal import Decimal
 from itertools import compress, pairwise
 from pathlib import Path
-from typing import Any, Final, NamedTuple, NoReturn, Protocol
+from typing import Any, Final, Literal, NamedTuple, NoReturn, Protocol
 
 from pydantic_core import from_json
 
@@ -322,6 +322,7 @@ class Lines:
         self.path = path
         self._wrote = wrote
         self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o666)
+        self._size = os.fstat(self._file).st_size
 
     def append(self, data: Mapping[str, Any]) -> None:
         """Write a line. Raises `OSError`; then nothing of the line stays."""
@@ -334,7 +335,55 @@ class Lines:
             if written:
                 os.ftruncate(self._file, os.lseek(self._file, 0, os.SEEK_END) - written)
             raise
+        self._size += len(line)
         self._wrote(line)
+
+    @property
+    def loss(self) -> Literal["", "cut", "replaced", "removed"]:
+        """What somebody else has done to the file since it was opened; empty where all is well.
+
+        Raises `OSError`.
+        """
+        own = os.fstat(self._file)
+        if own.st_size < self._size:
+            return "cut"
+        try:
+            return "" if os.path.samestat(self.path.stat(), own) else "replaced"
+        except FileNotFoundError:
+            return "removed"
+
+    def keep(self) -> str:
+        """Return what somebody else has done to the file, and where its lines are.
+
+        Empty where all is well.
+
+        The lines of a file that was removed are written under its name again, and those of one that
+        was replaced beside it. Raises `OSError`.
+        """
+        loss = self.loss
+        if loss == "cut":
+            missing = self._size - os.fstat(self._file).st_size
+            return f"{self.path} was cut by somebody else: {missing:,} bytes are missing"
+        if loss == "replaced":
+            beside = self.path.with_name(f"{self.path.stem}.kept{self.path.suffix}")
+            self._copy(beside)
+            return (
+                f"{self.path} was replaced by somebody else; the lines of the batch are in {beside}"
+            )
+        if loss == "removed":
+            self._copy(self.path)
+            return f"{self.path} was removed by somebody else, and is written again"
+        return ""
+
+    def _copy(self, target: Path) -> None:
+        with temporary_path(target) as new:
+            with new.open("xb") as file:
+                os.lseek(self._file, 0, os.SEEK_SET)
+                while piece := os.read(self._file, 1 << 20):
+                    file.write(piece)
+                file.flush()
+                os.fsync(file.fileno())
+            new.replace(target)
 
     def sync(self) -> None:
         """Return when what was written has reached the disk. Raises `OSError`."""
@@ -494,6 +543,7 @@ class Batch:
     answers belong.
     """
     source: Path = Path()
+    is_lost: bool = False  # Somebody else has removed, replaced or cut a file of it
     has_answers: bool = False
     """Whether some were answered before this process began, though perhaps with other keys or
     another planner.
@@ -592,6 +642,8 @@ def open_batch(source: Path, answers: Path, locks: Path) -> Iterator[Batch]:
     with ExitStack() as stack:
         try:
             stack.enter_context(exclusive_lock(locks / f"{name}.lock", busy))
+            if answers.exists():
+                stack.enter_context(_file_lock(answers, busy))
             record = locks / f"{name}.spent.jsonl"
             if not answers.exists() and not failures.exists():
                 record.unlink(missing_ok=True)  # it is that of an earlier batch of this name
@@ -633,6 +685,26 @@ def open_batch(source: Path, answers: Path, locks: Path) -> Iterator[Batch]:
             has_answers=bool(answered.ids),
             done=lambda name: name in answered.ids or name in failed.ids,
         )
+
+
+@contextmanager
+def _file_lock(path: Path, busy: Callable[[], NoReturn]) -> Iterator[None]:
+    """Hold a lock on a file itself, which may have several names.
+
+    Where the system has none, nobody is kept out.
+    """
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        with suppress(ImportError, OSError):
+            import fcntl  # POSIX only
+
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                busy()
+        yield
+    finally:
+        os.close(descriptor)
 
 
 class _Written:
@@ -731,6 +803,7 @@ def sort_answers(source: Path, answers: Path) -> None:
 
     Raises `OSError`.
     """
+    answers = answers.resolve()  # a link stays one
     places = LinePlaces(answers)
     with answers.open("rb") as file, temporary_path(answers) as new:
         with new.open("xb") as ordered:
@@ -875,10 +948,29 @@ async def run_batch(
                     return
 
     async def sync() -> None:
+        nonlocal stopped
         while True:
             await asyncio.sleep(SYNC_SECONDS)
             for lines in (batch.answers, batch.failures):
                 await asyncio.to_thread(lines.sync)
+                if loss := lines.loss:
+                    stopped = Failure(
+                        kind="usage", message=f"{lines.path} was {loss} by somebody else"
+                    )
+                    if shared is not None:
+                        shared.stopped = stopped
+
+    def keep_lines() -> None:
+        """Keep the lines of files that somebody else has removed, replaced or cut."""
+        nonlocal stopped
+        try:
+            losses = [lines.keep() for lines in (batch.answers, batch.failures)]
+        except OSError as error:
+            losses = [f"the answers cannot be kept: {describe_system_error(error)}"]
+        if message := "; ".join(filter(None, losses)):
+            batch.is_lost = True
+            hint = "move the lines where they belong; the same command continues with what is there"
+            stopped = Failure(kind="usage", message=message, hint=hint)
 
     syncing = asyncio.create_task(sync())
     try:
@@ -896,4 +988,5 @@ async def run_batch(
         raise group.exceptions[0] from None
     finally:
         syncing.cancel()
+        keep_lines()
     return stopped

@@ -106,7 +106,7 @@ def batch_command(
                 factory = new_event_loop
             with asyncio.Runner(loop_factory=factory) as runner:
                 code = runner.run(_run(session, batch, request))
-            if order == "input" and not batch.retries:
+            if order == "input" and not batch.retries and not batch.is_lost:
                 batches.sort_answers(questions, out)
     # asyncio turns Ctrl-C into KeyboardInterrupt after it has cancelled the task; SIGTERM only
     # cancels it.

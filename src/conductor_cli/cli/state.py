@@ -179,10 +179,11 @@ def _move(
     if json:
         print_json({"new": moved.counts, "left": moved.left})
     else:
+        nouns = {
+            kind: "batch" if kind == "batches" else kind.removesuffix("s") for kind in moved.counts
+        }
         new = ", ".join(
-            format_count(number, kind.removesuffix("s"))
-            for kind, number in moved.counts.items()
-            if number
+            format_count(number, nouns[kind]) for kind, number in moved.counts.items() if number
         )
         print_line(f"{action}ed {new}" if new else "nothing was new")
         for text in moved.left:

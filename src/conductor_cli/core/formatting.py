@@ -78,8 +78,11 @@ def format_size(size: int) -> str:
 
 
 def format_count(number: int, noun: str) -> str:
-    """Return `1 step`, `1,302 tokens`."""
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+    """Return `1 step`, `1,302 tokens`, `2 batches`."""
+    if number == 1:
+        return f"1 {noun}"
+    ending = "es" if noun.endswith(("ch", "sh", "s", "x")) else "s"
+    return f"{number:,} {noun}{ending}"
 
 
 def format_list(names: Sequence[str]) -> str:
