@@ -179,3 +179,14 @@ def test_try_spends_its_half_dollar_and_no_more(stage: Stage, tmp_path: Path) ->
     provider = Provider(stage, written=120)
     stage.ends(6, "try", cases(tmp_path / "c.jsonl"), "--yes")
     assert Decimal("0.3") < provider.billed <= Decimal("0.5")
+
+
+def test_calibrating_spends_no_cent_too_much(
+    stage: Stage, provider: Provider, tmp_path: Path
+) -> None:
+    """Neither at once nor when it goes on."""
+    command = ("workers", "calibrate", cases(tmp_path / "c.jsonl"), "--yes", "--max-cost")
+    stage.ends(6, *command, "3.5", told="raise --max-cost")
+    assert Decimal("2.5") < provider.billed <= Decimal("3.5")
+    stage.ends(6, *command, "5.5", told="continuing")
+    assert Decimal("4.5") < provider.billed <= Decimal("5.5")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import shlex
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
@@ -351,6 +352,7 @@ def calibrate_command(
     count: Annotated[int | None, opt.option("--n", "Number of cases.", "N", min=1)] = None,
     seed: Annotated[int, opt.option("--seed", "Random seed for case selection.", "N", min=0)] = 0,
     parallel: opt.ParallelRuns = 8,
+    max_cost: opt.MaxCostOfAll = None,
     yes: opt.YesToCost = False,
     progress: opt.ProgressOption = None,
     json: opt.Json = False,
@@ -371,14 +373,13 @@ def calibrate_command(
     calibration = plan_calibration(
         settings, cases, workers=opt.parse_names(named), count=count, seed=seed, parallel=parallel
     )
+    request = replace(calibration.request, max_cost=opt.parse_cost(max_cost))
     fresh: list[MeasuredCard] = []
     # Checked now, because nobody wants to pay for cards that have no place.
     path = cards_file(settings.paths)
     check_writable(path.parent, "the cards", f"{PREFIX}DATA_DIR=DIR")
     if calibration.request.workers:
-        evaluation, code = run_evaluation(
-            calibration.request, settings, yes=yes, quiet=context.obj.quiet
-        )
+        evaluation, code = run_evaluation(request, settings, yes=yes, quiet=context.obj.quiet)
         if code or evaluation is None:
             raise typer.Exit(code)
         fresh, notes = measured_cards(calibration, evaluation)
