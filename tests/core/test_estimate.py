@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from decimal import Decimal
 
+from conductor_cli.core.chat import Message
 from conductor_cli.core.estimate import (
     OVERHEAD,
     PLANNING,
     SHORT_ANSWER,
     PlannerCost,
+    billed_usage,
     estimate_plan,
     estimate_planning,
 )
@@ -16,7 +18,7 @@ from conductor_cli.core.plan import Plan, Step
 from conductor_cli.core.pool import Pool, Worker
 from conductor_cli.core.profile import WorkerProfile
 from conductor_cli.core.question import Question
-from conductor_cli.core.usage import Price
+from conductor_cli.core.usage import FREE, Price, Usage
 
 PRICE = Price(input=Decimal(1), output=Decimal(10))
 POOL = Pool(
@@ -74,3 +76,19 @@ def test_what_a_step_reads_is_as_long_as_those_it_sees_may_write() -> None:
     plan = Plan(steps=(Step(worker="ann", subtask=""), Step(worker="eve", subtask="", access=(1,))))
     found = estimate_plan(Question(text=""), plan, Pool(workers=(*POOL, brief)), WorkerProfile())
     assert found.tokens == (2 * OVERHEAD + 2 * SHORT_ANSWER + 50, 2 * OVERHEAD + 2 * 1000 + 50)
+
+
+def test_what_a_server_leaves_out_of_its_usage_is_estimated() -> None:
+    """Where it costs something: a prompt that nobody counts is not free."""
+    price = Price(input=Decimal(1), output=Decimal(2))
+    messages = [Message(role="user", content="x" * 350)]  # 100 tokens
+    reported = Usage(tokens_out=50, calls=1)
+    assert billed_usage(reported, messages, "yes", price).cost == Decimal("0.0002")
+    assert billed_usage(Usage(calls=1), messages, "y" * 350, price).cost == Decimal("0.0003")
+    assert billed_usage(Usage(tokens_in=100, calls=1), messages, "", price).cost == Decimal(
+        "0.0001"
+    )
+    assert billed_usage(Usage(calls=1), messages, "", price).cost == 0, (
+        "it failed before its first word"
+    )
+    assert billed_usage(reported, messages, "yes", FREE).tokens_in == 0

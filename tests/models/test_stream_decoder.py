@@ -134,11 +134,25 @@ def test_a_reply_without_a_word_that_was_cut_is_none(reason: str) -> None:
         ({"cache_creation_input_tokens": 3}, {"tokens_stored": 3}),
         (
             {"prompt_tokens_details": {"cached_tokens": 9, "cache_write_tokens": 9}},
-            {"tokens_cached": 9, "tokens_stored": 2},
+            {"tokens_in": 29, "tokens_cached": 9, "tokens_stored": 9},
         ),
         ({"total_tokens": 30}, {"tokens_out": 19, "tokens_reasoning": 12}),
         ({"prompt_tokens_details": None, "completion_tokens_details": []}, {}),
-        ({"prompt_tokens_details": {"cached_tokens": 999}}, {"tokens_cached": 11}),
+        # Cached tokens that are more than the prompt were not counted in it.
+        (
+            {"prompt_tokens_details": {"cached_tokens": 999}},
+            {"tokens_in": 1010, "tokens_cached": 999},
+        ),
+        ({"cache_creation_input_tokens": 500}, {"tokens_in": 511, "tokens_stored": 500}),
+        ({"cache_read_input_tokens": 6, "total_tokens": 24}, {"tokens_in": 17, "tokens_cached": 6}),
+        (
+            {"cache_read_input_tokens": 6, "prompt_tokens_details": {"cached_tokens": 6}},
+            {"tokens_cached": 6},
+        ),
+        (
+            {"completion_tokens_details": {"reasoning_tokens": 100}, "total_tokens": 118},
+            {"tokens_out": 107, "tokens_reasoning": 100},
+        ),
         ({"total_tokens": "many", "completion_tokens_details": {"reasoning_tokens": -5}}, {}),
         (
             {"prompt_tokens": 1e30, "completion_tokens": 10**400},

@@ -8,7 +8,7 @@ free.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from typing import Final
 
@@ -18,7 +18,7 @@ from conductor_cli.core.plan import SELF, Plan
 from conductor_cli.core.pool import Pool
 from conductor_cli.core.profile import WorkerProfile
 from conductor_cli.core.question import Question, question_text
-from conductor_cli.core.usage import CHARS_PER_TOKEN, MILLION, Price, Usage
+from conductor_cli.core.usage import CHARS_PER_TOKEN, MILLION, Price, Usage, with_cost
 
 SHORT_ANSWER: Final = 150  # Tokens of an answer at the low end of the range
 # Tokens of a worker's prompt in addition to the question, the subtask and the answers it sees
@@ -138,6 +138,25 @@ def _cost(tokens_in: int, tokens_out: int, price: Price | None) -> Decimal:
 def estimated_usage(messages: Iterable[Message], written: str) -> Usage:
     """Return tokens by length, for a call that ended before its model reported any."""
     return Usage(tokens_in=prompt_tokens(messages), tokens_out=_tokens(written), calls=1)
+
+
+def billed_usage(
+    reported: Usage | None, messages: Iterable[Message], written: str, price: Price | None
+) -> Usage:
+    """Return what a call has used, with its cost by `price`.
+
+    Where it costs something, tokens that its server leaves out of what it reports are estimated.
+    """
+    estimated = estimated_usage(messages, written)
+    usage = reported or estimated
+    has_used = bool(written or usage.tokens)
+    if has_used and usage.cost is None and price is not None and any(price.amounts()):
+        usage = replace(
+            usage,
+            tokens_in=usage.tokens_in or estimated.tokens_in,
+            tokens_out=usage.tokens_out or estimated.tokens_out,
+        )
+    return with_cost(usage, price)
 
 
 def prompt_tokens(messages: Iterable[Message]) -> int:

@@ -44,6 +44,17 @@ def stated_dollars(value: object) -> Decimal | None:
     return cost.quantize(_LEAST_DOLLARS, ROUND_CEILING) if 0 < cost < _LEAST_DOLLARS else cost
 
 
+def whole_input(read: int, cached: int, stored: int) -> int:
+    """Return the tokens of a prompt, where somebody states how many of them were cached or are
+    cached now.
+
+    Some count these among the tokens that were read, some beside them. Where they cannot be among
+    them, they are beside them: what is cheaper by an error of the provider is not believed.
+    """
+    apart = cached + stored
+    return read + apart if apart > read else read
+
+
 def _is_number(value: object) -> TypeGuard[int | float]:
     return isinstance(value, int | float) and not isinstance(value, bool)
 

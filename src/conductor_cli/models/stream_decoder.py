@@ -21,7 +21,7 @@ from conductor_cli.core.chat import Chunk, Finish, Request, ThinkingSplitter, To
 from conductor_cli.core.errors import ModelError
 from conductor_cli.core.redact import Secrets, StreamRedactor
 from conductor_cli.core.terminal_text import is_blank
-from conductor_cli.core.usage import Usage, stated_dollars, token_count
+from conductor_cli.core.usage import MAX_COUNTED, Usage, stated_dollars, token_count, whole_input
 from conductor_cli.models.base import table_of, tables_in, text_of
 from conductor_cli.models.chat_body import EXTRA, KEPT, PROVIDER_DATA, arguments_object
 from conductor_cli.models.presets import CostSource
@@ -449,30 +449,34 @@ def usage_of(usage: Mapping[str, Any]) -> Usage:
     """Return the tokens that a server counted.
 
     Some providers count hidden reasoning in `total_tokens` but not in `completion_tokens`; here it
-    is output.
+    is output. Where numbers contradict each other, the dearer reading counts.
     """
     read = token_count(usage.get("prompt_tokens"))
     written = token_count(usage.get("completion_tokens"))
-    hidden = max(0, token_count(usage.get("total_tokens")) - read - written)
     details = table_of(usage.get("prompt_tokens_details"))
-    cached = min(
-        read,
-        token_count(details.get("cached_tokens"))
-        or token_count(usage.get("prompt_cache_hit_tokens")),
+    cached = token_count(details.get("cached_tokens")) or token_count(
+        usage.get("prompt_cache_hit_tokens")
     )
     stored = token_count(usage.get("cache_creation_input_tokens")) or token_count(
         details.get("cache_write_tokens")
     )
-    reasoning = (
-        token_count(table_of(usage.get("completion_tokens_details")).get("reasoning_tokens"))
-        or hidden
+    if not cached and (apart := token_count(usage.get("cache_read_input_tokens"))):
+        # Anthropic's name, whose own count of the prompt leaves it out.
+        read += apart
+        cached = apart
+    read = whole_input(read, cached, stored)
+    reasoning = token_count(
+        table_of(usage.get("completion_tokens_details")).get("reasoning_tokens")
     )
+    if reasoning > written:
+        written += reasoning
+    hidden = max(0, token_count(usage.get("total_tokens")) - read - written)
     return Usage(
-        tokens_in=read,
-        tokens_out=written + hidden,
+        tokens_in=min(read, MAX_COUNTED),
+        tokens_out=min(written + hidden, MAX_COUNTED),
         tokens_cached=cached,
-        tokens_stored=min(read - cached, stored),
-        tokens_reasoning=min(written + hidden, reasoning),
+        tokens_stored=stored,
+        tokens_reasoning=reasoning or hidden,
         calls=1,
     )
 

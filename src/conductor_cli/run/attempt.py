@@ -17,7 +17,7 @@ from conductor_cli.core import events as ev
 from conductor_cli.core.chat import Chunk, Finish, Message, Request
 from conductor_cli.core.data_policy import withheld_note
 from conductor_cli.core.errors import LimitReached, ModelError, PolicyError
-from conductor_cli.core.estimate import estimated_usage
+from conductor_cli.core.estimate import billed_usage
 from conductor_cli.core.formatting import format_duration
 from conductor_cli.core.plan import GIVEN, Step
 from conductor_cli.core.policy import POLICY_HINT
@@ -28,7 +28,7 @@ from conductor_cli.core.question import Conversation
 from conductor_cli.core.terminal_text import is_blank
 from conductor_cli.core.tools import CallCollector
 from conductor_cli.core.trace import describe_failed_attempts
-from conductor_cli.core.usage import NO_USAGE, Usage, with_cost
+from conductor_cli.core.usage import NO_USAGE, Usage
 from conductor_cli.run.state import NOT_CHECKED, RunContext, with_fault
 from conductor_cli.run.tool_loop import ModelReply, ToolLoop, conversation_tokens, open_tool_loop
 
@@ -433,9 +433,7 @@ class _Call:
     collector: CallCollector = field(default_factory=CallCollector)
 
     def cost(self, request: Request, worker: Worker) -> Usage:
-        return with_cost(
-            self.reported or estimated_usage(request.messages, "".join(self.written)), worker.price
-        )
+        return billed_usage(self.reported, request.messages, "".join(self.written), worker.price)
 
 
 def steps_seen_by(state: RunContext, step: Step) -> list[SeenStep]:

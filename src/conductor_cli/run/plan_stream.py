@@ -13,7 +13,7 @@ from conductor_cli.core import events as ev
 from conductor_cli.core.chat import Chunk, Message
 from conductor_cli.core.data_policy import describe_attached
 from conductor_cli.core.errors import ConductorError, ModelError, PlanError
-from conductor_cli.core.estimate import estimated_usage, prompt_tokens
+from conductor_cli.core.estimate import billed_usage, prompt_tokens
 from conductor_cli.core.formatting import format_list
 from conductor_cli.core.plan import SELF, KeepAnswer, Step, lost_operand
 from conductor_cli.core.plan_formats import ParsedStep, PlanFormatContext
@@ -21,7 +21,7 @@ from conductor_cli.core.prompts import plan_format_for, planner_notice, planner_
 from conductor_cli.core.question import NESTED
 from conductor_cli.core.terminal_text import one_line
 from conductor_cli.core.tools import MAX_ABOUT
-from conductor_cli.core.usage import NO_USAGE, Usage, with_cost
+from conductor_cli.core.usage import NO_USAGE, Usage
 from conductor_cli.models.base import Model
 from conductor_cli.run.attempt import read_chunks
 from conductor_cli.run.state import RunContext
@@ -200,9 +200,7 @@ class PlanStream:
                 )
                 raise
             finally:
-                used = with_cost(
-                    self._reported or estimated_usage(request.messages, self._text), price
-                )
+                used = billed_usage(self._reported, request.messages, self._text, price)
                 used = replace(used, seconds=used.seconds or round(state.now() - began, 4))
                 self._usage = used
                 resources.settle(reservation, used, cached=self._cached, failed=failed)

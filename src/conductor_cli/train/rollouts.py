@@ -24,7 +24,7 @@ from typing import Final, Protocol
 from conductor_cli.core import events as ev
 from conductor_cli.core.chat import Chunk, Request, ThinkingSplitter
 from conductor_cli.core.errors import ConfigError, LimitReached, ModelError
-from conductor_cli.core.estimate import estimated_usage, prompt_tokens
+from conductor_cli.core.estimate import billed_usage, prompt_tokens
 from conductor_cli.core.formatting import format_money
 from conductor_cli.core.learning import steps_behind_answer
 from conductor_cli.core.ledger import Ledger, Reservation
@@ -175,8 +175,13 @@ class BudgetedModel:
             billable = reported is not None or bool(text)
             raise
         finally:
-            usage = (reported or estimated_usage(request.messages, text)) if billable else NO_USAGE
-            self._budget.settle(reservation, with_cost(usage, self._worker.price))
+            price = self._worker.price
+            usage = (
+                billed_usage(reported, request.messages, text, price)
+                if billable
+                else with_cost(NO_USAGE, price)
+            )
+            self._budget.settle(reservation, usage)
 
     async def close(self) -> None:
         """Close the model. Whoever opened the budget closes it."""

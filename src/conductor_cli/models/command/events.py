@@ -21,7 +21,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from conductor_cli.core.terminal_text import one_line
-from conductor_cli.core.usage import NO_USAGE, Usage, stated_dollars, token_count
+from conductor_cli.core.usage import NO_USAGE, Usage, stated_dollars, token_count, whole_input
 from conductor_cli.models.base import table_of, tables_in, text_of
 from conductor_cli.models.chat_apis.anthropic import usage_as_chat
 from conductor_cli.models.stream_decoder import usage_of
@@ -111,12 +111,13 @@ def read_codex(event: Mapping[str, Any]) -> AgentOutput:
             return _read_codex_item(table_of(event.get("item")))
         case "turn.completed":
             counts = table_of(event.get("usage"))
+            cached = token_count(counts.get("cached_input_tokens"))  # among the input tokens
+            stored = token_count(counts.get("cache_write_input_tokens"))
             usage = Usage(
-                tokens_in=token_count(counts.get("input_tokens")),
+                tokens_in=whole_input(token_count(counts.get("input_tokens")), cached, stored),
                 tokens_out=token_count(counts.get("output_tokens")),
-                # Among the input tokens
-                tokens_cached=token_count(counts.get("cached_input_tokens")),
-                tokens_stored=token_count(counts.get("cache_write_input_tokens")),
+                tokens_cached=cached,
+                tokens_stored=stored,
                 tokens_reasoning=token_count(counts.get("reasoning_output_tokens")),
                 calls=1,
             )
