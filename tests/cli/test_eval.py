@@ -303,6 +303,19 @@ def test_an_exhausted_limit_of_the_day_stops_every_evaluation(
     assert "0 of 6 runs cost $0.00" in other.err
 
 
+@pytest.mark.parametrize(("limit", "calls"), [("calls_day = 4", 4), ("tokens_day = 1000", 24)])
+def test_each_limit_of_the_day_stops_an_evaluation(
+    two_workers: Stage, cases: Path, limit: str, calls: int
+) -> None:
+    """It counts no case as failed; tomorrow the same command goes on."""
+    two_workers.configure(f"[limits]\nattempts = 1\n{limit}")
+    done = two_workers.inside("eval", cases, "--systems", "alone", "--yes", "--json")
+    assert done.code == 6, done.err
+    assert "today's limit of" in done.err
+    assert 0 < len(two_workers.posts) <= calls
+    assert not any(system["failed"] for system in done.json["systems"])
+
+
 def test_no_key_is_in_the_report(
     two_workers: Stage, cases: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -34,7 +34,13 @@ from typing import Any, Final, Literal, NamedTuple, NoReturn, Protocol
 
 from pydantic_core import from_json
 
-from conductor_cli.core.errors import ConductorError, Failure, UsageError, describe_system_error
+from conductor_cli.core.errors import (
+    LIMITS_OF_SEVERAL,
+    ConductorError,
+    Failure,
+    UsageError,
+    describe_system_error,
+)
 from conductor_cli.core.formatting import format_size
 from conductor_cli.core.question import PastTurn, Question
 from conductor_cli.core.serialization import encode_line
@@ -63,9 +69,7 @@ STOPPING: Final = frozenset({"config", "policy", "cancelled", "terminated"})
 """Kinds of failures that say nothing about a question: the batch stops, and the question is asked
 when it goes on.
 """
-STOPPING_REASONS: Final = frozenset(
-    {"limit_calls_day", "limit_tokens_day", "limit_cost_day", "limit_cost_all", "state"}
-)
+STOPPING_REASONS: Final = LIMITS_OF_SEVERAL | {"state"}
 """Reasons of which the same is true: a limit of the day or of the batch, and a state that does not
 answer.
 """

@@ -260,10 +260,7 @@ async def _open_systems(
         judge = None
         if request.judge:  # which need not be one of the workers that are compared
             judging = await open_conductor(
-                _without_day_limits(settings),
-                only=(request.judge,),
-                planning=False,
-                seed=request.seed,
+                settings, only=(request.judge,), planning=False, seed=request.seed
             )
             stack.push_async_callback(judging.close)
             judge = Judge.of(judging.conductor, request.judge)
@@ -337,21 +334,13 @@ async def _open_models(
 
     Empty if they have it.
     """
-    opened = partial(
-        open_conductor, _without_day_limits(settings), only=request.workers, seed=request.seed
-    )
+    opened = partial(open_conductor, settings, only=request.workers, seed=request.seed)
     try:
         return await opened(planning=needs_planner(request.names)), ""
     except (ConductorUnusable, KeyMissing, PolicyError) as error:
         if request.systems is not None:
             raise
         return await opened(planning=False), error.message
-
-
-def _without_day_limits(settings: Settings) -> Settings:
-    """The limit of the day is part of the evaluation's budget, so single runs are not held to it."""
-    free = dict.fromkeys(name for name in settings.values if name.endswith("_day"))
-    return replace(settings, values={**settings.values, **free})
 
 
 def _make_spec(

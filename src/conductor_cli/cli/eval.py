@@ -288,6 +288,9 @@ async def _run(
         limit = format_money(prepared.budget.limit or 0)
         spent = format_money(prepared.budget.spent)
         message = f"the limit of {limit} is reached: {done:,} of {total:,} runs cost {spent}"
+        reached = prepared.budget.reached
+        if reached is not None and reached.reason != "limit_cost_all":
+            message = f"{reached.message}: {done:,} of {total:,} runs are done, and cost {spent}"
         hint = f"raise --max-cost, or wait for tomorrow if it is the limit of a day; {CONTINUE}"
         return evaluation, out.print_error(Failure(kind="limit", message=message, hint=hint))
 

@@ -69,6 +69,10 @@ LimitReason = Literal[
     "limit_cost_day",
     "limit_cost_all",  # that of all runs of a batch or an evaluation together
 ]
+LIMITS_OF_SEVERAL: Final = frozenset(
+    {"limit_calls_day", "limit_tokens_day", "limit_cost_day", "limit_cost_all"}
+)
+"""Limits that several runs share: one that is reached says nothing about the run that met it."""
 FailureReason = Literal[
     ModelErrorReason,
     LimitReason,

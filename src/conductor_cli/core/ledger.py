@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from decimal import ROUND_UP, Decimal
-from typing import Final
+from typing import Final, Literal
 
 from conductor_cli.core.errors import LimitReached, LimitReason
 from conductor_cli.core.formatting import format_count, format_money
@@ -33,6 +33,8 @@ class Reservation:
     tokens: int
     cost: Decimal
     call: bool
+    # The limit that has cut `answer`; empty where all that was wanted is there
+    cut: LimitReason | Literal[""] = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,7 +92,8 @@ class Ledger:
         tokens = self.spent.tokens + sum(held.tokens for held in self._held)
         spent = sum((held.cost for held in self._held), self.spent.cost or Decimal(0))
         room = answer
-        tightest = None
+        cut: LimitReason | Literal[""] = ""
+        tightest: LimitReached | None = None
         # The limits of the run come before those of the day: the first that is too tight is the one
         # reported.
         used: list[tuple[Decimal | int | None, Decimal | int, str, LimitReason]] = [
@@ -120,7 +123,9 @@ class Ledger:
                 suggested = str(max(2 * limit, int(before) + tokens_in + least))
             else:
                 continue
-            room = min(room, left)
+            if left < room:
+                room = left
+                cut = reason
             if left < least and tightest is None:
                 message = f"stopped: {name} of {amount}, no room for another call"
                 tightest = LimitReached(message, reason=reason, suggested=suggested)
@@ -132,7 +137,9 @@ class Ledger:
         if whole and room < answer and self._held:
             return None
         cost = Decimal(0) if price is None else price.most(tokens_in, room)
-        reservation = Reservation(answer=room, tokens=tokens_in + room, cost=cost, call=call)
+        reservation = Reservation(
+            answer=room, tokens=tokens_in + room, cost=cost, call=call, cut=cut
+        )
         self._held.append(reservation)
         return reservation
 

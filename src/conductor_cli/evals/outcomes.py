@@ -23,7 +23,12 @@ from pathlib import Path
 from typing import Any, Final, Literal, NoReturn
 
 from conductor_cli.core import events as ev
-from conductor_cli.core.errors import LimitReached, UsageError, describe_system_error
+from conductor_cli.core.errors import (
+    LIMITS_OF_SEVERAL,
+    LimitReached,
+    UsageError,
+    describe_system_error,
+)
 from conductor_cli.core.plan import Step
 from conductor_cli.core.question import shorten
 from conductor_cli.core.serialization import dump, encode_line, load
@@ -179,11 +184,11 @@ def critical_path_seconds(trace: Trace, *, independent: bool = False) -> float:
 
 
 def check_limit_of_all(trace: Trace) -> None:
-    """Raise `LimitReached` for a run that had no room in the limit of all runs, which says nothing
-    of its system.
+    """Raise `LimitReached` for a run that had no room in a limit of several runs, which says
+    nothing of its system.
     """
     failure = trace.error
-    if failure is not None and failure.reason == "limit_cost_all":
+    if failure is not None and failure.reason in LIMITS_OF_SEVERAL:
         raise LimitReached(failure.message, hint=failure.hint, reason=failure.reason)
 
 

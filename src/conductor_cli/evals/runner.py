@@ -12,7 +12,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Final
 
-from conductor_cli.core.errors import ConfigError, Failure, LimitReached
+from conductor_cli.core.errors import LIMITS_OF_SEVERAL, ConfigError, Failure, LimitReached
 from conductor_cli.core.question import Question
 from conductor_cli.evals.cases import Case
 from conductor_cli.evals.judge import Judge
@@ -85,7 +85,8 @@ async def run_cases(  # noqa: PLR0913 - each is a way to run them
         if elsewhere is not None:
             async with aclosing(elsewhere(todo)) as results:
                 async for (system, case, draw), result in results:
-                    if isinstance(result, Failure) and result.reason == "limit_cost_all":
+                    if isinstance(result, Failure) and result.reason in LIMITS_OF_SEVERAL:
+                        budget.reached = result
                         continue
                     if isinstance(result, Failure) and result.kind in NO_NODE:
                         raise ConfigError(result.message, hint=result.hint)
@@ -111,11 +112,10 @@ async def run_cases(  # noqa: PLR0913 - each is a way to run them
             writer.write(outcome)
             return outcome
 
-        is_full = False
         running: set[asyncio.Task[CaseOutcome]] = set()
         try:
             while True:
-                while not is_full and len(running) < max(parallel, 1) and budget.start():
+                while budget.reached is None and len(running) < max(parallel, 1) and budget.start():
                     if (row := next(todo, None)) is None:
                         budget.finish(None)
                         break
@@ -127,8 +127,8 @@ async def run_cases(  # noqa: PLR0913 - each is a way to run them
                     running.remove(task)
                     try:
                         outcome = task.result()
-                    except LimitReached:  # what it has paid for is in the response cache
-                        is_full = True
+                    except LimitReached as error:  # what it has paid for is in the response cache
+                        budget.reached = error.failure
                         budget.finish(None)
                         continue
                     budget.finish(outcome.cost)

@@ -19,7 +19,7 @@ from itertools import count
 from pathlib import Path
 from typing import Final, NamedTuple, Protocol
 
-from conductor_cli.core.errors import LimitReached, describe_system_error
+from conductor_cli.core.errors import Failure, LimitReached, describe_system_error
 from conductor_cli.core.formatting import format_money
 from conductor_cli.core.ledger import Ledger, Reservation
 from conductor_cli.core.pool import Limits
@@ -83,6 +83,8 @@ class Budget:
     ) -> None:
         self.limit = limit
         self.record: Path | None = None
+        # Why a run had no room, in this limit or one of the day
+        self.reached: Failure | None = None
         self._expected = expected
         self._dearest: Decimal | None = None
         self._running = 0

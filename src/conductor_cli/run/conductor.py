@@ -21,7 +21,13 @@ from itertools import count
 from typing import Final, Literal
 
 from conductor_cli.core.chat import Request
-from conductor_cli.core.errors import ConductorUnusable, Failure, LimitReached, PolicyError
+from conductor_cli.core.errors import (
+    LIMITS_OF_SEVERAL,
+    ConductorUnusable,
+    Failure,
+    LimitReached,
+    PolicyError,
+)
 from conductor_cli.core.events import Mode
 from conductor_cli.core.ledger import NO_DAY_LIMITS, DayBudget, Ledger, Reservation
 from conductor_cli.core.plan import PlanRules
@@ -327,15 +333,20 @@ class RunResources:
         return reservation
 
     def check_cut(self, reservation: Reservation, wanted: int) -> None:
-        """Raise `LimitReached` for a reply at its end if the budget of all runs left it fewer
-        tokens than `wanted`.
+        """Raise `LimitReached` for a reply at its end that was not left all the tokens that were
+        `wanted`.
+
+        That is so for one of many runs, which is made again later, and for a limit that they share.
         """
         shared = self._shared.get(id(reservation))
-        if shared is not None and shared.answer < wanted:
+        if shared is None:
+            return
+        if shared.answer < wanted:
+            message = "the limit of all runs has cut a reply to what was left"
+            raise LimitReached(message, hint=RAISE_IT, reason="limit_cost_all")
+        if reservation.cut in LIMITS_OF_SEVERAL:
             raise LimitReached(
-                "the limit of all runs has cut a reply to what was left",
-                hint=RAISE_IT,
-                reason="limit_cost_all",
+                "today's limit has cut a reply to what was left", reason=reservation.cut
             )
 
     async def _reserve(
