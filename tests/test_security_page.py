@@ -12,7 +12,7 @@ import pytest
 
 ROOT: Final = Path(__file__).resolve().parent.parent
 _ROW: Final = re.compile(
-    r"^\| (?!---|\w+ tr(?:y|ies) to \||what others send \|)(.*?) \| (.*?) \| (.*?) \|$",
+    r"^\| (?!---|\w+ tr(?:y|ies) to \||what others send \||limit \|)(.*?) \| (.*?) \| (.*?) \|$",
     re.MULTILINE,
 )
 _TEST: Final = re.compile(r"`([^`]+)::([^`]+)`")
@@ -55,6 +55,7 @@ def test_every_attacker_has_threats() -> None:
         "tool",
         "client",
         "user on the machine",
+        "Limits",
     )
     sections = [heading for heading, rows in SECTIONS.items() if rows]
     assert [who for who in about if not any(who in heading for heading in sections)] == []

@@ -19,11 +19,21 @@ PLANNED = 1
 class Provider:
     """Bills what it says that it has used: with honesty just as many tokens as it may write."""
 
-    def __init__(self, stage: Stage, overstates: int = 1, written: int = WRITTEN) -> None:
+    def __init__(
+        self,
+        stage: Stage,
+        overstates: int = 1,
+        *,
+        written: int = WRITTEN,
+        plan: str = ONE,
+        limits: str = "",
+        workers: tuple[str, ...] = ("alpha",),
+    ) -> None:
         """`overstates`: so many times what it may write is what it bills.
 
         `written` is its price.
         """
+        self.plan_text = plan
         self.price = written
         self.billed = Decimal(0)
         self.running = 0
@@ -32,8 +42,11 @@ class Provider:
         self.overstates = overstates
         worker = f"price = {{ input = 0.0, output = {written}.0 }}\nmax_tokens = {MOST}\n"
         planner = f"price = {{ input = 0.0, output = {PLANNED}.0 }}\nenabled = false\n"
-        stage.configure(workers={"alpha": worker, "planner": planner}, conductor="planner")
-        stage.models["alpha"] = self.work
+        more = f"[limits]\nattempts = 1\n{limits}"
+        stage.configure(
+            more, workers=dict.fromkeys(workers, worker) | {"planner": planner}, conductor="planner"
+        )
+        stage.models |= dict.fromkeys(workers, self.work)
         stage.models["planner"] = self.plan
 
     def bill(self, seen: SeenStep, price: int) -> int:
@@ -50,7 +63,7 @@ class Provider:
         await says(self.answer, written=written)(seen, wire)
 
     async def plan(self, seen: SeenStep, wire: Wire) -> None:
-        await says(ONE, written=self.bill(seen, PLANNED))(seen, wire)
+        await says(self.plan_text, written=self.bill(seen, PLANNED))(seen, wire)
 
 
 def questions(path: Path, count: int = 40) -> Path:

@@ -319,6 +319,18 @@ def test_an_exhausted_budget_stops_all_calls(tmp_path: Path) -> None:
     assert TrainingBudget(tmp_path / "spent.jsonl").spent == spent_by(runs)
 
 
+def test_a_provider_that_lies_exceeds_the_budget_by_the_calls_under_way(tmp_path: Path) -> None:
+    budget = TrainingBudget(tmp_path / "spent.jsonl", Decimal("0.0035"))
+    request = Request(messages=(), max_tokens=1000)
+    worker = POOL["ann"]
+    first = budget.reserve(request, worker)
+    assert first is not None
+    budget.settle(first, Usage(cost=10 * first.cost, calls=1))
+    assert budget.spent == 10 * first.cost
+    with pytest.raises(LimitReached):
+        budget.reserve(request, worker)
+
+
 def test_spending_counts_towards_the_limits_of_the_day(tmp_path: Path) -> None:
     runs = rollouts(tmp_path)
     daily_spend = DailySpend(tmp_path / "days")
