@@ -17,6 +17,7 @@ from conductor_cli.core.plan import Step
 from conductor_cli.core.pool import Card, Pool, Worker
 from conductor_cli.core.question import Given, Question
 from conductor_cli.core.usage import Price
+from conductor_cli.evals.score import Score
 from conductor_cli.rehearsal import players as workers
 from conductor_cli.rehearsal.players import ANYTHING, CHECKER, CHECKING, NO
 from training.rehearsal.operations import SKILLS, Shape
@@ -217,6 +218,9 @@ class RehearsalExercise:
 
     def is_correct(self, text: str) -> bool:
         return workers.clean_answer(text) == self.problem.answer
+
+    def score(self, text: str) -> Score:
+        return Score(right=self.is_correct(text))
 
 
 def exercise_of(random: Random, problem: Problem, settings: PoolSettings) -> RehearsalExercise:

@@ -59,8 +59,9 @@ from conductor_cli.evals.cost import CostEstimate, estimate_cost, has_no_cost, u
 from conductor_cli.evals.judge import Judge
 from conductor_cli.evals.outcomes import CaseOutcome, Evaluation, EvaluationSpec
 from conductor_cli.evals.runner import Row, case_runner, run_cases
+from conductor_cli.evals.sandbox import require_sandbox, use_interpreter
 from conductor_cli.evals.scorers import SCORERS
-from conductor_cli.evals.suites import DROPPED_SUITES, SUITES, Suite, read_suite, suite_by_columns
+from conductor_cli.evals.suites import SUITES, Suite, read_suite, suite_by_columns
 from conductor_cli.evals.summary import summarize
 from conductor_cli.evals.systems import (
     ALONE,
@@ -253,6 +254,9 @@ async def _open_systems(
 
     Yields them, the systems that can run, why others cannot, the judge, and what is evaluated.
     """
+    # Before anything is paid for
+    if any(SCORERS[case.scorer].needs == "sandbox" for case in request.cases):
+        use_interpreter(require_sandbox(settings["eval.python"]))
     async with AsyncExitStack() as stack:
         opened, no_planner = await _open_models(request, settings)
         stack.push_async_callback(opened.close)
@@ -441,7 +445,7 @@ def load_cases(
         )
     if file is not None:
         if source not in SUITES:
-            raise UsageError(f"unknown suite {source!r:.60}", hint=_known_suites(source))
+            raise UsageError(f"unknown suite {source!r:.60}", hint=_known_suites())
         return source, read_suite(SUITES[source], Path(file).expanduser(), count=count, seed=seed)
     if source == rehearsal.NAME:
         return source, rehearsal.held_out_cases(count or rehearsal.EVAL_CASES, seed)
@@ -453,7 +457,7 @@ def load_cases(
         hint = f"{SUITES[source].source} on the Hugging Face hub"
         raise UsageError(f"{source} needs its file: --from FILE", hint=hint)
     if not path.exists() and not path.suffix:
-        raise UsageError(f"{path} is neither a file nor a set", hint=_known_suites(source))
+        raise UsageError(f"{path} is neither a file nor a set", hint=_known_suites())
     # A file that is called like a set must not be taken for it when results are compared.
     name = (
         str(path.absolute())
@@ -463,9 +467,7 @@ def load_cases(
     return name, sample_cases(read_cases(path), count, seed)
 
 
-def _known_suites(source: str) -> str:
-    if source.startswith(DROPPED_SUITES):
-        return "it was dropped; Inspect has it: docs/harnesses.md"
+def _known_suites() -> str:
     return f"built-in: {rehearsal.NAME}, {NAME}, {EVERYDAY}; published: {', '.join(SUITES)}"
 
 

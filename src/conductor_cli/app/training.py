@@ -41,6 +41,7 @@ from conductor_cli.core.usage import CHARS_PER_TOKEN, Usage, with_cost
 from conductor_cli.evals import cases as builtin
 from conductor_cli.evals.cases import Case
 from conductor_cli.evals.mathematics import require_math_verify
+from conductor_cli.evals.sandbox import require_sandbox, use_interpreter
 from conductor_cli.evals.scorers import SCORERS
 from conductor_cli.models.response_cache import model_identity
 from conductor_cli.system.disk import check_room
@@ -248,6 +249,8 @@ class Training:
             )
         if "math-verify" in needs:
             require_math_verify()
+        if "sandbox" in needs:
+            use_interpreter(require_sandbox(self._settings["eval.python"]))
         identities = {
             worker.name: [
                 model_identity(worker),

@@ -109,7 +109,7 @@ _OPTIONS: Final[Mapping[str, tuple[str, str]]] = {
         ),
         "--sandbox": (
             "--judge",
-            "it was dropped with livecodebench; Inspect runs code: docs/harnesses.md",
+            "it is bubblewrap now; which Python it runs: conductor config set eval.python PATH",
         ),
         "--csv": (
             "--by",

@@ -373,6 +373,14 @@ SETTINGS: Final = (
         ),
     ),
     Setting(
+        name="eval.python",
+        type="text",
+        default="",
+        help="the Python interpreter that runs the programs which eval and train score, in a "
+        "sandbox, with the "
+        "libraries of its environment; none: that of conductor, without its packages",
+    ),
+    Setting(
         name="serve.parallel",
         type="whole",
         default=32,

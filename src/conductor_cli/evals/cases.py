@@ -26,6 +26,7 @@ from conductor_cli.core.formatting import format_size
 from conductor_cli.core.serialization import DecodeError, dump, encode_line, load
 from conductor_cli.core.terminal_text import one_line
 from conductor_cli.evals.mathematics import require_math_verify
+from conductor_cli.evals.score import Score
 from conductor_cli.evals.scorers import SCORERS
 from conductor_cli.system.disk import open_finite
 
@@ -131,6 +132,17 @@ def check_case(case: Case) -> None:
             raise UsageError(
                 f"step {number} may access each earlier step once, but has {list(step.access)}"
             )
+
+
+def score_answer(text: str, case: Case) -> Score:
+    """Return what the case's scorer says of `text`.
+
+    Evaluations and trainings ask this and nothing else.
+    """
+    scorer = SCORERS[case.scorer]
+    if scorer.explain is not None:
+        return scorer.explain(text, case.answer, case.choices)
+    return Score(right=scorer.is_correct(text, case.answer, case.choices))
 
 
 def is_correct(text: str, case: Case) -> bool:

@@ -82,8 +82,12 @@ class Judge:
 
         An answer that the judge gave no verdict on has failed, which says nothing about the system.
         """
-        if outcome.verdict == "failed" or not outcome.answer:
-            return outcome
+        if (
+            outcome.verdict == "failed"
+            or not outcome.answer
+            or SCORERS[case.scorer].needs == "sandbox"
+        ):
+            return outcome  # tests are no reference that a worker could read
         run = start_run(
             self.conductor,
             Question(text=judge_prompt(case, outcome.answer)),

@@ -35,7 +35,8 @@ from conductor_cli.core.serialization import dump, encode_line, load
 from conductor_cli.core.terminal_text import escape_json
 from conductor_cli.core.trace import Trace
 from conductor_cli.core.usage import NO_USAGE, Usage
-from conductor_cli.evals.cases import Case, is_correct, read_cases, write_cases
+from conductor_cli.evals.cases import Case, read_cases, score_answer, write_cases
+from conductor_cli.evals.score import Score
 from conductor_cli.evals.systems import System, majority_answer
 from conductor_cli.models.response_cache import ResponseCache
 from conductor_cli.run.budget import read_spent
@@ -43,8 +44,10 @@ from conductor_cli.system import disk
 from conductor_cli.system.disk import AppendLog, exclusive_lock, read_lines
 
 Verdict = Literal["right", "wrong", "failed"]
-"""Failed: a model could not be reached, which says nothing about the system. Never counted as
-wrong.
+"""Failed: a model could not be reached, or the answer not scored, which says nothing about the
+system.
+
+Never counted as wrong.
 """
 
 # What a run is of: the name of a system, the id of a case, and the draw
@@ -72,6 +75,8 @@ class CaseOutcome:
     plan: tuple[Step, ...] = ()  # What the planner wrote
     answers: tuple[str, ...] = ()  # How the answer of each of its steps began
     error: str = ""
+    # What the scorer took from the answer and why it is right or wrong, if it says so
+    scoring: str = ""
     draw: int = 0  # Counts the runs of the case under the system
     confirmed: bool | None = None  # Whether a judge agreed with the rule that scored the answer
     judging: Usage = NO_USAGE  # What the judge used
@@ -100,9 +105,10 @@ def judge_run(system: System, case: Case, trace: Trace, events: Sequence[ev.Even
     error = infrastructure_error(trace, events, planned=planned)
     counted = majority_answer(trace, case) if system.votes else trace.answer
     answer = "" if error else counted
-    verdict: Verdict = (
-        "failed" if error else "right" if answer and is_correct(answer, case) else "wrong"
-    )
+    score = score_answer(answer, case) if answer else Score(right=False)
+    if score.right is None:
+        error = score.why
+    verdict: Verdict = "failed" if error else "right" if score.right else "wrong"
     return CaseOutcome(
         system=system.name,
         case=case.id,
@@ -118,6 +124,7 @@ def judge_run(system: System, case: Case, trace: Trace, events: Sequence[ev.Even
         seconds=round(critical_path_seconds(trace, independent=system.votes), 4),
         valid=not any(_has_reply(rejected) for rejected in trace.rejected),
         error=error,
+        scoring=score.why,
     )
 
 

@@ -368,6 +368,13 @@ def report_notes(spec: EvaluationSpec, summary: Summary, shown: Collection[str])
             f"failed {'runs' if spec.repeat > 1 else 'cases'}, which are in no share: "
             f"{', '.join(failed)}"
         )
+    lines += [f"{why}: {format_count(count, 'answer')}" for why, count in summary.unscored.items()]
+    if summary.missing_modules:
+        modules = ", ".join(f"{name} {count}" for name, count in summary.missing_modules.items())
+        another = "another Python: conductor config set eval.python PATH"
+        lines.append(
+            f"wrong because the Python of the sandbox lacks a module: {modules}; {another}"
+        )
     names = dict.fromkeys(name.partition(":")[0] for name in spec.systems)
     known = [(name, SOURCES[name]) for name in names if name in SOURCES]
     sources = [
@@ -397,6 +404,8 @@ def report_json(evaluation: str, spec: EvaluationSpec, summary: Summary) -> dict
         **spec.json(),
         "best_worker": summary.best_worker or None,
         "systems": systems,
+        "unscored": dict(summary.unscored),
+        "missing_modules": dict(summary.missing_modules),
         "judging": {
             **dump(summary.judging),
             "agreed": summary.agreed,

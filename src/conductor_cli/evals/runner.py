@@ -25,6 +25,7 @@ from conductor_cli.evals.outcomes import (
     judge_run,
     write_error,
 )
+from conductor_cli.evals.sandbox import run_off_loop
 from conductor_cli.evals.scorers import SCORERS
 from conductor_cli.evals.systems import System
 from conductor_cli.models.response_cache import CachedModel, ResponseCache, model_identity
@@ -190,7 +191,7 @@ def case_runner(
         events = [event async for event, _ in run]
         check_limit_of_all(run.trace)
         score = partial(judge_run, system, case, run.trace, events)
-        outcome = await asyncio.to_thread(score) if SCORERS[case.scorer].slow else score()
+        outcome = await run_off_loop(score) if SCORERS[case.scorer].slow else score()
         if judge is not None:
             outcome = await judge.judge(outcome, case)
         return replace(outcome, draw=draw)

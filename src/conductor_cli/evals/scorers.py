@@ -17,6 +17,7 @@ The text was written by a model and is not trusted.
              authors guess for a text without any letter; here it is wrong
     rlpr     what stands between <answer> and </answer>, compared as the authors of arXiv 2512.04388 do it: as text
              without case, as a percentage, and as a number with a tolerance of a thousandth
+    program  the program in the text passes the tests that are the expected answer, in a sandbox (`programs`)
     model    a worker judges it by the expected answer (`judge`)
 
 What a text denies ("not 70", "it cannot be (C)", "(D) is wrong") is not its answer.
@@ -37,7 +38,8 @@ from pathlib import Path
 from string import ascii_uppercase
 from typing import Final, Literal
 
-from conductor_cli.evals import mathematics
+from conductor_cli.evals import mathematics, programs
+from conductor_cli.evals.score import Score
 from conductor_cli.programs.bounded_child import ChildLimits, ChildStopped, run_child
 
 MAX_PUBLISHED_TEXT: Final = 100_000  # Characters at the end of a text that are searched
@@ -156,7 +158,9 @@ class Scorer:
     # Whether an expected answer could ever be matched
     can_match: Callable[[str, Sequence[str]], bool]
     slow: bool = False  # It may take seconds
-    needs: Literal["", "math-verify", "judge"] = ""  # What must be there for it
+    needs: Literal["", "math-verify", "judge", "sandbox"] = ""  # What must be there for it
+    explain: Callable[[str, str, Sequence[str]], Score] | None = None
+    """The same as `is_correct`, with the reason; or that it cannot be found out here."""
 
 
 def _tail(text: str) -> str:
@@ -448,6 +452,14 @@ SCORERS: Final[dict[str, Scorer]] = {
     ),
     "rlpr": Scorer(
         extract=rlpr_answer, is_correct=is_rlpr, can_match=lambda answer, _: bool(answer.strip())
+    ),
+    "program": Scorer(
+        extract=programs.extract_program,
+        is_correct=programs.passes,
+        can_match=programs.can_run,
+        slow=True,
+        needs="sandbox",
+        explain=programs.score_program,
     ),
     # Wrong until the judge has said otherwise.
     "model": Scorer(

@@ -13,11 +13,14 @@ A suite is pinned at its first use, by commit and SHA-256, as models are.
 
 from __future__ import annotations
 
+import ast
 import csv
+import gzip
 import importlib.util
 import io
 import json
 import re
+import zlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -27,7 +30,17 @@ from typing import Any, Final, Literal
 
 from conductor_cli.core.errors import ConfigError, UsageError
 from conductor_cli.core.formatting import format_size
-from conductor_cli.evals.cases import Case, check_case, read_case_file
+from conductor_cli.evals.cases import MAX_FILE_SIZE, Case, check_case, read_case_file
+from conductor_cli.evals.programs import (
+    AssertTests,
+    IoTests,
+    UnitTests,
+    defined_names,
+    dump_tests,
+    livecodebench_tests,
+    names_in,
+    test_methods,
+)
 
 MAX_TABLE: Final = 2_000_000_000  # Bytes of a Parquet file
 # Characters of an answer; arXiv 2512.04388 leaves questions with a longer one out
@@ -47,6 +60,40 @@ MMLU_PRO_EXAMPLES: Final = 5
 MMLU_PRO_THINK: Final = "Let's think step by step."
 MMLU_PRO_OPTIONS: Final = 10
 MAX_EXAMPLES: Final = 10_000  # Rows of a file of solved questions that are read
+
+SCRIPT: Final = (
+    "Please provide a self-contained Python script that solves the following problem "
+    "in a markdown code block:"
+)
+"""From EvalPlus and BigCodeBench (`generate.py`, Apache-2.0): their figures are for these words."""
+
+MBPP_TASK: Final = (
+    "You are an expert Python programmer, and here is your task: {} Your code "
+    "should pass these tests:"
+)
+MBPP_FORM: Final = "Give the code in one markdown code block."
+"""The first is from MBPP's paper (arXiv 2108.07732); a chat model has to be told the form."""
+
+LCB_SYSTEM: Final = (
+    "You are an expert Python programmer. You will be given a question (problem specification) and "
+    "will generate a "
+    "correct Python program that matches the specification and passes all tests."
+)
+LCB_STARTER: Final = (
+    "You will use the following starter code to write the solution to the problem and enclose your "
+    "code within "
+    "delimiters."
+)
+LCB_STDIN: Final = (
+    "Read the inputs from stdin solve the problem and write the answer to stdout (do not directly "
+    "test on the sample "
+    "inputs). Enclose your code within delimiters as follows. Ensure that when the python program "
+    "runs, it reads the "
+    "inputs, runs the algorithm and writes output to STDOUT."
+)
+"""These three are from LiveCodeBench (`prompts/code_generation.py`, MIT licence): its figures are
+for these words.
+"""
 
 Row = Mapping[str, Any]
 Reader = Callable[[Row, int, int], Case | None]
@@ -77,7 +124,7 @@ class Suite:
     licence: str = ""
     prompt: str = ""
     scoring: str = ""
-    needs: tuple[Literal["math-verify", "parquet"], ...] = ()
+    needs: tuple[Literal["math-verify", "parquet", "bubblewrap"], ...] = ()
     shareable: bool = True
     gated: bool = False
 
@@ -253,6 +300,128 @@ def rlpr(row: Row, number: int, _: int) -> Case | None:
     )
 
 
+def humaneval(row: Row, number: int, _: int) -> Case:
+    """A row of HumanEval, also of EvalPlus' form of it: task_id, prompt, entry_point, test."""
+    prompt = _text(row, "prompt")
+    function = _identifier(row)
+    # The names beside the function are in the prompt
+    asserts = f"{_text(row, 'test')}\n\ncheck({function})\n"
+    return Case(
+        id=str(row.get("task_id") or number),
+        question=f"{SCRIPT}\n```\n{prompt.strip()}\n```\n",
+        answer=dump_tests(
+            AssertTests(asserts=asserts, function=function, before=prompt, names=(function,))
+        ),
+        scorer="program",
+        tags=("code", "function"),
+    )
+
+
+def mbpp(row: Row, number: int, _: int) -> Case:
+    """A row of MBPP: text (sanitized.
+
+    Prompt), code, task_id, test_list, test_setup_code (sanitized: test_imports).
+    """
+    tests = _listed(row.get("test_list"))
+    if not tests:
+        raise KeyError("test_list")
+    setup = [*_listed(row.get("test_imports")), str(row.get("test_setup_code") or "")]
+    asserts = "\n".join([*setup, *tests])
+    # What the reference solution defines and the tests read. A name of Python's own, as `sum`, must
+    # mean the function.
+    defined = defined_names(str(row.get("code") or ""))
+    called = [name for name in re.findall(r"\w+(?=\()", tests[0]) if name in defined]
+    names = tuple(sorted(defined & names_in(asserts)))
+    listed = "\n".join(tests)
+    return Case(
+        id=str(row.get("task_id") or number),
+        question=f"{MBPP_TASK.format(field(row, 'text', 'prompt'))}\n\n{listed}\n\n{MBPP_FORM}",
+        answer=dump_tests(
+            AssertTests(asserts=asserts, function=called[0] if called else "", names=names)
+        ),
+        scorer="program",
+        tags=("code", "function"),
+    )
+
+
+def livecodebench(row: Row, number: int, _: int) -> Case:
+    """A row of code_generation_lite.
+
+    Question_content, starter_code, public and private tests, metadata.
+    """
+    starter = str(row.get("starter_code") or "")
+    content = field(row, "question_content")
+    metadata = row.get("metadata") or {}
+    metadata = json.loads(metadata) if isinstance(metadata, str) else metadata
+    function = metadata.get("func_name") if isinstance(metadata, Mapping) else None
+    if function is not None and not str(function).isidentifier():
+        raise ValueError(f"the function {function!r:.60} has no valid name")
+    tests = [*_test_list(row, "public_test_cases"), *_test_list(row, "private_test_cases")]
+    if not tests:
+        raise ValueError("it has no tests")
+    task = LCB_STARTER if starter else LCB_STDIN
+    return Case(
+        id=str(row.get("question_id") or number),
+        scorer="program",
+        question=f"{LCB_SYSTEM}\n\n### Question:\n{content}\n\n### Format: {task}\n"
+        f"```python\n{starter or '# YOUR CODE HERE'}\n```\n\n### Answer: (use the provided format "
+        "with backticks)\n\n",
+        answer=dump_tests(IoTests(tests=tuple(tests), function=str(function or ""))),
+        tags=tags("code", row.get("platform"), row.get("difficulty")),
+    )
+
+
+def _test_list(row: Row, name: str) -> list[tuple[str, str]]:
+    """The tests of LiveCodeBench in a field, packed, as JSON, or as a list."""
+    value = row.get(name)
+    if value is None:
+        raise KeyError(name)
+    return livecodebench_tests(value if isinstance(value, str) else json.dumps(value))
+
+
+def bigcodebench(row: Row, number: int, _: int) -> Case:
+    """A row of BigCodeBench, in words.
+
+    Task_id, instruct_prompt, code_prompt, canonical_solution, test, libs.
+    """
+    function = _identifier(row)
+    before = str(row.get("code_prompt") or "")
+    tests = _text(row, "test")
+    if not test_methods(tests):
+        raise ValueError("its test has no class TestCases with tests")
+    libraries = row.get("libs") or "[]"
+    libraries = ast.literal_eval(libraries) if isinstance(libraries, str) else libraries
+    solution = row.get("canonical_solution")
+    return Case(
+        id=str(row.get("task_id") or number),
+        question=f"{SCRIPT}\n{field(row, 'instruct_prompt')}\n",
+        answer=dump_tests(
+            UnitTests(
+                unittest=tests,
+                function=function,
+                before=before,
+                libraries=tuple(map(str, libraries)),
+                reference=f"{before}{solution}" if solution else "",
+            )
+        ),
+        scorer="program",
+        tags=("code", "library"),
+    )
+
+
+def _text(row: Row, name: str) -> str:
+    """A field as it is: white space counts in code."""
+    field(row, name)
+    return str(row[name])
+
+
+def _identifier(row: Row) -> str:
+    function = field(row, "entry_point")
+    if not function.isidentifier():
+        raise ValueError(f"the function {function!r:.60} has no valid name")
+    return function
+
+
 def by_columns(columns: Mapping[str, str]) -> Reader:
     """Return a reader that takes each field of a case from the column of this name.
 
@@ -392,12 +561,71 @@ SUITES: Final = {
             prompt="its authors', as it is in the file",
             scoring="that of arXiv 2512.04388",
         ),
+        Suite(
+            name="humaneval",
+            about="164 functions to write",
+            reader=humaneval,
+            needs=("parquet", "bubblewrap"),
+            repo="openai/openai_humaneval",
+            file="openai_humaneval/test-00000-of-00001.parquet",
+            split="test",
+            licence="MIT",
+            prompt="that of EvalPlus",
+            scoring="the file's asserts, outside of the program's process",
+        ),
+        Suite(
+            name="mbpp",
+            about="500 short functions to write",
+            reader=mbpp,
+            needs=("parquet", "bubblewrap"),
+            repo="google-research-datasets/mbpp",
+            file="full/test-00000-of-00001.parquet",
+            split="test",
+            licence="CC-BY-4.0",
+            prompt="that of arXiv 2108.07732, and one sentence on the form",
+            scoring="the file's asserts, outside of the program's process",
+        ),
+        Suite(
+            name="mbpp-sanitized",
+            about="257 short functions, checked by hand",
+            reader=mbpp,
+            repo="google-research-datasets/mbpp",
+            file="sanitized/test-00000-of-00001.parquet",
+            split="test",
+            licence="CC-BY-4.0",
+            needs=("parquet", "bubblewrap"),
+            prompt="that of arXiv 2108.07732, and one sentence on the form",
+            scoring="the file's asserts, outside of the program's process",
+        ),
+        Suite(
+            name="livecodebench",
+            about="175 programs of contests",
+            reader=livecodebench,
+            needs=("bubblewrap",),
+            repo="livecodebench/code_generation_lite",
+            file="test6.jsonl",
+            split="v6; test.jsonl to test5.jsonl are v1 to v5",
+            licence="not stated by its authors",
+            shareable=False,
+            prompt="its authors' (prompts/code_generation.py)",
+            scoring="its authors' (evaluation/testing_util.py), each input in a process of its own",
+        ),
+        Suite(
+            name="bigcodebench",
+            about="1,140 functions that use libraries",
+            reader=bigcodebench,
+            repo="bigcode/bigcodebench",
+            file="data/v0.1.4-00000-of-00001.parquet",
+            split="v0.1.4",
+            licence="Apache-2.0",
+            needs=("parquet", "bubblewrap"),
+            prompt="its authors', in words (instruct)",
+            scoring="its unit tests, in the program's process",
+        ),
     )
 }
 """Every suite, by its name on the command line."""
 
-DROPPED_SUITES: Final = ("bigcodebench", "livecodebench")
-"""Suites of the release before. Inspect has them."""
 
 FIELDS: Final = ("id", "question", "answer", "choices", "scorer", "tags")
 
@@ -544,9 +772,37 @@ def _open_rows(path: Path) -> tuple[int, Callable[[int], Any]]:
             said = str(error).partition("\n")[0]
             raise UsageError(f"{path} is no Parquet file that can be read: {said:.200}") from None
         return int(table.num_rows), lambda number: table.slice(number, 1).to_pylist()[0]
-    text = read_case_file(path)
+    text = _unzip(path) if path.suffix.lower() == ".gz" else read_case_file(path)
+    if path.suffix.lower() == ".json":  # one list, as in the file of the sanitized MBPP
+        try:
+            listed = json.loads(text)
+        except (ValueError, RecursionError) as error:
+            raise UsageError(
+                f"{path}: not JSON ({error})", hint="use a list of rows, or one row a line"
+            ) from None
+        if not isinstance(listed, list):
+            raise UsageError(
+                f"{path}: no list of rows", hint="name a file with one row a line .jsonl"
+            )
+        return len(listed), listed.__getitem__
     if path.suffix.lower() == ".csv":
         rows = list(csv.DictReader(io.StringIO(text, newline="")))
         return len(rows), rows.__getitem__
     lines = [line for line in text.split("\n") if line.strip()]
     return len(lines), lambda number: json.loads(lines[number])
+
+
+def _unzip(path: Path) -> str:
+    """The text of a file that gzip packed. Raises `UsageError`."""
+    try:
+        with gzip.open(path) as file:
+            content = file.read(MAX_FILE_SIZE + 1)
+        if len(content) > MAX_FILE_SIZE:
+            raise UsageError(
+                f"{path} is larger than {format_size(MAX_FILE_SIZE)} when it is unpacked"
+            )
+        return content.decode("utf-8-sig")
+    except (OSError, EOFError, ValueError, zlib.error) as error:
+        raise UsageError(
+            f"{path} cannot be unpacked: {error}", hint="unpack it yourself: gunzip FILE"
+        ) from None

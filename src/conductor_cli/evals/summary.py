@@ -20,6 +20,7 @@ Newcombe, Stat. Med. 17 (1998) 2635, method
 
 from __future__ import annotations
 
+import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -27,10 +28,12 @@ from decimal import Decimal
 from itertools import accumulate, chain
 from math import ceil, comb, log2, sqrt
 from statistics import NormalDist, fmean, stdev
+from types import MappingProxyType
 from typing import Final, NamedTuple
 
 from conductor_cli.core.usage import NO_USAGE, Usage
 from conductor_cli.evals.outcomes import CaseOutcome
+from conductor_cli.evals.score import UNSCORED
 from conductor_cli.evals.systems import ALONE, BEST_WORKER
 
 # How many standard deviations around the mean hold 95 %: 1.96
@@ -273,13 +276,19 @@ class SystemResult:
     versus_best: Comparison | None = None
 
 
+MAX_REASONS: Final = 10  # Of each kind that are told, the most frequent ones
+_NO_MODULE: Final = re.compile(r"No module named '([\w.]+)'")
+
+
 class Summary(NamedTuple):
     """All systems on the same cases, and the name of the best single worker's.
 
     Empty if there is none.
 
     `judging` is what a judge used; of the `compared` answers that a rule scored, it agreed with the
-    rule on `agreed`.
+    rule on `agreed`. `unscored` counts answers that could not be scored, by the reason, and
+    `missing_modules` programs that are wrong because the Python of the sandbox does not have a
+    module.
     """
 
     systems: tuple[SystemResult, ...]
@@ -287,6 +296,8 @@ class Summary(NamedTuple):
     judging: Usage = NO_USAGE
     agreed: int = 0
     compared: int = 0
+    unscored: Mapping[str, int] = MappingProxyType({})
+    missing_modules: Mapping[str, int] = MappingProxyType({})
 
 
 def summarize(outcomes: Iterable[CaseOutcome], systems: Sequence[str]) -> Summary:
@@ -301,6 +312,9 @@ def summarize(outcomes: Iterable[CaseOutcome], systems: Sequence[str]) -> Summar
         _summarize_system(name, [each for each in every if each.system == name]) for name in right
     ]
     confirmed = [outcome.confirmed for outcome in every if outcome.confirmed is not None]
+    unscored = Counter(outcome.error for outcome in every if outcome.error.startswith(UNSCORED))
+    wrong = (outcome.scoring for outcome in every if outcome.verdict == "wrong")
+    missing = Counter(named[1] for why in wrong if (named := _NO_MODULE.search(why)) is not None)
     return Summary(
         tuple(
             replace(result, versus_best=_compare(result.name, best, right)) for result in results
@@ -309,6 +323,8 @@ def summarize(outcomes: Iterable[CaseOutcome], systems: Sequence[str]) -> Summar
         judging=sum((outcome.judging for outcome in every), NO_USAGE),
         agreed=sum(confirmed),
         compared=len(confirmed),
+        unscored=dict(unscored.most_common(MAX_REASONS)),
+        missing_modules=dict(missing.most_common(MAX_REASONS)),
     )
 
 

@@ -32,8 +32,9 @@ from conductor_cli.core.errors import ConductorError, ConfigError
 from conductor_cli.core.pool import Limits, Pool
 from conductor_cli.core.profile import PROFILES, WorkerProfile
 from conductor_cli.core.question import Question
-from conductor_cli.evals.cases import Case, hash_cases, is_correct
+from conductor_cli.evals.cases import Case, hash_cases, score_answer
 from conductor_cli.evals.cost import CostEstimate, chain_estimates, scale_ranges
+from conductor_cli.evals.score import Score
 from conductor_cli.evals.scorers import SCORERS
 from conductor_cli.run.conductor import Conductor
 from conductor_cli.system.disk import read_lines, write_atomically
@@ -278,9 +279,9 @@ class Task:
     def slow(self) -> bool:
         return SCORERS[self.case.scorer].slow
 
-    def is_correct(self, text: str) -> bool:
+    def score(self, text: str) -> Score:
         try:
-            return is_correct(text, self.case)
+            return score_answer(text, self.case)
         except ConfigError:
             raise
         except Exception as error:

@@ -35,6 +35,8 @@ from conductor_cli.core.profile import WorkerProfile
 from conductor_cli.core.question import Question
 from conductor_cli.core.trace import Trace
 from conductor_cli.core.usage import NO_USAGE, Usage, with_cost
+from conductor_cli.evals.sandbox import run_off_loop
+from conductor_cli.evals.score import Score
 from conductor_cli.models.base import Features, Model, Script, ScriptedModel
 from conductor_cli.models.response_cache import HEARTBEAT, ResponseCache
 from conductor_cli.run import start_run
@@ -198,12 +200,12 @@ class Exercise(Protocol):
     @property
     def workers(self) -> tuple[str, ...]: ...
     @property
-    def slow(self) -> bool: ...  # Whether `is_correct` may take seconds
+    def slow(self) -> bool: ...  # Whether `score` may take seconds
 
-    def is_correct(self, text: str) -> bool:
+    def score(self, text: str) -> Score:
         """Return whether `text` answers the question.
 
-        Raises `ConfigError` if that cannot be told.
+        Raises `ConfigError` if that can be told of no text.
         """
 
 
@@ -226,7 +228,7 @@ class SampledPlan:
 class PlanOutcome:
     """The result of a sampled plan."""
 
-    reward: float | None  # None: a worker failed
+    reward: float | None  # None: a worker failed, or the answer could not be scored
     valid: bool
     steps: int = 0
     calls: int = 0  # Of workers
@@ -320,8 +322,10 @@ class Rollouts:
 
     async def outcome(self, trace: Trace, exercise: Exercise) -> PlanOutcome:
         """The outcome of a run, from its trace."""
-        judge = partial(compute_reward, trace, exercise.is_correct, valid=self.format_bonus)
-        reward = await asyncio.to_thread(judge) if exercise.slow else judge()
+        judge = partial(
+            compute_reward, trace, partial(self._score, exercise), valid=self.format_bonus
+        )
+        reward = await run_off_loop(judge) if exercise.slow else judge()
         found = PlanOutcome(
             reward=reward,
             valid=is_valid(trace),
@@ -343,6 +347,12 @@ class Rollouts:
         return replace(
             found, steps=len(routes), calls=calls, routes=routes, told=told, reward=reward
         )
+
+    def _score(self, exercise: Exercise, text: str) -> bool | None:
+        score = exercise.score(text)
+        if score.right is None:
+            self._failures[score.why] += 1
+        return score.right
 
     async def _run(
         self, plan: SampledPlan, turn: int, semaphores: Mapping[int, asyncio.Semaphore]
@@ -383,11 +393,10 @@ class Rollouts:
         if 2 * failed > ran:
             why = self._failures.most_common(1)[0][0] if self._failures else "no reason was given"
             raise ConfigError(
-                (
-                    f"workers failed in {failed} of the {ran} plans of a step that were run. Most "
-                    f"frequent error: {why}"
-                ),
-                hint="fix the workers, then run the same command again",
+                f"workers or the scorer failed in {failed} of the {ran} plans of a step that were "
+                "run. Most frequent "
+                f"error: {why}",
+                hint="fix that, then run the same command again",
             )
 
 
@@ -412,9 +421,11 @@ def average_draws(outcomes: Sequence[PlanOutcome]) -> PlanOutcome:
 
 
 def compute_reward(
-    trace: Trace, is_correct: Callable[[str], bool], *, valid: float = VALID
+    trace: Trace, is_correct: Callable[[str], bool | None], *, valid: float = VALID
 ) -> float | None:
-    """The reward of a run; None if a worker failed, which says nothing about the plan.
+    """The reward of a run.
+
+    None if a worker failed or the answer cannot be scored, which says nothing about the plan.
 
     `valid` is the reward for a valid plan with a wrong answer. A text that is cut off, or has a
     fault anywhere, is invalid, whatever the run made of it.
@@ -430,7 +441,10 @@ def compute_reward(
         )
         if missed or trace.state != "finished":
             return None
-    return CORRECT if is_correct(trace.answer) else valid
+    right = is_correct(trace.answer)
+    if right is None:
+        return None
+    return CORRECT if right else valid
 
 
 def is_valid(trace: Trace) -> bool:
