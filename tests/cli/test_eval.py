@@ -274,6 +274,20 @@ def test_exit_code_8_if_no_case_could_be_judged(two_workers: Stage, cases: Path)
     )
 
 
+def test_without_bubblewrap_programs_are_refused_before_anybody_is_asked(
+    two_workers: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "programs.jsonl"
+    answer = json.dumps({"asserts": "assert double(2) == 4", "function": "double"})
+    path.write_text(
+        json.dumps({"id": "1", "question": "Double.", "answer": answer, "scorer": "program"}) + "\n"
+    )
+    monkeypatch.setenv("PATH", str(tmp_path))
+    done = two_workers.costs_nothing(3, "eval", path, "--systems", "alone", "--yes")
+    assert "bubblewrap" in done.err
+    assert "Inspect" in done.err
+
+
 def test_continuing_with_an_exhausted_budget_makes_no_calls(
     two_workers: Stage, cases: Path
 ) -> None:

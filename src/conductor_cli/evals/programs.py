@@ -571,9 +571,10 @@ def _run_asserts(code: str, tests: AssertTests, interpreter: Interpreter) -> Sco
     parts = [tests.before + code] if continues else [tests.before, code]
     serve = {"way": "serve", "code": parts, "prelude": False, "seconds": ASSERT_SECONDS}
     read = names_in(tests.asserts)
-    modules = sorted(read & sys.stdlib_module_names)  # never those of the program
     taken = tests.names or sorted(read - sys.stdlib_module_names - defined_names(tests.asserts))
     tested = [tests.function] if tests.function else []
+    # Python's own, not the program's
+    modules = sorted((read & sys.stdlib_module_names).difference(taken, tested))
     test = {
         "way": "test",
         "before": tests.before,

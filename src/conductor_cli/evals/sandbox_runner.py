@@ -123,6 +123,7 @@ def main() -> None:
     if hasattr(sys, "set_int_max_str_digits"):
         sys.set_int_max_str_digits(0)
     set_dumpable(0)  # the code may not look into this process
+    os.nice(5)  # it gives way to whoever waits for it
     if job["way"] == "run":
         serve_runs(job, channel)
     else:
@@ -595,7 +596,8 @@ def run_test(job: dict[str, Any], channel: Channel) -> None:
     try:
         run_source(job["before"], module)
         for name in job["modules"]:
-            module.__dict__.setdefault(name, importlib.import_module(name))
+            with contextlib.suppress(ImportError):
+                module.__dict__.setdefault(name, importlib.import_module(name))
         for name in job["names"]:
             if name in job["tested"] or name not in module.__dict__:
                 with contextlib.suppress(NameError):
@@ -635,6 +637,8 @@ def run_unit_tests(job: dict[str, Any], channel: Channel) -> None:
     suite_class = unittest.TestLoader
     result_class = unittest.TestResult
     module = new_module("__test__")
+    # As in the harness of BigCodeBench's authors
+    module.__dict__.update(sys=sys, os=os, environ=os.environ)
     send_value(channel, {"ready": True})
     channel.read()
     try:

@@ -299,9 +299,9 @@ def tells_answer(exercise: Exercise, subtask: str) -> bool:
 
     Of a multiple choice the letter counts, in words such as `the answer is B` or `(B)`: the
     question has the choices. A short number may be there by chance, so a few such plans mean
-    nothing.
+    nothing. The answer of a program's case is its tests, which no subtask holds.
     """
-    if not isinstance(exercise, Task):
+    if not isinstance(exercise, Task) or SCORERS[exercise.case.scorer].needs == "sandbox":
         return False
     case = exercise.case
     answer = re.escape(exercise.case.answer.strip())
