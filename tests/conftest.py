@@ -55,6 +55,7 @@ TERMINAL: Final = (
 RUNNERS: Final = ("CI", "GITHUB_ACTIONS")
 PROXIES: Final = ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY")
 LONGEST: Final = (
+    "evals/test_programs.py",
     "cli/test_chat_terminal.py",
     "cli/test_pull.py",
     "server/test_bad_input.py",

@@ -429,9 +429,7 @@ def _run_streams(code: str, tests: IoTests, interpreter: Interpreter) -> Score:
     head = json.dumps({"seconds": SECONDS}).encode() + b"\n"
     count = len(tests.tests)
     number = 0
-    with open_sandboxes(Sandbox(interpreter=interpreter, job={"way": "run", "code": code})) as (
-        sandbox,
-    ):
+    with Sandbox(interpreter=interpreter, job={"way": "run", "code": code}) as sandbox:
         try:
             sandbox.begin(SECONDS)
             for number, (given, expected) in enumerate(tests.tests, start=1):
@@ -512,7 +510,7 @@ def _run_calls(code: str, tests: IoTests, interpreter: Interpreter) -> Score:
     count = len(tests.tests)
     number = 0
     job = {"way": "serve", "code": [code], "prelude": True, "seconds": SECONDS * count}
-    with open_sandboxes(Sandbox(interpreter=interpreter, job=job)) as (sandbox,):
+    with Sandbox(interpreter=interpreter, job=job) as sandbox:
         if (score := _begin(sandbox, SECONDS)) is not None:
             return score
         try:
@@ -654,7 +652,7 @@ def _run_unit_tests(code: str, tests: UnitTests, interpreter: Interpreter) -> Sc
     count = len(test_methods(tests.unittest))
     word = secrets.token_hex(16)
     sandbox = Sandbox(interpreter=interpreter, job=job, limits=UNIT_LIMITS, total=UNIT_SECONDS)
-    with open_sandboxes(sandbox):
+    with sandbox:
         if (score := _begin(sandbox, UNIT_SECONDS)) is not None:
             return score
         try:

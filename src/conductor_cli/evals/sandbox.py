@@ -21,7 +21,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from contextvars import ContextVar, copy_context
 from dataclasses import asdict, dataclass, field
 from functools import cache
@@ -496,46 +496,16 @@ def _add_usage(usage: _Usage, process: int) -> None:
 @contextmanager
 def open_sandboxes(*sandboxes: Sandbox) -> Iterator[tuple[Sandbox, ...]]:
     """Start several sandboxes at once, which takes hardly longer than one."""
-    started = list[Sandbox]()
-    try:
-        for sandbox in sandboxes:
-            started.append(sandbox.__enter__())
-        yield sandboxes
-    finally:
-        for sandbox in started:
-            sandbox.__exit__()
-
-
-@cache
-def missing_modules(interpreter: Interpreter, names: tuple[str, ...]) -> tuple[str, ...]:
-    """Return those of these modules that the interpreter of the sandbox does not have.
-
-    Raises `SandboxError`.
-    """
-    code = (
-        f"import importlib.util\nprint(*[x for x in {names!r} if importlib.util.find_spec(x) "
-        "is "
-        "None])"
-    )
-    job = {"way": "run", "code": code}
-    with open_sandboxes(Sandbox(interpreter=interpreter, job=job)) as (sandbox,):
-        try:
-            sandbox.begin(30)
-            _, _, output = sandbox.exchange(b'{"seconds": 30}\n', 30).partition(b"\n")
-        except SandboxEnded as ended:
-            raise SandboxError(
-                f"{interpreter.python} could not be asked for its modules: {ended.end}"
-            ) from None
-    return tuple(output.decode("utf-8", "replace").split())
+    with ExitStack() as stack:
+        yield tuple(stack.enter_context(sandbox) for sandbox in sandboxes)
 
 
 def run_once(
     interpreter: Interpreter, code: str, stdin: bytes, seconds: float, limits: SandboxLimits
 ) -> dict[str, Any]:
     """Run a program once and return how it ended: `end`, `code`, `complaint`, `output` (bytes)."""
-    with open_sandboxes(
-        Sandbox(interpreter=interpreter, job={"way": "run", "code": code}, limits=limits)
-    ) as (sandbox,):
+    job = {"way": "run", "code": code}
+    with Sandbox(interpreter=interpreter, job=job, limits=limits) as sandbox:
         try:
             sandbox.begin(seconds)
             return read_run(
@@ -550,3 +520,23 @@ def read_run(message: bytes) -> dict[str, Any]:
     head, _, output = message.partition(b"\n")
     ending: dict[str, Any] = json.loads(head)
     return {**ending, "output": output}
+
+
+@cache
+def missing_modules(interpreter: Interpreter, names: tuple[str, ...]) -> tuple[str, ...]:
+    """Return those of these modules that the interpreter of the sandbox does not have.
+
+    Raises `SandboxError`.
+    """
+    code = (
+        f"import importlib.util\nprint(*[x for x in {names!r} if importlib.util.find_spec(x) "
+        "is "
+        "None])"
+    )
+    ending = run_once(interpreter, code, b"", 30, SandboxLimits())
+    if ending["end"] != "exit" or ending["code"]:
+        raise SandboxError(
+            f"{interpreter.python} could not be asked for its modules: "
+            f"{ending['complaint'].strip()}"
+        )
+    return tuple(ending["output"].decode("utf-8", "replace").split())
