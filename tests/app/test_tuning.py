@@ -301,7 +301,12 @@ def test_one_limit_holds_for_all_that_tuning_runs(
 
 def test_tuning_spends_no_cent_too_much(stage: Stage, encoder: Path, tmp_path: Path) -> None:
     provider = Provider(stage)
-    command = ("tune", billed_cases(tmp_path / "c.jsonl"), "--encoder", encoder)
+    command: tuple[str | Path, ...] = (
+        "tune",
+        billed_cases(tmp_path / "c.jsonl"),
+        "--encoder",
+        encoder,
+    )
     command += ("-o", tmp_path / f"mine{SUFFIX}", "--yes", "--json", "--max-cost")
     assert stage.inside(*command, "5.5").code == 6
     assert Decimal("4.5") < provider.billed <= Decimal("5.5")
