@@ -430,8 +430,9 @@ class Speaker:
             await self._event("message_stop")
         elif self._gemini:
             counts = {"promptTokenCount": 11, "candidatesTokenCount": 7, "totalTokenCount": 18}
-            last = {"content": {"parts": [{"text": ""}], "role": "model"}, "finishReason": "STOP"}
-            await self.wire.frames({"candidates": [last], "usageMetadata": counts})
+            content = {"parts": [{"text": ""}], "role": "model"}
+            candidate = {"content": content, "finishReason": "STOP"}
+            await self.wire.frames({"candidates": [candidate], "usageMetadata": counts})
         elif self._responses:
             await self._in_item("")
             counts = {"input_tokens": 11, "output_tokens": 7, "total_tokens": 18}
@@ -453,7 +454,7 @@ class Speaker:
             )
 
     async def _part(self, **part: Any) -> None:
-        content = {"role": "model", "parts": [part]}
+        content: dict[str, Any] = {"role": "model", "parts": [part]}
         await self.wire.frames({"candidates": [{"content": content, "index": 0}]})
 
     def _said(self) -> str:

@@ -344,6 +344,18 @@ def test_a_change_is_refused_in_a_pipe_unless_it_is_allowed(tools: Stage) -> Non
     assert "write hello" in diary(tools)
 
 
+def test_a_model_file_without_a_form_for_tools_gets_none_and_it_is_said(
+    tools: Stage, tiny: Path
+) -> None:
+    local = f'[workers.local]\nkind = "llama"\nmodel = "{tiny}"\nmax_tokens = 20'
+    tools.configure(f"[limits]\nattempts = 1\n{local}", workers=())
+    tools.plan = "local | - | Answer."
+    done = tools.inside("ask", "?", "--tools", "t")
+    assert done.code in (0, 7)
+    why = "its chat template has no form for them that is read here"
+    assert f"without tools, which they cannot be sent: local ({why})" in done.err
+
+
 def test_local_only_gives_no_tools_that_may_send(tools: Stage) -> None:
     tools.models["alpha"] = calls("add", a=1, b=1)
     done = tools.inside("ask", "?", "--tools", "t", "--deny", "tool:t")

@@ -166,8 +166,8 @@ def test_the_choice_of_tools_has_the_words_of_its_api(
     )
     body = sent_to(api, request).json
     if api == "gemini":
-        one = {"mode": "ANY", "allowedFunctionNames": ["weather"]}
-        mode = MODES[choice] if isinstance(choice, str) else one
+        only = {"mode": "ANY", "allowedFunctionNames": ["weather"]}
+        mode = MODES[choice] if isinstance(choice, str) else only
         assert body["toolConfig"] == {"functionCallingConfig": mode}
     elif api == "anthropic":
         kind = {"none": "none", "required": "any"}.get(str(choice), "tool")

@@ -69,7 +69,14 @@ def pool_with_tools(
                 raise ConfigError(message, hint="conductor tools add NAME")
             find_tool_server(settings, name)
         able = not asking or worker.name not in models or "tools" in models[worker.name].features
-        unable += [] if able else [worker.name]
+        if not able:
+            # Of a file it is the chat template that says how its model calls tools.
+            why = (
+                " (its chat template has no form for them that is read here)"
+                if worker.kind == "llama"
+                else ""
+            )
+            unable.append(f"{worker.name}{why}")
         workers.append(replace(worker, tools=names if able else ()))
     remarks = [f"without tools, which they cannot be sent: {', '.join(unable)}"] if unable else []
     if settings.origins[ALLOW_SETTING] == "command line":

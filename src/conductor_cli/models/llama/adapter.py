@@ -15,6 +15,7 @@ import weakref
 from collections.abc import AsyncGenerator, Callable, Iterable
 from contextlib import suppress
 from dataclasses import replace
+from functools import cached_property
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Final
@@ -22,11 +23,12 @@ from typing import Final
 from conductor_cli.core.chat import Chunk, Request
 from conductor_cli.core.errors import ModelError
 from conductor_cli.core.formatting import format_duration
-from conductor_cli.models.base import NO_FEATURES, check_features
+from conductor_cli.models.base import NO_FEATURES, Features, check_features
 from conductor_cli.models.llama.bindings import CancelToken
 from conductor_cli.models.llama.engine import LlamaEngine
-from conductor_cli.models.llama.gguf import short_line
+from conductor_cli.models.llama.gguf import read_chat_template, short_line
 from conductor_cli.models.llama.loading import Cancelled, LlamaOptions
+from conductor_cli.models.llama.tool_calls import form_of
 
 Work = Callable[[LlamaEngine, CancelToken], Iterable[Chunk]]
 """What the thread does for a call. It raises `ModelError`, or `Cancelled` soon after the token is
@@ -63,7 +65,7 @@ class LlamaCall:
 
         A chunk may be held back until the next one, and is joined with it.
         """
-        joins = isinstance(result, Chunk) and result.tool_call is None
+        joins = isinstance(result, Chunk) and result.tool_call is None and not result.note
         if isinstance(result, Chunk) and joins:
             self._held.append(result)
             now = time.monotonic()
@@ -136,7 +138,11 @@ class Llama:
         self._closed = False
         self._thread_ended = threading.Event()
 
-    features = NO_FEATURES
+    @cached_property
+    def features(self) -> Features:
+        """Tools, if its chat template has a form for them that is read here. Raises nothing."""
+        has_form = form_of(read_chat_template(self.path)) is not None
+        return frozenset({"tools"}) if has_form else NO_FEATURES
 
     async def load(self) -> None:
         """Load the model now. Raises `ModelError` of kind `file` if that fails."""

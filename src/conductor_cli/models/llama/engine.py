@@ -36,6 +36,7 @@ from conductor_cli.models.llama.sampling import (
     choose_index,
     softmax,
 )
+from conductor_cli.models.llama.tool_calls import ToolUse, tool_use, without_calls
 from conductor_cli.models.llama.vocabulary import TokenDecoder, TokenizedPrompt, Vocabulary
 
 MIN_GRAMMAR_REPLY: Final = 256
@@ -93,6 +94,7 @@ class LlamaEngine:
         """
         began = time.monotonic()
         self.kv_cache.set_cancel_token(cancel)
+        use = self._tool_use(request)
         prompt = self.tokenize(request)
         self._make_room(len(prompt.tokens), request)
         search = self._search_up_to(request, prompt) if request.rank else None
@@ -122,13 +124,16 @@ class LlamaEngine:
                 )
                 chunks = iter([last])
             else:  # no choices, or two of them begin with the same token
-                thinking = prompt.opens_thinking if request.grammar is None else None
+                may_think = request.grammar is None and not (use and use.begun)
+                thinking = prompt.opens_thinking if may_think else None
                 most = self.kv_cache.capacity - len(prompt.tokens)
                 most = most if request.max_tokens is None else min(most, request.max_tokens)
                 written = self._write(
                     TokenDecoder(stop=request.stop, thinking=thinking), sampler, most
                 )
                 chunks = _sure(written, sampler, self._options.refuse_below)
+                if use is not None:
+                    chunks = without_calls(chunks, request, use)
             for chunk in chunks:
                 if chunk.usage is None:
                     yield chunk
@@ -145,14 +150,35 @@ class LlamaEngine:
     def tokenize(self, request: Request) -> TokenizedPrompt:
         """Return the tokens of a request's messages. Raises `ModelError` or `Cancelled`."""
         # Under a grammar there is no room for thinking, so the template is asked to leave it out.
-        thinking = request.grammar is None
+        use = self._tool_use(request)
+        # A call that the prompt opens leaves no room for it either.
+        thinking = request.grammar is None and not (use and use.begun)
         pieces = render_messages(
-            self._template, request.messages, thinking=thinking, cuts=request.cuts
+            self._template,
+            request.messages,
+            thinking=thinking,
+            cuts=request.cuts,
+            tools=use.offered if use else (),
         )
+        if use and use.begun:
+            pieces = (*pieces, PromptPiece(text=use.begun, control=True))
         if request.prefill:
             pieces = (*pieces, PromptPiece(text=request.prefill, control=False))
         prompt = self.vocabulary.tokenize_prompt(pieces, self.kv_cache.check_cancelled)
         return prompt._replace(opens_thinking=opens_thinking(pieces))
+
+    def _tool_use(self, request: Request) -> ToolUse | None:
+        """Return how the reply may use tools.
+
+        Raises `ModelError` for a model that can be offered none.
+        """
+        if request.tools and self._template.tool_form is None:
+            message = (
+                f"the chat template of {self._path.name} has no form for tools that is read here"
+            )
+            hint = "run the file in llama-server or Ollama, and add that as a worker"
+            raise ModelError("refused", message, hint=hint)
+        return tool_use(self._template.tool_form, request)
 
     def grow_context(self, tokens: int) -> None:
         """Have a context for so many tokens, as far as it may be so large.

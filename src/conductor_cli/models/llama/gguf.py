@@ -18,7 +18,7 @@ import mmap
 import re
 import struct
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
@@ -227,6 +227,17 @@ def read_header_and_tensors(path: Path) -> tuple[Header, Mapping[str, TensorInfo
         return header, tensors
 
 
+def read_chat_template(path: Path) -> str:
+    """Return the chat template of the file, empty if it has none or cannot be read. Raises nothing.
+
+    The template stands behind the vocabulary, which takes half a second to read. So its key is
+    looked for: what is found is not checked as the whole header is.
+    """
+    with suppress(ModelError), _open_reader(path) as reader:
+        return reader.text_of_key(b"tokenizer.chat_template")
+    return ""
+
+
 @contextmanager
 def _open_reader(path: Path) -> Iterator[_Reader]:
     try:
@@ -378,6 +389,15 @@ class _Reader:
                 self._path,
                 f"is cut off or damaged: it has {len(self._data)} bytes, and needs {wanted}",
             )
+
+    def text_of_key(self, name: bytes) -> str:
+        """Return the first text that this key has within the largest header; empty for none."""
+        start = len(name).to_bytes(8, "little") + name + _STRING.to_bytes(4, "little")
+        at = self._data.find(start, 0, 2 * MAX_STRING_BYTES)
+        if at < 0:
+            return ""
+        self._at = at + len(start)
+        return self._text()
 
     def _number(self, code: str) -> int:
         return int(self._unpack(code))
