@@ -110,9 +110,22 @@ def test_google_is_told_how_much_to_think(
     assert sent(model=model, options=options)["generationConfig"]["thinkingConfig"] == config
 
 
-def test_a_model_that_has_no_thoughts_is_asked_without_them_and_nothing_is_said() -> None:
+@pytest.mark.parametrize(
+    "said",
+    [
+        "Thinking is not enabled for models/gemma-3",
+        "thinking_config is not supported.",
+        (
+            "Unable to submit request because Thinking_config.include_thoughts is only enabled "
+            "when "
+            "thinking is enabled."
+        ),
+        "Unable to submit request because thinking is not supported by this model.",
+    ],
+)
+def test_a_model_that_has_no_thoughts_is_asked_without_them_and_nothing_is_said(said: str) -> None:
     """Nobody set this, so there is nothing that a user could change."""
-    script = refusing_once("includeThoughts", "Thinking is not enabled for models/gemma-3")
+    script = refusing_once("includeThoughts", said)
     request = Request(messages=TALK)
     (first, second), seen = in_turn("gemini", script, request, request, model="gemma-3")
     assert [text(chunks) for chunks in (first, second)] == ["Yes.", "Yes."]
@@ -124,6 +137,7 @@ def test_a_model_that_has_no_thoughts_is_asked_without_them_and_nothing_is_said(
     ("said", "setting", "value"),
     [
         ("Thinking level is not supported for this model.", "reasoning_effort", "high"),
+        ("Thinking is not enabled for models/gemma-3", "reasoning_effort", "high"),
         ("Budget 0 is invalid. This model only works in thinking mode.", "thinking_budget", 0),
         (
             "Budget 0 is invalid. This model only works in thinking mode.",

@@ -110,8 +110,9 @@ class GeminiApi(ChatApi):
         "thinking_level": "reasoning_effort",
         "budget_": "thinking",
         "budget": "reasoning_effort",
+        # Of a model that does not think, first what nobody has set.
         "thinking": "include_thoughts",
-        "include_thoughts": "include_thoughts",
+        "thinking_": "reasoning_effort",
         "response_json_schema": "response_format",
         "response_mime_type": "response_format",
         "response_schema": "response_format",

@@ -112,38 +112,45 @@ def without_calls(chunks: Iterator[Chunk], request: Request, use: ToolUse) -> It
     most = 1 if use.form.alone or not request.parallel_tool_calls else None
     made: list[Mapping[str, Any]] = []
     has_text = False
-    for chunk in chunks:
-        is_last = chunk.finish is not None
-        text, calls = reader.feed(chunk.text)
-        if is_last:
-            rest, more = reader.end(is_cut_off=chunk.finish == "length")
-            text = text + rest
-            calls = [*calls, *more]
+    for chunk, calls in _parted(chunks, reader):
         pieces = [{"index": len(made) + at} | call for at, call in enumerate(calls)]
         made += pieces
         # White space beside calls is no text.
-        text = text if text.strip() or not made else ""
+        text = chunk.text if chunk.text.strip() or not made else ""
         has_text = has_text or bool(text.strip())
-        if is_last and use.silent and made and not has_text:
-            message = "the model called a tool again, where it had to answer"
-            raise ModelError("empty_answer", message, usage=chunk.usage)
-        kept = (
-            [] if use.silent else [piece for piece in pieces if not most or piece["index"] < most]
-        )
-        if not is_last and (text or chunk.thinking):
+        if chunk.finish is None and (text or chunk.thinking):
             yield replace(chunk, text=text)
-        for delta in decoder.feed(kept):
+        kept = [piece for piece in pieces if not most or piece["index"] < most]
+        for delta in decoder.feed([] if use.silent else kept):
             yield Chunk(tool_call=delta)
-        if not is_last:
+        if chunk.finish is None:
             continue
+        if use.silent:
+            if made and not has_text:
+                message = "the model called a tool again, where it had to answer"
+                raise ModelError("empty_answer", message, usage=chunk.usage)
+            yield replace(chunk, text=text)
+            return
         for delta in decoder.end(complete=True):
             yield Chunk(tool_call=delta)
-        if most and len(made) > most and not use.silent:
+        if most and len(made) > most:
             yield Chunk(
                 note=f"the model called {len(made)} tools at once; only the first is called"
             )
-        called = bool(made) and not use.silent
-        yield replace(chunk, text=text, finish="tool" if called else chunk.finish)
+        yield replace(chunk, text=text, finish="tool" if made else chunk.finish)
+
+
+def _parted(
+    chunks: Iterator[Chunk], reader: CallReader
+) -> Iterator[tuple[Chunk, list[dict[str, Any]]]]:
+    """Yield each chunk with the text that is certain after it, and the calls that are."""
+    for chunk in chunks:
+        text, calls = reader.feed(chunk.text)
+        if chunk.finish is not None:
+            rest, more = reader.end(is_cut_off=chunk.finish == "length")
+            text += rest
+            calls += more
+        yield replace(chunk, text=text), calls
 
 
 class CallReader:
