@@ -24,6 +24,7 @@ from conductor_cli.models.llama.tool_calls import (
     UNREADABLE,
     ToolForm,
     form_of,
+    told_as_text,
     tool_use,
     without_calls,
 )
@@ -101,6 +102,18 @@ def test_a_prompt_has_tools_calls_and_results(source: str) -> None:
     assert prompt.index("Oslo") < prompt.index("3 degrees") < prompt.index("no clock")
     written = "".join(piece.text for piece in pieces if piece.control)
     assert not any(words in written for words in ("Oslo", "Says", "3 degrees", "no clock"))
+
+
+def test_where_an_answer_is_wanted_calls_and_results_are_told_in_words() -> None:
+    """A small model that sees calls in their form makes another one instead of an answer."""
+    found = [(message.role, message.content) for message in told_as_text(TURN)]
+    called = "\n".join(f"I call {call.name} with {call.arguments}." for call in CALLS)
+    assert found == [
+        ("user", ASK.content),
+        ("assistant", called),
+        ("user", "The result of weather:\n\n3 degrees"),
+        ("user", "The error of clock:\n\nno clock"),
+    ]
 
 
 def test_a_template_that_leaves_out_the_schema_is_an_error() -> None:

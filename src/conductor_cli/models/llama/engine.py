@@ -36,7 +36,7 @@ from conductor_cli.models.llama.sampling import (
     choose_index,
     softmax,
 )
-from conductor_cli.models.llama.tool_calls import ToolUse, tool_use, without_calls
+from conductor_cli.models.llama.tool_calls import ToolUse, told_as_text, tool_use, without_calls
 from conductor_cli.models.llama.vocabulary import TokenDecoder, TokenizedPrompt, Vocabulary
 
 MIN_GRAMMAR_REPLY: Final = 256
@@ -153,9 +153,10 @@ class LlamaEngine:
         use = self._tool_use(request)
         # A call that the prompt opens leaves no room for it either.
         thinking = request.grammar is None and not (use and use.begun)
+        messages = told_as_text(request.messages) if use and use.silent else request.messages
         pieces = render_messages(
             self._template,
-            request.messages,
+            messages,
             thinking=thinking,
             cuts=request.cuts,
             tools=use.offered if use else (),

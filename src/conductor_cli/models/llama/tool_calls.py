@@ -10,11 +10,11 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from conductor_cli.core.chat import Chunk, Request, Tool, held_back
+from conductor_cli.core.chat import Chunk, Message, Request, Tool, held_back
 from conductor_cli.core.errors import ModelError
 from conductor_cli.core.redact import Secrets
 from conductor_cli.models.stream_decoder import MAX_ARGUMENTS, ToolCallDecoder
@@ -97,6 +97,29 @@ def tool_use(form: ToolForm | None, request: Request) -> ToolUse | None:
         case "none":
             return replace(use, offered=(), silent=True)
     return use
+
+
+def told_as_text(messages: Sequence[Message]) -> tuple[Message, ...]:
+    """Return messages with calls and results in plain words, for a reply that may make no call.
+
+    A small model that sees calls in their form makes another one, or will not answer without tools.
+    """
+    told: list[Message] = []
+    names: dict[str, str] = {}  # the tool of each call, by the call's id
+    for message in messages:
+        names |= {call.id: call.name for call in message.tool_calls}
+        if message.role == "tool":
+            what = "The error" if message.is_error else "The result"
+            name = names.get(message.tool_call_id, "the tool")
+            content = f"{what} of {name}:\n\n{message.content}"
+            told.append(Message(role="user", content=content))
+        elif message.tool_calls:
+            said = [message.content] if message.content.strip() else []
+            said += [f"I call {call.name} with {call.arguments}." for call in message.tool_calls]
+            told.append(Message(role="assistant", content="\n".join(said)))
+        else:
+            told.append(message)
+    return tuple(told)
 
 
 def without_calls(chunks: Iterator[Chunk], request: Request, use: ToolUse) -> Iterator[Chunk]:
