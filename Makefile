@@ -1,6 +1,7 @@
 # Every target works from a fresh clone: it installs what it needs first.
 .DEFAULT_GOAL := help
-.PHONY: help setup train-setup demo test check lint types contracts docs freeze docs-check bench bench-conductor \
+.PHONY: help setup train-setup demo test check check-long coverage mutants lint types contracts docs freeze docs-check bench \
+  bench-conductor \
   rehearsal rewards faults clients screens audit sbom wheels lock clean
 PYTHON ?= python3
 BIN := .venv/bin
@@ -28,6 +29,16 @@ test: setup $(DOUBLE) ## run the tests (ARGS="-k plan" for some)
 	@$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder $(ARGS)
 
 check: lint types contracts docs-check test ## run everything that must pass before a commit
+
+check-long: check coverage mutants ## run check, then measure coverage and mutants (30 minutes more)
+
+coverage: setup $(DOUBLE) ## run the tests again and print the share of branches and lines that they run (ARGS as for test)
+	@mkdir -p build/coverage && rm -f build/coverage/data*
+	@$(BIN)/coverage run -m pytest -n 2 --dist loadfile --no-loadscope-reorder -q $(ARGS)
+	@$(BIN)/coverage combine --quiet && $(BIN)/coverage report --sort=cover
+
+mutants: setup ## change three core modules in small ways and count what no test notices (15 minutes)
+	@$(BIN)/python -m scripts.mutants
 
 lint: setup ## check style, format and spelling
 	@$(BIN)/ruff check && $(BIN)/ruff format --check && $(BIN)/codespell
