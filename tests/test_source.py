@@ -58,3 +58,17 @@ def test_every_test_says_what_holds() -> None:
         and not ast.get_docstring(node)
     ]
     assert silent == []
+
+
+def test_each_directory_of_tests_and_each_shared_module_is_explained() -> None:
+    """tests/README.md has a row for each directory, and names the modules that tests of several
+    directories use.
+    """
+    page = (TESTS / "README.md").read_text(encoding="utf-8")
+    tests = [path for path in TESTS.rglob("test_*.py") if "node_modules" not in path.parts]
+    directories = {path.parent.relative_to(TESTS).as_posix() for path in tests} - {"."}
+    table = page[page.index("## Where a test lives") :]
+    assert {name for name in directories if f"`{name}/`" not in table} == set()
+    for shared in ("cli/stage.py", "run/kit.py", "models/kit.py", "evals/kit.py", "servers.py"):
+        assert (TESTS / shared).is_file()
+        assert f"`{shared}`" in page
