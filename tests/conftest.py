@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import importlib
 import os
+import re
 import signal
 import sys
 import tempfile
@@ -54,6 +55,11 @@ TERMINAL: Final = (
 )
 RUNNERS: Final = ("CI", "GITHUB_ACTIONS")
 PROXIES: Final = ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY")
+POSIX_MODULES: Final = ("fcntl", "grp", "pty", "pwd", "resource", "termios", "tty")
+"""Modules of the standard library that Windows lacks: a file of tests that needs one is skipped
+there.
+"""
+
 LONGEST: Final = (
     "evals/test_programs.py",
     "cli/test_chat_terminal.py",
@@ -234,7 +240,17 @@ def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.Tes
 
 @pytest.hookimpl(wrapper=True)
 def pytest_make_collect_report() -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
-    """A module that skips itself."""
+    """A module that skips itself, or that needs what this system cannot have."""
     report = yield
+    _skip_without_posix(report)
     _count_skip(report)
     return report
+
+
+def _skip_without_posix(report: pytest.CollectReport, system: str = sys.platform) -> None:
+    if not report.failed or system != "win32":
+        return
+    found = re.search(r"No module named '(\w+)'", str(report.longrepr))
+    if found is not None and found[1] in POSIX_MODULES:
+        report.outcome = "skipped"
+        report.longrepr = (str(report.fspath), 0, f"Windows has no module {found[1]}")

@@ -8,7 +8,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tests.conftest import LONGEST
+import pytest
+
+from tests.conftest import LONGEST, _skip_without_posix
 
 CONFTEST = Path(__file__).with_name("conftest.py")
 
@@ -55,6 +57,23 @@ MISSING = 'import pytest\npytest.importorskip("no_such_module_here")\n'
 
 def test_the_longest_files_are_there() -> None:
     assert [name for name in LONGEST if not (CONFTEST.parent / name).is_file()] == []
+
+
+@pytest.mark.parametrize(
+    ("system", "module", "outcome"),
+    [
+        ("win32", "termios", "skipped"),
+        ("win32", "no_such_module", "failed"),
+        ("linux", "termios", "failed"),
+    ],
+)
+def test_a_file_that_needs_what_windows_lacks_is_skipped_there_alone(
+    system: str, module: str, outcome: str
+) -> None:
+    error = f"E   ModuleNotFoundError: No module named '{module}'"
+    report = pytest.CollectReport("tests/test_a.py", "failed", error, None)
+    _skip_without_posix(report, system)
+    assert report.outcome == outcome
 
 
 def ignore_interrupts() -> None:

@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.stage import Stage
-from tests.cli.terminals import OPEN
+from tests.cli.stage import OPEN_TERMINALS, Stage
 from tests.state.bus import address, keyring
 from tests.tiny_gguf import make
 
@@ -34,5 +33,5 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def _no_terminal_stays_open() -> Iterator[None]:
     """A test that fails half-way leaves its command to nobody, and its streams to no other test."""
     yield
-    for program in list(OPEN):
+    for program in list(OPEN_TERMINALS):
         program.close(force=True)

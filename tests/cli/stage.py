@@ -33,6 +33,11 @@ COMMAND = (sys.executable, "-m", "conductor_cli")
 typer.main.get_command = cache(typer.main.get_command)
 PLANNER = "planner"
 
+OPEN_TERMINALS: list[Any] = []
+"""The commands that run in terminals of this process (`tests.cli.terminals`, which Windows cannot
+import).
+"""
+
 ONE = "alpha | - | Answer it."
 TWO = "alpha | - | Find it out.\nbeta | 1 | Check it and answer."
 THREE = (

@@ -22,13 +22,10 @@ import pytest
 from prompt_toolkit.application import create_app_session
 
 from conductor_cli.cli import chat_banner, entry, keypress
-from tests.cli.stage import Stage
+from tests.cli.stage import OPEN_TERMINALS, Stage
 from tests.servers import SeenRequest, Wire, delta, usage
 
 PATIENCE = 60.0
-
-OPEN: list[Inside] = []
-"""The commands that run in terminals of this process."""
 
 
 class Terminal:
@@ -124,7 +121,7 @@ class Inside(pexpect.fdpexpect.fdspawn):  # type: ignore[misc]  # pexpect has no
             self._patch.setattr(sys, name, open(self._own, mode, encoding="utf-8", closefd=False))  # noqa: SIM115
         self._thread = threading.Thread(target=self._run, args=(arguments,), daemon=True)
         self._thread.start()
-        OPEN.append(self)
+        OPEN_TERMINALS.append(self)
 
     def _run(self, arguments: Sequence[str]) -> None:
         chat_banner.print_banner.cache_clear()  # a process prints it once
@@ -151,9 +148,9 @@ class Inside(pexpect.fdpexpect.fdspawn):  # type: ignore[misc]  # pexpect has no
 
     def close(self, force: bool = False) -> None:
         """Wait for the command, which finds its terminal gone if it still waits for somebody."""
-        if self not in OPEN:
+        if self not in OPEN_TERMINALS:
             return
-        OPEN.remove(self)
+        OPEN_TERMINALS.remove(self)
         if not force:
             self._thread.join(PATIENCE)
         super().close()
