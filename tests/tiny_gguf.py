@@ -84,13 +84,13 @@ TINY = Shape()
 class Extra:
     """What a test may want changed.
 
-    `bias` adds to the logit of a token, named by its text. `template` None leaves the chat template
-    out. `metadata` adds keys, whole numbers without a sign. `pre` is how text is split before the
-    BPE. `sentence` makes a vocabulary of SentencePiece instead. `tensors` false makes a vocabulary
-    only.
+    `bias` adds to the logit of a token, named by its text; None leaves that tensor out. `template`
+    None leaves the chat template out. `metadata` adds keys, whole numbers without a sign. `pre` is
+    how text is split before the BPE. `sentence` makes a vocabulary of SentencePiece instead.
+    `tensors` false makes a vocabulary only.
     """
 
-    bias: Mapping[str, float] = field(default_factory=dict)
+    bias: Mapping[str, float] | None = field(default_factory=dict)
     template: str | None = TRUSTED
     metadata: Mapping[str, str | int] = field(default_factory=dict)
     architecture: str = "qwen2"
@@ -276,7 +276,7 @@ def _merged(word: tuple[str, ...], pair: tuple[str, str]) -> tuple[str, ...]:
 
 
 def _tensors(
-    seed: int, shape: Shape, tokens: list[str], bias: Mapping[str, float]
+    seed: int, shape: Shape, tokens: list[str], bias: Mapping[str, float] | None
 ) -> list[tuple[str, Any]]:
     import numpy as np
 
@@ -305,15 +305,16 @@ def _tensors(
             (f"blk.{layer}.ffn_up.weight", matrix(shape.inner, shape.width)),
             (f"blk.{layer}.ffn_down.weight", matrix(shape.width, shape.inner)),
         ]
+    tensors += [
+        ("output_norm.weight", ones(shape.width)),
+        ("output.weight", matrix(len(tokens), shape.width)),
+    ]
+    if bias is None:
+        return tensors
     lean = np.zeros(len(tokens), np.float32)
     for text, value in bias.items():
         lean[tokens.index(spelled(text))] = value
-    return [
-        *tensors,
-        ("output_norm.weight", ones(shape.width)),
-        ("output.weight", matrix(len(tokens), shape.width)),
-        ("output.bias", lean),
-    ]
+    return [*tensors, ("output.bias", lean)]
 
 
 def spelled(text: str) -> str:

@@ -6,6 +6,7 @@ import importlib.util
 import json
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -23,10 +24,12 @@ from conductor_cli.train.base_model import (
     find_base_model,
     load_model,
     longest_prompt,
+    measure_base_model,
     render_chat,
     thinks_by_itself,
 )
 from conductor_cli.train.recipe import LoraSettings
+from tests import tiny_gguf
 from tests.train import tiny
 
 
@@ -123,6 +126,41 @@ def test_a_missing_model_is_not_downloaded(
     ) as caught:
         find_base_model(name)
     assert caught.value.hint.startswith(f"hf download {name}")
+
+
+def test_a_gguf_file_is_a_base_model_and_is_dequantised_once(tmp_path: Path) -> None:
+    file = tiny_gguf.make(tmp_path / "base.gguf", extra=tiny_gguf.Extra(bias=None))
+    measured = measure_base_model(str(file), LoraSettings(rank=2))
+    assert not measured.directory.exists()
+    found = find_base_model(str(file), LoraSettings(rank=2))
+    assert replace(found, tokenizer=None) == measured
+    assert found.tokenizer.chat_template
+    model, _ = load_model(found, lora=LoraSettings(rank=2))
+    assert sum(weight.numel() for weight in model.parameters()) == found.weights
+    made = (found.directory / "config.json").stat().st_mtime_ns
+    assert find_base_model(str(file)).directory == found.directory
+    assert (found.directory / "config.json").stat().st_mtime_ns == made
+
+
+def test_another_file_of_the_same_name_is_dequantised_anew(tmp_path: Path) -> None:
+    first = measure_base_model(str(tiny_gguf.make(tmp_path / "base.gguf"))).directory
+    assert (
+        measure_base_model(str(tiny_gguf.make(tmp_path / "base.gguf", seed=1))).directory != first
+    )
+
+
+def test_a_file_with_a_weight_that_transformers_lacks_is_refused(tmp_path: Path) -> None:
+    """It would be left out in silence, and another model than the file's would be trained."""
+    file = tiny_gguf.make(tmp_path / "base.gguf")
+    with pytest.raises(ConfigError, match=r"it has output\.bias, which transformers does not have"):
+        find_base_model(str(file))
+    assert not measure_base_model(str(file)).directory.exists()
+
+
+def test_a_file_that_is_no_gguf_is_refused_with_its_reason(tmp_path: Path) -> None:
+    (tmp_path / "base.gguf").write_text("<html>")
+    with pytest.raises(ConfigError, match="is not a GGUF file"):
+        find_base_model(str(tmp_path / "base.gguf"))
 
 
 QWEN3 = tiny.TEMPLATE + (

@@ -57,7 +57,11 @@ def train_command(
     ] = None,
     base: Annotated[
         str | None,
-        opt.option("--base", "The base model, in Hugging Face format; never downloaded.", "DIR|ID"),
+        opt.option(
+            "--base",
+            "The base model, a GGUF file or in Hugging Face format; never downloaded.",
+            "FILE|DIR|ID",
+        ),
     ] = None,
     workers: opt.WorkersOption = None,
     profile: Annotated[

@@ -7,9 +7,12 @@ checked or loaded.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
+import os
 import re
+import tempfile
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -18,11 +21,14 @@ from logging import ERROR, getLogger
 from pathlib import Path
 from typing import Any, Final
 
+from conductor_cli.config.files import app_paths
 from conductor_cli.core.chat import OPEN
-from conductor_cli.core.errors import ConfigError
+from conductor_cli.core.errors import ConfigError, ModelError
 from conductor_cli.core.formatting import format_size
-from conductor_cli.models.llama.gguf import short_line
+from conductor_cli.models.llama.dequantise import check_convertible, dequantise, model_config
+from conductor_cli.models.llama.gguf import part_files, read_all_tensors, short_line
 from conductor_cli.models.weights.huggingface import cached_path
+from conductor_cli.system.disk import check_room
 from conductor_cli.system.hardware import read_memory
 from conductor_cli.train.job import process_count
 from conductor_cli.train.recipe import LoraSettings, Recipe, require
@@ -31,6 +37,17 @@ LONGEST_HEADER: Final = 100_000_000
 """Bytes of the description in front of the weights of a safetensors file: the bound of that
 format.
 """
+
+NO_ADAPTER: Final = ("lm_head", "embed_tokens")
+"""How the names of matrices end that get no adapter."""
+
+NAMES_IN_FILES: Final = {
+    "output.weight": "lm_head.weight",
+    "token_embd.weight": "model.embed_tokens.weight",
+}
+"""What transformers calls them, by their names in GGUF files."""
+
+CONVERSION: Final = 1  # Counts up when a GGUF file is dequantised in another way
 
 SWITCH: Final = "enable_thinking"
 """The variable of a chat template that leaves thinking out if it is false (Qwen3, and many others
@@ -67,10 +84,7 @@ def measure_base_model(name: str, lora: LoraSettings | None = None) -> BaseModel
     path = Path(name).expanduser()
     config_file = None
     if path.suffix == ".gguf" or path.is_file():
-        hint = "use --base DIR"
-        raise ConfigError(
-            f"{name} is a file; training needs a model directory in Hugging Face format", hint=hint
-        )
+        return _measure_file(path, lora)
     if not path.is_dir():
         with suppress(OSError, ValueError):  # not a valid model id
             config_file = cached_path(name, "main", "config.json")
@@ -99,22 +113,87 @@ def measure_base_model(name: str, lora: LoraSettings | None = None) -> BaseModel
             shapes |= {
                 key: tensor["shape"] for key, tensor in named.items() if key != "__metadata__"
             }
-        # An adapter adds two matrices to each linear layer but the output.
-        linear = [
-            sum(shape)
-            for key, shape in shapes.items()
-            if len(shape) == 2
-            and not key.removesuffix(".weight").endswith(("lm_head", "embed_tokens"))
-        ]
-        heads = int(config["num_attention_heads"])
-        return BaseModel(
-            directory=directory,
-            architecture=str(config["model_type"]),
-            layers=int(config["num_hidden_layers"]),
-            weights=sum(map(math.prod, shapes.values())),
-            adapter_weights=lora.rank * sum(linear) if lora else 0,
-            heads=(heads, int(config.get("num_key_value_heads", heads))),
-            context=int(config["max_position_embeddings"]),
+        return _measured(directory, config, shapes, lora)
+
+
+def _measured(
+    directory: Path,
+    config: Mapping[str, Any],
+    shapes: Mapping[str, Sequence[int]],
+    lora: LoraSettings | None,
+) -> BaseModel:
+    """The model of this configuration and these shapes of weights."""
+    # An adapter adds two matrices to each linear layer but the output.
+    linear = [
+        sum(shape)
+        for key, shape in shapes.items()
+        if len(shape) == 2 and not key.removesuffix(".weight").endswith(NO_ADAPTER)
+    ]
+    heads = int(config["num_attention_heads"])
+    return BaseModel(
+        directory=directory,
+        architecture=str(config["model_type"]),
+        layers=int(config["num_hidden_layers"]),
+        weights=sum(map(math.prod, shapes.values())),
+        adapter_weights=lora.rank * sum(linear) if lora else 0,
+        heads=(heads, int(config.get("num_key_value_heads", heads))),
+        context=int(config["max_position_embeddings"]),
+    )
+
+
+def _measure_file(path: Path, lora: LoraSettings | None) -> BaseModel:
+    """The base model in a GGUF file, and the directory that it will be dequantised to.
+
+    Raises `ConfigError`.
+    """
+    with _explain_errors(str(path)):
+        header = check_convertible(path)
+        config = model_config(path, header)
+        tensors = read_all_tensors(path)
+        shapes = {NAMES_IN_FILES.get(name, name): tensor.shape for name, tensor in tensors.items()}
+        return _measured(_converted_directory(path), config, shapes, lora)
+
+
+def _converted_directory(path: Path) -> Path:
+    """Where a GGUF file is kept as a directory.
+
+    By the digest of its bytes, so another file has another one.
+    """
+    digest = hashlib.sha256()
+    for part in part_files(path):
+        with part.open("rb") as file:
+            digest.update(hashlib.file_digest(file, "sha256").digest())
+    return app_paths(os.environ).cache / "base-models" / f"{digest.hexdigest()[:32]}-{CONVERSION}"
+
+
+def _convert(path: Path, base: BaseModel) -> None:
+    """Dequantise a GGUF file into the directory of `base`, unless that was done before.
+
+    Raises `ConfigError`.
+    """
+    if base.directory.is_dir():
+        return
+    # Each weight has 16 bits, a vector 32.
+    check_room(base.directory, 2 * base.weights + (64 << 20), "CONDUCTOR_LLM_CACHE_DIR=DIR")
+    base.directory.parent.mkdir(parents=True, exist_ok=True)
+    with require("transformers"):
+        from transformers import AutoTokenizer
+    with tempfile.TemporaryDirectory(dir=base.directory.parent, prefix=".") as place:
+        new = Path(place) / "model"
+        new.mkdir()
+        with quiet_libraries(), _explain_errors(str(path)):
+            dequantise(path, new)
+            tokenizer = AutoTokenizer.from_pretrained(
+                path.parent, gguf_file=path.name, local_files_only=True
+            )
+            tokenizer.save_pretrained(new)
+        # Two processes that train together may both convert; the first one to be done wins.
+        with suppress(OSError):
+            new.rename(base.directory)
+    if not base.directory.is_dir():
+        raise ConfigError(
+            f"{path} could not be dequantised to {base.directory}",
+            hint="check that it can be written",
         )
 
 
@@ -134,8 +213,11 @@ def find_base_model(name: str, lora: LoraSettings | None = None) -> BaseModel:
     Raises `ConfigError`.
     """
     base = measure_base_model(name, lora)
+    path = Path(name).expanduser()
     with require("transformers"):
         from transformers import AutoConfig, AutoTokenizer
+    if path.is_file():
+        _convert(path, base)
     # Unless it is told False, transformers asks at the terminal whether to run the code that a
     # model brings.
     with quiet_libraries(), _explain_errors(name):
@@ -309,6 +391,8 @@ def _explain_errors(name: str) -> Iterator[None]:
         yield
     except ConfigError:
         raise
+    except ModelError as error:
+        raise ConfigError(error.message, hint=error.hint) from error
     except Exception as error:
         message = (
             f"{name} cannot be used as a base model: "
