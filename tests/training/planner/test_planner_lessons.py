@@ -1,0 +1,163 @@
+"""Lessons of the planner: what the product sends, and plans that are right by construction."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from random import Random
+
+import pytest
+
+from conductor_cli.core.plan import PlanRules
+from conductor_cli.core.plan_formats import PLAN_FORMATS
+from conductor_cli.core.plan_formats.base import ANSWER_DIRECTLY, ParsedStep, PlanFormatContext
+from conductor_cli.core.pool import Card, Pool, Worker
+from conductor_cli.core.profile import BRIEF
+from conductor_cli.core.prompts import plan_format_context
+from training.planner.lessons import Task, draw_group, draw_task, make_lesson, plan_for, read_shapes
+from training.planner.pools import WORDS, choose, draw_pool
+from training.planner.questions import QUESTIONS
+
+
+def context_of(pool: Pool, steps: int = 5) -> PlanFormatContext:
+    return plan_format_context(
+        BRIEF, pool, PlanRules(workers=pool.names, steps=steps), "auto", constrained=True
+    )
+
+
+def pool_of(**strengths: dict[str, float]) -> Pool:
+    return Pool(
+        workers=tuple(
+            Worker(name=name, kind="openai", card=Card(strengths=card))
+            for name, card in strengths.items()
+        )
+    )
+
+
+def drawn_tasks(count: int) -> list[Task]:
+    random = Random(3)
+    return [draw_task(random, held=number % 4 == 0) for number in range(count)]
+
+
+def test_there_are_many_shapes_and_each_phrasing_is_read() -> None:
+    shapes = read_shapes()
+    assert len(shapes) >= 100
+    assert sum(len(shape.asked) for shape in shapes) >= 300
+    assert {shape.skill for shape in shapes} >= {
+        "sql",
+        "shell",
+        "regex",
+        "git",
+        "docs",
+        "translation",
+        "summary",
+    }
+
+
+def test_every_plan_reads_all_of_its_steps() -> None:
+    for task in drawn_tasks(400):
+        needed = {number for step in task.steps for number in step.access}
+        assert needed == set(range(1, len(task.steps))), task.kind
+
+
+def test_a_step_reads_only_earlier_ones_and_fits_the_grammar() -> None:
+    for task in drawn_tasks(400):
+        for number, step in enumerate(task.steps, start=1):
+            assert all(1 <= seen < number for seen in step.access), task.kind
+            assert 0 < len(step.subtask) <= 240, task.kind
+            assert "|" not in step.subtask
+            assert not re.search(r"\{[a-z]+(\.\d)?\}", step.subtask), step.subtask
+
+
+def test_the_product_reads_every_lesson_as_it_is_meant() -> None:
+    for number in range(60):
+        random = Random(number)
+        pool = draw_pool(random)
+        task = draw_task(random)
+        rules = PlanRules(workers=pool.names)
+        lesson = make_lesson(task, pool, random, single=False)
+        context = plan_format_context(BRIEF, pool, rules, "auto", constrained=True)
+        parser = PLAN_FORMATS["native"].parser(context)
+        parsed = [*parser.feed(lesson.text), *parser.end()]
+        assert len(parsed) == lesson.steps
+        assert all(isinstance(each, ParsedStep) for each in parsed)
+
+
+def test_a_pool_of_one_worker_gets_plans_of_one_step() -> None:
+    pool = pool_of(ann={"code": 0.9})
+    for task in drawn_tasks(100):
+        assert [step.subtask for step, _ in plan_for(task, pool, context_of(pool))] == [
+            ANSWER_DIRECTLY
+        ]
+
+
+def test_a_plan_keeps_to_a_lower_limit_of_steps() -> None:
+    pool = pool_of(ann={"code": 0.9}, ben={"code": 0.5})
+    for task in drawn_tasks(100):
+        assert len(plan_for(task, pool, context_of(pool, steps=2))) <= 2
+
+
+def test_a_reviewer_is_another_worker_than_the_author() -> None:
+    pool = pool_of(ann={"code": 0.9, "math": 0.9}, ben={"code": 0.5, "math": 0.4})
+    for task in drawn_tasks(300):
+        plan = plan_for(task, pool, context_of(pool))
+        for (step, _), shape in zip(plan, task.steps, strict=False):
+            if shape.other_than and len(plan) > 1:
+                assert step.worker != plan[shape.other_than - 1][0].worker
+
+
+@pytest.mark.parametrize(
+    ("skill", "worker", "tag"),
+    [
+        ("sql", "cem", "sql"),
+        ("code", "ann", "code"),
+        ("regex", "ann", "code"),
+        ("law", "ben", "facts"),
+    ],
+)
+def test_the_best_card_for_the_skill_or_the_nearest_one_is_chosen(
+    skill: str, worker: str, tag: str
+) -> None:
+    pool = pool_of(
+        ben={"facts": 0.8, "code": 0.3},
+        ann={"code": 0.9, "facts": 0.4},
+        cem={"sql": 0.5, "code": 0.2},
+    )
+    chosen = choose(skill, pool, context_of(pool))
+    assert (chosen.worker, chosen.tag) == (worker, tag)
+
+
+def test_words_decide_where_there_are_no_figures() -> None:
+    pool = Pool(workers=(
+        Worker(name="ann", kind="openai", model="gpt-5"),
+        Worker(name="ben", kind="openai", model="qwen2.5-coder:7b"),
+        Worker(name="cem", kind="openai", about="SQL and databases"),
+    ))  # fmt: skip
+    chosen = {
+        skill: choose(skill, pool, context_of(pool)).worker for skill in ("code", "sql", "facts")
+    }
+    assert chosen == {"code": "ben", "sql": "cem", "facts": "ann"}
+
+
+def test_names_of_the_examination_are_in_no_lesson() -> None:
+    assert not set(WORDS["names"]) & set(WORDS["held_names"])
+    assert not set(WORDS["tags"]) & set(WORDS["held_tags"])
+    known = {
+        lesson.request.messages[-1].content
+        for number in range(100)
+        for lesson in draw_group(f"{number}", 8)
+    }
+    assert not any(examined.question.text in text for examined in QUESTIONS[:50] for text in known)
+
+
+def test_the_examination_has_sixty_questions_of_four_kinds() -> None:
+    assert Counter(examined.kind for examined in QUESTIONS) == {
+        "easy": 20,
+        "several": 20,
+        "file": 10,
+        "odd": 10,
+    }
+
+
+def test_the_same_seed_draws_the_same_lessons() -> None:
+    assert draw_group("1 5", 8) == draw_group("1 5", 8) != draw_group("1 6", 8)

@@ -1,0 +1,239 @@
+"""The examination.
+
+An adapter in llama.cpp, on the published file and under the grammar, as `conductor ask` plans.
+
+    python -m training.planner.examine --model FILE.gguf --adapter adapter.gguf --out DIR
+
+It asks the sixty questions of questions.py over pools of one, three and eight workers with names
+that no lesson has, and over the pool of three in reverse. `DIR/plans.jsonl` has each plan; the same
+call goes on where it was stopped.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from random import Random
+from typing import Any, Final
+
+from conductor_cli.core.errors import PlanError
+from conductor_cli.core.plan import PlanRules, Step
+from conductor_cli.core.plan_formats import PLAN_FORMATS
+from conductor_cli.core.plan_formats.base import ParsedStep, PlanFormatContext
+from conductor_cli.core.pool import Pool
+from conductor_cli.core.profile import PROFILES, Profile
+from conductor_cli.core.prompts import plan_format_context, planner_request
+from conductor_cli.models.llama.bindings import CancelToken
+from conductor_cli.models.llama.engine import LlamaEngine
+from conductor_cli.models.llama.loading import LlamaOptions
+from training.planner.pools import choose, draw_pool
+from training.planner.questions import QUESTIONS, Examined
+
+SIZES: Final = (1, 3, 8)
+CHECKING: Final = (
+    "check",
+    "review",
+    "verify",
+    "compare",
+    "proofread",
+    "test",
+    "fault",
+    "weak",
+    "wrong",
+    "against",
+)
+"""Words of a subtask that judges another step, which another worker than the best may do."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Planned:
+    """A question over a pool, and the plan that was written; no steps if it was none."""
+
+    examined: Examined
+    pool: Pool
+    context: PlanFormatContext
+    text: str
+    steps: tuple[Step, ...]
+
+
+def pools(seed: int) -> dict[str, Pool]:
+    """The pools of an examination by name: of each size, and the middle one in reverse."""
+    drawn = {f"{size}": _measured_pool(seed, size) for size in SIZES}
+    middle = drawn["3"]
+    return {**drawn, "3 reversed": Pool(workers=tuple(reversed(middle.workers)))}
+
+
+def _measured_pool(seed: int, size: int) -> Pool:
+    """A pool with figures for at least three skills, and unseen names."""
+    for number in range(1000):
+        pool = draw_pool(Random(f"examined {seed} {size} {number}"), held=True, size=size)
+        if all(len(worker.card.strengths) >= 3 for worker in pool):
+            return pool
+    raise AssertionError("no pool has figures")
+
+
+def read_plan(text: str, context: PlanFormatContext, profile: Profile) -> tuple[Step, ...]:
+    """The steps of a plan, as a run reads them; none if a run would refuse it."""
+    parser = PLAN_FORMATS[profile.plan_format].parser(context)
+    try:
+        parsed = [*parser.feed(text), *parser.end()]
+    except PlanError:
+        return ()
+    return tuple(each.step for each in parsed if isinstance(each, ParsedStep))
+
+
+def plan_all(
+    engine: LlamaEngine, profile: Profile, seed: int, chosen: Sequence[str], out: Path
+) -> Iterator[Planned]:
+    """Each question over each pool, planned or read from the file of an earlier call."""
+    path = out / "plans.jsonl"
+    lines = map(json.loads, path.read_text().splitlines()) if path.exists() else ()
+    known: dict[tuple[str, int], str] = {
+        (line["pool"], line["number"]): line["text"] for line in lines
+    }
+    for name, pool in pools(seed).items():
+        if name not in chosen:
+            continue
+        context = plan_format_context(
+            profile, pool, PlanRules(workers=pool.names), "auto", constrained=True
+        )
+        for number, examined in enumerate(QUESTIONS):
+            text = known.get((name, number))
+            if text is None:
+                request = planner_request(examined.question, pool, profile, context)
+                text = "".join(chunk.text for chunk in engine.generate(request, CancelToken()))
+                line = {
+                    "pool": name,
+                    "number": number,
+                    "question": examined.question.text,
+                    "text": text,
+                }
+                with path.open("a") as file:
+                    file.write(json.dumps(line, ensure_ascii=False) + "\n")
+            steps = read_plan(text, context, profile)
+            yield Planned(examined=examined, pool=pool, context=context, text=text, steps=steps)
+
+
+# Figures
+
+
+def unread(steps: Sequence[Step]) -> int:
+    """How many steps the answer depends on neither directly nor through others."""
+    needed = {len(steps)}
+    waiting = [len(steps)]
+    while waiting:
+        for number in steps[waiting.pop() - 1].access:
+            if number not in needed:
+                needed.add(number)
+                waiting.append(number)
+    return len(steps) - len(needed)
+
+
+def by_card(planned: Planned) -> list[bool]:
+    """For each step that names a row of the table, whether its worker is the best there.
+
+    A step that judges another one may have the best worker but the author of that.
+    """
+    found = list[bool]()
+    for line, step in zip(planned.text.splitlines(), planned.steps, strict=True):
+        tag = line.rpartition(planned.context.bar)[2].rpartition(" ")[0]
+        row = sorted(
+            (worker for worker in planned.pool if tag in worker.card.strengths),
+            key=lambda worker: -worker.card.strengths[tag],
+        )
+        if not tag or not row:
+            continue
+        best = row[0].name == step.worker
+        authors = {planned.steps[number - 1].worker for number in step.access}
+        judges = any(word in step.subtask.lower() for word in CHECKING)
+        others = [worker.name for worker in row if worker.name not in authors]
+        found.append(best or (judges and others[:1] == [step.worker]))
+    return found
+
+
+def figures(plans: Sequence[Planned]) -> dict[str, Any]:
+    """The counts of the bounds that the planner has to keep, over some plans."""
+    several = [planned for planned in plans if len(planned.steps) > 1]
+    cards = [right for planned in plans for right in by_card(planned)]
+    kinds = {
+        kind: [planned for planned in plans if planned.examined.kind == kind]
+        for kind in ("easy", "odd")
+    }
+    wanted = [planned for planned in plans if planned.examined.several]
+    first = [planned for planned in plans if planned.steps]
+    expected = [
+        planned.steps[0].worker
+        == choose(planned.examined.skill, planned.pool, planned.context).worker
+        for planned in first
+    ]
+    seen = [len(planned.text) for planned in plans]
+    return {
+        "plans": len(plans),
+        "valid": sum(bool(planned.steps) for planned in plans),
+        "easy in one step": _share(len(planned.steps) == 1 for planned in kinds["easy"]),
+        "odd in one step": _share(len(planned.steps) == 1 for planned in kinds["odd"]),
+        "several steps where they help": _share(len(planned.steps) > 1 for planned in wanted),
+        "mean steps": round(sum(len(planned.steps) for planned in plans) / max(1, len(plans)), 2),
+        "first worker has label A": _share(
+            planned.steps[0].worker == next(iter(planned.context.labels.values()))
+            for planned in first
+        ),
+        "first worker is the best for the skill": _share(iter(expected)),
+        "steps by the best card of their word": _share(iter(cards)),
+        "plans with an unread step": _share(unread(planned.steps) > 0 for planned in several),
+        "a subtask twice": sum(len({s.subtask for s in p.steps}) < len(p.steps) for p in several),
+        "mean characters": round(sum(seen) / max(1, len(seen))),
+    }
+
+
+def _share(right: Iterator[bool] | Any) -> str:
+    values = list(right)
+    return f"{sum(values)} of {len(values)}"
+
+
+def same_worker(plans: Sequence[Planned], reverse: Sequence[Planned]) -> str:
+    """How often the first worker is the same one in both orders of a pool."""
+    pairs = zip(plans, reverse, strict=True)
+    return _share(
+        bool(one.steps and two.steps) and one.steps[0].worker == two.steps[0].worker
+        for one, two in pairs
+    )
+
+
+def main() -> int:
+    """Examine an adapter, and print the figures for each pool and over all."""
+    parser = argparse.ArgumentParser(prog="python -m training.planner.examine")
+    parser.add_argument("--model", type=Path, required=True)
+    parser.add_argument("--adapter", type=Path)
+    parser.add_argument("--profile", choices=tuple(PROFILES), default="brief")
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--pools", nargs="+", default=[*map(str, SIZES), "3 reversed"])
+    given = parser.parse_args()
+    given.out.mkdir(parents=True, exist_ok=True)
+    engine = LlamaEngine(given.model, LlamaOptions(adapter=given.adapter, threads=1), CancelToken())
+    found = dict[str, list[Planned]]()
+    names = [
+        name for name, pool in pools(given.seed).items() if name in given.pools for _ in QUESTIONS
+    ]
+    planned = plan_all(engine, PROFILES[given.profile], given.seed, given.pools, given.out)
+    for name, each in zip(names, planned, strict=True):
+        found.setdefault(name, []).append(each)
+        if len(found[name]) == len(QUESTIONS):
+            print(json.dumps({"pool": name, **figures(found[name])}), flush=True)
+    together = figures(
+        [each for name, plans in found.items() if name != "3 reversed" for each in plans]
+    )
+    if {"3", "3 reversed"} <= found.keys():
+        together["same worker in both orders"] = same_worker(found["3"], found["3 reversed"])
+    print(json.dumps({"pool": "all", **together}), flush=True)
+    (given.out / "figures.json").write_text(json.dumps(together, indent=1))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

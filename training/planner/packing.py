@@ -1,0 +1,115 @@
+"""Lessons over one pool as one row of tokens.
+
+The pool is read once, and no lesson sees another one.
+
+    [ system message with the pool ][ question 1, plan 1 ][ question 2, plan 2 ] …
+
+A lesson's tokens have the positions that they would have right after the pool, and attend to it and
+to their own. So what is computed for each lesson is what would be computed for it alone. A prompt
+is tokenised as a run does it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from conductor_cli.core.chat import Request
+from conductor_cli.train.base_model import render_chat
+from training.planner.lessons import Lesson
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """Tokens, their positions, who sees whom (tokens x tokens), and where tokens of plans are
+    predicted.
+
+    `at` has the places whose next token is one of a plan, `targets` these tokens, `weights` what
+    each counts, and `lessons` the number of the lesson of each.
+    """
+
+    tokens: Any
+    positions: Any
+    visible: Any
+    at: Any
+    targets: Any
+    weights: Any
+    lessons: Any
+
+
+def prompt_text(tokenizer: Any, request: Request) -> str:
+    """The whole text of a prompt, by the chat template."""
+    messages = [{"role": message.role, "content": message.content} for message in request.messages]
+    return render_chat(tokenizer, messages)
+
+
+def pack(tokenizer: Any, lessons: Sequence[Lesson], *, longest: int) -> Row:
+    """The row of some lessons over one pool.
+
+    One whose prompt has more than `longest` tokens is left out.
+    """
+    texts = [prompt_text(tokenizer, lesson.request) for lesson in lessons]
+    # All begin with the same system message; the marks of turns are single tokens, so texts can be
+    # cut there.
+    cut = texts[0].index("<|im_start|>user")
+    shared = tokenizer(texts[0][:cut], add_special_tokens=False)["input_ids"]
+    tokens = list(shared)
+    positions = list(range(len(shared)))
+    owner = [-1] * len(shared)
+    at = list[int]()
+    targets = list[int]()
+    weights = list[float]()
+    numbers = list[int]()
+    for number, (lesson, text) in enumerate(zip(lessons, texts, strict=True)):
+        if not text.startswith(texts[0][:cut]):
+            raise ValueError("lessons of a row have different pools")
+        asked = tokenizer(text[cut:], add_special_tokens=False)["input_ids"]
+        plan = [
+            *tokenizer(lesson.text, add_special_tokens=False)["input_ids"],
+            tokenizer.eos_token_id,
+        ]
+        if len(shared) + len(asked) > longest:
+            continue
+        start = len(tokens)
+        own = [*asked, *plan[:-1]]
+        tokens += own
+        positions += range(len(shared), len(shared) + len(own))
+        owner += [number] * len(own)
+        first = start + len(asked) - 1
+        at += range(first, first + len(plan))
+        targets += plan
+        # Between a mean by lessons and one by tokens: a short plan is decided by few of them.
+        weights += [len(plan) ** -0.5] * len(plan)
+        numbers += [number] * len(plan)
+    owners = torch.tensor(owner)
+    same = (owners[:, None] == owners[None, :]) | (owners[None, :] == -1)
+    visible = same & torch.ones(len(tokens), len(tokens), dtype=torch.bool).tril()
+    return Row(
+        tokens=torch.tensor(tokens),
+        positions=torch.tensor(positions),
+        visible=visible,
+        at=torch.tensor(at),
+        targets=torch.tensor(targets),
+        weights=torch.tensor(weights),
+        lessons=torch.tensor(numbers),
+    )
+
+
+def plan_logits(model: Any, row: Row, head: Any) -> Any:
+    """The logits by the output matrix `head` that predict each token of the plans of a row, and of
+    no other token.
+    """
+    dtype = next(model.parameters()).dtype
+    mask = torch.zeros(row.visible.shape, dtype=dtype).masked_fill(
+        ~row.visible, torch.finfo(dtype).min
+    )
+    states = model(
+        input_ids=row.tokens[None],
+        position_ids=row.positions[None],
+        attention_mask=mask[None, None],
+        use_cache=False,
+    ).last_hidden_state[0]
+    return states[row.at] @ head.T

@@ -1,0 +1,178 @@
+"""Pools of workers that are drawn, and whom a step should go to.
+
+The best by what the planner is shown.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from random import Random
+from typing import Final
+
+from conductor_cli.core.plan_formats.base import PlanFormatContext
+from conductor_cli.core.pool import Card, Pool, Worker
+from conductor_cli.core.prompts import RANKED
+from training.planner.skills import LAST, SKILLS
+
+
+def _read_words() -> dict[str, list[str]]:
+    """The lists of words.txt by their names."""
+    lists = dict[str, list[str]]()
+    name = ""
+    for line in Path(__file__).with_name("words.txt").read_text().splitlines():
+        if line.endswith(":"):
+            name = line.removesuffix(":")
+        elif not line.startswith("#"):
+            lists.setdefault(name, []).extend(line.split())
+    return lists
+
+
+WORDS: Final = _read_words()
+
+ABOUT: Final = {
+    "code": ("code in any language", "programming", "code, refactoring"),
+    "debugging": ("debugging", "finds bugs in code"),
+    "review": ("careful review", "code review, testing"),
+    "sql": ("SQL and databases", "queries, databases"),
+    "shell": ("shell and Linux", "Linux administration"),
+    "devops": ("devops, operations", "servers and operations"),
+    "security": ("security", "security audits"),
+    "math": ("math, proofs", "arithmetic", "math and logic"),
+    "science": ("science", "physics and chemistry, science"),
+    "facts": ("broad knowledge", "facts, news"),
+    "law": ("law and policy", "contracts, law"),
+    "writing": ("fluent prose", "writing, editing of texts"),
+    "translation": ("translation", "languages, translation"),
+    "summary": ("summaries, long texts", "reads long texts"),
+    "planning": ("planning, reasoning", "plans and reasoning"),
+    "data": ("data analysis", "data and statistics"),
+}
+"""Descriptions by the skill that they tell."""
+
+PLAIN: Final = (
+    "",
+    "",
+    "",
+    "general purpose",
+    "fast and cheap",
+    "local, private",
+    "slow and thorough",
+    "free tier",
+)
+
+CARD_WORDS: Final = (
+    "general purpose, reasoning, very long texts",
+    "general purpose, reasoning, long texts",
+    "general purpose, very long texts, answers at once",
+    "general purpose",
+)
+
+PUBLISHED: Final = ("math", "facts", "code", "science")
+BASICS: Final = ("arithmetic", "letters", "ordering", "code")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Choice:
+    """A worker for a step, and the word of the table that it is chosen by.
+
+    Empty where a description decided.
+    """
+
+    worker: str
+    tag: str = ""
+
+
+def draw_pool(random: Random, *, held: bool = False, size: int | None = None) -> Pool:
+    """A pool of one to eight workers. `held` draws names and tags that no lesson has."""
+    count = size or random.choices(range(1, 9), weights=(3, 5, 7, 6, 4, 3, 2, 2))[0]
+    names = random.sample(WORDS["held_names" if held else "names"], count)
+    tags = _draw_tags(random, held=held)
+    # Some pools have figures for all workers, some for none, some for a part of them.
+    measured = 0.0 if not tags else random.choice((1.0, 1.0, 0.7))
+    described = random.choice((0.3, 0.7, 0.9))
+    return Pool(
+        workers=tuple(
+            _draw_worker(random, name, tags if random.random() < measured else (), described)
+            for name in names
+        )
+    )
+
+
+def _draw_tags(random: Random, *, held: bool) -> tuple[str, ...]:
+    """The tags of a pool's cards, in the order in which they are listed.
+
+    None where cards have only words.
+    """
+    kind = random.choices(("published", "basics", "custom", "words"), weights=(30, 10, 38, 22))[0]
+    if kind == "words":
+        return ()
+    if kind == "published":
+        return tuple(random.sample(PUBLISHED, random.choice((2, 3, 4, 4))))
+    if kind == "basics":
+        return BASICS
+    known = [*WORDS["tags"], *WORDS["held_tags"]] if held else WORDS["tags"]
+    return tuple(random.sample(known, random.randint(2, 9)))
+
+
+def _draw_worker(random: Random, name: str, tags: Sequence[str], described: float) -> Worker:
+    level = random.uniform(0.35, 0.9)
+    strengths = {
+        tag: round(min(0.99, max(0.05, random.gauss(level, 0.18))), 2)
+        for tag in tags
+        if random.random() < 0.93
+    }
+    about = ""
+    if random.random() < described:
+        about = random.choice(ABOUT[random.choice(list(ABOUT))] if random.random() < 0.7 else PLAIN)
+    words = "" if strengths or about else random.choice(CARD_WORDS)
+    card = Card(strengths=strengths, measured=bool(strengths), words=words)
+    return Worker(
+        name=name, kind="openai", model=random.choice(WORDS["models"]), about=about, card=card
+    )
+
+
+def choose(
+    skill: str, pool: Pool, context: PlanFormatContext, *, other_than: Collection[str] = ()
+) -> Choice:
+    """Whom the planner should choose for a skill.
+
+    The best of the table's row, else the first whose words tell it.
+
+    A worker on `other_than` is chosen only where there is no other one.
+    """
+    wanted = SKILLS[skill]
+    offered = [worker for worker in pool if worker.name in context.rules.workers]
+    others = [worker for worker in offered if worker.name not in other_than] or offered
+    rows = [tag for tag in wanted.own if tag in context.skills]
+    if chosen := _best_of_rows(rows, others, pool):
+        return chosen
+    for word in wanted.words:
+        for worker in others:
+            if word.lower() in _description(worker):
+                return Choice(worker=worker.name)
+    near = [tag for tag in (*wanted.near, *LAST, *context.skills) if tag in context.skills]
+    if chosen := _best_of_rows(near, others, pool):
+        return chosen
+    # Nothing tells them apart: the order of the user's file is the ranking.
+    return Choice(worker=others[0].name)
+
+
+def _best_of_rows(tags: Sequence[str], offered: Sequence[Worker], pool: Pool) -> Choice | None:
+    """The first of the offered workers in the first of these rows that has one."""
+    for tag in tags:
+        row = sorted(
+            (worker for worker in pool if tag in worker.card.strengths),
+            key=lambda worker: -worker.card.strengths[tag],
+        )[:RANKED]
+        for worker in row:
+            if worker in offered:
+                return Choice(worker=worker.name, tag=tag)
+    return None
+
+
+def _description(worker: Worker) -> str:
+    """What the planner is shown of a worker besides its name, in lower case."""
+    words = "" if worker.card.strengths else worker.card.words
+    return f"{worker.model_name} {worker.about} {words}".lower()

@@ -1,0 +1,48 @@
+"""Sixty questions that no lesson has, written apart from the shapes.
+
+Easy ones, of several steps, with files, odd ones.
+
+Each has the skill that its first step asks for. The examination asks them over pools that no lesson
+has.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from conductor_cli.core.question import File, Question
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Examined:
+    """A question, its kind, and the skill that a plan for it begins with.
+
+    `several`: more than one step helps.
+
+    The kinds are `easy`, `several`, `file` and `odd`.
+    """
+
+    kind: str
+    skill: str
+    question: Question
+    several: bool = False
+
+
+def _examined(line: dict[str, Any]) -> Examined:
+    files = tuple(File(name=name, text=text) for name, text in line.get("files", {}).items())
+    question = Question(text=line["text"], files=files)
+    return Examined(
+        kind=line["kind"],
+        skill=line["skill"],
+        question=question,
+        several=line.get("several", False),
+    )
+
+
+QUESTIONS: Final = tuple(
+    _examined(json.loads(line))
+    for line in Path(__file__).with_name("questions.jsonl").read_text().splitlines()
+)

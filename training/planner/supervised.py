@@ -1,0 +1,310 @@
+"""The training of an adapter on lessons.
+
+On a CPU, in hours, and it can be stopped at any time and goes on.
+
+    python -m training.planner.supervised --base DIR --out DIR --steps 400
+
+`DIR/state.pt` has the adapter, the optimizer and the step; lessons are drawn by the number of their
+step. `log.jsonl` has a line for each step. At the end, and with `--export`, the adapter is written
+to `adapter.gguf`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import signal
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import torch
+from peft import LoraConfig, get_peft_model
+from torch.nn.functional import cross_entropy
+from transformers import AutoModelForCausalLM
+
+from conductor_cli.models.llama.lora import convert_adapter
+from conductor_cli.system.disk import temporary_path
+from conductor_cli.train.base_model import (
+    BaseModel,
+    find_base_model,
+    has_fast_bfloat16,
+    quiet_libraries,
+)
+from training.planner.lessons import draw_group
+from training.planner.packing import Row, pack, plan_logits
+
+LAYERS: Final = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
+FIRST_LAYER: Final = 8  # The layers below it have no adapter, which saves their backward pass
+RANK: Final = 16
+LESSONS: Final = 8  # In a step of the optimizer, all over one pool
+LONGEST: Final = 900  # Tokens of a prompt; a lesson with a longer one is left out
+WARMUP: Final = 10
+CHECKED: Final = 6  # Held-out pools that measure the adapter
+# How much of the mean of earlier steps' weights stays after one: the mean is what is exported
+AVERAGE: Final = 0.95
+OTHERS: Final = 12_000  # Tokens beside those of plans that the loss knows
+KEEP: Final = 120.0  # Seconds between two writings of the state
+DONE = 0
+UNFINISHED = 3
+
+
+def open_model(base: BaseModel, seed: int) -> Any:
+    """The model with a new adapter, the same for the same seed."""
+    torch.manual_seed(seed)
+    dtype = torch.bfloat16 if has_fast_bfloat16() else torch.float32
+    with quiet_libraries():
+        model = AutoModelForCausalLM.from_pretrained(
+            base.directory, dtype=dtype, local_files_only=True
+        )
+        settings = LoraConfig(
+            r=RANK,
+            lora_alpha=2 * RANK,
+            target_modules=LAYERS,
+            task_type="CAUSAL_LM",
+            layers_to_transform=list(range(min(FIRST_LAYER, base.layers // 3), base.layers)),
+        )
+        return get_peft_model(model, settings)
+
+
+def trained(model: Any) -> dict[str, Any]:
+    """The weights of the adapter."""
+    return {name: weight for name, weight in model.named_parameters() if weight.requires_grad}
+
+
+def rate_at(step: int, steps: int, highest: float) -> float:
+    """The learning rate: it rises over the first steps and falls as a cosine to a twentieth."""
+    rise = min(1.0, (step + 1) / WARMUP)
+    fall = 0.05 + 0.95 * (1 + math.cos(math.pi * min(1.0, step / steps))) / 2
+    return highest * rise * fall
+
+
+class Head:
+    """The rows of the output matrix for the tokens of plans and some thousand others.
+
+    All 151,936 rows would be a fifth of the computation. The others keep what is pushed down about
+    as it was.
+    """
+
+    def __init__(self, matrix: Any, tokenizer: Any) -> None:
+        groups = [
+            draw_group(f"tokens {number}", LESSONS, held=number % 10 == 0) for number in range(400)
+        ]
+        texts = [lesson.text for group in groups for lesson in group]
+        used = {
+            token
+            for text in texts
+            for token in tokenizer(text, add_special_tokens=False)["input_ids"]
+        }
+        others = torch.randperm(len(matrix), generator=torch.Generator().manual_seed(0))[
+            :OTHERS
+        ].tolist()
+        kept = sorted(used | {tokenizer.eos_token_id} | set(others))
+        self.matrix = matrix[kept].detach().clone()
+        self._numbers = torch.full((len(matrix),), -1, dtype=torch.long)
+        self._numbers[kept] = torch.arange(len(kept))
+
+    def targets(self, row: Row) -> Any:
+        """The numbers of a row's targets among the kept rows, -100 for one that is not there."""
+        numbers = self._numbers[row.targets]
+        return numbers.masked_fill(numbers < 0, -100)
+
+
+def row_of(tokenizer: Any, seed: str, *, held: bool = False) -> Row:
+    """The lessons of a seed over one pool, as a row."""
+    return pack(tokenizer, draw_group(seed, LESSONS, held=held), longest=LONGEST)
+
+
+def learn(model: Any, head: Head, optimizer: Any, row: Row) -> float:
+    """One step of the optimizer; the weighted mean loss of a token."""
+    logits = plan_logits(model, row, head.matrix).float()
+    each = cross_entropy(logits, head.targets(row), reduction="none")
+    loss = (each * row.weights).sum() / row.weights.sum()
+    loss.backward()
+    torch.nn.utils.clip_grad_norm_(trained(model).values(), 1.0)
+    optimizer.step()
+    optimizer.zero_grad(set_to_none=True)
+    return float(loss.detach())
+
+
+def measure(model: Any, head: Head, tokenizer: Any) -> dict[str, float]:
+    """How well the adapter predicts held-out plans, each token after the right ones before it.
+
+    `begin` is the share of first tokens, which decide between one step and several; `label` that of
+    the last tokens, the worker of the last step; `whole` that of plans of which every token is
+    right.
+    """
+    losses = list[float]()
+    begins = list[float]()
+    labels = list[float]()
+    wholes = list[float]()
+    with torch.inference_mode():
+        for number in range(CHECKED):
+            row = row_of(tokenizer, f"held {number}", held=True)
+            logits = plan_logits(model, row, head.matrix).float()
+            targets = head.targets(row)
+            losses += cross_entropy(logits, targets, reduction="none").tolist()
+            right = logits.argmax(-1) == targets
+            for lesson in row.lessons.unique():
+                own = right[row.lessons == lesson]
+                begins.append(float(own[0]))
+                labels.append(float(own[-2]))
+                wholes.append(float(own.all()))
+    named = {"loss": losses, "begin": begins, "label": labels, "whole": wholes}
+    return {f"held_{name}": round(sum(values) / len(values), 4) for name, values in named.items()}
+
+
+@dataclass(slots=True)
+class Training:
+    """A training as it is.
+
+    `mean` is the moving average of the adapter's weights, by their names.
+    """
+
+    base: BaseModel
+    model: Any
+    optimizer: Any
+    mean: dict[str, Any]
+    step: int = 0
+
+    def store(self, path: Path) -> None:
+        """Write the state, whole or not at all."""
+        state = {
+            "model": trained(self.model),
+            "optimizer": self.optimizer.state_dict(),
+            "mean": self.mean,
+        }
+        with temporary_path(path) as new:
+            torch.save({**state, "step": self.step}, new)
+            new.replace(path)
+
+    def resume(self, path: Path) -> None:
+        state = torch.load(path, weights_only=True)
+        self.model.load_state_dict(state["model"], strict=False)
+        self.optimizer.load_state_dict(state["optimizer"])
+        self.mean = state["mean"]
+        self.step = state["step"]
+
+    def count(self) -> None:
+        """Take the weights after one more step into the mean."""
+        self.step += 1
+        # Early weights say little, so the mean is over few steps at first.
+        stays = min(AVERAGE, self.step / (self.step + 10))
+        for name, weight in trained(self.model).items():
+            self.mean[name].mul_(stays).add_(weight.detach(), alpha=1 - stays)
+
+    @contextmanager
+    def averaged(self) -> Iterator[None]:
+        """With the mean in place of the weights."""
+        own = {name: weight.detach().clone() for name, weight in trained(self.model).items()}
+        self.model.load_state_dict(self.mean, strict=False)
+        yield
+        self.model.load_state_dict(own, strict=False)
+
+    def export(self, out: Path) -> Path:
+        """Write the mean as PEFT has it, and as llama.cpp reads it; the path of the latter."""
+        with self.averaged():
+            self.model.save_pretrained(
+                out / "adapter", safe_serialization=True, save_embedding_layers=False
+            )
+        path = out / "adapter.gguf"
+        base = self.base
+        convert_adapter(
+            out / "adapter",
+            path,
+            architecture=base.architecture,
+            layers=base.layers,
+            heads=base.heads,
+        )
+        return path
+
+
+def begin(base: BaseModel, rate: float, seed: int) -> Training:
+    """A training before its first step."""
+    model = open_model(base, seed)
+    optimizer = torch.optim.AdamW(
+        trained(model).values(), lr=rate, betas=(0.9, 0.99), weight_decay=0.0
+    )
+    mean = {name: weight.detach().clone() for name, weight in trained(model).items()}
+    return Training(base=base, model=model, optimizer=optimizer, mean=mean)
+
+
+def main() -> int:
+    """Train until all steps are done, the minutes are over, or it is told to stop."""
+    parser = argparse.ArgumentParser(prog="python -m training.planner.supervised")
+    parser.add_argument("--base", required=True, help="the base model: a GGUF file, or a directory")
+    parser.add_argument(
+        "--out", type=Path, required=True, help="the directory of state, log and adapter"
+    )
+    parser.add_argument("--steps", type=int, default=400)
+    parser.add_argument("--rate", type=float, default=4e-4)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--minutes", type=float, default=1e6)
+    parser.add_argument(
+        "--every", type=int, default=50, help="steps between two measurements and exports"
+    )
+    parser.add_argument(
+        "--export", action="store_true", help="only write adapter.gguf from the state"
+    )
+    given = parser.parse_args()
+    torch.set_num_threads(given.threads)
+    given.out.mkdir(parents=True, exist_ok=True)
+    base = find_base_model(given.base)
+    training = begin(base, given.rate, given.seed)
+    state = given.out / "state.pt"
+    if state.exists():
+        training.resume(state)
+    if given.export:
+        print(training.export(given.out))
+        return DONE
+    inner = training.model.base_model.model
+    head = Head(inner.lm_head.weight, base.tokenizer)
+    inner.lm_head = torch.nn.Identity()  # its matrix is not needed any more, and half a gigabyte
+    stopped = list[int]()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda number, _: stopped.append(number))
+    began = time.monotonic()
+    kept = began
+    while (
+        training.step < given.steps
+        and not stopped
+        and time.monotonic() - began < 60 * given.minutes
+    ):
+        at = time.monotonic()
+        used = time.process_time()
+        rate = rate_at(training.step, given.steps, given.rate)
+        for group in training.optimizer.param_groups:
+            group["lr"] = rate
+        row = row_of(base.tokenizer, f"{given.seed} {training.step}")
+        loss = learn(inner.model, head, training.optimizer, row)
+        training.count()
+        line: dict[str, Any] = {
+            "step": training.step,
+            "loss": round(loss, 4),
+            "rate": rate,
+            "tokens": len(row.tokens),
+            "seconds": round(time.monotonic() - at, 1),
+            "processor": round(time.process_time() - used, 1),
+        }
+        if training.step % given.every == 0 or training.step == given.steps:
+            with training.averaged():
+                line |= measure(inner.model, head, base.tokenizer)
+            training.export(given.out)
+        with (given.out / "log.jsonl").open("a") as log:
+            log.write(json.dumps(line) + "\n")
+        if time.monotonic() - kept > KEEP:
+            training.store(state)
+            kept = time.monotonic()
+    training.store(state)
+    training.export(given.out)
+    return DONE if training.step >= given.steps else UNFINISHED
+
+
+if __name__ == "__main__":
+    sys.exit(main())
