@@ -1,0 +1,140 @@
+"""The world of rewards.
+
+Real programs with the faults that they really have, and questions that programs answer.
+"""
+
+from __future__ import annotations
+
+import shutil
+import sqlite3
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from training.planner.world.check import is_right, measure, remembered, run_steps
+from training.planner.world.programs import (
+    find_expression,
+    open_programs,
+    run_bc,
+    run_python,
+    value_of,
+)
+from training.planner.world.questions import RIGHT, compose, subjects
+from training.planner.world.tables import write_rows
+
+needs_programs = pytest.mark.skipif(
+    shutil.which("bwrap") is None or shutil.which("bc") is None,
+    reason="bubblewrap or bc is not installed",
+)
+
+
+def country(name: str, population: int) -> dict[str, object]:
+    return {
+        "iso": name[:2].upper(),
+        "name": name,
+        "capital": f"{name} City",
+        "areakm2": 1000,
+        "population": population,
+        "currencycode": "EUR",
+        "phone": "33",
+        "continentcode": "EU",
+    }
+
+
+@pytest.fixture
+def tables(tmp_path: Path) -> dict[str, Path]:
+    """Two releases: in the older one every country has fewer people."""
+    files = {name: tmp_path / f"{name}.sqlite" for name in ("new", "old")}
+    for name, factor in (("new", 10), ("old", 9)):
+        database = sqlite3.connect(files[name])
+        countries = [
+            country(f"Land{letter}", factor * 1000 * number)
+            for number, letter in enumerate("bcdfgh", 1)
+        ]
+        cities = [
+            {"name": f"Town{letter}", "countrycode": "LA", "population": 600_000}
+            for letter in "xyz"
+        ]
+        write_rows(database, countries, cities)
+        database.close()
+    return files
+
+
+@pytest.mark.parametrize(
+    ("subtask", "expression"),
+    [
+        ("Compute round(a1 / a2, 3) and give it.", "round(a1 / a2, 3)"),
+        ("What is 12 * 34 - 100? Reply with the number only.", "12 * 34 - 100"),
+        ("Count the letters of the word in step 1.", ""),
+        ("sum(c.isalpha() for c in a1)", "sum(c.isalpha() for c in a1)"),
+    ],
+)
+def test_the_expression_of_a_subtask_is_found(subtask: str, expression: str) -> None:
+    assert find_expression(subtask) == expression
+
+
+@pytest.mark.parametrize(
+    ("answer", "value"),
+    [("It has 67,000,000 people.", "67000000"), ("-3.5", "-3.5"), ("Paris ", "'Paris'")],
+)
+def test_a_later_step_gets_the_number_of_an_answer_or_its_text(answer: str, value: str) -> None:
+    assert value_of(answer) == value
+
+
+@needs_programs
+def test_bc_drops_the_decimals_that_python_keeps() -> None:
+    seen = {1: "7", 2: "2"}
+    assert (run_python("a1 / a2", seen), run_bc("a1 / a2", seen)) == ("3.5", "3")
+    assert (run_python("7 * 8 - 100", {}), run_bc("7 * 8 - 100", {})) == ("-44", "-44")
+
+
+@needs_programs
+def test_a_program_of_a_model_reaches_neither_network_nor_files(tmp_path: Path) -> None:
+    (tmp_path / "secret").write_text("42")
+    from training.planner.world.programs import run_program
+
+    assert "FileNotFoundError" in run_program(f"print(open('{tmp_path}/secret').read())")
+    assert "Error" in run_program("import socket; socket.create_connection(('127.0.0.1', 80), 1)")
+
+
+def test_the_table_can_be_read_and_not_changed(tables: dict[str, Path]) -> None:
+    worker = open_programs(tables)["db"]
+    assert worker("SELECT population FROM country WHERE name = 'Landb'.", {}) == "10000"
+    assert worker("Run `SELECT a1 * 2`", {1: "4"}) == "8"
+    assert "not authorized" in worker("select load_extension('x')", {})
+    assert worker("Who lives there?", {}) == "error: there is no SELECT"
+
+
+def test_compositions_have_two_to_five_steps_and_some_are_held_out(tables: dict[str, Path]) -> None:
+    countries, cities = subjects(tables["new"])
+    drawn = [compose(Random(number), countries, cities) for number in range(300)]
+    assert all(2 <= len(question.steps) <= 5 for question in drawn)
+    shapes = {question.shape: question.is_held_out for question in drawn}
+    assert 0.15 < sum(shapes.values()) / len(shapes) < 0.55
+
+
+@needs_programs
+def test_the_right_programs_answer_and_older_tables_do_not_where_values_change(
+    tables: dict[str, Path],
+) -> None:
+    programs = {name: remembered(program) for name, program in open_programs(tables).items()}
+    countries, cities = subjects(tables["new"])
+    question = next(
+        drawn
+        for drawn in (compose(Random(number), countries, cities) for number in range(100))
+        if drawn.shape == "difference population area"
+    )
+    wanted = run_steps(question, [RIGHT[step.kind][0] for step in question.steps], programs)
+    stale = run_steps(question, ["db-old", "db-old", "bc"], programs)
+    assert is_right(run_steps(question, ["db", "db-old", "bc"], programs), wanted, 0)
+    assert not is_right(stale, wanted, 0)
+
+
+@needs_programs
+def test_the_check_finds_what_a_rule_by_cards_misses(tables: dict[str, Path]) -> None:
+    programs = {name: remembered(program) for name, program in open_programs(tables).items()}
+    countries, cities = subjects(tables["new"])
+    found = measure([compose(Random(number), countries, cities) for number in range(6)], programs)
+    assert found["best by the manuals"] == found["hindsight"] == 1.0
+    assert found["by card, first of equals"] <= found["hindsight"]
