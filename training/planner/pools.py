@@ -70,7 +70,7 @@ CARD_WORDS: Final = (
 )
 
 PUBLISHED: Final = ("math", "facts", "code", "science")
-BASICS: Final = ("arithmetic", "letters", "ordering", "code")
+BASICS: Final = ("math", "letters", "reasoning", "code")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
