@@ -257,6 +257,19 @@ def test_an_adapter_computes_what_merged_weights_compute(
     assert np.abs(logits(base, tmp_path / "lora.gguf") - wanted).max() < 1e-4
 
 
+def test_an_adapter_of_16_bits_is_half_as_large_and_computes_about_the_same(tmp_path: Path) -> None:
+    weights = random_weights("qwen2")
+    base = save_model(tmp_path / "base.gguf", "qwen2", weights)
+    source = Adapter("qwen2", modules(*EVERY)).save(tmp_path / "lora")
+    whole = tmp_path / "whole.gguf"
+    half = tmp_path / "half.gguf"
+    convert_adapter(source, whole, architecture="qwen2", layers=LAYERS)
+    convert_adapter(source, half, architecture="qwen2", layers=LAYERS, half=True)
+    check_adapter(half, check_model_file(base), base)
+    assert half.stat().st_size < 0.7 * whole.stat().st_size
+    assert np.abs(logits(base, half) - logits(base, whole)).max() < 1e-2
+
+
 @pytest.fixture
 def place(tmp_path: Path) -> Path:
     """A directory with a base model and an adapter for it, both whole."""

@@ -220,6 +220,7 @@ class Training:
             architecture=base.architecture,
             layers=base.layers,
             heads=base.heads,
+            half=True,
         )
         return path
 

@@ -37,14 +37,20 @@ ARCHITECTURES: Final = {
 """The architectures whose adapters can be converted."""
 
 
-def convert_adapter(
-    source: Path, out: Path, *, architecture: str, layers: int, heads: tuple[int, int] | None = None
+def convert_adapter(  # noqa: PLR0913 - where from and to, and what is known of the base model
+    source: Path,
+    out: Path,
+    *,
+    architecture: str,
+    layers: int,
+    heads: tuple[int, int] | None = None,
+    half: bool = False,
 ) -> None:
     """Write the adapter that a training has saved in the directory `source` to `out`.
 
     `architecture` and `layers` are those of the base model, `heads` its numbers of query heads and
-    of key heads. Numbers have 32 bits. Raises `ModelError` of kind `file` with the reason, and
-    leaves no partial file.
+    of key heads. Numbers have 32 bits, or 16 with `half`, for an adapter that is to be small.
+    Raises `ModelError` of kind `file` with the reason, and leaves no partial file.
     """
     if architecture not in ARCHITECTURES:
         raise ModelError(
@@ -86,8 +92,9 @@ def convert_adapter(
                 raise ModelError("file", problem, hint="name the model that it was trained on")
             halves = b.reshape(count, 2, len(b) // count // 2, b.shape[1])
             b = np.ascontiguousarray(halves.swapaxes(1, 2).reshape(b.shape))
-        writer.add_tensor(f"{name}.weight.lora_a", arrays[key].astype(np.float32))
-        writer.add_tensor(f"{name}.weight.lora_b", b.astype(np.float32))
+        number = np.float16 if half else np.float32
+        writer.add_tensor(f"{name}.weight.lora_a", arrays[key].astype(number))
+        writer.add_tensor(f"{name}.weight.lora_b", b.astype(number))
     write_gguf(out, writer)
 
 
