@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Final
 
 import pytest
+
 from tests.cli import conftest
 from tests.cli.stage import Stage
 from tests.test_docs_examples import served_by

@@ -11,9 +11,8 @@ import tempfile
 from pathlib import Path
 from typing import Any, Final
 
-from tests.cli.stage import TWO, Stage
-
 from scripts.reference.surface import output_facts
+from tests.cli.stage import TWO, Stage
 
 NOT_PRINTED: Final = {
     "model pull": "it prints progress in events of the download",

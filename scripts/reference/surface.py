@@ -17,16 +17,16 @@ from datetime import date, timedelta
 from pathlib import Path
 from typing import Any, Final, get_args, get_type_hints
 
+from packaging.version import Version
+
+import conductor_cli
+from conductor_cli.cli.options import DEPRECATED, Deprecation
 from conductor_cli.config.schema import RENAMED, SETTINGS, SETTINGS_BY_NAME
 from conductor_cli.config.tables import WORKER_FIELDS
 from conductor_cli.core.errors import EXIT_CODES
 from conductor_cli.models.worker_options import LOCAL_OPTIONS, REMOTE_OPTIONS
-from packaging.version import Version
 from scripts.reference.commands import TEXTS, Command, Parameter
 from scripts.reference.topics import Part, topics
-
-import conductor_cli
-from conductor_cli.cli.options import DEPRECATED, Deprecation
 
 FROZEN: Final = "docs/surface"
 """Where the surface of each version is, in the checkout."""

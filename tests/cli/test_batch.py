@@ -291,7 +291,7 @@ def test_answers_that_somebody_takes_away_are_told_and_kept(
     out = tmp_path / "a.jsonl"
     asked = 0
 
-    async def taken(seen: SeenStep, wire: Wire) -> None:
+    async def taken(seen: SeenRequest, wire: Wire) -> None:
         nonlocal asked
         asked += 1
         if asked == 4:
@@ -467,7 +467,7 @@ def test_one_refused_question_is_a_failure_of_its_own(
     """
     say = echo if model == "alpha" else says(one.plan)
 
-    async def filtered(seen: SeenStep, wire: Wire) -> None:
+    async def filtered(seen: SeenRequest, wire: Wire) -> None:
         await (refuses(status, "filtered") if "number 11" in str(seen.json["messages"]) else say)(
             seen, wire
         )

@@ -13,14 +13,14 @@ from typing import Annotated, Any, Literal, get_type_hints
 
 import pytest
 import typer
-from conductor_cli.cli.command_tree import app
-from tests.cli.conftest import stage
-from tests.cli.stage import Stage
 
 from conductor_cli import __version__
 from conductor_cli.cli import typer_classes
+from conductor_cli.cli.command_tree import app
 from conductor_cli.cli.options import DEPRECATED, Deprecation
 from scripts.reference import commands, man, outputs, surface
+from tests.cli.conftest import stage
+from tests.cli.stage import Stage
 
 __all__ = ["stage"]
 

@@ -300,9 +300,9 @@ def test_no_log_has_a_key_or_a_prompt(
 @pytest.mark.parametrize(
     "work",
     [
-        "server.body.read_json_body",
-        "server.http.idempotency_key",
-        "server.requests.read_conversation",
+        "server.http.body.read_json_body",
+        "server.http.routes.idempotency_key",
+        "server.runs.run_request.read_conversation",
         "state.trace_file.TraceWriter.write",
         "models.chat_api_model.JsonBody",
     ],

@@ -156,7 +156,7 @@ def test_a_batch_is_answered_with_its_failures_in_a_file_of_their_own(
 def test_a_request_that_the_planner_refuses_keeps_no_other_waiting(stored: Stage) -> None:
     """As one of a filter of content. The file of answers is there when the rest is done."""
 
-    async def filtered(seen: SeenStep, wire: Wire) -> None:
+    async def filtered(seen: SeenRequest, wire: Wire) -> None:
         await (
             refuses(400, "filtered")
             if "number 10" in str(seen.json["messages"])

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import pytest
-from conductor_cli.core.question import PastTurn
 from hypothesis import example, given
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
+from conductor_cli.core.question import PastTurn
 from conductor_cli.views.markdown_page import conversation_markdown, fenced, harmless_markdown
 
 PIECES = st.sampled_from(

@@ -148,12 +148,10 @@ class Interpreter:
         for name, value in ENVIRONMENT.items():
             words += ["--setenv", name, value]
         for place in SYSTEM:
-            linked = os.path.islink(place)  # noqa: PTH114 - a text
-            words += (
-                ["--symlink", os.readlink(place), place]
-                if linked
-                else ["--ro-bind-try", place, place]
-            )
+            if os.path.islink(place):  # noqa: PTH114 - a text
+                words += ["--symlink", os.readlink(place), place]  # noqa: PTH115
+            else:
+                words += ["--ro-bind-try", place, place]
         for name in SYSTEM_FILES:
             words += ["--ro-bind-try", f"/etc/{name}", f"/etc/{name}"]
         # In /proc, root could change the settings of the kernel, even without any capability.
@@ -223,7 +221,7 @@ def _interpreter(bwrap: str, python: str) -> Interpreter:
     path = shutil.which(os.path.expanduser(python)) or python  # noqa: PTH111
     hint = f"conductor config set {PYTHON_SETTING} /path/to/python"
     try:
-        answered = subprocess.run(
+        answered = subprocess.run(  # noqa: S603 - the user names the interpreter
             [path, "-I", "-c", asks], capture_output=True, timeout=30, check=True
         )
         real, prefix, base = json.loads(answered.stdout)

@@ -14,7 +14,6 @@ from typing import Final
 from conductor_cli.core.question import PastTurn
 from conductor_cli.core.terminal_text import one_line, sanitize
 from conductor_cli.core.trace import StepRecord, Trace
-
 from conductor_cli.views import run_text as words
 from conductor_cli.views.html import LONGEST, page_facts, tree_text, usage_rows
 
