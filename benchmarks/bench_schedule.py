@@ -23,7 +23,7 @@ from conductor_cli.core.plan import MAX_STEPS, Plan, Step
 from conductor_cli.core.pool import Pool, Worker
 from conductor_cli.core.question import Question
 from conductor_cli.models.base import ScriptedModel
-from conductor_cli.run import Conductor, start_run
+from conductor_cli.run import Orchestra, start_run
 
 STEP: Final = 0.05  # seconds that each step waits
 PLANS: Final = 100
@@ -145,10 +145,10 @@ async def _run(number: int, plan: Plan) -> Took:
     workers = {
         name: ScriptedModel(reply=_waiting(step, took)) for step, name in enumerate(NAMES, start=1)
     }
-    conductor = Conductor(model=None, pool=POOL, workers=workers)
+    orchestra = Orchestra(model=None, pool=POOL, workers=workers)
     began = time.perf_counter()
     run = start_run(
-        conductor, Question(text=f"How long does waiting take in plan {number}?"), plan=plan
+        orchestra, Question(text=f"How long does waiting take in plan {number}?"), plan=plan
     )
     async for _ in run:
         pass

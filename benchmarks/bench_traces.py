@@ -19,7 +19,7 @@ from pathlib import Path
 from string import ascii_lowercase
 from typing import Final
 
-from figures import Figure, Table, conductor, in_turn, newcomer, share, spent
+from figures import Figure, Table, in_turn, newcomer, orchestra, share, spent
 
 from conductor_cli.core import events as ev
 from conductor_cli.core.plan import Plan, Step
@@ -50,16 +50,16 @@ def measure() -> Table:
         long = newcomer(f"{place}/long")
         lengthy(Path(long["XDG_STATE_HOME"]) / "conductor-llm" / "traces")
         commands = {
-            "conductor --version": ([*conductor(), "--version"], environ),
-            f"trace list, {RUNS:,} runs": ([*conductor(), "trace", "list"], environ),
+            "conductor --version": ([*orchestra(), "--version"], environ),
+            f"trace list, {RUNS:,} runs": ([*orchestra(), "trace", "list"], environ),
             f"trace search, one run in {RUNS // 10:,}": (
-                [*conductor(), "trace", "list", RARE],
+                [*orchestra(), "trace", "list", RARE],
                 environ,
             ),
-            "trace search, in every run": ([*conductor(), "trace", "list", "the answer"], environ),
-            "names for a shell": ([*conductor(), "complete", ":", "trace", "show"], environ),
+            "trace search, in every run": ([*orchestra(), "trace", "list", "the answer"], environ),
+            "names for a shell": ([*orchestra(), "complete", ":", "trace", "show"], environ),
             f"trace replay, {EVENTS:,} events": (
-                [*conductor(), "trace", "replay", "--speed", "0"],
+                [*orchestra(), "trace", "replay", "--speed", "0"],
                 long,
             ),
         }
@@ -97,7 +97,7 @@ def _after_a_run(environ: dict[str, str], number: int) -> float:
     run = f"20300101-00000{number}-000000"
     write(TraceStore(traces), run, events_of(run, BEGAN, "And now?", ["so"] * 3, 1))
     listed, version = (
-        spent([*conductor(), *words], environ, remarks=False).wall
+        spent([*orchestra(), *words], environ, remarks=False).wall
         for words in (["trace", "list"], ["--version"])
     )
     return listed / version

@@ -182,7 +182,7 @@ def terminal() -> Iterator[tuple[TextIO, list[int]]]:
     written.append(int(reader.communicate()[0]))
 
 
-def conductor() -> list[str]:
+def orchestra() -> list[str]:
     """The installed command beside this Python, else the package itself."""
     installed = Path(sys.executable).with_name("conductor")
     return [str(installed)] if installed.exists() else [sys.executable, "-m", "conductor_cli"]

@@ -4,7 +4,7 @@
 
 JOB is a JSON file with the model and the directory for what is remembered, BEGAN the monotonic time
 at which this process was started; times are in seconds from there. WHAT: `plan` and `mini` put one
-question to a `Conductor`, with NUMBER as the token that the grammar refuses first; `restore` takes
+question to a `Orchestra`, with NUMBER as the token that the grammar refuses first; `restore` takes
 the prefix from disk; `decode` writes the plan in turns with the raw loop of llama.cpp, NUMBER
 rounds; `live` puts NUMBER questions, one after the other.
 
@@ -43,7 +43,7 @@ from conductor_cli.core.usage import Usage
 from conductor_cli.models.base import ScriptedModel
 from conductor_cli.models.llama import Llama, LlamaOptions
 from conductor_cli.models.llama.sampling import GrammarSampler
-from conductor_cli.run import Conductor, start_run
+from conductor_cli.run import Orchestra, start_run
 
 CONTEXT: Final = 4096  # tokens; for everybody
 LIFT: Final = 1e4  # the logit of a forced token; of one that is forced to be refused, twice that
@@ -268,21 +268,21 @@ async def loaded(path: Path, cache: Path, context: int) -> AsyncIterator[Llama]:
         await model.close()
 
 
-def conductor(model: Llama, mode: Mode = "auto") -> Conductor:
+def orchestra(model: Llama, mode: Mode = "auto") -> Orchestra:
     """Over workers that answer at once."""
     workers = {name: ScriptedModel(scripts=[["Done."]]) for name in POOL.names}
-    return Conductor(model=model, pool=POOL, workers=workers, mode=mode, constrained=True)
+    return Orchestra(model=model, pool=POOL, workers=workers, mode=mode, constrained=True)
 
 
 async def asked(
-    conductor: Conductor, question: Question, note: Callable[[str], None] = lambda _: None
+    orchestra: Orchestra, question: Question, note: Callable[[str], None] = lambda _: None
 ) -> tuple[Plan, Usage]:
     """The plan that a question gets, and what it cost.
 
     Notes when a step was handed to its worker, and the plan.
     """
     ready: PlanReady | None = None
-    async for event, _ in start_run(conductor, question):
+    async for event, _ in start_run(orchestra, question):
         if isinstance(event, StepStarted):
             note("step")
         elif isinstance(event, PlanReady):
@@ -296,7 +296,7 @@ async def asked(
 async def one(model: Llama, mode: Mode, refused: int, note: Callable[[str], None]) -> Found:
     """One question from a new process."""
     with Forced(spelled(PLAN), refused) as forced:
-        plan, usage = await asked(conductor(model, mode), QUESTION, note)
+        plan, usage = await asked(orchestra(model, mode), QUESTION, note)
     if mode == "auto" and plan != PLAN:
         raise SystemExit(f"the plan is another one: {plan}")
     return {
@@ -374,7 +374,7 @@ async def live(model: Llama, count: int) -> Found:
     What it holds after each, what each reads, and what it has to read.
     """
     found: Found = {"resident": [], "read": [], "own": [], "seconds": []}
-    team = conductor(model)
+    team = orchestra(model)
     with Forced(spelled(SHORT)) as forced:
         for number in range(count):
             question = Question(

@@ -19,9 +19,9 @@ from figures import (
     MEGABYTE,
     Figure,
     Table,
-    conductor,
     in_turn,
     newcomer,
+    orchestra,
     ratio,
     share,
     spent,
@@ -35,7 +35,7 @@ from conductor_cli.tools.session import McpToolBox
 ROOT: Final = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))  # for the package `tests`
 
-VERSION: Final = [*conductor(), "--version"]
+VERSION: Final = [*orchestra(), "--version"]
 
 
 def start() -> Table:
@@ -60,11 +60,11 @@ def start() -> Table:
         commands = {
             "llm --help": [llm, "--help"],
             "conductor --version": VERSION,
-            "conductor --help": [*conductor(), "--help"],
+            "conductor --help": [*orchestra(), "--help"],
             "python -c pass": [sys.executable, "-c", "pass"],
-            tab: [*conductor(), "complete", ":", "workers", "test"],
+            tab: [*orchestra(), "complete", ":", "workers", "test"],
             demo: [
-                *conductor(),
+                *orchestra(),
                 "--quiet",
                 "ask",
                 "--rehearsal",
@@ -96,7 +96,7 @@ def chat() -> Table:
 
     def measured(environ: Mapping[str, str]) -> tuple[float, float, float, float]:
         version = spent(VERSION, environ).wall
-        command, *arguments = [*conductor(), "chat", "--rehearsal"]
+        command, *arguments = [*orchestra(), "chat", "--rehearsal"]
         began = time.perf_counter()
         screen = pexpect.spawn(
             command,
@@ -158,7 +158,7 @@ def chat() -> Table:
 
 def _until_it_serves(environ: Mapping[str, str]) -> float:
     began = time.perf_counter()
-    command = [*conductor(), "serve", "--rehearsal", "--port", "0"]
+    command = [*orchestra(), "serve", "--rehearsal", "--port", "0"]
     with subprocess.Popen(command, env=environ, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         connection = HTTPConnection(process.stdout.readline().split("//")[-1].strip())
@@ -253,7 +253,7 @@ def memory() -> Table:
             f"{url}#plan",
         ]
         with terminal() as (stderr, written):
-            most = peak([*conductor(), *ask], stderr if drawn else subprocess.DEVNULL)
+            most = peak([*orchestra(), *ask], stderr if drawn else subprocess.DEVNULL)
         bound = None if kind == "litellm" else 120 * MEGABYTE
         return Figure(what, most, "MB", bound, f"{written[0] / 1024:.0f} KB drawn" if drawn else "")
 

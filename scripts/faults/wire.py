@@ -177,7 +177,7 @@ class Lane:
         server = self._servers[case.worker]
         async with conductor_cli.open_async(
             config=self._config, settings=options, seed=1
-        ) as conductor:
+        ) as orchestra:
             if case.fault is REFUSE:
                 server.close()
                 if case.span == "once":
@@ -186,22 +186,22 @@ class Lane:
                     )
             else:
                 server.set(case.fault.strike, last=SPANS[case.span])
-            problems = await self._ask(conductor, case)
+            problems = await self._ask(orchestra, case)
             server.set(None)
             if case.fault is REFUSE and case.span == "always":
                 await server.open()
             sound = replace(case, fault=replace(case.fault, promise="right"))
-            problems += [f"afterwards: {each}" for each in await self._ask(conductor, sound)]
+            problems += [f"afterwards: {each}" for each in await self._ask(orchestra, sound)]
         is_late = any(late in problem for problem in problems for late in LATE)
         if is_late and self._delays.worst_since(began) > MAX_DELAY:
             return None
         return Outcome(problem="; ".join(problems), weight=2)
 
-    async def _ask(self, conductor: AsyncConductor, case: Case) -> list[str]:
+    async def _ask(self, orchestra: AsyncConductor, case: Case) -> list[str]:
         """Ask a question that asks for the case's shape. Returns what was wrong about the run."""
         self._asked += 1
         tag = f"{SHAPES[case.shape]}{hash((str(case), self._asked)) & 0xFFFFFFFF:08x}"
-        run = conductor.ask(f"What is {tag}?")
+        run = orchestra.ask(f"What is {tag}?")
         said = ""
         try:
             async with asyncio.timeout(RUN_SECONDS):

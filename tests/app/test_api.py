@@ -16,8 +16,8 @@ from tests.cli.stage import TWO, Stage, refuses, says, stalls
 def test_a_run_is_iterated_answered_stored_and_replayed(stage: Stage) -> None:
     """The events that are read, the stored trace and its replay are the same."""
     stage.plan = TWO
-    with conductor_cli.open() as conductor:
-        run = conductor.ask("How many?")
+    with conductor_cli.open() as orchestra:
+        run = orchestra.ask("How many?")
         seen = list(run)
         assert run.answer == "beta answers"
     assert run.error is None
@@ -31,8 +31,8 @@ def test_the_answer_alone_runs_the_question(stage: Stage) -> None:
 
     Several questions may be asked of one conductor.
     """
-    with conductor_cli.open(workers=["alpha"], store=False) as conductor:
-        assert [conductor.ask(text).answer for text in ("One?", "Two?")] == ["alpha answers"] * 2
+    with conductor_cli.open(workers=["alpha"], store=False) as orchestra:
+        assert [orchestra.ask(text).answer for text in ("One?", "Two?")] == ["alpha answers"] * 2
     with pytest.raises(UsageError):
         conductor_cli.load_trace("last")
 
@@ -43,8 +43,8 @@ def test_a_failed_run_has_an_error_value(stage: Stage) -> None:
     The error is a value, and an exception where one is wanted.
     """
     stage.models["alpha"] = refuses(401)
-    with conductor_cli.open(workers=["alpha"]) as conductor:
-        run = conductor.ask("How many?")
+    with conductor_cli.open(workers=["alpha"]) as orchestra:
+        run = orchestra.ask("How many?")
         assert (run.answer, run.error and run.error.kind) == ("", "key")
         with pytest.raises(conductor_cli.RunFailed) as raised:
             run.raise_for_error()
@@ -54,8 +54,8 @@ def test_a_failed_run_has_an_error_value(stage: Stage) -> None:
 def test_what_was_recovered_is_in_the_notices(stage: Stage) -> None:
     """Another worker answered, and the run says which and why in the words of the command line."""
     stage.models["alpha"] = refuses(404)
-    with conductor_cli.open() as conductor:
-        run = conductor.ask("How many?")
+    with conductor_cli.open() as orchestra:
+        run = orchestra.ask("How many?")
         assert (run.answer, run.error) == ("beta answers", None)
         (notice,) = run.notices
     assert notice.startswith("step 1: beta answered instead of alpha; alpha failed: ")
@@ -63,8 +63,8 @@ def test_what_was_recovered_is_in_the_notices(stage: Stage) -> None:
 
 def test_leaving_the_loop_stops_the_run(stage: Stage) -> None:
     stage.models["alpha"] = stalls("never ")
-    with conductor_cli.open() as conductor:
-        run = conductor.ask("How many?")
+    with conductor_cli.open() as orchestra:
+        run = orchestra.ask("How many?")
         for event in run:
             if isinstance(event, conductor_cli.events.StepDelta):
                 break
@@ -73,8 +73,8 @@ def test_leaving_the_loop_stops_the_run(stage: Stage) -> None:
 
 
 def test_a_run_can_be_iterated_once(stage: Stage) -> None:
-    with conductor_cli.open() as conductor:
-        run = conductor.ask("How many?")
+    with conductor_cli.open() as orchestra:
+        run = orchestra.ask("How many?")
         list(run)
         with pytest.raises(RuntimeError, match="once"):
             list(run)
@@ -89,8 +89,8 @@ def test_plans_are_approved_by_a_function(stage: Stage, approved: bool, answer: 
         plans.append(plan)
         return approved
 
-    with conductor_cli.open(approve=approve) as conductor:
-        assert conductor.ask("How many?").answer == answer
+    with conductor_cli.open(approve=approve) as orchestra:
+        assert orchestra.ask("How many?").answer == answer
     assert [step.worker for step in plans[0].steps] == ["alpha"]
     assert bool(stage.asked("alpha")) is approved
 
@@ -111,8 +111,8 @@ def test_files_system_text_and_schema_go_with_a_question(stage: Stage, tmp_path:
     note = tmp_path / "note.txt"
     note.write_text("the text of the note")
     stage.models["alpha"] = says('{"n": 1}')
-    with conductor_cli.open() as conductor:
-        run = conductor.ask(
+    with conductor_cli.open() as orchestra:
+        run = orchestra.ask(
             "How many?", files=[note], system="Be brief.", schema={"type": "object"}
         )
         assert run.answer == '{"n": 1}'
@@ -129,8 +129,8 @@ def test_a_directory_in_files_follows_no_link_and_sends_no_secret(
     (place / "note.txt").write_text("INSIDE")
     (place / "id_rsa").write_text("OUTSIDE")
     (place / "linked.txt").symlink_to("../key.txt")
-    with conductor_cli.open() as conductor:
-        run = conductor.ask("How many?", files=[place])
+    with conductor_cli.open() as orchestra:
+        run = orchestra.ask("How many?", files=[place])
         assert run.answer
     assert "INSIDE" in str(stage.server.requests)
     assert "OUTSIDE" not in str(stage.server.requests)
@@ -143,8 +143,8 @@ def test_waiting_raises_what_went_wrong(stage: Stage) -> None:
     stage.models["alpha"] = refuses(401)
 
     async def main() -> None:
-        async with conductor_cli.open_async(workers=["alpha"], store=False) as conductor:
-            await conductor.ask("How many?").wait()
+        async with conductor_cli.open_async(workers=["alpha"], store=False) as orchestra:
+            await orchestra.ask("How many?").wait()
 
     with pytest.raises(conductor_cli.RunFailed):
         asyncio.run(main())

@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 
 from conductor_cli.app import shared_batch
-from conductor_cli.app.batch import Asked, BatchItem, failed_path, open_batch, run_batch
+from conductor_cli.app.batch import BatchItem, BatchResult, failed_path, open_batch, run_batch
 from conductor_cli.app.shared_batch import SharedItems, batch_hash
 from conductor_cli.core.errors import Failure
 from conductor_cli.run.budget import Budget
@@ -31,7 +31,7 @@ __all__ = ["postgres"]
 
 COUNT = 53
 EACH = 5
-Ask = Callable[[BatchItem], Awaitable[Asked]]
+Ask = Callable[[BatchItem], Awaitable[BatchResult]]
 
 
 @pytest.fixture(autouse=True)
@@ -62,7 +62,7 @@ class Machine:
     async def work(self, ask: Ask | None = None, parallel: int = 3) -> Failure | None:
         """Ask what is left; as a new process does."""
 
-        async def answer(item: BatchItem) -> Asked:
+        async def answer(item: BatchItem) -> BatchResult:
             self.asked.append(item.id)
             if ask is not None:
                 return await ask(item)
@@ -92,12 +92,14 @@ class Machine:
         )
 
 
-def said(item: BatchItem) -> Asked:
+def said(item: BatchItem) -> BatchResult:
     """What becomes of a question: the thirteenth fails."""
     if item.id == "q13":
         failure = Failure(kind="worker", message="no thirteens")
-        return Asked(line={**item.data, "error": {"message": "no thirteens"}}, failure=failure)
-    return Asked(line={**item.data, "answer": "yes"})
+        return BatchResult(
+            line={**item.data, "error": {"message": "no thirteens"}}, failure=failure
+        )
+    return BatchResult(line={**item.data, "answer": "yes"})
 
 
 ALL = Counter(f"q{n}" for n in range(COUNT))
@@ -141,7 +143,7 @@ def test_what_a_killed_machine_had_is_asked_by_another_and_it_asks_nothing_when_
     async def killed() -> None:
         stalled = asyncio.Event()
 
-        async def stall(item: BatchItem) -> Asked:
+        async def stall(item: BatchItem) -> BatchResult:
             if len(one.asked) == 8:
                 stalled.set()
                 await asyncio.sleep(60)
@@ -195,7 +197,7 @@ def test_a_machine_that_is_late_counts_its_own_answers_once(
         begun = asyncio.Event()
         goes_on = asyncio.Event()
 
-        async def slow(item: BatchItem) -> Asked:
+        async def slow(item: BatchItem) -> BatchResult:
             if len(one.asked) == 3:
                 begun.set()
                 await goes_on.wait()
@@ -222,7 +224,7 @@ def test_a_machine_that_slept_for_longer_than_it_had_a_shard_asks_nothing_twice(
     monkeypatch.setattr(shared_batch, "RENEW_SECONDS", 60)
     one, two, _ = machines
 
-    async def sleepy(item: BatchItem) -> Asked:
+    async def sleepy(item: BatchItem) -> BatchResult:
         if item.id in ("q3", "q8"):
             free = "UPDATE conductor_shards SET until = '-infinity' WHERE answers IS NULL"
             await asyncio.to_thread(one.database.call, free)
@@ -248,7 +250,7 @@ def test_a_shard_that_looks_free_is_asked_once(
         time.sleep(0.05)
         return work()
 
-    async def ask(item: BatchItem) -> Asked:
+    async def ask(item: BatchItem) -> BatchResult:
         await asyncio.sleep(0.03)
         return said(item)
 
@@ -262,11 +264,11 @@ def test_what_others_have_spent_counts_before_anything_is_asked(machines: list[M
     """A machine that comes later, with a limit that is used up, gets the answers and asks nothing."""
     one, two, _ = machines
 
-    async def costly(item: BatchItem) -> Asked:
+    async def costly(item: BatchItem) -> BatchResult:
         if len(one.asked) == 31:
             failure = Failure(kind="config", message="a setting is wrong")
-            return Asked(line={**item.data, "error": {"message": "x"}}, failure=failure)
-        return Asked(line={**item.data, "answer": "yes", "cost": 0.1}, cost=Decimal("0.1"))
+            return BatchResult(line={**item.data, "error": {"message": "x"}}, failure=failure)
+        return BatchResult(line={**item.data, "answer": "yes", "cost": 0.1}, cost=Decimal("0.1"))
 
     asyncio.run(one.work(costly, parallel=1))
     two.limit = Decimal(2)
@@ -287,8 +289,8 @@ def test_a_failure_that_says_nothing_about_questions_frees_them_for_others(
     """Such as a refused key, or a database that is away when a call is held."""
     one, two, _ = machines
 
-    async def refuse(item: BatchItem) -> Asked:
-        return Asked(line={**item.data, "error": {"message": "x"}}, failure=failure)
+    async def refuse(item: BatchItem) -> BatchResult:
+        return BatchResult(line={**item.data, "error": {"message": "x"}}, failure=failure)
 
     assert asyncio.run(one.work(refuse)) == failure
     assert not one.ids
@@ -299,7 +301,7 @@ def test_a_failure_that_says_nothing_about_questions_frees_them_for_others(
 def test_a_database_that_is_away_stops_the_batch_and_loses_nothing(machines: list[Machine]) -> None:
     one, *_ = machines
 
-    async def cut_off(item: BatchItem) -> Asked:
+    async def cut_off(item: BatchItem) -> BatchResult:
         if item.id == "q6":
             await asyncio.to_thread(
                 one.database.call, "ALTER TABLE conductor_shards RENAME TO elsewhere"

@@ -154,8 +154,8 @@ def test_a_run_is_a_tree_of_spans_with_tokens(
     """A program's own provider gets run, plan, steps and attempts, each below the right one."""
     spans = in_memory(monkeypatch)
     stage.plan = TWO
-    with conductor_cli.open() as conductor:
-        run = conductor.ask("How many?")
+    with conductor_cli.open() as orchestra:
+        run = orchestra.ask("How many?")
         assert run.answer == "beta answers"
     found = {span.context.span_id: span for span in spans.get_finished_spans()}
 
@@ -202,8 +202,8 @@ def test_a_collector_is_sent_spans_and_texts_where_they_are_asked_for(
     with loopback(receive) as collector:
         monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", collector.url)
         monkeypatch.setenv(telemetry.CAPTURE, "true")
-        with conductor_cli.open() as conductor:
-            assert conductor.ask("How many?").answer
+        with conductor_cli.open() as orchestra:
+            assert orchestra.ask("How many?").answer
         provider = telemetry._provider_for(("otlp",))
         assert provider is not None
         provider.shutdown()
@@ -227,5 +227,5 @@ def test_a_fault_of_telemetry_does_not_stop_a_run(
 ) -> None:
     in_memory(monkeypatch)
     monkeypatch.setattr(telemetry.RunTelemetry, "_plans", lambda *_: 1 / 0)
-    with conductor_cli.open() as conductor:
-        assert conductor.ask("How many?").answer == "alpha answers"
+    with conductor_cli.open() as orchestra:
+        assert orchestra.ask("How many?").answer == "alpha answers"

@@ -8,7 +8,7 @@ from decimal import Decimal
 from pathlib import Path
 
 from tests.cli.stage import ONE, Stage, says
-from tests.servers import SeenStep, Wire
+from tests.servers import SeenRequest, Wire
 
 MOST = 1000  # Tokens of the longest answer
 # US dollars for a million tokens that a worker writes: the longest answer costs a dollar
@@ -49,12 +49,12 @@ class Provider:
         stage.models |= dict.fromkeys(workers, self.work)
         stage.models["planner"] = self.plan
 
-    def bill(self, seen: SeenStep, price: int) -> int:
+    def bill(self, seen: SeenRequest, price: int) -> int:
         written = self.overstates * int(seen.json["max_tokens"])
         self.billed += written * Decimal(price) / 1_000_000
         return written
 
-    async def work(self, seen: SeenStep, wire: Wire) -> None:
+    async def work(self, seen: SeenRequest, wire: Wire) -> None:
         written = self.bill(seen, self.price)
         self.running += 1
         self.most_running = max(self.most_running, self.running)
@@ -62,7 +62,7 @@ class Provider:
         self.running -= 1
         await says(self.answer, written=written)(seen, wire)
 
-    async def plan(self, seen: SeenStep, wire: Wire) -> None:
+    async def plan(self, seen: SeenRequest, wire: Wire) -> None:
         await says(self.plan_text, written=self.bill(seen, PLANNED))(seen, wire)
 
 

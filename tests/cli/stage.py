@@ -269,11 +269,10 @@ class Stage:
                     sys, name, io.TextIOWrapper(io.BytesIO(content), encoding="utf-8", newline="\n")
                 )
             code = entry.run_command_line([*map(str, arguments)])
-            texts = [
-                stream.buffer.getvalue().decode()
-                for stream in (sys.stdout, sys.stderr)
-                if not stream.flush()
-            ]  # type: ignore[union-attr]
+            texts = []
+            for stream in (sys.stdout, sys.stderr):
+                stream.flush()
+                texts.append(stream.buffer.getvalue().decode())  # type: ignore[union-attr]
         return Done(code=code, out=texts[0], err=texts[1])
 
     def ends(

@@ -147,9 +147,9 @@ def test_a_killed_batch_is_finished_by_the_same_command(
         f"q{n}" for n in range(30) if n != 13
     )
     assert {answer["id"]: answer["answer"] for answer in answers}["q29"] == "29"
-    asked_of = Counter(map(asked_number, one.asked("alpha")))
-    del asked_of["13"]  # a refused call is tried without what the server may not know
-    assert asked_of.total() <= 29 + 4
+    batch_result_of = Counter(map(asked_number, one.asked("alpha")))
+    del batch_result_of["13"]  # a refused call is tried without what the server may not know
+    assert batch_result_of.total() <= 29 + 4
     if order == "input":
         assert [int(answer["id"][1:]) for answer in answers] == [n for n in range(30) if n != 13]
     before = len(one.server.requests)

@@ -186,10 +186,10 @@ def test_runs_leave_nothing_in_their_process(stage: Stage) -> None:
     both.
     """
     found = []
-    with conductor_cli.open() as conductor:
+    with conductor_cli.open() as orchestra:
         for count in (WARM, RUNS, RUNS):
             for _ in range(count):
-                assert conductor.ask("How many?").answer == "alpha answers"
+                assert orchestra.ask("How many?").answer == "alpha answers"
             stage.server.requests.clear()
             found.append(held())
     (files, _), *_ = found[0]

@@ -17,7 +17,7 @@ import pytest
 
 from tests.cli.billing import Provider, cases, questions
 from tests.cli.stage import Done, Stage, finished
-from tests.servers import SeenStep, Wire
+from tests.servers import SeenRequest, Wire
 
 
 @pytest.fixture
@@ -77,7 +77,7 @@ def test_a_batch_counts_calls_that_a_kill_has_cut_off(
     )
     work = provider.work
 
-    async def killed(seen: SeenStep, wire: Wire) -> None:
+    async def killed(seen: SeenRequest, wire: Wire) -> None:
         if provider.billed > 3:
             provider.bill(seen, provider.price)
             os.killpg(process.pid, signal.SIGKILL)

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import pytest
 
-from conductor_cli.app.conductor_factory import open_conductor
+from conductor_cli.app.opening import open_orchestra
 from conductor_cli.config.settings import load_settings
 from tests.cli.stage import PLANNER, TWO, Done, Stage, explained, says, stopped, until
 from tests.servers import SeenRequest, Wire, aimock
@@ -71,7 +71,7 @@ def test_a_third_party_provider_mock_answers(stage: Stage, tiny: Path) -> None:
             '= "gpt"'
         )
         stage.configure(
-            f"[limits]\nattempts = 1\nsteps = 1\n{worker}", workers=(), conductor=str(tiny)
+            f"[limits]\nattempts = 1\nsteps = 1\n{worker}", workers=(), orchestra=str(tiny)
         )
         done = stage.inside("ask", "What is the capital of France?")
     assert (done.code, done.out) == (0, "The capital of France is Paris.\n")
@@ -84,8 +84,8 @@ def test_a_worker_does_not_share_the_conductors_adapter(stage: Stage, tmp_path: 
     flags = {"conductor.model": str(model), "conductor.adapter": str(adapter)}
 
     async def go() -> bool:
-        opened = await open_conductor(load_settings(stage.environ(), flags))
-        same = opened.conductor.workers["plain"] is opened.conductor.model
+        opened = await open_orchestra(load_settings(stage.environ(), flags))
+        same = opened.orchestra.workers["plain"] is opened.orchestra.model
         await opened.close()
         return same
 

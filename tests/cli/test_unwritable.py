@@ -151,8 +151,8 @@ def test_a_required_trace_cannot_be_left_out(stage: Stage) -> None:
 
 
 def test_python_gets_the_notice(blocked: Stage) -> None:
-    with conductor_cli.open() as conductor:
-        run = conductor.ask("hi")
+    with conductor_cli.open() as orchestra:
+        run = orchestra.ask("hi")
         started, notice, *_ = list(run)
     assert isinstance(started, conductor_cli.events.RunStarted)
     assert isinstance(notice, conductor_cli.events.Notice)

@@ -38,8 +38,8 @@ def recipient_of(worker: Worker) -> str:
     return f"host of {worker.name}"
 
 
-def sent(conductor: Any, question: Question = FULL, **more: Any) -> list[Disclosure]:
-    _, events = play(conductor, question, **more)
+def sent(orchestra: Any, question: Question = FULL, **more: Any) -> list[Disclosure]:
+    _, events = play(orchestra, question, **more)
     return list(disclosures_of([ev.from_line(ev.to_line(event)) for event in events], recipient_of))
 
 

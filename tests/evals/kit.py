@@ -17,7 +17,7 @@ from conductor_cli.evals.outcomes import SPEC, CaseOutcome, Evaluation, Evaluati
 from conductor_cli.evals.runner import run_cases
 from conductor_cli.evals.systems import System, select_systems
 from conductor_cli.models.base import ALL_FEATURES, Model, ScriptedModel
-from conductor_cli.run import Conductor
+from conductor_cli.run import Orchestra
 
 NAMES = ("ann", "bob", "cyd")
 PLAN = ("B | - | Work it out.\n", "A | 1 | Say it.")
@@ -103,18 +103,18 @@ def pool(*names: str, **fields: Any) -> Pool:
     )
 
 
-def conductor(models: Mapping[str, Model] | None = None, **fields: Any) -> Conductor:
+def orchestra(models: Mapping[str, Model] | None = None, **fields: Any) -> Orchestra:
     fields.setdefault("pool", pool(*(models or NAMES)))
     fields.setdefault("model", planner())
     fields.setdefault("limits", Limits(attempts=1))
-    return Conductor(
+    return Orchestra(
         workers=dict(models or {name: worker_model(name) for name in fields["pool"].names}),
         **fields,
     )
 
 
 def spec(
-    systems: Sequence[System], asked: Sequence[Case], by: Conductor, **fields: Any
+    systems: Sequence[System], asked: Sequence[Case], by: Orchestra, **fields: Any
 ) -> EvaluationSpec:
     ready = tuple(system.name for system in systems if not system.missing)
     return EvaluationSpec(
@@ -130,7 +130,7 @@ def spec(
 
 def make_evaluation(
     directory: Path,
-    by: Conductor,
+    by: Orchestra,
     asked: Sequence[Case],
     names: str | Sequence[str] = "all",
     **fields: Any,
@@ -144,7 +144,7 @@ def make_evaluation(
 
 def run_evaluation(
     directory: Path,
-    by: Conductor,
+    by: Orchestra,
     asked: Sequence[Case],
     names: str | Sequence[str] = "all",
     **fields: Any,
@@ -157,7 +157,7 @@ def run_evaluation(
 
 
 async def run_all(
-    stored: Evaluation, systems: Sequence[System], by: Conductor, **more: Any
+    stored: Evaluation, systems: Sequence[System], by: Orchestra, **more: Any
 ) -> list[CaseOutcome]:
     return [outcome async for outcome in run_cases(stored, systems, by, **more)]
 

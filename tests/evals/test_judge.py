@@ -22,8 +22,8 @@ from conductor_cli.models.base import ScriptedModel
 from tests.evals.kit import (
     case,
     cases,
-    conductor,
     make_evaluation,
+    orchestra,
     pool,
     run_evaluation,
     worker_model,
@@ -34,12 +34,12 @@ NO_KEY = Failure(kind="key", message="no key is stored", hint="")
 
 def judge(reply: str | ScriptedModel) -> Judge:
     model = reply if isinstance(reply, ScriptedModel) else ScriptedModel([[reply]] * 50)
-    return Judge.of(conductor({"jo": model}, pool=pool("jo"), model=None), "jo")
+    return Judge.of(orchestra({"jo": model}, pool=pool("jo"), model=None), "jo")
 
 
 def judged(path: Path, by: Judge, *asked: Any) -> dict[str, CaseOutcome]:
     """The outcomes of one worker, by case."""
-    found = run_evaluation(path / "e", conductor(), asked, ["alone:ann"], judge=by)
+    found = run_evaluation(path / "e", orchestra(), asked, ["alone:ann"], judge=by)
     return {name: outcome for (_, name), outcome in found.items()}
 
 
@@ -66,11 +66,11 @@ def test_a_rule_decides_and_the_judge_is_compared_with_it(tmp_path: Path) -> Non
     found = judged(tmp_path, by, *asked)
     assert {outcome.verdict for outcome in found.values()} == {"right", "wrong"}
     assert all(outcome.confirmed == outcome.right for outcome in found.values())
-    stored, _ = make_evaluation(tmp_path / "e", conductor(), asked, ["alone:ann"])
+    stored, _ = make_evaluation(tmp_path / "e", orchestra(), asked, ["alone:ann"])
     summary = summarize(stored.outcomes(), ["alone:ann"])
     right = sum(outcome.right for outcome in found.values())
     assert (summary.agreed, summary.compared, summary.judging.calls) == (right, 6, 6)
-    spec, _ = make_evaluation(tmp_path / "named", conductor(), asked, ["alone:ann"], judge="jo")
+    spec, _ = make_evaluation(tmp_path / "named", orchestra(), asked, ["alone:ann"], judge="jo")
     assert any(
         f"it agrees with the rules on {right} of 6 answers" in note
         for note in report_notes(spec.spec, summary, ())
@@ -96,7 +96,7 @@ def test_the_documents_show_what_the_judge_reads() -> None:
 
 def test_the_judge_is_in_the_estimate_and_in_what_is_spent(tmp_path: Path) -> None:
     asked = cases(4)
-    ask = conductor()
+    ask = orchestra()
     stored, systems = make_evaluation(tmp_path / "e", ask, asked, ["alone:ann"])
     without = estimate_cost(systems, asked, ask, ())
     withal = estimate_cost(systems, asked, ask, (), judge=judge("VERDICT: RIGHT"))
@@ -121,7 +121,7 @@ def test_cases_for_a_judge_need_one(tmp_path: Path) -> None:
 
 
 def test_a_judge_that_cannot_be_called_is_refused() -> None:
-    by = conductor(
+    by = orchestra(
         {"jo": worker_model("jo")}, pool=pool("jo"), model=None, unavailable={"jo": NO_KEY}
     )
     with pytest.raises(UsageError, match="no key"):

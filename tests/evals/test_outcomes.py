@@ -27,12 +27,12 @@ from conductor_cli.evals.outcomes import (
 from conductor_cli.evals.systems import select_systems
 from conductor_cli.models.base import ScriptedModel
 from conductor_cli.models.stream_decoder import ChatReplyDecoder
-from tests.evals.kit import Timed, case, conductor, run_evaluation, worker_model
+from tests.evals.kit import Timed, case, orchestra, run_evaluation, worker_model
 from tests.run.kit import play, says
 
 
 def outcome_of(name: str, **fields: Any) -> Any:
-    by = conductor(**fields)
+    by = orchestra(**fields)
     (system,) = select_systems(name, by, cases=[case()])
     plan = None if system.plan is None else system.plan(case())
     run, events = play(system.configure(by), Question(text=case().question), plan=plan)
@@ -110,7 +110,7 @@ def test_a_failure_inside_a_nested_run_makes_the_outcome_failed() -> None:
 
 def test_nested_runs_add_their_planning_and_their_longest_chain() -> None:
     models = {"ann": Timed("ann", 2.0)}
-    by = conductor(
+    by = orchestra(
         models, model=Timed("planner", 0.5, "A | - | Do it."), limits=Limits(recursion=1)
     )
     run, _ = play(by, Question(text="What is 1 + 3?"))
@@ -133,7 +133,7 @@ def test_shared_calls_cost_every_system_their_price(tmp_path: Path) -> None:
     )
     found = run_evaluation(
         tmp_path / "e",
-        conductor({n: worker_model(n) for n in ("ann", "bob")}, pool=priced),
+        orchestra({n: worker_model(n) for n in ("ann", "bob")}, pool=priced),
         [case()],
     )
     one = found["alone:ann", "c1"].usage.cost

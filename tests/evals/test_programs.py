@@ -52,7 +52,7 @@ from conductor_cli.models.base import ScriptedModel
 from conductor_cli.programs.process_guard import descendants
 from conductor_cli.train.job import Task
 from conductor_cli.train.rollouts import CORRECT, VALID, Rollouts, SampledPlan
-from tests.evals.kit import NAMES, conductor, run_evaluation
+from tests.evals.kit import NAMES, orchestra, run_evaluation
 
 SMALL = SandboxLimits(
     memory=150 << 20, address_space=1 << 30, processes=12, output=100_000, scratch=4 << 20
@@ -768,7 +768,7 @@ def test_an_outcome_says_what_was_run_and_a_report_what_was_not_scored(
         "cyd": "I cannot do that.",
     }
     models = {name: ScriptedModel([[reply]]) for name, reply in replies.items()}
-    found = run_evaluation(tmp_path / "e", conductor(dict(models)), asked, ["alone"])
+    found = run_evaluation(tmp_path / "e", orchestra(dict(models)), asked, ["alone"])
     verdicts = {key: outcome.verdict for key, outcome in found.items()}
     assert verdicts["alone:bob", "2"] == "right"
     assert (verdicts["alone:cyd", "2"], found["alone:cyd", "2"].scoring) == ("wrong", "no code")
@@ -790,7 +790,7 @@ def test_a_program_is_a_reward_within_the_same_bounds(python: Interpreter) -> No
     assert [exercise.slow for exercise in exercises] == [True, True]
     reply = block("print(sum(map(int, input().split())))")
     models = {name: ScriptedModel([[reply]]) for name in NAMES}
-    trained = Rollouts(conductor=conductor(dict(models), model=None))
+    trained = Rollouts(orchestra=orchestra(dict(models), model=None))
     plan = "A | - | Write it.\n"
     (right,) = asyncio.run(trained.outcomes([SampledPlan(exercise=exercises[0], text=plan)]))
     assert right.reward == CORRECT

@@ -26,8 +26,8 @@ from tests.evals.kit import (
     Timed,
     case,
     cases,
-    conductor,
     make_evaluation,
+    orchestra,
     pool,
     run_all,
     run_evaluation,
@@ -41,7 +41,7 @@ from tests.run.kit import Counting, virtually
 
 def test_every_system_runs_every_case(tmp_path: Path) -> None:
     asked = cases(6)
-    found = run_evaluation(tmp_path / "e", conductor(), asked)
+    found = run_evaluation(tmp_path / "e", orchestra(), asked)
     assert set(found) == {(system, case.id) for system in ALL for case in asked}
     assert {outcome.verdict for outcome in found.values()} == {"right", "wrong"}
     assert all(outcome.tags == ("math",) and outcome.answer for outcome in found.values())
@@ -73,7 +73,7 @@ def test_every_system_runs_every_case(tmp_path: Path) -> None:
 def test_systems_share_equal_calls(tmp_path: Path) -> None:
     models = {name: worker_model(name) for name in NAMES}
     found = run_evaluation(
-        tmp_path / "e", conductor(models), cases(8), ["alone", "best-worker", "keyword"]
+        tmp_path / "e", orchestra(models), cases(8), ["alone", "best-worker", "keyword"]
     )
     assert sum(len(model.requests) for model in models.values()) == 8 * 3
     for number in range(1, 9):
@@ -85,7 +85,7 @@ def test_systems_share_equal_calls(tmp_path: Path) -> None:
 def test_a_repaired_plan_counts_as_invalid(tmp_path: Path) -> None:
     broken = ScriptedModel([["Z | - | Do it."], ["B | - | Do it."], ["B | - | Do it."]])
     found = run_evaluation(
-        tmp_path / "e", conductor(model=broken), cases(2), ["conductor"], parallel=1
+        tmp_path / "e", orchestra(model=broken), cases(2), ["conductor"], parallel=1
     )
     assert [found["conductor", f"c{number}"].valid for number in (1, 2)] == [False, True]
     assert {outcome.verdict for outcome in found.values()} <= {"right", "wrong"}
@@ -95,7 +95,7 @@ def test_a_worker_that_cannot_be_reached_makes_outcomes_failed(tmp_path: Path) -
     """Also if another worker took its place; systems without it are not affected."""
     models: dict[str, Model] = {name: worker_model(name) for name in NAMES}
     models["bob"] = ScriptedModel([[ModelError("overloaded", "503 from the provider")]])
-    found = run_evaluation(tmp_path / "e", conductor(models), cases(2))
+    found = run_evaluation(tmp_path / "e", orchestra(models), cases(2))
     failed = {system for (system, _), outcome in found.items() if outcome.verdict == "failed"}
     assert failed >= {"alone:bob", "best-worker", "vote", "moa", "conductor", "conductor-ultra"}
     assert failed.isdisjoint({"alone:ann", "alone:cyd"})
@@ -105,7 +105,7 @@ def test_a_worker_that_cannot_be_reached_makes_outcomes_failed(tmp_path: Path) -
 
 def test_a_successful_retry_is_not_a_failure(tmp_path: Path) -> None:
     again = ScriptedModel([[ModelError("rate", "slow down", retry_after=0.0)], ["4"]])
-    by = conductor({"ann": again, "bob": worker_model("bob")}, limits=Limits(attempts=2))
+    by = orchestra({"ann": again, "bob": worker_model("bob")}, limits=Limits(attempts=2))
     found = run_evaluation(tmp_path / "e", by, cases(1), ["alone:ann"])
     assert found["alone:ann", "c1"].verdict == "right"
 
@@ -113,7 +113,7 @@ def test_a_successful_retry_is_not_a_failure(tmp_path: Path) -> None:
 def test_closing_the_generator_stops_the_runs(tmp_path: Path) -> None:
     slow = Counting("4", seconds=0.02)
     models: dict[str, Model] = {"ann": slow, "bob": Counting("4", seconds=0.02)}
-    by = conductor(models)
+    by = orchestra(models)
     asked = cases(30)
     stored, systems = make_evaluation(tmp_path / "e", by, asked, ["alone:ann"])
 
@@ -133,7 +133,7 @@ def test_closing_the_generator_stops_the_runs(tmp_path: Path) -> None:
 def test_the_parallel_limit_of_a_model_holds_over_all_runs(tmp_path: Path) -> None:
     models = {"ann": Counting("4", seconds=0.02), "bob": Counting("4", seconds=0.02)}
     local = Counting("B | - | Do it.", seconds=0.02)
-    by = conductor(
+    by = orchestra(
         models,
         pool=pool("ann", "bob", parallel=1),
         model=local,
@@ -148,7 +148,7 @@ def test_the_parallel_limit_of_a_model_holds_over_all_runs(tmp_path: Path) -> No
 
 
 def test_two_processes_cannot_write_one_evaluation(tmp_path: Path) -> None:
-    by = conductor()
+    by = orchestra()
     stored, systems = make_evaluation(tmp_path / "e", by, cases(1))
     with stored.writer(), pytest.raises(UsageError, match="by another process"):
         asyncio.run(run_all(Evaluation(tmp_path / "e"), systems, by))
@@ -157,7 +157,7 @@ def test_two_processes_cannot_write_one_evaluation(tmp_path: Path) -> None:
 def test_a_policy_error_ends_the_evaluation(tmp_path: Path) -> None:
     with pytest.raises(PolicyError, match="the cost limit cannot be enforced"):
         run_evaluation(
-            tmp_path / "e", conductor(limits=Limits(cost=Decimal(1))), cases(2), ["alone"]
+            tmp_path / "e", orchestra(limits=Limits(cost=Decimal(1))), cases(2), ["alone"]
         )
 
 
@@ -166,7 +166,7 @@ def test_a_known_decomposition_may_exceed_the_step_limit(tmp_path: Path) -> None
         case(1, steps=tuple(GoldStep(skill="math", subtask=f"Part {n}.") for n in range(8))),
         case(2),
     ]
-    found = run_evaluation(tmp_path / "e", conductor(), asked, ["best-routing"])
+    found = run_evaluation(tmp_path / "e", orchestra(), asked, ["best-routing"])
     assert sorted((outcome.steps, outcome.error) for outcome in found.values()) == [
         (1, ""),
         (8, ""),
@@ -175,7 +175,7 @@ def test_a_known_decomposition_may_exceed_the_step_limit(tmp_path: Path) -> None
 
 def test_waiting_for_a_model_does_not_count_against_the_time_limit(tmp_path: Path) -> None:
     slow: dict[str, Model] = {"ann": Counting("4", seconds=10.0)}
-    by = conductor(slow, pool=pool("ann", parallel=1), limits=Limits(attempts=1, seconds=60))
+    by = orchestra(slow, pool=pool("ann", parallel=1), limits=Limits(attempts=1, seconds=60))
     stored, systems = make_evaluation(tmp_path / "e", by, cases(10), ["alone:ann"])
     assert {outcome.answer for outcome in virtually(run_all(stored, systems, by, parallel=10))} == {
         "4"
@@ -186,7 +186,7 @@ def test_waiting_for_an_equal_request_is_not_a_timeout(tmp_path: Path) -> None:
     slow = ScriptedModel(
         reply=lambda _: [25.0, "4", 25.0, " ", 25.0, Chunk(usage=Usage(calls=1), finish="stop")]
     )
-    by = conductor({"ann": slow}, model=None, timeouts=Timeouts(first_token=40.0, idle=40.0))
+    by = orchestra({"ann": slow}, model=None, timeouts=Timeouts(first_token=40.0, idle=40.0))
     stored, systems = make_evaluation(tmp_path / "e", by, cases(1), ["alone:ann", "best-worker"])
     outcomes = virtually(run_all(stored, systems, by))
     assert [(outcome.verdict, outcome.error) for outcome in outcomes] == [
@@ -210,18 +210,18 @@ def test_a_full_disk_ends_the_evaluation_and_judged_outcomes_stay(
 
     monkeypatch.setattr(AppendLog, "append", refusing)
     with pytest.raises(UsageError, match=rf"cannot write .*{file}: No space left") as error:
-        run_evaluation(tmp_path / "e", conductor(), cases(9), ["alone:ann"], parallel=1)
+        run_evaluation(tmp_path / "e", orchestra(), cases(9), ["alone:ann"], parallel=1)
     assert error.value.hint == "make it writable and free some space; the same command continues"
     assert 1 <= len(Evaluation(tmp_path / "e").outcomes()) < 9
     monkeypatch.undo()
-    assert len(run_evaluation(tmp_path / "e", conductor(), cases(9), ["alone:ann"])) == 9
+    assert len(run_evaluation(tmp_path / "e", orchestra(), cases(9), ["alone:ann"])) == 9
 
 
 def test_seconds_are_those_of_the_longest_chain_of_calls(tmp_path: Path) -> None:
     models: dict[str, Model] = {
         name: Timed(name, taken) for name, taken in (("ann", 2.0), ("bob", 3.0), ("cyd", 5.0))
     }
-    by = conductor(
+    by = orchestra(
         models, model=Timed("planner", 0.5, "B | - | Do.\nA | - | Do.\nC | 1 2 | Do.", "C")
     )
     names = ["alone", "moa", "vote", "conductor", "conductor-mini", "best-worker"]
@@ -241,7 +241,7 @@ def test_seconds_are_those_of_the_longest_chain_of_calls(tmp_path: Path) -> None
 def test_a_case_is_run_several_times_with_other_seeds(tmp_path: Path) -> None:
     asked = cases(5)
     names = ("alone:ann", "vote", "moa")
-    run_evaluation(tmp_path / "e", conductor(), asked, names, repeat=3)
+    run_evaluation(tmp_path / "e", orchestra(), asked, names, repeat=3)
     stored = Evaluation(tmp_path / "e")
     found = {outcome.key: outcome for outcome in stored.outcomes()}
     assert set(found) == {
@@ -254,13 +254,13 @@ def test_a_case_is_run_several_times_with_other_seeds(tmp_path: Path) -> None:
     calls = (tmp_path / "e/calls.jsonl").read_bytes()
     lines = (tmp_path / "e/outcomes.jsonl").read_text().splitlines()
     (tmp_path / "e/outcomes.jsonl").write_text("\n".join(lines[: len(lines) // 2]) + "\n")
-    run_evaluation(tmp_path / "e", conductor(), asked, names, repeat=3)
+    run_evaluation(tmp_path / "e", orchestra(), asked, names, repeat=3)
     assert untimed(stored.outcomes()) == untimed(found.values())
     assert (tmp_path / "e/calls.jsonl").read_bytes() == calls
 
 
 def test_spec_and_cases_read_back_equal(tmp_path: Path) -> None:
-    by = conductor()
+    by = orchestra()
     made, systems = make_evaluation(
         tmp_path / "deep" / "e", by, cases(3), seed=4, version="1.0.0", time="now"
     )
@@ -278,7 +278,7 @@ def test_replies_of_another_conductor_model_are_not_used(tmp_path: Path) -> None
     for who in ("one", "two"):
         models[who] = ScriptedModel(reply=lambda _, who=who: [f"A | - | What {who} wrote."])  # type: ignore[misc]
         run_evaluation(
-            tmp_path / who, conductor(model=models[who]), asked, ["conductor"], planner_id=who
+            tmp_path / who, orchestra(model=models[who]), asked, ["conductor"], planner_id=who
         )
         calls = tmp_path / who / "calls.jsonl"
         (tmp_path / "two").mkdir(exist_ok=True)
@@ -287,7 +287,7 @@ def test_replies_of_another_conductor_model_are_not_used(tmp_path: Path) -> None
 
 
 def test_failed_runs_count_as_spent(tmp_path: Path) -> None:
-    made, _ = make_evaluation(tmp_path / "e", conductor(), cases(2), ["alone:ann"])
+    made, _ = make_evaluation(tmp_path / "e", orchestra(), cases(2), ["alone:ann"])
     with made.writer() as writer:
         for number, sign in enumerate("+!", start=1):
             writer.write(
@@ -307,12 +307,12 @@ def test_a_directory_without_a_valid_spec_is_an_error(tmp_path: Path) -> None:
             Evaluation(tmp_path)
     (tmp_path / "e").write_text("")
     with pytest.raises(UsageError, match="cannot write"):
-        make_evaluation(tmp_path / "e" / "f", conductor(), cases(1))
+        make_evaluation(tmp_path / "e" / "f", orchestra(), cases(1))
 
 
 @pytest.mark.parametrize("file", [OUTCOMES, "calls.jsonl"])
 def test_a_file_cut_at_any_byte_is_repaired(tmp_path: Path, file: str) -> None:
-    by = conductor()
+    by = orchestra()
     asked = cases(2)
     run_evaluation(tmp_path / "e", by, asked, ["conductor"], parallel=1)
     stored = Evaluation(tmp_path / "e")
@@ -361,7 +361,7 @@ def test_a_single_run_may_start_until_the_limit_is_reached() -> None:
 def test_no_call_exceeds_the_limit_of_all_runs(tmp_path: Path, parallel: int) -> None:
     worker = ScriptedModel(reply=lambda _: ["one ", "two ", "three"])
     dollar_a_token = Price(input=Decimal(0), output=Decimal(1_000_000))
-    by = conductor({"ann": worker}, model=None, pool=pool("ann", price=dollar_a_token))
+    by = orchestra({"ann": worker}, model=None, pool=pool("ann", price=dollar_a_token))
     stored, systems = make_evaluation(tmp_path / "e", by, cases(12), ["alone"])
     # An answer is cut to 256 tokens at least
     for limit, spent in (("264.5", 9), ("264.5", 9), ("270.5", 15)):

@@ -21,25 +21,25 @@ from conductor_cli.evals.systems import (
     select_systems,
     unmeasured_workers,
 )
-from tests.evals.kit import ALL, case, cases, conductor, pool, run_evaluation, worker_model
+from tests.evals.kit import ALL, case, cases, orchestra, pool, run_evaluation, worker_model
 
 
 def only(name: str, **fields: Any) -> System:
-    (system,) = select_systems(name, conductor(**fields), cases=cases(1))
+    (system,) = select_systems(name, orchestra(**fields), cases=cases(1))
     return system
 
 
 def test_every_system_can_be_selected_by_name() -> None:
-    every = select_systems("all", conductor(), cases=cases(1))
+    every = select_systems("all", orchestra(), cases=cases(1))
     assert tuple(system.name for system in every) == ALL
     assert all(not system.missing for system in every)
-    assert [system.name for system in select_systems("alone", conductor())] == [
+    assert [system.name for system in select_systems("alone", orchestra())] == [
         "alone:ann",
         "alone:bob",
         "alone:cyd",
     ]
     assert set(NAMES) >= {name.partition(":")[0] for name in ALL}
-    some = select_systems("moa, alone:bob,alone,moa", conductor())
+    some = select_systems("moa, alone:bob,alone,moa", orchestra())
     assert [system.name for system in some] == ["moa", "alone:bob", "alone:ann", "alone:cyd"], (
         "in order and once"
     )
@@ -47,7 +47,7 @@ def test_every_system_can_be_selected_by_name() -> None:
         workers=(*pool().workers, Worker(name=SELF, kind=SELF, card=Card(strengths={"math": 1.0})))
     )
     models = {name: worker_model(name) for name in ("ann", "bob", "cyd")}
-    every = select_systems("all", conductor(models, pool=with_self), cases=cases(1))
+    every = select_systems("all", orchestra(models, pool=with_self), cases=cases(1))
     assert tuple(system.name for system in every) == ALL, (
         "the conductor in the pool is no single worker"
     )
@@ -56,18 +56,18 @@ def test_every_system_can_be_selected_by_name() -> None:
 @pytest.mark.parametrize("name", ["mao", "alone:zoe", "ALL"])
 def test_an_unknown_system_is_an_error(name: str) -> None:
     with pytest.raises(UsageError, match=f"unknown system '{name}'") as error:
-        select_systems(name, conductor())
+        select_systems(name, orchestra())
     assert "alone:ann" in error.value.hint
     assert "moa" in error.value.hint
     with pytest.raises(UsageError, match="names no system"):
-        select_systems(" , ", conductor())
+        select_systems(" , ", orchestra())
 
 
 def test_a_model_trained_only_to_plan_does_not_reason_or_review() -> None:
     own = Profile(name="own", render=lambda question, *_: question.text)
     systems = {
         system.name: system
-        for system in select_systems("all", conductor(profile=own), cases=cases(1))
+        for system in select_systems("all", orchestra(profile=own), cases=cases(1))
     }
     left_out = [
         name for name, system in systems.items() if "trained only to plan" in system.missing
@@ -80,7 +80,7 @@ def test_a_system_that_cannot_run_has_the_reason() -> None:
     systems = {
         s.name: s
         for s in select_systems(
-            "all", conductor(model=None, unavailable=absent), cases=[case(1, steps=())]
+            "all", orchestra(model=None, unavailable=absent), cases=[case(1, steps=())]
         )
     }
     assert systems["alone:bob"].missing == "OPENAI_API_KEY is not set"
@@ -94,7 +94,7 @@ def test_a_system_that_cannot_run_has_the_reason() -> None:
 def test_a_pool_without_available_workers_is_an_error() -> None:
     absent = {name: Failure(kind="key", message="no key") for name in ("ann", "bob", "cyd")}
     with pytest.raises(UsageError, match="no worker of the pool is available"):
-        select_systems("all", conductor(unavailable=absent))
+        select_systems("all", orchestra(unavailable=absent))
 
 
 def steps_of(system: System, number: int = 1) -> list[tuple[str, tuple[int, ...]]]:
@@ -121,7 +121,7 @@ def test_vote_samples_are_independent(tmp_path: Path) -> None:
     model = worker_model("bob")
     run_evaluation(
         tmp_path / "e",
-        conductor({"ann": worker_model("ann"), "bob": model}),
+        orchestra({"ann": worker_model("ann"), "bob": model}),
         cases(1),
         ["vote"],
         seed=3,
@@ -135,7 +135,7 @@ def test_reflection_counts_the_last_answer_and_repeats_no_request(tmp_path: Path
     model = worker_model("bob")
     model.reply = lambda request: ["4" if baselines.LOOK in request.messages[0].content else "5"]
     found = run_evaluation(
-        tmp_path / "e", conductor({"bob": model}), cases(1), ["reflect:bob", "alone:bob"]
+        tmp_path / "e", orchestra({"bob": model}), cases(1), ["reflect:bob", "alone:bob"]
     )
     assert (found["reflect:bob", "c1"].verdict, found["alone:bob", "c1"].verdict) == (
         "right",
@@ -151,14 +151,14 @@ def test_reflection_counts_the_last_answer_and_repeats_no_request(tmp_path: Path
 
 def test_a_dropped_system_says_what_to_use_instead() -> None:
     with pytest.raises(UsageError, match="the system 'smoothie-local' was dropped") as error:
-        select_systems("smoothie-local", conductor())
+        select_systems("smoothie-local", orchestra())
     assert error.value.hint == "use instead: vote"
 
 
 def test_baselines_read_the_bare_question(tmp_path: Path) -> None:
     model = worker_model("bob")
     run_evaluation(
-        tmp_path / "e", conductor({"ann": worker_model("ann"), "bob": model}), cases(1), ["moa"]
+        tmp_path / "e", orchestra({"ann": worker_model("ann"), "bob": model}), cases(1), ["moa"]
     )
     first, last = (request.messages[0].content for request in model.requests)
     assert first == "What is 1 + 3?"
@@ -173,7 +173,7 @@ def test_a_worker_profile_with_its_own_prompt_is_used(tmp_path: Path) -> None:
         render=lambda question, step, seen: f"q: {question.text} s: {step.subtask} n: {len(seen)}"
     )
     models = {"ann": worker_model("ann"), "bob": worker_model("bob")}
-    run_evaluation(tmp_path / "e", conductor(models, worker_profile=own), cases(1), ["moa", "vote"])
+    run_evaluation(tmp_path / "e", orchestra(models, worker_profile=own), cases(1), ["moa", "vote"])
     texts = {request.messages[0].content for model in models.values() for request in model.requests}
     assert texts == {
         "q: What is 1 + 3? s: Answer the question. n: 0",
@@ -191,7 +191,7 @@ def test_a_majority_counts_extracted_answers(tmp_path: Path) -> None:
         (dict.fromkeys(range(1, 6), "no idea"), "no idea", "wrong"),
     ):
         texts |= more
-        found = run_evaluation(tmp_path / answer, conductor(models), cases(1), ["vote"])[
+        found = run_evaluation(tmp_path / answer, orchestra(models), cases(1), ["vote"])[
             "vote", "c1"
         ]
         assert (found.answer, found.verdict) == (answer, verdict)
@@ -210,7 +210,7 @@ def test_gold_steps_go_to_the_best_worker_for_their_skill(tmp_path: Path) -> Non
         GoldStep(skill="math", subtask="Add it.", access=(1,)),
     )
     ann = worker_model("ann")
-    by = conductor({"ann": ann, "bob": worker_model("bob")}, pool=workers)
+    by = orchestra({"ann": ann, "bob": worker_model("bob")}, pool=workers)
     (system,) = select_systems("best-routing", by, cases=[case(1, steps=steps)])
     assert system.plan is not None
     plan = system.plan(case(1, steps=steps))
@@ -225,9 +225,9 @@ def test_gold_steps_go_to_the_best_worker_for_their_skill(tmp_path: Path) -> Non
 def test_workers_without_a_measured_card_are_named() -> None:
     bare = Pool(workers=tuple(Worker(name=name, kind="scripted") for name in ("ann", "bob")))
     models = {"ann": worker_model("ann"), "bob": worker_model("bob")}
-    assert unmeasured_workers(conductor(models, pool=bare)) == ["ann", "bob"]
+    assert unmeasured_workers(orchestra(models, pool=bare)) == ["ann", "bob"]
     absent = {"ann": Failure(kind="key", message="no key")}
-    assert unmeasured_workers(conductor({"bob": models["bob"]}, pool=bare, unavailable=absent)) == [
+    assert unmeasured_workers(orchestra({"bob": models["bob"]}, pool=bare, unavailable=absent)) == [
         "bob"
     ]
     known = Pool(
@@ -235,7 +235,7 @@ def test_workers_without_a_measured_card_are_named() -> None:
             Worker(name="bob", kind="scripted", card=Card(strengths={"a": 0.5}, measured=True)),
         )
     )
-    assert unmeasured_workers(conductor({"bob": models["bob"]}, pool=known)) == []
+    assert unmeasured_workers(orchestra({"bob": models["bob"]}, pool=known)) == []
 
 
 @pytest.mark.parametrize(
@@ -261,7 +261,7 @@ def test_given_keywords_replace_the_default_ones() -> None:
     names = [best_worker_on((ann, bob), tag).name for tag in ("sums", "rest", "rhyme", "")]
     assert names == ["ann", "bob", "bob", "bob"], "the best overall where nobody has the skill"
     two = Pool(workers=(ann, bob))
-    by = conductor({"ann": worker_model("ann"), "bob": worker_model("bob")}, pool=two)
+    by = orchestra({"ann": worker_model("ann"), "bob": worker_model("bob")}, pool=two)
     (system,) = select_systems("keyword", by, keywords={"sums": ("what is",)})
     assert steps_of(system) == [("ann", ())]
     (system,) = select_systems("keyword", by, keywords={})

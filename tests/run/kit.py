@@ -24,7 +24,7 @@ from conductor_cli.core.question import Question
 from conductor_cli.core.trace import Trace, apply_event
 from conductor_cli.core.usage import FREE, Usage
 from conductor_cli.models.base import ALL_FEATURES, Model, ScriptedModel
-from conductor_cli.run import Conductor, Run, start_run
+from conductor_cli.run import Orchestra, Run, start_run
 
 T = TypeVar("T")
 
@@ -100,7 +100,7 @@ def setting(
     plan: Model | str | list[Any] | None = None,
     workers: Mapping[str, Model] | None = None,
     **more: Any,
-) -> Conductor:
+) -> Orchestra:
     """A conductor that writes `plan`, over workers by name (each answers with its name unless told
     otherwise).
     """
@@ -122,7 +122,7 @@ def setting(
     # step.
     limits = more.get("limits", Limits())
     more["limits"] = replace(limits, steps=limits.steps or MAX_STEPS)
-    return Conductor(model=model, workers=models, **more)
+    return Orchestra(model=model, workers=models, **more)
 
 
 async def read(run: Run) -> list[ev.Event]:
@@ -130,7 +130,7 @@ async def read(run: Run) -> list[ev.Event]:
 
 
 def play(
-    conductor: Conductor,
+    orchestra: Orchestra,
     question: Question = QUESTION,
     act: Callable[[Run, ev.Event], object] | None = None,
     **more: Any,
@@ -141,7 +141,7 @@ def play(
     """
 
     async def main() -> tuple[Run, list[ev.Event]]:
-        run = start_run(conductor, question, **more)
+        run = start_run(orchestra, question, **more)
         events = list[ev.Event]()
         async for event, _ in run:
             events.append(event)
@@ -159,7 +159,7 @@ def later(seconds: float, *call: Any) -> None:
 
 
 def play_and_stop(
-    conductor: Conductor, at: float, *stop: Any, **more: Any
+    orchestra: Orchestra, at: float, *stop: Any, **more: Any
 ) -> tuple[Run, list[ev.Event]]:
     """As `play`, but the run is stopped `at` seconds after its start."""
 
@@ -167,7 +167,7 @@ def play_and_stop(
         if isinstance(event, ev.RunStarted):
             later(at, run.stop, *stop)
 
-    return play(conductor, act=act, **more)
+    return play(orchestra, act=act, **more)
 
 
 def of(events: Sequence[ev.Event], *kinds: type) -> list[Any]:

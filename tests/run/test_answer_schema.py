@@ -38,10 +38,10 @@ def test_what_an_answer_breaks_is_named(answer: str, fault: str) -> None:
 
 def test_the_worker_is_told_what_is_wrong_and_answers_again() -> None:
     bob = ScriptedModel([["{}"], ['{"apples": 3}']])
-    conductor = setting(
+    orchestra = setting(
         "A | | count them\n", {"ann": bob}, limits=Limits(attempts=1), streams_answer=True
     )
-    run, stream = play(conductor, ASKED)
+    run, stream = play(orchestra, ASKED)
     end = stream[-1]
     assert isinstance(end, ev.RunFinished)
     assert (end.answer, end.partial, end.usage.calls) == ('{"apples": 3}', False, 3)
@@ -96,8 +96,8 @@ def test_a_run_that_is_ended_ends_its_check(
     monkeypatch: pytest.MonkeyPatch, *, cancelled: bool
 ) -> None:
     monkeypatch.setattr(schema_check, "SECONDS", 100.0)
-    conductor = setting("A | | count them\n", {"ann": says("{}")}, clock=lambda: 0.0)
-    run = start_run(conductor, replace(QUESTION, schema=BOMB))
+    orchestra = setting("A | | count them\n", {"ann": says("{}")}, clock=lambda: 0.0)
+    run = start_run(orchestra, replace(QUESTION, schema=BOMB))
 
     async def main() -> None:
         task = asyncio.create_task(read(run))

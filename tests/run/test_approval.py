@@ -20,7 +20,7 @@ OTHER = "B | - | other"
 
 
 def decided(
-    conductor: Any, *decisions: Decision | None, after: float = 1.0, **more: Any
+    orchestra: Any, *decisions: Decision | None, after: float = 1.0, **more: Any
 ) -> tuple[Run, list[ev.Event]]:
     """Run the question, and answer each offer after some seconds with the next decision.
 
@@ -33,7 +33,7 @@ def decided(
             decision = left.pop(0)
             later(after, *((run.stop, "cancelled") if decision is None else (run.decide, decision)))
 
-    found = play(conductor, act=act, approve=True, **more)
+    found = play(orchestra, act=act, approve=True, **more)
     assert not left
     return found
 
@@ -155,16 +155,16 @@ def test_a_resumed_run_with_finished_steps_is_offered_and_not_edited() -> None:
 )
 def test_an_edited_plan_is_checked_first(plan: Plan, problem: str) -> None:
     gone = Failure(kind="key", message="no key")
-    conductor = setting(
+    orchestra = setting(
         "A | - | one", limits=Limits(steps=2), unavailable={"cyd": gone}, clock=lambda: 0.0
     )
-    failure = start_run(conductor, QUESTION, approve=True).problem_with(plan)
+    failure = start_run(orchestra, QUESTION, approve=True).problem_with(plan)
     assert (failure.message if failure is not None else "") == problem
 
 
 def test_a_plan_may_be_longer_by_the_reviews_that_are_added_to_it() -> None:
-    conductor = setting("A | - | one", limits=Limits(steps=2, recursion=1), clock=lambda: 0.0)
-    run = start_run(conductor, QUESTION, approve=True)
+    orchestra = setting("A | - | one", limits=Limits(steps=2, recursion=1), clock=lambda: 0.0)
+    run = start_run(orchestra, QUESTION, approve=True)
     assert run.problem_with(plan_of(*[("ann", ())] * 3)) is None
     assert run.problem_with(plan_of(*[("ann", ())] * 4)) is not None
 

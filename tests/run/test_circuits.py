@@ -15,7 +15,7 @@ from conductor_cli.core.errors import ModelError, ModelErrorReason
 from conductor_cli.core.pool import Pool, Worker
 from conductor_cli.core.trace import Trace
 from conductor_cli.models.base import ScriptedModel
-from conductor_cli.run import Conductor, start_run
+from conductor_cli.run import Orchestra, start_run
 from conductor_cli.run.circuits import MAX_OPEN, BreakerRules, Circuit, Circuits
 from tests.run.kit import (
     QUESTION,
@@ -38,18 +38,18 @@ def busy(times: int = 99) -> ScriptedModel:
     return ScriptedModel([*[[BUSY]] * times, ["back"]])
 
 
-def skipping(plan: Any, workers: dict[str, Any], **more: Any) -> Conductor:
+def skipping(plan: Any, workers: dict[str, Any], **more: Any) -> Orchestra:
     return setting(plan, workers, circuits=Circuits(clock=now), **more)
 
 
-def plays(conductor: Conductor, *pauses: float) -> list[Trace]:
+def plays(orchestra: Orchestra, *pauses: float) -> list[Trace]:
     """The same question again and again, with pauses before each further run."""
 
     async def main() -> list[Trace]:
         traces = []
         for pause in (0.0, *pauses):
             await asyncio.sleep(pause)
-            traces.append(fold(await read(start_run(conductor, QUESTION))))
+            traces.append(fold(await read(start_run(orchestra, QUESTION))))
         return traces
 
     return virtually(main())
@@ -99,13 +99,13 @@ def test_a_skipped_worker_is_asked_where_nobody_else_can_do_the_step() -> None:
 
 def test_two_runs_at_once_make_one_call_to_a_worker_that_may_be_back() -> None:
     ann = ScriptedModel([*[[BUSY]] * 3, [5.0, "back"]])
-    conductor = skipping(None, {"ann": ann, "bob": says("bob")})
+    orchestra = skipping(None, {"ann": ann, "bob": says("bob")})
     plan = plan_of(("ann", ()))
 
     async def main() -> list[str]:
-        await read(start_run(conductor, QUESTION, plan=plan))
+        await read(start_run(orchestra, QUESTION, plan=plan))
         await asyncio.sleep(40)
-        runs = [start_run(conductor, QUESTION, plan=plan) for _ in range(3)]
+        runs = [start_run(orchestra, QUESTION, plan=plan) for _ in range(3)]
         await asyncio.gather(*map(read, runs))
         return [run.trace.answer for run in runs]
 
@@ -146,9 +146,9 @@ def test_a_key_that_two_workers_share_and_that_is_refused_is_not_tried_by_a_thir
 def test_workers_of_one_provider_share_its_turns() -> None:
     models = {name: Counting(name, 1.0) for name in ("ann", "bob", "cyd")}
     together = asyncio.Semaphore(1)
-    conductor = setting(None, models, provider_slots={"ann": together, "bob": together})
+    orchestra = setting(None, models, provider_slots={"ann": together, "bob": together})
     plan = plan_of(("ann", ()), ("bob", ()), ("ann", ()), ("cyd", ()), ("cyd", (1, 2, 3, 4)))
-    _, events = play(conductor, plan=plan)
+    _, events = play(orchestra, plan=plan)
     assert [(event.step, event.at) for event in of(events, ev.StepStarted)] == [
         (1, 0.0),
         (4, 0.0),

@@ -21,7 +21,7 @@ from conductor_cli.core.question import Conversation, File, PastTurn, Question
 from conductor_cli.core.tools import RunTools
 from conductor_cli.core.usage import Usage
 from conductor_cli.models.base import ScriptedModel
-from conductor_cli.run import Conductor
+from conductor_cli.run import Orchestra
 from tests.run.kit import play, pool_of, says, setting
 from tests.run.test_tool_loop import Box
 
@@ -51,18 +51,18 @@ def asked(**how: Any) -> Question:
     )
 
 
-def cast(bob: ScriptedModel, plan: str = TWO, **more: Any) -> Conductor:
+def cast(bob: ScriptedModel, plan: str = TWO, **more: Any) -> Orchestra:
     return setting(plan, {"ann": says("it is in a.py"), "bob": bob}, **more)
 
 
 def test_the_answering_step_continues_the_clients_own_conversation() -> None:
     bob = ScriptedModel([ASKS])
-    conductor = cast(bob)
+    orchestra = cast(bob)
     play(
-        conductor,
+        orchestra,
         asked(tool_choice="required", parallel_tool_calls=False, max_tokens=77, stop=("END",)),
     )
-    ann: Any = conductor.workers["ann"]
+    ann: Any = orchestra.workers["ann"]
     (first,) = ann.requests
     (last,) = bob.requests
     assert last.messages[0] == Message(role="system", content="Be brief.")
@@ -96,9 +96,9 @@ def test_the_clients_limit_counts_unless_the_model_or_the_user_sets_a_lower_one(
 ) -> None:
     """Where the client sends none it is the model's own, else 32,000."""
     bob = ScriptedModel([ASKS])
-    conductor = cast(bob, pool=pool_of("ann", "bob", options=options, max_output=known))
-    play(conductor, asked(max_tokens=asked_for))
-    ann: Any = conductor.workers["ann"]
+    orchestra = cast(bob, pool=pool_of("ann", "bob", options=options, max_output=known))
+    play(orchestra, asked(max_tokens=asked_for))
+    ann: Any = orchestra.workers["ann"]
     assert bob.requests[0].max_tokens == pytest.approx(sent, abs=30 if sent == 19_870 else 0)
     assert ann.requests[0].max_tokens == options.get("max_tokens", 4096)
 

@@ -71,8 +71,8 @@ def test_what_does_not_fit_is_shortened_with_a_notice() -> None:
     ann = ScriptedModel([[ModelError("rate", "wait", retry_after=1.0)], ["yes"]])
     question = Question(text="sum?", files=(File(name="long.txt", text="word " * 5000),))
     _, events = play(setting("A | - | one", {"ann": ann}, pool=pool), question)
-    conductor, worker = notices(events)
-    assert conductor.startswith("the planner reads 6000 of 25055 characters of the question")
+    orchestra, worker = notices(events)
+    assert orchestra.startswith("the planner reads 6000 of 25055 characters of the question")
     assert "the prompt for ann was shortened" in worker
     assert len(ann.requests[1].messages[-1].content) < 4000
 
@@ -226,10 +226,10 @@ def test_patience_bounds_the_first_token_the_gaps_and_the_whole() -> None:
         ["a", *[4.0, "b"] * 20],
         [9.0, "a", 4.0, "yes"],
     ]
-    conductor = setting(
+    orchestra = setting(
         "A | - | one", {"ann": ScriptedModel(scripts)}, timeouts=timeouts, limits=Limits(attempts=4)
     )
-    run, events = play(conductor)
+    run, events = play(orchestra)
     assert [event.error.message for event in of(events, ev.StepFailed)] == [
         "ann: no first token within 10 s",
         "ann: no next token within 5 s",
@@ -294,10 +294,10 @@ def test_a_failure_of_every_worker_keeps_the_kind_they_share() -> None:
 
 def test_steps_that_wait_to_try_again_hold_no_place() -> None:
     ann = ScriptedModel([[ModelError("rate", "slow", retry_after=20.0)], ["yes"]])
-    conductor = setting(
+    orchestra = setting(
         "A | - | one\nB | - | two\nB | 1 2 | end", {"ann": ann, "bob": Counting(seconds=3)}
     )
-    _, events = play(conductor)
+    _, events = play(orchestra)
     assert of(events, ev.StepFinished)[0].at == 3.0
 
 

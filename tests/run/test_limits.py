@@ -21,7 +21,7 @@ from conductor_cli.core.pool import DayLimits, Limits, Pool
 from conductor_cli.core.usage import FREE, Price, Usage
 from conductor_cli.models.base import ScriptedModel
 from conductor_cli.models.response_cache import CachedModel, ResponseCache
-from conductor_cli.run import Conductor
+from conductor_cli.run import Orchestra
 from conductor_cli.state.spending import DailySpend, local_now, read_spent
 from tests.run.kit import Counting, error_of, inner, of, play, pool_of, says, setting
 
@@ -56,10 +56,10 @@ class Greedy(Counting):
 
 def test_parallel_steps_cannot_overshoot_the_money_together() -> None:
     ann = Greedy()
-    conductor = setting(
+    orchestra = setting(
         THREE, {"ann": ann}, pool=pool_of("ann", price=DEAR), limits=Limits(cost=Decimal("0.02"))
     )
-    run, _ = play(conductor)
+    run, _ = play(orchestra)
     assert run.trace.usage.cost is not None
     assert run.trace.usage.cost <= Decimal("0.02")
     assert run.trace.exit_code == 6
@@ -169,7 +169,7 @@ TWO = "A | - | one\nA | 1 | two"
 
 def over(
     daily_spend: DailySpend, pool: Pool | None = None, price: Price | None = FREE
-) -> Conductor:
+) -> Orchestra:
     """A conductor of two steps over one worker that costs money."""
     pool = pool or pool_of("ann", price=DEAR)
     workers: dict[str, Any] = {"ann": Counting("found", seconds=1)}
@@ -265,14 +265,14 @@ def test_a_reply_that_was_made_before_is_not_paid_for_again(tmp_path: Path) -> N
     runs = []
     for day in ("first", "second"):
         daily_spend = DailySpend(tmp_path / day)
-        conductor = setting(
+        orchestra = setting(
             planner,
             {"ann": ann},
             pool=pool_of("ann", price=DEAR),
             price=FREE,
             daily_spend=daily_spend,
         )
-        runs.append(play(conductor)[0])
+        runs.append(play(orchestra)[0])
     book.close()
     assert runs[0].trace.usage.cost == runs[1].trace.usage.cost
     assert [len(read_spent(tmp_path / day, local_now().date())) for day in ("first", "second")] == [

@@ -352,10 +352,10 @@ def test_a_planner_in_a_loop_is_not_waited_for() -> None:
 
 
 def test_an_answer_that_must_follow_a_schema_is_asked_for_as_such() -> None:
-    conductor = setting(
+    orchestra = setting(
         "A | - | solve\nA | - | solve\nA | - | solve", {"ann": says("42"), "bob": says("no")}
     )
-    run, _ = play(conductor, replace(QUESTION, schema={"type": "integer"}))
+    run, _ = play(orchestra, replace(QUESTION, schema={"type": "integer"}))
     assert [record.last for record in run.trace.steps] == [False, True]
     assert "JSON Schema" in run.trace.steps[1].prompt[0].content
 

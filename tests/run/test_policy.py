@@ -151,39 +151,39 @@ def test_no_worker_is_sent_what_a_rule_forbids(
     Workers pass on all that they read, and the conductor writes all that it reads into its
     subtasks.
     """
-    conductor = gossip(*lines)
+    orchestra = gossip(*lines)
     workers = parrots(*gone)
     limits = Limits(attempts=1, recursion=recursion)
     try:
         run, _ = play(
-            desk(conductor, policy, workers, pool=POOL, limits=limits, parties=parties), question
+            desk(orchestra, policy, workers, pool=POOL, limits=limits, parties=parties), question
         )
     except PolicyError:
-        assert not any(model.requests for model in (conductor, *workers.values()))
+        assert not any(model.requests for model in (orchestra, *workers.values()))
         return
     assert (run.trace.ended, run.trace.policy) == (True, policy)
-    hold_readers({SELF: conductor, **workers}, policy, parties, question)
+    hold_readers({SELF: orchestra, **workers}, policy, parties, question)
 
 
 @given(policies, parties, questions, st.sets(st.sampled_from(NAMES), max_size=2))
 def test_in_mini_mode_one_worker_answers_that_sees_all_of_the_question(
     policy: Policy, parties: Mapping[str, Party], question: Question, gone: set[str]
 ) -> None:
-    conductor = gossip()
+    orchestra = gossip()
     workers = parrots(*gone)
     pool = Pool(workers=POOL.workers[:3])
     limits = Limits(attempts=1)
     try:
         play(
             desk(
-                conductor, policy, workers, pool=pool, limits=limits, mode="mini", parties=parties
+                orchestra, policy, workers, pool=pool, limits=limits, mode="mini", parties=parties
             ),
             question,
         )
     except PolicyError:
         assert not any(worker.requests for worker in workers.values())
         return
-    hold_readers({SELF: conductor, **workers}, policy, parties, question)
+    hold_readers({SELF: orchestra, **workers}, policy, parties, question)
     for text in (text for worker in workers.values() for text in heard(worker)):
         assert ASKED in text
         assert FILED in text or not question.files
@@ -358,16 +358,16 @@ def test_no_worker_is_sent_what_a_rule_forbids_in_a_resumed_run(
     earlier: Trace | None = None
     for policy, pool, said in zip(rules, (few, POOL, POOL), (begun, more, more), strict=True):
         known = {name: parties[name] for name in (*pool.names, SELF)}
-        conductor = gossip(*said, waits=9.0 if pool is few else 0.0)
+        orchestra = gossip(*said, waits=9.0 if pool is few else 0.0)
         workers = {name: parrot() for name in pool.names if name != SELF}
         if policy is rules[1]:
             workers["ann"] = says(9.0)
-        made = desk(conductor, policy, workers, pool=pool, limits=Limits(attempts=1), parties=known)
+        made = desk(orchestra, policy, workers, pool=pool, limits=Limits(attempts=1), parties=known)
         try:
             run, _ = play_and_stop(made, 1, "cancelled", question=question, resume=earlier)
         except PolicyError:
             continue
-        hold_readers({SELF: conductor, **workers}, policy, parties, question)
+        hold_readers({SELF: orchestra, **workers}, policy, parties, question)
         earlier = run.trace
 
 
@@ -384,9 +384,9 @@ def test_subtasks_of_a_planner_with_files_stay_with_workers_that_see_files() -> 
 
 
 def test_a_planner_that_is_given_a_plan_sees_no_files() -> None:
-    conductor = desk(says("A | - | Read it."), Policy(), {"ann": says("read")})
-    assert play(conductor, FILES, plan=plan_of(("ann", ())))[0].trace.planner_saw_files is False
-    assert play(conductor, FILES)[0].trace.planner_saw_files is True
+    orchestra = desk(says("A | - | Read it."), Policy(), {"ann": says("read")})
+    assert play(orchestra, FILES, plan=plan_of(("ann", ())))[0].trace.planner_saw_files is False
+    assert play(orchestra, FILES)[0].trace.planner_saw_files is True
 
 
 def test_a_plan_of_a_conductor_that_saw_no_files_is_written_on_by_it() -> None:

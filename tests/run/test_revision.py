@@ -20,7 +20,7 @@ from conductor_cli.core.pool import Limits
 from conductor_cli.core.profile import PROFILES
 from conductor_cli.core.prompts import plan_format_context
 from conductor_cli.models.base import ScriptedModel
-from conductor_cli.run import Conductor
+from conductor_cli.run import Orchestra
 from tests.run.kit import fold, notices, of, plan_of, play, play_and_stop, says, setting
 
 REFUSED = ModelError("refused", "secret words of the server")
@@ -46,16 +46,16 @@ class Picky(ScriptedModel):
             yield chunk
 
 
-def requests(conductor: Conductor) -> list[Request]:
+def requests(orchestra: Orchestra) -> list[Request]:
     """What the planner was sent."""
-    assert isinstance(conductor.model, ScriptedModel)
-    return conductor.model.requests
+    assert isinstance(orchestra.model, ScriptedModel)
+    return orchestra.model.requests
 
 
 PLAN = "A | - | easy one\nB | - | hard two\nA | 2 | easy three\nB | 1 3 | easy four"
 
 
-def revising(*replies: Any, words: tuple[str, ...] = ("hard",), **more: Any) -> Conductor:
+def revising(*replies: Any, words: tuple[str, ...] = ("hard",), **more: Any) -> Orchestra:
     planner = ScriptedModel([reply if isinstance(reply, list) else [reply] for reply in replies])
     workers = more.pop("workers", None) or {
         "ann": Picky("ann", *words),
@@ -65,8 +65,8 @@ def revising(*replies: Any, words: tuple[str, ...] = ("hard",), **more: Any) -> 
 
 
 def test_the_planner_is_asked_for_the_rest_when_nobody_can_do_a_step() -> None:
-    conductor = revising(PLAN, "A | 1 | other five\nB | 5 | other six")
-    run, events = play(conductor)
+    orchestra = revising(PLAN, "A | 1 | other five\nB | 5 | other six")
+    run, events = play(orchestra)
     (revised,) = of(events, ev.PlanRevised)
     assert (revised.step, revised.workers, revised.left_out, revised.first) == (
         2,
@@ -95,9 +95,9 @@ def test_the_planner_is_asked_for_the_rest_when_nobody_can_do_a_step() -> None:
 
 
 def test_the_planner_is_told_which_step_failed_by_whom_and_why_in_our_words() -> None:
-    conductor = revising(PLAN, "A | 1 | other five")
-    play(conductor)
-    request = requests(conductor)[1]
+    orchestra = revising(PLAN, "A | 1 | other five")
+    play(orchestra)
+    request = requests(orchestra)[1]
     plan, asked = request.messages[-2:]
     assert (
         plan.content
@@ -128,10 +128,10 @@ def test_a_new_step_never_reads_a_step_that_was_given_up() -> None:
 
 
 def test_the_plan_is_revised_once() -> None:
-    conductor = revising("A | - | easy one\nB | 1 | hard two", "A | 1 | hard three")
-    run, events = play(conductor)
+    orchestra = revising("A | - | easy one\nB | 1 | hard two", "A | 1 | hard three")
+    run, events = play(orchestra)
     assert len(of(events, ev.PlanRevised)) == 1
-    assert len(requests(conductor)) == 2
+    assert len(requests(orchestra)) == 2
     assert (run.trace.answer, run.trace.partial, run.trace.exit_code) == ("ann", True, 7)
 
 
@@ -156,9 +156,9 @@ def test_where_the_planner_fails_the_best_worker_takes_the_rest(reply: Any) -> N
 
 def test_the_rest_is_not_planned_on_a_worker_that_cannot_be_reached() -> None:
     workers = {"ann": Picky("ann", "hard"), "bob": Picky("bob", "hard", error=UNREACHABLE)}
-    conductor = revising("A | - | easy one\nB | 1 | hard two", "A | 1 | other", workers=workers)
-    run, _ = play(conductor)
-    assert "Not available now: B." in requests(conductor)[1].messages[1].content
+    orchestra = revising("A | - | easy one\nB | 1 | hard two", "A | 1 | other", workers=workers)
+    run, _ = play(orchestra)
+    assert "Not available now: B." in requests(orchestra)[1].messages[1].content
     assert run.trace.answer == "ann"
 
 
@@ -207,20 +207,20 @@ def test_steps_that_run_go_on_while_the_rest_is_planned() -> None:
 def test_nothing_is_planned_anew_where_it_is_of_no_use(
     plan: str, workers: dict[str, Any], more: dict[str, Any], ended: tuple[str, int]
 ) -> None:
-    conductor = revising(plan, "A | - | other", workers=workers, **more)
-    run, events = play(conductor)
-    assert (len(requests(conductor)), of(events, ev.PlanRevised)) == (1, [])
+    orchestra = revising(plan, "A | - | other", workers=workers, **more)
+    run, events = play(orchestra)
+    assert (len(requests(orchestra)), of(events, ev.PlanRevised)) == (1, [])
     assert (run.trace.answer, run.trace.exit_code) == ended
 
 
 @pytest.mark.parametrize("how", ["off", "mini", "given", "approved"])
 def test_some_plans_are_never_revised(how: str) -> None:
-    conductor = revising("A | - | easy one\nB | 1 | hard two", "A | 1 | other three")
+    orchestra = revising("A | - | easy one\nB | 1 | hard two", "A | 1 | other three")
     more: dict[str, Any] = {}
     if how == "off":
-        conductor = replace(conductor, revises=False)
+        orchestra = replace(orchestra, revises=False)
     elif how == "mini":
-        conductor = replace(revising("A", words=("Answer",)), mode="mini")
+        orchestra = replace(revising("A", words=("Answer",)), mode="mini")
     elif how == "given":
         more["plan"] = plan_of(("ann", (), "easy"), ("bob", (1,), "hard"))
     elif how == "approved":
@@ -228,31 +228,31 @@ def test_some_plans_are_never_revised(how: str) -> None:
         more["act"] = lambda run, event: (
             run.decide(Decision()) if isinstance(event, ev.PlanOffered) else None
         )
-    _, events = play(conductor, **more)
+    _, events = play(orchestra, **more)
     assert of(events, ev.PlanRevised) == []
     assert of(events, ev.StepFailed) != []
 
 
 def test_limits_hold_for_the_second_plan_and_its_steps() -> None:
-    conductor = revising(
+    orchestra = revising(
         "A | - | easy one\nB | 1 | hard two",
         "A | 1 | three\nA | 3 | four",
         "A | 1 | three",
         limits=Limits(steps=2),
     )
-    run, _ = play(conductor)
+    run, _ = play(orchestra)
     assert run.trace.rejected[0].problem == "the plan has more than 3 steps"
     assert run.trace.answer == "ann"
-    conductor = revising(
+    orchestra = revising(
         "A | - | easy one\nB | 1 | hard two", "A | 1 | three", limits=Limits(calls=1)
     )
-    run, _ = play(conductor)
+    run, _ = play(orchestra)
     assert run.trace.exit_code == 6
 
 
 def test_a_run_can_be_stopped_in_the_middle_of_a_revision() -> None:
-    conductor = revising(PLAN, [5.0, "A | 1 | other five\nB | 5 | other six"])
-    run, events = play_and_stop(conductor, 1.0, "cancelled")
+    orchestra = revising(PLAN, [5.0, "A | 1 | other five\nB | 5 | other six"])
+    run, events = play_and_stop(orchestra, 1.0, "cancelled")
     assert (run.trace.answer, run.trace.exit_code) == ("ann", 130)
     again = revising("A | 1 | other five\nB | 5 | other six")
     resumed, events = play(again, resume=run.trace)
@@ -301,8 +301,8 @@ def test_a_plan_that_is_still_being_written_is_waited_for() -> None:
 
 def test_a_nested_run_revises_its_own_plan_and_the_run_around_it_does_not_again() -> None:
     review = "A | - | easy one\nB | 1 | hard two"
-    conductor = revising("A | - | easy", review, "A | 1 | easy three", limits=Limits(recursion=1))
-    run, events = play(conductor)
+    orchestra = revising("A | - | easy", review, "A | 1 | easy three", limits=Limits(recursion=1))
+    run, events = play(orchestra)
     assert of(events, ev.PlanRevised) == []
     nested = run.trace.steps[1].nested
     assert nested is not None
@@ -324,8 +324,8 @@ def test_every_plan_format_can_write_the_rest(profile: str) -> None:
         plan_of(("ann", (), "easy one"), ("bob", (1,), "hard two")), context
     )
     rest = PLAN_FORMATS[form].render(plan_of(("ann", (), "easy four")), context)
-    conductor = revising(first, rest, rest, limits=Limits(recursion=1), profile=PROFILES[profile])
-    run, events = play(conductor)
+    orchestra = revising(first, rest, rest, limits=Limits(recursion=1), profile=PROFILES[profile])
+    run, events = play(orchestra)
     assert [event.left_out for event in of(events, ev.PlanRevised)] == [(3,)]
     assert run.trace.steps[3].step.subtask == "easy four"
     assert run.trace.rejected == ()

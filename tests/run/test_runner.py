@@ -23,7 +23,7 @@ from conductor_cli.core.pool import Limits, Pool, Worker
 from conductor_cli.core.profile import PROMPTED, WorkerProfile
 from conductor_cli.models.base import ScriptedModel
 from conductor_cli.run import start_run
-from conductor_cli.run.conductor import new_run_id
+from conductor_cli.run.orchestra import new_run_id
 from conductor_cli.run.plan_stream import REVIEW
 from tests.run.kit import (
     QUESTION,
@@ -349,8 +349,8 @@ def test_a_step_on_the_conductor_below_the_last_level_fails_by_name() -> None:
 
 def test_a_nested_run_without_depth_refuses_a_step_on_itself() -> None:
     planner = ScriptedModel([["A | - | one"], ["C | 0 | deeper"], [9.0, "accept"]])
-    conductor = setting(planner, TWO, pool=WITH_SELF, limits=Limits(recursion=2))
-    earlier, _ = play_and_stop(conductor, 5.0, "cancelled")
+    orchestra = setting(planner, TWO, pool=WITH_SELF, limits=Limits(recursion=2))
+    earlier, _ = play_and_stop(orchestra, 5.0, "cancelled")
     shallow = setting(ScriptedModel([["accept"]]), TWO, pool=WITH_SELF, limits=ONCE)
     run, events = play(shallow, resume=earlier.trace)
     assert (

@@ -19,7 +19,7 @@ from conductor_cli.core.pool import Limits
 from conductor_cli.core.trace import Trace
 from conductor_cli.core.usage import Price, Usage
 from conductor_cli.models.base import ScriptedModel, ScriptItem
-from conductor_cli.run import Conductor, Run, start_run
+from conductor_cli.run import Orchestra, Run, start_run
 from conductor_cli.run.state import StopKind
 from tests.run.kit import (
     QUESTION,
@@ -125,8 +125,8 @@ pieces = st.one_of(
     st.sampled_from(["some text ", "more\n", ""]),
     st.sampled_from([0.25, 0.5, 1.0, 3.0]),
     st.sampled_from(["rate", "broken", "refused", "auth"]).map(
-        lambda reason: ModelError(reason, reason)
-    ),  # type: ignore[arg-type]
+        lambda reason: ModelError(reason, reason)  # type: ignore[arg-type]
+    ),
 )
 scripts = st.lists(st.lists(pieces, max_size=4), min_size=1, max_size=3)
 lines = st.sampled_from(
@@ -173,8 +173,8 @@ def test_whenever_a_run_is_stopped_its_stream_is_whole(
     limits: Limits,
 ) -> None:
     workers = {"ann": ScriptedModel(ann), "bob": ScriptedModel(bob)}
-    conductor = setting(ScriptedModel(plan), workers, pool=WITH_SELF, limits=limits)
-    run, _ = play_and_stop(conductor, at, reason, after)
+    orchestra = setting(ScriptedModel(plan), workers, pool=WITH_SELF, limits=limits)
+    run, _ = play_and_stop(orchestra, at, reason, after)
     if after == "now":
         assert run.trace.at <= at
     assert all(worker.closed == len(worker.requests) for worker in workers.values())
@@ -185,12 +185,12 @@ def test_leaving_at_any_time_gives_a_complete_stream(
     plan: Scripts, ann: Scripts, bob: Scripts, after: int, cancel: bool
 ) -> None:
     workers = {"ann": ScriptedModel(ann), "bob": ScriptedModel(bob)}
-    conductor = setting(
+    orchestra = setting(
         ScriptedModel(plan), workers, pool=WITH_SELF, limits=Limits(recursion=1), constrained=True
     )
 
     async def main() -> None:
-        run = start_run(conductor, QUESTION)
+        run = start_run(orchestra, QUESTION)
         events: list[ev.Event] = []
 
         async def reader() -> None:
@@ -412,7 +412,7 @@ def test_a_run_that_another_process_goes_on_with_stays_one_run_wherever_it_was_l
         earlier = fold(before)
         workers = {name: says(f"from {name}") for name in pool.names if name != "self"}
 
-        async def main(config: Conductor, earlier: Trace) -> tuple[Run, list[ev.Event]]:
+        async def main(config: Orchestra, earlier: Trace) -> tuple[Run, list[ev.Event]]:
             run = start_run(config, earlier.question, resume=earlier, id=earlier.run)
             return run, await read(run)
 

@@ -32,8 +32,8 @@ from conductor_cli.core.tools import (
 )
 from conductor_cli.core.usage import Price, Usage
 from conductor_cli.models.base import Model, ScriptedModel
-from conductor_cli.run import Conductor, Run
-from conductor_cli.run.conductor import ToolVerdict
+from conductor_cli.run import Orchestra, Run
+from conductor_cli.run.orchestra import ToolVerdict
 from tests.run.kit import (
     fold,
     later,
@@ -102,7 +102,7 @@ def asks(*calls: tuple[str, Any], text: str = "") -> list[Any]:
     return [*([text] if text else []), *deltas, DONE]
 
 
-def with_tools(model: Model, box: Box, *, can_ask: bool = False, **more: Any) -> Conductor:
+def with_tools(model: Model, box: Box, *, can_ask: bool = False, **more: Any) -> Orchestra:
     """A conductor over `ann`, who may call the tools of `web`."""
     pool = pool_of("ann", tools=("web",), price=more.pop("worker_price", None))
     return setting(
@@ -178,8 +178,8 @@ def test_usage_of_all_turns_is_summed_and_reserved_turn_by_turn() -> None:
         "done",
         Chunk(usage=Usage(tokens_in=30, tokens_out=2, calls=1), finish="stop"),
     ]
-    conductor = with_tools(ScriptedModel([asks(("look", {})), last]), Box(), worker_price=price)
-    run, events = play(conductor)
+    orchestra = with_tools(ScriptedModel([asks(("look", {})), last]), Box(), worker_price=price)
+    run, events = play(orchestra)
     [finished] = of(events, ev.StepFinished)
     assert (finished.usage.tokens_in, finished.usage.tokens_out, finished.usage.calls) == (40, 7, 2)
     assert finished.usage.cost == Decimal("0.000047")
@@ -279,7 +279,7 @@ def test_stopping_while_a_tool_runs_ends_the_call_and_keeps_the_cost() -> None:
     assert (box.open, box.closed) == (0, 1)
 
 
-def decided(conductor: Conductor, *verdicts: ToolVerdict) -> tuple[Run, list[ev.Event]]:
+def decided(orchestra: Orchestra, *verdicts: ToolVerdict) -> tuple[Run, list[ev.Event]]:
     """Run a question; each offer of a call is answered with the next verdict."""
     left = list(verdicts)
 
@@ -287,7 +287,7 @@ def decided(conductor: Conductor, *verdicts: ToolVerdict) -> tuple[Run, list[ev.
         if isinstance(event, ev.ToolOffered):
             later(100, run.decide_tool, left.pop(0))
 
-    found = play(conductor, act=act)
+    found = play(orchestra, act=act)
     assert not left
     return found
 
@@ -341,30 +341,30 @@ def guarding(*files_only: str) -> PoolPolicy:
 def test_a_step_with_files_that_must_stay_local_gets_no_remote_tools() -> None:
     guard = guarding("provider:local")
     model = says("done")
-    conductor = with_tools(model, Box(), pool_policy=guard)
-    _, events = play(conductor, SECRET)
+    orchestra = with_tools(model, Box(), pool_policy=guard)
+    _, events = play(orchestra, SECRET)
     assert not model.requests[-1].tools
     assert any(
         "ann does not get the tools of web: policy.files_only" in text for text in notices(events)
     )
-    play(conductor, Question(text="?"))
+    play(orchestra, Question(text="?"))
     assert model.requests[-1].tools
     allowed = replace(guard, policy=Policy(files_only=(("provider:local", "tool:web"),)))
-    play(replace(conductor, pool_policy=allowed), SECRET)
+    play(replace(orchestra, pool_policy=allowed), SECRET)
     assert model.requests[-1].tools
 
 
 def test_text_from_a_local_file_does_not_reach_remote_tools_either() -> None:
     ann, bob = pool_of("ann", "bob").workers
     models = {"ann": says("from the file"), "bob": says("done")}
-    conductor = setting(
+    orchestra = setting(
         "A | | read\nB | 1 | look it up\n",
         models,
         pool=Pool(workers=(ann, replace(bob, tools=("web",)))),
         tools=RunTools(open=Box),
         pool_policy=guarding("ann", "bob"),
     )
-    play(conductor, SECRET)
+    play(orchestra, SECRET)
     assert not models["bob"].requests[-1].tools
 
 
@@ -375,19 +375,19 @@ def test_a_nested_run_shares_the_tools_of_the_run_around_it() -> None:
     )
     pool = with_self("ann", tools=("web",))
     planner = ScriptedModel([["B | | think again\n"], ["A | | look\n"]])
-    conductor = setting(planner, {"ann": model}, pool=pool, tools=RunTools(open=lambda: box))
-    run, _ = play(conductor)
+    orchestra = setting(planner, {"ann": model}, pool=pool, tools=RunTools(open=lambda: box))
+    run, _ = play(orchestra)
     assert (run.trace.answer, len(box.calls), box.closed) == ("done", 1, 1)
 
 
 def test_the_user_is_told_before_a_change_may_be_repeated() -> None:
     box = Box("write", read_only=False, allowed=True)
     broken = [ModelError("overloaded", "busy")]
-    conductor = with_tools(ScriptedModel([asks(("write", {})), broken, ["done"]]), box)
-    _, events = play(conductor)
+    orchestra = with_tools(ScriptedModel([asks(("write", {})), broken, ["done"]]), box)
+    _, events = play(orchestra)
     said = "step 1 starts again and may repeat calls that can change something: write of web"
     assert said in notices(events)
-    conductor = with_tools(says(*asks(("write", {}))), box)
-    stopped, _ = play_and_stop(conductor, 0.5, "cancelled")
+    orchestra = with_tools(says(*asks(("write", {}))), box)
+    stopped, _ = play_and_stop(orchestra, 0.5, "cancelled")
     _, events = play(with_tools(says("done"), box), resume=stopped.trace)
     assert said in notices(events)

@@ -14,7 +14,7 @@ import typer
 from typer.main import get_command
 
 from conductor_cli import __version__
-from conductor_cli.cli.command_tree import app as conductor
+from conductor_cli.cli.command_tree import app as orchestra
 from conductor_cli.cli.examples import EXAMPLES
 from conductor_cli.config.schema import SETTINGS
 from conductor_cli.core.events import KINDS
@@ -64,7 +64,7 @@ def secret() -> None:
 
 
 SMALL = commands.read(app, "conductor")
-PROGRAM = commands.read(conductor, "conductor")
+PROGRAM = commands.read(orchestra, "conductor")
 PAGES = {
     Path(name).name: text
     for name, text in documents(PROGRAM, __version__).items()
@@ -102,7 +102,7 @@ def test_a_man_page_is_shown_by_man(
 @pytest.mark.parametrize("line", [line for found in EXAMPLES.values() for _, line in found])
 def test_every_example_is_a_command_line_that_can_be_read(line: str) -> None:
     for part in re.findall(r"conductor[^|>)]*", line):
-        command: Any = get_command(conductor)
+        command: Any = get_command(orchestra)
         context = command.make_context("conductor", [])
         words = shlex.split(part)[1:]
         # A group with options has an action of its own.

@@ -65,12 +65,12 @@ class Orchestra:
 
     def __init__(self, *bobs: list[Any], plan: str = "A | | find it\nB | 1 | rename it\n") -> None:
         self.bob = ScriptedModel(list(bobs))
-        self.conductor = setting(plan, {"ann": says("it is in a.py"), "bob": self.bob})
+        self.orchestra = setting(plan, {"ann": says("it is in a.py"), "bob": self.bob})
         self.traces: dict[str, Trace] = {}
         self._plan = plan
 
     def plan_again(self) -> None:
-        self.conductor = replace(self.conductor, model=ScriptedModel([self._plan]))
+        self.orchestra = replace(self.orchestra, model=ScriptedModel([self._plan]))
 
     def asked(
         self,
@@ -96,7 +96,7 @@ class Orchestra:
 
     def answer(self, *messages: Message, **how: Any) -> tuple[Trace, Message]:
         asked = self.asked(*messages, **how)
-        run, _ = play(self.conductor, asked.question, plan=asked.plan)
+        run, _ = play(self.orchestra, asked.question, plan=asked.plan)
         self.traces[run.id] = run.trace
         trace = run.trace
         return trace, Message(
@@ -150,7 +150,7 @@ def test_the_worker_that_asked_goes_on_with_its_own_ids_and_data() -> None:
     ]
     assert sent[1][len(sent[0])].provider_data == SIGNED
     assert sent[2][len(sent[1])].provider_data == {"signature": "def"}
-    planner: Any = orchestra.conductor.model
+    planner: Any = orchestra.orchestra.model
     assert len(planner.requests) == 1
     assert last.tool_calls == ()
 
@@ -284,7 +284,7 @@ def test_a_request_without_a_user_is_refused() -> None:
 def test_calls_of_a_nested_run_reach_the_client_and_come_back() -> None:
     orchestra = Orchestra(TWICE, ["Done."], plan="B | | rename it\n")
     nests = plan_of((SELF, (), "Rename it."))
-    run, _ = play(orchestra.conductor, orchestra.asked(ASK).question, plan=nests)
+    run, _ = play(orchestra.orchestra, orchestra.asked(ASK).question, plan=nests)
     orchestra.traces[run.id] = run.trace
     reply = Message(
         role="assistant", content=run.trace.answer, tool_calls=client_calls(run.trace, IDS)
@@ -493,11 +493,11 @@ def test_the_planner_reads_the_question_and_workers_read_the_context() -> None:
     talk = user(f"{CLAUDE}\n\nFix it.", CLAUDE_LATE)
     question = question_of(talk)
     assert (question.text, question.context) == ("Fix it.", (CLAUDE, CLAUDE_LATE))
-    conductor = setting(
+    orchestra = setting(
         "A | | look\nB | 1 | fix it\n", {"ann": says("found"), "bob": says("fixed")}
     )
-    run, _ = play(conductor, question)
-    (planned,) = conductor.model.requests  # type: ignore[union-attr]
+    run, _ = play(orchestra, question)
+    (planned,) = orchestra.model.requests  # type: ignore[union-attr]
     told = planned.messages[-1].content
     assert "currentDate" not in told
     assert f"adds {len(CLAUDE) + len(CLAUDE_LATE)} characters" in told

@@ -17,7 +17,7 @@ from conductor_cli.core.pool import Limits
 from conductor_cli.core.profile import PROMPTED, WorkerProfile
 from conductor_cli.core.trace import Trace, fold
 from conductor_cli.models.base import ScriptedModel
-from conductor_cli.run import Conductor
+from conductor_cli.run import Orchestra
 from conductor_cli.server.api.request import RequestError, ServedAnswer
 from conductor_cli.server.runs.narration import AnswerText, Reasoning, ResponseStream, outcome_of
 from tests.run.kit import play, setting
@@ -26,9 +26,9 @@ REVIEWED = Limits(recursion=1, attempts=2)
 BROKEN = ModelError("broken", "it broke off", retryable=True)
 
 
-def narrated(conductor: Conductor) -> tuple[list[Any], ResponseStream, Trace]:
+def narrated(orchestra: Orchestra) -> tuple[list[Any], ResponseStream, Trace]:
     """The events of a run, each with what a client is told of it."""
-    run, events = play(conductor)
+    run, events = play(orchestra)
     narrator = ResponseStream()
     said = [
         (ev.innermost_event(event), list(narrator.read(event, trace)))

@@ -56,7 +56,7 @@ class Locked(Kept):
     def get_password(self, service: str, username: str, password: str = "") -> str | None:
         raise self.error
 
-    set_password = get_password
+    set_password = get_password  # type: ignore[assignment]
     delete_password = get_password  # type: ignore[assignment]
 
 

@@ -251,9 +251,9 @@ def test_a_call_without_a_limit_is_recorded_before_it_is_made(place: Path) -> No
     run.reserve()
     room = Reservation(answer=9, tokens=9, cost=Decimal(0), call=False)
     assert asyncio.run(run.spend.reserve(lambda _: room, print)) is room
-    conductor, ann = read_spent(place, NOON.date())
+    orchestra, ann = read_spent(place, NOON.date())
     assert (ann.worker, ann.open, ann.usage.cost) == ("ann", 1, Decimal("0.0101"))
-    assert (conductor.worker, conductor.open, conductor.usage.unpriced, conductor.usage.cost) == (
+    assert (orchestra.worker, orchestra.open, orchestra.usage.unpriced, orchestra.usage.cost) == (
         "conductor",
         1,
         1,

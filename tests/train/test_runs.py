@@ -25,7 +25,7 @@ from conductor_cli.train.job import (
     Task,
     TaskCurriculum,
     TrainingJob,
-    bare_conductor,
+    bare_orchestra,
     compute_metrics,
     estimate_training,
     split_cases,
@@ -89,9 +89,9 @@ def rollouts(
         )
         for worker in POOL
     }
-    conductor = replace(bare_conductor(recipe, POOL, Limits(attempts=1)), workers=kept)
+    orchestra = replace(bare_orchestra(recipe, POOL, Limits(attempts=1)), workers=kept)
     return Rollouts(
-        conductor=conductor, budget=budget, cache=cache, format_bonus=recipe.format_bonus
+        orchestra=orchestra, budget=budget, cache=cache, format_bonus=recipe.format_bonus
     )
 
 
@@ -334,12 +334,12 @@ def test_a_provider_that_lies_exceeds_the_budget_by_the_calls_under_way(tmp_path
 def test_spending_counts_towards_the_limits_of_the_day(tmp_path: Path) -> None:
     runs = rollouts(tmp_path)
     daily_spend = DailySpend(tmp_path / "days")
-    runs.conductor = replace(runs.conductor, daily_spend=daily_spend)
+    runs.orchestra = replace(runs.orchestra, daily_spend=daily_spend)
     outcomes(runs, [RIGHT, "no plan"])
     outcomes(runs, [RIGHT])
     assert daily_spend.today().calls == 1
     held = DailySpend(tmp_path / "days", DayLimits(calls=1))
-    runs.conductor = replace(runs.conductor, daily_spend=held)
+    runs.orchestra = replace(runs.orchestra, daily_spend=held)
     with pytest.raises(LimitReached, match="stopped: today's limit of 1 call"):
         outcomes(runs, [WRONG])
     held.close()
@@ -350,7 +350,7 @@ def test_the_policy_applies_in_training(tmp_path: Path) -> None:
     runs = rollouts(tmp_path, bob=bob)
     parties = {worker.name: Party(name=worker.name, recipient=worker.name) for worker in POOL}
     pool_policy = PoolPolicy(policy=Policy(deny=("bob",)), parties=parties)
-    runs.conductor = replace(runs.conductor, pool_policy=pool_policy)
+    runs.orchestra = replace(runs.orchestra, pool_policy=pool_policy)
     with pytest.raises(PolicyError, match=r"asks bob, and policy\.deny names bob"):
         outcomes(runs, [WRONG])
     assert not bob.requests

@@ -13,7 +13,7 @@ from conductor_cli.core import prompts
 from conductor_cli.core import prompts as fewshots
 from conductor_cli.core.pool import Limits, Pool, Worker
 from conductor_cli.core.question import Question
-from conductor_cli.train.job import bare_conductor
+from conductor_cli.train.job import bare_orchestra
 from conductor_cli.train.recipe import DEFAULT_RECIPE
 
 TEMPLATE: Final = (
@@ -66,7 +66,7 @@ def lines() -> list[str]:
     """The lines of a conductor's system message."""
     pool = Pool(workers=(Worker(name="ann", kind="openai"),))
     system = (
-        bare_conductor(DEFAULT_RECIPE, pool, Limits())
+        bare_orchestra(DEFAULT_RECIPE, pool, Limits())
         .planning_request(Question(text="-"))
         .messages[0]
         .content

@@ -1,7 +1,7 @@
 """What a trained conductor reaches on held-out questions, with pools that are drawn for each of
 them. Needs no torch.
 
-Plans run through the ordinary `Conductor` and the very adapter that runs use.
+Plans run through the ordinary `Orchestra` and the very adapter that runs use.
 `docs/research/rehearsal.md` has what was measured of the conductor that ships, beside other ways to
 answer.
 """
@@ -21,7 +21,7 @@ from conductor_cli.models.base import Model
 from conductor_cli.models.catalog import open_model
 from conductor_cli.rehearsal.players import CHECKED, PROFILE, model_path, rehearsal_conductor
 from conductor_cli.run import start_run
-from conductor_cli.run.conductor import Conductor
+from conductor_cli.run.orchestra import Orchestra
 from training.rehearsal.asking import Bank
 from training.rehearsal.exercises import (
     STRONG,
@@ -108,13 +108,13 @@ class Examination:
             await self._right(item, self._conductor(item), gold_plan(item)) for item in exercises
         ]
 
-    def _conductor(self, item: RehearsalExercise) -> Conductor:
+    def _conductor(self, item: RehearsalExercise) -> Orchestra:
         return replace(self.rollouts.conductor_for(item), model=self.model)
 
     async def _right(
-        self, item: RehearsalExercise, conductor: Conductor, plan: Plan | None = None
+        self, item: RehearsalExercise, orchestra: Orchestra, plan: Plan | None = None
     ) -> bool:
         trace = await self.rollouts.trace(
-            start_run(conductor, Question(text=item.question), plan=plan)
+            start_run(orchestra, Question(text=item.question), plan=plan)
         )
         return item.is_correct(trace.answer or "")

@@ -77,7 +77,7 @@ def train_seed(
             rollouts = build_rollouts(bank)
             rollouts.demands_checks = practice.demands_checks
             if practice.refuses_faults:
-                rollouts.conductor = replace(rollouts.conductor, profile=CHECKED)
+                rollouts.orchestra = replace(rollouts.orchestra, profile=CHECKED)
             with exclusive_directory(directory):
                 try:
                     job = TrainingJob(

@@ -53,7 +53,7 @@ def worker(
 
 
 @app.command()
-def conductor(
+def orchestra(
     stage: Annotated[
         Literal["cold", "grpo"], typer.Option(help="supervised training, or GRPO")
     ] = "grpo",

@@ -28,8 +28,8 @@ from typing import Any, Self, TypedDict, Unpack
 from anyio.from_thread import BlockingPortal, start_blocking_portal
 
 from conductor_cli.app.attach import Attacher
-from conductor_cli.app.conductor_factory import OpenedConductor, open_conductor
 from conductor_cli.app.driver import PLAN_DROPPED, Job, begin_run, open_store, perform
+from conductor_cli.app.opening import OpenedOrchestra, open_orchestra
 from conductor_cli.config.schema import find_setting
 from conductor_cli.config.settings import Settings, load_settings
 from conductor_cli.core.errors import ConductorError, Failure, PolicyError
@@ -38,8 +38,7 @@ from conductor_cli.core.plan import Decision, Plan
 from conductor_cli.core.question import Question
 from conductor_cli.core.trace import Trace
 from conductor_cli.core.usage import Usage
-from conductor_cli.run import Conductor as BareConductor
-from conductor_cli.run import Run, start_run
+from conductor_cli.run import Orchestra, Run, start_run
 from conductor_cli.state.opening import open_state
 from conductor_cli.views.run_text import describe_notice
 
@@ -204,14 +203,14 @@ class AsyncConductor:
         self._seed = options.get("seed")
         self._store = open_store(self.settings, wanted=options.get("store", True))
         self._attachments = open_state(self.settings.paths).attachments()
-        self._opened: OpenedConductor | None = None
+        self._opened: OpenedOrchestra | None = None
 
     async def __aenter__(self) -> Self:
         """Open the models.
 
         Raises `ConductorUnusable`, `KeyMissing`, `ConfigError`, `PolicyError` or `UsageError`.
         """
-        self._opened = await open_conductor(
+        self._opened = await open_orchestra(
             self.settings,
             only=self._workers,
             seed=self._seed,
@@ -259,10 +258,10 @@ class AsyncConductor:
             notices=tuple(told),
             streams=True,
         )
-        return AsyncRun(begin_run(job, self._opened.conductor), job, self._approve)
+        return AsyncRun(begin_run(job, self._opened.orchestra), job, self._approve)
 
 
-class ModelConductor(BareConductor):
+class ModelConductor(Orchestra):
     """A conductor over models that are open already, without settings and without a store."""
 
     def run(self, question: Question, *, plan: Plan | None = None) -> Run:

@@ -520,7 +520,7 @@ def failed_path(answers: Path) -> Path:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
+class BatchResult:
     """What became of a question.
 
     Its `line` among the answers, or among the failures where there is a `failure`.
@@ -557,7 +557,7 @@ class Batch:
     done: Callable[[str], bool] = lambda _: False
     """Whether the question of an id was answered, or failed, before this process began."""
 
-    def write(self, asked: Asked) -> None:
+    def write(self, asked: BatchResult) -> None:
         """Write what became of a question. Raises `UsageError` where the disk refuses it."""
         failed = asked.failure is not None
         now = self.progress
@@ -576,7 +576,7 @@ class Batch:
         )
 
 
-def asked_of(item: BatchItem, trace: Trace, *, stores: bool) -> Asked:
+def batch_result_of(item: BatchItem, trace: Trace, *, stores: bool) -> BatchResult:
     """Return what became of a question by the trace of its run.
 
     Its line names the run where that is stored.
@@ -626,7 +626,7 @@ def asked_of(item: BatchItem, trace: Trace, *, stores: bool) -> Asked:
             "tokens": usage.tokens,
         }
         line |= {"input": _hash_of(item.data)} | cost | stored
-    return Asked(line=line, cost=usage.cost, failure=failure)
+    return BatchResult(line=line, cost=usage.cost, failure=failure)
 
 
 @contextmanager
@@ -839,15 +839,15 @@ class Sharing(Protocol):
     holding: bool
 
     async def next(self) -> BatchItem | None: ...
-    def wrote(self, asked: Asked) -> None: ...
+    def wrote(self, asked: BatchResult) -> None: ...
     async def settle(self) -> None: ...
 
 
 async def run_batch(
     batch: Batch,
-    ask: Callable[[BatchItem], Awaitable[Asked]] | None = None,
+    ask: Callable[[BatchItem], Awaitable[BatchResult]] | None = None,
     *,
-    elsewhere: AsyncGenerator[Asked, None] | None = None,
+    elsewhere: AsyncGenerator[BatchResult, None] | None = None,
     shared: Sharing | None = None,
     parallel: int,
     budget: Budget,
@@ -866,15 +866,15 @@ async def run_batch(
     """
     stopped: Failure | None = None
     unreachable = 0
-    refused: list[Asked] = []  # Those in a row, which are not written yet
+    refused: list[BatchResult] = []  # Those in a row, which are not written yet
 
-    def write(asked: Asked) -> None:
+    def write(asked: BatchResult) -> None:
         batch.write(asked)
         if shared is not None:
             shared.wrote(asked)
         tell(batch.progress)
 
-    def stop(asked: Sequence[Asked]) -> None:
+    def stop(asked: Sequence[BatchResult]) -> None:
         """End the batch, and leave what was asked to the next time."""
         nonlocal stopped
         stopped = stopped or asked[0].failure
@@ -883,14 +883,14 @@ async def run_batch(
         if shared is not None:
             shared.stopped = stopped
 
-    def take_refused() -> list[Asked]:
+    def take_refused() -> list[BatchResult]:
         taken = list(refused)
         refused.clear()
         if shared is not None:
             shared.holding = False
         return taken
 
-    def finish(asked: Asked) -> None:
+    def finish(asked: BatchResult) -> None:
         nonlocal unreachable
         failure = asked.failure
         is_unreachable = failure is not None and failure.kind == "unreachable"

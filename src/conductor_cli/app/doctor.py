@@ -28,8 +28,8 @@ from urllib.parse import unquote, urlsplit
 
 from conductor_cli import __version__
 from conductor_cli.app.check_results import CheckResult
-from conductor_cli.app.conductor_factory import find_lost_calls, open_conductor
 from conductor_cli.app.keys import key_state, open_key_store
+from conductor_cli.app.opening import find_lost_calls, open_orchestra
 from conductor_cli.app.planner_resolution import (
     describe_planning_model,
     has_no_model,
@@ -518,11 +518,11 @@ async def check_planning(settings: Settings) -> CheckResult:
     try:
         # The limits of a run are not what is checked here; the limits of a day hold all the same.
         async with asyncio.timeout(PLANNING_TIMEOUT):
-            opened = await open_conductor(settings, asking=False)
+            opened = await open_orchestra(settings, asking=False)
             try:
                 started = time.monotonic()
                 run = start_run(
-                    replace(opened.conductor, limits=Limits()),
+                    replace(opened.orchestra, limits=Limits()),
                     Question(text=QUESTION),
                     plan_only=True,
                 )

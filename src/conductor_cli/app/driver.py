@@ -28,8 +28,8 @@ from conductor_cli.core.events import Event, PlanOffered, ToolOffered, innermost
 from conductor_cli.core.plan import SELF, Decision, Plan
 from conductor_cli.core.question import Question
 from conductor_cli.core.trace import Trace, apply_event
-from conductor_cli.run import Conductor, Run, start_run
-from conductor_cli.run.conductor import ToolVerdict
+from conductor_cli.run import Orchestra, Run, start_run
+from conductor_cli.run.orchestra import ToolVerdict
 from conductor_cli.state.interfaces import (
     MAX_WAIT,
     USER,
@@ -66,7 +66,7 @@ class Job:
     - `origin` is who asks, as the trace says it, and `spender` who spends. `id` is the id of the
       run, where it was announced already. `notices` are shown at the start.
     - `streams`: the answer is shown as it comes, and cannot be taken back. `keeps_up` is as in
-      `Conductor`.
+      `Orchestra`.
     - `leased`: another process goes on with the run where this one is gone, and this one makes no
       call then.
     """
@@ -125,7 +125,7 @@ def check_job(job: Job) -> None:
     check_total(job.question)
 
 
-def begin_run(job: Job, conductor: Conductor) -> Run:
+def begin_run(job: Job, orchestra: Orchestra) -> Run:
     """Return the run of a job; nothing is called before it is read.
 
     Raises as `check_job` and `start_run`.
@@ -133,18 +133,18 @@ def begin_run(job: Job, conductor: Conductor) -> Run:
     check_job(job)
     # One is appended when the plan is run, or the plan holds it already
     if job.plan_only or not job.reviews:
-        conductor = replace(conductor, limits=replace(conductor.limits, recursion=0))
-    conductor = replace(
-        conductor,
-        notices=(*conductor.notices, *job.notices),
-        origin=job.origin or conductor.origin,
+        orchestra = replace(orchestra, limits=replace(orchestra.limits, recursion=0))
+    orchestra = replace(
+        orchestra,
+        notices=(*orchestra.notices, *job.notices),
+        origin=job.origin or orchestra.origin,
         keeps_up=job.keeps_up,
         streams_answer=job.streams,
         stored=job.store is not None,
         leased=job.id if job.leased else "",
     )
     return start_run(
-        conductor,
+        orchestra,
         job.question,
         plan=job.plan,
         resume=job.resume,
@@ -237,7 +237,7 @@ class RunRecorder:
             )
         found = dict[str, str]()
         writer = self._writer
-        spending = self._run.conductor.daily_spend
+        spending = self._run.orchestra.daily_spend
         if writer is not None:
             await self._write(event)
             if isinstance(event, ev.StepDelta) and not writer.problem:
@@ -290,7 +290,7 @@ class RunRecorder:
             why = error.strerror or str(error)
         if why:
             self._refuse(f"the trace cannot be stored in {store.place}: {why}")
-            spending = self._run.conductor.daily_spend
+            spending = self._run.orchestra.daily_spend
             text = f"no trace can be kept of this run: {store.place}"
             if spending is not None and spending.find_problem():
                 self._reported.add("spending")
@@ -322,7 +322,7 @@ class RunRecorder:
 
     async def _store_attachments(self, attachments: Sequence[Attachment]) -> str:
         """Store the bytes of files; returns why that is not possible, else an empty text."""
-        source = self._run.conductor.attachments
+        source = self._run.orchestra.attachments
         try:
             if attachments and source is not None:
                 await asyncio.to_thread(source.store, attachments)
@@ -500,7 +500,7 @@ class _ViewThread:
         except OSError as error:
             self._on_output_lost()
             hint = "free some disk space"
-            if self.run.conductor.stored and self.run.trace.stored:
+            if self.run.orchestra.stored and self.run.trace.stored:
                 hint = f"the answer so far is in the trace: conductor trace show {self.run.id}"
             self.error = ConductorError(
                 f"standard output cannot be written: {error.strerror}", hint=hint

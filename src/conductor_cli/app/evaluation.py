@@ -25,8 +25,8 @@ from typing import Final
 
 from conductor_cli import __version__
 from conductor_cli.app import rehearsal
-from conductor_cli.app.conductor_factory import OpenedConductor, open_conductor
 from conductor_cli.app.keys import open_key_store
+from conductor_cli.app.opening import OpenedOrchestra, open_orchestra
 from conductor_cli.app.ray_jobs import ask_over_nodes, check_node, models_of
 from conductor_cli.app.worker_selection import resolve_pool
 from conductor_cli.config.cards import MeasuredCard, Strength, worker_key
@@ -75,9 +75,9 @@ from conductor_cli.models.response_cache import ResponseCache, model_identity
 from conductor_cli.models.weights import huggingface
 from conductor_cli.rehearsal.players import SHIPPED, rehearsal_conductor
 from conductor_cli.rehearsal.words import KEYWORDS
-from conductor_cli.run import Conductor
+from conductor_cli.run import Orchestra
 from conductor_cli.run.budget import Budget, CallBudget
-from conductor_cli.run.conductor import new_run_id
+from conductor_cli.run.orchestra import new_run_id
 from conductor_cli.state.opening import open_state
 from conductor_cli.system import disk
 
@@ -121,7 +121,7 @@ class PreparedEvaluation:
     """
 
     request: EvaluationRequest
-    conductor: Conductor
+    orchestra: Orchestra
     systems: tuple[System, ...]
     spec: EvaluationSpec
     stored: Evaluation | None
@@ -148,7 +148,7 @@ class PreparedEvaluation:
         elsewhere = None
         if nodes is not None:
             opener = partial(
-                _open_on_node, nodes[1], self.request, nodes[0], models_of(self.conductor)
+                _open_on_node, nodes[1], self.request, nodes[0], models_of(self.orchestra)
             )
             elsewhere = partial(
                 ask_over_nodes, opener=opener, parallel=self.request.parallel, budget=self.budget
@@ -156,7 +156,7 @@ class PreparedEvaluation:
         return run_cases(
             evaluation,
             self.systems,
-            self.conductor,
+            self.orchestra,
             parallel=self.request.parallel,
             budget=self.budget,
             judge=self.judge,
@@ -183,7 +183,7 @@ async def open_evaluation(
             "a case has the scorer model, which needs a judge", hint="name a worker: --judge WORKER"
         )
     async with _open_systems(request, settings) as (opened, systems, left_out, judge, spec):
-        conductor = opened.conductor
+        orchestra = opened.orchestra
         stored = next(
             (each for each in stored_evaluations(settings) if each.spec.identity == spec.identity),
             None,
@@ -200,9 +200,9 @@ async def open_evaluation(
         planned = any(system.plan is None for system in systems)
         estimate = (
             None
-            if has_no_cost(conductor, planned=planned, judge=judge)
+            if has_no_cost(orchestra, planned=planned, judge=judge)
             else estimate_cost(
-                systems, request.cases, conductor, done, repeat=request.repeat, judge=judge
+                systems, request.cases, orchestra, done, repeat=request.repeat, judge=judge
             )
         )
         spent = stored.spent() if stored is not None else Decimal(0)
@@ -214,7 +214,7 @@ async def open_evaluation(
                 spending.check()
                 most = spent + max(settings.day_limits.cost - spending.today().cost, Decimal(0))
             limit = most if limit is None else min(limit, most)
-        unpriced = ", ".join(unpriced_models(conductor, planned=planned, judge=judge))
+        unpriced = ", ".join(unpriced_models(orchestra, planned=planned, judge=judge))
         # A limit that ignores some of the calls would only seem to protect.
         if limit is not None and unpriced:
             hint = (
@@ -231,7 +231,7 @@ async def open_evaluation(
         expected = max([outcome.cost or Decimal(0) for outcome in outcomes], default=most_of_one)
         yield PreparedEvaluation(
             request=request,
-            conductor=conductor,
+            orchestra=orchestra,
             systems=systems,
             spec=spec,
             stored=stored,
@@ -248,7 +248,7 @@ async def open_evaluation(
 async def _open_systems(
     request: EvaluationRequest, settings: Settings
 ) -> AsyncIterator[
-    tuple[OpenedConductor, tuple[System, ...], tuple[str, ...], Judge | None, EvaluationSpec]
+    tuple[OpenedOrchestra, tuple[System, ...], tuple[str, ...], Judge | None, EvaluationSpec]
 ]:
     """Open the models.
 
@@ -260,14 +260,14 @@ async def _open_systems(
     async with AsyncExitStack() as stack:
         opened, no_planner = await _open_models(request, settings)
         stack.push_async_callback(opened.close)
-        conductor = opened.conductor
+        orchestra = opened.orchestra
         judge = None
         if request.judge:  # which need not be one of the workers that are compared
-            judging = await open_conductor(
+            judging = await open_orchestra(
                 settings, only=(request.judge,), planning=False, seed=request.seed
             )
             stack.push_async_callback(judging.close)
-            judge = Judge.of(judging.conductor, request.judge)
+            judge = Judge.of(judging.orchestra, request.judge)
         keywords = (
             {str(skill): words for skill, words in KEYWORDS.items()} if settings.rehearsal else None
         )
@@ -286,7 +286,7 @@ async def _open_systems(
         found = tuple(
             replace(system, missing=no_planner) if no_planner and system.plan is None else system
             for system in select_systems(
-                request.names, conductor, cases=request.cases, keywords=keywords, more=more
+                request.names, orchestra, cases=request.cases, keywords=keywords, more=more
             )
         )
         systems = tuple(system for system in found if not system.missing)
@@ -296,7 +296,7 @@ async def _open_systems(
         if not systems:
             raise UsageError(f"none of these systems can run; {left_out[0]}")
         notes = list(left_out)
-        if unmeasured := unmeasured_workers(conductor):
+        if unmeasured := unmeasured_workers(orchestra):
             notes.append(
                 "without a measured card, so what they are best at is not known: "
                 f"{', '.join(unmeasured)}"
@@ -319,7 +319,7 @@ async def _open_on_node(
     settings = load()
     check_node(settings, first)
     async with _open_systems(request, settings) as (opened, systems, _, judge, spec):
-        if models_of(opened.conductor) != models:
+        if models_of(opened.orchestra) != models:
             hint = "give each node the same config.toml"
             raise ConfigError("it has other workers, another planner or other limits", hint=hint)
         with (
@@ -327,18 +327,18 @@ async def _open_on_node(
             closing(ResponseCache(Path(place) / "calls.jsonl")) as replies,
         ):
             yield case_runner(
-                spec, systems, replace(opened.conductor, budget=budget), judge, replies
+                spec, systems, replace(opened.orchestra, budget=budget), judge, replies
             )
 
 
 async def _open_models(
     request: EvaluationRequest, settings: Settings
-) -> tuple[OpenedConductor, str]:
+) -> tuple[OpenedOrchestra, str]:
     """The models, and why the default systems have to do without the one that plans.
 
     Empty if they have it.
     """
-    opened = partial(open_conductor, settings, only=request.workers, seed=request.seed)
+    opened = partial(open_orchestra, settings, only=request.workers, seed=request.seed)
     try:
         return await opened(planning=needs_planner(request.names)), ""
     except (ConductorUnusable, KeyMissing, PolicyError) as error:
@@ -349,12 +349,12 @@ async def _open_models(
 
 def _make_spec(
     request: EvaluationRequest,
-    opened: OpenedConductor,
+    opened: OpenedOrchestra,
     names: tuple[str, ...],
     judge: Judge | None,
     notes: list[str],
 ) -> EvaluationSpec:
-    conductor = opened.conductor
+    orchestra = opened.orchestra
     planner = opened.planner
     hashed = hash_cases(request.cases)
     planner_id = None
@@ -362,17 +362,17 @@ def _make_spec(
     profile = None
     if planner is not None:
         planner_id = model_identity(planner)
-        planned_by = conductor.name
-        profile = conductor.profile.name
+        planned_by = orchestra.name
+        profile = orchestra.profile.name
     # No header of a worker is stored, as it may be a key; the identity of its model has a hash of
     # them.
-    workers = (conductor.pool.public(), [model_identity(worker) for worker in conductor.pool])
+    workers = (orchestra.pool.public(), [model_identity(worker) for worker in orchestra.pool])
     return EvaluationSpec(
         source=request.source,
         hash=hashed,
         cases=len(request.cases),
         systems=names,
-        workers=conductor.pool.names,
+        workers=orchestra.pool.names,
         seed=request.seed,
         repeat=request.repeat,
         planner_id=planner_id,
@@ -388,8 +388,8 @@ def _make_spec(
                 planner_id,
                 planned_by,
                 profile,
-                conductor.limits,
-                conductor.timeouts,
+                orchestra.limits,
+                orchestra.timeouts,
                 [] if judge is None else [judge.worker.name, model_identity(judge.worker)],
                 request.repeat,
             )

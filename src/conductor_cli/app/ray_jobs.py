@@ -41,7 +41,7 @@ from conductor_cli.core.ledger import Reservation
 from conductor_cli.core.pool import DayLimits
 from conductor_cli.core.serialization import dump
 from conductor_cli.core.usage import Price, Usage
-from conductor_cli.run import Conductor
+from conductor_cli.run import Orchestra
 from conductor_cli.run.budget import Budget, CallBudget
 
 ROUND: Final = 50_000  # Rows of one job. The memory of this process is bounded by it.
@@ -129,17 +129,17 @@ def check_node(settings: Settings, first: str) -> None:
         )
 
 
-def models_of(conductor: Conductor) -> str:
+def models_of(orchestra: Orchestra) -> str:
     """Return what must be equal on all nodes, as a hash.
 
     Who may be asked and how, which models these are, the limits.
 
     Cards and prices are no part of it: each machine may have measured its own.
     """
-    pool = conductor.pool.public()
+    pool = orchestra.pool.public()
     workers = [(each.name, each.kind, each.model_name, each.options, each.tools) for each in pool]
-    planner = conductor.name, conductor.profile.name, conductor.mode, conductor.seed
-    same = dump((workers, planner, conductor.limits, conductor.pool_policy.policy))
+    planner = orchestra.name, orchestra.profile.name, orchestra.mode, orchestra.seed
+    same = dump((workers, planner, orchestra.limits, orchestra.pool_policy.policy))
     return hashlib.sha256(json.dumps(same, sort_keys=True, default=str).encode()).hexdigest()
 
 

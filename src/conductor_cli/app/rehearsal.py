@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from conductor_cli.core.trace import Trace
     from conductor_cli.evals.cases import Case
     from conductor_cli.models.base import Model
-    from conductor_cli.run import Conductor
+    from conductor_cli.run import Orchestra
 
 NAME: Final = "rehearsal"  # The name of the built-in set of cases on the command line
 EVAL_CASES: Final = 500  # Cases of an evaluation if no number is given
@@ -73,24 +73,24 @@ def is_rehearsal_run(trace: Trace) -> bool:
     return bool(tails) and all(one == other for one, other in tails)
 
 
-def with_rehearsal_profiles(conductor: Conductor, planner: Worker | None) -> Conductor:
+def with_rehearsal_profiles(orchestra: Orchestra, planner: Worker | None) -> Orchestra:
     """The conductor with the prompts that the demo models were trained on.
 
     Raises `UsageError` for a mode that the demo conductor was not trained for.
     """
     is_demo = planner is not None and planner == players.rehearsal_conductor()
-    if is_demo and conductor.mode == "ultra":
+    if is_demo and orchestra.mode == "ultra":
         hint = "leave out --mode ultra, or choose another model: --conductor"
         raise UsageError("the demo planner was trained to plan, not to reason", hint=hint)
     # Whoever made the plan, the checker's verdict is no answer.
     profile = (
         players.CHECKED
         if is_demo
-        else replace(conductor.profile, verdicts=players.PROFILE.verdicts)
+        else replace(orchestra.profile, verdicts=players.PROFILE.verdicts)
     )
     # The workers run at temperature 0, so a second attempt would give the same answer.
-    limits = replace(conductor.limits, attempts=1)
-    return replace(conductor, profile=profile, worker_profile=players.WORKER_PROFILE, limits=limits)
+    limits = replace(orchestra.limits, attempts=1)
+    return replace(orchestra, profile=profile, worker_profile=players.WORKER_PROFILE, limits=limits)
 
 
 RULE: Final = "rule"
@@ -99,13 +99,13 @@ out.
 """
 
 
-def given_out_by_rule(conductor: Conductor, model: Model) -> Conductor:
+def given_out_by_rule(orchestra: Orchestra, model: Model) -> Orchestra:
     """The conductor whose plans are those of `model` with the workers of the rule.
 
     They are not checked.
     """
     planner = players.RulePlanner(model)
-    return replace(conductor, model=planner, mode="auto", profile=players.PROFILE, notices=())
+    return replace(orchestra, model=planner, mode="auto", profile=players.PROFILE, notices=())
 
 
 def rehearsal_pool() -> Pool:

@@ -22,10 +22,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from conductor_cli.app.batch import (
-    Asked,
     Batch,
     BatchItem,
     BatchProgress,
+    BatchResult,
     LinePlaces,
     cost_of,
     id_of,
@@ -144,7 +144,7 @@ class SharedItems:
                 else self._queue.popleft()[1]
             )
 
-    def wrote(self, asked: Asked) -> None:
+    def wrote(self, asked: BatchResult) -> None:
         """Add the line of a question to its shard, for the other machines."""
         name = id_of(asked.line)
         if (shard := self._mine.get(self._shard_of.pop(name))) is not None:
@@ -261,5 +261,5 @@ class SharedItems:
                     Failure(kind="worker", message="asked by another machine") if failed else None
                 )
                 self._budget.add(cost)
-                self._batch.write(Asked(line=data, cost=cost, failure=failure))
+                self._batch.write(BatchResult(line=data, cost=cost, failure=failure))
         self._tell(self._batch.progress)

@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, Self
 
 from conductor_cli.app.check_results import CheckResult
-from conductor_cli.app.conductor_factory import OpenedConductor, open_conductor
 from conductor_cli.app.evaluation import load_cases, sample_cases
+from conductor_cli.app.opening import OpenedOrchestra, open_orchestra
 from conductor_cli.core.errors import (
     ConductorError,
     ConductorUnusable,
@@ -56,7 +56,7 @@ from conductor_cli.train.checkpoints import (
 from conductor_cli.train.job import (
     TaskCurriculum,
     TrainingJob,
-    bare_conductor,
+    bare_orchestra,
     estimate_training,
     is_first,
     mean,
@@ -123,7 +123,7 @@ class Training:
         self.error: ConductorError | None = None
         self._settings = settings
         self._runner = asyncio.Runner()
-        self._opened: OpenedConductor | None = None
+        self._opened: OpenedOrchestra | None = None
 
     def __enter__(self) -> Self:
         return self
@@ -197,7 +197,7 @@ class Training:
         request = self.request
         try:
             opened = self._runner.run(
-                open_conductor(
+                open_orchestra(
                     self._settings, only=request.workers, planning=False, seed=request.recipe.seed
                 )
             )
@@ -205,14 +205,14 @@ class Training:
         except ConductorUnusable as error:
             # There is no worker, and no planner that could stand in for one
             raise _too_few_workers(()) from error
-        if opened.conductor.unavailable:
-            name, failure = next(iter(opened.conductor.unavailable.items()))
+        if opened.orchestra.unavailable:
+            name, failure = next(iter(opened.orchestra.unavailable.items()))
             raise ConfigError(
                 f"the worker {name} cannot be opened: {failure.message}", hint=failure.hint
             )
         # The conductor itself is left out: what is trained plans, and never reviews.
         pool = Pool(
-            workers=tuple(worker for worker in opened.conductor.pool if worker.kind != SELF)
+            workers=tuple(worker for worker in opened.orchestra.pool if worker.kind != SELF)
         )
         self._pool = pool
         if len(pool) < 2:
@@ -308,7 +308,7 @@ class Training:
 
         recipe = self.request.recipe
         context = self._base.context
-        rollouts = Rollouts(conductor=bare_conductor(recipe, self._pool, self._settings.limits))
+        rollouts = Rollouts(orchestra=bare_orchestra(recipe, self._pool, self._settings.limits))
         drawn = [
             self._curriculum.exercise(number) for number in range(recipe.steps * recipe.prompts)
         ]
@@ -483,9 +483,9 @@ class Training:
         request = self.request
         opened = self._opened
         assert opened is not None
-        conductor = replace(opened.conductor, pool=self._pool)
+        orchestra = replace(opened.orchestra, pool=self._pool)
         with open_rollouts(
-            request.directory, request.recipe, conductor, request.max_cost
+            request.directory, request.recipe, orchestra, request.max_cost
         ) as rollouts:
             job = TrainingJob(
                 curriculum=self._curriculum,

@@ -48,7 +48,7 @@ from conductor_cli.evals.runner import run_cases
 from conductor_cli.evals.summary import Summary, SystemResult, newcombe_interval, summarize
 from conductor_cli.evals.systems import ALONE, System, direct_plan, without_planner
 from conductor_cli.models.router import RouterFile
-from conductor_cli.run import Conductor
+from conductor_cli.run import Orchestra
 
 ROUTER: Final = "router"  # Names the way in tables, beside `alone:NAME`, PLAN and GUIDED
 PLAN: Final = "conductor"
@@ -397,10 +397,10 @@ async def improve_plans(
             "gepa is not installed", hint=f"{EXTRA}; or leave the planner as it is: --plans 0"
         ) from None
     async with open_evaluation(request, settings) as prepared:
-        profile = prepared.conductor.profile
+        profile = prepared.orchestra.profile
         # A planner that was trained on prompts of its own reads no advice.
         if (
-            prepared.conductor.model is None
+            prepared.orchestra.model is None
             or profile.render is not None
             or profile.template != "plain"
         ):
@@ -464,7 +464,7 @@ class _GuideSearch:
         self.prepared = prepared
         self.stored = prepared.stored
         self.told = told
-        self.conductor = prepared.conductor
+        self.orchestra = prepared.orchestra
         self.loop = asyncio.get_running_loop()
         self.halves = halve(self.stored.outcomes(), self.stored.cases(), prepared.request.seed)
         half = len(self.halves.teaching) // 2
@@ -480,21 +480,21 @@ class _GuideSearch:
             if system == PLAN
         ]
         self.reserve = Decimal(RESERVE) * sum(costs) / max(len(costs), 1) * len(self.halves.proving)
-        self.known = self.conductor.profile.guide
-        known = self.conductor.profile.guide
+        self.known = self.orchestra.profile.guide
+        known = self.orchestra.profile.guide
         self.about = {
             worker.name: known.workers.get(worker.name) or worker.about
-            for worker in self.conductor.pool
+            for worker in self.orchestra.pool
         }
         lines = [f"{name}: {text}" for name, text in self.about.items()]
         self.start = {"advice": known.advice or NOTHING, "workers": "\n".join(lines), "plans": "[]"}
-        if reflector and reflector not in self.conductor.pool:
+        if reflector and reflector not in self.orchestra.pool:
             raise UsageError(
                 f"{reflector} is none of the workers", hint="--reflector names one of them"
             )
         planner = prepared.planner
         assert planner is not None
-        self.reflector = self.conductor.pool[reflector] if reflector else planner
+        self.reflector = self.orchestra.pool[reflector] if reflector else planner
 
     def system(self, guide: Guide) -> System:
         return System(
@@ -513,7 +513,7 @@ class _GuideSearch:
         running = run_cases(
             self.stored,
             [system],
-            self.conductor,
+            self.orchestra,
             cases=cases,
             parallel=self.prepared.request.parallel,
             budget=self.prepared.budget,
@@ -631,10 +631,10 @@ class _GuideSearch:
         """
         worker = self.reflector
 
-        def configure(conductor: Conductor) -> Conductor:
-            alone = without_planner(conductor, (worker,))
-            model = conductor.model
-            if worker.name in conductor.pool or model is None:
+        def configure(orchestra: Orchestra) -> Orchestra:
+            alone = without_planner(orchestra, (worker,))
+            model = orchestra.model
+            if worker.name in orchestra.pool or model is None:
                 return alone
             # Whoever may plan may read this: it has had the questions before.
             return replace(alone, workers={worker.name: model}, pool_policy=PoolPolicy())

@@ -29,7 +29,7 @@ from conductor_cli.core.pool import Limits
 from conductor_cli.core.question import Question, shorten
 from conductor_cli.core.terminal_text import one_line, reveal, sanitize
 from conductor_cli.run import Run
-from conductor_cli.run.conductor import ToolVerdict
+from conductor_cli.run.orchestra import ToolVerdict
 from conductor_cli.state.interfaces import Traces
 from conductor_cli.views.base import Stderr, Stdout
 from conductor_cli.views.output_formats import ColorName, OutputContext
@@ -69,7 +69,7 @@ def planned_flow_lines(run: Run, screen: Screen) -> list[Line]:
     read it.
     """
     lines = flow_lines(planned_flow(run), screen)
-    pool = run.conductor.pool
+    pool = run.orchestra.pool
     return (
         lines
         if len(pool) == 1
@@ -202,7 +202,7 @@ class Approver:
         assert isinstance(run.trace.plan, Plan)
         # A plan file without the attachments and the history of the question.
         given = (
-            format_plan_file(Question(text=run.question.text), run.trace.plan, run.conductor.limits)
+            format_plan_file(Question(text=run.question.text), run.trace.plan, run.orchestra.limits)
             + "\n"
         )
         try:

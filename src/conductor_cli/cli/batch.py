@@ -37,9 +37,9 @@ from conductor_cli.core.errors import (
 from conductor_cli.core.formatting import format_count, format_money
 from conductor_cli.core.trace import Trace
 from conductor_cli.evals.cost import estimate_most, has_no_cost, unpriced_models
-from conductor_cli.run import Conductor
+from conductor_cli.run import Orchestra
 from conductor_cli.run.budget import RAISE_IT, Budget, CallBudget
-from conductor_cli.run.conductor import share_models
+from conductor_cli.run.orchestra import share_models
 from conductor_cli.state.opening import open_state
 
 if TYPE_CHECKING:
@@ -136,14 +136,14 @@ async def _run(session: Session, batch: batches.Batch, request: _Request) -> int
         )
     if progress.done < progress.total:
         async with session.opened(only=session.options.worker_names) as opened:
-            conductor = share_models(opened, {})
-            if not _is_agreed(session, conductor, progress, request):
+            orchestra = share_models(opened, {})
+            if not _is_agreed(session, orchestra, progress, request):
                 print_notice("nothing was asked")
                 return 0
-            budget = _open_budget(batch, conductor, request.max_cost)
+            budget = _open_budget(batch, orchestra, request.max_cost)
             cluster = nullcontext() if request.ray is None else ray_cluster(request.ray)
             with closing(budget), cluster as node:
-                stopped = await _ask_all(session, batch, conductor, budget, request.parallel, node)
+                stopped = await _ask_all(session, batch, orchestra, budget, request.parallel, node)
             has_no_room = stopped is not None and stopped.reason == "limit_cost_all"
             if has_no_room or (stopped is None and batch.progress.done < progress.total):
                 spent = (
@@ -163,7 +163,7 @@ async def _run(session: Session, batch: batches.Batch, request: _Request) -> int
     return _report(session, batch.progress, request)
 
 
-def _open_budget(batch: batches.Batch, conductor: Conductor, limit: Decimal | None) -> Budget:
+def _open_budget(batch: batches.Batch, orchestra: Orchestra, limit: Decimal | None) -> Budget:
     """Return what the calls of a batch are paid from.
 
     Raises `UsageError` where nothing can be recorded.
@@ -173,7 +173,7 @@ def _open_budget(batch: batches.Batch, conductor: Conductor, limit: Decimal | No
         # Until a run has ended, the most that the first question can cost is what each is assumed
         # to cost.
         first = next(batches.read_items(batch.source))
-        expected = estimate_most(first.question(), conductor)
+        expected = estimate_most(first.question(), orchestra)
     budget = Budget(limit, spent=batch.progress.cost, expected=expected)
     try:
         budget.remember(batch.record)
@@ -184,13 +184,13 @@ def _open_budget(batch: batches.Batch, conductor: Conductor, limit: Decimal | No
 
 
 def _is_agreed(
-    session: Session, conductor: Conductor, progress: batches.BatchProgress, request: _Request
+    session: Session, orchestra: Orchestra, progress: batches.BatchProgress, request: _Request
 ) -> bool:
     """Return whether the batch may cost what it will.
 
     Raises `PolicyError` where a limit cannot be enforced.
     """
-    unpriced = ", ".join(unpriced_models(conductor, planned=True))
+    unpriced = ", ".join(unpriced_models(orchestra, planned=True))
     if request.max_cost is not None and unpriced:
         hint = (
             "add prices (conductor workers add … --set price=IN,OUT), or choose other workers: "
@@ -199,7 +199,7 @@ def _is_agreed(
         raise PolicyError(
             f"the cost limit cannot be enforced: no price is known for {unpriced}", hint=hint
         )
-    if has_no_cost(conductor, planned=True) or request.max_cost is not None:
+    if has_no_cost(orchestra, planned=True) or request.max_cost is not None:
         return True
     left = format_count(progress.total - progress.done, "question")
     lines = [
@@ -211,7 +211,7 @@ def _is_agreed(
 async def _ask_all(
     session: Session,
     batch: batches.Batch,
-    conductor: Conductor,
+    orchestra: Orchestra,
     budget: Budget,
     parallel: int,
     node: str | None,
@@ -229,13 +229,13 @@ async def _ask_all(
     ):
         show = _rate(display, batch.progress)
         run = partial(batches.run_batch, batch, parallel=parallel, budget=budget, tell=show)
-        ask = partial(_ask, session, replace(conductor, budget=budget))
+        ask = partial(_ask, session, replace(orchestra, budget=budget))
         try:
             if node is not None:
                 return await run(
-                    elsewhere=_ask_nodes(session, batch, conductor, budget, parallel, node)
+                    elsewhere=_ask_nodes(session, batch, orchestra, budget, parallel, node)
                 )
-            shards = await asyncio.to_thread(_shards, session, batch, models_of(conductor))
+            shards = await asyncio.to_thread(_shards, session, batch, models_of(orchestra))
             if shards is None:
                 return await run(ask)
             done = batch.progress.done
@@ -263,37 +263,41 @@ def _shards(session: Session, batch: batches.Batch, models: str) -> SharedBatch 
     )
 
 
-async def _ask(session: Session, conductor: Conductor, item: batches.BatchItem) -> batches.Asked:
+async def _ask(
+    session: Session, orchestra: Orchestra, item: batches.BatchItem
+) -> batches.BatchResult:
     job = session.job(item.question())
     try:
-        run = begin_run(job, conductor)
+        run = begin_run(job, orchestra)
     except UsageError as error:  # too large, or of another kind than the workers read
-        return batches.asked_of(item, Trace(error=error.failure), stores=False)
+        return batches.batch_result_of(item, Trace(error=error.failure), stores=False)
     async with aclosing(perform(run, job)) as events:
         async for _ in events:
             pass
-    return batches.asked_of(item, run.trace, stores=session.stores_traces)
+    return batches.batch_result_of(item, run.trace, stores=session.stores_traces)
 
 
 async def _ask_nodes(
     session: Session,
     batch: batches.Batch,
-    conductor: Conductor,
+    orchestra: Orchestra,
     budget: Budget,
     parallel: int,
     node: str,
-) -> AsyncGenerator[batches.Asked, None]:
+) -> AsyncGenerator[batches.BatchResult, None]:
     """Ask what is left on the nodes of Ray.
 
     Each must have the same models and policy as this machine.
     """
-    opener = partial(_open_on_node, session.common, session.options, node, models_of(conductor))
+    opener = partial(_open_on_node, session.common, session.options, node, models_of(orchestra))
     async with aclosing(
         ask_over_nodes(batch.items, opener, parallel=parallel, budget=budget)
     ) as results:
         async for item, result in results:
             lost = isinstance(result, Failure)
-            yield batches.asked_of(item, Trace(error=result), stores=False) if lost else result
+            yield (
+                batches.batch_result_of(item, Trace(error=result), stores=False) if lost else result
+            )
 
 
 @asynccontextmanager
@@ -303,7 +307,7 @@ async def _open_on_node(
     first: str,
     models: str,
     budget: CallBudget | None,
-) -> AsyncIterator[Callable[[batches.BatchItem], Awaitable[batches.Asked]]]:
+) -> AsyncIterator[Callable[[batches.BatchItem], Awaitable[batches.BatchResult]]]:
     """Open a conductor on a node of Ray, by the settings and keys of that node."""
     session = Session(common, options)
     check_node(session.settings, first)

@@ -16,9 +16,9 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any, Final
 
-from conductor_cli.app.conductor_factory import LoadedModels, OpenedConductor, open_conductor
 from conductor_cli.app.driver import RunResult
 from conductor_cli.app.learning import rate_run
+from conductor_cli.app.opening import LoadedModels, OpenedOrchestra, open_orchestra
 from conductor_cli.app.rehearsal import check_question
 from conductor_cli.app.worker_selection import offered_workers, policy_objection
 from conductor_cli.cli.chat_prompt import ChatEnded
@@ -37,7 +37,7 @@ from conductor_cli.core.pool import Worker
 from conductor_cli.core.question import File, PastTurn, Question
 from conductor_cli.core.trace import Trace
 from conductor_cli.core.usage import NO_USAGE, Usage
-from conductor_cli.run import Conductor
+from conductor_cli.run import Orchestra
 from conductor_cli.state.interfaces import AttachmentStore
 
 _NAME: Final = re.compile(r"\w[\w.-]{0,39}")
@@ -88,7 +88,7 @@ class ChatSession:
         """
         self._planner_name = ""
         self._loaded = LoadedModels()
-        self._opened: OpenedConductor | None = None
+        self._opened: OpenedOrchestra | None = None
         self._lock = asyncio.Lock()  # Held while the conductor is opened or replaced
         self._loading: asyncio.Task[None] | None = None
         self._shown_remarks: set[str] = set()
@@ -155,8 +155,8 @@ class ChatSession:
         """Begin to open the conductor and load its model in the background."""
         self._loading = asyncio.create_task(self._load())
 
-    async def _open(self, session: Session, only: Sequence[str]) -> OpenedConductor:
-        return await open_conductor(
+    async def _open(self, session: Session, only: Sequence[str]) -> OpenedOrchestra:
+        return await open_orchestra(
             session.settings,
             only=only,
             seed=self._options.seed,
@@ -172,25 +172,25 @@ class ChatSession:
         What goes wrong while it reads is reported with the first question.
         """
         try:
-            conductor = await self.open()
+            orchestra = await self.open()
         except ConductorError as error:
             self.failed(error)
             return
-        if conductor.name != self._planner_name:
-            self._planner_name = conductor.name
+        if orchestra.name != self._planner_name:
+            self._planner_name = orchestra.name
             self.named(
-                f"{without_file_hash(conductor.name)} plans for {', '.join(conductor.pool.names)}"
+                f"{without_file_hash(orchestra.name)} plans for {', '.join(orchestra.pool.names)}"
             )
         opened = self._opened
         if opened is not None and opened.planner is not None and opened.planner.kind == "llama":
             with suppress(ConductorError):
-                await opened.conductor.prepare()
+                await opened.orchestra.prepare()
             self.changed()
 
-    def _use(self, opened: OpenedConductor) -> None:
+    def _use(self, opened: OpenedOrchestra) -> None:
         self._leave()
         self._opened = opened
-        self._seen_workers |= {worker.name: worker.about for worker in opened.conductor.pool}
+        self._seen_workers |= {worker.name: worker.about for worker in opened.orchestra.pool}
         self.changed()
 
     def _leave(self) -> None:
@@ -201,8 +201,8 @@ class ChatSession:
                 print_notice(self._opened.problem)
 
     @property
-    def conductor(self) -> Conductor | None:
-        return self._opened.conductor if self._opened is not None else None
+    def orchestra(self) -> Orchestra | None:
+        return self._opened.orchestra if self._opened is not None else None
 
     def choosable_workers(self) -> dict[str, str]:
         """The workers that this chat may choose from, each with what is known about it."""
@@ -217,7 +217,7 @@ class ChatSession:
         }
         return allowed | self._seen_workers
 
-    async def open(self) -> Conductor:
+    async def open(self) -> Orchestra:
         """Wait for the conductor. Where opening it has failed, try again.
 
         Raises `ConductorError`.
@@ -226,9 +226,9 @@ class ChatSession:
             if self._opened is None:
                 self._use(await self._open(self.session, self.only))
             assert self._opened is not None
-            return self._opened.conductor
+            return self._opened.orchestra
 
-    async def ready(self) -> Conductor:
+    async def ready(self) -> Orchestra:
         """Wait until the conductor is open and its model loaded. Raises `ConductorError`."""
         if self._loading is not None:
             await asyncio.shield(self._loading)
@@ -247,7 +247,7 @@ class ChatSession:
         async with self._lock:
             opened = await self._open(session, chosen)
             try:
-                opened.conductor.check_limits()
+                opened.orchestra.check_limits()
             except ConductorError:
                 opened.leave()
                 raise
@@ -315,11 +315,11 @@ class ChatSession:
 
         Raises `ChatEnded` where the process was told to terminate.
         """
-        conductor = await self.open()
+        orchestra = await self.open()
         # Each remark is shown once in a chat, not with every question.
-        remarks = tuple(text for text in conductor.notices if text not in self._shown_remarks)
+        remarks = tuple(text for text in orchestra.notices if text not in self._shown_remarks)
         self._shown_remarks.update(remarks)
-        conductor = replace(conductor, notices=(*remarks, remark) if remark else remarks)
+        orchestra = replace(orchestra, notices=(*remarks, remark) if remark else remarks)
         job = self.session.job(
             question,
             plan_only=plan_only,
@@ -327,7 +327,7 @@ class ChatSession:
             resume=resume,
             streams=sys.stdout.isatty(),
         )
-        result = await self.session.run_job(conductor, job, chat=True)
+        result = await self.session.run_job(orchestra, job, chat=True)
         if result.exit_code == TERMINATED:
             raise ChatEnded(TERMINATED)
         trace = result.run.trace
@@ -363,8 +363,8 @@ class ChatSession:
         is_loading = self._loading is not None and not self._loading.done()
         parts = ["loading"] if is_loading else []
         parts.append(self.session.settings["conductor.mode"])
-        if self.conductor is not None:
-            parts.append(format_count(len(self.conductor.pool), "worker"))
+        if self.orchestra is not None:
+            parts.append(format_count(len(self.orchestra.pool), "worker"))
         if self.files:
             parts.append(format_count(len(self.files), "file"))
         spent = self.spent()

@@ -121,7 +121,7 @@ def _print_version(wanted: bool) -> None:
 
 
 @app.callback()
-def conductor(
+def orchestra(
     context: typer.Context,
     config: Annotated[
         str | None, option("--config", "Settings file to use instead of config.toml.", "FILE")

@@ -280,7 +280,7 @@ async def _run(
                 out.print_notice(f"stopped: {done:,} of {total:,} runs are stored; {CONTINUE}")
                 raise
             finally:
-                spending = prepared.conductor.daily_spend
+                spending = prepared.orchestra.daily_spend
                 if spending is not None and (problem := spending.take_problem()):
                     out.print_notice(f"note: {problem}")
         if done >= total:

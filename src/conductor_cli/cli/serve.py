@@ -21,7 +21,7 @@ from typing import Annotated
 import typer
 
 from conductor_cli import __version__
-from conductor_cli.app.conductor_factory import find_lost_calls
+from conductor_cli.app.opening import find_lost_calls
 from conductor_cli.cli import options as opt
 from conductor_cli.cli.browser import open_browser
 from conductor_cli.cli.output import print_json, print_line, print_notice, print_table, print_text

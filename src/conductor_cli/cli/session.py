@@ -19,9 +19,9 @@ from signal import SIGINT
 from typing import Any, BinaryIO, Final
 
 from conductor_cli.app.attach import SILENCE, TEXT_LIMIT, TO_UTF8, Attacher, decode_text
-from conductor_cli.app.conductor_factory import find_lost_calls, open_conductor
 from conductor_cli.app.driver import Job, RunResult, begin_run, check_job, open_store, run_to_end
 from conductor_cli.app.learning import SETTING, check_command, check_learning, check_run
+from conductor_cli.app.opening import find_lost_calls, open_orchestra
 from conductor_cli.app.rehearsal import is_rehearsal_run
 from conductor_cli.app.worker_selection import check_allowed, keep_policy_of
 from conductor_cli.app.worker_tools import keep_tools_of
@@ -40,7 +40,7 @@ from conductor_cli.core.pool import DayLimits
 from conductor_cli.core.question import Question
 from conductor_cli.core.terminal_text import one_line
 from conductor_cli.core.trace import Trace
-from conductor_cli.run import Conductor
+from conductor_cli.run import Orchestra
 from conductor_cli.state.interfaces import AttachmentStore
 from conductor_cli.state.opening import open_state
 from conductor_cli.system.disk import open_finite
@@ -173,21 +173,21 @@ class Session:
         stored = (*resume.pool.names, *needs) if resume is not None else ()
 
         async def run() -> RunResult:
-            async with self.opened(only=only, stored=stored, planning=job.plans) as conductor:
-                check_allowed(conductor.pool_policy, needs)
-                conductor.pool.subset(needs)
-                return await self.run_job(conductor, job)
+            async with self.opened(only=only, stored=stored, planning=job.plans) as orchestra:
+                check_allowed(orchestra.pool_policy, needs)
+                orchestra.pool.subset(needs)
+                return await self.run_job(orchestra, job)
 
         return asyncio.run(run())
 
     @asynccontextmanager
-    # As `open_conductor` takes it
-    async def opened(self, **how: Any) -> AsyncIterator[Conductor]:  # noqa: ANN401
+    # As `open_orchestra` takes it
+    async def opened(self, **how: Any) -> AsyncIterator[Orchestra]:  # noqa: ANN401
         """A conductor whose models are closed at the end.
 
         Problems with recording the spending are printed.
         """
-        opened = await open_conductor(
+        opened = await open_orchestra(
             self.settings,
             seed=self.options.seed,
             attachments=self.attachments,
@@ -195,7 +195,7 @@ class Session:
             **how,
         )
         try:
-            yield opened.conductor
+            yield opened.orchestra
         finally:
             await opened.close()
             if opened.problem:
@@ -214,13 +214,13 @@ class Session:
             **how,
         )
 
-    async def run_job(self, conductor: Conductor, job: Job, *, chat: bool = False) -> RunResult:
+    async def run_job(self, orchestra: Orchestra, job: Job, *, chat: bool = False) -> RunResult:
         """Run a job on an open conductor, store it and show it. Errors in writing are printed."""
         command = check_command(self.settings)
-        asks_about_tools = conductor.tools is not None and has_terminal() and not job.plan_only
-        if conductor.tools is not None:
-            conductor = replace(conductor, tools=replace(conductor.tools, asks=asks_about_tools))
-        run = begin_run(job, conductor)
+        asks_about_tools = orchestra.tools is not None and has_terminal() and not job.plan_only
+        if orchestra.tools is not None:
+            orchestra = replace(orchestra, tools=replace(orchestra.tools, asks=asks_about_tools))
+        run = begin_run(job, orchestra)
         around = replace(self.output_context, asked=chat)
         view = open_views(self.output, self.settings["output.progress"], around)
         with ExitStack() as stack:

@@ -138,15 +138,15 @@ async def _workers(chat: ChatSession, rest: str) -> None:
     names = tuple(rest.replace(",", " ").split())
     if names:
         await chat.change({}, () if names == (ALL,) else names)
-    conductor = await chat.open()
+    orchestra = await chat.open()
     rows = [
         [worker.name, recipient_of(worker), worker.about or worker.model_name]
-        for worker in conductor.pool
+        for worker in orchestra.pool
     ]
     out.print_table(
         (Column("WORKER", shrink=12), Column("READ BY", shrink=12, drop=1), "ABOUT"), rows
     )
-    for name, failure in conductor.unavailable.items():
+    for name, failure in orchestra.unavailable.items():
         out.print_notice(describe_left_out(name, failure))
 
 
@@ -370,8 +370,8 @@ async def _exit(*_: object) -> None:
 
 
 def _offer_pool(chat: ChatSession) -> Offer:
-    if chat.conductor is not None:
-        return [(worker.name, worker.about) for worker in chat.conductor.pool]
+    if chat.orchestra is not None:
+        return [(worker.name, worker.about) for worker in chat.orchestra.pool]
     return [each for each in chat.choosable_workers().items() if each[0] in (chat.only or each)]
 
 

@@ -18,7 +18,7 @@ from conductor_cli.evals.cases import Case
 from conductor_cli.evals.judge import Judge, judge_prompt
 from conductor_cli.evals.outcomes import RunKey
 from conductor_cli.evals.systems import System, direct_plan
-from conductor_cli.run import Conductor
+from conductor_cli.run import Orchestra
 
 # How many cases of a system are estimated one by one; the rest is assumed to be like them
 SAMPLE: Final = 50
@@ -62,7 +62,7 @@ class CostEstimate:
 def estimate_cost(  # noqa: PLR0913 - all of it decides the cost
     systems: Sequence[System],
     cases: Sequence[Case],
-    conductor: Conductor,
+    orchestra: Orchestra,
     done: Collection[RunKey],
     *,
     repeat: int = 1,
@@ -84,13 +84,13 @@ def estimate_cost(  # noqa: PLR0913 - all of it decides the cost
             for case in cases
             if (system.name, case.id, draw) not in done
         ]
-        configured = system.configure(conductor)
+        configured = system.configure(orchestra)
         # A set may have thousands of cases, and each estimate builds the prompts of a plan.
         sample = [_estimate_case(system, case, configured) for case in left[:SAMPLE]]
         if judge is not None:
             questions = (Question(text=judge_prompt(case, case.question)) for case in left[:SAMPLE])
-            pool = judge.conductor.pool
-            profile = judge.conductor.worker_profile
+            pool = judge.orchestra.pool
+            profile = judge.orchestra.worker_profile
             judged = [
                 estimate_plan(question, direct_plan(judge.worker), pool, profile)
                 for question in questions
@@ -103,7 +103,7 @@ def estimate_cost(  # noqa: PLR0913 - all of it decides the cost
         low = low + least
         high = high + most
     unknown = unpriced_models(
-        conductor, planned=any(system.plan is None for system in systems), judge=judge
+        orchestra, planned=any(system.plan is None for system in systems), judge=judge
     )
     return CostEstimate(runs=runs, low=low, high=high, unknown=unknown)
 
@@ -128,36 +128,36 @@ def scale_ranges(
     return scaled(least for least, _ in sample), scaled(most for _, most in sample)
 
 
-def estimate_most(question: Question, conductor: Conductor) -> Decimal:
+def estimate_most(question: Question, orchestra: Orchestra) -> Decimal:
     """Return the US dollars that a question costs at most, but for retries and repaired plans."""
     system = System(name="", configure=lambda it: it)
-    return _estimate_case(system, Case(id="1", question=question.text, answer=""), conductor)[
+    return _estimate_case(system, Case(id="1", question=question.text, answer=""), orchestra)[
         1
     ].cost[1]
 
 
 def _estimate_case(
-    system: System, case: Case, conductor: Conductor
+    system: System, case: Case, orchestra: Orchestra
 ) -> tuple[PlanEstimate, PlanEstimate]:
     question = Question(text=case.question)
-    profile = conductor.worker_profile
+    profile = orchestra.worker_profile
     if system.plan is not None:
-        found = estimate_plan(question, system.plan(case), conductor.pool, profile)
+        found = estimate_plan(question, system.plan(case), orchestra.pool, profile)
         return found, found
 
     # The least is one step of the cheapest worker, the most all steps of the most expensive one.
-    limits = conductor.limits
+    limits = orchestra.limits
     most = 1
-    if conductor.mode != "mini":
-        most = conductor.rules(given=False, depth_left=0).steps * (1 + limits.recursion)
-    names = [worker.name for worker in conductor.pool if worker.kind != SELF]
-    low, high = chain_estimates(question, names, most, conductor.pool, profile)
-    assert conductor.model is not None, "a system without a fixed plan has a planner"
+    if orchestra.mode != "mini":
+        most = orchestra.rules(given=False, depth_left=0).steps * (1 + limits.recursion)
+    names = [worker.name for worker in orchestra.pool if worker.kind != SELF]
+    low, high = chain_estimates(question, names, most, orchestra.pool, profile)
+    assert orchestra.model is not None, "a system without a fixed plan has a planner"
     read = int(
-        sum(len(message.content) for message in conductor.planning_request(question).messages)
+        sum(len(message.content) for message in orchestra.planning_request(question).messages)
         / CHARS_PER_TOKEN
     )
-    planner = PlannerCost(read=read, price=conductor.price)
+    planner = PlannerCost(read=read, price=orchestra.price)
     return low + estimate_planning(planner), high + estimate_planning(planner, 1 + limits.recursion)
 
 
@@ -183,31 +183,31 @@ def chain_estimates(
     return low, high
 
 
-def _prices(conductor: Conductor, *, planned: bool, judge: Judge | None) -> dict[str, Price | None]:
+def _prices(orchestra: Orchestra, *, planned: bool, judge: Judge | None) -> dict[str, Price | None]:
     """The price of each model that may be called, planner and judge where they are.
 
     None where it is not known.
     """
-    prices = {worker.name: worker.price for worker in conductor.pool if worker.kind != SELF}
+    prices = {worker.name: worker.price for worker in orchestra.pool if worker.kind != SELF}
     if planned:
-        prices[conductor.name] = conductor.price
+        prices[orchestra.name] = orchestra.price
     if judge is not None:
         prices[judge.worker.name] = judge.worker.price
     return prices
 
 
-def has_no_cost(conductor: Conductor, *, planned: bool, judge: Judge | None = None) -> bool:
+def has_no_cost(orchestra: Orchestra, *, planned: bool, judge: Judge | None = None) -> bool:
     """Return whether it is known that nothing costs anything."""
-    prices = _prices(conductor, planned=planned, judge=judge).values()
+    prices = _prices(orchestra, planned=planned, judge=judge).values()
     return all(price is not None and not any(price.amounts()) for price in prices)
 
 
 def unpriced_models(
-    conductor: Conductor, *, planned: bool, judge: Judge | None = None
+    orchestra: Orchestra, *, planned: bool, judge: Judge | None = None
 ) -> tuple[str, ...]:
     """The names of the models without a known price."""
     return tuple(
         name
-        for name, price in _prices(conductor, planned=planned, judge=judge).items()
+        for name, price in _prices(orchestra, planned=planned, judge=judge).items()
         if price is None
     )

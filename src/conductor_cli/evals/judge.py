@@ -21,7 +21,7 @@ from conductor_cli.evals.cases import Case
 from conductor_cli.evals.outcomes import CaseOutcome, check_limit_of_all, infrastructure_error
 from conductor_cli.evals.scorers import MAX_TEXT, SCORERS
 from conductor_cli.evals.systems import direct_plan, without_planner
-from conductor_cli.run import Conductor, start_run
+from conductor_cli.run import Orchestra, start_run
 
 INSTRUCTIONS: Final = """\
 Decide whether the answer to the question is right. The reference says what a right answer says, \
@@ -62,20 +62,20 @@ class Judge:
     """The worker that judges, and the conductor that calls it."""
 
     worker: Worker
-    conductor: Conductor
+    orchestra: Orchestra
 
     @classmethod
-    def of(cls, conductor: Conductor, name: str) -> Judge:
+    def of(cls, orchestra: Orchestra, name: str) -> Judge:
         """Return the worker `name` of this conductor as a judge.
 
         Raises `UsageError` where it cannot be called.
         """
-        worker = conductor.pool[name]
-        if name in conductor.unavailable:
+        worker = orchestra.pool[name]
+        if name in orchestra.unavailable:
             raise UsageError(
-                f"the judge {name} cannot be called: {conductor.unavailable[name].message}"
+                f"the judge {name} cannot be called: {orchestra.unavailable[name].message}"
             )
-        return cls(worker, without_planner(conductor, (worker,)))
+        return cls(worker, without_planner(orchestra, (worker,)))
 
     async def judge(self, outcome: CaseOutcome, case: Case) -> CaseOutcome:
         """Return the outcome with the judge's verdict, which decides where no rule does.
@@ -89,7 +89,7 @@ class Judge:
         ):
             return outcome  # tests are no reference that a worker could read
         run = start_run(
-            self.conductor,
+            self.orchestra,
             Question(text=judge_prompt(case, outcome.answer)),
             plan=direct_plan(self.worker),
         )

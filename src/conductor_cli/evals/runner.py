@@ -29,9 +29,9 @@ from conductor_cli.evals.sandbox import run_off_loop
 from conductor_cli.evals.scorers import SCORERS
 from conductor_cli.evals.systems import System
 from conductor_cli.models.response_cache import CachedModel, ResponseCache, model_identity
-from conductor_cli.run import Conductor, start_run
+from conductor_cli.run import Orchestra, start_run
 from conductor_cli.run.budget import Budget
-from conductor_cli.run.conductor import share_models
+from conductor_cli.run.orchestra import share_models
 
 Row = tuple[str, Case, int]
 """A run that is to be made: the name of its system, its case, and which draw of the two it is."""
@@ -46,7 +46,7 @@ made.
 async def run_cases(  # noqa: PLR0913 - each is a way to run them
     evaluation: Evaluation,
     systems: Sequence[System],
-    conductor: Conductor,
+    orchestra: Orchestra,
     *,
     cases: Sequence[Case] | None = None,
     parallel: int = 8,
@@ -70,7 +70,7 @@ async def run_cases(  # noqa: PLR0913 - each is a way to run them
     """
     budget = budget or Budget()
     spec = evaluation.spec
-    conductor = replace(conductor, budget=budget)
+    orchestra = replace(orchestra, budget=budget)
     # The lock is held while runs are in progress: a second process would repeat the same calls.
     with evaluation.writer() as writer, _recorded(budget, evaluation):
         known = evaluation.judged()
@@ -106,7 +106,7 @@ async def run_cases(  # noqa: PLR0913 - each is a way to run them
                     writer.write(outcome)
                     yield outcome
             return
-        run_case = case_runner(spec, systems, conductor, judge, writer.replies)
+        run_case = case_runner(spec, systems, orchestra, judge, writer.replies)
 
         async def run_and_store(row: Row) -> CaseOutcome:
             outcome = await run_case(row)
@@ -159,7 +159,7 @@ def _recorded(budget: Budget, evaluation: Evaluation) -> Iterator[None]:
 def case_runner(
     spec: EvaluationSpec,
     systems: Sequence[System],
-    conductor: Conductor,
+    orchestra: Orchestra,
     judge: Judge | None,
     replies: ResponseCache,
 ) -> Callable[[Row], Awaitable[CaseOutcome]]:
@@ -168,13 +168,13 @@ def case_runner(
     Equal calls are made once, as `replies` has them.
     """
     # A run has no time limit as a whole: it also waits for other runs on the same model.
-    conductor = replace(conductor, limits=replace(conductor.limits, seconds=None))
-    conductor = _with_response_cache(conductor, replies, spec.planner_id or "")
+    orchestra = replace(orchestra, limits=replace(orchestra.limits, seconds=None))
+    orchestra = _with_response_cache(orchestra, replies, spec.planner_id or "")
     if judge is not None:
-        judging = replace(judge.conductor, budget=conductor.budget)
-        judge = replace(judge, conductor=_with_response_cache(judging, replies, ""))
+        judging = replace(judge.orchestra, budget=orchestra.budget)
+        judge = replace(judge, orchestra=_with_response_cache(judging, replies, ""))
     configured = {
-        (system.name, draw): (system, system.configure(replace(conductor, seed=spec.seed + draw)))
+        (system.name, draw): (system, system.configure(replace(orchestra, seed=spec.seed + draw)))
         for draw in range(spec.repeat)
         for system in systems
         if not system.missing
@@ -200,8 +200,8 @@ def case_runner(
 
 
 def _with_response_cache(
-    conductor: Conductor, replies: ResponseCache, planner_id: str
-) -> Conductor:
+    orchestra: Orchestra, replies: ResponseCache, planner_id: str
+) -> Orchestra:
     """The same conductor with a response cache around every model.
 
     Workers that share a model still share it.
@@ -210,12 +210,12 @@ def _with_response_cache(
     which it would inside a call.
     """
     cached: dict[int, CachedModel] = {}
-    for name, model in conductor.workers.items():
+    for name, model in orchestra.workers.items():
         cached.setdefault(
-            id(model), CachedModel(model, replies, model_identity(conductor.pool[name]))
+            id(model), CachedModel(model, replies, model_identity(orchestra.pool[name]))
         )
-    workers = {name: cached[id(model)] for name, model in conductor.workers.items()}
-    planner = conductor.model
+    workers = {name: cached[id(model)] for name, model in orchestra.workers.items()}
+    planner = orchestra.model
     if planner is not None:
         planner = cached.get(id(planner)) or CachedModel(planner, replies, planner_id)
-    return share_models(replace(conductor, workers=workers, model=planner), {})
+    return share_models(replace(orchestra, workers=workers, model=planner), {})

@@ -24,7 +24,7 @@ from conductor_cli.core.profile import SeenStep
 from conductor_cli.core.question import Question, fence, question_text
 from conductor_cli.core.trace import Trace
 from conductor_cli.evals.cases import Case, extract_answer
-from conductor_cli.run import Conductor
+from conductor_cli.run import Orchestra
 
 VOTES: Final = 5
 LOOKS: Final = 5
@@ -58,34 +58,34 @@ def direct_plan(worker: Worker) -> Plan:
 
 
 def without_planner(
-    conductor: Conductor, workers: Sequence[Worker], *, bare_question: bool = True
-) -> Conductor:
+    orchestra: Orchestra, workers: Sequence[Worker], *, bare_question: bool = True
+) -> Orchestra:
     """The conductor for fixed plans over these workers."""
-    profile = conductor.worker_profile
+    profile = orchestra.worker_profile
     # A worker that gets the whole question reads nothing else
     if bare_question and profile.render is None:
         profile = replace(profile, name="direct", render=_render_prompt)
     return replace(
-        conductor,
+        orchestra,
         model=None,
         pool=Pool(workers=tuple(workers)),
         worker_profile=profile,
         notices=(),
-        limits=replace(conductor.limits, steps=MAX_FIXED_STEPS, recursion=0),
+        limits=replace(orchestra.limits, steps=MAX_FIXED_STEPS, recursion=0),
     )
 
 
-def for_vote(conductor: Conductor, worker: Worker) -> Conductor:
+def for_vote(orchestra: Orchestra, worker: Worker) -> Orchestra:
     """The same model under several names, each with its own seed.
 
     None is shown what another one answered.
     """
-    configured = without_planner(conductor, _copies(worker, conductor.seed or 0))
+    configured = without_planner(orchestra, _copies(worker, orchestra.seed or 0))
     render = configured.worker_profile.render or _render_prompt
     blind = replace(
         configured.worker_profile, render=lambda question, step, _: render(question, step, ())
     )
-    models = dict.fromkeys(configured.pool.names, conductor.workers[worker.name])
+    models = dict.fromkeys(configured.pool.names, orchestra.workers[worker.name])
     return replace(configured, worker_profile=blind, workers=models)
 
 
@@ -278,7 +278,7 @@ class System:
 
     name: str
     # Adapts the conductor that runs it: pool, models, profile, mode
-    configure: Callable[[Conductor], Conductor]
+    configure: Callable[[Orchestra], Orchestra]
     # Makes the plan of a case; without it the planner plans
     plan: Callable[[Case], Plan] | None = None
     # The steps are samples, which wait only formally; their most frequent answer counts
@@ -288,7 +288,7 @@ class System:
 
 def select_systems(
     names: str,
-    conductor: Conductor,
+    orchestra: Orchestra,
     *,
     cases: Sequence[Case] = (),
     keywords: Keywords | None = None,
@@ -303,7 +303,7 @@ def select_systems(
     """
     known = {
         system.name: system
-        for system in (*_build_systems(conductor, cases, keywords or GENERAL), *more)
+        for system in (*_build_systems(orchestra, cases, keywords or GENERAL), *more)
     }
     found: dict[str, System] = {}
     for name in filter(None, map(str.strip, names.split(","))):
@@ -334,29 +334,29 @@ def needs_planner(names: str) -> bool:
     )
 
 
-def unmeasured_workers(conductor: Conductor) -> list[str]:
+def unmeasured_workers(orchestra: Orchestra) -> list[str]:
     """The workers that can be called and whose card was not measured.
 
     Which one is best is only assumed.
     """
-    return [worker.name for worker in _available_workers(conductor) if not worker.card.measured]
+    return [worker.name for worker in _available_workers(orchestra) if not worker.card.measured]
 
 
-def _available_workers(conductor: Conductor) -> tuple[Worker, ...]:
-    pool = conductor.pool
-    absent = conductor.unavailable
+def _available_workers(orchestra: Orchestra) -> tuple[Worker, ...]:
+    pool = orchestra.pool
+    absent = orchestra.unavailable
     return tuple(worker for worker in pool if worker.kind != SELF and worker.name not in absent)
 
 
-def _build_systems(conductor: Conductor, cases: Sequence[Case], keywords: Keywords) -> list[System]:
-    workers = _available_workers(conductor)
+def _build_systems(orchestra: Orchestra, cases: Sequence[Case], keywords: Keywords) -> list[System]:
+    workers = _available_workers(orchestra)
     if not workers:
         raise UsageError("no worker of the pool is available", hint="conductor doctor says why")
     best = Pool(workers=workers).best()
     over_all = partial(without_planner, workers=workers)
     too_few = "" if len(workers) > 1 else "needs at least two workers"
     # A profile with its own prompt means that the model was trained on that prompt alone.
-    plans_only = "" if conductor.profile.render is None else "this planner was trained only to plan"
+    plans_only = "" if orchestra.profile.render is None else "this planner was trained only to plan"
 
     def fixed(plan: Plan) -> Callable[[Case], Plan]:
         return lambda _: plan
@@ -378,8 +378,8 @@ def _build_systems(conductor: Conductor, cases: Sequence[Case], keywords: Keywor
         A look at an answer that the look before only repeated is the same request, which the
         response cache answers.
         """
-        for worker in conductor.pool:
-            reason = conductor.unavailable.get(worker.name)
+        for worker in orchestra.pool:
+            reason = orchestra.unavailable.get(worker.name)
             if worker.kind != SELF:
                 checks = [
                     Step(worker=worker.name, subtask=LOOK, access=(at,))
@@ -443,7 +443,7 @@ def _build_systems(conductor: Conductor, cases: Sequence[Case], keywords: Keywor
     ]
 
 
-def _with_planner(conductor: Conductor, mode: Mode, recursion: int = 0) -> Conductor:
+def _with_planner(orchestra: Orchestra, mode: Mode, recursion: int = 0) -> Orchestra:
     return replace(
-        conductor, mode=mode, limits=replace(conductor.limits, recursion=recursion), notices=()
+        orchestra, mode=mode, limits=replace(orchestra.limits, recursion=recursion), notices=()
     )

@@ -19,7 +19,7 @@ from typing import Any, Final
 from anyio.from_thread import BlockingPortal, start_blocking_portal
 
 from conductor_cli.core.errors import ConductorError
-from conductor_cli.run.conductor import new_run_id
+from conductor_cli.run.orchestra import new_run_id
 from conductor_cli.server.api.body_models import require_schema
 from conductor_cli.server.api.chat_completions import ChatCompletionsApi
 from conductor_cli.server.api.errors import request_error

@@ -200,7 +200,7 @@ def _tools(
 
 def _output(response: Mapping[str, Any]) -> inspect_model.ModelOutput:
     choice = response["choices"][0]
-    conductor = response["conductor"]
+    orchestra = response["conductor"]
     calls = [
         _called(call["id"], **call["function"]) for call in choice["message"].get("tool_calls", ())
     ]
@@ -210,7 +210,7 @@ def _output(response: Mapping[str, Any]) -> inspect_model.ModelOutput:
         source="generate",
         tool_calls=calls or None,
     )
-    total = conductor["usage"]["total"]
+    total = orchestra["usage"]["total"]
     read = total["input_tokens"]
     cached = total["cached_tokens"]
     written = total["output_tokens"]
@@ -230,9 +230,9 @@ def _output(response: Mapping[str, Any]) -> inspect_model.ModelOutput:
             )
         ],
         usage=usage,
-        metadata={"conductor": conductor},
+        metadata={"conductor": orchestra},
         response_id=response["id"],
-        input_context_tokens=conductor["usage"]["answer"]["input_tokens"],
+        input_context_tokens=orchestra["usage"]["answer"]["input_tokens"],
     )
 
 

@@ -29,7 +29,7 @@ from conductor_cli.core.terminal_text import is_blank
 from conductor_cli.core.tools import CallCollector
 from conductor_cli.core.trace import describe_failed_attempts
 from conductor_cli.core.usage import NO_USAGE, Usage
-from conductor_cli.run.state import NOT_CHECKED, RunContext, with_fault
+from conductor_cli.run.state import NOT_CHECKED, RunState, with_fault
 from conductor_cli.run.tool_loop import ModelReply, ToolLoop, conversation_tokens, open_tool_loop
 
 BACKOFF: Final = 0.5
@@ -129,7 +129,7 @@ class Attempt:
 
     def __init__(
         self,
-        state: RunContext,
+        state: RunState,
         number: int,
         worker: Worker,
         attempt: int,
@@ -156,10 +156,10 @@ class Attempt:
         """Whether some of the text has been shown as the answer and cannot be taken back."""
         state = self._state
         # An answer with a schema is shown when it is complete.
-        held = state.question.schema is not None or state.conductor.holds_answer
-        in_view = state.conductor.streams_nested and state.final if state.nested else True
+        held = state.question.schema is not None or state.orchestra.holds_answer
+        in_view = state.orchestra.streams_nested and state.final if state.nested else True
         shown = (
-            state.conductor.streams_answer
+            state.orchestra.streams_answer
             and not held
             and in_view
             and state.record(self._number).last
@@ -248,7 +248,7 @@ class Attempt:
             record.step,
             seen,
             self.worker,
-            state.conductor.worker_profile,
+            state.orchestra.worker_profile,
             final=record.last and state.final,
             withheld=withheld_note(state.policy.withheld(self.worker.name)),
         )
@@ -266,7 +266,7 @@ class Attempt:
         state = self._state
         resources = self._state.resources
         worker = self.worker
-        model = state.conductor.workers[worker.name]
+        model = state.orchestra.workers[worker.name]
         offered = (
             tools.tools
             if tools is not None
@@ -311,8 +311,8 @@ class Attempt:
                 self._announce = None
             state.busy.add(self._number)
             try:
-                timeouts = state.conductor.timeouts.for_worker(worker)
-                await read_chunks(model.stream(request), take, timeouts, state.conductor.keeps_up)
+                timeouts = state.orchestra.timeouts.for_worker(worker)
+                await read_chunks(model.stream(request), take, timeouts, state.orchestra.keeps_up)
                 reply = self._reply(call, request)
                 if not call.cached:
                     resources.circuits.succeeded(worker)
@@ -351,7 +351,7 @@ class Attempt:
         prompt still fit.
         """
         worker = self.worker
-        profile = self._state.conductor.worker_profile
+        profile = self._state.orchestra.worker_profile
         own = worker.options.get("max_tokens")
         usual = profile.max_tokens
         if self._conversation is None:
@@ -368,19 +368,19 @@ class Attempt:
         return min(asked, int(most)) if most else asked
 
     def _request(self, messages: tuple[Message, ...], most: int, tools: ToolLoop | None) -> Request:
-        conductor = self._state.conductor
+        orchestra = self._state.orchestra
         options = self.worker.options
         client = self._conversation
         request = Request(
             messages=messages,
             max_tokens=most,
             temperature=options.get("temperature"),
-            seed=options.get("seed", conductor.seed),
-            deadline=conductor.timeouts.for_worker(self.worker).total,
+            seed=options.get("seed", orchestra.seed),
+            deadline=orchestra.timeouts.for_worker(self.worker).total,
             tools=tools.tools if tools is not None else (),
             tool_choice=tools.choice if tools is not None else "auto",
-            read_attachment=conductor.attachments.read
-            if conductor.attachments is not None
+            read_attachment=orchestra.attachments.read
+            if orchestra.attachments is not None
             else None,
         )
         if client is None:
@@ -436,7 +436,7 @@ class _Call:
         return billed_usage(self.reported, request.messages, "".join(self.written), worker.price)
 
 
-def steps_seen_by(state: RunContext, step: Step) -> list[SeenStep]:
+def steps_seen_by(state: RunState, step: Step) -> list[SeenStep]:
     """Return what a step's access list opens; item 0 is what a nested run was given."""
     items: list[SeenStep] = []
     for number in step.access:

@@ -19,7 +19,7 @@ from conductor_cli.core.errors import Failure, FailureKind, ModelError
 from conductor_cli.core.formatting import format_count, format_duration
 from conductor_cli.core.pool import Worker
 from conductor_cli.models.presets import account_of, key_hint, provider_name
-from conductor_cli.state.interfaces import ToldCircuit
+from conductor_cli.state.interfaces import SharedCircuit
 
 if TYPE_CHECKING:
     # Only where there is a database
@@ -229,7 +229,7 @@ class Circuits:
             if circuit.failures:  # else it says nothing of the next call, and no call looks for it
                 self._circuits[key] = circuit
             if self.board is not None and circuit.opened > before:
-                told = ToldCircuit(
+                told = SharedCircuit(
                     circuit.seconds_left(now) or 0.0, circuit.failures, circuit.reason, circuit.kind
                 )
                 self.board.publish(_hash(key), told)

@@ -23,7 +23,7 @@ from conductor_cli.core.trace import ENDED
 from conductor_cli.core.usage import NO_USAGE, Usage
 from conductor_cli.models.presets import with_key_hint
 from conductor_cli.run.attempt import Attempt, retry_wait, steps_seen_by
-from conductor_cli.run.state import RunContext
+from conductor_cli.run.state import RunState
 from conductor_cli.run.tool_loop import tell_of_changes
 
 FATAL: Final = frozenset({"auth", "missing", "file"})
@@ -36,7 +36,7 @@ class _WorkerStep:
     One after the other, until one of them has done it or nobody is left.
     """
 
-    def __init__(self, state: RunContext, number: int) -> None:
+    def __init__(self, state: RunState, number: int) -> None:
         self._state = state
         self._number = number
         # Some, where another process has begun the step
@@ -48,7 +48,7 @@ class _WorkerStep:
         state = self._state
         try:
             while worker is not None:
-                with state.resources.circuits.calling(state.conductor.pool[worker]):
+                with state.resources.circuits.calling(state.orchestra.pool[worker]):
                     worker = await self._make_attempts(worker)
         except LimitReached as error:
             if state.record(self._number).state not in ENDED:
@@ -65,7 +65,7 @@ class _WorkerStep:
         failure = state.resources.down.get(name)
         if failure is None and (forbidden := state.call_violation(self._number, name)):
             failure = Failure(kind="policy", message=forbidden, hint=POLICY_HINT)
-        if failure is None and name not in state.conductor.pool:
+        if failure is None and name not in state.orchestra.pool:
             hint = "list the workers: conductor workers list"
             failure = Failure(
                 kind="config",
@@ -93,7 +93,7 @@ class _WorkerStep:
         while True:
             turn += 1
             self._attempt += 1
-            call = Attempt(state, self._number, state.conductor.pool[name], self._attempt, repair)
+            call = Attempt(state, self._number, state.orchestra.pool[name], self._attempt, repair)
             try:
                 await call.make()
             except PolicyError as error:
@@ -114,10 +114,10 @@ class _WorkerStep:
                 wait = None
                 if error.reason == "schema":  # once, whatever the limit on attempts
                     wait = 0.0
-                elif error.retryable and turn < state.conductor.limits.attempts:
+                elif error.retryable and turn < state.orchestra.limits.attempts:
                     skipped = state.resources.skipped
                     if name not in skipped or self._substitute() in (None, *skipped):
-                        wait = retry_wait(turn + 1, error.retry_after, state.conductor.random)
+                        wait = retry_wait(turn + 1, error.retry_after, state.orchestra.random)
                 if wait is None:
                     if error.reason == "connect":
                         state.resources.down[name] = failure  # other steps need not find out again
@@ -145,7 +145,7 @@ class _WorkerStep:
         state = self._state
         planned = state.record(self._number).step.worker
         skipped = state.resources.skipped
-        names = substitutes(state.conductor.pool, {*self._tried, *state.resources.down, besides})
+        names = substitutes(state.orchestra.pool, {*self._tried, *state.resources.down, besides})
         for name in sorted(names, key=lambda name: name in skipped):
             sees_all = state.policy.may_replace(name, planned) and state.media_access.may_replace(
                 name, planned
@@ -176,7 +176,7 @@ class _WorkerStep:
 
 
 async def run_step(
-    state: RunContext, number: int, read_nested: Callable[[RunContext], AsyncIterator[ev.Event]]
+    state: RunState, number: int, read_nested: Callable[[RunState], AsyncIterator[ev.Event]]
 ) -> Failure | None:
     """Do step `number` and report all that happens as events.
 
@@ -195,7 +195,7 @@ async def run_step(
             ev.StepFailed(at=state.now(), step=number, attempt=1, error=failure, usage=usage)
         )
 
-    if state.conductor.model is None:
+    if state.orchestra.model is None:
         fail(Failure(kind="conductor", message="a review needs a planner", reason="no_planner"))
         return None
     if state.depth_left <= 0:
@@ -219,9 +219,9 @@ async def run_step(
         if item.answer is not None
     )
     text = f"{state.question.text}{NESTED}{step.subtask}"
-    nested = RunContext(
+    nested = RunState(
         id=f"{state.id}.{number}",
-        conductor=state.conductor,
+        orchestra=state.orchestra,
         question=replace(state.question, text=text, given=given, parent=state.id),
         resources=state.resources,
         resumed=next((record.nested for record in earlier if record.number == number), None),

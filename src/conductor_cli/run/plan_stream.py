@@ -24,7 +24,7 @@ from conductor_cli.core.tools import MAX_ABOUT
 from conductor_cli.core.usage import NO_USAGE, Usage
 from conductor_cli.models.base import Model
 from conductor_cli.run.attempt import read_chunks
-from conductor_cli.run.state import RunContext
+from conductor_cli.run.state import RunState
 
 LOOP: Final = 3
 """So many repetitions one after another are a planner that would go on like this up to its limit of
@@ -98,14 +98,14 @@ class PlanStream:
     """Reads one reply of the planner and announces its steps."""
 
     def __init__(
-        self, state: RunContext, model: Model, context: PlanFormatContext, attempt: int
+        self, state: RunState, model: Model, context: PlanFormatContext, attempt: int
     ) -> None:
         self._state = state
         self._attempt = attempt
         self._model = model
         self._context = context
-        self._find_fault = None if context.single else state.conductor.profile.find_fault
-        self._parser = plan_format_for(state.conductor.profile, context).parser(context)
+        self._find_fault = None if context.single else state.orchestra.profile.find_fault
+        self._parser = plan_format_for(state.orchestra.profile, context).parser(context)
         self._keep_answer: KeepAnswer | None = None
         self._complete = False
         self._held: list[ParsedStep] = []  # steps of a plan that is checked as a whole
@@ -135,11 +135,11 @@ class PlanStream:
         state = self._state
         question = state.policy.question_for_planner()
         self._notice = planner_notice(question)
-        pool = state.conductor.pool
-        about = state.conductor.tools.about if state.conductor.tools is not None else {}
+        pool = state.orchestra.pool
+        about = state.orchestra.tools.about if state.orchestra.tools is not None else {}
         attached: list[str] = []
         # A conductor that was trained on prompts of its own is told nothing of the attachments.
-        if state.conductor.profile.names and question.attachments:
+        if state.orchestra.profile.names and question.attachments:
             shown = {worker.name: state.policy.question_for(worker.name) for worker in pool}
             attached = describe_attached(question, shown, self._context.labels, pool)
         tools = []
@@ -152,7 +152,7 @@ class PlanStream:
         request = planner_request(
             question,
             pool,
-            state.conductor.profile,
+            state.orchestra.profile,
             self._context,
             standing=standing,
             fault=fault,
@@ -160,7 +160,7 @@ class PlanStream:
             revision=state.revision,
             rules=(*state.policy.rules_for_planner(self._context), *attached, *tools),
         )
-        price = state.conductor.price
+        price = state.orchestra.price
         resources = state.resources
         async with resources.turn(self._model):
             wanted = request.max_tokens or 0
@@ -171,8 +171,8 @@ class PlanStream:
             retries = self._attempt - 1
             request = replace(
                 request,
-                seed=None if state.conductor.seed is None else state.conductor.seed + retries,
-                rank=retries if state.conductor.profile.sampling.search else 0,
+                seed=None if state.orchestra.seed is None else state.orchestra.seed + retries,
+                rank=retries if state.orchestra.profile.sampling.search else 0,
                 max_tokens=reservation.answer,
             )
             began = state.now()
@@ -180,7 +180,7 @@ class PlanStream:
             self._prompt = request.messages
             try:
                 done = await read_chunks(
-                    self._model.stream(request), self._take, state.conductor.timeouts
+                    self._model.stream(request), self._take, state.orchestra.timeouts
                 )
                 if not done and self._truncated and not self._complete and not self._context.single:
                     resources.check_cut(reservation, wanted)
@@ -258,12 +258,12 @@ class PlanStream:
                 steps = [step for number, step in numbered if number not in state.given_up]
                 steps += [held.step for held in self._held]
                 fault = state.media_access.fault(steps)
-                operands = state.conductor.worker_profile.operands
+                operands = state.orchestra.worker_profile.operands
                 if not fault and operands is not None and not self._context.single:
                     lost = lost_operand(state.question.text.partition(NESTED)[0], steps, operands)
                     fault = f"no step names {lost}" if lost else ""
                 if not fault and self._find_fault is not None:
-                    fault = self._find_fault(state.question, steps, state.conductor.pool)
+                    fault = self._find_fault(state.question, steps, state.orchestra.pool)
                 if fault:
                     self._complete = False
                     raise PlanError(fault, line=item.step.subtask)
@@ -318,7 +318,7 @@ class PlanStream:
         self._state.unreported_usage += self._take_usage()
 
 
-def announce_parsed(state: RunContext, item: ParsedStep) -> None:
+def announce_parsed(state: RunState, item: ParsedStep) -> None:
     """Schedule a planned step, and after the last one the review that `limits.recursion` asks for."""
     if state.given_up:
         seen = tuple(number for number in item.step.access if number not in state.given_up)

@@ -46,7 +46,7 @@ from conductor_cli.models.base import Model
 from conductor_cli.run.attempt import retry_wait
 from conductor_cli.run.circuits import WORDS
 from conductor_cli.run.plan_stream import REVIEW, PlanStream, announce_parsed
-from conductor_cli.run.state import RunContext
+from conductor_cli.run.state import RunState
 
 _WHY: Final = WORDS | {
     "length": "the prompt is too long",
@@ -59,7 +59,7 @@ _WHY: Final = WORDS | {
 """Why a worker failed, as the planner is told."""
 
 
-def wants_revision(state: RunContext, number: int) -> bool:
+def wants_revision(state: RunState, number: int) -> bool:
     """Return whether the planner is to be asked for another way to the answer, now that step
     `number` has ended.
 
@@ -67,17 +67,17 @@ def wants_revision(state: RunContext, number: int) -> bool:
     or where no worker is left that could do better. Nor once a step gives the answer: two answers
     are never mixed.
     """
-    conductor = state.conductor
+    orchestra = state.orchestra
     record = state.record(number)
     if record.state != "failed" or record.step.worker == SELF or state.text_is_out:
         return False
     if (
-        not (conductor.revises and state.resources.revisions_left)
+        not (orchestra.revises and state.resources.revisions_left)
         or state.stopped_by is not None
         or state.plan_only
     ):
         return False
-    if conductor.model is None or conductor.profile.render is not None or conductor.mode == "mini":
+    if orchestra.model is None or orchestra.profile.render is not None or orchestra.mode == "mini":
         return False
     if state.given_plan is not None or state.decision is not None:
         return False
@@ -85,12 +85,12 @@ def wants_revision(state: RunContext, number: int) -> bool:
     if answers != number and answers not in state.schedule.waiting:
         return False
     left = (
-        set(conductor.pool.names) - {SELF} - set(state.policy.excluded) - _unusable(state, record)
+        set(orchestra.pool.names) - {SELF} - set(state.policy.excluded) - _unusable(state, record)
     )
     return bool(left) and state.policy.may_show_steps(state.steps_before())
 
 
-def begin_revision(state: RunContext, number: int) -> None:
+def begin_revision(state: RunState, number: int) -> None:
     """Give up step `number` and all that have not begun.
 
     The others are kept, also those that still run.
@@ -108,8 +108,8 @@ def begin_revision(state: RunContext, number: int) -> None:
         state.stop_step(other, "plan_revised")
 
 
-def _revise(state: RunContext, revised: ev.PlanRevised, record: StepRecord) -> None:
-    names = set(state.conductor.pool.names)
+def _revise(state: RunState, revised: ev.PlanRevised, record: StepRecord) -> None:
+    names = set(state.orchestra.pool.names)
     hidden = {revised.step, *revised.left_out}
     kept = sum(
         each.number not in hidden and each.number < revised.first for each in state.trace.steps
@@ -124,14 +124,14 @@ def _revise(state: RunContext, revised: ev.PlanRevised, record: StepRecord) -> N
         },
         left_out=revised.left_out,
         first=revised.first,
-        most=max(1, step_limit(state.conductor.limits, state.conductor.pool.names) - kept),
+        most=max(1, step_limit(state.orchestra.limits, state.orchestra.pool.names) - kept),
         unusable=frozenset(_unusable(state, record)) if state.resumed is None else frozenset(),
     )
     if not state.goes_on or state.trace.revised is None:
         state.emit(revised)
 
 
-def _unusable(state: RunContext, record: StepRecord) -> set[str]:
+def _unusable(state: RunState, record: StepRecord) -> set[str]:
     """Return workers that could not be reached, or whose key was refused.
 
     They would fail at anything.
@@ -144,7 +144,7 @@ def _unusable(state: RunContext, record: StepRecord) -> set[str]:
 FINISH: Final = "Answer the question, using what the earlier steps found."
 
 
-async def make_plan(state: RunContext) -> Failure | None:
+async def make_plan(state: RunState) -> Failure | None:
     """Have the plan written, read from a file, or reused. Returns what makes that impossible."""
     if state.goes_on and _take_over(state, state.trace):
         return None
@@ -152,25 +152,25 @@ async def make_plan(state: RunContext) -> Failure | None:
         return _announce(state, state.given_plan)
     if state.resumed is not None and not state.goes_on and _reuse(state, state.resumed):
         return None
-    if state.conductor.model is None:
+    if state.orchestra.model is None:
         return Failure(
             kind="conductor", message="there is no planner to plan with", reason="no_planner"
         )
     if not state.policy.may_show_steps(state.steps_before()):
         return _fall_back(state, "the resumed plan may reveal inputs hidden from the planner")
-    return await _write(state, state.conductor.model)
+    return await _write(state, state.orchestra.model)
 
 
-async def write_rest_of_plan(state: RunContext) -> Failure | None:
+async def write_rest_of_plan(state: RunState) -> Failure | None:
     """Have the rest of the plan written, once its revision has begun. Returns what ends the run."""
-    assert state.conductor.model is not None
-    failure = await _write(state, state.conductor.model)
+    assert state.orchestra.model is not None
+    failure = await _write(state, state.orchestra.model)
     if failure is None or failure.kind == "limit":
         return failure
     return _fall_back(state, failure.message)
 
 
-async def wait_for_approval(state: RunContext) -> Failure | None:
+async def wait_for_approval(state: RunState) -> Failure | None:
     """Offer the plan until the user approves it, then start it.
 
     Returns what makes planning again impossible.
@@ -192,8 +192,8 @@ async def wait_for_approval(state: RunContext) -> Failure | None:
             state.rejected_plans += (RejectedPlan(plan=plan, feedback=decision.feedback),)
             state.emit(ev.PlanDecided(at=state.now(), verdict="replan", feedback=decision.feedback))
             state.discard_plan()
-            assert state.conductor.model is not None
-            failure = await _write(state, state.conductor.model)
+            assert state.orchestra.model is not None
+            failure = await _write(state, state.orchestra.model)
         else:
             state.emit(ev.PlanDecided(at=state.now(), verdict="approved"))
             state.awaits_approval = False
@@ -203,7 +203,7 @@ async def wait_for_approval(state: RunContext) -> Failure | None:
             return failure
 
 
-def problem_with(state: RunContext, plan: Plan, *, reviewed: bool = False) -> Failure | None:
+def problem_with(state: RunState, plan: Plan, *, reviewed: bool = False) -> Failure | None:
     """Return why a plan that the planner did not write cannot be run; None where it can.
 
     It names its workers on purpose, so no worker is replaced by another. `reviewed`: it already
@@ -222,7 +222,7 @@ def problem_with(state: RunContext, plan: Plan, *, reviewed: bool = False) -> Fa
         rules = _rules(state)
         # A step on the planner itself is not a worker of the pool, and `MAX_STEPS` bounds only what
         # a model writes.
-        most = (state.conductor.limits.steps or MAX_STEPS) + (state.reviews if reviewed else 0)
+        most = (state.orchestra.limits.steps or MAX_STEPS) + (state.reviews if reviewed else 0)
         check_plan(plan, replace(rules, workers=(*rules.workers, SELF), steps=most))
     except PlanError as error:
         return Failure(kind="usage", message=error.message, hint=error.hint, reason=error.reason)
@@ -230,7 +230,7 @@ def problem_with(state: RunContext, plan: Plan, *, reviewed: bool = False) -> Fa
     return Failure(kind="usage", message=unseen, reason="plan_invalid") if unseen else None
 
 
-def _announce(state: RunContext, plan: Plan, *, reviewed: bool = False) -> Failure | None:
+def _announce(state: RunState, plan: Plan, *, reviewed: bool = False) -> Failure | None:
     failure = problem_with(state, plan, reviewed=reviewed)
     if failure is not None:
         return failure
@@ -245,7 +245,7 @@ def _announce(state: RunContext, plan: Plan, *, reviewed: bool = False) -> Failu
     return None
 
 
-def _take_over(state: RunContext, trace: Trace) -> bool:
+def _take_over(state: RunState, trace: Trace) -> bool:
     """Schedule what a process that was lost has left to do. Returns whether its plan is complete.
 
     What the calls cost that it was making is not known, so each counts as one without a price.
@@ -286,7 +286,7 @@ def _take_over(state: RunContext, trace: Trace) -> bool:
     return state.trace.plan is not None
 
 
-def _reuse(state: RunContext, earlier: Trace) -> bool:
+def _reuse(state: RunState, earlier: Trace) -> bool:
     done = [str(number) for number in earlier.done()]
     if earlier.steps:
         what = f"finished step{'s' * (len(done) > 1)} {', '.join(done)}" if done else "the plan"
@@ -315,7 +315,7 @@ def _reuse(state: RunContext, earlier: Trace) -> bool:
     return state.trace.plan is not None
 
 
-def _reuse_step(state: RunContext, record: StepRecord, earlier: Trace) -> None:
+def _reuse_step(state: RunState, record: StepRecord, earlier: Trace) -> None:
     """Reuse one step: its answer if it has one, else the step; one that was given up stays so."""
     revised = earlier.revised
     number = record.number
@@ -341,10 +341,10 @@ def _reuse_step(state: RunContext, record: StepRecord, earlier: Trace) -> None:
         state.add_step(number, record.step, last=record.last)
 
 
-async def _write(state: RunContext, model: Model) -> Failure | None:
+async def _write(state: RunState, model: Model) -> Failure | None:
     """Ask the planner, again after each fault, and at last fall back on the best worker."""
     fault = ""
-    tries = state.conductor.profile.sampling.tries
+    tries = state.orchestra.profile.sampling.tries
     why = "the planner's output was not a valid plan"
     for attempt in range(1, tries + 1):
         standing = state.current_plan().steps
@@ -363,7 +363,7 @@ async def _write(state: RunContext, model: Model) -> Failure | None:
             return error.failure
         except ModelError as error:
             if not error.retryable:
-                return _cannot_plan(error, state.conductor.key_hint)
+                return _cannot_plan(error, state.orchestra.key_hint)
             fault = ""
             why = f"the planner failed ({error.message})"
             stream.reject("", error)
@@ -374,10 +374,10 @@ async def _write(state: RunContext, model: Model) -> Failure | None:
                 and error.reason in ("connect", "timeout")
                 and not state.trace.steps
             ):
-                return _cannot_plan(error, state.conductor.key_hint)
+                return _cannot_plan(error, state.orchestra.key_hint)
             if attempt < tries:
                 await asyncio.sleep(
-                    retry_wait(attempt + 1, error.retry_after, state.conductor.random)
+                    retry_wait(attempt + 1, error.retry_after, state.orchestra.random)
                 )
         else:
             stream.finish()
@@ -387,7 +387,7 @@ async def _write(state: RunContext, model: Model) -> Failure | None:
     return _fall_back(state, why)
 
 
-def _fall_back(state: RunContext, why: str) -> Failure | None:
+def _fall_back(state: RunState, why: str) -> Failure | None:
     """Have the best worker answer, with everything it may see. Returns why no worker can.
 
     Where the profile has no fallback, no worker can. The policy may hide some inputs from a worker;
@@ -395,22 +395,22 @@ def _fall_back(state: RunContext, why: str) -> Failure | None:
     """
     number = len(state.trace.steps) + 1
     worker: str | None = None
-    if state.conductor.profile.fallback:
-        conductor = state.conductor
+    if state.orchestra.profile.fallback:
+        orchestra = state.orchestra
         policy = state.policy
         unusable = state.revision.unusable if state.revision is not None else ()
         absent = {*state.resources.down, *state.resources.skipped, *unusable}
-        rules = conductor.rules(given=False, depth_left=0, down=absent, excluded=policy.excluded)
+        rules = orchestra.rules(given=False, depth_left=0, down=absent, excluded=policy.excluded)
         names = [name for name in rules.workers if not policy.withheld(name)] or rules.workers
         names = state.media_access.best_of(names)
         worker = (
-            Pool(workers=tuple(conductor.pool[name] for name in names)).best().name
+            Pool(workers=tuple(orchestra.pool[name] for name in names)).best().name
             if names
             else None
         )
     if worker is None and state.revision is not None:
         return None  # the answer is what the finished steps have
-    if not state.conductor.profile.fallback:
+    if not state.orchestra.profile.fallback:
         rejected = state.trace.rejected
         if len(rejected) > 1:
             why = f"none of {len(rejected)} plans was valid; the last one"
@@ -429,7 +429,7 @@ def _fall_back(state: RunContext, why: str) -> Failure | None:
     return None
 
 
-def _rules(state: RunContext, *, skipping: bool = False) -> PlanRules:
+def _rules(state: RunState, *, skipping: bool = False) -> PlanRules:
     """Return the rules of the plan.
 
     `skipping` leaves out the workers that are skipped for a time.
@@ -439,19 +439,19 @@ def _rules(state: RunContext, *, skipping: bool = False) -> PlanRules:
     down = {*state.resources.down, *(state.resources.skipped if skipping else ())}
     if state.revision is not None:
         down |= state.revision.unusable
-    rules = state.conductor.rules(
+    rules = state.orchestra.rules(
         given=given, depth_left=state.depth_left, down=down, excluded=excluded
     )
     # The only step must be done by a worker that can see what is attached.
-    if state.media_access.files and (state.conductor.mode == "mini" or rules.steps == 1):
+    if state.media_access.files and (state.orchestra.mode == "mini" or rules.steps == 1):
         rules = replace(rules, workers=state.media_access.best_of(rules.workers))
     if state.revision is not None:
         rules = replace(rules, steps=state.revision.first - 1 + state.revision.most)
     return rules
 
 
-def _context(state: RunContext, first: int = 1) -> PlanFormatContext:
-    context = state.conductor.context(_rules(state, skipping=True))
+def _context(state: RunState, first: int = 1) -> PlanFormatContext:
+    context = state.orchestra.context(_rules(state, skipping=True))
     return replace(context, first=first, hidden=state.given_up)
 
 

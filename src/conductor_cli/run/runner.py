@@ -23,8 +23,8 @@ from conductor_cli.core.question import Question
 from conductor_cli.core.terminal_text import one_line
 from conductor_cli.core.trace import ENDED, StepRecord, Trace, apply_event, describe_left_out
 from conductor_cli.core.usage import NO_USAGE
-from conductor_cli.run.conductor import Conductor, RunResources, ToolVerdict, new_run_id
 from conductor_cli.run.executor import run_step
+from conductor_cli.run.orchestra import Orchestra, RunResources, ToolVerdict, new_run_id
 from conductor_cli.run.planner import (
     begin_revision,
     make_plan,
@@ -33,7 +33,7 @@ from conductor_cli.run.planner import (
     wants_revision,
     write_rest_of_plan,
 )
-from conductor_cli.run.state import NOT_CHECKED, NOT_JSON, RunContext, StopKind
+from conductor_cli.run.state import NOT_CHECKED, NOT_JSON, RunState, StopKind
 
 log = logging.getLogger(__name__)
 
@@ -41,7 +41,7 @@ PLANNING: Final = 0  # The number of the planning task among those of the steps
 
 
 def start_run(  # noqa: PLR0913 - each is a way to run it
-    conductor: Conductor,
+    orchestra: Orchestra,
     question: Question,
     *,
     plan: Plan | None = None,
@@ -60,36 +60,36 @@ def start_run(  # noqa: PLR0913 - each is a way to run it
     `ConductorUnusable`, or `UsageError` where an attachment is gone or nobody can see it; all
     before anything is called.
     """
-    conductor.check_limits(planned=plan is None)
+    orchestra.check_limits(planned=plan is None)
     nests = plan is not None and (
-        conductor.limits.recursion > 0 or any(step.worker == SELF for step in plan.steps)
+        orchestra.limits.recursion > 0 or any(step.worker == SELF for step in plan.steps)
     )
-    if nests and conductor.model is None:
+    if nests and orchestra.model is None:
         raise ConductorUnusable(
             "a review needs a planner", hint="choose one: conductor model use NAME"
         )
-    state = RunContext(
-        id=id or new_run_id(conductor.wall()),
-        conductor=conductor,
+    state = RunState(
+        id=id or new_run_id(orchestra.wall()),
+        orchestra=orchestra,
         question=question,
-        resources=RunResources(conductor),
+        resources=RunResources(orchestra),
         given_plan=plan,
         resumed=resume,
-        depth_left=max(conductor.limits.recursion, 1),
-        reviews=conductor.limits.recursion,
+        depth_left=max(orchestra.limits.recursion, 1),
+        reviews=orchestra.limits.recursion,
         plan_only=plan_only,
         awaits_approval=approve,
     )
     for attachment in question.attachments:
-        if conductor.attachments is None or not conductor.attachments.holds(attachment):
+        if orchestra.attachments is None or not orchestra.attachments.holds(attachment):
             hint = "attach it again: -f FILE; it is deleted with the last trace that needs it"
             raise UsageError(f"{one_line(attachment.name)} is not stored any more", hint=hint)
     message, hint = (
-        ("", "") if resume is not None else nobody_sees(state.media_access, conductor.unavailable)
+        ("", "") if resume is not None else nobody_sees(state.media_access, orchestra.unavailable)
     )
     if message:
         raise UsageError(message, hint=hint)
-    state.policy.check(plans=conductor.model is not None and (plan is None or nests))
+    state.policy.check(plans=orchestra.model is not None and (plan is None or nests))
     violation = None if plan is None else state.policy.plan_violation(plan)
     if violation is not None:
         raise PolicyError(violation.message, hint=violation.hint)
@@ -105,11 +105,11 @@ class Run:
     run so far, which may be ahead of a slow reader.
     """
 
-    def __init__(self, state: RunContext) -> None:
+    def __init__(self, state: RunState) -> None:
         self.state = state
         self.id = state.id
         self.question = state.question
-        self.conductor = state.conductor
+        self.orchestra = state.orchestra
         state.wake = self._start_ready
         self._group: asyncio.TaskGroup | None = None
         self._tasks: dict[int, asyncio.Task[None]] = {}
@@ -210,7 +210,7 @@ class Run:
 
         A model trained on its own prompts cannot.
         """
-        able = self.conductor.model is not None and self.conductor.profile.render is None
+        able = self.orchestra.model is not None and self.orchestra.profile.render is None
         return (
             self.may_edit_plan
             and able
@@ -268,10 +268,10 @@ class Run:
             # The reader takes the start before anything is called: it may have to store it first,
             # and fail.
             await asyncio.sleep(0)
-            if state.conductor.stored and not state.goes_on:
+            if state.orchestra.stored and not state.goes_on:
                 await state.all_read.wait()
             # A nested run ends with the run around it, so only that one watches the clock.
-            limit = None if state.nested else self.conductor.limits.seconds
+            limit = None if state.nested else self.orchestra.limits.seconds
             before = self.trace.at
             async with asyncio.TaskGroup() as group:
                 self._group = group
@@ -322,38 +322,38 @@ class Run:
 
     def _announce_start(self) -> None:
         state = self.state
-        conductor = self.conductor
+        orchestra = self.orchestra
         earlier = self.state.resumed
-        planner = conductor.name
-        if conductor.model is None and earlier is not None:
+        planner = orchestra.name
+        if orchestra.model is None and earlier is not None:
             planner = earlier.conductor
-        elif conductor.model is None and state.given_plan is not None:
+        elif orchestra.model is None and state.given_plan is not None:
             planner = "plan file"
         started = ev.RunStarted(
             at=state.now(),
             run=state.id,
-            time=conductor.wall().isoformat(timespec="milliseconds"),
+            time=orchestra.wall().isoformat(timespec="milliseconds"),
             question=state.question,
-            pool=conductor.pool.public(),
-            limits=conductor.limits,
-            mode=conductor.mode,
+            pool=orchestra.pool.public(),
+            limits=orchestra.limits,
+            mode=orchestra.mode,
             conductor=planner,
-            planner_worker=conductor.planner_worker,
-            origin=conductor.origin,
-            holds_answer=conductor.holds_answer,
-            profile=conductor.profile.name,
-            recipient=conductor.recipient,
-            policy=conductor.pool_policy.policy,
+            planner_worker=orchestra.planner_worker,
+            origin=orchestra.origin,
+            holds_answer=orchestra.holds_answer,
+            profile=orchestra.profile.name,
+            recipient=orchestra.recipient,
+            policy=orchestra.pool_policy.policy,
             resumed=earlier.run if earlier is not None else "",
             planner_saw_files=state.policy.planner_saw_files(
-                plans=conductor.model is not None and state.given_plan is None
+                plans=orchestra.model is not None and state.given_plan is None
             ),
         )
         state.emit(started)
         if not state.nested:
-            for text in conductor.notices:
+            for text in orchestra.notices:
                 state.notice(text)
-            for worker, why in conductor.unavailable.items():
+            for worker, why in orchestra.unavailable.items():
                 state.notice(describe_left_out(worker, why))
             for why in state.resources.skipped.values():
                 state.notice(why.message)
@@ -372,7 +372,7 @@ class Run:
     async def _run_step(self, number: int) -> None:
         state = self.state
 
-        async def read_nested(context: RunContext) -> AsyncGenerator[ev.Event, None]:
+        async def read_nested(context: RunState) -> AsyncGenerator[ev.Event, None]:
             nested = Run(context)
             self._nested[number] = nested
             try:
@@ -452,7 +452,7 @@ class Run:
         None where nothing is.
         """
         state = self.state
-        answer, partial = answer_of(state.trace, state.question, self.conductor.profile.verdicts)
+        answer, partial = answer_of(state.trace, state.question, self.orchestra.profile.verdicts)
         if (
             answer is None
             or partial
@@ -488,8 +488,8 @@ class Run:
         for record in state.trace.steps:
             if record.state not in ENDED:
                 state.stop_step(record.number)
-        answer, partial = answer_of(state.trace, state.question, self.conductor.profile.verdicts)
-        refusal = self.conductor.worker_profile.refusal
+        answer, partial = answer_of(state.trace, state.question, self.orchestra.profile.verdicts)
+        refusal = self.orchestra.worker_profile.refusal
         # A nested run reports it to the run around it.
         if answer is not None and refusal == answer.strip() != "" and not state.nested:
             first = next(record for record in state.trace.steps if record.text.strip() == refusal)
@@ -508,7 +508,7 @@ class Run:
             return
         last = _answering_step(state.trace)
         if last is not None and last.state == "done" and not state.nested:
-            verdict = _verdict(last.text, self.conductor.profile.verdicts)
+            verdict = _verdict(last.text, self.orchestra.profile.verdicts)
             if verdict and _judged_by(last, state.trace) is not None:
                 state.notice(f"{last.worker} says of this answer: {verdict}", last.number)
         error = failure_of(state) if partial else None
@@ -567,7 +567,7 @@ def tool_calls_of(trace: Trace) -> tuple[ToolCall, ...]:
     return last.tool_calls if last is not None and last.state == "done" else ()
 
 
-def failure_of(state: RunContext) -> Failure:
+def failure_of(state: RunState) -> Failure:
     """Return why a run has no whole answer: a stop, a limit, the conductor, or its workers."""
     if state.stopped_by is not None:
         return state.stopped_by

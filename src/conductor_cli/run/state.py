@@ -32,7 +32,7 @@ from conductor_cli.core.question import Question
 from conductor_cli.core.trace import StepRecord, Trace, apply_event
 from conductor_cli.core.usage import NO_USAGE, Usage
 from conductor_cli.programs.schema_check import CheckStopped, find_fault
-from conductor_cli.run.conductor import Conductor, RunResources
+from conductor_cli.run.orchestra import Orchestra, RunResources
 
 NOT_JSON: Final = "it is not JSON"
 NOT_CHECKED: Final = "the check takes too much time or memory"
@@ -74,11 +74,11 @@ StopKind = Literal["cancelled", "terminated", "limit"]
 
 
 @dataclass(kw_only=True, eq=False)
-class RunContext:
+class RunState:
     """What one run was given, and how far it has come."""
 
     id: str
-    conductor: Conductor
+    orchestra: Orchestra
     question: Question
     resources: RunResources
     given_plan: Plan | None = None  # Replaces planning
@@ -139,7 +139,7 @@ class RunContext:
     _stop_reason: ev.StopReason | None = field(init=False, default=None)
 
     def __post_init__(self) -> None:
-        self._start = self.conductor.clock()
+        self._start = self.orchestra.clock()
         if self.resumed is not None and self.goes_on:
             self.trace = self.resumed
             failed = {
@@ -150,18 +150,18 @@ class RunContext:
             earlier = self.resumed.done()
             self.resumed = without_outdated(self.resumed)
             self.repeated = tuple(number for number in earlier if number not in self.resumed.done())
-        single = self.conductor.mode == "mini" and self.given_plan is None and self.resumed is None
+        single = self.orchestra.mode == "mini" and self.given_plan is None and self.resumed is None
         self.policy = DataPolicy(
-            self.conductor.pool_policy,
-            self.conductor.pool.names,
+            self.orchestra.pool_policy,
+            self.orchestra.pool.names,
             self.question,
             resumed=self.resumed,
             needs_files=single or self.given_holds_files,
         )
         shown = {
-            worker.name: self.policy.question_for(worker.name) for worker in self.conductor.pool
+            worker.name: self.policy.question_for(worker.name) for worker in self.orchestra.pool
         }
-        self.media_access = find_media_access(self.question, shown, self.conductor.pool)
+        self.media_access = find_media_access(self.question, shown, self.orchestra.pool)
         self.discard_plan()
 
     @property
@@ -175,14 +175,14 @@ class RunContext:
 
         A run begins when its events are first read, or goes on then.
         """
-        self._start = self.conductor.clock() - self.trace.at
+        self._start = self.orchestra.clock() - self.trace.at
         self.planning_since = 0.0
 
     def now(self) -> float:
         """Return seconds since the run began, to the millisecond, in which a trace keeps the times
         of pieces.
         """
-        return round(self.conductor.clock() - self._start, 3)
+        return round(self.orchestra.clock() - self._start, 3)
 
     def emit(self, event: ev.Event) -> None:
         """Add an event to the trace, and give it to the reader."""
@@ -234,8 +234,8 @@ class RunContext:
         self.wake()
 
     def discard_plan(self) -> None:
-        per_worker = {worker.name: worker.parallel for worker in self.conductor.pool}
-        self.schedule = Schedule(self.conductor.limits.parallel, per_worker)
+        per_worker = {worker.name: worker.parallel for worker in self.orchestra.pool}
+        self.schedule = Schedule(self.orchestra.limits.parallel, per_worker)
         self.planning_since = self.now()
 
     async def answer_of_user(self, answer: asyncio.Future[T]) -> T:

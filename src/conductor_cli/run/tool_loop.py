@@ -23,8 +23,8 @@ from conductor_cli.core.pool import Worker
 from conductor_cli.core.question import shorten
 from conductor_cli.core.tools import CallBounds, OfferedTool, ToolBox, ToolResult, parse_arguments
 from conductor_cli.core.usage import CHARS_PER_TOKEN
-from conductor_cli.run.conductor import NOBODY, ToolVerdict
-from conductor_cli.run.state import RunContext
+from conductor_cli.run.orchestra import NOBODY, ToolVerdict
+from conductor_cli.run.state import RunState
 
 # Characters of a result that a worker is given; of a longer one, the middle is left out
 MAX_RESULT: Final = 40_000
@@ -42,7 +42,7 @@ class ModelReply:
 
 
 async def open_tool_loop(
-    state: RunContext, number: int, worker: Worker, attempt: int
+    state: RunState, number: int, worker: Worker, attempt: int
 ) -> ToolLoop | None:
     """Return the tools of an attempt.
 
@@ -51,7 +51,7 @@ async def open_tool_loop(
     step = replace(state.record(number).step, worker=worker.name)
     before = state.steps_before(number)
     servers = []
-    for server in worker.tools if state.conductor.tools is not None else ():
+    for server in worker.tools if state.orchestra.tools is not None else ():
         why = state.policy.tool_objection(server, before, step)
         text = f"{worker.name} does not get the tools of {server}: {why}"
         if not why:
@@ -72,7 +72,7 @@ async def open_tool_loop(
 class ToolLoop:
     """Offers the tools of `servers` to one attempt, and makes the calls that it asks for."""
 
-    _state: RunContext
+    _state: RunState
     _number: int
     _worker: Worker
     _attempt: int
@@ -235,7 +235,7 @@ class ToolLoop:
         text = "\n".join([result.text, *unseen])
         # A small context must hold the results of several turns.
         context = int(
-            self._worker.options.get("context") or self._state.conductor.worker_profile.context
+            self._worker.options.get("context") or self._state.orchestra.worker_profile.context
         )
         most = min(MAX_RESULT, max(int(context * CHARS_PER_TOKEN) // (4 * of), 500))
         short = shorten(text.encode("utf-8", "replace").decode(), most)
@@ -262,7 +262,7 @@ def conversation_tokens(messages: Sequence[Message], tools: Sequence[Tool] = ())
     return prompt_tokens(messages) + int((calls + described) / CHARS_PER_TOKEN)
 
 
-def tell_of_changes(state: RunContext, number: int) -> None:
+def tell_of_changes(state: RunState, number: int) -> None:
     """Before a step starts again.
 
     Tell the user which of its calls may have changed something and may be repeated.

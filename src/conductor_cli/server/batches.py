@@ -33,10 +33,10 @@ from starlette.routing import Route
 from conductor_cli.app.batch import (
     MAX_ID,
     MAX_LINE,
-    Asked,
     Batch,
     BatchItem,
     BatchProgress,
+    BatchResult,
     Lines,
     mend_last_line,
     run_batch,
@@ -408,7 +408,7 @@ class Batches:
             # It may quote a prompt
             log.error("the batch %s cannot go on: %s", name, describe_error(error))  # noqa: TRY400
 
-    async def _ask(self, record: Record, item: BatchItem) -> Asked:
+    async def _ask(self, record: Record, item: BatchItem) -> BatchResult:
         """Ask a request of a batch as if its client had sent it."""
         try:
             async with self._turns:
@@ -431,17 +431,16 @@ class Batches:
             body = write(ended)
         except RequestError as error:
             kind = "limit" if error.code.startswith("limit") else _KINDS.get(error.code, "worker")
-            failure = Failure(
-                kind=kind, message=error.message, reason=error.code if kind == "limit" else ""
-            )  # type: ignore[arg-type]
+            reason = error.code if kind == "limit" else ""
+            failure = Failure(kind=kind, message=error.message, reason=reason)  # type: ignore[arg-type]
             response = {
                 "status_code": error.status,
                 "request_id": "",
                 "body": error_body(error, record["endpoint"]),
             }
-            return Asked(line=_line(item.id, response, None), failure=failure)
+            return BatchResult(line=_line(item.id, response, None), failure=failure)
         response = {"status_code": 200, "request_id": served.id, "body": body}
-        return Asked(line=_line(item.id, response, None), cost=cost)
+        return BatchResult(line=_line(item.id, response, None), cost=cost)
 
 
 def _line(name: str, response: Record | None, error: Record | None) -> Record:
@@ -458,7 +457,7 @@ class _Work:
         self,
         record: Record,
         store: ServedFiles,
-        ask: Callable[[Record, BatchItem], Awaitable[Asked]],
+        ask: Callable[[Record, BatchItem], Awaitable[BatchResult]],
         parallel: int,
     ) -> None:
         self._record = record
@@ -622,7 +621,7 @@ class _Work:
             }
             self._record["request_counts"] = counts
 
-        async def ask(item: BatchItem) -> Asked:
+        async def ask(item: BatchItem) -> BatchResult:
             return await self._ask(self._record, item)
 
         while True:

@@ -388,7 +388,7 @@ class StoredRatings:
     problem: str = ""
 
 
-class ToldCircuit(NamedTuple):
+class SharedCircuit(NamedTuple):
     """A circuit that is open for some more seconds, and why."""
 
     seconds: float

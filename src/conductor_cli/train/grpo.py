@@ -29,7 +29,7 @@ from conductor_cli.core.pool import Pool
 from conductor_cli.models.llama.gguf import short_line
 from conductor_cli.models.llama.lora import convert_adapter
 from conductor_cli.models.response_cache import CachedModel, ResponseCache, model_identity
-from conductor_cli.run.conductor import Conductor
+from conductor_cli.run.orchestra import Orchestra
 from conductor_cli.train import checkpoints
 from conductor_cli.train import job as jobs
 from conductor_cli.train.base_model import (
@@ -535,7 +535,7 @@ def trl_arguments(recipe: Recipe) -> dict[str, Any]:
 
 @contextmanager
 def open_rollouts(
-    directory: Path, recipe: Recipe, opened: Conductor, limit: Decimal | None = None
+    directory: Path, recipe: Recipe, opened: Orchestra, limit: Decimal | None = None
 ) -> Iterator[Rollouts]:
     """The rollouts of a training over the workers of an opened conductor. Raises `OSError`.
 
@@ -560,8 +560,8 @@ def open_rollouts(
             wrapped[id(model)] = CachedModel(
                 BudgetedModel(model, worker, budget), cache, model_identity(worker)
             )
-    conductor = replace(
-        jobs.bare_conductor(recipe, pool, opened.limits),
+    orchestra = replace(
+        jobs.bare_orchestra(recipe, pool, opened.limits),
         timeouts=opened.timeouts,
         pool_policy=opened.pool_policy,
         daily_spend=opened.daily_spend,
@@ -569,7 +569,7 @@ def open_rollouts(
     )
     try:
         yield Rollouts(
-            conductor=conductor,
+            orchestra=orchestra,
             cache=cache,
             budget=budget,
             draws=recipe.draws,

@@ -36,7 +36,7 @@ from conductor_cli.evals.cases import Case, hash_cases, score_answer
 from conductor_cli.evals.cost import CostEstimate, chain_estimates, scale_ranges
 from conductor_cli.evals.score import Score
 from conductor_cli.evals.scorers import SCORERS
-from conductor_cli.run.conductor import Conductor
+from conductor_cli.run.orchestra import Orchestra
 from conductor_cli.system.disk import read_lines, write_atomically
 from conductor_cli.train.recipe import Recipe
 from conductor_cli.train.rollouts import Exercise, PlanOutcome, Rollouts, SampledPlan
@@ -389,7 +389,7 @@ def split_cases(cases: Sequence[Case], recipe: Recipe) -> tuple[tuple[Case, ...]
     return kept, tuple(cases[at] for at in sorted(drawn))
 
 
-def bare_conductor(recipe: Recipe, pool: Pool, limits: Limits) -> Conductor:
+def bare_orchestra(recipe: Recipe, pool: Pool, limits: Limits) -> Orchestra:
     """The conductor that is trained, without models.
 
     It writes plans without a grammar, and reviews nothing.
@@ -408,7 +408,7 @@ def bare_conductor(recipe: Recipe, pool: Pool, limits: Limits) -> Conductor:
         calls=None,
     )
     profile = PROFILES[recipe.profile]
-    return Conductor(
+    return Orchestra(
         model=None,
         pool=pool,
         workers={},

@@ -1,4 +1,4 @@
-"""Sampled plans, run by the ordinary `Conductor` over real workers.
+"""Sampled plans, run by the ordinary `Orchestra` over real workers.
 
 The planner that runs later is quantized as a rule and writes under a grammar; the one that is
 sampled here is neither.
@@ -40,7 +40,7 @@ from conductor_cli.evals.score import Score
 from conductor_cli.models.base import Features, Model, Script, ScriptedModel
 from conductor_cli.models.response_cache import HEARTBEAT, ResponseCache
 from conductor_cli.run import start_run
-from conductor_cli.run.conductor import Conductor, model_semaphores
+from conductor_cli.run.orchestra import Orchestra, model_semaphores
 from conductor_cli.run.runner import Run
 from conductor_cli.system.disk import AppendLog, read_lines
 
@@ -247,7 +247,7 @@ class Rollouts:
     stops, because it would pay for the same answers again.
     """
 
-    conductor: Conductor  # The one that is trained, without its model, over all workers
+    orchestra: Orchestra  # The one that is trained, without its model, over all workers
     cache: ResponseCache | None = None
     budget: TrainingBudget | None = None
     draws: int = 1  # How often a plan is run, each time with other seeds of the workers
@@ -276,10 +276,10 @@ class Rollouts:
     def question(self, exercise: Exercise) -> Question:
         return Question(text=exercise.question)
 
-    def conductor_for(self, exercise: Exercise) -> Conductor:
-        pool = self.conductor.pool
+    def conductor_for(self, exercise: Exercise) -> Orchestra:
+        pool = self.orchestra.pool
         return replace(
-            self.conductor, pool=Pool(workers=tuple(pool[name] for name in exercise.workers))
+            self.orchestra, pool=Pool(workers=tuple(pool[name] for name in exercise.workers))
         )
 
     async def outcomes(self, plans: Sequence[SampledPlan]) -> list[PlanOutcome]:
@@ -290,7 +290,7 @@ class Rollouts:
         """
         self._failures.clear()
         slots = asyncio.Semaphore(self.concurrency)
-        semaphores = model_semaphores(self.conductor.pool, self.conductor.workers)
+        semaphores = model_semaphores(self.orchestra.pool, self.orchestra.workers)
 
         async def run(plan: SampledPlan, turn: int) -> PlanOutcome:
             async with slots:
@@ -358,22 +358,22 @@ class Rollouts:
         self, plan: SampledPlan, turn: int, semaphores: Mapping[int, asyncio.Semaphore]
     ) -> PlanOutcome:
         # The plan is read first, in a run that asks no worker. So an invalid one costs nothing.
-        conductor = self.conductor_for(plan.exercise)
+        orchestra = self.conductor_for(plan.exercise)
         question = self.question(plan.exercise)
-        if conductor.seed is not None:
-            conductor = replace(conductor, seed=conductor.seed + self.draws * plan.draw + turn)
+        if orchestra.seed is not None:
+            orchestra = replace(orchestra, seed=orchestra.seed + self.draws * plan.draw + turn)
         splitter = ThinkingSplitter()
         text = splitter.feed(plan.text)[0] + splitter.end()[0]
         written: list[Script] = [
             [text, Chunk(usage=Usage(calls=1), finish="stop" if plan.complete else "length")]
         ]
         model = ScriptedModel([*written, [ModelError("refused", "a sampled plan is read once")]])
-        reader = replace(conductor, model=model, pool_policy=PoolPolicy(), daily_spend=None)
+        reader = replace(orchestra, model=model, pool_policy=PoolPolicy(), daily_spend=None)
         trace = await self.trace(start_run(reader, question, plan_only=True))
         if is_valid(trace) and isinstance(trace.plan, Plan):
             trace = await self.trace(
                 start_run(
-                    replace(conductor, shared_semaphores=semaphores), question, plan=trace.plan
+                    replace(orchestra, shared_semaphores=semaphores), question, plan=trace.plan
                 )
             )
         return await self.outcome(trace, plan.exercise)

@@ -133,9 +133,9 @@ def test_after_a_check_said_no_the_conductor_is_told_who_failed() -> None:
     for recursion in (0, 1):
         model = ScriptedModel(scripts=[[first], [RIGHT.replace("spellingB", "spellingE")]])
         rolled = rollouts([MEMBERS[1]])
-        limits = replace(rolled.conductor.limits, recursion=recursion)
-        conductor = replace(rolled.conductor_for(checked), model=model, limits=limits)
-        trace = asyncio.run(rolled.trace(start_run(conductor, Question(text=checked.question))))
+        limits = replace(rolled.orchestra.limits, recursion=recursion)
+        orchestra = replace(rolled.conductor_for(checked), model=model, limits=limits)
+        trace = asyncio.run(rolled.trace(start_run(orchestra, Question(text=checked.question))))
         answers.append(trace.answer)
     assert answers == ["WRONG", "SIRAP"]
     assert model.requests[1].messages[0].content.endswith("and check it\nNO B\n")
@@ -158,9 +158,9 @@ class Told(Examination):
 
     def draw(self, *settings: Any, **changes: Any) -> tuple[RehearsalExercise, ...]:
         found = super().draw(*settings, **changes)
-        self.model.plans |= {
-            self.rollouts.prompt(item)[0]["content"]: plan_text(item) for item in found
-        }  # type: ignore[attr-defined]
+        for item in found:
+            prompt = self.rollouts.prompt(item)[0]["content"]
+            self.model.plans[prompt] = plan_text(item)  # type: ignore[attr-defined]
         SOLVERS.learn(item.problem for item in found)
         return found
 

@@ -16,7 +16,7 @@ from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from conductor_cli.app.conductor_factory import open_planner
+from conductor_cli.app.opening import open_planner
 from conductor_cli.core.errors import ConductorError
 from conductor_cli.models.base import BehindServer
 from conductor_cli.state.opening import open_state

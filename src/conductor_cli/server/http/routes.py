@@ -33,7 +33,7 @@ from conductor_cli.core.serialization import encode_line
 from conductor_cli.core.terminal_text import one_line
 from conductor_cli.core.trace import Trace
 from conductor_cli.programs.schema_check import size_of
-from conductor_cli.run.conductor import new_run_id
+from conductor_cli.run.orchestra import new_run_id
 from conductor_cli.server.api.body_models import refused, require_schema
 from conductor_cli.server.api.chat_completions import ChatCompletionsApi
 from conductor_cli.server.api.errors import TOO_LONG, error_body, request_error

@@ -383,7 +383,7 @@ def plan_result(run: Run, limits: Limits) -> CallToolResult:
             Failure(kind="conductor", message="the planner wrote no plan", hint="ask again")
         )
     offer = describe_offer(run)
-    recipients = recipients_of(run.conductor.pool)
+    recipients = recipients_of(run.orchestra.pool)
     estimate = sum(estimate_steps(offer.question_for, offer.plan, offer.pool, offer.profile), ZERO)
     lines = []
     for number, step in enumerate(trace.plan.steps, start=1):

@@ -24,7 +24,7 @@ from conductor_cli.core import events as ev
 from conductor_cli.core.chat import Tool, ToolCall
 from conductor_cli.core.errors import ConductorError, Failure, TakenOver
 from conductor_cli.core.trace import Trace
-from conductor_cli.run.conductor import new_run_id
+from conductor_cli.run.orchestra import new_run_id
 from conductor_cli.server.api.errors import request_error
 from conductor_cli.server.api.request import RequestError, ServedAnswer, ServedUsage
 from conductor_cli.server.http.access import Principal, describe_error

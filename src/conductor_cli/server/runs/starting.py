@@ -19,16 +19,16 @@ from typing import TYPE_CHECKING, Any, Final
 
 import anyio
 
-from conductor_cli.app.conductor_factory import LoadedModels, open_conductor
 from conductor_cli.app.driver import Job, begin_run, check_job, open_store, perform
+from conductor_cli.app.opening import LoadedModels, open_orchestra
 from conductor_cli.config.settings import Settings
 from conductor_cli.config.watched import WatchedSettings
 from conductor_cli.core.errors import PolicyError
 from conductor_cli.core.events import Event
 from conductor_cli.core.pool import DayLimits, Worker
 from conductor_cli.core.trace import Trace
-from conductor_cli.run import Conductor, Run
-from conductor_cli.run.conductor import share_models
+from conductor_cli.run import Orchestra, Run
+from conductor_cli.run.orchestra import share_models
 from conductor_cli.server.options import ServerOptions
 from conductor_cli.server.runs.conversation import CallIds
 from conductor_cli.state.interfaces import Spender, Spending, Traces
@@ -118,12 +118,12 @@ class Runs:
                 message, hint="plan here, and run the plan on a terminal: conductor ask --resume ID"
             )
         check_job(job)  # before anything is opened
-        conductor = await self._open(job)
-        if job.settings.paths.database and conductor.daily_spend is not None:
+        orchestra = await self._open(job)
+        if job.settings.paths.database and orchestra.daily_spend is not None:
             # Asked on a thread; `begin_run` then knows the answer. A database that is away must
             # stop nobody else.
-            await asyncio.to_thread(conductor.daily_spend.check)
-        run = begin_run(job, conductor)
+            await asyncio.to_thread(orchestra.daily_spend.check)
+        run = begin_run(job, orchestra)
         self.started[run.id] = None
         if len(self.started) > MAX_STARTED:
             del self.started[next(iter(self.started))]
@@ -151,12 +151,12 @@ class Runs:
             )
         return run
 
-    async def _open(self, job: Job) -> Conductor:
+    async def _open(self, job: Job) -> Orchestra:
         state = open_state(job.settings.paths)
         if job.settings.paths.database:  # read on a thread; what is asked for below is known then
             await asyncio.to_thread(state.ratings.read)
         stored = job.resume.pool.names if job.resume is not None else ()
-        opened = await open_conductor(
+        opened = await open_orchestra(
             job.settings,
             only=job.only,
             stored=stored,
@@ -167,7 +167,7 @@ class Runs:
             attachments=job.attachments or state.attachments(),
             learning=True,
         )
-        return share_models(replace(opened.conductor, streams_nested=job.streams), self._semaphores)
+        return share_models(replace(opened.orchestra, streams_nested=job.streams), self._semaphores)
 
     def _shared_spend(
         self, state: State, spender: Spender, limits: DayLimits, /, *, planner: Worker | None

@@ -25,10 +25,10 @@ from conductor_cli.core.serialization import dump
 from conductor_cli.state.interfaces import (
     USER,
     AttachmentStore,
+    SharedCircuit,
     Spender,
     Spending,
     StoredRatings,
-    ToldCircuit,
 )
 from conductor_cli.state.key_store import POSTGRESQL, KeyStore
 from conductor_cli.state.postgres.database import Database, storable
@@ -168,10 +168,10 @@ class SharedCircuits:
 
     def __init__(self, database: Database) -> None:
         self._database = database
-        self._known = dict[str, tuple[float, ToldCircuit]]()
+        self._known = dict[str, tuple[float, SharedCircuit]]()
         self._read_at = -NEWS_SECONDS
 
-    def publish(self, key: str, circuit: ToldCircuit) -> None:
+    def publish(self, key: str, circuit: SharedCircuit) -> None:
         statement = (
             "INSERT INTO conductor_circuits VALUES (%s, clock_timestamp() + make_interval(secs => "
             "%s), %s)"
@@ -187,7 +187,7 @@ class SharedCircuits:
             self._database.call, "DELETE FROM conductor_circuits WHERE key = %s", key
         )
 
-    def find(self, key: str) -> ToldCircuit | None:
+    def find(self, key: str) -> SharedCircuit | None:
         now = time.monotonic()
         if now - self._read_at > NEWS_SECONDS:
             self._read_at = now
@@ -205,7 +205,7 @@ class SharedCircuits:
         )
         now = time.monotonic()
         self._known = {
-            key: (now + left, ToldCircuit(left, *json.loads(why))) for key, left, why in rows
+            key: (now + left, SharedCircuit(left, *json.loads(why))) for key, left, why in rows
         }
 
 

@@ -1,4 +1,4 @@
-"""From settings to a `Conductor` that is ready to run.
+"""From settings to a `Orchestra` that is ready to run.
 
 The model that plans, the workers, the policy, the limits.
 """
@@ -47,7 +47,7 @@ from conductor_cli.models.presets import (
 )
 from conductor_cli.models.prices import with_prices
 from conductor_cli.rehearsal.players import rehearsal_conductor
-from conductor_cli.run import Conductor
+from conductor_cli.run import Orchestra
 from conductor_cli.run.circuits import Circuits
 from conductor_cli.state.interfaces import AttachmentStore, Spending
 from conductor_cli.state.opening import open_state
@@ -100,10 +100,10 @@ class LoadedModels:
 
 
 @dataclass
-class OpenedConductor:
+class OpenedOrchestra:
     """A conductor that is ready to run, its open models, and the planner as a worker. Close it."""
 
-    conductor: Conductor
+    orchestra: Orchestra
     loaded: LoadedModels
     planner: Worker | None = None
     # After `close` or `leave`: why what was spent could not be recorded, else empty
@@ -116,14 +116,14 @@ class OpenedConductor:
 
     def leave(self) -> None:
         """Close only the record of what was spent; the models are somebody else's."""
-        daily_spend = self.conductor.daily_spend
+        daily_spend = self.orchestra.daily_spend
         if daily_spend is not None:
             daily_spend.close()
             self.problem = daily_spend.take_problem()
 
 
 def open_planner(settings: Settings, loaded: LoadedModels) -> Model:
-    """Return the model that plans, as `open_conductor` opens it.
+    """Return the model that plans, as `open_orchestra` opens it.
 
     Raises as that does, or `ModelError`.
     """
@@ -139,7 +139,7 @@ def _find_planner(settings: Settings) -> Worker:
     return planner if settings.rehearsal else with_prices([planner])[0][0]
 
 
-async def open_conductor(
+async def open_orchestra(
     settings: Settings,
     *,
     only: Sequence[str] = (),
@@ -151,7 +151,7 @@ async def open_conductor(
     attachments: AttachmentStore | None = None,
     spend: Callable[..., Spending] | None = None,
     learning: bool = False,
-) -> OpenedConductor:
+) -> OpenedOrchestra:
     """Open the model that plans, unless `planning` is false, and every worker, unless `asking` is
     false.
 
@@ -255,7 +255,7 @@ async def open_conductor(
     if planner is not None:
         guided = "" if planner == rehearsal_conductor() else read_guided(settings).name
         name = describe_planning_model(planner, open_model_store(settings)) + guided
-    conductor = Conductor(
+    orchestra = Orchestra(
         model=model,
         pool=pool,
         workers=workers,
@@ -282,8 +282,8 @@ async def open_conductor(
         random=random.Random(seed),  # noqa: S311 - jitter, no secret
     )
     if settings.rehearsal:
-        conductor = with_rehearsal_profiles(conductor, planner)
-    return OpenedConductor(conductor=conductor, loaded=loaded, planner=planner)
+        orchestra = with_rehearsal_profiles(orchestra, planner)
+    return OpenedOrchestra(orchestra=orchestra, loaded=loaded, planner=planner)
 
 
 def find_lost_calls(settings: Settings, *, newest_only: bool = False) -> str:

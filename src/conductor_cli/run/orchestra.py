@@ -102,7 +102,7 @@ _NO_WAIT: Final[AbstractAsyncContextManager[None]] = nullcontext()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Conductor:
+class Orchestra:
     """Everything that runs need, none of it opened here.
 
     A model that plans, workers, and how they may be used.
@@ -245,32 +245,32 @@ class RunResources:
     A call that waits here holds nothing that another call needs to end.
     """
 
-    def __init__(self, conductor: Conductor) -> None:
-        self.ledger = Ledger(conductor.limits)
+    def __init__(self, orchestra: Orchestra) -> None:
+        self.ledger = Ledger(orchestra.limits)
         self._rank = next(_RANKS)  # Where runs wait for the same money, the older one goes first
         self._shared: dict[int, Reservation] = {}
         """For each call under way, by the id of its reservation: what is reserved for it in the
         budget of all runs.
         """
-        self.call_slots = asyncio.Semaphore(conductor.limits.parallel)
+        self.call_slots = asyncio.Semaphore(orchestra.limits.parallel)
         """As many calls at once as the run allows; substitutes and nested runs need a slot too."""
         # How often the rest of a plan may still be planned anew, nested runs included
         self.revisions_left = 1
-        self.approvals = ToolApprovals(asks=conductor.tools is not None and conductor.tools.asks)
+        self.approvals = ToolApprovals(asks=orchestra.tools is not None and orchestra.tools.asks)
         self.tool_calls_left = (
-            CALLS_PER_RUN if conductor.limits.tool_calls is None else conductor.limits.tool_calls
+            CALLS_PER_RUN if orchestra.limits.tool_calls is None else orchestra.limits.tool_calls
         )
-        self._open_tools = conductor.tools.open if conductor.tools is not None else None
+        self._open_tools = orchestra.tools.open if orchestra.tools is not None else None
         self._tools: ToolBox | None = None
-        self._conductor = conductor
+        self._conductor = orchestra
         # Workers that are not asked again in this run, and why
-        self.down = dict(conductor.unavailable)
-        self.circuits = conductor.circuits or Circuits(BreakerRules(failures=0))
+        self.down = dict(orchestra.unavailable)
+        self.circuits = orchestra.circuits or Circuits(BreakerRules(failures=0))
         self._freed = asyncio.Event()
         self._times_freed = 0
-        shared = conductor.shared_semaphores
+        shared = orchestra.shared_semaphores
         self._model_semaphores = (
-            model_semaphores(conductor.pool, conductor.workers) if shared is None else shared
+            model_semaphores(orchestra.pool, orchestra.workers) if shared is None else shared
         )
 
     @property
@@ -396,19 +396,19 @@ class RunResources:
         self._freed.set()
 
 
-def share_models(conductor: Conductor, semaphores: dict[int, asyncio.Semaphore]) -> Conductor:
+def share_models(orchestra: Orchestra, semaphores: dict[int, asyncio.Semaphore]) -> Orchestra:
     """Return the conductor for one of many runs at once, which take turns on its models by these
     `semaphores`.
 
     Those of its models are added to them. A model must stay open as long as they are used: its `id`
     is its name there.
     """
-    for key, semaphore in model_semaphores(conductor.pool, conductor.workers).items():
+    for key, semaphore in model_semaphores(orchestra.pool, orchestra.workers).items():
         semaphores.setdefault(key, semaphore)
-    if conductor.constrained:
+    if orchestra.constrained:
         # An in-process model can do only one thing at a time.
-        semaphores.setdefault(id(conductor.model), asyncio.Semaphore(1))
-    return replace(conductor, shared_semaphores=semaphores)
+        semaphores.setdefault(id(orchestra.model), asyncio.Semaphore(1))
+    return replace(orchestra, shared_semaphores=semaphores)
 
 
 def model_semaphores(pool: Pool, models: Mapping[str, Model]) -> dict[int, asyncio.Semaphore]:
