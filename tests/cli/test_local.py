@@ -71,7 +71,7 @@ def test_a_third_party_provider_mock_answers(stage: Stage, tiny: Path) -> None:
             '= "gpt"'
         )
         stage.configure(
-            f"[limits]\nattempts = 1\nsteps = 1\n{worker}", workers=(), orchestra=str(tiny)
+            f"[limits]\nattempts = 1\nsteps = 1\n{worker}", workers=(), conductor=str(tiny)
         )
         done = stage.inside("ask", "What is the capital of France?")
     assert (done.code, done.out) == (0, "The capital of France is Paris.\n")
