@@ -424,7 +424,7 @@ async def _answer_error(http: Request, error: Exception) -> Response:
         405: f"{http.method} is not for this path",
     }
     if http.url.path == "/openapi.json":
-        said[404] = "the OpenAPI document is gone: docs/serve.md lists the addresses"
+        said[404] = "the OpenAPI document is gone: docs/serve-reference.md lists the addresses"
     code = {404: "not_found", 405: "method_not_allowed"}.get(status, "internal_error")
     failed = RequestError(status, code, said.get(status, "the server failed; its log says where"))
     body = error_body(failed, http.url.path, http.scope[REQUEST_ID])
