@@ -1,9 +1,8 @@
-"""What a trained conductor reaches on held-out questions, with pools that are drawn for each of
-them. Needs no torch.
+"""What a trained conductor reaches on held-out questions, with pools drawn for each of them.
 
-Plans run through the ordinary `Orchestra` and the very adapter that runs use.
-`docs/research/rehearsal.md` has what was measured of the conductor that ships, beside other ways to
-answer.
+Needs no torch. Plans run through the ordinary `Orchestra` and the very adapter that runs use. What
+was measured of the conductor that ships, beside other ways to answer, stands in
+`docs/research/rehearsal.md`.
 """
 
 from __future__ import annotations
