@@ -97,7 +97,7 @@ wheels: setup ## build conductor's wheel and one of llama.cpp for all CPUs into 
 	@$(BIN)/python scripts/wheels.py
 
 lock: ## resolve the lock files (needs uv; ARGS=--upgrade for newer versions)
-	$(LOCK) --extra eval --extra inspect --extra local --extra otel --extra parquet --extra postgres --extra serve --extra tools --group dev --group bench $(ARGS) --output-file requirements.lock
+	$(LOCK) --extra eval --extra inspect --extra local --extra otel --extra parquet --extra postgres --group dev --group bench $(ARGS) --output-file requirements.lock
 	$(LOCK) --extra train --extra ray --constraint requirements.lock $(ARGS) $(CUDA:%=--no-emit-package %) --output-file requirements-train.lock
 
 clean: ## remove .venv and the caches of the tools

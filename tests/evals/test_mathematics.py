@@ -13,6 +13,7 @@ from conductor_cli.core.errors import ConfigError
 from conductor_cli.evals import mathematics
 from conductor_cli.evals.cases import Case, check_case
 from conductor_cli.evals.scorers import SCORERS
+from conductor_cli.system.installation import extra_command
 
 
 @pytest.mark.parametrize(
@@ -163,4 +164,4 @@ def test_a_missing_library_is_an_error_with_the_install_command(
     monkeypatch.setattr(importlib.util, "find_spec", lambda _: None)
     with pytest.raises(ConfigError, match="not installed") as error:
         check_case(Case(id="1", question="?", answer="4", scorer="math"))
-    assert error.value.hint == "pip install 'conductor-llm[eval]'"
+    assert error.value.hint == extra_command("eval")

@@ -19,6 +19,7 @@ from conductor_cli.app.evaluation import load_cases
 from conductor_cli.core.errors import ConfigError, UsageError
 from conductor_cli.evals.cases import Case, is_correct, write_cases
 from conductor_cli.evals.suites import SUITES, read_suite, suite_by_columns
+from conductor_cli.system.installation import extra_command
 
 MATH = {
     "problem": "Compute $1+1$.",
@@ -299,7 +300,7 @@ def test_without_the_extra_a_parquet_file_says_what_to_install(
     (tmp_path / "train.parquet").write_bytes(b"")
     with pytest.raises(ConfigError, match="needs pyarrow") as error:
         convert("rlpr", tmp_path / "train.parquet")
-    assert error.value.hint == "pip install 'conductor-llm[parquet]'"
+    assert error.value.hint == extra_command("parquet")
 
 
 def test_a_sample_reads_only_its_rows(tmp_path: Path) -> None:

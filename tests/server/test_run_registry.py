@@ -404,13 +404,6 @@ def test_a_second_signal_ends_at_once(stage: Stage, started: tuple[str, Popen[by
     assert TraceStore(stage.traces).ended(response.headers["x-request-id"]).error is not None
 
 
-def test_a_missing_extra_is_one_line(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(
-        process, "find_spec", lambda package: None if package == "starlette" else package
-    )
-    assert stage.ends(3, "serve", told='pip install "conductor-llm[serve]"').out == ""
-
-
 def test_without_a_port_a_free_one_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
     taken = process.listen_at("127.0.0.1", 0)
     number = taken.getsockname()[1]

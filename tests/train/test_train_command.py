@@ -152,7 +152,7 @@ def test_without_the_extra_the_error_says_what_to_install(
     assert re.search(r"ok +memory: [\d.]+ MB on a GPU for weights and optimizer", here.out), (
         here.out
     )
-    assert "pip install 'conductor-llm[train]'" in done.err
+    assert 'pip install "conductor-llm[train]"' in done.err
 
 
 def test_two_steps_are_trained_and_a_finished_training_says_so(

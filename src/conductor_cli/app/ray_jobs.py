@@ -43,6 +43,7 @@ from conductor_cli.core.serialization import dump
 from conductor_cli.core.usage import Price, Usage
 from conductor_cli.run import Orchestra
 from conductor_cli.run.budget import Budget, CallBudget
+from conductor_cli.system.installation import extra_command
 
 ROUND: Final = 50_000  # Rows of one job. The memory of this process is bounded by it.
 BLOCKS_AT_ONCE: Final = 8
@@ -82,7 +83,7 @@ def ray_cluster(address: str) -> Iterator[str]:
         import ray.data
     except ImportError:
         raise ConfigError(
-            "--ray needs Ray, which is not installed", hint="pip install 'conductor-llm[ray]'"
+            "--ray needs Ray, which is not installed", hint=extra_command("ray")
         ) from None
     try:
         where = None if address == "auto" else address

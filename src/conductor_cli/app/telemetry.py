@@ -31,6 +31,7 @@ from conductor_cli.core.chat import Finish, Message
 from conductor_cli.core.plan import Plan
 from conductor_cli.core.pool import Pool
 from conductor_cli.core.usage import Usage
+from conductor_cli.system.installation import extra_command
 from conductor_cli.system.known_secrets import KNOWN_SECRETS
 
 if TYPE_CHECKING:
@@ -418,7 +419,7 @@ def watch_run() -> RunTelemetry | None:
 def _provider_for(exporters: tuple[str, ...]) -> TracerProvider | None:
     """Return a provider that exports as the environment says; None where that is not installed."""
     if find_spec("opentelemetry") is None or find_spec("opentelemetry.sdk") is None:
-        log.warning('telemetry is configured, but not installed: pip install "conductor-llm[otel]"')
+        log.warning("telemetry is configured, but not installed: %s", extra_command("otel"))
         return None
     from opentelemetry.sdk.resources import SERVICE_NAME, Resource
     from opentelemetry.sdk.trace import TracerProvider

@@ -49,6 +49,7 @@ from conductor_cli.evals.summary import Summary, SystemResult, newcombe_interval
 from conductor_cli.evals.systems import ALONE, System, direct_plan, without_planner
 from conductor_cli.models.router import RouterFile
 from conductor_cli.run import Orchestra
+from conductor_cli.system.installation import extra_command
 
 ROUTER: Final = "router"  # Names the way in tables, beside `alone:NAME`, PLAN and GUIDED
 PLAN: Final = "conductor"
@@ -60,7 +61,6 @@ be no chance.
 
 # Of a right answer, what the costs of the dearest worker weigh: they decide between equals
 CHEAPER: Final = 0.02
-EXTRA: Final = "pip install 'conductor-llm[eval]'"
 
 Array = Any  # A numpy array; numpy is slow to import
 
@@ -311,7 +311,7 @@ def _search(start: Array, design: Array, scores: Array, seed: int) -> Array:
         try:
             import cma
         except ImportError:
-            raise ConfigError("cma is not installed", hint=EXTRA) from None
+            raise ConfigError("cma is not installed", hint=extra_command("eval")) from None
     size = float(np.std(start)) or 0.1
 
     def loss(flat: Array) -> float:
@@ -394,7 +394,8 @@ async def improve_plans(
         import gepa
     except ImportError:
         raise ConfigError(
-            "gepa is not installed", hint=f"{EXTRA}; or leave the planner as it is: --plans 0"
+            "gepa is not installed",
+            hint=f"{extra_command('eval')}; or leave the planner as it is: --plans 0",
         ) from None
     async with open_evaluation(request, settings) as prepared:
         profile = prepared.orchestra.profile

@@ -5,7 +5,6 @@ The servers of the settings, which workers get them, and what a server says when
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import re
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
@@ -120,7 +119,6 @@ def open_tools(
     allowed = _allowed_tools(settings)
     if not wanted:
         return None
-    require_mcp()
     servers = {
         item.name: server_of(item, settings, allowed.get(item.name, ()))
         for item in settings.tool_servers
@@ -135,12 +133,6 @@ def open_tools(
         )
 
     return RunTools(open=open_box, about={name: server.about for name, server in servers.items()})
-
-
-def require_mcp() -> None:
-    """Raise `ConfigError` where the library for tools is missing."""
-    if importlib.util.find_spec("mcp") is None:
-        raise ConfigError("tools need the MCP library", hint="pip install 'conductor-llm[tools]'")
 
 
 def server_of(item: ConfiguredTools, settings: Settings, allow: Iterable[str] = ()) -> ToolServer:
@@ -409,7 +401,6 @@ def try_tool_servers(
     """
     import asyncio  # what reads the settings needs no event loop
 
-    require_mcp()
     items = [find_tool_server(settings, name) for name in names] or list(settings.tool_servers)
 
     async def try_all() -> list[CheckResult]:

@@ -34,12 +34,11 @@ from conductor_cli.server.client_keys import ClientKeys, make_key
 from conductor_cli.server.http.process import (
     HttpServer,
     access_rules,
-    check_packages,
     listen_at,
     make_registry,
 )
 from conductor_cli.server.launch import CLIENTS, check_ready, find_client, own_server, run_client
-from conductor_cli.server.mcp.process import check_sdk, serve_stdio
+from conductor_cli.server.mcp.process import serve_stdio
 from conductor_cli.server.options import ServerOptions
 
 keys_app = typer.Typer(
@@ -162,7 +161,6 @@ def mcp_command(context: typer.Context, options: opt.RunOptions) -> None:
     A client starts this command, which its settings name as a server. The options hold for every
     call, which can only narrow them.
     """
-    check_sdk()
     if sys.stdin.isatty() and not context.obj.quiet:
         print_notice(
             "waiting for an MCP client on standard input; a client whose settings name it starts it"
@@ -209,7 +207,6 @@ def serve_command(
     """
     if context.invoked_subcommand is not None:
         return
-    check_packages()
     server = _server_options(context, options)
     settings = server.settings()
     _tell_lost_calls(settings)
@@ -250,7 +247,6 @@ def launch_command(
     as they are. The exit code is that of the client.
     """
     launch, path = find_client(client)
-    check_packages()
     server = _server_options(context, options)
     asyncio.run(check_ready(server))
     with own_server(server) as (url, key):

@@ -23,12 +23,12 @@ from multiprocessing.process import BaseProcess
 from typing import Any, Final
 
 from conductor_cli.core.errors import ConfigError
+from conductor_cli.system.installation import extra_command
 
 TIMEOUT: Final = 8.0  # Seconds for one comparison; what takes longer counts as not equal
 START_TIMEOUT: Final = 120.0  # Seconds for the import of the library
 MAX_MEMORY: Final = 2 << 30  # Bytes of address space, on systems that can limit it
 _BOX: Final = re.compile(r"\\(?:boxed|fbox)\s*\{")
-_EXTRA: Final = "'conductor-llm[eval]'"
 
 
 def require_math_verify() -> None:
@@ -36,7 +36,7 @@ def require_math_verify() -> None:
     if importlib.util.find_spec("math_verify") is None:
         raise ConfigError(
             "the scorer math needs math-verify, which is not installed",
-            hint=f"pip install {_EXTRA}",
+            hint=extra_command("eval"),
         )
 
 
@@ -164,9 +164,7 @@ class MathProcess:
             if self._pipe.poll(START_TIMEOUT) and self._pipe.recv() == "ready":
                 return self._pipe
         self._kill()
-        raise ConfigError(
-            "math-verify does not start", hint=f"pip install --force-reinstall {_EXTRA}"
-        )
+        raise ConfigError("math-verify does not start", hint=extra_command("eval"))
 
     def _kill(self) -> None:
         if self._process is not None:

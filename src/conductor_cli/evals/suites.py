@@ -41,6 +41,7 @@ from conductor_cli.evals.programs import (
     names_in,
     test_methods,
 )
+from conductor_cli.system.installation import extra_command
 
 MAX_TABLE: Final = 2_000_000_000  # Bytes of a Parquet file
 # Characters of an answer; arXiv 2512.04388 leaves questions with a longer one out
@@ -759,7 +760,7 @@ def _open_rows(path: Path) -> tuple[int, Callable[[int], Any]]:
     """
     if path.suffix.lower() == ".parquet":
         if importlib.util.find_spec("pyarrow") is None:
-            hint = "pip install 'conductor-llm[parquet]'"
+            hint = extra_command("parquet")
             raise ConfigError("a Parquet file needs pyarrow, which is not installed", hint=hint)
         import pyarrow as pa
         from pyarrow import parquet

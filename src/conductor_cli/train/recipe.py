@@ -6,6 +6,7 @@ is spent.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -13,6 +14,7 @@ from typing import Final
 
 from conductor_cli.core.errors import ConfigError
 from conductor_cli.core.plan import MAX_STEPS
+from conductor_cli.system.installation import extra_command
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,8 +84,9 @@ def require(library: str) -> Iterator[None]:
     try:
         yield
     except ImportError as error:
-        extra = "trl[vllm]" if library == "vllm" else "conductor-llm[train]"
-        hint = f"pip install '{extra}'"
+        hint = extra_command("train")
+        if library == "vllm":
+            hint = f'{sys.executable} -m pip install "trl[vllm]"'
         raise ConfigError(
             f"training needs {library}, which cannot be imported: {error}", hint=hint
         ) from error

@@ -172,17 +172,6 @@ def peak_memory(process: int) -> int:
     )
 
 
-def test_without_the_extra_one_line_says_what_to_install(stage: Stage) -> None:
-    code = "import sys; sys.modules['mcp'] = None; from conductor_cli.__main__ import main; main()"
-    command = [sys.executable, "-c", code, "mcp"]
-    done = subprocess.run(
-        command, env=stage.environ(), input="", capture_output=True, text=True, check=False
-    )
-    assert (done.returncode, done.stdout) == (3, "")
-    assert 'pip install "conductor-llm[tools]"' in done.stderr
-    assert len(done.stderr.splitlines()) == 2
-
-
 def test_broken_settings_end_the_server_at_once(stage: Stage) -> None:
     stage.config.write_text("[limits]\nstepps = 3\n")
     assert stage.ends(3, "mcp", told="stepps").out == ""

@@ -8,6 +8,7 @@ from unittest.mock import patch
 
 import pytest
 
+from conductor_cli.system.installation import extra_command
 from training.rehearsal import train
 from training.rehearsal.lessons import COURSES
 
@@ -27,7 +28,7 @@ def test_without_torch_the_command_says_what_to_install(
     code, (said, hint) = refused(capsys, "worker", "spelling", "--out", str(tmp_path))
     assert code == 3
     assert said.startswith("error: training needs torch, which cannot be imported: ")
-    assert hint == "  pip install 'conductor-llm[train]'"
+    assert hint == f"  {extra_command('train')}"
 
 
 def test_an_unknown_worker_is_refused(capsys: pytest.CaptureFixture[str]) -> None:

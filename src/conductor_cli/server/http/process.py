@@ -13,7 +13,6 @@ import sys
 import threading
 from collections.abc import Callable
 from contextlib import nullcontext, suppress
-from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Final
 
 from conductor_cli.config.settings import Settings
@@ -39,16 +38,6 @@ ENDING: Final = tuple(
 CLOSING_SECONDS: Final = 5  # How long connections have to end once all runs have
 MAX_PAUSE: Final = 10.0  # Seconds in which balancers are told that the server ends
 DRAIN_SECONDS: Final = 90.0  # How long running requests may go on when the server is told to end
-
-
-def check_packages() -> None:
-    """Raise `ConfigError` where a package of the extra `serve` is not installed."""
-    for package in ("prometheus_client", "python_multipart", "starlette", "uvicorn"):
-        if find_spec(package) is None:
-            hint = 'pip install "conductor-llm[serve]"'
-            raise ConfigError(
-                f"the server needs the package {package}, which is not installed", hint=hint
-            )
 
 
 def listen_at(host: str, port: int | None) -> socket.socket:

@@ -22,7 +22,6 @@ from contextlib import suppress
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any, Final
 
-from conductor_cli.core.errors import ConfigError
 from conductor_cli.server.http.process import handle_endings
 
 if TYPE_CHECKING:
@@ -167,7 +166,6 @@ def serve_stdio(options: ServerOptions, version: str) -> int:
 
     Raises `ConfigError` where the settings cannot be read, or the extra `tools` is not installed.
     """
-    check_sdk()
     from conductor_cli.server.runs.starting import Runs
 
     runs = Runs(options)
@@ -176,16 +174,6 @@ def serve_stdio(options: ServerOptions, version: str) -> int:
     # revisions.
     warnings.filterwarnings("ignore", message=".*deprecated as of 2026-07-28")
     return asyncio.run(_serve(runs, version))
-
-
-def check_sdk() -> None:
-    """Raise `ConfigError` where the SDK cannot be imported."""
-    try:
-        import mcp.server.lowlevel.server  # noqa: F401 - whether it can be imported
-    except ImportError as error:
-        message = f"an MCP server needs the package mcp, which cannot be imported: {error}"
-        hint = 'pip install "conductor-llm[tools]"'
-        raise ConfigError(message, hint=hint) from error
 
 
 async def _serve(runs: Runs, version: str) -> int:

@@ -27,6 +27,7 @@ from importlib.resources import files
 from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar
 
 from conductor_cli.core.errors import ConfigError, StateUnavailable, TakenOver
+from conductor_cli.system.installation import extra_command
 from conductor_cli.system.known_secrets import KNOWN_SECRETS
 
 if TYPE_CHECKING:
@@ -370,5 +371,5 @@ def _psycopg() -> Any:  # noqa: ANN401 - the module
         import psycopg
     except ImportError:
         message = "the setting state names PostgreSQL, and psycopg is not installed"
-        raise ConfigError(message, hint="pip install 'conductor-llm[postgres]'") from None
+        raise ConfigError(message, hint=extra_command("postgres")) from None
     return psycopg

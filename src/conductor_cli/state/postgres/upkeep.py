@@ -39,6 +39,7 @@ from conductor_cli.system.disk import (
     read_lines,
     write_atomically,
 )
+from conductor_cli.system.installation import extra_command
 
 # What a disk, or a file of spending on it, may refuse
 FILE_ERRORS: Final = (OSError, sqlite3.Error)
@@ -227,7 +228,7 @@ def export_days(source: SharedState, place: str, tell: Tell) -> Moved:
             place if "://" in place else str(Path(place).absolute())
         )
     except ImportError:
-        hint = "pip install 'conductor-llm[parquet]'"
+        hint = extra_command("parquet")
         raise ConfigError("Parquet needs pyarrow, which is not installed", hint=hint) from None
     except pa.ArrowException as error:
         message = f"{place}: {str(error).splitlines()[0]:.200}"
