@@ -12,7 +12,11 @@ from random import Random
 
 import pytest
 
+from conductor_cli.core.chat import Request
+from conductor_cli.core.plan import Step
+from conductor_cli.core.pool import Card, Worker
 from training.planner.world.check import is_right, measure, remembered, run_steps
+from training.planner.world.models import AnswerCache, ask_for_program, ask_in_words
 from training.planner.world.programs import (
     find_expression,
     open_programs,
@@ -21,6 +25,7 @@ from training.planner.world.programs import (
     value_of,
 )
 from training.planner.world.questions import RIGHT, compose, subjects
+from training.planner.world.run import draw_seats, pool_of, program_answer, run_plan
 from training.planner.world.tables import write_rows
 
 needs_programs = pytest.mark.skipif(
@@ -138,3 +143,54 @@ def test_the_check_finds_what_a_rule_by_cards_misses(tables: dict[str, Path]) ->
     found = measure([compose(Random(number), countries, cities) for number in range(6)], programs)
     assert found["best by the manuals"] == found["hindsight"] == 1.0
     assert found["by card, first of equals"] <= found["hindsight"]
+
+
+def test_an_answer_of_a_model_is_asked_for_once(tmp_path: Path) -> None:
+    asked = list[Request]()
+
+    def ask(request: Request) -> str:
+        asked.append(request)
+        return "12 eggs"
+
+    step = Step(worker="ann", subtask="Count the eggs.", access=(1,))
+    worker = Worker(name="ann", kind="openai")
+    for _ in range(2):
+        cache = AnswerCache(tmp_path / "answers.jsonl", ask)
+        answer = ask_in_words(cache, worker, "How many?", step, {1: "Look."}, {1: "a box of 12"})
+        assert answer == "12 eggs"
+    assert len(asked) == 1
+    assert "a box of 12" in asked[0].messages[-1].content
+
+
+@needs_programs
+def test_the_program_that_a_model_writes_is_run(tmp_path: Path) -> None:
+    cache = AnswerCache(tmp_path / "answers.jsonl", lambda _: "Here:\n```python\nprint(6 * 7)\n```")
+    step = Step(worker="ann", subtask="Multiply 6 by 7.")
+    assert ask_for_program(cache, Worker(name="ann", kind="openai"), "?", step, {}, {}) == "42"
+
+
+@needs_programs
+def test_a_plan_earns_its_reward_by_the_programs_that_it_names(tables: dict[str, Path]) -> None:
+    answers = {name: program_answer(program) for name, program in open_programs(tables).items()}
+    seats = draw_seats(Random(1), tuple(answers))
+    name = {seat.kind: seat.name for seat in seats}
+    lookup = "SELECT population FROM country WHERE name = '{}'"
+
+    def plan(last: str) -> list[Step]:
+        return [
+            Step(worker=name["db"], subtask=lookup.format("Landb")),
+            Step(worker=name["db"], subtask=lookup.format("Landd")),
+            Step(worker=name[last], subtask="Compute round(a1 / a2, 3)", access=(1, 2)),
+        ]
+
+    right = run_plan("?", plan("py"), seats, answers, "0.333", digits=3)
+    assert (right.reward, [kind for kind, _ in right.log]) == (1.0, ["db", "db", "py"])
+    assert run_plan("?", plan("bc"), seats, answers, "0.333", digits=3).reward == 0.0
+    assert run_plan("?", [], seats, answers, "0.333").reward == 0.0
+
+
+def test_a_planner_sees_drawn_names_and_what_a_program_reads() -> None:
+    seats = draw_seats(Random(2), ("py", "db"))
+    pool = pool_of(seats, {"py": Card(strengths={"math": 1.0}), "db": Card()})
+    assert {worker.name for worker in pool} == {seat.name for seat in seats}
+    assert any("SELECT" in worker.about for worker in pool)
