@@ -21,6 +21,12 @@ from conductor_cli.core.chat import Request
 from conductor_cli.train.base_model import render_chat
 from training.planner.lessons import Lesson
 
+# What tokens of a plan count: see `token_weights`
+FIRST = 1.5
+LABEL = 1.0
+SKILL = 0.4
+WORD = 0.6
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
@@ -67,10 +73,8 @@ def pack(tokenizer: Any, lessons: Sequence[Lesson], *, longest: int) -> Row:
         if not text.startswith(texts[0][:cut]):
             raise ValueError("lessons of a row have different pools")
         asked = tokenizer(text[cut:], add_special_tokens=False)["input_ids"]
-        plan = [
-            *tokenizer(lesson.text, add_special_tokens=False)["input_ids"],
-            tokenizer.eos_token_id,
-        ]
+        written = tokenizer(lesson.text, add_special_tokens=False, return_offsets_mapping=True)
+        plan = [*written["input_ids"], tokenizer.eos_token_id]
         if len(shared) + len(asked) > longest:
             continue
         start = len(tokens)
@@ -81,8 +85,7 @@ def pack(tokenizer: Any, lessons: Sequence[Lesson], *, longest: int) -> Row:
         first = start + len(asked) - 1
         at += range(first, first + len(plan))
         targets += plan
-        # Between a mean by lessons and one by tokens: a short plan is decided by few of them.
-        weights += [len(plan) ** -0.5] * len(plan)
+        weights += token_weights(lesson.text, written["offset_mapping"])
         numbers += [number] * len(plan)
     owners = torch.tensor(owner)
     same = (owners[:, None] == owners[None, :]) | (owners[None, :] == -1)
@@ -96,6 +99,34 @@ def pack(tokenizer: Any, lessons: Sequence[Lesson], *, longest: int) -> Row:
         weights=torch.tensor(weights),
         lessons=torch.tensor(numbers),
     )
+
+
+def token_weights(text: str, offsets: Sequence[tuple[int, int]]) -> list[float]:
+    """What each token of a plan counts, the end included.
+
+    A plan is decided by few tokens: the first says whether it is one step, the last of a line whom
+    it goes to. They count most, or they would be lost among the words of subtasks. The words of a
+    plan count less, the longer it is.
+    """
+    labels = set[int]()
+    skills = set[int]()
+    at = 0
+    for line in text.split("\n"):
+        bar = at + line.rfind("|") + 1
+        label = at + line.rfind(" ") + 1
+        labels.update(range(label, at + len(line)))
+        skills.update(range(bar, label))
+        at += len(line) + 1
+    weights = list[float]()
+    for start, end in offsets:
+        if not labels.isdisjoint(range(start, end)):
+            weights.append(LABEL)
+        elif not skills.isdisjoint(range(start, end)):
+            weights.append(SKILL)
+        else:
+            weights.append(WORD * len(offsets) ** -0.5)
+    weights[0] = max(weights[0], FIRST)
+    return [*weights, SKILL]
 
 
 def plan_logits(model: Any, row: Row, head: Any) -> Any:

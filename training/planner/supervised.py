@@ -45,9 +45,9 @@ RANK: Final = 16
 LESSONS: Final = 8  # In a step of the optimizer, all over one pool
 LONGEST: Final = 900  # Tokens of a prompt; a lesson with a longer one is left out
 WARMUP: Final = 10
-CHECKED: Final = 6  # Held-out pools that measure the adapter
+CHECKED: Final = 4  # Held-out pools that measure the adapter
 # How much of the mean of earlier steps' weights stays after one: the mean is what is exported
-AVERAGE: Final = 0.95
+AVERAGE: Final = 0.9
 OTHERS: Final = 12_000  # Tokens beside those of plans that the loss knows
 KEEP: Final = 120.0  # Seconds between two writings of the state
 DONE = 0
