@@ -21,8 +21,8 @@ from conductor_cli.views.run_tree import (
     run_tree,
     tree_lines,
 )
-from conductor_cli.views.styled_lines import STYLES
 from conductor_cli.views.text_layout import Screen, cells, line_texts
+from conductor_cli.views.theme import STYLES
 from tests.traces.make import (
     COUNTED,
     RUNS,

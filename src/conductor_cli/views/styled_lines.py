@@ -1,6 +1,4 @@
-"""Lines in the terminal's own colours, for Rich to print, and a part at the bottom that is redrawn
-in place.
-"""
+"""Lines of styled texts for Rich to print, and a part at the bottom that is redrawn in place."""
 
 from __future__ import annotations
 
@@ -12,29 +10,11 @@ from rich.live import Live
 from rich.segment import ControlType, Segment
 from rich.style import Style
 
+from conductor_cli.views.theme import STYLES
+
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, ConsoleRenderable, RenderResult
 
-STYLES: Final[dict[str, str]] = {
-    "question": "bold",
-    "number": "dim",
-    "guide": "dim",
-    "worker": "bold",
-    "plain": "",
-    "quiet": "dim",
-    "thinking": "dim italic",
-    "waiting": "dim",
-    "skipped": "dim",
-    "planning": "cyan",
-    "running": "cyan",
-    "answering": "cyan",
-    "done": "green",
-    "retrying": "yellow",
-    "stopped": "yellow",
-    "note": "yellow",
-    "rejected": "yellow",
-    "failed": "red",
-}
 _STYLES: Final = {name: Style.parse(style) for name, style in STYLES.items()}
 
 
