@@ -23,7 +23,19 @@ from conductor_cli.core.formatting import UNKNOWN, format_cost_cell, format_dura
 from conductor_cli.core.plan import Plan
 from conductor_cli.core.terminal_text import one_line, sanitize
 from conductor_cli.core.trace import StepRecord, Trace
-from conductor_cli.views import run_text as words
+from conductor_cli.views.run_text import (
+    MAX_MESSAGE,
+    describe_access,
+    describe_file,
+    describe_notice,
+    describe_outcome,
+    describe_setup,
+    describe_totals,
+    describe_worker,
+    message_text,
+    question_line,
+    short_name,
+)
 from conductor_cli.views.run_tree import TreeLayout, run_tree, tree_lines
 from conductor_cli.views.text_layout import WIDEST, Screen, line_texts
 
@@ -93,13 +105,13 @@ def timeline(trace: Trace) -> Timeline:
             if record.started is None and not record.failed:
                 continue
             number = f"{outer}{record.number}"
-            worker = words.short_name(record.worker)
+            worker = short_name(record.worker)
             bars = list[Bar]()
             for failed in record.failed:
                 if failed.started is None:
                     continue  # this worker was not asked at all
                 what = f"{one_line(failed.worker)}, attempt {failed.attempt} failed: "
-                what += one_line(failed.message)[: words.MAX_MESSAGE]
+                what += one_line(failed.message)[:MAX_MESSAGE]
                 after = begin + failed.ended
                 bars.append(bar("failed", begin + failed.started, after, what))
                 if failed.retry_in:
@@ -260,18 +272,25 @@ def html_page(trace: Trace, *, live: bool = False) -> str:
     )
     environment.filters["line"] = one_line
     environment.filters["markdown"] = markdown_html
+    environment.globals |= {
+        "describe_access": describe_access,
+        "describe_file": describe_file,
+        "describe_worker": describe_worker,
+        "message_text": message_text,
+        "max_message": MAX_MESSAGE,
+    }
     root = run_tree(trace)
     told = {notice.text for notice in trace.notices}  # above the tree
     others = tuple(node for node in root.children if node.kind != "note" or node.label not in told)
     times = timeline(trace)
     return environment.get_template("run.html.j2").render(
-        title=one_line(words.question_line(trace)[:120] or trace.run),
+        title=one_line(question_line(trace)[:120] or trace.run),
         trace=trace,
         question=trace.question,
         facts=page_facts(trace),
         state=trace.outcome(),
-        outcome=words.describe_outcome(trace, live=live),
-        told=[words.describe_notice(notice) for notice in trace.all_notices()],
+        outcome=describe_outcome(trace, live=live),
+        told=[describe_notice(notice) for notice in trace.all_notices()],
         times=times,
         kinds={bar.kind for row in times.rows for bar in row.bars},
         keys=_KEYS,
@@ -281,7 +300,6 @@ def html_page(trace: Trace, *, live: bool = False) -> str:
         marks=MARKS,
         root=replace(root, children=others),
         records=dict(_records(trace)),
-        words=words,
     )
 
 
@@ -292,8 +310,8 @@ def page_facts(trace: Trace) -> list[str]:
         then = datetime.fromisoformat(trace.time).astimezone(UTC)
         started = f"{then.day} {then:%B %Y, %H:%M} UTC"
     facts = [
-        words.describe_totals(trace, stored=True),
-        f"{words.describe_setup(trace)}; started {started}",
+        describe_totals(trace, stored=True),
+        f"{describe_setup(trace)}; started {started}",
     ]
     if trace.resumed:
         facts.append(f"resumes run {trace.resumed}")
@@ -328,9 +346,7 @@ def _records(trace: Trace, outer: str = "") -> Iterator[tuple[str, StepRecord]]:
 def usage_rows(trace: Trace) -> Iterator[tuple[str, ...]]:
     """Yield what the planner, each step and all together used, in the words of the page's table."""
     used = [("planner", trace.planning)] if trace.planning.calls else []
-    used += [
-        (f"{record.number} {words.describe_worker(record)}", record.usage) for record in trace.steps
-    ]
+    used += [(f"{record.number} {describe_worker(record)}", record.usage) for record in trace.steps]
     for label, usage in [*used, ("total", trace.usage)]:
         if usage.calls:
             cost = format_cost_cell(usage.cost, usage.unpriced)

@@ -14,8 +14,15 @@ from typing import Final
 from conductor_cli.core.question import PastTurn
 from conductor_cli.core.terminal_text import one_line, sanitize
 from conductor_cli.core.trace import StepRecord, Trace
-from conductor_cli.views import run_text as words
 from conductor_cli.views.html import LONGEST, page_facts, tree_text, usage_rows
+from conductor_cli.views.run_text import (
+    describe_access,
+    describe_file,
+    describe_notice,
+    describe_outcome,
+    describe_worker,
+    question_line,
+)
 
 _CODE: Final = re.compile(
     r"(?ms)^ {0,3}(?P<fence>`{3,}|~{3,}).*?(?:^ {0,3}(?P=fence)[`~]*[ \t]*$|\Z)"
@@ -31,18 +38,18 @@ _ACTIVE: Final = re.compile(r"!(?=\[)|<(?=[a-zA-Z/!?])")
 
 def run_markdown(trace: Trace, *, live: bool = False) -> str:
     """The question, the answer, the plan, and each step with its response."""
-    title = one_line(words.question_line(trace)[:120]) or trace.run
-    parts = [f"# {harmless_markdown(title)}", one_line(words.describe_outcome(trace, live=live))]
+    title = one_line(question_line(trace)[:120]) or trace.run
+    parts = [f"# {harmless_markdown(title)}", one_line(describe_outcome(trace, live=live))]
     parts.append("\n".join(f"- {harmless_markdown(one_line(fact))}" for fact in page_facts(trace)))
     parts += ["## Question", fenced(trace.question.text)]
     if trace.question.files:
         parts.append(
             "\n".join(
-                f"- {harmless_markdown(words.describe_file(file))}" for file in trace.question.files
+                f"- {harmless_markdown(describe_file(file))}" for file in trace.question.files
             )
         )
     parts += ["## Answer", _answer(trace)]
-    notices = [words.describe_notice(notice) for notice in trace.all_notices()]
+    notices = [describe_notice(notice) for notice in trace.all_notices()]
     if notices:
         parts.append("\n".join(f"- {harmless_markdown(one_line(text))}" for text in notices))
     if trace.steps:
@@ -125,11 +132,8 @@ def _answer(trace: Trace) -> str:
 
 
 def _step(record: StepRecord) -> Iterator[str]:
-    worker = harmless_markdown(words.describe_worker(record))
-    yield (
-        f"### {record.number}. {worker}, {record.state}, "
-        f"{words.describe_access(record.step.access)}"
-    )
+    worker = harmless_markdown(describe_worker(record))
+    yield (f"### {record.number}. {worker}, {record.state}, {describe_access(record.step.access)}")
     yield fenced(record.step.subtask)
     if record.text:
         yield "Its response:"

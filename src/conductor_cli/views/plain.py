@@ -26,8 +26,18 @@ from conductor_cli.core.terminal_text import (
     without_hidden,
 )
 from conductor_cli.core.trace import Trace
-from conductor_cli.views import run_text as words
 from conductor_cli.views.base import RunView, Stderr, Stdout
+from conductor_cli.views.run_text import (
+    MAX_QUOTE,
+    describe_failure,
+    describe_next_attempt,
+    describe_notice,
+    describe_setup,
+    describe_totals,
+    log_lines,
+    problem_lines,
+    tool_name,
+)
 
 QUESTION_LINES: Final = 8
 
@@ -116,10 +126,10 @@ class AnswerStream(RunView):
                 self._pieces.append(text)
                 self._write(self._sanitizer.feed(text))
             case ev.StepFailed() if not event.final:
-                why = f"{words.describe_failure(event.error)}; {words.describe_next_attempt(event)}"
+                why = f"{describe_failure(event.error)}; {describe_next_attempt(event)}"
                 self._discard(f"this attempt failed: {why}")
             case ev.ToolOffered() | ev.ToolCalled():
-                self._discard(f"not the answer: the worker calls {words.tool_name(event)}")
+                self._discard(f"not the answer: the worker calls {tool_name(event)}")
             case ev.StepStarted():
                 self._discard(f"attempt {event.attempt}: {one_line(event.worker)} starts again")
 
@@ -162,7 +172,7 @@ class SilentProgress(RunView):
         self._trace = trace
 
     def close(self) -> None:
-        self._write(words.problem_lines(self._trace, stored=self._stored))
+        self._write(problem_lines(self._trace, stored=self._stored))
 
     def _write(self, lines: list[str]) -> None:
         if lines:
@@ -184,7 +194,7 @@ class NoticesProgress(SilentProgress):
             self._told = trace.all_notices()
             self._write(
                 [
-                    f"conductor: {words.describe_notice(notice)}"
+                    f"conductor: {describe_notice(notice)}"
                     for notice in self._told
                     if notice not in known
                 ]
@@ -210,16 +220,16 @@ class PlainProgress(SilentProgress):
                     rows = [
                         row
                         for line in lines[:QUESTION_LINES]
-                        for row in textwrap.wrap(one_line(line), words.MAX_QUOTE)
+                        for row in textwrap.wrap(one_line(line), MAX_QUOTE)
                     ]
                     left = len(lines) - QUESTION_LINES
                     more = [f"... +{format_count(left, 'line')}"] if left > 0 else []
                     self._held += [*rows[:QUESTION_LINES], *more]
-                self._held.append(words.describe_setup(trace))
+                self._held.append(describe_setup(trace))
             case ev.RunFinished() | ev.RunFailed():
-                self._held.append(words.describe_totals(trace, stored=self._stored))
+                self._held.append(describe_totals(trace, stored=self._stored))
             case _:
-                self._held += words.log_lines(event, trace)
+                self._held += log_lines(event, trace)
         if not self._paused:
             self.resume()
 

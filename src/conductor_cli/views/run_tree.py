@@ -24,7 +24,16 @@ from conductor_cli.core.trace import (
     Trace,
     describe_revised_plan,
 )
-from conductor_cli.views import run_text as words
+from conductor_cli.views.run_text import (
+    FINISHES,
+    REASONS,
+    describe_access,
+    describe_failure,
+    describe_planning,
+    running_calls,
+    tokens_so_far,
+    tool_name,
+)
 from conductor_cli.views.text_layout import Line, Screen, cells, cut, text_cells
 
 NodeKind = Literal["question", "plan", "step", "attempt", "note", "tool"]
@@ -95,7 +104,7 @@ def run_tree(trace: Trace, now: float | None = None) -> Node:
         kind="question",
         state=state,
         label=trace.question.text,
-        remark=words.describe_planning(trace),
+        remark=describe_planning(trace),
         children=tuple(branches),
     )
 
@@ -156,7 +165,7 @@ def _notice(text: str) -> Node:
 
 def _step(record: StepRecord, run: _Run) -> Node:
     retrying = record.state == "running" and record.retry_at is not None
-    calls = words.running_calls(record)
+    calls = running_calls(record)
     # The thoughts before a call of a tool are over while it runs.
     thinking = (
         record.state == "running"
@@ -179,10 +188,10 @@ def _step(record: StepRecord, run: _Run) -> Node:
         f"instead of {record.step.worker}" if record.worker != record.step.worker else "",
         f"attempt {record.attempt}{of}" if record.attempt > 1 and record.state not in ENDED else "",
         "thinking" if thinking else "",
-        f"calls {words.tool_name(calls[0]) if len(calls) == 1 else format_count(len(calls), 'tool')}"
+        f"calls {tool_name(calls[0]) if len(calls) == 1 else format_count(len(calls), 'tool')}"
         if calls
         else "",
-        words.describe_access(record.step.access) if record.step.access else "",
+        describe_access(record.step.access) if record.step.access else "",
     )
     answer = run.answer.strip()
     same = [step.number for step in run.trace.steps if answer and step.text.strip() == answer]
@@ -212,8 +221,8 @@ def _branches_of_step(record: StepRecord, run: _Run) -> Iterator[Node]:
         if notice.step == record.number
     ]
     yield from (node for _, node in sorted(happened, key=lambda item: item[0]))
-    if record.finish in words.FINISHES:
-        yield _notice(words.FINISHES[record.finish])
+    if record.finish in FINISHES:
+        yield _notice(FINISHES[record.finish])
     if record.nested is not None:
         yield from _branches_of_run(run.nested(record, record.nested))
     yield from _steps_below(record.number, run)
@@ -233,7 +242,7 @@ def _failed_attempt(attempt: FailedAttempt, record: StepRecord) -> Node:
         followed += f"; hint: {attempt.error.hint}" if attempt.error.hint else ""
     elif attempt.retry_in is not None and record.retry_at is None:
         followed = f", waited {format_duration(attempt.retry_in)}"
-    why = attempt.message or words.describe_failure(attempt.error)
+    why = attempt.message or describe_failure(attempt.error)
     label = f"{front}: {why.rstrip('.') if followed else why}{followed}"
     return Node(kind="attempt", state="failed", label=label)
 
@@ -242,7 +251,7 @@ def _tool_call(use: ToolRecord, record: StepRecord, run: _Run) -> Node:
     state: NodeState = "stopped"
     if use.ended is not None:
         state = "failed" if use.error else "done"
-    elif use in words.running_calls(record):
+    elif use in running_calls(record):
         state = "running"
     took = format_duration(
         (run.now if use.ended is None else use.ended) - use.started, tenths=use.ended is not None
@@ -250,7 +259,7 @@ def _tool_call(use: ToolRecord, record: StepRecord, run: _Run) -> Node:
     return Node(
         kind="tool",
         state=state,
-        name=words.tool_name(use),
+        name=tool_name(use),
         label=use.call.arguments,
         text=use.text,
         status="no result" if state == "stopped" else "",
@@ -268,7 +277,7 @@ def _status(record: StepRecord, run: _Run) -> str:
         return f"again in {round(max(0.0, record.retry_at - run.now))} s"
     if _is_reused(record, run):
         return "reused"
-    return words.REASONS[record.reason] if record.reason is not None else ""
+    return REASONS[record.reason] if record.reason is not None else ""
 
 
 def _is_reused(record: StepRecord, run: _Run) -> bool:
@@ -291,7 +300,7 @@ def _figures(record: StepRecord, run: _Run) -> tuple[str, ...]:
     ended = record.state in ENDED
     took = format_duration(record.seconds(run.now), tenths=ended)
     # The exact number of tokens is known at the end.
-    count = record.usage.tokens_out if ended else words.tokens_so_far(record)
+    count = record.usage.tokens_out if ended else tokens_so_far(record)
     tokens = f"{'' if ended else '~'}{format_count(count, 'token')}" if ended or count else ""
     if not priced:
         return took, tokens

@@ -12,7 +12,14 @@ from conductor_cli.core.policy import Policy
 from conductor_cli.core.terminal_text import one_line, reveal
 from conductor_cli.core.trace import StepRecord, Trace
 from conductor_cli.core.usage import Usage
-from conductor_cli.views import run_text as words
+from conductor_cli.views.run_text import (
+    also_worker,
+    describe_file,
+    describe_outcome,
+    find_step,
+    message_text,
+    tool_name,
+)
 from conductor_cli.views.run_tree import Node, TreeLayout, run_tree, step_node, tree_lines
 from conductor_cli.views.text_layout import BLANK, WIDEST, Line, Screen
 
@@ -37,13 +44,12 @@ def trace_lines(
         "run": trace.run,
         "started": trace.time,
         "planner": (
-            f"{trace.conductor}{words.also_worker(trace)}, profile {trace.profile}, mode "
-            f"{trace.mode}"
+            f"{trace.conductor}{also_worker(trace)}, profile {trace.profile}, mode {trace.mode}"
         ),
         "workers": ", ".join(f"{worker.name} ({worker.kind})" for worker in trace.pool) or "none",
         "policy": "; ".join(policy) or "no rules",
         "resumes": trace.resumed,
-        "files": ", ".join(map(words.describe_file, trace.question.files)),
+        "files": ", ".join(map(describe_file, trace.question.files)),
     }
     lines = [_plain(f"{label:<11}{one_line(text)}") for label, text in about.items() if text]
     lines += [BLANK, _head("QUESTION"), _plain(_indent(trace.question.text))]
@@ -54,7 +60,7 @@ def trace_lines(
     ]
     for record in trace.steps:
         lines += map(_plain, _prompt_lines(record)) if prompts else []
-    lines += [BLANK, _head(f"ANSWER  ({words.describe_outcome(trace, live=live)})")]
+    lines += [BLANK, _head(f"ANSWER  ({describe_outcome(trace, live=live)})")]
     lines += [_plain(_indent(trace.answer or "(none)"))]
     return [*lines, BLANK, _plain(f"total: {usage_text(trace.usage)}")]
 
@@ -64,7 +70,7 @@ def step_lines(trace: Trace, number: int, *, screen: Screen = WIDE) -> list[Line
 
     Texts as in `trace_lines`.
     """
-    record = words.find_step(trace, number)
+    record = find_step(trace, number)
     assert record is not None
     node = step_node(record, trace)
     own = tuple(
@@ -78,11 +84,11 @@ def step_lines(trace: Trace, number: int, *, screen: Screen = WIDE) -> list[Line
         BLANK,
     ]
     for message in record.prompt:
-        lines += [_head(f"PROMPT ({message.role})"), _plain(words.message_text(message)), BLANK]
+        lines += [_head(f"PROMPT ({message.role})"), _plain(message_text(message)), BLANK]
     if record.thinking:
         lines += [_head("THINKING"), _plain(record.thinking), BLANK]
     for use in record.tools:
-        head = _head(f"TOOL CALL {words.tool_name(use)} (attempt {use.attempt}, reply {use.turn})")
+        head = _head(f"TOOL CALL {tool_name(use)} (attempt {use.attempt}, reply {use.turn})")
         took = format_duration(use.ended - use.started) if use.ended is not None else "no result"
         result: Line = ((f"ERROR ({took})", "failed"),) if use.error else _head(f"RESULT ({took})")
         lines += [head, _plain(use.call.arguments), result, _plain(use.text.rstrip("\n")), BLANK]
@@ -123,8 +129,7 @@ def _prompt_lines(record: StepRecord) -> Iterator[str]:
     """Yield what a step's worker was sent, and for a nested run what its workers were sent."""
     for message in record.prompt:
         yield _indent(
-            f"step {record.number}, prompt ({message.role}):\n"
-            f"{_indent(words.message_text(message))}"
+            f"step {record.number}, prompt ({message.role}):\n{_indent(message_text(message))}"
         )
     for inner in record.nested.steps if record.nested is not None else ():
         yield from (_indent(line) for line in _prompt_lines(inner))
