@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
-from conductor_cli.cli import terminal_input
+from conductor_cli.cli import signals
 from conductor_cli.cli.keypress import keep_typed_text, restore_terminal
 from tests.cli.stage import TWO, Stage, explained, finished, stalls, stopped, until
 from tests.cli.terminals import Gate
@@ -86,13 +86,11 @@ def test_second_ctrl_c_in_a_chat_ends_the_process_only_if_the_run_did_not_stop(
 ) -> None:
     ended = list[bool]()
     stopped = list[str]()
-    monkeypatch.setattr(terminal_input, "_end_process", lambda: ended.append(True))
-    monkeypatch.setattr(terminal_input, "TWICE", seconds)
+    monkeypatch.setattr(signals, "_end_process", lambda: ended.append(True))
+    monkeypatch.setattr(signals, "SECOND_INTERRUPT_SECONDS", seconds)
 
     async def go() -> None:
-        with terminal_input.stop_on_signals(
-            cast("Run", SimpleNamespace(stop=stopped.append)), chat=chat
-        ):
+        with signals.stop_on_signals(cast("Run", SimpleNamespace(stop=stopped.append)), chat=chat):
             signal.raise_signal(signal.SIGINT)
             signal.raise_signal(signal.SIGINT)
             await asyncio.sleep(0.01)

@@ -23,10 +23,11 @@ from conductor_cli.app.driver import begin_run, perform
 from conductor_cli.app.ray_jobs import ask_over_nodes, check_node, models_of, ray_cluster
 from conductor_cli.app.shared_batch import SHARD, SharedItems, batch_hash
 from conductor_cli.cli import options as opt
+from conductor_cli.cli.confirmation import confirm_cost
 from conductor_cli.cli.output import print_error, print_notice
 from conductor_cli.cli.progress import ProgressDisplay, show_progress
 from conductor_cli.cli.session import Session
-from conductor_cli.cli.terminal_input import confirm_cost, on_signal
+from conductor_cli.cli.signals import on_signal
 from conductor_cli.core.errors import (
     ConfigError,
     Failure,

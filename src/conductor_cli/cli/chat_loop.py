@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from conductor_cli.cli.chat_banner import is_plain_terminal, print_banner
 from conductor_cli.cli.chat_prompt import ChatEnded, ChatPrompt
 from conductor_cli.cli.keypress import keep_typed_text
-from conductor_cli.cli.terminal_input import default_signals
+from conductor_cli.cli.signals import default_signals
 from conductor_cli.core.errors import ConductorError
 
 if TYPE_CHECKING:

@@ -24,7 +24,7 @@ from prompt_toolkit.styles import Style
 
 from conductor_cli.cli.chat_banner import is_plain_terminal, prompt_mark
 from conductor_cli.cli.output import print_notice
-from conductor_cli.cli.terminal_input import ENDING, on_signal
+from conductor_cli.cli.signals import ENDING_SIGNALS, on_signal
 from conductor_cli.system.disk import make_private_directory
 from conductor_cli.system.known_secrets import KNOWN_SECRETS
 
@@ -154,7 +154,7 @@ class ChatPrompt:
         loop = asyncio.get_running_loop()
         before = loop.get_exception_handler()
         with ExitStack() as held:
-            for number in ENDING:
+            for number in ENDING_SIGNALS:
                 held.enter_context(on_signal(number, partial(end, ChatEnded(128 + number))))
             held.callback(loop.set_exception_handler, before)
             loop.set_exception_handler(explain)  # for failures that nobody waits for

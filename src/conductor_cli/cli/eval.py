@@ -22,8 +22,9 @@ from conductor_cli.app.ray_jobs import ray_cluster
 from conductor_cli.app.rehearsal import NAME as REHEARSAL
 from conductor_cli.cli import options as opt
 from conductor_cli.cli import output as out
+from conductor_cli.cli.confirmation import confirm_cost
 from conductor_cli.cli.progress import show_progress
-from conductor_cli.cli.terminal_input import confirm_cost, on_signal
+from conductor_cli.cli.signals import on_signal
 from conductor_cli.config.settings import Settings, load_settings
 from conductor_cli.core.errors import Failure, UsageError
 from conductor_cli.core.formatting import format_count, format_money, format_time

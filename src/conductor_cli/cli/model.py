@@ -21,6 +21,7 @@ from conductor_cli.app.planner_resolution import (
     resolve_planner,
 )
 from conductor_cli.cli import options as opt
+from conductor_cli.cli.confirmation import can_ask, confirm
 from conductor_cli.cli.output import (
     print_finding,
     print_json,
@@ -28,7 +29,7 @@ from conductor_cli.cli.output import (
     print_notice,
     print_table,
 )
-from conductor_cli.cli.terminal_input import can_ask, confirm, handle_signal
+from conductor_cli.cli.signals import handle_signal
 from conductor_cli.config.files import set_value
 from conductor_cli.config.settings import Settings
 from conductor_cli.core.errors import ConductorUnusable, UsageError

@@ -29,7 +29,7 @@ from conductor_cli.cli.keypress import has_terminal
 from conductor_cli.cli.options import FILE_LIKE, FLAGS, GlobalOptions, RunOptions
 from conductor_cli.cli.output import leave_stdout, print_error, print_notice, stdout_problem
 from conductor_cli.cli.progress import show_running
-from conductor_cli.cli.terminal_input import on_signal, stop_on_signals
+from conductor_cli.cli.signals import on_signal, stop_on_signals
 from conductor_cli.config.settings import format_value, load_settings, with_lower_limits
 from conductor_cli.core.continuation import continue_conversation
 from conductor_cli.core.errors import ConductorError, UsageError

@@ -14,9 +14,9 @@ from conductor_cli.app import setup
 from conductor_cli.app.rehearsal import DEMO_QUESTION
 from conductor_cli.app.workers import list_offered_models
 from conductor_cli.cli import options as opt
+from conductor_cli.cli.confirmation import ask_line, can_ask, confirm
 from conductor_cli.cli.entry import run_command_line
 from conductor_cli.cli.output import print_error, print_json, print_line, print_notice, print_text
-from conductor_cli.cli.terminal_input import ask_line, can_ask, confirm
 from conductor_cli.core.errors import ConductorError, ModelError, UsageError
 from conductor_cli.core.formatting import format_count
 from conductor_cli.core.pool import Worker

@@ -29,7 +29,7 @@ from conductor_cli.cli.chat_session import ChatSession
 from conductor_cli.cli.keypress import keep_typed_text
 from conductor_cli.cli.options import check_flags
 from conductor_cli.cli.session import pasted_file
-from conductor_cli.cli.terminal_input import on_signal
+from conductor_cli.cli.signals import on_signal
 from conductor_cli.config.schema import SETTINGS
 from conductor_cli.config.settings import find_setting, format_value
 from conductor_cli.core.continuation import check_step_exists

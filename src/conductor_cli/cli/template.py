@@ -13,10 +13,10 @@ import typer  # noqa: TC002 - Typer reads the annotations
 from conductor_cli.app import templates
 from conductor_cli.app.worker_selection import discovered_workers, offered_workers
 from conductor_cli.cli import options as opt
+from conductor_cli.cli.confirmation import can_ask, confirm
 from conductor_cli.cli.keypress import TERMINAL
 from conductor_cli.cli.output import print_json, print_line, print_table
 from conductor_cli.cli.session import Session, read_text_file
-from conductor_cli.cli.terminal_input import can_ask, confirm
 from conductor_cli.core.errors import ConductorError, UsageError
 from conductor_cli.core.plan import SELF
 from conductor_cli.core.terminal_text import Column

@@ -16,10 +16,10 @@ from conductor_cli.app import worker_tools as tools
 from conductor_cli.app.workers import remove_tables
 from conductor_cli.cli import options as opt
 from conductor_cli.cli.browser import one_visit, open_browser
+from conductor_cli.cli.confirmation import can_ask
 from conductor_cli.cli.keys import read_secret
 from conductor_cli.cli.output import print_json, print_notice, print_table, print_text
 from conductor_cli.cli.session import read_text_file
-from conductor_cli.cli.terminal_input import can_ask
 from conductor_cli.config.settings import app_paths
 from conductor_cli.core.errors import KeyMissing, UsageError
 from conductor_cli.core.formatting import UNKNOWN, format_count, format_duration

@@ -18,7 +18,8 @@ import typer
 from conductor_cli.app import traces
 from conductor_cli.cli import options as opt
 from conductor_cli.cli import output as out
-from conductor_cli.cli.terminal_input import can_ask, confirm, handle_signal
+from conductor_cli.cli.confirmation import can_ask, confirm
+from conductor_cli.cli.signals import handle_signal
 from conductor_cli.core.continuation import check_step_exists, reset_from_step
 from conductor_cli.core.errors import UsageError
 from conductor_cli.core.events import Event

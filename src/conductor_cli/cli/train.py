@@ -14,8 +14,8 @@ import typer
 
 from conductor_cli.app.training import Training, TrainingRequest
 from conductor_cli.cli import options as opt
+from conductor_cli.cli.confirmation import confirm_cost
 from conductor_cli.cli.output import print_check, print_json, print_line, print_notice
-from conductor_cli.cli.terminal_input import confirm_cost
 from conductor_cli.core.errors import UsageError
 from conductor_cli.core.plan import MAX_STEPS
 from conductor_cli.train.job import is_first

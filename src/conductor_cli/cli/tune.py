@@ -16,10 +16,10 @@ from conductor_cli.app.evaluation import EvaluationRequest, load_cases
 from conductor_cli.app.rehearsal import NAME as REHEARSAL
 from conductor_cli.app.tuning import MIN_CASES, PLAN, find_encoder, improve_plans, learn_ways
 from conductor_cli.cli import options as opt
+from conductor_cli.cli.confirmation import confirm_cost
 from conductor_cli.cli.eval import run_evaluation
 from conductor_cli.cli.output import print_json, print_line, print_table, print_text
 from conductor_cli.cli.progress import show_progress
-from conductor_cli.cli.terminal_input import confirm_cost
 from conductor_cli.core.errors import UsageError
 from conductor_cli.core.formatting import format_money
 from conductor_cli.core.serialization import dump

@@ -1,0 +1,75 @@
+"""Questions to a person: yes or no, a line of text, and whether a long job may begin.
+
+Questions go to standard error, so that standard output holds results only. The end of input
+(Ctrl-D) always means no.
+"""
+
+from __future__ import annotations
+
+import signal
+import sys
+from collections.abc import Sequence
+from typing import Final
+
+from conductor_cli.cli.output import print_notice, stdout_problem, terminal_width, wrap_lines
+from conductor_cli.cli.signals import handle_signal
+from conductor_cli.core.errors import UsageError
+
+YES_NO: Final = {"y": True, "yes": True, "n": False, "no": False}
+
+
+def can_ask() -> bool:
+    """Return whether a person can read a question and answer it.
+
+    Standard input and error are both a terminal.
+    """
+    return sys.stdin.isatty() and sys.stderr.isatty()
+
+
+def confirm(question: str, *, default: bool) -> bool:
+    """Ask for a yes or a no; a bare Enter is the `default`, the end of input a no.
+
+    Any other word is asked about again.
+    """
+    choices = "Y/n" if default else "y/N"
+    while True:
+        answer = ask_line(f"{question} [{choices}]")
+        if answer is None:
+            return False
+        if not answer or answer.lower() in YES_NO:
+            return YES_NO.get(answer.lower(), default)
+        print_notice("answer with yes or no")
+
+
+def ask_line(question: str) -> str | None:
+    """Ask for a line from the terminal, without the spaces around it; None at the end of input."""
+    sys.stderr.write(f"{wrap_lines(question, terminal_width(sys.stderr))} ")
+    sys.stderr.flush()
+    line = sys.stdin.readline()
+    if not line:
+        print_notice("")
+        return None
+    return line.strip()
+
+
+def confirm_cost(estimate: Sequence[str], what: str, *, yes: bool, quiet: bool) -> bool:
+    """Print what a long job will probably cost; return whether the user agrees to it.
+
+    They agree by `--yes` or at the prompt.
+
+    Raises `UsageError` if there is no terminal to ask on, `ConductorError` if the result could not
+    be printed.
+    """
+    if problem := stdout_problem():
+        raise problem
+    if not quiet:
+        for line in estimate:
+            print_notice(line)
+    if yes:
+        return True
+    if not can_ask():
+        hint = "check the estimate, then run it again with --yes"
+        raise UsageError(f"{what} may cost money and needs a confirmation", hint=hint)
+    # Inside an event loop, Ctrl-C would otherwise wait for the line to be read.
+    with handle_signal(signal.SIGINT, signal.default_int_handler):
+        return confirm("Continue?", default=False)
