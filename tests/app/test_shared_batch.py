@@ -195,12 +195,12 @@ def test_a_machine_that_is_late_counts_its_own_answers_once(
 
     async def late() -> None:
         begun = asyncio.Event()
-        goes_on = asyncio.Event()
+        is_takeover = asyncio.Event()
 
         async def slow(item: BatchItem) -> BatchResult:
             if len(one.asked) == 3:
                 begun.set()
-                await goes_on.wait()
+                await is_takeover.wait()
             return said(item)
 
         task = asyncio.create_task(one.work(slow, parallel=1))
@@ -209,7 +209,7 @@ def test_a_machine_that_is_late_counts_its_own_answers_once(
         await asyncio.to_thread(one.database.call, take)
         assert await two.work() is None
         await asyncio.sleep(0.2)  # one has found out
-        goes_on.set()
+        is_takeover.set()
         assert await task is None
 
     asyncio.run(late())

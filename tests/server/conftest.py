@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from conductor_cli.server.http import routes as http
+from conductor_cli.server.api import apis
 from tests.cli.conftest import stage
 from tests.server.plain_api import PlainApi
 
@@ -14,4 +14,4 @@ __all__ = ["stage"]
 @pytest.fixture
 def plain(monkeypatch: pytest.MonkeyPatch) -> None:
     """The API of few words stands in the place of Chat Completions."""
-    monkeypatch.setitem(http.APIS, "/v1/chat/completions", PlainApi())
+    monkeypatch.setitem(apis.APIS, "/v1/chat/completions", PlainApi())

@@ -279,7 +279,7 @@ def test_no_log_has_a_key_or_a_prompt(
     stage: Stage, key: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
-        "conductor_cli.server.http.routes.idempotency_key", lambda *_: int(f"{PROMPT} {key}")
+        "conductor_cli.server.http.create_answer.idempotency_key", lambda *_: int(f"{PROMPT} {key}")
     )
     with caplog.at_level(logging.DEBUG), serving() as server:
         answer = send(server, request(PATHS[0], body_of(PATHS[0]), f"Authorization: Bearer {key}"))
@@ -301,7 +301,7 @@ def test_no_log_has_a_key_or_a_prompt(
     "work",
     [
         "server.http.body.read_json_body",
-        "server.http.routes.idempotency_key",
+        "server.http.create_answer.idempotency_key",
         "server.runs.run_request.read_conversation",
         "state.trace_file.TraceWriter.write",
         "models.chat_api_model.JsonBody",

@@ -15,7 +15,7 @@ import httpx
 import pytest
 
 from conductor_cli.config.settings import load_settings
-from conductor_cli.server.http import routes as http_module
+from conductor_cli.server.http import create_answer
 from conductor_cli.server.runs.run_request import lowered
 from conductor_cli.state.trace_store import TraceStore
 from tests.cli.stage import PLANNER, TWO, Stage, breaks, refuses, says
@@ -233,7 +233,7 @@ def test_runs_share_the_turns_of_a_provider(stage: Stage) -> None:
 @pytest.fixture
 def titles(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each request is taken for one of a title."""
-    monkeypatch.setattr(http_module, "classify_utility_request", lambda *_: "title")
+    monkeypatch.setattr(create_answer, "classify_utility_request", lambda *_: "title")
 
 
 def test_a_background_request_is_done_by_the_cheapest_worker_without_a_plan(

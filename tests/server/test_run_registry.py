@@ -22,11 +22,10 @@ import httpx
 import pytest
 
 from conductor_cli.core.errors import UsageError
+from conductor_cli.server.api import apis
 from conductor_cli.server.api.request import ClientRequest
 from conductor_cli.server.http import process
-from conductor_cli.server.http import routes as http_module
-from conductor_cli.server.runs import run_registry
-from conductor_cli.server.runs import starting as runs_module
+from conductor_cli.server.runs import run_registry, run_starter
 from conductor_cli.server.runs.narration import AnswerText, Piece, ResponseStream
 from conductor_cli.server.runs.run_registry import (
     FairQueue,
@@ -475,7 +474,7 @@ def requests(monkeypatch: pytest.MonkeyPatch) -> list[weakref.ref[Request]]:
         return request
 
     monkeypatch.setattr(api, "parse", watched)
-    monkeypatch.setitem(http_module.APIS, "/v1/chat/completions", api)
+    monkeypatch.setitem(apis.APIS, "/v1/chat/completions", api)
     return seen
 
 
@@ -503,10 +502,10 @@ def test_nothing_of_a_request_is_held_after_its_end(
 
 
 def test_a_server_remembers_its_newest_runs(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(runs_module, "MAX_STARTED", 2)
+    monkeypatch.setattr(run_starter, "MAX_STARTED", 2)
     with serving() as server:
         asked = [server.ask().headers["x-request-id"] for _ in range(3)]
-        assert list(server.registry.runs.started) == asked[1:]
+        assert list(server.registry.starter.started) == asked[1:]
 
 
 def test_what_is_kept_of_ended_runs_is_bounded(

@@ -148,7 +148,7 @@ def pair(stage: Stage, postgres: Cluster, monkeypatch: pytest.MonkeyPatch) -> It
         stack.callback(process.kill)
         url = address_of(process)
         until(lambda: process.poll() is None and is_up(url), "the server")
-        state = home.open_state(other.registry.runs.settings().paths)
+        state = home.open_state(other.registry.starter.settings().paths)
         assert isinstance(state, SharedState)
         yield Pair(stage, state, url, process, other)
     shared_state.cache_clear()

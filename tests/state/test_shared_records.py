@@ -148,7 +148,7 @@ def test_a_circuit_that_one_replica_has_opened_is_open_for_all(
     """Within two seconds, until a call is answered; no name and no address of a worker is told."""
     monkeypatch.setattr(records, "NEWS_SECONDS", 0.0)
     one, two = (Circuits(BreakerRules(failures=1)) for _ in range(2))
-    one.board, two.board = (SharedCircuits(database) for database in databases)
+    one.shared_circuits, two.shared_circuits = (SharedCircuits(database) for database in databases)
 
     assert two.why_skipped(ANN) is None
     one.failed(ANN, ModelError("overloaded", "503"))

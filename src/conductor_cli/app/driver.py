@@ -163,7 +163,7 @@ async def perform(run: Run, job: Job) -> AsyncGenerator[tuple[Event, Trace], Non
     it could not be stored whole.
     """
     recorder = RunRecorder(run, job)
-    telemetry = None if run.state.goes_on else watch_run()
+    telemetry = None if run.state.is_takeover else watch_run()
     pieces = list[tuple[Event, Trace]]()
     try:
         async with aclosing(aiter(run)) as events:
@@ -215,7 +215,7 @@ class RunRecorder:
         self._job = job
         self._required = job.settings["traces.keep"] == ALWAYS
         self._writer: EventWriter | None = None
-        if run.state.goes_on and job.store is not None:
+        if run.state.is_takeover and job.store is not None:
             self._writer = job.store.open(run.id)
         self._timer: asyncio.TimerHandle | None = None
         self._reported = set[str]()

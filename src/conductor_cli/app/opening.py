@@ -249,7 +249,7 @@ async def open_orchestra(
         remarks = (*remarks, *without)
     spend = spend or open_state(settings.paths).spending
     daily_spend = None if settings.rehearsal else spend(settings.day_limits, planner=planner)
-    loaded.circuits.board = open_state(settings.paths).circuits
+    loaded.circuits.shared_circuits = open_state(settings.paths).circuits
     profile = await resolve_profile(settings, model)
     name = "plan file"
     if planner is not None:

@@ -28,7 +28,7 @@ from conductor_cli.server.options import ServerOptions
 from conductor_cli.server.runs.conversation import client_calls
 from conductor_cli.server.runs.narration import outcome_of
 from conductor_cli.server.runs.run_request import build_job
-from conductor_cli.server.runs.starting import Runs
+from conductor_cli.server.runs.run_starter import RunStarter
 
 API: Final = ChatCompletionsApi()
 
@@ -54,7 +54,7 @@ class InProcessServer:
         self._thread = ExitStack()
         self._portal: BlockingPortal | None = None
         # The rest is used on the thread of the runs only.
-        self._runs = Runs(options)
+        self._starter = RunStarter(options)
         self._going_on: set[asyncio.Task[Any]] = set()
 
     async def answer(self, body: Mapping[str, Any]) -> dict[str, Any]:
@@ -94,10 +94,10 @@ class InProcessServer:
         try:
             request = API.parse(body)
             await require_schema(request)
-            ended = await self._runs.perform(
-                await build_job(self._runs, request, run), lambda *_: None
+            ended = await self._starter.perform(
+                await build_job(self._starter, request, run), lambda *_: None
             )
-            outcome = outcome_of(ended.trace, sign=partial(client_calls, ids=self._runs.call_ids))
+            outcome = outcome_of(ended.trace, sign=partial(client_calls, ids=self._starter.call_ids))
             if isinstance(outcome, RequestError):
                 raise outcome
             return API.encoder(request, run, created).whole(outcome)
@@ -111,7 +111,7 @@ class InProcessServer:
         for task in going_on:
             task.cancel()
         await asyncio.gather(*going_on, return_exceptions=True)
-        await self._runs.close()
+        await self._starter.close()
 
 
 @cache

@@ -169,12 +169,12 @@ class Circuits:
         self, rules: BreakerRules = BreakerRules(), clock: Callable[[], float] = time.monotonic
     ) -> None:
         self.rules = rules  # Those of the newest run: settings may change while a server runs
-        self.board: SharedCircuits | None = None  # Where other processes tell of theirs
+        self.shared_circuits: SharedCircuits | None = None  # Where other processes tell of theirs
         self._clock = clock
         self._circuits: dict[_Key, Circuit] = {}
 
     def why_skipped(self, worker: Worker) -> Failure | None:
-        if not self.rules.failures or not (self._circuits or self.board):
+        if not self.rules.failures or not (self._circuits or self.shared_circuits):
             return None
         now = self._clock()
         for key in _keys_of(worker):
@@ -182,8 +182,8 @@ class Circuits:
             left = circuit.seconds_left(now) if circuit is not None else None
             if (
                 left is None
-                and self.board is not None
-                and (told := self.board.find(_hash(key))) is not None
+                and self.shared_circuits is not None
+                and (told := self.shared_circuits.find(_hash(key))) is not None
             ):
                 circuit = Circuit()
                 left, circuit.failures, circuit.reason, circuit.kind = told
@@ -216,8 +216,8 @@ class Circuits:
     def succeeded(self, worker: Worker) -> None:
         for key in _keys_of(worker) if self._circuits else ():
             if (circuit := self._circuits.get(key)) is not None:
-                if self.board is not None and circuit.state(self._clock()) != "closed":
-                    self.board.withdraw(_hash(key))
+                if self.shared_circuits is not None and circuit.state(self._clock()) != "closed":
+                    self.shared_circuits.withdraw(_hash(key))
                 circuit.succeed()
 
     def failed(self, worker: Worker, error: ModelError) -> None:
@@ -228,11 +228,11 @@ class Circuits:
             circuit.fail(worker.name, error, self.rules, now)
             if circuit.failures:  # else it says nothing of the next call, and no call looks for it
                 self._circuits[key] = circuit
-            if self.board is not None and circuit.opened > before:
+            if self.shared_circuits is not None and circuit.opened > before:
                 told = SharedCircuit(
                     circuit.seconds_left(now) or 0.0, circuit.failures, circuit.reason, circuit.kind
                 )
-                self.board.publish(_hash(key), told)
+                self.shared_circuits.publish(_hash(key), told)
 
     def reports(self) -> list[CircuitReport]:
         now = self._clock()

@@ -127,7 +127,7 @@ def _revise(state: RunState, revised: ev.PlanRevised, record: StepRecord) -> Non
         most=max(1, step_limit(state.orchestra.limits, state.orchestra.pool.names) - kept),
         unusable=frozenset(_unusable(state, record)) if state.resumed is None else frozenset(),
     )
-    if not state.goes_on or state.trace.revised is None:
+    if not state.is_takeover or state.trace.revised is None:
         state.emit(revised)
 
 
@@ -146,11 +146,11 @@ FINISH: Final = "Answer the question, using what the earlier steps found."
 
 async def make_plan(state: RunState) -> Failure | None:
     """Have the plan written, read from a file, or reused. Returns what makes that impossible."""
-    if state.goes_on and _take_over(state, state.trace):
+    if state.is_takeover and _take_over(state, state.trace):
         return None
     if state.given_plan is not None:
         return _announce(state, state.given_plan)
-    if state.resumed is not None and not state.goes_on and _reuse(state, state.resumed):
+    if state.resumed is not None and not state.is_takeover and _reuse(state, state.resumed):
         return None
     if state.orchestra.model is None:
         return Failure(

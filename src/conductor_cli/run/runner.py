@@ -263,12 +263,12 @@ class Run:
             if self.trace.ended:  # a nested run, whose step is to end
                 return
             state.all_read.clear()
-            if not state.goes_on:
+            if not state.is_takeover:
                 self._announce_start()
             # The reader takes the start before anything is called: it may have to store it first,
             # and fail.
             await asyncio.sleep(0)
-            if state.orchestra.stored and not state.goes_on:
+            if state.orchestra.stored and not state.is_takeover:
                 await state.all_read.wait()
             # A nested run ends with the run around it, so only that one watches the clock.
             limit = None if state.nested else self.orchestra.limits.seconds

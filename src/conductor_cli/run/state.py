@@ -140,7 +140,7 @@ class RunState:
 
     def __post_init__(self) -> None:
         self._start = self.orchestra.clock()
-        if self.resumed is not None and self.goes_on:
+        if self.resumed is not None and self.is_takeover:
             self.trace = self.resumed
             failed = {
                 record.number: [each.error for each in record.failed] for record in self.trace.steps
@@ -165,7 +165,8 @@ class RunState:
         self.discard_plan()
 
     @property
-    def goes_on(self) -> bool:
+    def is_takeover(self) -> bool:
+        """Whether the run was begun by another process, and goes on here under its id."""
         return self.resumed is not None and self.resumed.run == self.id
 
     # The stream of events

@@ -413,7 +413,7 @@ class Batches:
         try:
             async with self._turns:
                 client = principal_from(
-                    record["owner"], self._registry.runs.settings().paths.config
+                    record["owner"], self._registry.starter.settings().paths.config
                 )
                 served, write = await self._begin(record["endpoint"], item.data["body"], client)
                 reader = self._registry.open(served)

@@ -17,7 +17,7 @@ from mcp import Client, StdioServerParameters
 
 from conductor_cli.server.mcp.handlers import Handlers
 from conductor_cli.server.options import ServerOptions
-from conductor_cli.server.runs.starting import Runs
+from conductor_cli.server.runs.run_starter import RunStarter
 from tests.cli.stage import COMMAND, Stage
 
 if TYPE_CHECKING:
@@ -45,13 +45,13 @@ def process_client(stage: Stage, *arguments: str, mode: str = "legacy") -> Clien
 
 @asynccontextmanager
 async def inside_client(**options: Any) -> AsyncIterator[Client]:
-    runs = Runs(ServerOptions(**{"flags": {}, **options}))
+    starter = RunStarter(ServerOptions(**{"flags": {}, **options}))
     try:
-        server = Handlers(runs, "0").server
+        server = Handlers(starter, "0").server
         async with Client(server, mode="legacy") as client:
             yield client
     finally:
-        await runs.close()
+        await starter.close()
 
 
 def text_of(result: CallToolResult) -> str:

@@ -49,29 +49,27 @@ REQUEST_ID: Final = "conductor.request_id"
 # Where the scope of a request has the tokens of its run, once that has ended
 TOKENS: Final = "conductor.tokens"
 
+# What needs no key: it says nothing about runs, and load balancers and browsers cannot send one
 OPEN_PATHS: Final = frozenset({"/", "/health", "/livez", "/readyz", "/favicon.ico"})
-"""What needs no key: it says nothing about runs, and load balancers and browsers cannot send
-one.
-"""
 
 # Where files are sent, the largest bodies by far. They go to the disk as they arrive
 UPLOADS: Final = "/v1/files"
 MAX_UPLOAD: Final = 200_000_000  # Bytes of a file
+UPLOAD_FORM_BYTES: Final = 100_000  # What the form around a file may take
 
-SINGLE: Final = frozenset(
+# Headers that may be sent only once: two programs that read different ones would disagree about
+# the request.
+UNIQUE_HEADERS: Final = frozenset(
     {"host", "origin", "authorization", "x-api-key", "content-length", "content-type"}
 )
-"""Headers that may be there only once: two programs that read different ones would disagree about
-the request.
-"""
 
 NO_PAGE: Final = "none"
 """In `serve.origins`: no page may ask, not even the server's own, which shows runs all the same."""
 
-# Bytes of all headers together. The largest that clients send have 6 KB
-MAX_HEADERS: Final = 64 * 1024
+# Of all headers together. The largest that clients send have 6 KB
+MAX_HEADER_BYTES: Final = 64 * 1024
 
-_TOKEN: Final = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,100}")
+_HEADER_NAME: Final = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,100}")
 
 _log = logging.getLogger(__name__)
 
@@ -120,34 +118,24 @@ class Access:
     async def _answer(self, scope: Scope, exchange: _Exchange) -> None:
         try:
             headers = _read_headers(scope["headers"])
-            origin = headers.get("origin", "")
-            self._check_host_and_origin(headers)
-            # A page that is allowed, but not our own
-            if origin and origin.partition("://")[2] != headers.get("host"):
-                exchange.more_headers = (
-                    (b"access-control-allow-origin", origin.encode("latin-1")),
-                    (b"access-control-expose-headers", b"x-request-id, request-id, retry-after"),
-                    (b"vary", b"Origin"),
-                )
+            self._check_host(headers)
+            self._check_origin(headers)
+            exchange.page_headers = _headers_for_page(headers)
             if scope["method"] == "OPTIONS" and "access-control-request-method" in headers:
                 await _answer_preflight(headers, exchange.send)
                 return
             scope[CLIENT_KEY] = self._find_client_key(scope, headers)
-            # Raise `RequestError` for too many requests at once, and for a body that says that it
-            # is too large.
-            if self._requests >= self._rules.most_requests:
-                raise RequestError(
-                    503, "overloaded", "the server has too many requests at once", retry_after=2
-                )
-            length = headers.get("content-length", "0")
-            if not (length.isascii() and length.isdigit()):
-                raise RequestError(400, "invalid_header", "Content-Length is not a number")
+            self._check_load()
             exchange.is_upload = scope["path"] == UPLOADS
-            if int(length[:20]) > exchange.most:
+            if _content_length(headers) > exchange.max_body_bytes:
                 raise exchange.too_large
         except RequestError as error:
             await exchange.refuse(scope, error)
             return
+        await self._pass_on(scope, exchange)
+
+    async def _pass_on(self, scope: Scope, exchange: _Exchange) -> None:
+        """Let the application answer a request; where it does not, answer with an error."""
         self._requests += 1
         try:
             await self._app(scope, exchange.receive, exchange.send)
@@ -172,28 +160,40 @@ class Access:
         self._bodies += size
         return size < 0 or self._bodies <= self._rules.most_bodies
 
-    def _check_host_and_origin(self, headers: Mapping[str, str]) -> None:
+    def _check_host(self, headers: Mapping[str, str]) -> None:
+        """Raise `RequestError` for a foreign name that leads here, which is DNS rebinding."""
         host = headers.get("host", "")
-        origin = headers.get("origin", "")
-        # A program that sends no host is no browser. With keys a foreign page gets nothing,
-        # whatever its host.
-        if host and not self._needs_key() and not is_loopback_host(host):
+        if not host:
+            return  # a program that sends no host is no browser
+        if self._needs_key():
+            return  # a foreign page has no key, and so it gets nothing, whatever its host
+        if not is_loopback_host(host):
             message = (
                 "without keys this server answers only to loopback names such as localhost, not "
-                f"to {host[:100]!r};"
-                " add a key for other names: conductor serve keys add NAME"
+                f"to {host[:100]!r}; add a key for other names: conductor serve keys add NAME"
             )
             raise RequestError(403, "host_not_allowed", message)
-        allowed = {origin, "*"} & {*self._rules.origins}
-        is_own = bool(host) and origin.partition("://")[2] == host
-        if origin and (NO_PAGE in self._rules.origins or not (allowed or is_own)):
+
+    def _check_origin(self, headers: Mapping[str, str]) -> None:
+        """Raise `RequestError` for a web page that may not ask."""
+        origin = headers.get("origin", "")
+        if not origin:
+            return  # not a page
+        if NO_PAGE in self._rules.origins:
+            message = f"serve.origins is {NO_PAGE}: no web page may ask this server"
+            raise RequestError(403, "origin_not_allowed", message)
+        is_listed = origin in self._rules.origins or "*" in self._rules.origins
+        if not (_is_own_page(headers) or is_listed):
             message = (
                 f"the origin {origin[:100]!r} is not allowed: conductor config set "
                 "serve.origins ORIGIN"
             )
-            if NO_PAGE in self._rules.origins:
-                message = f"serve.origins is {NO_PAGE}: no web page may ask this server"
             raise RequestError(403, "origin_not_allowed", message)
+
+    def _check_load(self) -> None:
+        if self._requests >= self._rules.most_requests:
+            message = "the server has too many requests at once"
+            raise RequestError(503, "overloaded", message, retry_after=2)
 
     def _needs_key(self) -> bool:
         """Return whether a key is needed.
@@ -210,26 +210,22 @@ class Access:
         """The key of a request; None where it needs none. Raises `RequestError`."""
         if not self._needs_key():
             return None
-        bearer = headers.get("authorization", "")
-        sent = [
-            bearer[7:].strip() if bearer[:7].lower() == "bearer " else "",
-            headers.get("x-api-key", "").strip(),
-        ]
         try:
             keys = self._rules.keys()
         except ConfigError as error:
-            raise RequestError(
-                503, "keys_unreadable", "the server cannot read its list of keys"
-            ) from error
-        # Clients that know both headers send a provider's key in one of them, so either may be
-        # ours.
-        for key in [find_key(keys, text) for text in sent if text]:
+            message = "the server cannot read its list of keys"
+            raise RequestError(503, "keys_unreadable", message) from error
+        sent_keys = _sent_keys(headers)
+        for text in sent_keys:
+            key = find_key(keys, text)
             if key is not None:
                 return key
         if scope["path"] in OPEN_PATHS and scope["method"] in {"GET", "HEAD"}:
             return None
-        said = "this key is not known to the server" if any(sent) else "the server needs a key"
-        message = f"{said}: send one as Authorization: Bearer KEY or x-api-key: KEY"
+        problem = "the server needs a key"
+        if sent_keys:
+            problem = "this key is not known to the server"
+        message = f"{problem}: send one as Authorization: Bearer KEY or x-api-key: KEY"
         raise RequestError(401, "invalid_api_key", message)
 
 
@@ -247,7 +243,7 @@ class _Exchange:
         self._size = 0
         self._whole = False
         self._end = asyncio.get_running_loop().time() + rules.body_seconds
-        self.more_headers: Sequence[RawHeader] = ()
+        self.page_headers: Sequence[RawHeader] = ()
         self.started = False
         self.gone = False
         self.status = 0
@@ -260,18 +256,19 @@ class _Exchange:
 
         To the application, a body that is refused looks like a client that left.
         """
-        if self._whole or self.refused is not None:
-            message = await self._receive() if self.refused is None else {"type": "http.disconnect"}
+        if self.refused is not None:
+            self.gone = True
+            return {"type": "http.disconnect"}
+        if self._whole:
+            message = await self._receive()
             self.gone = self.gone or message["type"] == "http.disconnect"
             return message
         try:
             async with asyncio.timeout_at(self._end):
                 message = await self._receive()
         except TimeoutError:
-            seconds = self._rules.body_seconds
-            return self._stop(
-                RequestError(408, "request_timeout", f"the body did not arrive in {seconds:g} s")
-            )
+            problem = f"the body did not arrive in {self._rules.body_seconds:g} s"
+            return self._stop(RequestError(408, "request_timeout", problem))
         if message["type"] == "http.disconnect":
             self.gone = True
             return message
@@ -279,19 +276,22 @@ class _Exchange:
         self._size += size
         self._whole = not message.get("more_body", False)
         if not self.is_upload and not self._access.hold(size):
-            busy = "the server is reading too many large requests at once"
-            return self._stop(RequestError(503, "overloaded", busy, retry_after=5))
-        return self._stop(self.too_large) if self._size > self.most else message
+            problem = "the server is reading too many large requests at once"
+            return self._stop(RequestError(503, "overloaded", problem, retry_after=5))
+        if self._size > self.max_body_bytes:
+            return self._stop(self.too_large)
+        return message
 
     @property
-    def most(self) -> int:
-        """Bytes that the body may have; the form around a file takes some."""
-        return MAX_UPLOAD + 100_000 if self.is_upload else self._rules.most_body
+    def max_body_bytes(self) -> int:
+        if self.is_upload:
+            return MAX_UPLOAD + UPLOAD_FORM_BYTES
+        return self._rules.most_body
 
     @property
     def too_large(self) -> RequestError:
-        most = self.most // 1_000_000
-        return RequestError(413, "request_too_large", f"the body has more than {most} MB")
+        megabytes = self.max_body_bytes // 1_000_000
+        return RequestError(413, "request_too_large", f"the body has more than {megabytes} MB")
 
     def _stop(self, error: RequestError) -> Message:
         self.refused = error
@@ -308,11 +308,8 @@ class _Exchange:
             self.started = True
             self.status = message["status"]
             self.release()  # what was read is parsed by now
-            headers = message.get("headers", ())
-            run = next((value for name, value in headers if name == b"x-request-id"), None)
-            # OpenAI's SDK reads the first, Anthropic's the second.
-            ids = [(b"x-request-id", self._id)] * (run is None) + [(b"request-id", run or self._id)]
-            message = {**message, "headers": [*headers, *ids, *self.more_headers]}
+            headers = self._with_ids(message.get("headers", ()))
+            message = {**message, "headers": [*headers, *self.page_headers]}
         try:
             await self._send(message)
         except RuntimeError as error:
@@ -321,6 +318,14 @@ class _Exchange:
                 raise
             self.gone = True
             await asyncio.sleep(0)  # now uvicorn learns it too
+
+    def _with_ids(self, headers: Sequence[RawHeader]) -> list[RawHeader]:
+        """The headers with the id of the answer: that of its run, or else that of the request."""
+        # OpenAI's SDK reads x-request-id, Anthropic's request-id.
+        for name, run in headers:
+            if name == b"x-request-id":
+                return [*headers, (b"request-id", run)]
+        return [*headers, (b"x-request-id", self._id), (b"request-id", self._id)]
 
     def release(self) -> None:
         """The body is not held any more."""
@@ -363,12 +368,17 @@ def _request_line(scope: Scope, status: int, seconds: float) -> str:
 
     No text of a request, nor its query.
     """
-    path = scope["path"] if "endpoint" in scope else "an unknown path"
-    for name, value in scope.get("path_params", {}).items():  # a client may have put a text there
-        path = path.replace(str(value), f"{{{name}}}") if value else path
-    asked = f"{time.strftime('%H:%M:%S')} {scope['method']} {path} {status or 'no answer'}"
-    parts = [asked, format_duration(seconds), one_line(principal_of(scope).owner)]
-    return ", ".join([*parts, format_count(scope[TOKENS], "token")] if TOKENS in scope else parts)
+    path = "an unknown path"
+    if "endpoint" in scope:
+        path = scope["path"]
+    for name, value in scope.get("path_params", {}).items():
+        if value:  # a client may have put a text there
+            path = path.replace(str(value), f"{{{name}}}")
+    request = f"{time.strftime('%H:%M:%S')} {scope['method']} {path} {status or 'no answer'}"
+    parts = [request, format_duration(seconds), one_line(principal_of(scope).owner)]
+    if TOKENS in scope:
+        parts.append(format_count(scope[TOKENS], "token"))
+    return ", ".join(parts)
 
 
 def describe_error(error: BaseException) -> str:
@@ -376,12 +386,11 @@ def describe_error(error: BaseException) -> str:
 
     Where an error arose, and no text, which may quote a prompt.
     """
-    frames = reversed(traceback.extract_tb(error.__traceback__)[-6:])
-    places = ", ".join(
-        f"{frame.filename.replace(chr(92), '/').rpartition('/')[2]}:{frame.lineno}"
-        for frame in frames
-    )
-    return f"{type(error).__name__} at {places or 'an unknown place'}"
+    lines = list[str]()
+    for frame in reversed(traceback.extract_tb(error.__traceback__)[-6:]):
+        path = frame.filename.replace("\\", "/")
+        lines.append(f"{path.rpartition('/')[2]}:{frame.lineno}")
+    return f"{type(error).__name__} at {', '.join(lines) or 'an unknown place'}"
 
 
 def is_loopback_host(host: str) -> bool:
@@ -398,25 +407,64 @@ def is_loopback_host(host: str) -> bool:
 
 
 def _read_headers(raw: Sequence[RawHeader]) -> dict[str, str]:
-    if sum(len(name) + len(value) for name, value in raw) > MAX_HEADERS:
-        raise RequestError(
-            431, "headers_too_large", f"the headers have more than {MAX_HEADERS} bytes"
-        )
+    if sum(len(name) + len(value) for name, value in raw) > MAX_HEADER_BYTES:
+        message = f"the headers have more than {MAX_HEADER_BYTES} bytes"
+        raise RequestError(431, "headers_too_large", message)
     headers: dict[str, str] = {}
     for raw_name, value in raw:
         name = raw_name.decode("latin-1").lower()
-        if name in SINGLE and name in headers:
-            raise RequestError(
-                400, "duplicate_header", f"the header {name} is there more than once"
-            )
+        if name in UNIQUE_HEADERS and name in headers:
+            message = f"the header {name} is there more than once"
+            raise RequestError(400, "duplicate_header", message)
         headers[name] = value.decode("latin-1")
     return headers
 
 
+def _is_own_page(headers: Mapping[str, str]) -> bool:
+    """Return whether a request comes from a page of this server itself."""
+    host = headers.get("host", "")
+    origin = headers.get("origin", "")
+    return bool(host) and origin.partition("://")[2] == host
+
+
+def _headers_for_page(headers: Mapping[str, str]) -> Sequence[RawHeader]:
+    """What a browser must be told so that a foreign page, which is allowed, may read the answer."""
+    origin = headers.get("origin", "")
+    if not origin or _is_own_page(headers):
+        return ()
+    return (
+        (b"access-control-allow-origin", origin.encode("latin-1")),
+        (b"access-control-expose-headers", b"x-request-id, request-id, retry-after"),
+        (b"vary", b"Origin"),
+    )
+
+
+def _content_length(headers: Mapping[str, str]) -> int:
+    """Bytes of the body as its sender says them, 0 if it does not. Raises `RequestError`."""
+    length = headers.get("content-length", "0")
+    if not (length.isascii() and length.isdigit()):
+        raise RequestError(400, "invalid_header", "Content-Length is not a number")
+    return int(length[:20])
+
+
+def _sent_keys(headers: Mapping[str, str]) -> list[str]:
+    """The keys that a client sent, in the forms of OpenAI and of Anthropic.
+
+    Clients that know both headers send a provider's key in one of them, so either may be ours.
+    """
+    sent_keys = list[str]()
+    scheme, _, bearer = headers.get("authorization", "").partition(" ")
+    if scheme.lower() == "bearer":
+        sent_keys.append(bearer.strip())
+    sent_keys.append(headers.get("x-api-key", "").strip())
+    return [key for key in sent_keys if key]
+
+
 async def _answer_preflight(headers: Mapping[str, str], send: Send) -> None:
     """Say what an allowed page may send. A browser asks this without the key."""
-    asked = [name.strip() for name in headers.get("access-control-request-headers", "").split(",")]
-    echoed = ", ".join(name for name in asked[:100] if _TOKEN.fullmatch(name))
+    wanted = headers.get("access-control-request-headers", "").split(",")
+    names = [name.strip() for name in wanted[:100]]
+    echoed = ", ".join(name for name in names if _HEADER_NAME.fullmatch(name))
     allowed = [
         (b"access-control-allow-methods", b"GET, POST, DELETE"),
         (b"access-control-allow-headers", echoed.encode("latin-1")),

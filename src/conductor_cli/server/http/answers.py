@@ -128,7 +128,7 @@ class RunAnswer:
             return True
         encoder = self._encoder()
         is_end = True
-        goes_on = True
+        is_going_on = True
         data = encoder.begin()
         # Proxies must neither keep nor collect what is streamed.
         headers = {
@@ -145,14 +145,14 @@ class RunAnswer:
             return False
 
         reader.write = write
-        while goes_on:
+        while is_going_on:
             if data:
                 await _send_body(send, data, more=True)
                 reader.restart_silence()
             pieces = await reader.pieces()
             if reader.is_gone or self.served.is_lost:  # cut off, a stream is read on elsewhere
                 return False
-            goes_on = pieces is not None
+            is_going_on = pieces is not None
             try:
                 if pieces is not None:
                     data = _frames(encoder, pieces)
@@ -164,7 +164,7 @@ class RunAnswer:
                     )
             except Exception as error:  # noqa: BLE001 - whatever it is, the stream gets an end
                 is_end = False
-                goes_on = False
+                is_going_on = False
                 fault = self._fault(error)
                 try:
                     data = encoder.failed(fault)

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from conductor_cli.server.api.errors import error_body
 from conductor_cli.server.api.request import RequestError
-from conductor_cli.server.http.access import MAX_HEADERS, describe_error, new_request_id
+from conductor_cli.server.http.access import MAX_HEADER_BYTES, describe_error, new_request_id
 
 if TYPE_CHECKING:
     from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol as Base
@@ -27,7 +27,7 @@ else:
     Base = object  # uvicorn belongs to an extra, and is loaded where a server starts
 
 
-MAX_URL: Final = MAX_HEADERS // 2
+MAX_URL: Final = MAX_HEADER_BYTES // 2
 """Bytes of an address where the head of a request is too long: then the address is what is too
 long.
 """
@@ -126,7 +126,7 @@ class _BoundedConnection(Base):
         super().data_received(data)
         # The bytes of a body that came with the head were counted too: only an endless head is
         # refused here.
-        if self._in_head and self._head > MAX_HEADERS and not self.transport.is_closing():
+        if self._in_head and self._head > MAX_HEADER_BYTES and not self.transport.is_closing():
             self._refuse(*self._endless_head)
 
     def on_message_begin(self) -> None:
@@ -206,7 +206,7 @@ class _BoundedConnection(Base):
     def _endless_head(self) -> tuple[int, str, str]:
         if len(getattr(self, "url", b"")) > MAX_URL:
             return 414, "uri_too_long", f"the address has more than {MAX_URL} bytes"
-        return 431, "headers_too_large", f"the headers have more than {MAX_HEADERS} bytes"
+        return 431, "headers_too_large", f"the headers have more than {MAX_HEADER_BYTES} bytes"
 
     def _refuse(self, status: int, code: str, message: str) -> None:
         """Answer what is no request yet, and close."""

@@ -312,46 +312,55 @@ def _message(kind: str, data: str, number: int | str = "") -> bytes:
 
 
 async def event_stream(tail: TraceReader, run: str, after: int) -> AsyncIterator[bytes]:
-    """Each event of a trace from number `after` + 1 on, named by its kind, with the id
-    `RUN:NUMBER`; at last `end`.
+    """Each event of a trace from number `after` + 1 on, and at last `end`.
+
+    An event is named by its kind, and has the id `RUN:NUMBER`.
     """
     number = 0
-    waited = 0.0
-
-    def read() -> tuple[list[tuple[str, str]], bool]:
-        live = tail.is_written()
-        # A file may have been edited by hand: nothing in it may end the line of `data`.
-        found = tail.read() if tail.is_behind() else []
-        named = [(event.kind, ev.to_line(event, KNOWN_SECRETS, brief=True)) for event in found]
-        return named, live or tail.is_behind()
-
+    silent_seconds = 0.0
+    last_kind = ""
     while True:
         try:
-            events, goes_on = await anyio.to_thread.run_sync(read)
+            events, may_have_more = await anyio.to_thread.run_sync(_next_lines, tail)
         except OSError:  # the run was deleted
             break
-        new = [(n, *event) for n, event in enumerate(events, number + 1) if n > after]
-        messages = [_message(kind, line, f"{run}:{n}") for n, kind, line in new]
-        number += len(events)
+        messages = list[bytes]()
+        for kind, line in events:
+            number += 1
+            last_kind = kind
+            if number > after:
+                messages.append(_message(kind, line, f"{run}:{number}"))
         if messages:
             yield b"".join(messages)
-        if events and events[-1][0] in ("run_finished", "run_failed"):
-            yield named_event(
-                "end", {"state": "finished" if events[-1][0] == "run_finished" else "failed"}
-            )
+        if events and last_kind in _END_STATES:
+            yield named_event("end", {"state": _END_STATES[last_kind]})
             return
-        if not (events or goes_on):
+        if not (events or may_have_more):
             break
-        waited = 0.0 if events else waited + TICK
-        if waited >= HEARTBEAT:
-            waited = 0.0
+        silent_seconds = 0.0 if events else silent_seconds + TICK
+        if silent_seconds >= HEARTBEAT:
+            silent_seconds = 0.0
             yield b": \n\n"
         if not events:
             await asyncio.sleep(TICK)
     yield named_event("end", {"state": "interrupted"})
 
 
-class Look(NamedTuple):
+_END_STATES: Final = {"run_finished": "finished", "run_failed": "failed"}
+
+
+def _next_lines(tail: TraceReader) -> tuple[list[tuple[str, str]], bool]:
+    """Return the next events, each by its kind and as a line, and whether more may come."""
+    live = tail.is_written()
+    events = list[ev.Event]()
+    if tail.is_behind():
+        events = tail.read()
+    # A file may have been edited by hand: nothing in it may end the line of `data`.
+    lines = [(event.kind, ev.to_line(event, KNOWN_SECRETS, brief=True)) for event in events]
+    return lines, live or tail.is_behind()
+
+
+class RunSnapshot(NamedTuple):
     """A run as it looks now. `number` counts the events so far; with `over` no more come.
 
     `now` is the time by the run's own clock, None for that of its newest event.
@@ -364,8 +373,8 @@ class Look(NamedTuple):
     over: bool
 
 
-def followed(tail: TraceReader) -> Iterator[Look]:
-    """Look at a stored run that somebody may be writing. Raises `OSError` and `DecodeError`."""
+def followed(tail: TraceReader) -> Iterator[RunSnapshot]:
+    """Yield snapshots of a run that may be being written. Raises `OSError` and `DecodeError`."""
     trace = Trace()
     number = 0
     over = False
@@ -379,13 +388,15 @@ def followed(tail: TraceReader) -> Iterator[Look]:
         if number and not trace.run:
             raise DecodeError("the first line is not the start of a run")
         over = trace.ended or (not is_written and number == before)
-        yield Look(
-            trace, number, None if over else trace.at + tail.idle, is_written and not over, over
-        )
+        if over:
+            yield RunSnapshot(trace, number, None, live=False, over=True)
+        else:
+            now = trace.at + tail.idle
+            yield RunSnapshot(trace, number, now, live=is_written, over=False)
 
 
-def replayed(events: Iterator[ev.Event], speed: float, start: float) -> Iterator[Look]:
-    """Look at a stored run as it was from `start` seconds on, `speed` times as fast.
+def replayed(events: Iterator[ev.Event], speed: float, start: float) -> Iterator[RunSnapshot]:
+    """Yield a stored run as it was from `start` seconds on, `speed` times as fast.
 
     Raises `UsageError`.
     """
@@ -394,47 +405,57 @@ def replayed(events: Iterator[ev.Event], speed: float, start: float) -> Iterator
     begun = time.monotonic()
     for event, after in fold(events):
         while event.at > (now := start + (time.monotonic() - begun) * speed):
-            yield Look(trace, number, now, live=True, over=False)
+            yield RunSnapshot(trace, number, now, live=True, over=False)
         trace = after
         number = number + 1
-    yield Look(trace, number, None, live=False, over=True)
+    yield RunSnapshot(trace, number, None, live=False, over=True)
 
 
-async def frame_stream(looks: Iterator[Look], *, idle: float = IDLE) -> AsyncIterator[bytes]:
+async def frame_stream(
+    snapshots: Iterator[RunSnapshot], *, idle: float = IDLE
+) -> AsyncIterator[bytes]:
     """A `frame` now, and again whenever the run looks otherwise, until it has ended.
 
-    `looks` are taken on a thread.
+    `snapshots` are taken on a thread.
     """
-    last = ""
-    seen = -1
-    drawn = 0.0
-
-    def draw() -> tuple[str, Look]:
-        nonlocal seen, drawn
-        look = next(looks)
-        at = time.monotonic()
-        if not look.trace.run or (seen == look.number and not look.over and at - drawn < idle):
-            return "", look
-        seen = look.number
-        drawn = at
-        return encode_line(
-            frame_data(look.trace, now=look.now, live=look.live), KNOWN_SECRETS
-        ), look
-
+    frames = _Frames(snapshots, idle)
+    last_frame = ""
     while True:
         try:
-            frame, look = await anyio.to_thread.run_sync(draw)
+            frame, snapshot = await anyio.to_thread.run_sync(frames.draw_next)
         except (OSError, UsageError, DecodeError):
             # The run was deleted, or the file is damaged from here on
             yield named_event("end", {"state": "unreadable"})
             return
-        if frame and frame != last:
-            last = frame
-            yield _message("frame", frame, look.number)
-        if look.over:
-            yield named_event("end", {"state": look.trace.outcome()})
+        if frame and frame != last_frame:
+            last_frame = frame
+            yield _message("frame", frame, snapshot.number)
+        if snapshot.over:
+            yield named_event("end", {"state": snapshot.trace.outcome()})
             return
         await asyncio.sleep(max(TICK, len(frame) / RATE))
+
+
+class _Frames:
+    """Draws snapshots; one without new events only where `idle` seconds have passed."""
+
+    def __init__(self, snapshots: Iterator[RunSnapshot], idle: float) -> None:
+        self._snapshots = snapshots
+        self._idle = idle
+        self._drawn_number = -1
+        self._drawn_at = 0.0
+
+    def draw_next(self) -> tuple[str, RunSnapshot]:
+        """Return the next snapshot, and its frame, which is empty where none is needed."""
+        snapshot = next(self._snapshots)
+        now = time.monotonic()
+        is_same = snapshot.number == self._drawn_number and not snapshot.over
+        if not snapshot.trace.run or (is_same and now - self._drawn_at < self._idle):
+            return "", snapshot
+        self._drawn_number = snapshot.number
+        self._drawn_at = now
+        frame = frame_data(snapshot.trace, now=snapshot.now, live=snapshot.live)
+        return encode_line(frame, KNOWN_SECRETS), snapshot
 
 
 # The routes
@@ -488,9 +509,9 @@ class _Page:
             terms=normalize_terms([query.get("search", "")[:1000]]),
             **_own_runs(client),
         )
-        runs = self._registry.runs
-        skipped = [one_line(each.text) for each in runs.loaded.circuits.reports() if each.text]
-        acts = NO_PAGE not in runs.settings()["serve.origins"]
+        starter = self._registry.starter
+        skipped = [one_line(each.text) for each in starter.loaded.circuits.reports() if each.text]
+        acts = NO_PAGE not in starter.settings()["serve.origins"]
 
         def find() -> dict[str, Any]:
             found, more, last = newest_runs(
@@ -547,7 +568,7 @@ class _Page:
         """Store what the user thinks of the answer of a run, or of one of its steps."""
         verdict, step, _ = await _read_act(request)
         trace = await self._ended(request)
-        runs = self._registry.runs
+        starter = self._registry.starter
         if verdict not in get_args(Verdict):
             raise RequestError(
                 400, "invalid_value", f"verdict is one of {', '.join(get_args(Verdict))}"
@@ -556,7 +577,9 @@ class _Page:
         def rated() -> dict[str, str]:
             try:
                 return {
-                    "rated": describe_rating(rate_run(runs.settings(), trace, verdict, step=step))
+                    "rated": describe_rating(
+                        rate_run(starter.settings(), trace, verdict, step=step)
+                    )
                 }
             except ConductorError as error:
                 raise request_error(error.failure) from None
@@ -575,7 +598,7 @@ class _Page:
             raise request_error(error.failure) from None
         served = registry.begin(
             f"rerun {trace.run}",
-            lambda run: build_rerun(registry.runs, again, run, client),
+            lambda run: build_rerun(registry.starter, again, run, client),
             ResponseStream(),
             principal=client,
         )

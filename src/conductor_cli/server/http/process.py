@@ -151,7 +151,7 @@ class HttpServer:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        await registry.runs.close()
+        await registry.starter.close()
         return self._code
 
     def _end(self, code: int) -> None:
@@ -216,7 +216,7 @@ def access_rules(settings: Settings, host: str, key: ClientKey | None = None) ->
 def make_registry(options: ServerOptions) -> RunRegistry:
     """The runs of a server, by its settings. Raises `ConfigError`."""
     from conductor_cli.server.runs.run_registry import RegistryLimits, RunRegistry
-    from conductor_cli.server.runs.starting import Runs
+    from conductor_cli.server.runs.run_starter import RunStarter
 
-    runs = Runs(options)
-    return RunRegistry(runs, RegistryLimits(parallel=runs.settings()["serve.parallel"]))
+    starter = RunStarter(options)
+    return RunRegistry(starter, RegistryLimits(parallel=starter.settings()["serve.parallel"]))

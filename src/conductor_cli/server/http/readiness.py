@@ -22,7 +22,7 @@ from conductor_cli.models.base import BehindServer
 from conductor_cli.state.opening import open_state
 
 if TYPE_CHECKING:
-    from conductor_cli.server.runs.starting import Runs
+    from conductor_cli.server.runs.run_starter import RunStarter
 
 log = logging.getLogger(__name__)
 
@@ -33,8 +33,8 @@ LATELY: Final = 30.0  # Seconds after which somebody who has not asked again is 
 class Readiness:
     """Answers for the runs of one server."""
 
-    def __init__(self, runs: Runs) -> None:
-        self._runs = runs
+    def __init__(self, starter: RunStarter) -> None:
+        self._starter = starter
         self._askers: dict[str, tuple[float, int]] = {}
         """When somebody asked last whether the server is ready, and how often it was told that it
         leaves.
@@ -81,13 +81,13 @@ class Readiness:
 
     async def _state_problem(self) -> str:
         def find() -> str:
-            with closing(open_state(self._runs.settings().paths).spending()) as spending:
+            with closing(open_state(self._starter.settings().paths).spending()) as spending:
                 return spending.find_problem()
 
         return await asyncio.to_thread(find)
 
     async def _planner_problem(self) -> str:
-        model = open_planner(self._runs.settings(), self._runs.loaded)
+        model = open_planner(self._starter.settings(), self._starter.loaded)
         if isinstance(model, BehindServer) and not await model.reaches_server(2.0):
             return "its server does not answer"
         return ""

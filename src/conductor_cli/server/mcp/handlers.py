@@ -60,7 +60,7 @@ from conductor_cli.server.mcp.tools import (
     tool_schema,
     worker_names,
 )
-from conductor_cli.server.runs.starting import Runs, ShowEvent
+from conductor_cli.server.runs.run_starter import RunStarter, ShowEvent
 from conductor_cli.server.runs.stored_runs import (
     confidential,
     first_event,
@@ -99,8 +99,8 @@ INSTRUCTIONS: Final = (
 class Handlers:
     """What a client can ask for. `server` is the SDK's server with these handlers."""
 
-    def __init__(self, runs: Runs, version: str) -> None:
-        self._runs = runs
+    def __init__(self, starter: RunStarter, version: str) -> None:
+        self._starter = starter
         self._calls = 0
         self.server: Server[Any] = Server(
             "conductor",
@@ -161,7 +161,7 @@ class Handlers:
     ) -> CallToolResult:
         if name == "trace":  # it reads files
             return await asyncio.to_thread(
-                look_at_runs, open_trace_store(), arguments, frozenset(self._runs.started)
+                look_at_runs, open_trace_store(), arguments, frozenset(self._starter.started)
             )
         if name == "run" and ("plan" in arguments) == ("run" in arguments):
             raise UsageError(
@@ -175,28 +175,28 @@ class Handlers:
             )
         job = replace(job, plan_only=name == "plan")
         async with _reporting(context) as show:
-            run = await self._runs.perform(job, show)
+            run = await self._starter.perform(job, show)
         return plan_result(run, job.settings.limits) if name == "plan" else run_result(run)
 
     def _job(self, arguments: Mapping[str, Any], planned: PlanFile | None) -> Job:
-        runs = self._runs
-        settings = narrowed(runs.settings(replaced_settings(arguments)), arguments, planned)
+        starter = self._starter
+        settings = narrowed(starter.settings(replaced_settings(arguments)), arguments, planned)
         return Job(
             settings=settings,
-            store=runs.store_of(settings),
+            store=starter.store_of(settings),
             question=planned.question if planned else read_question(arguments),
-            only=worker_names(arguments, runs.options.workers),
+            only=worker_names(arguments, starter.options.workers),
             plan=planned.plan if planned else None,
         )
 
     def _resumed_job(self, arguments: Mapping[str, Any]) -> Job:
-        runs = self._runs
+        starter = self._starter
         store = open_trace_store()
         try:
             earlier = store.ended(arguments["run"])
         except UsageError as error:
             raise UsageError(error.message, hint="the tool trace lists the stored runs") from None
-        if earlier.run not in runs.started and restricts_texts(earlier.policy):
+        if earlier.run not in starter.started and restricts_texts(earlier.policy):
             raise confidential(earlier.run)
         # Whoever can make its tool calls goes on with it
         if earlier.question.conversation is not None:
@@ -205,13 +205,13 @@ class Handlers:
                 hint="ask a new question",
             )
         replaced = {**replaced_settings(arguments), "conductor.mode": earlier.mode}
-        settings, _ = keep_policy_of(runs.settings(replaced), earlier)
+        settings, _ = keep_policy_of(starter.settings(replaced), earlier)
         settings = replace(settings, rehearsal=settings.rehearsal or is_rehearsal_run(earlier))
         return Job(
             settings=narrowed(settings, arguments),
-            store=runs.store_of(settings),
+            store=starter.store_of(settings),
             question=earlier.question,
-            only=worker_names(arguments, runs.options.workers),
+            only=worker_names(arguments, starter.options.workers),
             resume=earlier,
         )
 

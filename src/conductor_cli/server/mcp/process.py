@@ -26,7 +26,7 @@ from conductor_cli.server.http.process import handle_endings
 
 if TYPE_CHECKING:
     from conductor_cli.server.options import ServerOptions
-    from conductor_cli.server.runs.starting import Runs
+    from conductor_cli.server.runs.run_starter import RunStarter
 
 log = logging.getLogger(__name__)
 
@@ -166,17 +166,17 @@ def serve_stdio(options: ServerOptions, version: str) -> int:
 
     Raises `ConfigError` where the settings cannot be read, or the extra `tools` is not installed.
     """
-    from conductor_cli.server.runs.starting import Runs
+    from conductor_cli.server.runs.run_starter import RunStarter
 
-    runs = Runs(options)
-    runs.settings()
+    starter = RunStarter(options)
+    starter.settings()
     # The revision of 2026 replaces log messages and progress of this form. Clients speak the older
     # revisions.
     warnings.filterwarnings("ignore", message=".*deprecated as of 2026-07-28")
-    return asyncio.run(_serve(runs, version))
+    return asyncio.run(_serve(starter, version))
 
 
-async def _serve(runs: Runs, version: str) -> int:
+async def _serve(starter: RunStarter, version: str) -> int:
     """Serve the client on standard input and output. One that has closed both has only ended."""
     import anyio
     from mcp.server.stdio import stdio_server
@@ -186,7 +186,7 @@ async def _serve(runs: Runs, version: str) -> int:
     code = 0
 
     async def serve() -> None:
-        server = Handlers(runs, version).server
+        server = Handlers(starter, version).server
         output = Output(_take(1))
         files: Any = {"stdin": Input(_take(0, os.devnull), output), "stdout": output}
         try:
@@ -209,7 +209,7 @@ async def _serve(runs: Runs, version: str) -> int:
         with suppress(asyncio.CancelledError):
             await serving
     finally:
-        await runs.close()
+        await starter.close()
     return code
 
 

@@ -23,8 +23,6 @@ import re
 from base64 import urlsafe_b64encode
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import compress
-from operator import not_
 from typing import Final
 
 from conductor_cli.core.chat import CLOSE, OPEN, Attachment, MediaKind, Message, Tool, ToolCall
@@ -39,7 +37,7 @@ from conductor_cli.core.media import describe_media
 from conductor_cli.core.plan import Plan, Step
 from conductor_cli.core.question import Conversation, File, PastTurn, Question, fence, shorten
 from conductor_cli.core.tools import parse_arguments
-from conductor_cli.core.trace import Trace
+from conductor_cli.core.trace import StepRecord, Trace
 from conductor_cli.server.api.request import ClientRequest, RequestError
 
 _OPENING: Final = re.compile(
@@ -55,81 +53,96 @@ _OPENING: Final = re.compile(
     re.MULTILINE | re.VERBOSE,
 )
 
+# How the rules of a format begin that aider adds to each question, up to its end
 _AIDER_RULES: Final = re.compile(
-    (
-        r"^(?:# \*SEARCH/REPLACE block\* Rules:|# File editing rules:|To suggest changes to a file "
-        r"you "
-        r"MUST return )"
-    ),
+    r"^(?:# \*SEARCH/REPLACE block\* Rules:|# File editing rules:"
+    r"|To suggest changes to a file you MUST return )",
     re.MULTILINE,
 )
-"""How the rules of a format begin that aider adds to each question, up to its end."""
 
-_AIDER_EXAMPLE_ENDS: Final = (
-    "I switched to a new code base. Please don't consider the above "
-    "files "
-    "or try to edit them any longer."
+# What aider says after its examples, which look like earlier turns
+_AIDER_EXAMPLES_END: Final = (
+    "I switched to a new code base. Please don't consider the above files or try to edit them any "
+    "longer."
 )
-"""What aider says after its examples, which look like earlier turns."""
 
-
+# What a streamed reply begins with: plan and steps, and the thinking of the worker that answered
 _NARRATION: Final = re.compile(rf"\A\s*(?:{OPEN}.*?{CLOSE}\s*)+", re.DOTALL)
-"""What a reply was told to begin with: plan and steps, and the thinking of the worker that
-answered.
-"""
+
+MAX_UNCLOSED_MARKS: Final = 20  # Marks without an end that are looked for in a text
 
 
 def without_context(talk: Sequence[Message]) -> tuple[tuple[Message, ...], tuple[str, ...]]:
-    """The conversation as the user had it, and what the client's program added to it, each text
-    once.
+    """The conversation as the user had it, and what the client's program added, each text once.
 
-    A conversation whose newest texts are nothing else stays as it is: then they are what is asked.
+    A conversation whose newest texts are nothing else stays as it is: then they are the question.
     """
-    start = next(
-        (at + 1 for at, each in enumerate(talk) if each.content.strip() == _AIDER_EXAMPLE_ENDS), 0
-    )
-    while 0 < start < len(talk) and talk[start].role == "assistant":
-        start += 1  # its "Ok." belongs to the examples
-    begins = max((at + 1 for at, each in enumerate(talk) if each.role == "assistant"), default=0)
     messages = list[Message]()
     context = list[str]()
-    asks = False
-    for at, message in enumerate(talk[start:], start):
+    newest_reply = _newest_reply(talk)
+    has_question = False
+    start = _end_of_examples(talk)
+    for index, message in enumerate(talk[start:], start):
         if message.role != "user":
             messages.append(message)
             continue
-        asked, added = _split(message.content)
-        messages.append(replace(message, content=asked))
-        context += added
-        asks = asks or (at >= begins and bool(asked or message.attachments))
-    return (tuple(messages), tuple(dict.fromkeys(context))) if asks else (tuple(talk), ())
+        text, added_texts = _split(message.content)
+        messages.append(replace(message, content=text))
+        context += added_texts
+        if index > newest_reply and (text or message.attachments):
+            has_question = True
+    if not has_question:
+        return tuple(talk), ()
+    return tuple(messages), tuple(dict.fromkeys(context))
+
+
+def _end_of_examples(talk: Sequence[Message]) -> int:
+    """Where the conversation begins behind aider's examples; 0 where there are none."""
+    for index, message in enumerate(talk):
+        if message.content.strip() == _AIDER_EXAMPLES_END:
+            start = index + 1
+            while start < len(talk) and talk[start].role == "assistant":
+                start += 1  # its "Ok." belongs to the examples
+            return start
+    return 0
+
+
+def _newest_reply(talk: Sequence[Message]) -> int:
+    """The index of the newest reply; -1 where there is none."""
+    for index in range(len(talk) - 1, -1, -1):
+        if talk[index].role == "assistant":
+            return index
+    return -1
 
 
 def _split(text: str) -> tuple[str, list[str]]:
     """Return what a user wrote, and the texts around it."""
-    asked = list[str]()
+    written = list[str]()
     added = list[str]()
-    at = 0
+    position = 0
     unclosed = set[str]()
-    while (opening := _OPENING.search(text, at)) is not None:
+    while (opening := _OPENING.search(text, position)) is not None:
         closing = f"</{opening[1]}>"
         # After so many without an end, the others are not looked for: each would be looked for in
         # the whole text.
-        is_vain = closing in unclosed or len(unclosed) >= 20
+        is_vain = closing in unclosed or len(unclosed) >= MAX_UNCLOSED_MARKS
         end = -1 if is_vain else text.find(closing, opening.end())
         if end < 0:
             unclosed.add(closing)
-            asked.append(text[at : opening.end()])
-            at = opening.end()
+            written.append(text[position : opening.end()])
+            position = opening.end()
             continue
-        asked.append(text[at : opening.start()])
-        at = end + len(closing)
-        added.append(text[opening.start() : at])
-    rest = "".join([*asked, text[at:]])
-    if rules := _AIDER_RULES.search(rest):
+        written.append(text[position : opening.start()])
+        position = end + len(closing)
+        added.append(text[opening.start() : position])
+    rest = "".join([*written, text[position:]])
+    rules = _AIDER_RULES.search(rest)
+    if rules is not None:
         added.append(rest[rules.start() :].strip())
         rest = rest[: rules.start()]
-    return (rest.strip(), added) if added else (text, [])
+    if not added:
+        return text, []
+    return rest.strip(), added
 
 
 _ID: Final = re.compile(
@@ -167,10 +180,10 @@ class CallIds:
 
         None for any other text.
         """
-        found = _ID.fullmatch(text)
-        if found is None:
+        fields = _ID.fullmatch(text)
+        if fields is None:
             return None
-        run, index, short, signature = found.groups()
+        run, index, short, signature = fields.groups()
         for worker in workers:
             if _short_name(worker) == short:
                 call = SignedCall(run=run, worker=worker, index=int(index))
@@ -185,16 +198,15 @@ class CallIds:
 
 def _short_name(worker: str) -> str:
     """Six characters that stand for a worker's name, which may be longer than an id."""
-    return urlsafe_b64encode(hashlib.sha256(worker.encode("utf-8", "replace")).digest()).decode()[
-        :6
-    ]
+    digest = hashlib.sha256(worker.encode("utf-8", "replace")).digest()
+    return urlsafe_b64encode(digest).decode()[:6]
 
 
 Workers = Mapping[str, Collection[MediaKind]]
 """The workers that may be asked, and what each of them accepts besides text."""
 
 # Characters of one result of a tool that the planner, and steps before the last, are shown
-QUOTED: Final = 2000
+MAX_QUOTED_RESULT: Final = 2000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -220,81 +232,123 @@ def read_conversation(
     asked. Images of earlier turns and of tools that nobody can see are left out, or the
     conversation could not go on.
     """
-    said = list[Message]()
+    talk = _ordered(_readable_messages(request, files))
+    if not any(message.role in ("user", "tool") for message in talk):
+        message = "the messages hold no message of the user"
+        raise RequestError(400, "no_user_message", message, param="messages")
+    call, turn = _newest_calls(talk, workers, ids)
+    newest_reply = _newest_reply(talk)
+    next_worker = None
+    if call is not None and turn == newest_reply:
+        next_worker = workers[call.worker]
+    talk = _without_unseen(talk, files, newest_reply, workers, next_worker)
+    question = _question(request, talk, _files_in(talk, files))
+    if call is None:
+        return ParsedRequest(question=question)
+    recorded = _recorded_turn(read_trace(call.run), call.worker, talk, turn)
+    if turn < newest_reply:
+        if recorded is not None:
+            question = _with_cached_start(question, recorded, talk, turn)
+        return ParsedRequest(question=question)
+    if recorded is not None:
+        return _go_on_with_record(question, recorded, talk, turn)
+    plan = Plan(steps=(Step(worker=call.worker, subtask=GO_ON),))
+    return ParsedRequest(question=question, plan=plan)
+
+
+def _readable_messages(request: ClientRequest, files: Mapping[str, File]) -> list[Message]:
+    """The messages but for system texts and narration, with what is known of their attachments."""
+    messages = list[Message]()
     for message in request.messages:
         if message.role == "assistant":
             # Some clients send the narration back as a part of the text.
             content = _NARRATION.sub("", message.content)
             if content or message.tool_calls:
-                said.append(replace(message, content=content))
+                messages.append(replace(message, content=content))
         elif message.role != "system":
-            # With what is known of the attachments now that they were read.
-            read = (
-                files[each.sha256].attachment
-                for each in message.attachments
-                if each.sha256 in files
-            )
-            found = tuple(each for each in read if each is not None)
-            is_read = len(found) == len(message.attachments)
-            said.append(replace(message, attachments=found) if is_read else message)
-    talk = _ordered(said)
-    if not any(message.role in ("user", "tool") for message in talk):
-        raise RequestError(
-            400, "no_user_message", "the messages hold no message of the user", param="messages"
-        )
-    asked_by, at = _newest_calls(talk, workers, ids)
-    newest = next((i for i in range(len(talk) - 1, -1, -1) if talk[i].role == "assistant"), -1)
-    alone = workers[asked_by.worker] if asked_by is not None and at == newest else None
-    talk = _without_unseen(talk, files, newest, workers, alone)
-    left = {each.sha256 for message in talk for each in message.attachments}
-    question = _question(
-        request, talk, {sha256: file for sha256, file in files.items() if sha256 in left}
+            messages.append(replace(message, attachments=_read_attachments(message, files)))
+    return messages
+
+
+def _read_attachments(message: Message, files: Mapping[str, File]) -> tuple[Attachment, ...]:
+    """The attachments as they are known now that they were read; as they were if one is not."""
+    attachments = list[Attachment]()
+    for attachment in message.attachments:
+        file = files.get(attachment.sha256)
+        if file is None or file.attachment is None:
+            return message.attachments
+        attachments.append(file.attachment)
+    return tuple(attachments)
+
+
+def _files_in(talk: Sequence[Message], files: Mapping[str, File]) -> dict[str, File]:
+    """The files that messages still have."""
+    hashes = set[str]()
+    for message in talk:
+        hashes.update(attachment.sha256 for attachment in message.attachments)
+    return {sha256: file for sha256, file in files.items() if sha256 in hashes}
+
+
+@dataclass(frozen=True, slots=True)
+class _RecordedTurn:
+    """A turn with calls as its run has it: the worker was sent what is before it, and replied it."""
+
+    trace: Trace
+    record: StepRecord
+
+
+def _recorded_turn(
+    trace: Trace | None, worker: str, talk: Sequence[Message], turn: int
+) -> _RecordedTurn | None:
+    """What a run has of the turn at this index; None where it is not the client's own turn."""
+    if trace is None:
+        return None
+    record = who_answers(trace)
+    conversation = trace.question.conversation
+    if record is None or conversation is None:
+        return None
+    if record.worker != worker or not record.prompt:
+        return None
+    reply = Message(role="assistant", content=record.text, tool_calls=record.tool_calls)
+    is_same_start = _hash(talk[:turn]) in (conversation.origin, _hash(conversation.messages))
+    is_same_reply = _hash([reply]) == _hash([talk[turn]])
+    if not (is_same_start and is_same_reply):
+        return None
+    return _RecordedTurn(trace, record)
+
+
+def _with_cached_start(
+    question: Question, recorded: _RecordedTurn, talk: tuple[Message, ...], turn: int
+) -> Question:
+    """A new question after calls that were answered.
+
+    If the worker that made them answers it, what its provider remembers still holds.
+    """
+    assert question.conversation is not None
+    end = turn + 1
+    while talk[end].role == "tool":
+        end += 1
+    results = _with_workers_ids(recorded.record, talk[turn], talk[turn + 1 : end])
+    conversation = replace(
+        question.conversation,
+        known_by=recorded.record.worker,
+        known=(*messages_up_to_calls(recorded.record), *results),
+        known_messages=end,
     )
-    if asked_by is None:
-        return ParsedRequest(question=question)
-    trace = read_trace(asked_by.run)
-    # Whether a run had the conversation up to place `at`, and gave the reply that is there.
-    record = who_answers(trace) if trace is not None else None
-    before = trace.question.conversation if trace is not None else None
-    belongs = (
-        before is not None
-        and record is not None
-        and record.worker == asked_by.worker
-        and bool(record.prompt)
-        and _hash(talk[:at]) in (before.origin, _hash(before.messages))
-        and _hash([Message(role="assistant", content=record.text, tool_calls=record.tool_calls)])
-        == _hash([talk[at]])
-    )
-    if at < newest:
-        # A new question after calls that were answered: if the worker that made them answers it,
-        # its cache holds.
-        if (
-            trace is not None
-            and record is not None
-            and question.conversation is not None
-            and belongs
-        ):
-            end = next(i for i in range(at + 1, len(talk)) if talk[i].role != "tool")
-            known = (
-                *messages_up_to_calls(record),
-                *_with_own_ids(trace, talk, at, talk[at + 1 : end]),
-            )
-            conversation = replace(
-                question.conversation, known_by=record.worker, known=known, known_messages=end
-            )
-            question = replace(question, conversation=conversation)
-        return ParsedRequest(question=question)
-    if trace is not None and belongs:
-        earlier, plan = continue_with_results(trace, _with_own_ids(trace, talk, at, talk[at + 1 :]))
-        assert question.conversation is not None
-        assert earlier.conversation is not None
-        conversation = replace(question.conversation, messages=earlier.conversation.messages)
-        return ParsedRequest(
-            question=replace(question, parent=trace.run, conversation=conversation), plan=plan
-        )
-    return ParsedRequest(
-        question=question, plan=Plan(steps=(Step(worker=asked_by.worker, subtask=GO_ON),))
-    )
+    return replace(question, conversation=conversation)
+
+
+def _go_on_with_record(
+    question: Question, recorded: _RecordedTurn, talk: tuple[Message, ...], turn: int
+) -> ParsedRequest:
+    """The same worker goes on with the results of its calls."""
+    results = _with_workers_ids(recorded.record, talk[turn], talk[turn + 1 :])
+    earlier, plan = continue_with_results(recorded.trace, results)
+    assert question.conversation is not None
+    assert earlier.conversation is not None
+    conversation = replace(question.conversation, messages=earlier.conversation.messages)
+    question = replace(question, parent=recorded.trace.run, conversation=conversation)
+    return ParsedRequest(question=question, plan=plan)
 
 
 def client_calls(trace: Trace, ids: CallIds) -> tuple[ToolCall, ...]:
@@ -309,21 +363,25 @@ def client_calls(trace: Trace, ids: CallIds) -> tuple[ToolCall, ...]:
 
 
 def continue_response(request: ClientRequest, earlier: Trace, ids: CallIds) -> ClientRequest:
-    """A request that holds only what is new, with the conversation of the run that it continues
-    before it.
+    """The request behind the conversation of the run that it continues.
 
-    System text is not taken over, as OpenAI's API does not.
+    `request` holds only what is new. System text is not taken over, as OpenAI's API does not.
     """
+    messages = list[Message]()
+    for message in request.messages:
+        if message.role == "system":
+            messages.append(message)
     conversation = earlier.question.conversation
-    before = (
-        conversation.messages
-        if conversation is not None
-        else (Message(role="user", content=earlier.question.text),)
-    )
-    reply = Message(role="assistant", content=earlier.answer, tool_calls=client_calls(earlier, ids))
-    system = [message for message in request.messages if message.role == "system"]
-    new = [message for message in request.messages if message.role != "system"]
-    return replace(request, messages=(*system, *before, reply, *new))
+    if conversation is not None:
+        messages += conversation.messages
+    else:
+        messages.append(Message(role="user", content=earlier.question.text))
+    calls = client_calls(earlier, ids)
+    messages.append(Message(role="assistant", content=earlier.answer, tool_calls=calls))
+    for message in request.messages:
+        if message.role != "system":
+            messages.append(message)
+    return replace(request, messages=tuple(messages))
 
 
 # The client's messages, in an order that every provider takes
@@ -332,56 +390,81 @@ def continue_response(request: ClientRequest, earlier: Trace, ids: CallIds) -> C
 def _without_unseen(
     talk: Sequence[Message],
     files: Mapping[str, File],
-    newest: int,
+    newest_reply: int,
     workers: Workers,
-    alone: Collection[MediaKind] | None,
+    next_worker: Collection[MediaKind] | None,
 ) -> tuple[Message, ...]:
     """The messages without files that say nothing to those who may answer.
 
     What the user attaches now stays.
 
-    `newest` is the place of the newest reply, `alone` what the one worker accepts that goes on
-    after it.
+    `newest_reply` is the index of the newest reply, `next_worker` what the one worker accepts that
+    goes on after it; None where any worker may answer.
     """
-    known = {kind for accepted in workers.values() for kind in accepted}
+    accepted_by_any = set[MediaKind]()
+    for kinds in workers.values():
+        accepted_by_any.update(kinds)
+    messages = list[Message]()
+    for index, message in enumerate(talk):
+        is_new = index > newest_reply
+        is_question = is_new and message.role == "user" and next_worker is None
+        if not message.attachments or is_question:
+            messages.append(message)
+        elif is_new and next_worker is not None:
+            messages.append(_with_seen_files(message, files, next_worker))
+        else:
+            messages.append(_with_seen_files(message, files, accepted_by_any))
+    return tuple(messages)
 
-    def is_seen(each: Attachment, accepted: Collection[MediaKind]) -> bool:
-        file = files.get(each.sha256)
-        return file is None or file.kind_without_text is None or each.kind in accepted
 
-    left: list[Message] = []
-    for at, message in enumerate(talk):
-        if not message.attachments or (at > newest and message.role == "user" and alone is None):
-            left.append(message)
-            continue
-        accepted = alone if alone is not None and at > newest else known
-        seen = [is_seen(each, accepted) for each in message.attachments]
-        hidden = [describe_media(each) for each in compress(message.attachments, map(not_, seen))]
-        note = [f"(Left out, because it cannot be seen here: {text}.)" for text in hidden]
-        content = "\n".join(filter(None, [message.content, *note]))
-        shown = tuple(compress(message.attachments, seen))
-        places = tuple(compress(message.places, seen))
-        left.append(replace(message, content=content, attachments=shown, places=places))
-    return tuple(left)
+def _with_seen_files(
+    message: Message, files: Mapping[str, File], accepted: Collection[MediaKind]
+) -> Message:
+    """The message with a note in place of each file that is not of the accepted kinds."""
+    texts = [message.content] if message.content else []
+    attachments = list[Attachment]()
+    places = list[int]()
+    for index, attachment in enumerate(message.attachments):
+        if _is_seen(attachment, files, accepted):
+            attachments.append(attachment)
+            if message.places:
+                places.append(message.places[index])
+        else:
+            description = describe_media(attachment)
+            texts.append(f"(Left out, because it cannot be seen here: {description}.)")
+    return replace(
+        message, content="\n".join(texts), attachments=tuple(attachments), places=tuple(places)
+    )
+
+
+def _is_seen(
+    attachment: Attachment, files: Mapping[str, File], accepted: Collection[MediaKind]
+) -> bool:
+    """Return whether a file says something, by its text or to a worker that accepts its kind."""
+    file = files.get(attachment.sha256)
+    if file is None or file.kind_without_text is None:
+        return True
+    return attachment.kind in accepted
 
 
 def _ordered(talk: Sequence[Message]) -> tuple[Message, ...]:
-    """The results of each turn's calls directly after it, and results of calls that nobody made as
-    texts of the user.
+    """The results of each turn's calls directly after it.
 
-    Raises `RequestError` where a call has no result.
+    Results of calls that nobody made become texts of the user. Raises `RequestError` where a call
+    has no result.
     """
-    ordered: list[Message] = []
-    at = 0
-    while at < len(talk):
-        message = talk[at]
-        at = at + 1
-        ordered.append(_as_text(message) if message.role == "tool" else message)
+    ordered = list[Message]()
+    index = 0
+    while index < len(talk):
+        message = talk[index]
+        index += 1
+        ordered.append(_as_text(message))
         if not message.tool_calls:
             continue
-        end = next((i for i in range(at, len(talk)) if talk[i].role == "assistant"), len(talk))
-        ordered += _answers(message, talk[at:end])
-        at = end
+        start = index
+        while index < len(talk) and talk[index].role != "assistant":
+            index += 1
+        ordered += _answers(message, talk[start:index])
     return tuple(ordered)
 
 
@@ -390,66 +473,65 @@ def _answers(turn: Message, after: Sequence[Message]) -> Iterator[Message]:
 
     A result for each, in their order, then all the rest.
     """
-    results: dict[str, Message] = {}
-    rest: list[Message] = []
-    wanted = [call.id for call in turn.tool_calls]
+    results = dict[str, Message]()
+    rest = list[Message]()
+    call_ids = [call.id for call in turn.tool_calls]
     for message in after:
-        if (
-            message.role == "tool"
-            and message.tool_call_id in wanted
-            and message.tool_call_id not in results
-        ):
+        is_result = message.role == "tool" and message.tool_call_id in call_ids
+        if is_result and message.tool_call_id not in results:
             results[message.tool_call_id] = message
         else:
-            rest.append(_as_text(message) if message.role == "tool" else message)
+            rest.append(_as_text(message))
     missing = [f"{call.name} ({call.id})" for call in turn.tool_calls if call.id not in results]
     if missing:
         text = (
-            f"these tool calls have no result: {format_list(missing)}; send one result for "
-            "each "
+            f"these tool calls have no result: {format_list(missing)}; send one result for each "
             "call"
         )
         raise RequestError(400, "missing_tool_result", text, param="messages")
-    yield from (results[each] for each in dict.fromkeys(wanted))
+    for call_id in dict.fromkeys(call_ids):
+        yield results[call_id]
     yield from rest
 
 
-def _as_text(result: Message) -> Message:
-    text = (
-        f"A tool gave this result, for a call that is not shown:\n{fence('result', result.content)}"
-    )
-    return Message(role="user", content=text, attachments=result.attachments)
+def _as_text(message: Message) -> Message:
+    """The result of a tool, whose call is not shown, as a text of the user; any other as it is."""
+    if message.role != "tool":
+        return message
+    result = fence("result", message.content)
+    text = f"A tool gave this result, for a call that is not shown:\n{result}"
+    return Message(role="user", content=text, attachments=message.attachments)
 
 
 def _question(
     request: ClientRequest, talk: tuple[Message, ...], files: Mapping[str, File]
 ) -> Question:
-    only = request.tool_choice.name if isinstance(request.tool_choice, Tool) else ""
     conversation = Conversation(
         messages=talk,
         tools=request.tools,
         tool_choice="auto",
-        only_tool=only,
         parallel_tool_calls=request.parallel_tool_calls,
         max_tokens=request.max_tokens,
         temperature=request.temperature,
         stop=request.stop,
         origin=_hash(talk),
     )
-    if not isinstance(request.tool_choice, Tool):
+    if isinstance(request.tool_choice, Tool):
+        conversation = replace(conversation, only_tool=request.tool_choice.name)
+    else:
         conversation = replace(conversation, tool_choice=request.tool_choice)
-    told, context = without_context(talk)
-    *history, now = _turns(told)
+    messages, context = without_context(talk)
+    *history, newest_turn = _turns(messages)
+    schema = request.schema
+    if schema is None and request.json_only:
+        schema = {"type": "object"}
+    system = [message.content for message in request.messages if message.role == "system"]
     return Question(
-        text="\n\n".join(filter(None, (now.question, now.answer))),
-        system="\n\n".join(
-            message.content for message in request.messages if message.role == "system"
-        ),
+        text=_joined((newest_turn.question, newest_turn.answer)),
+        system="\n\n".join(system),
         history=tuple(history),
         files=tuple(files.values()),
-        schema={"type": "object"}
-        if request.schema is None and request.json_only
-        else request.schema,
+        schema=schema,
         conversation=conversation,
         context=context,
     )
@@ -459,22 +541,30 @@ def _turns(talk: Sequence[Message]) -> list[PastTurn]:
     """The conversation as texts of the user, each with all that came after it until the next."""
     turns = [(list[str](), list[str]())]
     for message in talk:
-        if message.role == "user":
-            if any(turns[-1][1]):
-                turns.append(([], []))
-            turns[-1][0].append(message.content)
-        else:  # for readers who are not sent the conversation itself
-            calls = [
-                f"Called the tool {each.name}: {shorten(each.arguments, QUOTED)}"
-                for each in message.tool_calls
-            ]
-            told = [message.content, *calls]
-            if message.role == "tool":
-                told = [fence("result", shorten(message.content, QUOTED))]
-            turns[-1][1].extend(told)
+        questions, answers = turns[-1]
+        if message.role != "user":
+            answers += _texts_of_reply(message)
+        elif any(answers):
+            turns.append(([message.content], []))
+        else:
+            questions.append(message.content)
     # They are joined once: ten thousand texts in a row would be copied for each of them.
-    joined = (["\n\n".join(filter(None, texts)) for texts in turn] for turn in turns)
-    return [PastTurn(question=question, answer=answer) for question, answer in joined]
+    return [PastTurn(question=_joined(asking), answer=_joined(reply)) for asking, reply in turns]
+
+
+def _texts_of_reply(message: Message) -> list[str]:
+    """What a reply, or a tool, says to readers who are not sent the conversation itself."""
+    if message.role == "tool":
+        return [fence("result", shorten(message.content, MAX_QUOTED_RESULT))]
+    texts = [message.content]
+    for call in message.tool_calls:
+        arguments = shorten(call.arguments, MAX_QUOTED_RESULT)
+        texts.append(f"Called the tool {call.name}: {arguments}")
+    return texts
+
+
+def _joined(texts: Sequence[str]) -> str:
+    return "\n\n".join(filter(None, texts))
 
 
 # Going on
@@ -488,52 +578,57 @@ def _newest_calls(
     Where they come from several runs, the newest one counts. Other calls that came later say that
     another server, or a client by itself, went on: then nobody is known to have asked.
     """
-    for at in range(len(talk) - 1, -1, -1):
-        if not talk[at].tool_calls:
+    for index in range(len(talk) - 1, -1, -1):
+        if not talk[index].tool_calls:
             continue
-        signed = (ids.read(call.id, workers) for call in talk[at].tool_calls)
-        return max(
-            (call for call in signed if call is not None), key=lambda call: call.run, default=None
-        ), at
+        newest: SignedCall | None = None
+        for call in talk[index].tool_calls:
+            signed = ids.read(call.id, workers)
+            if signed is not None and (newest is None or signed.run > newest.run):
+                newest = signed
+        return newest, index
     return None, -1
 
 
-def _with_own_ids(
-    trace: Trace, talk: tuple[Message, ...], at: int, messages: Sequence[Message]
+def _with_workers_ids(
+    record: StepRecord, turn: Message, messages: Sequence[Message]
 ) -> tuple[Message, ...]:
-    """The messages with the worker's own ids in the results of the calls of the turn at `at`."""
-    record = who_answers(trace)
-    assert record is not None
-    own = {
-        mine.id: call.id for mine, call in zip(talk[at].tool_calls, record.tool_calls, strict=True)
-    }
-    return tuple(
-        replace(each, tool_call_id=own[each.tool_call_id]) if each.role == "tool" else each
-        for each in messages
-    )
+    """The messages with the worker's own ids in the results of the calls of this turn."""
+    workers_ids = dict[str, str]()
+    for call, workers_call in zip(turn.tool_calls, record.tool_calls, strict=True):
+        workers_ids[call.id] = workers_call.id
+    renamed = list[Message]()
+    for message in messages:
+        if message.role == "tool":
+            renamed.append(replace(message, tool_call_id=workers_ids[message.tool_call_id]))
+        else:
+            renamed.append(message)
+    return tuple(renamed)
 
 
 def _hash(messages: Sequence[Message]) -> str:
-    """Return what messages say, without the ids of calls, which differ between a client and a
-    worker.
+    """Return the hash of what messages say.
+
+    The ids of calls, which differ between a client and a worker, are no part of it.
     """
-
-    def arguments(call: ToolCall) -> str:
-        """Arguments in one form: clients write the same ones in their own."""
-        try:
-            return json.dumps(parse_arguments(call), sort_keys=True)
-        except (ValueError, RecursionError):
-            return call.arguments
-
-    told = [
-        [
-            message.role,
-            message.content.strip(),
-            [each.sha256 for each in message.attachments],
-            message.is_error,
-            [[call.name, arguments(call)] for call in message.tool_calls],
-        ]
-        for message in messages
-    ]
-    text = json.dumps(told, sort_keys=True, separators=(",", ":"))
+    contents = [_content_of(message) for message in messages]
+    text = json.dumps(contents, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _content_of(message: Message) -> list[object]:
+    return [
+        message.role,
+        message.content.strip(),
+        [attachment.sha256 for attachment in message.attachments],
+        message.is_error,
+        [[call.name, _normal_arguments(call)] for call in message.tool_calls],
+    ]
+
+
+def _normal_arguments(call: ToolCall) -> str:
+    """Arguments in one form: clients write the same ones in their own."""
+    try:
+        return json.dumps(parse_arguments(call), sort_keys=True)
+    except (ValueError, RecursionError):
+        return call.arguments

@@ -79,7 +79,7 @@ class FollowedRuns:
 
     async def watch(self) -> None:
         """Take over runs of other servers, where the state has any, until this is cancelled."""
-        leases = self._registry.runs.leases
+        leases = self._registry.starter.leases
         while leases is not None:
             await asyncio.sleep(0.5)
             try:
@@ -91,7 +91,7 @@ class FollowedRuns:
                 free = self._registry.free_places
                 for left in await asyncio.to_thread(leases.take, free) if free else ():
                     try:
-                        (await self._take_over(left)).stays = True
+                        (await self._take_over(left)).outlives_clients = True
                     except Exception as error:  # noqa: BLE001
                         # Whatever is wrong with it, nobody shall wait for it
                         log.warning("run %s cannot go on: %s", left.run, describe_error(error))
@@ -117,13 +117,13 @@ class FollowedRuns:
             return served if served.origin == client.origin else None
         if not _RUN.fullmatch(run):
             return None
-        reader = open_state(self._registry.runs.settings().paths).traces.follow(run)
-        events, goes_on, job = await self._read_on(run, reader)
+        reader = open_state(self._registry.starter.settings().paths).traces.follow(run)
+        events, may_have_more, job = await self._read_on(run, reader)
         first = events[0] if events else None
         begun = isinstance(first, ev.RunStarted) and first.run == run and client.asked_for(first)
         if not begun and not (job and json.loads(job)["origin"] == client.origin):
             return None
-        stream = ResponseStream(sign=partial(client_calls, ids=self._registry.runs.call_ids))
+        stream = ResponseStream(sign=partial(client_calls, ids=self._registry.starter.call_ids))
         served = ServedRun(
             run,
             "",
@@ -132,10 +132,10 @@ class FollowedRuns:
             model=json.loads(job)["body"]["model"] if job else "",
         )
         trace = show_events(served, Trace(), events)
-        while not trace.ended and goes_on and events:  # all that is there by now
-            events, goes_on, _ = await self._read_on(run, reader)
+        while not trace.ended and may_have_more and events:  # all that is there by now
+            events, may_have_more, _ = await self._read_on(run, reader)
             trace = show_events(served, trace, events)
-        if trace.ended or not goes_on:
+        if trace.ended or not may_have_more:
             served.end(served.stream.outcome(served.reasoning))
             return served
         if run not in self._tasks:  # else somebody else has begun to follow it meanwhile
@@ -149,7 +149,7 @@ class FollowedRuns:
         A run that failed answers nothing: who asks again wants another try. Raises `RequestError`
         of status 409 where the client has used the key for another `request`, which is a hash.
         """
-        state = open_state(self._registry.runs.settings().paths)
+        state = open_state(self._registry.starter.settings().paths)
         run = new_run_id(datetime.now(UTC))
         instead_of = ""
         key = hashlib.sha256(
@@ -192,7 +192,7 @@ class FollowedRuns:
         kept.
         """
         served = await self._found(http)
-        settings = self._registry.runs.settings()
+        settings = self._registry.starter.settings()
         if served.ended is None or not served.is_stored:
             raise _unknown(served.id)
         if settings["traces.keep"] == ALWAYS:
@@ -203,7 +203,7 @@ class FollowedRuns:
 
     async def _cancel(self, http: Request) -> dict[str, Any]:
         served = await self._found(http)
-        leases = self._registry.runs.leases
+        leases = self._registry.starter.leases
         stopped = self._registry.cancel(served.id)
         if not stopped and served.ended is None and leases is not None:
             stopped = await asyncio.to_thread(leases.stop, served.id)
@@ -227,7 +227,9 @@ class FollowedRuns:
             try:
                 events = reader.read() if reader.is_behind() else []
             except OSError:  # it was deleted, or is still to begin
-                job = leases.job(run) if (leases := self._registry.runs.leases) is not None else ""
+                job = (
+                    leases.job(run) if (leases := self._registry.starter.leases) is not None else ""
+                )
                 return [], bool(job), job
             return events, live or bool(events), ""
 
@@ -239,9 +241,9 @@ class FollowedRuns:
         read_at = loop.time()
         try:
             while loop.time() - read_at < 60.0:
-                events, goes_on, _ = await self._read_on(served.id, reader)
+                events, may_have_more, _ = await self._read_on(served.id, reader)
                 trace = show_events(served, trace, events)
-                if trace.ended or not (events or goes_on):
+                if trace.ended or not (events or may_have_more):
                     served.end(served.stream.outcome(served.reasoning))
                     return
                 read_at = loop.time() if served.readers else read_at
@@ -273,7 +275,7 @@ def _unknown(run: str) -> RequestError:
 
 def _request(served: ServedRun) -> ClientRequest:
     return ClientRequest(
-        model=served.model, messages=(), tools=served.namespaced, background=served.stays
+        model=served.model, messages=(), tools=served.namespaced, background=served.outlives_clients
     )
 
 

@@ -30,7 +30,7 @@ from conductor_cli.server.api.request import RequestError, ServedAnswer, ServedU
 from conductor_cli.server.http.access import Principal, describe_error
 from conductor_cli.server.http.readiness import Readiness
 from conductor_cli.server.runs.narration import AnswerText, Piece, Reasoning, ResponseStream
-from conductor_cli.server.runs.starting import Runs
+from conductor_cli.server.runs.run_starter import RunStarter
 
 log = logging.getLogger(__name__)
 
@@ -106,7 +106,7 @@ class ServedRun:
         self.keeps_up = asyncio.Event()
         self.keeps_up.set()
         self.items: list[_Block | ToolCall] = []
-        self.stays = False  # Whether it goes on where nobody reads it
+        self.outlives_clients = False  # Whether it goes on where nobody reads it
         self.is_leased = False  # Whether another server goes on with it where this one is gone
         # The client's tools that are in a namespace, by their names alone
         self.namespaced: tuple[Tool, ...] = ()
@@ -365,14 +365,14 @@ class RegistryLimits:
 class RunRegistry:
     """All runs of one server. `observe` is told of each run that has ended."""
 
-    runs: Runs
+    starter: RunStarter
     limits: RegistryLimits = field(default_factory=RegistryLimits)
     observe: Callable[[ServedRun], None] = lambda _: None
     tasks: tuple[Callable[[], Coroutine[Any, Any, None]], ...] = ()
     """What goes on beside the requests of clients, until it is cancelled."""
 
     def __post_init__(self) -> None:
-        self.readiness = Readiness(self.runs)
+        self.readiness = Readiness(self.starter)
         self._queue = FairQueue(self.limits.parallel, self.limits.queue)
         self._by_key: dict[str, list[ServedRun]] = {}
         self._by_id: dict[str, ServedRun] = {}
@@ -401,7 +401,7 @@ class RunRegistry:
     ) -> ServedRun | None:
         """The run of the same request, where its client has lost it or sends it again.
 
-        `idempotency_key` in `http.py` says which requests are the same. Equal requests at the same
+        `server/http/idempotency.py` says which requests are the same. Equal requests at the same
         moment are several samples, each a run of its own. A run that failed is not joined: who asks
         again wants another try.
         """
@@ -472,7 +472,7 @@ class RunRegistry:
         served.readers.discard(reader)
         served.pace()
         served.was_delivered = served.was_delivered or delivered
-        if not served.readers and served.ended is None and not served.stays:
+        if not served.readers and served.ended is None and not served.outlives_clients:
             loop = asyncio.get_running_loop()
             served.leaving = loop.call_later(self.limits.grace, self.cancel, served.id)
 
@@ -502,7 +502,7 @@ class RunRegistry:
 
     def _leave(self, served: ServedRun) -> None:
         """Stop a run here. Another server goes on with it where it may."""
-        if served.is_leased and (leases := self.runs.leases) is not None:
+        if served.is_leased and (leases := self.starter.leases) is not None:
             with suppress(ConductorError):  # else its lease runs out
                 leases.hand_over(served.id)
             self.lose(served.id)
@@ -537,7 +537,7 @@ class RunRegistry:
             job = replace(await build_job(served.id), keeps_up=served.keeps_up)
             del build_job  # it holds the bytes of files, which are stored by now
             served.is_stored = job.store is not None
-            await self.runs.perform(job, served.show)
+            await self.starter.perform(job, served.show)
             served.end(served.stream.outcome(served.reasoning))
         except AnsweredAtOnce as answered:
             text = str(answered)
@@ -568,7 +568,7 @@ class RunRegistry:
             served.leaving.cancel()
         with suppress(Exception):  # a counter must not take the end away
             self.observe(served)
-        if served.is_leased and (leases := self.runs.leases) is not None:
+        if served.is_leased and (leases := self.starter.leases) is not None:
             asyncio.get_running_loop().run_in_executor(None, leases.withdraw, served.id)
         self._kept += served.size
         if served.is_lost:

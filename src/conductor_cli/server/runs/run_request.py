@@ -42,7 +42,7 @@ from conductor_cli.server.runs.conversation import (
     read_conversation,
 )
 from conductor_cli.server.runs.run_registry import AnsweredAtOnce
-from conductor_cli.server.runs.starting import Runs
+from conductor_cli.server.runs.run_starter import RunStarter
 from conductor_cli.state.interfaces import USER, Spender
 from conductor_cli.state.opening import open_state
 from conductor_cli.system.threads import LARGE, run_in_thread_if_large
@@ -217,7 +217,7 @@ words.
 
 
 async def build_job(
-    runs: Runs,
+    starter: RunStarter,
     request: ClientRequest,
     run: str,
     key: ClientKey | None = None,
@@ -231,11 +231,11 @@ async def build_job(
     worker has a price, the planner only chooses the worker. With `serve.background` off it is a
     request like any other.
     """
-    settings = runs.settings()
+    settings = starter.settings()
     mode, named = find_served_model(request.model, request.effort, settings)
     purpose = purpose if settings["serve.background"] else None
     settings = _client_settings(
-        runs, key, named, {"conductor.mode": mode if purpose is None else "mini"}
+        starter, key, named, {"conductor.mode": mode if purpose is None else "mini"}
     )
     if request.max_cost is not None:
         try:
@@ -245,9 +245,9 @@ async def build_job(
             raise RequestError(400, "invalid_value", message, param="conductor.max_cost") from None
     attachments = open_state(settings.paths).attachments()
     principal = Principal(key=key)
-    asked = await _read_asked(runs, request, Attacher(attachments, settings), principal)
+    asked = await _read_asked(starter, request, Attacher(attachments, settings), principal)
     if purpose is not None and asked.plan is None and not settings.rehearsal:
-        available, _ = await resolve_pool(settings, None, runs.options.workers)
+        available, _ = await resolve_pool(settings, None, starter.options.workers)
         priced = [
             (each.price.input + each.price.output, each.name)
             for each in available
@@ -257,7 +257,7 @@ async def build_job(
             asked = replace(
                 asked, plan=Plan(steps=(Step(worker=min(priced)[1], subtask=SUBTASKS[purpose]),))
             )
-    only = runs.options.workers
+    only = starter.options.workers
     if request.hosted:
         # Only workers that have a tool server named after each of these kinds may answer.
         pool, _ = await resolve_pool(settings, None, only)
@@ -277,7 +277,7 @@ async def build_job(
         asked = replace(asked, plan=None)
     return Job(
         settings=settings,
-        store=runs.store_of(settings),
+        store=starter.store_of(settings),
         question=asked.question,
         plan=asked.plan,
         only=only,
@@ -290,7 +290,7 @@ async def build_job(
     )
 
 
-async def build_rerun(runs: Runs, again: Trace, run: str, client: Principal) -> Job:
+async def build_rerun(starter: RunStarter, again: Trace, run: str, client: Principal) -> Job:
     """Return the job that does the steps of a stored run that `reset_from_step` has left to do, as
     the run `run`.
 
@@ -304,9 +304,9 @@ async def build_rerun(runs: Runs, again: Trace, run: str, client: Principal) -> 
         )
     again.pool.subset([record.step.worker for record in again.steps if record.step.worker != SELF])
     settings = _client_settings(
-        runs, client.key, "", {"conductor.mode": again.mode, "limits.recursion": 0}
+        starter, client.key, "", {"conductor.mode": again.mode, "limits.recursion": 0}
     )
-    only = runs.options.workers
+    only = starter.options.workers
     # Else a run keeps its own workers, whatever the pool is today
     if settings["conductor.pool"] and not only:
         only = tuple(each.name for each in offered_workers(settings))
@@ -314,7 +314,7 @@ async def build_rerun(runs: Runs, again: Trace, run: str, client: Principal) -> 
     settings = replace(settings, rehearsal=settings.rehearsal or is_rehearsal_run(again))
     return Job(
         settings=keep_tools_of(settings, again),
-        store=runs.store_of(settings),
+        store=starter.store_of(settings),
         question=again.question,
         only=only,
         resume=again,
@@ -325,20 +325,20 @@ async def build_rerun(runs: Runs, again: Trace, run: str, client: Principal) -> 
 
 
 def _client_settings(
-    runs: Runs, key: ClientKey | None, pool: str, chosen: dict[str, Any]
+    starter: RunStarter, key: ClientKey | None, pool: str, chosen: dict[str, Any]
 ) -> Settings:
     """Return the settings for a client that asks for `pool`, with its key's pool and limit.
 
     Raises `RequestError`.
     """
-    settings = runs.settings()
+    settings = starter.settings()
     own = key.pool if key is not None else ""
     served = settings["conductor.pool"] if "conductor.pool" in settings.given else ""
     if own and any(other not in {"", own} for other in (pool, served)):
         raise RequestError(
             403, "pool_not_allowed", f"this key may only use the pool {own}", param="model"
         )
-    settings = runs.settings(chosen | ({"conductor.pool": own or pool} if own or pool else {}))
+    settings = starter.settings(chosen | ({"conductor.pool": own or pool} if own or pool else {}))
     if key is not None and key.max_cost is not None:
         settings = lowered(settings, {"limits.cost": key.max_cost}, f"the key {key.name}")
     return settings
@@ -349,7 +349,7 @@ def _spender(key: ClientKey | None) -> Spender:
 
 
 async def build_demo_job(
-    runs: Runs,
+    starter: RunStarter,
     request: ClientRequest,
     run: str,
     key: ClientKey | None = None,
@@ -365,7 +365,9 @@ async def build_demo_job(
         raise AnsweredAtOnce(
             json.dumps({"title": "demo"}) if request.schema is not None else "demo"
         )
-    job = await build_job(runs, replace(request, effort="", tools=(), tool_choice="auto"), run, key)
+    job = await build_job(
+        starter, replace(request, effort="", tools=(), tool_choice="auto"), run, key
+    )
     question = demo_question(job.question)
     if question is None:
         raise AnsweredAtOnce(DEMO_ANSWER)
@@ -373,7 +375,7 @@ async def build_demo_job(
 
 
 async def _read_asked(
-    runs: Runs, request: ClientRequest, attacher: Attacher, client: Principal
+    starter: RunStarter, request: ClientRequest, attacher: Attacher, client: Principal
 ) -> ParsedRequest:
     """Return the question of a request, or the conversation that goes on, with its files.
 
@@ -399,7 +401,7 @@ async def _read_asked(
             raise RequestError(
                 400, "previous_response_not_found", text, param="previous_response_id"
             )
-        request = continue_response(request, earlier, runs.call_ids)
+        request = continue_response(request, earlier, starter.call_ids)
         files = {
             file.attachment.sha256: file
             for file in earlier.question.files
@@ -419,9 +421,9 @@ async def _read_asked(
                 raise RequestError(400, "invalid_file", error.message) from None
     workers: Workers = {}
     if files or any(message.tool_calls for message in request.messages):
-        pool, _ = await resolve_pool(attacher.settings, None, runs.options.workers)
+        pool, _ = await resolve_pool(attacher.settings, None, starter.options.workers)
         workers = {worker.name: worker.accepts or () for worker in pool}
-    read = partial(read_conversation, request, files, workers, read_trace, runs.call_ids)
+    read = partial(read_conversation, request, files, workers, read_trace, starter.call_ids)
     # Never on the loop: it may read a trace
     return await run_in_thread_if_large(LARGE + text_size(request.messages), read)
 

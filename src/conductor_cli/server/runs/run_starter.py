@@ -1,4 +1,4 @@
-"""Runs for a server.
+"""Starts runs for a server.
 
 Each call opens a conductor over shared models, stores its run, and can be stopped.
 
@@ -45,7 +45,7 @@ ShowEvent = Callable[[Event, Trace], None]
 """Called with each event and the trace after it, once it was stored. It must not wait."""
 
 
-class Runs:
+class RunStarter:
     """The runs of one server, over models that stay open. Close it when the last run has ended."""
 
     def __init__(self, options: ServerOptions) -> None:
