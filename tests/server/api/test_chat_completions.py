@@ -177,7 +177,7 @@ def test_every_option_is_read() -> None:
         stream_options={"include_usage": True},
         parallel_tool_calls=False,
         store=False,
-        orchestra={"max_cost": 0.25},
+        conductor={"max_cost": 0.25},
         response_format={"type": "json_object"},
         top_k=3,
         user="u",

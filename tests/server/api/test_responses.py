@@ -130,7 +130,7 @@ def test_every_option_is_read() -> None:
         parallel_tool_calls=False,
         previous_response_id=f"resp_{RUN}",
         metadata={"a": "b"},
-        orchestra={"max_cost": "0.25"},
+        conductor={"max_cost": "0.25"},
         text={"format": {"type": "json_object"}},
         tools=[EDIT],
         tool_choice={"type": "function", "name": "edit"},
