@@ -15,11 +15,12 @@ weights chose at chance, because it has to compare figures across lines.
 from __future__ import annotations
 
 import json
+from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from conductor_cli.core.chat import Attachment, Message, Request
 from conductor_cli.core.events import Mode
@@ -258,163 +259,292 @@ def planner_request(  # noqa: PLR0913 - all parts of a prompt
     revision: Revision | None = None,
     rules: Sequence[str] = (),
 ) -> Request:
-    """The request for a plan; with `standing`, for the rest of one.
+    """Return the request for a plan; with `standing`, for the rest of one.
 
-    With `rejected`, for a plan other than those.
-
-    With `revision` the rest is wanted because a step could not be done.
-    `rules`: who may see what (`DataPolicy.rules_for_planner`).
+    With `rejected`, for a plan other than those. With `revision` the rest is wanted because a step
+    could not be done. `rules`: who may see what (`DataPolicy.rules_for_planner`).
     """
     plan_format = plan_format_for(profile, context)
-    prefill = ""
-    cuts: tuple[int, ...] = ()
-    choices: tuple[str, ...] = ()
     form = _form(plan_format, context)
-    follow_up = []
-    for each in rejected:
-        # A plan that was edited by hand may name the planner itself.
-        written = plan_format.render(each.plan, _with_self_label(context))
-        said = (
-            f"The user does not take this plan and says:\n{each.feedback}\nWrite another plan. "
-            f"{form}"
-        )
-        follow_up += [
-            Message(role="assistant", content=written),
-            Message(role="user", content=said),
-        ]
+    follow_up: list[Message] = []
+    for rejection in rejected:
+        follow_up += _after_rejection(rejection, plan_format, context, form)
     if revision is not None:
-        # The plan so far, which step nobody could do, and a request for the steps that follow. A
-        # worker's own words are not shown: it may have failed because of a text that the planner
-        # may not see.
-        own = _with_self_label(context)
-        first = len(standing) + 1
-        failed = ", ".join(f"{own.label(name)} ({why})" for name, why in revision.why.items())
-        kept = [str(number) for number in range(1, first) if number not in revision.hidden]
-        dropped = [str(number) for number in revision.left_out]
-        most = revision.first + revision.most - first
-        told_of = (
-            f"Step {revision.step} could not be done. These workers failed at it: {failed}."
-            if failed
-            else "",
-            f"Given up with it: step{'s' * (len(dropped) > 1)} {', '.join(dropped)}."
-            if dropped
-            else "",
-            f"Only step{'s' * (len(kept) > 1)} {', '.join(kept)} can be seen by others."
-            if kept
-            else "",
-            f"What you wrote then is not valid: {fault}." if fault else "",
-            f"Write only the steps that follow, from step {first} on, at most {most}.",
-            "They take the place of what was not done, and the last one gives the answer.",
-            form,
-        )
-        written = plan_format.render(Plan(steps=tuple(standing)), own)
-        said = " ".join(filter(None, told_of))
-        follow_up += [
-            Message(role="assistant", content=written),
-            Message(role="user", content=said),
-        ]
+        follow_up += _after_failed_step(revision, standing, fault, plan_format, context, form)
     elif standing or fault:
-        # The steps that stand, if any do, and a request for the rest.
-        written = (
-            plan_format.render(Plan(steps=tuple(standing)), context)
-            if standing
-            else "(nothing that can be read)"
+        follow_up += _after_fault(standing, fault, plan_format, context, form)
+    template_class = _template_class(profile, context)
+    template = template_class(
+        question=question,
+        pool=pool,
+        profile=profile,
+        context=context,
+        plan_format=plan_format,
+        standing=standing,
+        follow_up=follow_up,
+        rules=rules,
+    )
+    prompt = template.prompt()
+    return Request(
+        messages=tuple(prompt.messages),
+        max_tokens=profile.sampling.max_tokens,
+        temperature=_temperature(profile, fault),
+        grammar=plan_format.grammar(context),
+        schema=plan_format.schema(context),
+        prefill=prompt.prefill,
+        cuts=prompt.cuts,
+        choices=_single_choices(plan_format, context) if context.single else (),
+    )
+
+
+def _temperature(profile: Profile, fault: str) -> float:
+    is_told_of_faults = profile.render is None
+    if fault and not is_told_of_faults:
+        return profile.sampling.again
+    return profile.sampling.temperature
+
+
+def _single_choices(plan_format: PlanFormat, context: PlanFormatContext) -> tuple[str, ...]:
+    """Return all replies of a planner that names one worker."""
+    choices = [f"{context.lead}{label}" for label in context.allowed]
+    if context.may_accept:
+        choices.append(plan_format.render(KeepAnswer(), context))
+    return tuple(choices)
+
+
+def _turn(written: str, request: str) -> list[Message]:
+    """Return what the planner wrote, and what it is asked for next."""
+    return [Message(role="assistant", content=written), Message(role="user", content=request)]
+
+
+def _after_rejection(
+    rejection: RejectedPlan, plan_format: PlanFormat, context: PlanFormatContext, form: str
+) -> list[Message]:
+    """Return the plan that the user did not take, and a request for another one."""
+    # A plan that was edited by hand may name the planner itself.
+    written = plan_format.render(rejection.plan, _with_self_label(context))
+    request = (
+        f"The user does not take this plan and says:\n{rejection.feedback}\nWrite another plan. "
+        f"{form}"
+    )
+    return _turn(written, request)
+
+
+def _after_failed_step(  # noqa: PLR0913, PLR0917 - all parts of a prompt
+    revision: Revision,
+    standing: Sequence[Step],
+    fault: str,
+    plan_format: PlanFormat,
+    context: PlanFormatContext,
+    form: str,
+) -> list[Message]:
+    """Return the plan so far, which step nobody could do, and a request for the steps that follow.
+
+    A worker's own words are not shown: it may have failed because of a text that the planner may
+    not see.
+    """
+    labelled = _with_self_label(context)
+    first = len(standing) + 1
+    failed = ", ".join(f"{labelled.label(name)} ({why})" for name, why in revision.why.items())
+    kept = [str(number) for number in range(1, first) if number not in revision.hidden]
+    dropped = [str(number) for number in revision.left_out]
+    most = revision.first + revision.most - first
+    sentences = []
+    if failed:
+        sentences.append(
+            f"Step {revision.step} could not be done. These workers failed at it: {failed}."
         )
-        wrong = f"That is not a valid plan: {fault}." if fault else ""
+    if dropped:
+        sentences.append(f"Given up with it: {_step_word(dropped)} {', '.join(dropped)}.")
+    if kept:
+        sentences.append(f"Only {_step_word(kept)} {', '.join(kept)} can be seen by others.")
+    if fault:
+        sentences.append(f"What you wrote then is not valid: {fault}.")
+    sentences += [
+        f"Write only the steps that follow, from step {first} on, at most {most}.",
+        "They take the place of what was not done, and the last one gives the answer.",
+        form,
+    ]
+    written = plan_format.render(Plan(steps=tuple(standing)), labelled)
+    return _turn(written, " ".join(filter(None, sentences)))
+
+
+def _step_word(numbers: Sequence[str]) -> str:
+    return "steps" if len(numbers) > 1 else "step"
+
+
+def _after_fault(
+    standing: Sequence[Step],
+    fault: str,
+    plan_format: PlanFormat,
+    context: PlanFormatContext,
+    form: str,
+) -> list[Message]:
+    """Return the steps that stand, if any do, and a request for the rest."""
+    written = "(nothing that can be read)"
+    sentences = []
+    if fault:
+        sentences.append(f"That is not a valid plan: {fault}.")
+    if standing:
+        written = plan_format.render(Plan(steps=tuple(standing)), context)
         left = context.rules.steps - len(standing)
-        asked = (
+        sentences.append(
             f"Steps 1 to {len(standing)} stand. Write only what follows, at most {left} more."
-            if standing
-            else ""
         )
-        said = " ".join(filter(None, (wrong, asked, form)))
-        follow_up += [
-            Message(role="assistant", content=written),
-            Message(role="user", content=said),
-        ]
+    sentences.append(form)
+    return _turn(written, " ".join(filter(None, sentences)))
+
+
+class _Prompt(NamedTuple):
+    """The whole conversation, how the reply begins, and where its fixed parts end (`Request`)."""
+
+    messages: list[Message]
+    prefill: str = ""
+    cuts: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Template(ABC):
+    """How one kind of planner is asked; `follow_up` are the turns after its first request."""
+
+    question: Question
+    pool: Pool
+    profile: Profile
+    context: PlanFormatContext
+    plan_format: PlanFormat
+    standing: Sequence[Step]
+    follow_up: Sequence[Message]
+    rules: Sequence[str]
+
+    @abstractmethod
+    def prompt(self) -> _Prompt:
+        """Return what the planner is sent."""
+
+
+def _template_class(profile: Profile, context: PlanFormatContext) -> type[_Template]:
     if profile.template == "published" and not context.single:
+        return _PublishedTemplate
+    if profile.render is None:
+        return _PlainTemplate
+    return _OwnTemplate
+
+
+class _PublishedTemplate(_Template):
+    """That of the published recipe (`plan_formats/published.py`)."""
+
+    __slots__ = ()
+
+    def prompt(self) -> _Prompt:
         messages, prefill = published_messages(
-            question,
-            context,
-            pool_size=len(context.labels),
+            self.question,
+            self.context,
+            pool_size=len(self.context.labels),
             characters=CONDUCTOR_CHARS,
-            examples=profile.fewshots,
-            rules=rules,
+            examples=self.profile.fewshots,
+            rules=self.rules,
         )
         # In a later turn, the model is asked for the lists only.
-        messages = [*messages, *follow_up]
-        prefill = "" if follow_up else prefill
-    elif profile.render is None:
-        parts = [_RULES] if profile.rules else []
-        parts += [profile.guide.advice] if profile.guide.advice else []
-        parts.append(_form(plan_format, replace(context, first=1)))
-        parts += _examples(profile, context.reasoning, context.single) if profile.fewshots else []
-        for known in () if context.reasoning else profile.guide.plans:
-            named = dict.fromkeys(step.worker for step in known.plan.steps)
-            if all(name in pool for name in named):
-                shown = Example(
-                    workers=tuple(map(pool.__getitem__, named)),
-                    question=known.question,
-                    plan=known.plan,
-                )
-                parts.append(_example(shown, profile, reasoning=False, single=context.single))
-        fixed = "\n\n".join(parts) + "\n\n"
-        prefix = fixed + "The workers:\n" + "\n".join(worker_lines(pool.workers, profile, context))
-        cuts = (len(fixed), len(prefix))
-        limit = context.rules.steps
-        lines = [] if context.single else [f"At most {limit} step{'s' if limit > 1 else ''}."]
+        if self.follow_up:
+            return _Prompt([*messages, *self.follow_up])
+        return _Prompt(messages, prefill=prefill)
+
+
+class _OwnTemplate(_Template):
+    """That of a planner which was trained on prompts of its own."""
+
+    __slots__ = ()
+
+    def prompt(self) -> _Prompt:
+        assert self.profile.render is not None
+        text = self.profile.render(self.question, self.pool, self.context)
+        # It continues the steps that stand: such a model was not trained to be told of faults.
+        if self.standing:
+            text += self.plan_format.render(Plan(steps=tuple(self.standing)), self.context) + "\n"
+        return _Prompt([Message(role="user", content=text)])
+
+
+class _PlainTemplate(_Template):
+    """Plain English: what is fixed, the workers, and then what changes."""
+
+    __slots__ = ()
+
+    def prompt(self) -> _Prompt:
+        fixed = self._fixed_part()
+        workers = "\n".join(worker_lines(self.pool.workers, self.profile, self.context))
+        prefix = f"{fixed}The workers:\n{workers}"
+        messages = [
+            Message(role="system", content=prefix),
+            Message(role="user", content=self._changing_part()),
+            *self.follow_up,
+        ]
+        return _Prompt(messages, cuts=(len(fixed), len(prefix)))
+
+    def _fixed_part(self) -> str:
+        """Return the rules and examples, which are the same for every pool."""
+        parts = []
+        if self.profile.rules:
+            parts.append(_RULES)
+        if self.profile.guide.advice:
+            parts.append(self.profile.guide.advice)
+        parts.append(_form(self.plan_format, replace(self.context, first=1)))
+        if self.profile.fewshots:
+            parts += _examples(self.profile, self.context.reasoning, self.context.single)
+        # They are shown without reasoning, so they would teach a planner that reasons not to.
+        if not self.context.reasoning:
+            parts += self._guide_examples()
+        return "\n\n".join(parts) + "\n\n"
+
+    def _guide_examples(self) -> list[str]:
+        """Return the user's plans that worked, as far as the pool has their workers."""
+        examples = []
+        for planned in self.profile.guide.plans:
+            names = dict.fromkeys(step.worker for step in planned.plan.steps)
+            if not all(name in self.pool for name in names):
+                continue
+            example = Example(
+                workers=tuple(self.pool[name] for name in names),
+                question=planned.question,
+                plan=planned.plan,
+            )
+            examples.append(
+                _example(example, self.profile, reasoning=False, single=self.context.single)
+            )
+        return examples
+
+    def _changing_part(self) -> str:
+        """Return the limit, who is down, who may see what, and the question."""
+        lines = []
+        if not self.context.single:
+            limit = self.context.rules.steps
+            lines.append(f"At most {limit} {'steps' if limit > 1 else 'step'}.")
         # All workers are listed in the fixed part, so that the cached prefix stays valid; who is
         # down comes here.
-        if absent := [
-            context.label(name) for name in pool.names if name not in context.rules.workers
-        ]:
-            lines.append(f"Not available now: {', '.join(absent)}.")
-        lines += rules
-        if question.context:
-            length = sum(map(len, question.context))
+        absent = [name for name in self.pool.names if name not in self.context.rules.workers]
+        if absent:
+            labels = ", ".join(map(self.context.label, absent))
+            lines.append(f"Not available now: {labels}.")
+        lines += self.rules
+        if self.question.context:
+            length = sum(map(len, self.question.context))
             lines.append(
                 f"The client's program adds {length} characters of its own, which you need not see."
             )
-        if question.given:
-            accept = plan_format.render(KeepAnswer(), replace(context, reasoning=False))
-            lines += [
-                (
-                    "There is an answer at hand, item 0, which workers may see through their "
-                    "access "
-                    "list."
-                ),
-                f"If it stands, write this in place of a plan:\n{accept}",
-                fence("answer", shorten(question.given[-1].answer, CONDUCTOR_CHARS)),
-            ]
-        heading = [] if question.history else ["Question:"]
-        changing = "\n".join(
-            [*lines, "", *heading, question_text(question, CONDUCTOR_CHARS)]
-        ).strip()
-        messages = [
-            Message(role="system", content=prefix),
-            Message(role="user", content=changing),
-            *follow_up,
+        if self.question.given:
+            lines += self._given_lines()
+        lines.append("")
+        if not self.question.history:
+            lines.append("Question:")
+        lines.append(question_text(self.question, CONDUCTOR_CHARS))
+        return "\n".join(lines).strip()
+
+    def _given_lines(self) -> list[str]:
+        """Return the answer at hand, and how it is kept."""
+        accept = self.plan_format.render(KeepAnswer(), replace(self.context, reasoning=False))
+        return [
+            "There is an answer at hand, item 0, which workers may see through their access list.",
+            f"If it stands, write this in place of a plan:\n{accept}",
+            fence("answer", shorten(self.question.given[-1].answer, CONDUCTOR_CHARS)),
         ]
-    else:
-        text = profile.render(question, pool, context)
-        # It continues the steps that stand: such a model was not trained to be told of faults.
-        text += plan_format.render(Plan(steps=tuple(standing)), context) + "\n" if standing else ""
-        messages = [Message(role="user", content=text)]
-    if context.single:
-        # All replies of a planner that names one worker.
-        keep = (plan_format.render(KeepAnswer(), context),) if context.may_accept else ()
-        choices = (*(f"{context.lead}{label}" for label in context.allowed), *keep)
-    told = profile.render is None or not fault
-    return Request(
-        messages=tuple(messages),
-        max_tokens=profile.sampling.max_tokens,
-        temperature=profile.sampling.temperature if told else profile.sampling.again,
-        grammar=plan_format.grammar(context),
-        schema=plan_format.schema(context),
-        prefill=prefill,
-        cuts=cuts,
-        choices=choices,
-    )
 
 
 def planner_notice(question: Question) -> str:
