@@ -29,8 +29,8 @@ from conductor_cli.core.profile import (
 )
 from conductor_cli.core.prompts import (
     CONDUCTOR_CHARS,
-    RANKED,
-    SKILLS,
+    MAX_RANKED,
+    MAX_SKILLS,
     plan_format_context,
     plan_format_for,
     planner_notice,
@@ -417,14 +417,14 @@ def test_there_is_no_table_without_figures() -> None:
 
 
 def test_a_table_is_bounded() -> None:
-    many = {f"s{number}": number / 100 for number in range(SKILLS + 5)}
+    many = {f"s{number}": number / 100 for number in range(MAX_SKILLS + 5)}
     pool = [
-        replace(worker(f"w{number}"), card=Card(strengths=many)) for number in range(RANKED + 3)
+        replace(worker(f"w{number}"), card=Card(strengths=many)) for number in range(MAX_RANKED + 3)
     ]
     pool[0] = worker("w0", rare=0.9)
     rows = lines_of(*pool)[len(pool) + 2 :]
-    assert len(rows) == SKILLS
-    assert {row.count(",") for row in rows} == {RANKED - 1}
+    assert len(rows) == MAX_SKILLS
+    assert {row.count(",") for row in rows} == {MAX_RANKED - 1}
     assert not any("rare" in row for row in rows)
 
 

@@ -13,7 +13,7 @@ from typing import Final
 
 from conductor_cli.core.plan_formats.base import PlanFormatContext
 from conductor_cli.core.pool import Card, Pool, Worker
-from conductor_cli.core.prompts import RANKED
+from conductor_cli.core.prompts import MAX_RANKED
 from training.planner.skills import LAST, SKILLS
 
 
@@ -165,7 +165,7 @@ def _best_of_rows(tags: Sequence[str], offered: Sequence[Worker], pool: Pool) ->
         row = sorted(
             (worker for worker in pool if tag in worker.card.strengths),
             key=lambda worker: -worker.card.strengths[tag],
-        )[:RANKED]
+        )[:MAX_RANKED]
         for worker in row:
             if worker in offered:
                 return Choice(worker=worker.name, tag=tag)

@@ -1,6 +1,4 @@
-"""The prompts: of the planner, from a question, a pool and a profile.
-
-Of a worker, from a step and what it sees.
+"""Writes prompts: a planner's from a question, a pool and a profile, a worker's from a step.
 
 The planner's prompt begins with what never changes. Two cut points let a local model keep its
 key/value state: after the rules and examples (the same for every pool), and after the pool. What
@@ -17,7 +15,7 @@ from __future__ import annotations
 import json
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any, Final, NamedTuple
@@ -44,34 +42,34 @@ from conductor_cli.core.question import TAG_CHARS, Question, fence, question_tex
 from conductor_cli.core.terminal_text import one_line
 from conductor_cli.core.usage import CHARS_PER_TOKEN
 
-SKILLS: Final = 12  # Rows of the table: the skills that most cards have
-RANKED: Final = 6  # Workers in a row of the table: the best ones
+MAX_SKILLS: Final = 12  # Rows of the table: the skills that most cards have
+MAX_RANKED: Final = 6  # Workers in a row of the table: the best ones
 
 
 def worker_lines(
     workers: Sequence[Worker], profile: Profile, context: PlanFormatContext
 ) -> list[str]:
-    """Return a line for each worker, of at most about 50 tokens, and the table of strengths if the
-    profile has one.
-    """
+    """Return a line for each worker, of at most about 50 tokens, and the profile's table if any."""
     lines = [_line(context.label(worker.name), worker, profile) for worker in workers]
-    if not context.skills:
-        return lines
-    cards = {
-        context.label(worker.name): {
-            _skill(tag): value for tag, value in worker.card.strengths.items()
-        }
-        for worker in workers
-    }
-    lines += ["", "Strengths from 0 to 100, the best worker first:"]
-    for skill in context.skills:
-        known = [(label, card[skill]) for label, card in cards.items() if skill in card]
-        best = sorted(known, key=lambda item: -item[1])[:RANKED]
-        # A row begins as the worker column of a plan does, so that the choice is what follows.
-        lines.append(
-            f"- {skill} " + ", ".join(f"{label} {100 * value:.0f}" for label, value in best)
-        )
+    if context.skills:
+        lines += ["", *_skill_table(workers, context)]
     return lines
+
+
+def _skill_table(workers: Sequence[Worker], context: PlanFormatContext) -> list[str]:
+    cards = {context.label(worker.name): _skills_of(worker) for worker in workers}
+    lines = ["Strengths from 0 to 100, the best worker first:"]
+    for skill in context.skills:
+        values = [(label, card[skill]) for label, card in cards.items() if skill in card]
+        cells = [f"{label} {100 * value:.0f}" for label, value in _best(values, MAX_RANKED)]
+        # A row begins as the worker column of a plan does, so that the choice is what follows.
+        lines.append(f"- {skill} {', '.join(cells)}")
+    return lines
+
+
+def _best(values: Iterable[tuple[str, float]], count: int) -> list[tuple[str, float]]:
+    """Return the names with the largest values, the largest first."""
+    return sorted(values, key=lambda item: -item[1])[:count]
 
 
 def skills_for(workers: Sequence[Worker], profile: Profile) -> tuple[str, ...]:
@@ -81,10 +79,14 @@ def skills_for(workers: Sequence[Worker], profile: Profile) -> tuple[str, ...]:
     """
     if profile.cards != "table" or not profile.names:
         return ()
-    found = Counter(
-        _skill(tag) for worker in workers for tag in worker.card.strengths if tag != RATED
-    )
-    return tuple(skill for skill, _ in found.most_common(SKILLS) if skill)
+    counts = Counter[str]()
+    for worker in workers:
+        counts.update(_skill(tag) for tag in worker.card.strengths if tag != RATED)
+    return tuple(skill for skill, _ in counts.most_common(MAX_SKILLS) if skill)
+
+
+def _skills_of(worker: Worker) -> dict[str, float]:
+    return {_skill(tag): value for tag, value in worker.card.strengths.items()}
 
 
 def _skill(tag: str) -> str:
@@ -92,32 +94,47 @@ def _skill(tag: str) -> str:
 
 
 def _line(label: str, worker: Worker, profile: Profile) -> str:
-    """Label, name, model, what it is about, and its four best strengths that stand in no table.
+    """Return label, name, model, what it is about, and its best strengths that stand in no table.
 
     Or the label alone.
     """
     if not profile.names:
         return label
+    line = f"{label}  {_name_and_description(worker)[:100]}"
+    card = ", ".join(_card_parts(worker, profile))
+    if card:
+        line += f" ({card})"
+    learned = one_line(profile.guide.workers.get(worker.name, ""))
+    if learned:
+        line += f". {learned}"
+    return line
+
+
+def _name_and_description(worker: Worker) -> str:
     model = one_line(worker.model_name)[:48]
     # A worker that is named after its model needs no second name.
     short = model.rpartition("/")[2].removesuffix(":latest").replace(":", "-").lower()
-    named_after = worker.name.lower().startswith(short)
-    about = ", ".join(filter(None, ("" if named_after else model, one_line(worker.about))))
-    named = f"{one_line(worker.name)}: {about}" if about else one_line(worker.name)
-    words = "" if worker.card.strengths.keys() - {RATED} else one_line(worker.card.words)[:60]
+    parts = [one_line(worker.about)]
+    if not worker.name.lower().startswith(short):
+        parts.insert(0, model)
+    description = ", ".join(filter(None, parts))
+    name = one_line(worker.name)
+    return f"{name}: {description}" if description else name
+
+
+def _card_parts(worker: Worker, profile: Profile) -> list[str]:
+    """Return the words of a card that has no figures, and its four best figures."""
+    parts = []
     strengths = worker.card.strengths
+    words = one_line(worker.card.words)[:60]
+    has_figures = bool(strengths.keys() - {RATED})
+    if words and not has_figures:
+        parts.append(words)
     if profile.cards == "table":
         strengths = {tag: value for tag, value in strengths.items() if tag == RATED}
-    best = sorted(strengths.items(), key=lambda item: -item[1])[:4]
-    card = ", ".join(
-        filter(None, (words, *(f"{one_line(tag)[:24]} {value:.2f}" for tag, value in best)))
-    )
-    learned = one_line(profile.guide.workers.get(worker.name, ""))
-    return (
-        f"{label}  {named[:100]}"
-        + (f" ({card})" if card else "")
-        + (f". {learned}" if learned else "")
-    )
+    for tag, value in _best(strengths.items(), 4):
+        parts.append(f"{one_line(tag)[:24]} {value:.2f}")
+    return parts
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -153,8 +170,7 @@ FEWSHOTS: Final = (
         workers=(_FORGE, _ABACUS, _QUILL),
         question=(
             "A tank fills in 3 hours through one pipe and in 5 through another, and empties in 4 "
-            "through a leak. "
-            "How long until it is full with all three open?"
+            "through a leak. How long until it is full with all three open?"
         ),
         plan=example_plan(
             "- Easy to get wrong by a sign. Two independent solutions, then a comparison.",
@@ -175,15 +191,11 @@ FEWSHOTS: Final = (
         workers=(_LEXIS, _FORGE, _PROBE),
         question=(
             "Write a Python function that merges overlapping intervals, and make sure that "
-            "it "
-            "is right."
+            "it is right."
         ),
         plan=example_plan(
-            (
-                "- Write first, then a review with test cases by another worker, then the "
-                "corrected "
-                "code."
-            ),
+            "- Write first, then a review with test cases by another worker, then the corrected "
+            "code.",
             ("forge", (), "Write the function with type hints; sort by start, then sweep once."),
             (
                 "probe",
@@ -197,8 +209,9 @@ FEWSHOTS: Final = (
 
 
 CONDUCTOR_CHARS = 6000
-"""How much of a question, and of an existing answer, the planner itself is shown. Workers get all
-of it.
+"""Characters of a question, and of an existing answer, that the planner itself is shown.
+
+Workers get all of it.
 """
 
 _RULES = f"""\
@@ -231,12 +244,19 @@ def plan_format_context(
         constrained=constrained,
         reasoning=mode == "ultra" and profile.render is None,
         single=mode == "mini",
-        # A prompt of its own begins the plan, and stops before what follows a bar: a blank is part
-        # of the next token.
-        lead=profile.bar[len(profile.bar.rstrip()) :]
-        if mode == "mini" and profile.render is not None
-        else "",
+        lead=_lead(profile, mode),
     )
+
+
+def _lead(profile: Profile, mode: Mode) -> str:
+    """Return what stands before a single label.
+
+    A prompt of its own begins the plan, and stops before what follows a bar: a blank is part of the
+    next token.
+    """
+    if mode != "mini" or profile.render is None:
+        return ""
+    return profile.bar[len(profile.bar.rstrip()) :]
 
 
 def plan_format_for(profile: Profile, context: PlanFormatContext) -> PlanFormat:
@@ -552,17 +572,16 @@ def planner_notice(question: Question) -> str:
 
     Empty where it sees all of it.
     """
-    what = "question"
+    shortened = "question"
     length = len(question_text(question))
     if question.given and len(question.given[-1].answer) > length:
-        what = "existing answer"
+        shortened = "existing answer"
         length = len(question.given[-1].answer)
     if length <= CONDUCTOR_CHARS:
         return ""
     return (
-        f"the planner reads {CONDUCTOR_CHARS} of {length} characters of the {what}; workers "
-        "get "
-        "all that fits them"
+        f"the planner reads {CONDUCTOR_CHARS} of {length} characters of the {shortened}; "
+        "workers get all that fits them"
     )
 
 
@@ -605,83 +624,129 @@ def worker_messages(  # noqa: PLR0913 - all parts of a prompt
     final: bool,
     withheld: str = "",
 ) -> tuple[tuple[Message, ...], str]:
-    """Return the messages for one attempt at a step, and a notice when something had to be
-    shortened (else "").
+    """Return the messages for one attempt at a step, and a notice of what had to be shortened.
 
-    `final`: the answer goes to the user. What does not fit the worker's context is shortened in the
+    The notice is empty where nothing was. `final`: the answer goes to the user. What does not fit the worker's context is shortened in the
     middle: first the answers it sees, each to an equal share, then the question. A message that the
     profile renders is shortened as one. `withheld` says what the worker is not shown of the
     question. Files that it accepts go along as attachments. A client's conversation goes to the
     answering step as it is, with the answers that the step sees after its end, unless the worker
     knows only prompts of its own.
     """
-    if final and question.conversation is not None and profile.render is None:
-        talk = question.conversation.as_sent_to(worker.name)
-        # The client's messages are unchanged at their beginning, so that a provider's cache of them
-        # holds.
-        blocks = (
-            [_NOTES, *map(_seen_part, seen), f"What is left to do: {step.subtask}"] if seen else []
-        )
-        asked_at = max((at for at, message in enumerate(talk) if message.role == "user"), default=0)
-        # A worker that goes on with results of tools was told with the question that they belong
-        # to.
-        if (
-            question.schema is not None
-            and _schema_part(question.schema) not in talk[asked_at].content
-        ):
-            blocks.append(_schema_part(question.schema))
-        if blocks and talk[-1].role == "user":
-            talk = (*talk[:-1], replace(talk[-1], content="\n\n".join([talk[-1].content, *blocks])))
-        elif blocks:
-            talk = (*talk, Message(role="user", content="\n\n".join(blocks)))
-        return (
-            *([Message(role="system", content=question.system)] if question.system else ()),
-            *talk,
-        ), ""
-    accepts = worker.accepts or ()
-    attachments = question.attachments_for(accepts)
-    too_long = f"the prompt for {worker.name} was shortened to fit its context"
     if profile.render is not None:
         text = profile.render(question, step, seen)
         fitting = shorten(text, _room(worker, profile))
-        return (Message(role="user", content=fitting),), too_long if fitting != text else ""
-    task = f"Your subtask: {step.subtask}"
-    if final:
-        task += (
-            "\nYour answer goes to the user as it stands: give the whole answer, in the form "
-            "the question asks for."
-        )
-    if final and question.schema is not None:
-        task += f"\n{_schema_part(question.schema)}"
+        notice = "" if fitting == text else _shortened_notice(worker)
+        return (Message(role="user", content=fitting),), notice
+    if final and question.conversation is not None:
+        talk = question.conversation.as_sent_to(worker.name)
+        return _conversation_messages(question, talk, step, seen), ""
+    return _plain_messages(question, step, seen, worker, profile, final=final, withheld=withheld)
+
+
+def _shortened_notice(worker: Worker) -> str:
+    return f"the prompt for {worker.name} was shortened to fit its context"
+
+
+def _with_system(question: Question, messages: Sequence[Message]) -> tuple[Message, ...]:
+    if not question.system:
+        return tuple(messages)
+    return (Message(role="system", content=question.system), *messages)
+
+
+def _conversation_messages(
+    question: Question, talk: tuple[Message, ...], step: Step, seen: Sequence[SeenStep]
+) -> tuple[Message, ...]:
+    """Return a client's conversation, with what the answering step needs besides at its end.
+
+    The client's messages are unchanged at their beginning, so that a provider's cache of them
+    holds.
+    """
+    blocks = []
+    if seen:
+        blocks = [_NOTES, *map(_seen_part, seen), f"What is left to do: {step.subtask}"]
+    if question.schema is not None:
+        schema_part = _schema_part(question.schema)
+        # A worker that goes on with results of tools was told with the question that they belong
+        # to.
+        if schema_part not in _last_question(talk).content:
+            blocks.append(schema_part)
+    if blocks and talk[-1].role == "user":
+        last = replace(talk[-1], content="\n\n".join([talk[-1].content, *blocks]))
+        talk = (*talk[:-1], last)
+    elif blocks:
+        talk = (*talk, Message(role="user", content="\n\n".join(blocks)))
+    return _with_system(question, talk)
+
+
+def _last_question(talk: Sequence[Message]) -> Message:
+    """Return the user's last message; the first message where the user wrote none."""
+    for message in reversed(talk):
+        if message.role == "user":
+            return message
+    return talk[0]
+
+
+def _plain_messages(  # noqa: PLR0913 - all parts of a prompt
+    question: Question,
+    step: Step,
+    seen: Sequence[SeenStep],
+    worker: Worker,
+    profile: WorkerProfile,
+    *,
+    final: bool,
+    withheld: str,
+) -> tuple[tuple[Message, ...], str]:
+    accepts = worker.accepts or ()
+    attachments = question.attachments_for(accepts)
+    task = _task(question, step, final=final)
     fixed = len(task) + len(question.system) + len(_INTRODUCTION) + TAG_CHARS * (1 + len(seen))
     room = _room(worker, profile, attachments) - fixed
-    context = shorten("\n\n".join(question.context), max(room // 4, 0))
-    room -= len(context) + TAG_CHARS * bool(context)
-    asked = question_text(question, accepts=accepts)
+    client_context = shorten("\n\n".join(question.context), max(room // 4, 0))
+    if client_context:
+        room -= len(client_context) + TAG_CHARS
+    text = question_text(question, accepts=accepts)
     notice = ""
-    if len(asked) + sum(len(item.answer or "") for item in seen) > room:
-        asked = question_text(question, max(room // 2 if seen else room, 0), accepts)
-        share = max(room - len(asked), 0) // max(len(seen), 1)
-        seen = [
-            item if item.answer is None else replace(item, answer=shorten(item.answer, share))
-            for item in seen
-        ]
-        notice = too_long
-    around = fence("context", context) if context else ""
+    if len(text) + sum(len(item.answer or "") for item in seen) > room:
+        text_room = room // 2 if seen else room
+        text = question_text(question, max(text_room, 0), accepts)
+        seen = _shortened_steps(seen, room - len(text))
+        notice = _shortened_notice(worker)
     blocks = [
         _INTRODUCTION,
-        around,
-        fence("question", asked),
+        fence("context", client_context) if client_context else "",
+        fence("question", text),
         withheld,
-        *[_seen_part(item) for item in seen],
+        *map(_seen_part, seen),
         task,
     ]
-    messages = [
-        Message(role="user", content="\n\n".join(filter(None, blocks)), attachments=attachments)
-    ]
-    if question.system:
-        messages.insert(0, Message(role="system", content=question.system))
-    return tuple(messages), notice
+    prompt = "\n\n".join(filter(None, blocks))
+    message = Message(role="user", content=prompt, attachments=attachments)
+    return _with_system(question, [message]), notice
+
+
+def _task(question: Question, step: Step, *, final: bool) -> str:
+    lines = [f"Your subtask: {step.subtask}"]
+    if final:
+        lines.append(
+            "Your answer goes to the user as it stands: give the whole answer, in the form "
+            "the question asks for."
+        )
+        if question.schema is not None:
+            lines.append(_schema_part(question.schema))
+    return "\n".join(lines)
+
+
+def _shortened_steps(seen: Sequence[SeenStep], room: int) -> list[SeenStep]:
+    """Return the steps with answers that share `room` characters equally."""
+    share = max(room, 0) // max(len(seen), 1)
+    steps = []
+    for step in seen:
+        if step.answer is None:
+            steps.append(step)
+        else:
+            steps.append(replace(step, answer=shorten(step.answer, share)))
+    return steps
 
 
 _NOTES = """\
@@ -699,8 +764,8 @@ reuse what is right and say what is wrong. Do your subtask."""
 
 
 def _schema_part(schema: Mapping[str, Any]) -> str:
-    asked = "Answer with one JSON value that follows this JSON Schema, and nothing else:"
-    return f"{asked}\n{json.dumps(schema, ensure_ascii=False)}"
+    request = "Answer with one JSON value that follows this JSON Schema, and nothing else:"
+    return f"{request}\n{json.dumps(schema, ensure_ascii=False)}"
 
 
 def _seen_part(item: SeenStep) -> str:
@@ -721,8 +786,9 @@ def _room(worker: Worker, profile: WorkerProfile, attachments: Sequence[Attachme
 
 
 def _with_self_label(context: PlanFormatContext) -> PlanFormatContext:
-    """Return the context with a label for the planner itself, which a plan may name although no new
-    step can.
+    """Return the context with a label for the planner itself.
+
+    A plan may name it although no new step can.
     """
     if SELF in context.labels.values():
         return context
