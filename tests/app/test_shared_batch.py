@@ -17,9 +17,17 @@ from pathlib import Path
 
 import pytest
 
-from conductor_cli.app import shared_batch
-from conductor_cli.app.batch import BatchItem, BatchResult, failed_path, open_batch, run_batch
-from conductor_cli.app.shared_batch import SharedItems, batch_hash
+from conductor_cli.app.batches import (
+    BatchItem,
+    BatchProgress,
+    BatchResult,
+    ParallelAsker,
+    failed_path,
+    open_batch,
+    run_batch,
+    shared,
+)
+from conductor_cli.app.batches.shared import SharedQuestions, batch_hash, shard_count
 from conductor_cli.core.errors import Failure
 from conductor_cli.run.budget import Budget
 from conductor_cli.state.postgres.database import Database
@@ -36,9 +44,9 @@ Ask = Callable[[BatchItem], Awaitable[BatchResult]]
 
 @pytest.fixture(autouse=True)
 def small_shards(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shared_batch, "SHARD", EACH)
-    monkeypatch.setattr(shared_batch, "LOOK_SECONDS", 0.02)
-    monkeypatch.setattr(shared_batch, "RENEW_SECONDS", 0.05)
+    monkeypatch.setattr(shared, "SHARD_QUESTIONS", EACH)
+    monkeypatch.setattr(shared, "LOOK_SECONDS", 0.02)
+    monkeypatch.setattr(shared, "RENEW_SECONDS", 0.05)
 
 
 class Machine:
@@ -72,15 +80,11 @@ class Machine:
         budget = Budget(self.limit)
         with open_batch(self.source, self.answers, self.locks) as batch:
             key = batch_hash(self.source, self.answers, "models")
-            shards = SharedBatch(self.database, key, -(-COUNT // EACH))
-            async with SharedItems(batch, shards, budget, lambda _: None).kept() as shared:
+            shards = SharedBatch(self.database, key, shard_count(COUNT))
+            asker = ParallelAsker(answer, parallel=parallel, budget=budget)
+            async with SharedQuestions(batch, shards, budget, ignore).kept() as questions:
                 return await run_batch(
-                    batch,
-                    answer,
-                    shared=shared,
-                    parallel=parallel,
-                    budget=budget,
-                    tell=lambda _: None,
+                    questions, batch.files, asker, parallel=parallel, tell=ignore
                 )
 
     @property
@@ -92,14 +96,18 @@ class Machine:
         )
 
 
+def ignore(_: BatchProgress) -> None:
+    """Show no progress."""
+
+
 def said(item: BatchItem) -> BatchResult:
     """What becomes of a question: the thirteenth fails."""
     if item.id == "q13":
         failure = Failure(kind="worker", message="no thirteens")
         return BatchResult(
-            line={**item.data, "error": {"message": "no thirteens"}}, failure=failure
+            line={**item.fields, "error": {"message": "no thirteens"}}, failure=failure
         )
-    return BatchResult(line={**item.data, "answer": "yes"})
+    return BatchResult(line={**item.fields, "answer": "yes"})
 
 
 ALL = Counter(f"q{n}" for n in range(COUNT))
@@ -190,7 +198,7 @@ def test_a_machine_that_is_late_counts_its_own_answers_once(
 
     It asks no more of it once it knows, and has no question twice.
     """
-    monkeypatch.setattr(shared_batch, "RENEW_SECONDS", 0.05 if renews else 60)
+    monkeypatch.setattr(shared, "RENEW_SECONDS", 0.05 if renews else 60)
     one, two, _ = machines
 
     async def late() -> None:
@@ -221,7 +229,7 @@ def test_a_machine_that_slept_for_longer_than_it_had_a_shard_asks_nothing_twice(
     machines: list[Machine], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nobody took the shard, so it gets it again, with questions of it under way."""
-    monkeypatch.setattr(shared_batch, "RENEW_SECONDS", 60)
+    monkeypatch.setattr(shared, "RENEW_SECONDS", 60)
     one, two, _ = machines
 
     async def sleepy(item: BatchItem) -> BatchResult:
@@ -243,7 +251,7 @@ def test_a_shard_that_looks_free_is_asked_once(
     """While its last question is asked, its questions are read again, or it is sent."""
     one = machines[0]
     finish = SharedBatch.finish
-    read = SharedItems._read
+    read = SharedQuestions._read_shard
 
     def late(work: Callable[[], object]) -> object:
         one.database.call("UPDATE conductor_shards SET until = '-infinity' WHERE answers IS NULL")
@@ -255,20 +263,20 @@ def test_a_shard_that_looks_free_is_asked_once(
         return said(item)
 
     monkeypatch.setattr(SharedBatch, "finish", lambda *given: partial(late, finish(*given)))
-    monkeypatch.setattr(SharedItems, "_read", lambda *given: late(partial(read, *given)))
+    monkeypatch.setattr(SharedQuestions, "_read_shard", lambda *given: late(partial(read, *given)))
     assert asyncio.run(one.work(ask, parallel=4)) is None
     assert (one.ids, Counter(one.asked)) == (ALL, ALL)
 
 
 def test_what_others_have_spent_counts_before_anything_is_asked(machines: list[Machine]) -> None:
-    """A machine that comes later, with a limit that is used up, gets the answers and asks nothing."""
+    """A machine that comes later, whose limit is used up, gets the answers and asks nothing."""
     one, two, _ = machines
 
     async def costly(item: BatchItem) -> BatchResult:
         if len(one.asked) == 31:
             failure = Failure(kind="config", message="a setting is wrong")
-            return BatchResult(line={**item.data, "error": {"message": "x"}}, failure=failure)
-        return BatchResult(line={**item.data, "answer": "yes", "cost": 0.1}, cost=Decimal("0.1"))
+            return BatchResult(line={**item.fields, "error": {"message": "x"}}, failure=failure)
+        return BatchResult(line={**item.fields, "answer": "yes", "cost": 0.1}, cost=Decimal("0.1"))
 
     asyncio.run(one.work(costly, parallel=1))
     two.limit = Decimal(2)
@@ -290,7 +298,7 @@ def test_a_failure_that_says_nothing_about_questions_frees_them_for_others(
     one, two, _ = machines
 
     async def refuse(item: BatchItem) -> BatchResult:
-        return BatchResult(line={**item.data, "error": {"message": "x"}}, failure=failure)
+        return BatchResult(line={**item.fields, "error": {"message": "x"}}, failure=failure)
 
     assert asyncio.run(one.work(refuse)) == failure
     assert not one.ids

@@ -21,7 +21,7 @@ from typing import Any
 import pytest
 
 from conductor_cli.app import evaluation, ray_jobs
-from conductor_cli.app.batch import MAX_REFUSED
+from conductor_cli.app.batches.failure_rules import MAX_REFUSED
 from tests.cli.stage import Stage, finished, refuses, says, stalls
 from tests.servers import SeenRequest, Wire
 
@@ -383,9 +383,7 @@ def test_an_edited_question_does_not_keep_the_old_answer(
 
 
 def test_sorting_loses_no_answer(one: Stage, tmp_path: Path) -> None:
-    """Neither those of questions that are not in the input any more, nor all others where failed
-    ones are asked.
-    """
+    """Neither those of questions that are gone from the input, nor all others after a retry."""
     source = numbers(tmp_path / "q.jsonl", 15)
     out = tmp_path / "a.jsonl"
     failed = tmp_path / "a.failed.jsonl"

@@ -45,7 +45,7 @@ from conductor_cli.run import Orchestra
 from conductor_cli.run.budget import Budget, CallBudget
 from conductor_cli.system.installation import extra_command
 
-ROUND: Final = 50_000  # Rows of one job. The memory of this process is bounded by it.
+ROWS_OF_A_JOB: Final = 50_000  # The memory of this process is bounded by it
 BLOCKS_AT_ONCE: Final = 8
 """Blocks of rows that a node has at once. Each costs some milliseconds, so a block has several
 rows.
@@ -159,7 +159,7 @@ async def ask_over_nodes(
 
     rows = iter(rows)
     again = list[Any]()
-    while asked := again or list(islice(rows, ROUND)):
+    while asked := again or list(islice(rows, ROWS_OF_A_JOB)):
         size = 1 if again else max(1, parallel // BLOCKS_AT_ONCE)
         nodes = sum(node["Alive"] and node["Resources"].get("CPU", 0) >= 1 for node in ray.nodes())
         shared = None

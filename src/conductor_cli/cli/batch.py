@@ -8,7 +8,7 @@ import shlex
 import signal
 import sys
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import aclosing, asynccontextmanager, closing, nullcontext, suppress
 from dataclasses import dataclass, replace
 from decimal import Decimal
@@ -18,10 +18,11 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from conductor_cli.app import batch as batches
+from conductor_cli.app import batches
+from conductor_cli.app.batches.ray_nodes import NodeAsker
+from conductor_cli.app.batches.shared import SharedQuestions, batch_hash, shard_count
 from conductor_cli.app.driver import begin_run, perform
-from conductor_cli.app.ray_jobs import ask_over_nodes, check_node, models_of, ray_cluster
-from conductor_cli.app.shared_batch import SHARD, SharedItems, batch_hash
+from conductor_cli.app.ray_jobs import check_node, models_of, ray_cluster
 from conductor_cli.cli import options as opt
 from conductor_cli.cli.confirmation import confirm_cost
 from conductor_cli.cli.output import print_error, print_notice
@@ -107,7 +108,7 @@ def batch_command(
                 factory = new_event_loop
             with asyncio.Runner(loop_factory=factory) as runner:
                 code = runner.run(_run(session, batch, request))
-            if order == "input" and not batch.retries and not batch.is_lost:
+            if order == "input" and not batch.retries and not batch.files.is_lost:
                 batches.sort_answers(questions, out)
     # asyncio turns Ctrl-C into KeyboardInterrupt after it has cancelled the task; SIGTERM only
     # cancels it.
@@ -229,23 +230,23 @@ async def _ask_all(
         on_signal(signal.SIGTERM, task.cancel),
     ):
         show = _rate(display, batch.progress)
-        run = partial(batches.run_batch, batch, parallel=parallel, budget=budget, tell=show)
-        ask = partial(_ask, session, replace(orchestra, budget=budget))
+        run = partial(batches.run_batch, sink=batch.files, parallel=parallel, tell=show)
         try:
             if node is not None:
-                return await run(
-                    elsewhere=_ask_nodes(session, batch, orchestra, budget, parallel, node)
-                )
+                nodes = _nodes(session, orchestra, budget, parallel, node)
+                return await run(batch.questions, asker=nodes)
+            ask = partial(_ask, session, replace(orchestra, budget=budget))
+            asker = batches.ParallelAsker(ask, parallel=parallel, budget=budget)
             shards = await asyncio.to_thread(_shards, session, batch, models_of(orchestra))
             if shards is None:
-                return await run(ask)
+                return await run(batch.questions, asker=asker)
             done = batch.progress.done
-            async with SharedItems(batch, shards, budget, show).kept() as shared:
+            async with SharedQuestions(batch, shards, budget, show).kept() as shared:
                 if others := batch.progress.done - done:
                     session.tell(
                         f"other machines have done {format_count(others, 'question')} of this batch"
                     )
-                return await run(ask, shared=shared)
+                return await run(shared, asker=asker)
         except asyncio.CancelledError:
             print_notice(_stopped_line(batch.progress))
             raise
@@ -259,9 +260,8 @@ def _shards(session: Session, batch: batches.Batch, models: str) -> SharedBatch 
     if batch.retries or not session.stores_traces:
         return None
     state = open_state(session.settings.paths)
-    return state.batch(
-        batch_hash(batch.source, batch.answers.path, models), -(-batch.progress.total // SHARD)
-    )
+    key = batch_hash(batch.source, batch.files.answers.path, models)
+    return state.batch(key, shard_count(batch.progress.total))
 
 
 async def _ask(
@@ -278,27 +278,15 @@ async def _ask(
     return batches.batch_result_of(item, run.trace, stores=session.stores_traces)
 
 
-async def _ask_nodes(
-    session: Session,
-    batch: batches.Batch,
-    orchestra: Orchestra,
-    budget: Budget,
-    parallel: int,
-    node: str,
-) -> AsyncGenerator[batches.BatchResult, None]:
-    """Ask what is left on the nodes of Ray.
+def _nodes(
+    session: Session, orchestra: Orchestra, budget: Budget, parallel: int, node: str
+) -> NodeAsker:
+    """Return who asks on the nodes of Ray.
 
     Each must have the same models and policy as this machine.
     """
     opener = partial(_open_on_node, session.common, session.options, node, models_of(orchestra))
-    async with aclosing(
-        ask_over_nodes(batch.items, opener, parallel=parallel, budget=budget)
-    ) as results:
-        async for item, result in results:
-            lost = isinstance(result, Failure)
-            yield (
-                batches.batch_result_of(item, Trace(error=result), stores=False) if lost else result
-            )
+    return NodeAsker(opener, parallel=parallel, budget=budget)
 
 
 @asynccontextmanager

@@ -6,7 +6,7 @@ A client sees its own files. An upload goes to the disk while it arrives, so mem
 it.
 
 A batch is a record of JSON, its input and the two files that grow by a line for each request
-(`app/batch.py`), all of them in the state. So a batch goes on where it stopped when the server is
+(`app/batches`), all of them in the state. So a batch goes on where it stopped when the server is
 started again, and what is finished is kept when it is cancelled or expires. One of several servers
 over one state has it; where that is gone, another one goes on. What says nothing about a request,
 such as a limit of the day, makes the batch wait.
@@ -30,18 +30,17 @@ from starlette.exceptions import HTTPException
 from starlette.responses import FileResponse, Response, StreamingResponse
 from starlette.routing import Route
 
-from conductor_cli.app.batch import (
-    MAX_ID,
-    MAX_LINE,
-    Batch,
+from conductor_cli.app.batches import (
+    AnswerFiles,
     BatchItem,
     BatchProgress,
     BatchResult,
-    Lines,
-    mend_last_line,
+    ParallelAsker,
+    QuestionList,
     run_batch,
-    written_lines,
 )
+from conductor_cli.app.batches.answer_lines import LineFile, mend_last_line, written_lines
+from conductor_cli.app.batches.input_forms import MAX_ID_CHARACTERS, MAX_LINE_BYTES
 from conductor_cli.core.errors import ConductorError, Failure, StateUnavailable, TakenOver
 from conductor_cli.core.terminal_text import one_line
 from conductor_cli.run.budget import Budget
@@ -289,10 +288,10 @@ class Batches:
         ]
 
     async def work(self) -> None:
-        """Go on with the batches that are not over, also with those that another server leaves
-        later.
+        """Go on with the batches that are not over, until this is cancelled.
 
-        Cancelled, it leaves them as they are: the next server goes on with them.
+        Those that another server leaves later are among them. Cancelled, it leaves them as they
+        are: the next server goes on with them.
         """
         try:
             while True:
@@ -415,7 +414,7 @@ class Batches:
                 client = principal_from(
                     record["owner"], self._registry.starter.settings().paths.config
                 )
-                served, write = await self._begin(record["endpoint"], item.data["body"], client)
+                served, write = await self._begin(record["endpoint"], item.fields["body"], client)
                 reader = self._registry.open(served)
                 try:
                     while await reader.pieces() is not None:
@@ -544,9 +543,9 @@ class _Work:
         path = self._batch.path(name)
         return source is not None and path.exists() and path.stat().st_size == source["bytes"]
 
-    def _open_lines(self, kind: str) -> Lines:
+    def _open_lines(self, kind: str) -> LineFile:
         name = self._names[kind]
-        return Lines(self._batch.path(name), partial(self._batch.append, name))
+        return LineFile(self._batch.path(name), partial(self._batch.append, name))
 
     def _check(self) -> tuple[list[Record], int]:
         """Return what is wrong with the lines of the input, and how many requests there are."""
@@ -580,7 +579,7 @@ class _Work:
 
     def _raw_lines(self) -> Iterator[bytes]:
         with self._batch.path(self._record["input_file_id"]).open("rb") as file:
-            while raw := file.readline(MAX_LINE + 1):
+            while raw := file.readline(MAX_LINE_BYTES + 1):
                 if raw.strip():
                     yield raw
 
@@ -635,16 +634,15 @@ class _Work:
                     answered=len(ids[0]),
                     failed=len(ids[1]),
                 )
-                batch = Batch(
-                    items=self._left(ids[0] | ids[1]),
-                    answers=answers,
-                    failures=failures,
-                    progress=progress,
-                )
+                files = AnswerFiles(answers, failures, progress)
                 stopped = await run_batch(
-                    batch, ask, parallel=self._parallel, budget=Budget(), tell=tell
+                    QuestionList(self._left(ids[0] | ids[1])),
+                    files,
+                    ParallelAsker(ask, parallel=self._parallel, budget=Budget()),
+                    parallel=self._parallel,
+                    tell=tell,
                 )
-                tell(batch.progress)
+                tell(files.progress)
             if stopped is None:
                 return
             log.warning(
@@ -653,9 +651,7 @@ class _Work:
             await asyncio.sleep(WAIT_SECONDS)
 
     def _mend(self) -> list[set[str]]:
-        """Mend the files that a kill has cut off, and return the ids of what has an answer, and of
-        what has failed.
-        """
+        """Mend the files that a kill has cut off; returns the ids of answers and of failures."""
         paths = [self._batch.path(name) for name in self._names.values()]
         for path in paths:
             mend_last_line(path)
@@ -681,15 +677,17 @@ def _fault_of(raw: bytes, endpoint: str, seen: set[str]) -> str:
 
     Its id is added to `seen`.
     """
-    if len(raw) > MAX_LINE:
-        return f"it is longer than {MAX_LINE >> 20} MB"
+    if len(raw) > MAX_LINE_BYTES:
+        return f"it is longer than {MAX_LINE_BYTES >> 20} MB"
     try:
         data = read_json_body(raw)
     except RequestError as error:
         return error.message.replace("the body", "it", 1)
     name = data.get("custom_id")
-    if not isinstance(name, str) or not re.fullmatch(rf"[^\x00-\x1f]{{1,{MAX_ID}}}", name):
-        return f"custom_id must be a text of 1 to {MAX_ID} characters"
+    if not isinstance(name, str) or not re.fullmatch(
+        rf"[^\x00-\x1f]{{1,{MAX_ID_CHARACTERS}}}", name
+    ):
+        return f"custom_id must be a text of 1 to {MAX_ID_CHARACTERS} characters"
     if name in seen:
         return f"custom_id {name[:80]} is there twice"
     if data.get("method", "POST") != "POST" or data.get("url") != endpoint:

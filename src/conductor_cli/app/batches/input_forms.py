@@ -1,0 +1,276 @@
+"""The forms of a batch's input: a question a line, JSON Lines, and the batch format of OpenAI."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, BinaryIO, Final, NamedTuple
+
+from pydantic_core import from_json
+
+from conductor_cli.core.errors import UsageError, describe_system_error
+from conductor_cli.core.formatting import format_size
+from conductor_cli.core.question import PastTurn, Question
+
+MAX_LINE_BYTES: Final = 16 << 20
+MAX_ID_CHARACTERS: Final = 512
+EXAMPLE: Final = 'a line looks like this: {"id": "1", "question": "…"}'
+ONE_OBJECT_A_LINE: Final = (
+    f"JSON Lines have an object on each line, with no comma or bracket around it; {EXAMPLE}"
+)
+JSON_SUFFIXES: Final = frozenset({".json", ".jsonl", ".ndjson"})
+JSON_BEGINNINGS: Final = ('{"', "[{")
+"""How a line of JSON begins that has a mistake. No question begins like that."""
+OPENAI_URL: Final = "/v1/chat/completions"
+
+
+class BatchItem(NamedTuple):
+    """A line of the input: its id, and the fields of the line."""
+
+    id: str
+    fields: Mapping[str, Any]
+
+    def question(self) -> Question:
+        """Return the question of the line. Raises `UsageError` where the line has none."""
+        if is_openai(self.fields):
+            return _openai_question(self.fields)
+        return Question(
+            text=self.fields["question"],
+            system=self.fields.get("system", ""),
+            schema=self.fields.get("schema"),
+        )
+
+
+def read_items(path: Path, skip: int = 0) -> Iterator[BatchItem]:
+    """Yield the questions of a file after the first `skip`.
+
+    Raises `UsageError` with the line that cannot be read.
+    """
+    parser = _Parser(path)
+    try:
+        with path.open("rb") as file:
+            for number, raw in enumerate(_raw_lines(file), start=1):
+                try:
+                    text = parser.text_of(raw, number)
+                    if not text:
+                        continue
+                    if skip:
+                        skip -= 1
+                        continue
+                    item = parser.parse(text, number)
+                except UsageError as error:
+                    message = f"{path}, line {number}: {error.message}"
+                    raise UsageError(message, hint=error.hint or EXAMPLE) from None
+                yield item
+    except OSError as error:
+        message = f"{path} cannot be read: {describe_system_error(error)}"
+        raise UsageError(message, hint="check its name") from None
+    if parser.is_json is None:
+        raise UsageError(f"{path} has no questions", hint=EXAMPLE)
+
+
+def _raw_lines(file: BinaryIO) -> Iterator[bytes]:
+    """Yield the lines of a file, of one that is too long only so much that this is seen."""
+    while raw := file.readline(MAX_LINE_BYTES + 1):
+        yield raw
+
+
+class _Parser:
+    """Reads the lines of one input, whose first line with text says in which form it is."""
+
+    def __init__(self, path: Path) -> None:
+        self._is_named_json = path.suffix in JSON_SUFFIXES
+        self.is_json: bool | None = None  # None until a line with text was read
+
+    def text_of(self, raw: bytes, number: int) -> str:
+        """Return the text of a line, empty for a blank one.
+
+        Raises `UsageError` for a line that is not of the form of this input.
+        """
+        if len(raw) > MAX_LINE_BYTES:
+            raise UsageError(f"it is longer than {format_size(MAX_LINE_BYTES)}")
+        try:
+            text = raw.decode("utf-8-sig" if number == 1 else "utf-8").strip()
+        except UnicodeDecodeError:
+            raise UsageError("it is not UTF-8 text") from None
+        if not text:
+            return ""
+        if self.is_json is None:
+            self.is_json = self._begins_json(text)
+        # The first line had a mistake, or was a bracket
+        if not self.is_json and _is_object(text.rstrip(",")):
+            message = "it is JSON, and the first line is not a JSON object"
+            raise UsageError(message, hint=ONE_OBJECT_A_LINE)
+        return text
+
+    def _begins_json(self, text: str) -> bool:
+        """Return whether the first line says that this input is JSON Lines. Raises `UsageError`."""
+        if _is_object(text):
+            return True
+        if self._is_named_json or text.startswith(JSON_BEGINNINGS):
+            raise UsageError("it is not a JSON object", hint=ONE_OBJECT_A_LINE)
+        return False
+
+    def parse(self, text: str, number: int) -> BatchItem:
+        """Return the question of a line. Raises `UsageError` where it has none."""
+        if self.is_json:
+            return _parse_object(text, number)
+        return BatchItem(str(number), {"id": str(number), "question": text})
+
+
+def _is_object(text: str) -> bool:
+    """Return whether a line is a JSON object; a text may begin with a brace, too."""
+    if not text.startswith("{"):
+        return False
+    with suppress(ValueError, RecursionError):
+        return isinstance(read_json(text), dict)
+    return False
+
+
+def _parse_object(text: str, number: int) -> BatchItem:
+    """Return the question of a line of JSON. Raises `UsageError` where it has none."""
+    try:
+        fields = read_json(text)
+    except (ValueError, RecursionError) as error:
+        raise UsageError(f"it is not JSON: {describe_system_error(error)}") from None
+    if not isinstance(fields, dict):
+        raise UsageError("it is not a JSON object")
+    if is_openai(fields):
+        name = _check_id(fields.get("custom_id"))
+        item = BatchItem(name, {**fields, "custom_id": name})
+        item.question()
+        return item
+    name = _check_id(fields.get("id", str(number)))
+    _check_fields(fields)
+    return BatchItem(name, {**fields, "id": name})
+
+
+def _check_id(value: object) -> str:
+    """Return an id as a text; a whole number is one, too. Raises `UsageError`."""
+    if isinstance(value, int) and not isinstance(value, bool):
+        value = str(value)
+    if not isinstance(value, str) or not 0 < len(value) <= MAX_ID_CHARACTERS:
+        raise UsageError(f"its id is not a text of 1 to {MAX_ID_CHARACTERS} characters")
+    return value
+
+
+def _check_fields(fields: Mapping[str, Any]) -> None:
+    """Raise `UsageError` where a line of our own form has a wrong field."""
+    question = fields.get("question")
+    schema = fields.get("schema")
+    if not isinstance(question, str) or not question.strip():
+        raise UsageError("it has no question")
+    if not isinstance(fields.get("system", ""), str):
+        raise UsageError("its system is not a text")
+    if schema is not None and not isinstance(schema, dict):
+        raise UsageError("its schema is not a JSON object")
+
+
+def read_json(text: str | bytes) -> Any:  # noqa: ANN401 - any JSON value
+    """Return the value of a JSON text, in a fifth of the time that Python's own reader needs.
+
+    Python's reader decides about what the quick one refuses. Raises `ValueError`.
+    """
+    try:
+        return from_json(text)
+    except ValueError:
+        return json.loads(text)
+
+
+def is_openai(fields: Mapping[str, Any]) -> bool:
+    """Return whether a line is in the batch format of OpenAI."""
+    return "custom_id" in fields or "body" in fields
+
+
+def input_hash(fields: Mapping[str, Any]) -> str:
+    """Return a hash of all that the answer to a line depends on.
+
+    The line of the answer has it as `input`.
+    """
+    relevant: object
+    if is_openai(fields):
+        relevant = fields.get("body")
+    else:
+        relevant = [fields.get(name) for name in ("question", "system", "schema")]
+    text = json.dumps(relevant, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode("utf-8", "backslashreplace")).hexdigest()[:16]
+
+
+# The batch format of OpenAI
+
+
+def _openai_question(fields: Mapping[str, Any]) -> Question:
+    """Return the question of a request for chat completions.
+
+    Its messages are texts, and the last one is the user's. Raises `UsageError`.
+    """
+    body = fields.get("body")
+    if fields.get("url", OPENAI_URL) != OPENAI_URL or not isinstance(body, dict):
+        raise UsageError(f"it is not a request for {OPENAI_URL}")
+    for name in ("tools", "functions"):
+        if body.get(name):
+            raise UsageError(f"{name} cannot be called in a batch")
+    messages = body.get("messages")
+    if not isinstance(messages, list) or not messages:
+        raise UsageError("it has no messages")
+    return _question_of_messages(messages, schema=_schema_of(body.get("response_format")))
+
+
+def _question_of_messages(messages: Sequence[object], schema: dict[str, Any] | None) -> Question:
+    """Return what a conversation asks at its end. Raises `UsageError` where it asks nothing."""
+    system: list[str] = []
+    turns: list[PastTurn] = []
+    question: str | None = None  # The text of the user that has no answer yet
+    for message in messages:
+        if not isinstance(message, dict):
+            raise _misplaced(None)
+        role = message.get("role")
+        text = _message_text(message.get("content"))
+        if role in ("system", "developer"):
+            system.append(text)
+        elif role == "user":
+            question = text if question is None else f"{question}\n\n{text}"
+        elif role == "assistant" and question is not None:
+            turns.append(PastTurn(question=question, answer=text))
+            question = None
+        else:
+            raise _misplaced(role)
+    if not question or not question.strip():
+        raise UsageError("its last message is not a question of the user")
+    return Question(text=question, system="\n\n".join(system), history=tuple(turns), schema=schema)
+
+
+def _misplaced(role: object) -> UsageError:
+    return UsageError(f"a batch cannot take a message of the role {role!r:.40} there")
+
+
+def _schema_of(response_format: object) -> dict[str, Any] | None:
+    """Return the JSON schema that a request demands of its answer."""
+    if not isinstance(response_format, dict):
+        return None
+    schema = response_format.get("json_schema", {}).get("schema")
+    return schema if isinstance(schema, dict) else None
+
+
+def _message_text(content: object) -> str:
+    """Return the text of a message. Raises `UsageError` where it has anything else."""
+    if isinstance(content, str):
+        return content
+    if not isinstance(content, list):
+        raise _not_text()
+    texts: list[str] = []
+    for part in content:
+        if not isinstance(part, dict):
+            continue
+        text = part.get("text")
+        if not isinstance(text, str):
+            raise _not_text()
+        texts.append(text)
+    return "\n".join(texts)
+
+
+def _not_text() -> UsageError:
+    return UsageError("only texts can be asked in a batch")

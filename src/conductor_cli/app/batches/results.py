@@ -1,0 +1,100 @@
+"""What becomes of a question: its line among the answers or the failures, and what it cost."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any
+
+from conductor_cli.app.batches.input_forms import BatchItem, input_hash, is_openai
+from conductor_cli.core.errors import Failure
+from conductor_cli.core.trace import Trace
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchResult:
+    """What became of a question.
+
+    Its `line` is one of the answers, or of the failures where there is a `failure`. The cost is in
+    US dollars, None where it is unknown.
+    """
+
+    line: Mapping[str, Any]
+    cost: Decimal | None = None
+    failure: Failure | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchProgress:
+    """How many of `total` questions were answered, how many failed, and what all of it cost."""
+
+    total: int
+    answered: int = 0
+    failed: int = 0
+    cost: Decimal = Decimal(0)
+
+    @property
+    def done(self) -> int:
+        return self.answered + self.failed
+
+
+def batch_result_of(item: BatchItem, trace: Trace, *, stores: bool) -> BatchResult:
+    """Return what became of a question by the trace of its run.
+
+    Its line names the run where that is stored, which `stores` allows. Where it is not, the line is
+    the same whenever the answer is.
+    """
+    cost: dict[str, Any] = {"cost": float(trace.usage.cost)} if trace.usage.cost else {}
+    if trace.error is not None:
+        line = {**item.fields, "error": _error_fields(trace.error) | cost}
+    elif is_openai(item.fields):
+        line = _openai_fields(item, trace) | cost | {"input": input_hash(item.fields)}
+    else:
+        line = _answer_fields(item, trace) | cost
+        if stores and trace.stored:
+            line["run"] = trace.run
+    return BatchResult(line=line, cost=trace.usage.cost, failure=trace.error)
+
+
+def _error_fields(failure: Failure) -> dict[str, Any]:
+    """Return the fields of a failure that have a text."""
+    fields: dict[str, str] = {
+        "kind": failure.kind,
+        "reason": failure.reason,
+        "message": failure.message,
+        "hint": failure.hint,
+    }
+    return {name: text for name, text in fields.items() if text}
+
+
+def _answer_fields(item: BatchItem, trace: Trace) -> dict[str, Any]:
+    return {
+        "id": item.id,
+        "question": item.fields["question"],
+        "answer": trace.answer,
+        "tokens": trace.usage.tokens,
+        "input": input_hash(item.fields),
+    }
+
+
+def _openai_fields(item: BatchItem, trace: Trace) -> dict[str, Any]:
+    """Return a line of answers as OpenAI writes it."""
+    message = {"role": "assistant", "content": trace.answer}
+    body = {
+        "id": f"chatcmpl-{trace.run}",
+        "object": "chat.completion",
+        "model": "conductor",
+        "choices": [{"index": 0, "message": message, "finish_reason": "stop"}],
+        "usage": {
+            "prompt_tokens": trace.usage.tokens_in,
+            "completion_tokens": trace.usage.tokens_out,
+            "total_tokens": trace.usage.tokens,
+        },
+    }
+    return {
+        "id": f"batch_req_{trace.run}",
+        "custom_id": item.id,
+        "response": {"status_code": 200, "request_id": trace.run, "body": body},
+        "error": None,
+    }
