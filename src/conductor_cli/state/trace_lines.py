@@ -3,7 +3,7 @@
 A piece waits for others for at most a second, or until they have 4,096 characters. `streams` of
 their line has the first event of each text, with `…` for the text; each of `pieces` has the number
 of its stream, its text, and its times, those of the nested runs that it is in first. Older traces
-are written otherwise (`old_lines`).
+are written otherwise (`format_upgrades`).
 
 The last field of a line is `hash`: 8 digits of the SHA-256 of the line without this field, then 24
 digits of the SHA-256 of the 24 digits of the line before and that whole hash. So a line that was
@@ -29,17 +29,17 @@ from conductor_cli.state.interfaces import MAX_WAIT
 DELTAS: Final = (ev.StepDelta, ev.PlanDelta)  # The events that are pieces of text
 PIECES: Final = "pieces"  # The kind of a line with several pieces, and its field that has them
 TEXT: Final = "…"  # Stands for the text of an event whose pieces follow
-LINES: Final = {"lines": 2}  # Added to the first line: the trace names no texts
+LINES_VERSION: Final = 2  # In the field `lines` of the first line: the trace names no texts
 # Characters of the pieces of a line from which on they are written
 MAX_WAITING_CHARACTERS: Final = 4096
 
-OWN: Final = 8
-LINK: Final = 24
-START: Final = b"0" * LINK  # What the first line follows
-_HASH: Final = rb',"hash":"([0-9a-f]{%d})([0-9a-f]{%d})"\}' % (OWN, LINK)
+OWN_DIGITS: Final = 8  # Of a hash, those of the line alone
+LINK_DIGITS: Final = 24  # Of a hash, those that chain the line to the one before
+START: Final = b"0" * LINK_DIGITS  # What the first line follows
+_HASH: Final = rb',"hash":"([0-9a-f]{%d})([0-9a-f]{%d})"\}' % (OWN_DIGITS, LINK_DIGITS)
 _END: Final = re.compile(_HASH + rb"\Z")
 _BETWEEN: Final = re.compile(rb"(?<=%s)(?=\{)" % _HASH.replace(b"(", b"(?:"))
-_LENGTH: Final = len(b',"hash":""}') + OWN + LINK
+_HASH_BYTES: Final = len(b',"hash":""}') + OWN_DIGITS + LINK_DIGITS
 
 
 class HashedLine(NamedTuple):
@@ -54,7 +54,7 @@ class HashedLine(NamedTuple):
 
     @property
     def is_unchanged(self) -> bool:
-        return hashlib.sha256(self.body).hexdigest()[:OWN].encode() == self.own
+        return hashlib.sha256(self.body).hexdigest()[:OWN_DIGITS].encode() == self.own
 
     def follows(self, link: bytes) -> bool:
         """Return whether the line was written behind the one with this `link`."""
@@ -70,13 +70,16 @@ def add_hash(line: bytes, before: bytes) -> tuple[bytes, bytes]:
     body = line[:-1]
     digest = hashlib.sha256(body).digest()
     link = _link(before, digest)
-    return b'%b,"hash":"%b%b"}' % (body, digest[: OWN // 2].hex().encode(), link), link
+    own = digest[: OWN_DIGITS // 2].hex().encode()
+    return b'%b,"hash":"%b%b"}' % (body, own, link), link
 
 
 def read_hash(line: bytes) -> HashedLine | None:
     """The line without its hash; None where it has none at its end."""
-    found = _END.search(line, max(0, len(line) - _LENGTH))
-    return None if found is None else HashedLine(line[: found.start()], found[1], found[2])
+    match = _END.search(line, max(0, len(line) - _HASH_BYTES))
+    if match is None:
+        return None
+    return HashedLine(line[: match.start()], match[1], match[2])
 
 
 def split_records(line: bytes) -> list[bytes]:
@@ -85,13 +88,13 @@ def split_records(line: bytes) -> list[bytes]:
 
 
 def _link(before: bytes, digest: bytes) -> bytes:
-    return hashlib.sha256(before + digest).hexdigest()[:LINK].encode()
+    return hashlib.sha256(before + digest).hexdigest()[:LINK_DIGITS].encode()
 
 
 class _Piece(NamedTuple):
     """A piece of text.
 
-    Its event, the place and kind of the text, its times (see above) in seconds.
+    It has its event, the place and kind of its text, and its times (see above) in seconds.
     """
 
     event: ev.Event
@@ -124,15 +127,20 @@ class LineWriter:
         """
         piece = _piece_of(event)
         if piece is None:
-            data = ev.to_json(event, brief=True)
-            return self.flush() + self._line(
-                data | LINES if isinstance(event, ev.RunStarted) else data
-            )
-        is_late = self._waiting and not 0 <= piece.times[0] - self._waiting[0].times[0] < MAX_WAIT
-        lines = self.flush() if is_late else b""
+            record = ev.to_json(event, brief=True)
+            if isinstance(event, ev.RunStarted):
+                record["lines"] = LINES_VERSION
+            return self.flush() + self._line(record)
+        lines = b""
+        if self._waiting:
+            waited = piece.times[0] - self._waiting[0].times[0]
+            if not 0 <= waited < MAX_WAIT:
+                lines = self.flush()
         self._waiting.append(piece)
         self._size += len(piece.text)
-        return lines if self._size < MAX_WAITING_CHARACTERS else lines + self.flush()
+        if self._size >= MAX_WAITING_CHARACTERS:
+            lines += self.flush()
+        return lines
 
     def flush(self) -> bytes:
         """Return the line of the pieces that wait, if there are any."""
@@ -152,15 +160,14 @@ class LineWriter:
                 for pieces, text in zip(streams.values(), texts, strict=True)
             ]
         numbers = {stream: number for number, stream in enumerate(streams)}
-        first = [
-            ev.to_json(_with_text(pieces[0].event, pieces[0].times, TEXT), brief=True)
-            for pieces in streams.values()
-        ]
+        firsts = list[dict[str, Any]]()
+        for first, *_ in streams.values():
+            firsts.append(ev.to_json(_with_text(first.event, first.times, TEXT), brief=True))
         pieces = [[numbers[piece.stream], piece.text, *piece.times] for piece in waiting]
-        return self._line({"kind": PIECES, "streams": first, PIECES: pieces})
+        return self._line({"kind": PIECES, "streams": firsts, PIECES: pieces})
 
-    def _line(self, data: dict[str, Any]) -> bytes:
-        line = encode_line(data, self._secrets)
+    def _line(self, record: dict[str, Any]) -> bytes:
+        line = encode_line(record, self._secrets)
         hashed, self._link = add_hash(line.encode("utf-8", "backslashreplace"), self._link)
         return hashed + b"\n"
 
@@ -186,57 +193,83 @@ class LineReader:
         """Return the events of one line. Raises `DecodeError`."""
         return decode_line(line, self.read)
 
-    def read_lines(self, data: bytes) -> list[ev.Event]:
+    def read_lines(self, lines: bytes) -> list[ev.Event]:
         """Return the events of whole lines. Damaged ones are left out."""
         events = list[ev.Event]()
-        for line in data.split(b"\n")[:-1]:
+        for line in lines.split(b"\n")[:-1]:
             with suppress(DecodeError):
                 events += self.read_line(line.decode("utf-8", "replace"))
         return events
 
-    def read(self, data: Any) -> list[ev.Event]:  # noqa: ANN401 - any JSON value
+    def read(self, record: Any) -> list[ev.Event]:  # noqa: ANN401 - any JSON value
         """Return the events of the JSON object of one line. Raises `DecodeError`."""
-        if isinstance(data, Mapping):
-            if data.get("kind") == PIECES and "cuts" in data:
-                found = data.get("events")
-                cuts = data["cuts"]
-                if not isinstance(found, list) or not isinstance(cuts, str):
-                    raise DecodeError("its pieces are not complete")
-                firsts = _read_firsts(found)
-                if self._texts is not None:
-                    for each in found:
-                        self._texts.add_piece(each)
-                # Without cuts a secret was removed from it, so each text is one piece
-                if not self._pieces or not cuts:
-                    return [first.event for first in firsts] if self._pieces else []
-                parts = read_cuts(
-                    cuts, [first.text for first in firsts], [first.times for first in firsts]
-                )
-                return [
-                    _with_text(firsts[index].event, times, text) for index, times, text in parts
-                ]
-            if data.get("kind") == PIECES:
-                found = data.get("streams")
-                pieces = data.get(PIECES)
-                if not isinstance(found, list) or not isinstance(pieces, list):
-                    raise DecodeError("its pieces are not complete")
-                streams = _read_firsts(found) if self._pieces else []
-                return [_read_piece(piece, streams) for piece in pieces] if self._pieces else []
-            if data.get("kind") == ev.RunStarted.kind:
-                self._texts = None if data.get("lines") == LINES["lines"] else self._texts
-                self.format = data.get("format", ev.FORMAT)
-            data = upgrade_event(data) if self.format in OLD_FORMATS else data
-            data = data if self._texts is None else self._texts.resolve(data)
-        event = ev.from_json(data)
-        return [] if not self._pieces and isinstance(ev.innermost_event(event), DELTAS) else [event]
+        if isinstance(record, Mapping):
+            kind = record.get("kind")
+            if kind == PIECES and "cuts" in record:
+                return self._read_cut_pieces(record)
+            if kind == PIECES:
+                return self._read_pieces(record)
+            if kind == ev.RunStarted.kind:
+                self._read_format(record)
+            record = self._upgraded(record)
+        event = ev.from_json(record)
+        if not self._pieces and isinstance(ev.innermost_event(event), DELTAS):
+            return []
+        return [event]
+
+    def _read_format(self, record: Mapping[str, Any]) -> None:
+        """Take the format of the lines from the first one."""
+        self.format = record.get("format", ev.FORMAT)
+        if record.get("lines") == LINES_VERSION:
+            self._texts = None
+
+    def _upgraded(self, record: Mapping[str, Any]) -> Any:  # noqa: ANN401 - any JSON value
+        """The record of one event in the present format, with its texts."""
+        upgraded: Any = record
+        if self.format in OLD_FORMATS:
+            upgraded = upgrade_event(record)
+        if self._texts is not None:
+            upgraded = self._texts.resolve(upgraded)
+        return upgraded
+
+    def _read_pieces(self, record: Mapping[str, Any]) -> list[ev.Event]:
+        """The pieces of a line."""
+        streams = record.get("streams")
+        pieces = record.get(PIECES)
+        if not isinstance(streams, list) or not isinstance(pieces, list):
+            raise DecodeError("its pieces are not complete")
+        if not self._pieces:
+            return []
+        firsts = _read_firsts(streams)
+        return [_read_piece(piece, firsts) for piece in pieces]
+
+    def _read_cut_pieces(self, record: Mapping[str, Any]) -> list[ev.Event]:
+        """The pieces of a line of the first formats, which has whole texts, and where they end."""
+        texts = record.get("events")
+        cuts = record["cuts"]
+        if not isinstance(texts, list) or not isinstance(cuts, str):
+            raise DecodeError("its pieces are not complete")
+        firsts = _read_firsts(texts)
+        if self._texts is not None:
+            for text in texts:
+                self._texts.add_piece(text)
+        if not self._pieces:
+            return []
+        if not cuts:  # a secret was removed, so each text is one piece
+            return [first.event for first in firsts]
+        parts = read_cuts(cuts, [first.text for first in firsts], [first.times for first in firsts])
+        return [_with_text(firsts[index].event, times, text) for index, times, text in parts]
 
 
-def _read_firsts(found: list[Any]) -> list[_Piece]:
+def _read_firsts(records: list[Any]) -> list[_Piece]:
     """Return the first pieces of the texts of a line. Raises `DecodeError`."""
-    firsts = [_piece_of(ev.from_json(each)) for each in found]
-    if None in firsts:
-        raise DecodeError("it has pieces of something that is no text")
-    return [first for first in firsts if first is not None]
+    firsts = list[_Piece]()
+    for record in records:
+        piece = _piece_of(ev.from_json(record))
+        if piece is None:
+            raise DecodeError("it has pieces of something that is no text")
+        firsts.append(piece)
+    return firsts
 
 
 def _read_piece(piece: Any, streams: list[_Piece]) -> ev.Event:  # noqa: ANN401 - any JSON value
@@ -258,17 +291,18 @@ def _piece_of(event: ev.Event) -> _Piece | None:
     """
     inner = event
     times = list[float]()
-    place = list[int | str]()
+    steps = list[int | str]()  # Those of the nested runs that it is in
     while isinstance(inner, ev.NestedEvent):
         times.append(inner.at)
-        place.append(inner.step)
+        steps.append(inner.step)
         inner = inner.event
     times.append(inner.at)
     if isinstance(inner, ev.StepDelta) and bool(inner.text) != bool(inner.thinking):
-        place += [inner.step, inner.attempt, "text" if inner.text else "thinking"]
-        return _Piece(event, tuple(place), tuple(times), inner.text or inner.thinking)
+        kind = "text" if inner.text else "thinking"
+        stream = (*steps, inner.step, inner.attempt, kind)
+        return _Piece(event, stream, tuple(times), inner.text or inner.thinking)
     if isinstance(inner, ev.PlanDelta) and inner.text:
-        return _Piece(event, (*place, "plan"), tuple(times), inner.text)
+        return _Piece(event, (*steps, "plan"), tuple(times), inner.text)
     return None
 
 

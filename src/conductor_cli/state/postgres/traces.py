@@ -19,7 +19,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import suppress
 from datetime import UTC, date
 from functools import reduce
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from conductor_cli.core import events as ev
 from conductor_cli.core.errors import ConductorError, StateUnavailable, TakenOver, UsageError
@@ -34,15 +34,18 @@ from conductor_cli.state.trace_file import STARTING, events_in
 from conductor_cli.state.trace_lines import DELTAS, START, LineReader, LineWriter, read_hash
 from conductor_cli.system.known_secrets import KNOWN_SECRETS
 
+if TYPE_CHECKING:
+    from psycopg import Connection
+
 LEASE_SECONDS: Final = 15.0  # How long a run is known to be written after its process said so
 BEAT_SECONDS: Final = 4.0  # Time between two renewals of the leases of a process
 LOOK_SECONDS: Final = 0.25  # A reader looks for new lines no more often
 # Blocks of lines that are read at once. A run writes blocks of a few thousand characters
 MAX_BLOCKS: Final = 64
+FIRST_BLOCKS: Final = 4  # Those that are read at once of the beginning, which may be all of it
+# Characters of a question, of the subtasks or of the answers that lists and searches have of a run
 MAX_TEXT: Final = 200_000
-"""Characters of a question, of the subtasks or of the answers that lists and searches have of a
-run.
-"""
+MAX_TITLE: Final = 300  # Characters of a question in a list of all runs
 
 PLACE: Final = "the database of the state"
 
@@ -53,6 +56,7 @@ _BEFORE: Final = (
     " (SELECT day, left(run, 15), written FROM conductor_runs WHERE day = %s AND run = %s)"
 )
 _STATE: Final = "CASE WHEN l.until > clock_timestamp() THEN 'running' ELSE r.state END"
+_WORKER: Final = f"position(%s in '{SEPARATOR}' || r.workers || '{SEPARATOR}') > 0"
 
 
 def day_of(run: str) -> date:
@@ -68,10 +72,55 @@ def row_values(row: StoredRun) -> list[Any]:
 
     The values of `_COLUMNS`, and the words by which it is found.
     """
-    row = StoredRun._make(
-        storable(value, MAX_TEXT) if isinstance(value, str) else value for value in row
-    )
+    values = list[Any]()
+    for value in row:
+        values.append(storable(value, MAX_TEXT) if isinstance(value, str) else value)
+    row = StoredRun._make(values)
     return [*row[3:], SEPARATOR.join((row.question, row.subtasks, row.answers)).lower()]
+
+
+# What a list of all runs has in place of long texts
+_BRIEF: Final = {
+    "subtasks": "''",
+    "answers": "''",
+    "question": f"left(r.question, {MAX_TITLE})",
+}
+
+
+class _Conditions:
+    """The conditions of a query, and their values."""
+
+    def __init__(self) -> None:
+        self._clauses = list[str]()
+        self.values = list[object]()
+
+    def require(self, clause: str, *values: object) -> None:
+        self._clauses.append(clause)
+        self.values += values
+
+    @property
+    def text(self) -> str:
+        return " AND ".join(self._clauses) or "true"
+
+
+def _conditions(query: RunQuery) -> _Conditions:
+    """Return what the runs of a list have in common."""
+    where = _Conditions()
+    if query.state:
+        where.require(f"{_STATE} = %s", query.state)
+    if query.worker:
+        where.require(_WORKER, f"{SEPARATOR}{query.worker}{SEPARATOR}")
+    if query.since:
+        where.require("r.day >= %s AND r.run >= %s", day_of(query.since), query.since)
+    if query.before:
+        day = day_of(query.before)
+        where.require(_BEFORE, day, day, query.before)
+    if query.origins:
+        where.require("r.origin = ANY(%s)", list(query.origins))
+    for term in query.terms:  # an index of three letters helps
+        escaped = re.sub(r"([%_\\])", r"\\\1", storable(term.lower()))
+        where.require("r.words LIKE %s", f"%{escaped}%")
+    return where
 
 
 class SharedTraces(Traces):
@@ -111,8 +160,9 @@ class SharedTraces(Traces):
                 del self.writers[writer.run]
 
     def _renew_leases(self) -> None:
-        """Renew the leases of this process, and write what could not be written, as long as there
-        are any.
+        """Renew the leases of this process while there are any.
+
+        What could not be written is written then.
         """
         while True:
             time.sleep(BEAT_SECONDS)
@@ -123,8 +173,8 @@ class SharedTraces(Traces):
                     return
             with suppress(ConductorError):
                 self._database.call(
-                    "UPDATE conductor_leases SET until = clock_timestamp() + make_interval(secs => "
-                    "%s)"
+                    "UPDATE conductor_leases"
+                    " SET until = clock_timestamp() + make_interval(secs => %s)"
                     " WHERE run = ANY(%s) AND owner = %s",
                     LEASE_SECONDS,
                     [writer.run for writer in writers],
@@ -134,65 +184,54 @@ class SharedTraces(Traces):
                     writer.try_again()
 
     def runs(self) -> list[str]:
-        return [
-            run
-            for (run,) in self._database.call(f"SELECT run FROM conductor_runs r ORDER BY {_ORDER}")  # noqa: S608
-        ]
+        rows = self._database.call(f"SELECT run FROM conductor_runs r ORDER BY {_ORDER}")  # noqa: S608
+        return [run for (run,) in rows]
 
     def newest(self, query: RunQuery = EVERY_RUN, count: int = 20) -> tuple[list[StoredRun], bool]:
-        """The newest matching runs, all for -1 and then without their texts, and whether there are
-        more.
+        """Return the newest matching runs, and whether there are more.
+
+        For -1 all of them, without their texts.
         """
-        # Runs that were being written when their processes were killed get their rows now.
-        for run, size in self._database.call(
-            "SELECT run, size FROM conductor_leases WHERE until < clock_timestamp() AND "
-            "summed < "
-            "size LIMIT 1000"
-        ):
+        self._summarize_interrupted()
+        where = _conditions(query)
+        columns = list[str]()
+        for name in _COLUMNS[1:]:
+            columns.append(_BRIEF.get(name, f"r.{name}") if count < 0 else f"r.{name}")
+        rows = self._database.call(
+            f"SELECT r.run, COALESCE(l.written, r.written), COALESCE(l.size, r.size), {_STATE},"  # noqa: S608
+            f" {', '.join(columns)}"
+            " FROM conductor_runs r LEFT JOIN conductor_leases l ON l.run = r.run"
+            f" WHERE {where.text} ORDER BY {_ORDER} LIMIT %s",
+            *where.values,
+            None if count < 0 else count + 1,
+        )
+        has_more = 0 <= count < len(rows)
+        if has_more:
+            rows = rows[:count]
+        return [self._as_it_is_now(StoredRun(*row)) for row in rows], has_more
+
+    def _summarize_interrupted(self) -> None:
+        """Give runs their rows that were being written when their processes were killed."""
+        interrupted = (
+            "SELECT run, size FROM conductor_leases"
+            " WHERE until < clock_timestamp() AND summed < size LIMIT 1000"
+        )
+        for run, size in self._database.call(interrupted):
             with suppress(UsageError):
                 row = make_stored_run(self.trace(run, pieces=False), run, live=False, problem="")
                 end = "UPDATE conductor_leases SET summed = %s WHERE run = %s RETURNING *"
                 self.set_row(row, end=end, of=(size, run))
-        conditions: list[tuple[str, Sequence[object]]] = [
-            (f"{_STATE} = %s", [query.state] * bool(query.state)),
-            (
-                f"position(%s in '{SEPARATOR}' || r.workers || '{SEPARATOR}') > 0",
-                [f"{SEPARATOR}{query.worker}{SEPARATOR}"] * bool(query.worker),
-            ),
-            (
-                "r.day >= %s AND r.run >= %s",
-                [day_of(query.since), query.since] if query.since else [],
-            ),
-            (_BEFORE, [*[day_of(query.before)] * 2, query.before] if query.before else []),
-            ("r.origin = ANY(%s)", [list(query.origins)] * bool(query.origins)),
-        ]
-        escaped = (re.sub(r"([%_\\])", r"\\\1", storable(term.lower())) for term in query.terms)
-        # An index of three letters helps
-        conditions += [("r.words LIKE %s", [f"%{each}%"]) for each in escaped]
-        parts = [condition for condition in conditions if condition[1]]
-        where = " AND ".join(text for text, _ in parts) or "true"
-        brief = (
-            {"subtasks": "''", "answers": "''", "question": "left(r.question, 300)"}
-            if count < 0
-            else {}
-        )
-        columns = ", ".join(brief.get(name, f"r.{name}") for name in _COLUMNS[1:])
-        rows = self._database.call(
-            f"SELECT r.run, COALESCE(l.written, r.written), COALESCE(l.size, r.size), {_STATE}, {columns}"  # noqa: S608
-            f" FROM conductor_runs r LEFT JOIN conductor_leases l ON l.run = r.run WHERE {where}"
-            f" ORDER BY {_ORDER} LIMIT %s",
-            *(value for _, values in parts for value in values),
-            None if count < 0 else count + 1,
-        )
-        found = [StoredRun(*row) for row in (rows if count < 0 else rows[:count])]
-        for number, row in enumerate(found):
-            if row.state == "running":  # with what has happened by now
-                with suppress(UsageError):
-                    now = make_stored_run(
-                        self.trace(row.run, pieces=False), row.run, live=True, problem=""
-                    )
-                    found[number] = now._replace(written=row.written, size=row.size)
-        return found, 0 <= count < len(rows)
+
+    def _as_it_is_now(self, row: StoredRun) -> StoredRun:
+        """The row of a run; of one that is being written, with what has happened by now."""
+        if row.state != "running":
+            return row
+        try:
+            trace = self.trace(row.run, pieces=False)
+        except UsageError:
+            return row
+        now = make_stored_run(trace, row.run, live=True, problem="")
+        return now._replace(written=row.written, size=row.size)
 
     def set_row(self, row: StoredRun, *, end: str, of: Sequence[object]) -> None:
         """Store what lists show of a run.
@@ -211,18 +250,17 @@ class SharedTraces(Traces):
     def find(self, name: str, among: Sequence[str] | None = None) -> str:
         if among is not None:
             return find_run(name, among)
-        if (back := runs_back(name)) is not None:
+        back = runs_back(name)
+        if back is not None:
             newest = f"SELECT run FROM conductor_runs r ORDER BY {_ORDER} OFFSET %s LIMIT 1"  # noqa: S608
             among = [run for (run,) in self._database.call(newest, back)]
             return find_run("last" if among else name, among)
-        like = (
-            "SELECT run FROM conductor_runs r WHERE starts_with(r.run, %s) ORDER BY r.run <> "
-            "%s "
-            "LIMIT 100"
+        alike = (
+            "SELECT run FROM conductor_runs r"
+            " WHERE starts_with(r.run, %s) ORDER BY r.run <> %s LIMIT 100"
         )
-        return find_run(
-            name, [run for (run,) in self._database.call(like, storable(name), storable(name))]
-        )
+        rows = self._database.call(alike, storable(name), storable(name))
+        return find_run(name, [run for (run,) in rows])
 
     def location(self, run: str) -> str:
         """Return what people are told: no address, because clients of a server read it too."""
@@ -271,48 +309,50 @@ class SharedTraces(Traces):
             by_day.setdefault(day_of(run), []).append(run)
         kept = list[str]()
         for day, names in by_day.items():
-            with self._database.transaction() as connection:
-                live = "SELECT run FROM conductor_leases WHERE until > clock_timestamp()"
-                going_on = {run for (run,) in connection.execute(live)} & set(names)
-                gone = [run for run in names if run not in going_on]
-                # Joins that count, because a list of names would be looked through for each row.
-                delete = (
-                    "DELETE FROM conductor_leases l USING unnest(%s::text[]) gone WHERE "
-                    "l.run "
-                    "= gone"
-                )
-                connection.execute(delete, [gone])
-                others = (
-                    "SELECT (SELECT count(*) FROM conductor_runs WHERE day = %s) - count(*)"
-                    " FROM conductor_runs r JOIN unnest(%s::text[]) gone ON gone = r.run WHERE "
-                    "r.day = %s"
-                )
-                # New runs are those of today; some process may have made room for them already.
-                is_over = day < self._database.now().astimezone(UTC).date()
-                if (
-                    is_over
-                    and not going_on
-                    and connection.execute(others, [day, gone, day]).fetchone() == (0,)
-                ):
-                    connection.execute("SET LOCAL lock_timeout = '10s'")
-                    tables = ", ".join(
-                        f"{table}_{day:%Y%m%d}" for table in ("conductor_runs", "conductor_lines")
-                    )
-                    connection.execute(f"DROP TABLE IF EXISTS {tables}".encode())
-                    self._days.discard(day)
-                else:
-                    for table in ("conductor_lines", "conductor_runs"):
-                        delete = f"DELETE FROM {table} t USING unnest(%s::text[]) gone"  # noqa: S608
-                        connection.execute(
-                            f"{delete} WHERE t.day = %s AND t.run = gone".encode(), [gone, day]
-                        )
-            kept += sorted(going_on)
+            kept += self._prune_day(day, names)
         return [
             UsageError(f"run {run} is still being written", hint="stop it first") for run in kept
         ]
 
+    def _prune_day(self, day: date, runs: Collection[str]) -> list[str]:
+        """Delete runs of one day; return those that are being written, which stay."""
+        with self._database.transaction() as connection:
+            live = "SELECT run FROM conductor_leases WHERE until > clock_timestamp()"
+            written = {run for (run,) in connection.execute(live)}
+            kept = sorted(run for run in runs if run in written)
+            gone = [run for run in runs if run not in written]
+            # Joins that count, because a list of names would be looked through for each row.
+            connection.execute(
+                "DELETE FROM conductor_leases l USING unnest(%s::text[]) gone WHERE l.run = gone",
+                [gone],
+            )
+            # New runs are those of today; some process may have made room for them already.
+            is_over = day < self._database.now().astimezone(UTC).date()
+            if is_over and not kept and not _has_others(connection, day, gone):
+                connection.execute("SET LOCAL lock_timeout = '10s'")
+                tables = f"conductor_runs_{day:%Y%m%d}, conductor_lines_{day:%Y%m%d}"
+                connection.execute(f"DROP TABLE IF EXISTS {tables}".encode())
+                self._days.discard(day)
+            else:
+                for table in ("conductor_lines", "conductor_runs"):
+                    delete = (
+                        f"DELETE FROM {table} t USING unnest(%s::text[]) gone"  # noqa: S608
+                        " WHERE t.day = %s AND t.run = gone"
+                    )
+                    connection.execute(delete.encode(), [gone, day])
+        return kept
+
     def refresh(self) -> None:
         """Nothing is derived from the runs."""
+
+
+def _has_others(connection: Connection[Any], day: date, runs: Sequence[str]) -> bool:
+    """Return whether a day has other runs than these."""
+    others = (
+        "SELECT (SELECT count(*) FROM conductor_runs WHERE day = %s) - count(*)"
+        " FROM conductor_runs r JOIN unnest(%s::text[]) gone ON gone = r.run WHERE r.day = %s"
+    )
+    return connection.execute(others, [day, runs, day]).fetchone() != (0,)
 
 
 class SharedWriter:
@@ -344,7 +384,9 @@ class SharedWriter:
         last = read_hash(lines.rstrip(b"\n").rpartition(b"\n")[2])
         self._lines = LineWriter(KNOWN_SECRETS, last.link if last is not None else START)
         self._written = len(lines)
-        self._events = [each for each in events if not isinstance(ev.innermost_event(each), DELTAS)]
+        self._events = [
+            event for event in events if not isinstance(ev.innermost_event(event), DELTAS)
+        ]
 
     def write(self, event: ev.Event) -> asyncio.Future[None] | None:
         if not isinstance(ev.innermost_event(event), DELTAS):
@@ -423,36 +465,41 @@ class SharedWriter:
                 lines = self._pending
             if not lines or self.is_lost:
                 return
-            day = day_of(self.run)
-            named = [each.decode() for each in NAMED.findall(lines)]
             try:
-                if self._written:
-                    values = (
-                        day,
-                        self.run,
-                        self._database.owner,
-                        self._written,
-                        lines,
-                        LEASE_SECONDS,
-                        named,
-                    )
-                    append = "SELECT conductor_append(%s, %s, %s, %s, %s, %s, %s)"
-                    taken = bool(self._database.call(append, *values)[0][0])
-                else:
-                    self._store.add_day(day)
-                    trace = reduce(apply_event, self._events[:1], Trace())
-                    row = make_stored_run(trace, self.run, live=False, problem="")
-                    row = row._replace(size=len(lines), written=time.time_ns())
-                    taken = add_run(self._database, row, [lines], named, lease=LEASE_SECONDS)
+                is_ours = self._write_lines(lines)
             except ConductorError as error:
                 self.problem = error.message
                 return
-            self.is_lost = not taken
-            self.problem = "" if taken else "another process has this run"
-            if taken:
-                self._written += len(lines)
-                with self._adding:
-                    self._pending = self._pending[len(lines) :]
+            if not is_ours:
+                self.is_lost = True
+                self.problem = "another process has this run"
+                return
+            self.problem = ""
+            self._written += len(lines)
+            with self._adding:
+                self._pending = self._pending[len(lines) :]
+
+    def _write_lines(self, lines: bytes) -> bool:
+        """Write lines; false where another process has the run. Raises `ConductorError`."""
+        day = day_of(self.run)
+        attachments = [digest.decode() for digest in NAMED.findall(lines)]
+        if not self._written:
+            self._store.add_day(day)
+            trace = reduce(apply_event, self._events[:1], Trace())
+            row = make_stored_run(trace, self.run, live=False, problem="")
+            row = row._replace(size=len(lines), written=time.time_ns())
+            return add_run(self._database, row, [lines], attachments, lease=LEASE_SECONDS)
+        rows = self._database.call(
+            "SELECT conductor_append(%s, %s, %s, %s, %s, %s, %s)",
+            day,
+            self.run,
+            self._database.owner,
+            self._written,
+            lines,
+            LEASE_SECONDS,
+            attachments,
+        )
+        return bool(rows[0][0])
 
 
 def add_run(
@@ -470,21 +517,25 @@ def add_run(
     """
     columns = ["day", "run", "written", "size", *_COLUMNS, "words", "attachments"]
     day = day_of(row.run)
-    starts = [sum(map(len, blocks[:number])) for number in range(len(blocks))]
+    starts = list[int]()
+    size = 0
+    for block in blocks:
+        starts.append(size)
+        size += len(block)
     rows = database.call(
         # Names of columns
         f"WITH begun AS (INSERT INTO conductor_runs ({', '.join(columns)})"  # noqa: S608
         f" SELECT {', '.join(['%s'] * len(columns))}::text[] WHERE NOT EXISTS ("
-        " SELECT FROM (SELECT owner FROM conductor_leases WHERE run = %s FOR UPDATE) l WHERE "
-        "l.owner <> %s)"
+        " SELECT FROM (SELECT owner FROM conductor_leases WHERE run = %s FOR UPDATE) l"
+        " WHERE l.owner <> %s)"
         " ON CONFLICT DO NOTHING RETURNING *),"
         " lines AS (INSERT INTO conductor_lines SELECT day, run, block.start, block.lines"
         " FROM begun, unnest(%s::bigint[], %s::bytea[]) AS block(start, lines)),"
         " lease AS (INSERT INTO conductor_leases"
-        " SELECT run, %s, clock_timestamp() + make_interval(secs => %s), size, written FROM begun "
-        "WHERE %s > 0"
-        " ON CONFLICT (run) DO UPDATE SET until = excluded.until, size = excluded.size, written = "
-        "excluded.written)"
+        " SELECT run, %s, clock_timestamp() + make_interval(secs => %s), size, written"
+        " FROM begun WHERE %s > 0"
+        " ON CONFLICT (run) DO UPDATE"
+        " SET until = excluded.until, size = excluded.size, written = excluded.written)"
         " SELECT EXISTS (SELECT FROM begun)"
         " OR EXISTS (SELECT FROM conductor_leases WHERE run = %s AND owner = %s AND size = %s)",
         day,
@@ -512,18 +563,18 @@ def read_blocks(
 ) -> list[tuple[bool, float, bytes | None]]:
     """Return blocks of lines of a run from a byte on.
 
-    Whether it is being written, for how long not, and the lines.
-
-    One without lines where there is nothing more, and none where there is no such run.
+    A block says whether the run is being written, for how many seconds it was not, and has the
+    lines. There is one without lines where there is nothing more, and none where there is no such
+    run.
     """
     return database.call(
         "SELECT COALESCE(conductor_goes_on(l), false),"
-        " greatest(0.0, (conductor_nanoseconds() - COALESCE(l.written, r.written)) / 1e9::float8), "
-        "block.lines"
+        " greatest(0.0, (conductor_nanoseconds() - COALESCE(l.written, r.written)) / 1e9::float8),"
+        " block.lines"
         " FROM conductor_runs r LEFT JOIN conductor_leases l ON l.run = r.run"
-        " LEFT JOIN LATERAL (SELECT start, lines FROM conductor_lines c WHERE c.day = r.day AND "
-        "c.run = r.run"
-        " AND c.start >= %s ORDER BY c.start LIMIT %s) block ON true"
+        " LEFT JOIN LATERAL (SELECT start, lines FROM conductor_lines c"
+        " WHERE c.day = r.day AND c.run = r.run AND c.start >= %s"
+        " ORDER BY c.start LIMIT %s) block ON true"
         " WHERE r.day = %s AND r.run = %s ORDER BY block.start",
         position,
         count,
@@ -549,20 +600,17 @@ class _Lines(io.RawIOBase):
 
     def readinto(self, buffer: Any) -> int:  # noqa: ANN401 - a buffer has no type
         if not self._unread:
-            rows = read_blocks(
-                self._database, self._run, self._position, MAX_BLOCKS if self._position else 4
-            )
+            count = MAX_BLOCKS if self._position else FIRST_BLOCKS
+            rows = read_blocks(self._database, self._run, self._position, count)
             if not rows:
-                raise UsageError(
-                    f"there is no run {self._run!r}",
-                    hint="conductor trace list shows the stored runs",
-                )
+                hint = "conductor trace list shows the stored runs"
+                raise UsageError(f"there is no run {self._run!r}", hint=hint)
             self._unread = b"".join(lines or b"" for _, _, lines in rows)
             self._position += len(self._unread)
-        taken = self._unread[: len(buffer)]
-        self._unread = self._unread[len(buffer) :]
-        buffer[: len(taken)] = taken
-        return len(taken)
+        size = min(len(self._unread), len(buffer))
+        buffer[:size] = self._unread[:size]
+        self._unread = self._unread[size:]
+        return size
 
 
 class SharedReader:
