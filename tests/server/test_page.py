@@ -53,8 +53,8 @@ def store(tmp_path: Path) -> TraceStore:
 def client(store: TraceStore) -> Iterator[httpx.Client]:
     """A client of the page alone. The header `x-key` says whose request it is."""
     loaded = SimpleNamespace(circuits=SimpleNamespace(reports=list))
-    runs = SimpleNamespace(loaded=loaded, settings=lambda: {"serve.origins": ("none",)})
-    registry: Any = SimpleNamespace(runs=runs)  # nothing runs behind it
+    starter = SimpleNamespace(loaded=loaded, settings=lambda: {"serve.origins": ("none",)})
+    registry: Any = SimpleNamespace(starter=starter)  # nothing runs behind it
     app = Starlette(routes=page_routes(lambda: store, registry))
 
     async def with_key(scope: Any, receive: Any, send: Any) -> None:

@@ -38,9 +38,22 @@ from conductor_cli.core.errors import ConductorError, PolicyError, UsageError
 from conductor_cli.core.formatting import format_count, format_duration, format_money
 from conductor_cli.core.learning import Verdict, describe_rating
 from conductor_cli.core.plan import KeepAnswer, Plan
+from conductor_cli.core.pool import Worker
+from conductor_cli.core.question import Question
 from conductor_cli.core.serialization import DecodeError, encode_line
 from conductor_cli.core.terminal_text import one_line, sanitize
-from conductor_cli.core.trace import ENDED, Outcome, Trace, apply_event, fast_replace, fold
+from conductor_cli.core.trace import (
+    ENDED,
+    FailedAttempt,
+    Outcome,
+    StepRecord,
+    ToolRecord,
+    Trace,
+    apply_event,
+    fast_replace,
+    fold,
+)
+from conductor_cli.core.usage import Price
 from conductor_cli.models.presets import recipient_of
 from conductor_cli.server.api.encoding import named_event
 from conductor_cli.server.api.errors import request_error
@@ -49,7 +62,7 @@ from conductor_cli.server.http.access import NO_PAGE, Principal, principal_of
 from conductor_cli.server.http.answers import answering
 from conductor_cli.server.http.body import read_json_body
 from conductor_cli.server.runs.narration import ResponseStream
-from conductor_cli.server.runs.run_registry import SHARE, RunRegistry
+from conductor_cli.server.runs.run_registry import SHARE_OF_FREE, RunRegistry
 from conductor_cli.server.runs.run_request import build_rerun
 from conductor_cli.server.runs.stored_runs import (
     confidential,
@@ -61,7 +74,7 @@ from conductor_cli.server.runs.stored_runs import (
 from conductor_cli.state.interfaces import TraceReader, Traces
 from conductor_cli.state.stored_run import RunQuery, normalize_terms
 from conductor_cli.system.known_secrets import KNOWN_SECRETS
-from conductor_cli.views.html import markdown_html, timeline, usage_rows
+from conductor_cli.views.html import Bar, Timeline, markdown_html, timeline, usage_rows
 from conductor_cli.views.json_output import run_json
 from conductor_cli.views.run_text import (
     describe_access,
@@ -92,6 +105,8 @@ _PRIVATE: Final = {
 }
 
 MAX_LABEL: Final = 1_000  # Characters of a question, a subtask or a remark in the tree
+MAX_SUBTASK: Final = 10 * MAX_LABEL  # Characters of a subtask where its step is opened
+MAX_WORKERS: Final = 100  # Rows of the table of workers
 # Characters of a response in the tree: the last ones while it is written, the first ones later
 MAX_TAIL: Final = 600
 MAX_PAGE_TEXT: Final = 200_000  # Characters of each text of an opened step
@@ -99,11 +114,13 @@ MAX_PAGE_TEXT: Final = 200_000  # Characters of each text of an opened step
 TICK: Final = 1 / 8
 IDLE: Final = 1.0  # Seconds between two frames while only time passes
 RATE: Final = 1_000_000  # Bytes of frames a second: a large tree is drawn less often
-
+# Seconds without anything after which a comment is sent, so that no proxy closes the connection
 HEARTBEAT: Final = 10.0
-"""Seconds without anything after which a comment is sent, so that a proxy does not close the
-connection.
-"""
+
+# Streams at once, each of a browser that looks; one client may have three quarters of them
+MAX_STREAMS: Final = 64
+
+MAX_ACT_BYTES: Final = 4000  # Of the body of a rating or a rerun
 
 Data = dict[str, Any]
 T = TypeVar("T")
@@ -113,58 +130,65 @@ T = TypeVar("T")
 
 
 def frame_data(trace: Trace, *, now: float | None = None, live: bool = False) -> Data:
-    """A run at a time by its own clock (seconds.
+    """A run as the page draws it, at a time in seconds by its own clock.
 
-    Without one, its newest event), as the page draws it.
+    Without a time it is that of the newest event.
 
     `state` is planning or an outcome (`core/trace.py`). `tree` is a node as `node_data` gives it.
     `times` are rows of bars in percent of the time so far. `usage` are rows of a table: who, tokens
     read, tokens written, calls, cost. `workers` are rows too: name, model, who reads what it is
     sent, and what a million tokens of input and of output cost.
     """
-    trace = trace if now is None else fast_replace(trace, at=now)
-    times = timeline(trace)
-    rows = [
-        {
-            "label": row.label,
-            "took": row.took,
-            "bars": [
-                {
-                    "kind": bar.kind,
-                    "start": round(bar.start, 2),
-                    "length": round(bar.length, 2),
-                    "title": bar.title,
-                }
-                for bar in row.bars
-            ],
-        }
-        for row in times.rows
-    ]
-    workers = []
-    for worker in trace.pool.workers[:100]:
-        price = worker.price
-        shown = ["unknown" if worker.price is None else "free"] * 2
-        if price is not None and any(price.amounts()):
-            prefix = "from " if price.longer else ""  # long calls cost more
-            shown = [f"{prefix}{format_money(amount)}" for amount in (price.input, price.output)]
-        workers.append(
-            [*map(_label, (worker.name, worker.model_name, recipient_of(worker))), *shown]
-        )
+    if now is not None:
+        trace = fast_replace(trace, at=now)
+    is_growing = live and not trace.ended
     return {
         "run": one_line(trace.run),
         "time": one_line(trace.time),
         "at": round(trace.at, 3),
-        "state": trace.state if live and not trace.ended else trace.outcome(),
+        "state": trace.state if is_growing else trace.outcome(),
         "ended": trace.ended,
         "outcome": describe_outcome(trace, live=live),
         "setup": describe_setup(trace),
         "totals": describe_totals(trace, stored=True),
         "notices": [describe_notice(notice)[:MAX_LABEL] for notice in trace.all_notices()],
         "tree": node_data(run_tree(trace)),
-        "times": {"rows": rows, "ticks": list(times.ticks)},
+        "times": _timeline_data(timeline(trace)),
         "usage": [list(row) for row in usage_rows(trace)],
-        "workers": workers,
+        "workers": [_worker_row(worker) for worker in trace.pool.workers[:MAX_WORKERS]],
     }
+
+
+def _timeline_data(times: Timeline) -> Data:
+    rows = list[Data]()
+    for row in times.rows:
+        bars = [_bar_data(bar) for bar in row.bars]
+        rows.append({"label": row.label, "took": row.took, "bars": bars})
+    return {"rows": rows, "ticks": list(times.ticks)}
+
+
+def _bar_data(bar: Bar) -> Data:
+    return {
+        "kind": bar.kind,
+        "start": round(bar.start, 2),
+        "length": round(bar.length, 2),
+        "title": bar.title,
+    }
+
+
+def _worker_row(worker: Worker) -> list[str]:
+    """Name, model, who reads what it is sent, and the prices of input and output."""
+    names = [worker.name, worker.model_name, recipient_of(worker)]
+    return [*map(_label, names), *_price_texts(worker.price)]
+
+
+def _price_texts(price: Price | None) -> tuple[str, str]:
+    if price is None:
+        return "unknown", "unknown"
+    if not any(price.amounts()):
+        return "free", "free"
+    prefix = "from " if price.longer else ""  # long calls cost more
+    return prefix + format_money(price.input), prefix + format_money(price.output)
 
 
 def _label(text: str) -> str:
@@ -174,7 +198,11 @@ def _label(text: str) -> str:
 def node_data(node: Node) -> Data:
     """A node of the tree with everything below it. Its texts are safe to show, and short."""
     is_growing = node.state in {"planning", "running", "answering", "retrying"}
-    text = sanitize(node.text[-MAX_TAIL:] if is_growing else node.text[:MAX_TAIL])
+    text = node.text[:MAX_TAIL]
+    if is_growing:
+        text = node.text[-MAX_TAIL:]
+    if node.answers:  # the answer has a place of its own
+        text = ""
     return {
         "kind": node.kind,
         "state": node.state,
@@ -184,7 +212,7 @@ def node_data(node: Node) -> Data:
         "remark": one_line(node.remark),
         "status": node.status,
         "figures": [figure for figure in node.figures if figure],
-        "text": "" if node.answers else text.strip("\n"),
+        "text": sanitize(text).strip("\n"),
         "thinking": node.thinking,
         "answers": node.answers,
         "children": [node_data(child) for child in node.children],
@@ -199,42 +227,32 @@ def opened_step(trace: Trace, number: str) -> Data | None:
     A section has a title and a text, as `text` or as `html`, which is safe to put into a page.
     `more` is how many characters were left out at its end.
     """
+    first, *nested = number.split(".")  # such as 2, or 2.1 for a step of a nested run
     run = trace
-    record = None
-    for part in number.split("."):  # such as 2, or 2.1 for a step of a nested run
-        run = record.nested or Trace() if record is not None else run
-        record = next((each for each in run.steps if str(each.number) == part), None)
+    record = _step_of(run, first)
+    for part in nested:
         if record is None:
             return None
-    assert record is not None
+        run = record.nested or Trace()
+        record = _step_of(run, part)
+    if record is None:
+        return None
     took = format_duration(record.seconds(run.at), tenths=record.state in ENDED)
     facts = [
-        one_line(record.step.subtask)[: 10 * MAX_LABEL],
+        one_line(record.step.subtask)[:MAX_SUBTASK],
         f"{record.state}, {describe_access(record.step.access)}",
         f"{took}, {usage_text(record.usage)}",
     ]
     sections = [
         _section(f"Prompt ({message.role})", message_text(message)) for message in record.prompt
     ]
-    for attempt in record.failed:
-        took = (
-            ""
-            if attempt.started is None
-            else f", after {format_duration(attempt.ended - attempt.started)}"
-        )
-        hint = f"\n{attempt.error.hint}" if attempt.error.hint else ""
-        title = f"Failed attempt {attempt.attempt}, {one_line(attempt.worker)}{took}"
-        sections.append(
-            _section(title, f"{attempt.message}{hint}\n{usage_text(attempt.usage)}", "failed")
-        )
+    sections += [_attempt_section(attempt) for attempt in record.failed]
     for use in record.tools:
-        took = "no result" if use.ended is None else format_duration(use.ended - use.started)
-        title = f"Tool call {tool_name(use)} (attempt {use.attempt}, reply {use.turn})"
-        sections.append(_section(title, use.call.arguments))
-        title = f"{'Error' if use.error else 'Result'} ({took})"
-        sections.append(_section(title, use.text, "failed" if use.error else ""))
-    sections += [_section("Thinking", record.thinking)] if record.thinking else []
-    sections += [] if record.nested is not None else [_section("Response", record.text, "rendered")]
+        sections += _tool_sections(use)
+    if record.thinking:
+        sections.append(_section("Thinking", record.thinking))
+    if record.nested is None:
+        sections.append(_section("Response", record.text, "rendered"))
     return {
         "number": number,
         "title": f"{number}. {describe_worker(record)}",
@@ -243,44 +261,42 @@ def opened_step(trace: Trace, number: str) -> Data | None:
     }
 
 
+def _step_of(run: Trace, number: str) -> StepRecord | None:
+    for record in run.steps:
+        if str(record.number) == number:
+            return record
+    return None
+
+
+def _attempt_section(attempt: FailedAttempt) -> Data:
+    title = f"Failed attempt {attempt.attempt}, {one_line(attempt.worker)}"
+    if attempt.started is not None:
+        title += f", after {format_duration(attempt.ended - attempt.started)}"
+    lines = [attempt.message, usage_text(attempt.usage)]
+    if attempt.error.hint:
+        lines.insert(1, attempt.error.hint)
+    return _section(title, "\n".join(lines), "failed")
+
+
+def _tool_sections(use: ToolRecord) -> list[Data]:
+    took = "no result" if use.ended is None else format_duration(use.ended - use.started)
+    call = f"Tool call {tool_name(use)} (attempt {use.attempt}, reply {use.turn})"
+    result = _section(f"Result ({took})", use.text)
+    if use.error:
+        result = _section(f"Error ({took})", use.text, "failed")
+    return [_section(call, use.call.arguments), result]
+
+
 def question_data(trace: Trace) -> Data:
     """The question, the plan and the answer, in the shape of `opened_step`. Its number is 0."""
-    question = trace.question
-    plan = trace.plan
-    sections = [_section("Question", question.text, "rendered")]
-    sections += [
-        _section("Earlier question", f"{turn.question}\n\n{turn.answer}")
-        for turn in question.history
-    ]
-    sections += [_section("System text", question.system)] if question.system else []
-    sections += [_section(f"File {describe_file(file)}", file.text) for file in question.files]
-    if trace.steps or plan is not None:
-        steps = [
-            f"{record.number}. {short_name(record.step.worker)} "
-            f"({describe_access(record.step.access)}): "
-            f"{one_line(record.step.subtask)[: 10 * MAX_LABEL]}"
-            for record in trace.steps
-        ]
-        text = "the given answer is kept" if isinstance(plan, KeepAnswer) else "\n".join(steps)
-        sections.append(_section("Plan", text))
-    if isinstance(plan, Plan) and plan.reasoning:
-        sections.append(_section("The planner's reasoning", plan.reasoning))
-    sections += [_section("As the planner wrote it", trace.plan_text)] if trace.plan_text else []
-    sections += [
-        _section(
-            f"Plan {event.attempt} was not valid: {one_line(event.problem)[:MAX_LABEL]}", event.text
-        )
-        for event in trace.rejected
-    ]
-    answer = (
-        _section("Answer", trace.answer, "rendered" if question.schema is None else "")
-        if trace.answer
-        else None
-    )
+    answer = None
+    if trace.answer:
+        kind = "rendered" if trace.question.schema is None else ""
+        answer = _section("Answer", trace.answer, kind)
     return {
         "number": "0",
         "title": "Question and plan",
-        "sections": sections,
+        "sections": _question_sections(trace.question) + _plan_sections(trace),
         "answer": answer,
         "facts": [
             describe_setup(trace),
@@ -290,16 +306,56 @@ def question_data(trace: Trace) -> Data:
     }
 
 
+def _question_sections(question: Question) -> list[Data]:
+    sections = [_section("Question", question.text, "rendered")]
+    sections += [
+        _section("Earlier question", f"{turn.question}\n\n{turn.answer}")
+        for turn in question.history
+    ]
+    if question.system:
+        sections.append(_section("System text", question.system))
+    sections += [_section(f"File {describe_file(file)}", file.text) for file in question.files]
+    return sections
+
+
+def _plan_sections(trace: Trace) -> list[Data]:
+    plan = trace.plan
+    sections = list[Data]()
+    if isinstance(plan, KeepAnswer):
+        sections.append(_section("Plan", "the given answer is kept"))
+    elif trace.steps or plan is not None:
+        sections.append(_section("Plan", "\n".join(_step_line(step) for step in trace.steps)))
+    if isinstance(plan, Plan) and plan.reasoning:
+        sections.append(_section("The planner's reasoning", plan.reasoning))
+    if trace.plan_text:
+        sections.append(_section("As the planner wrote it", trace.plan_text))
+    for event in trace.rejected:
+        problem = one_line(event.problem)[:MAX_LABEL]
+        sections.append(_section(f"Plan {event.attempt} was not valid: {problem}", event.text))
+    return sections
+
+
+def _step_line(record: StepRecord) -> str:
+    access = describe_access(record.step.access)
+    subtask = one_line(record.step.subtask)[:MAX_SUBTASK]
+    return f"{record.number}. {short_name(record.step.worker)} ({access}): {subtask}"
+
+
 def _section(title: str, text: str, kind: str = "") -> Data:
     """A text as it was written, or as a page has its Markdown where that is `rendered`.
 
     `kind` is how it is marked.
     """
-    shown = text[:MAX_PAGE_TEXT]
-    left = len(text) - MAX_PAGE_TEXT
-    form = {"html": markdown_html(shown)} if kind == "rendered" else {"text": sanitize(shown)}
-    more = format_count(left, "more character") if left > 0 else ""
-    return {"title": one_line(title), **form, "more": more, "kind": kind}
+    beginning = text[:MAX_PAGE_TEXT]
+    section = {"title": one_line(title)}
+    if kind == "rendered":
+        section["html"] = markdown_html(beginning)
+    else:
+        section["text"] = sanitize(beginning)
+    rest = len(text) - MAX_PAGE_TEXT
+    section["more"] = format_count(rest, "more character") if rest > 0 else ""
+    section["kind"] = kind
+    return section
 
 
 # The streams
@@ -494,8 +550,9 @@ class _Page:
         self._streams = Counter[str]()  # by owner
 
     async def list_runs(self, request: Request) -> Response:
-        """The newest runs of a client, and whether there are more, which `before` the last of these
-        asks for.
+        """The newest runs of a client, and whether there are more.
+
+        A request with `before`, the last of these, asks for them.
         """
         query = request.query_params
         client = principal_of(request.scope)
@@ -510,36 +567,39 @@ class _Page:
             **_own_runs(client),
         )
         starter = self._registry.starter
-        skipped = [one_line(each.text) for each in starter.loaded.circuits.reports() if each.text]
+        reports = starter.loaded.circuits.reports()
+        skipped = [one_line(report.text) for report in reports if report.text]
         acts = NO_PAGE not in starter.settings()["serve.origins"]
 
-        def find() -> dict[str, Any]:
-            found, more, last = newest_runs(
+        def find() -> Data:
+            rows, more, last = newest_runs(
                 self._store(), wanted, count, lambda first: may_read(client, first)
             )
-            return {"runs": found, "more": more, "last": last, "skipped": skipped, "acts": acts}
+            return {"runs": rows, "more": more, "last": last, "skipped": skipped, "acts": acts}
 
         return await self._json(find)
 
     async def show_run(self, request: Request) -> Response:
         def show() -> dict[str, Any]:
-            run = self._found(request)
+            run = self._run_of(request)
             store = self._store()
             live = store.is_running(run)
             trace = store.trace(run)
-            data = run_json(trace, store.location(run), live=live, prompts=True)
-            return data | {"tree": node_data(run_tree(trace))}
+            description = run_json(trace, store.location(run), live=live, prompts=True)
+            return description | {"tree": node_data(run_tree(trace))}
 
         return await self._json(show)
 
     async def show_step(self, request: Request) -> Response:
         def show() -> dict[str, Any]:
-            trace = self._store().trace(self._found(request))
+            trace = self._store().trace(self._run_of(request))
             number = request.path_params["number"]
-            data = question_data(trace) if number == "0" else opened_step(trace, number)
-            if data is None:
+            if number == "0":
+                return question_data(trace)
+            step = opened_step(trace, number)
+            if step is None:
                 raise UsageError(f"run {trace.run} has no step {number[:40]!r}")
-            return data
+            return step
 
         return await self._json(show)
 
@@ -548,7 +608,7 @@ class _Page:
 
         A client that comes back says by `Last-Event-ID` which one it had last.
         """
-        run = await self._in_thread(lambda: self._found(request))
+        run = await self._in_thread(lambda: self._run_of(request))
         last = request.headers.get("last-event-id", "").removeprefix(f"{run}:")
         after = int(last) if last.isascii() and last.isdecimal() else 0
         return self._stream(request, event_stream(self._store().follow(run), run, after))
@@ -556,12 +616,11 @@ class _Page:
     async def follow_frames(self, request: Request) -> Response:
         speed = _number(request.query_params, "speed", 64.0)
         start = _number(request.query_params, "from", 1e9)
-        run = await self._in_thread(lambda: self._found(request))
+        run = await self._in_thread(lambda: self._run_of(request))
         store = self._store()
         if speed:
-            return self._stream(
-                request, frame_stream(replayed(store.events(run), speed, start), idle=0.0)
-            )
+            replay = replayed(store.events(run), speed, start)
+            return self._stream(request, frame_stream(replay, idle=0.0))
         return self._stream(request, frame_stream(followed(store.follow(run))))
 
     async def rate(self, request: Request) -> Response:
@@ -570,21 +629,17 @@ class _Page:
         trace = await self._ended(request)
         starter = self._registry.starter
         if verdict not in get_args(Verdict):
-            raise RequestError(
-                400, "invalid_value", f"verdict is one of {', '.join(get_args(Verdict))}"
-            )
+            message = f"verdict is one of {', '.join(get_args(Verdict))}"
+            raise RequestError(400, "invalid_value", message)
 
-        def rated() -> dict[str, str]:
+        def store_rating() -> dict[str, str]:
             try:
-                return {
-                    "rated": describe_rating(
-                        rate_run(starter.settings(), trace, verdict, step=step)
-                    )
-                }
+                rating = rate_run(starter.settings(), trace, verdict, step=step)
             except ConductorError as error:
                 raise request_error(error.failure) from None
+            return {"rated": describe_rating(rating)}
 
-        return await self._json(rated)
+        return await self._json(store_rating)
 
     async def rerun(self, request: Request) -> Response:
         """Begin to run the plan of a run again, and say which run that is."""
@@ -608,7 +663,7 @@ class _Page:
         return JSONResponse({"run": served.id}, headers=_PRIVATE)
 
     async def _ended(self, request: Request) -> Trace:
-        return await self._in_thread(lambda: self._store().ended(self._found(request)))
+        return await self._in_thread(lambda: self._store().ended(self._run_of(request)))
 
     async def _json(self, make: Callable[[], Any]) -> Response:
         text = await self._in_thread(lambda: encode_line(make(), KNOWN_SECRETS))
@@ -622,10 +677,10 @@ class _Page:
         except UsageError as error:
             raise RequestError(404, "run_not_found", one_line(error.message)) from None
         except (ConductorError, OSError) as error:
-            why = f"the stored runs cannot be read: {type(error).__name__}"
-            raise RequestError(503, "runs_unreadable", why) from None
+            message = f"the stored runs cannot be read: {type(error).__name__}"
+            raise RequestError(503, "runs_unreadable", message) from None
 
-    def _found(self, request: Request) -> str:
+    def _run_of(self, request: Request) -> str:
         """The id of the run that a request names.
 
         Raises `UsageError` or `PolicyError` where it may not be shown.
@@ -637,12 +692,11 @@ class _Page:
         first = first_event(store, name) if _ID.fullmatch(name) else None
         if first is None:
             # Neither a number nor the beginning of an id says anything about the runs of others.
-            own = (
-                None
-                if client.key is None
-                else store.newest(RunQuery(**_own_runs(client)), count=-1)[0]
-            )
-            run = store.find(name, None if own is None else [row.run for row in own])
+            own_runs = None
+            if client.key is not None:
+                rows, _ = store.newest(RunQuery(**_own_runs(client)), count=-1)
+                own_runs = [row.run for row in rows]
+            run = store.find(name, own_runs)
             first = first_event(store, run)
         if first is None or not may_see(client, first):  # it is not said that there is one
             raise UsageError(f"there is no run {name!r}")
@@ -652,14 +706,12 @@ class _Page:
 
     def _stream(self, request: Request, pieces: AsyncIterator[bytes]) -> Response:
         owner = principal_of(request.scope).owner
-        # 64 streams at once, each of a browser that looks; one client may have three quarters of
-        # them.
-        if self._streams[owner] >= SHARE * (64 - self._streams.total()):
-            why = (
-                f"{self._streams.total()} pages look at runs, which is as many as can; close "
-                "some of them"
+        open_streams = self._streams.total()
+        if self._streams[owner] >= SHARE_OF_FREE * (MAX_STREAMS - open_streams):
+            message = (
+                f"{open_streams} pages look at runs, which is as many as can; close some of them"
             )
-            raise RequestError(503, "too_many_streams", why)
+            raise RequestError(503, "too_many_streams", message)
 
         async def counted() -> AsyncIterator[bytes]:
             self._streams[owner] += 1
@@ -676,10 +728,11 @@ class _Page:
 
 async def _read_act(request: Request) -> tuple[Any, int, str]:
     """Verdict, step (0 for none) and worker of an act of the page. Raises `RequestError`."""
-    data = await request.body()
-    if len(data) > 4_000:
-        raise RequestError(413, "request_too_large", "the body has more than 4000 bytes")
-    body = read_json_body(data)
+    content = await request.body()
+    if len(content) > MAX_ACT_BYTES:
+        message = f"the body has more than {MAX_ACT_BYTES} bytes"
+        raise RequestError(413, "request_too_large", message)
+    body = read_json_body(content)
     step = body.get("step", 0)
     worker = body.get("worker", "")
     if type(step) is not int or step < 0 or not isinstance(worker, str):
@@ -734,16 +787,17 @@ def _read_document() -> tuple[bytes, str, str]:
     Only the script and the style in the file itself may run.
     """
     text = Path(__file__).with_name("page.html").read_text(encoding="utf-8")
-    hashes = {
-        name: base64.b64encode(hashlib.sha256(found[1].encode()).digest()).decode()
-        for name in ("script", "style")
-        if (found := re.search(rf"<{name}>(.*?)</{name}>", text, re.DOTALL))
-    }
     policy = (
-        f"default-src 'none'; script-src 'sha256-{hashes['script']}'; style-src "
-        f"'sha256-{hashes['style']}'; "
-        "connect-src 'self'; img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors "
-        "'none'; "
+        f"default-src 'none'; script-src 'sha256-{_hash_of_part(text, 'script')}'; "
+        f"style-src 'sha256-{_hash_of_part(text, 'style')}'; connect-src 'self'; img-src data:; "
+        "base-uri 'none'; form-action 'none'; frame-ancestors 'none'; "
         "require-trusted-types-for 'script'; trusted-types rendered"
     )
     return text.encode(), policy, f'"{hashlib.sha256(text.encode()).hexdigest()[:32]}"'
+
+
+def _hash_of_part(page: str, name: str) -> str:
+    """The hash of the one script, or style, of the page."""
+    part = re.search(rf"<{name}>(.*?)</{name}>", page, re.DOTALL)
+    assert part is not None
+    return base64.b64encode(hashlib.sha256(part[1].encode()).digest()).decode()

@@ -34,27 +34,28 @@ from conductor_cli.server.runs.run_starter import RunStarter
 
 log = logging.getLogger(__name__)
 
-BLOCK: Final = 4000  # Characters to which adjacent pieces of text are joined while they are kept
+# Adjacent pieces of text are joined up to so many characters while they are kept
+BLOCK_CHARACTERS: Final = 4000
 
+# Characters of a run that no client has read; beyond that the worker waits for the fastest client
 MAX_UNREAD: Final = 64_000
-"""Characters of a run that no client has read; beyond that the worker has to wait for the fastest
-of them.
-"""
 
 # Characters of all runs that have ended; beyond that the oldest are forgotten
 MAX_KEPT: Final = 32 << 20
 
-SHARE: Final = 3
-"""How many times the places that are still free in the queue one owner may take: alone at most
-three quarters of it.
+KEPT_SECONDS: Final = 60.0  # How long a run that has ended can be joined and looked up
+
+SHARE_OF_FREE: Final = 3
+"""How many times the places that are still free one owner may take: alone at most three quarters.
 
 Switches divide their buffers among their ports by this rule (dynamic thresholds, Choudhury and
 Hahne 1998).
 """
 
 BuildJob = Callable[[str], Awaitable[Job]]
-"""Makes the job of a run with this id. Raises `RequestError`, `ConductorError` or
-`AnsweredAtOnce`.
+"""Makes the job of a run with this id.
+
+Raises `RequestError`, `ConductorError` or `AnsweredAtOnce`.
 """
 
 
@@ -64,9 +65,7 @@ class AnsweredAtOnce(Exception):
 
 @dataclass(slots=True)
 class _Block:
-    """Adjacent pieces of the answer, or of the reasoning, as one text that grows up to `BLOCK`
-    characters.
-    """
+    """Adjacent pieces of the answer, or of the reasoning, as one text that grows."""
 
     kind: type[Reasoning | AnswerText]
     text: str
@@ -114,7 +113,7 @@ class ServedRun:
     def keep_namespaces(self, tools: Iterable[Tool]) -> None:
         """Remember in which namespaces the client's tools are, for when it reads the run again."""
         self.namespaced = tuple(
-            Tool(name=each.name, namespace=each.namespace) for each in tools if each.namespace
+            Tool(name=tool.name, namespace=tool.namespace) for tool in tools if tool.namespace
         )
 
     def show(self, event: ev.Event, trace: Trace) -> None:
@@ -162,12 +161,16 @@ class ServedRun:
         last = self.items[-1] if self.items else None
         if not isinstance(piece, Reasoning | AnswerText):
             self.items.append(piece)
-            self.size += BLOCK
+            self.size += BLOCK_CHARACTERS
         else:
             self.size += len(piece.text)
             if isinstance(piece, AnswerText) and self.first_text_at is None:
                 self.first_text_at = time.monotonic()
-            if isinstance(last, _Block) and last.kind is type(piece) and len(last.text) < BLOCK:
+            if (
+                isinstance(last, _Block)
+                and last.kind is type(piece)
+                and len(last.text) < BLOCK_CHARACTERS
+            ):
                 last.text += piece.text
             else:
                 self.items.append(_Block(type(piece), piece.text))
@@ -186,8 +189,9 @@ class Subscriber:
         self.taken = 0  # As `ServedRun.size`: how much of it this client was given
         self.woken = asyncio.Event()
         self.write: Callable[[Piece], bool] | None = None
-        """Writes a piece to the client at once, without waking a task for it. False where it
-        cannot, for now.
+        """Writes a piece to the client at once, without waking a task for it.
+
+        False where it cannot, for now.
         """
         self._waits = False
         self._item = 0
@@ -221,11 +225,11 @@ class Subscriber:
         """
         while not self.is_gone:
             self.woken.clear()
-            found = self._take()
-            if found:
+            pieces = self._new_pieces()
+            if pieces:
                 self.taken = self.run.size
                 self.run.pace()
-                return found
+                return pieces
             if self._is_silent:
                 self._is_silent = False
                 return []
@@ -248,8 +252,11 @@ class Subscriber:
         if self.write is None or not self._waits or self.woken.is_set() or not self.write(piece):
             return False
         last = self.run.items[-1]
-        self._item = len(self.run.items) - isinstance(last, _Block)
-        self._offset = len(last.text) if isinstance(last, _Block) else 0
+        self._item = len(self.run.items)
+        self._offset = 0
+        if isinstance(last, _Block):  # which may grow
+            self._item -= 1
+            self._offset = len(last.text)
         self.taken = self.run.size
         self.restart_silence()
         return True
@@ -265,26 +272,26 @@ class Subscriber:
             self._is_silent = True
             self.woken.set()
 
-    def _take(self) -> list[Piece]:
+    def _new_pieces(self) -> list[Piece]:
         """Return what was added since the last call.
 
-        The last block may still grow, so its end is a place, too.
+        The last block may still grow, so the next call begins at its end.
         """
-        found: list[Piece] = []
+        pieces = list[Piece]()
         items = self.run.items
         while self._item < len(items):
             item = items[self._item]
             if isinstance(item, _Block):
                 if len(item.text) > self._offset:
-                    found.append(item.kind(item.text[self._offset :]))
+                    pieces.append(item.kind(item.text[self._offset :]))
                     self._offset = len(item.text)
                 if self._item == len(items) - 1:
                     break
             else:
-                found.append(item)
+                pieces.append(item)
             self._item += 1
             self._offset = 0
-        return found
+        return pieces
 
 
 @dataclass(eq=False, slots=True)
@@ -320,10 +327,11 @@ class FairQueue:
         if self.free:  # then nobody waits
             self.free -= 1
             place.granted.set()
-        elif len(self._waiting.get(owner, ())) >= SHARE * (self._queue - self.waiting):
+            return place
+        free_to_wait = self._queue - self.waiting
+        if len(self._waiting.get(owner, ())) >= SHARE_OF_FREE * free_to_wait:
             return None
-        else:
-            self._waiting.setdefault(owner, deque()).append(place)
+        self._waiting.setdefault(owner, deque()).append(place)
         return place
 
     def leave(self, place: QueuePlace) -> None:
@@ -334,14 +342,14 @@ class FairQueue:
                 return
             # The oldest one of the owner whose turn it is, who then comes last.
             owner = next(iter(self._waiting))
-            own = self._waiting.pop(owner)
-            own.popleft().granted.set()
-            if own:
-                self._waiting[owner] = own
+            places = self._waiting.pop(owner)
+            places.popleft().granted.set()
+            if places:
+                self._waiting[owner] = places
             return
-        own = self._waiting[place.owner]
-        own.remove(place)
-        if not own:
+        places = self._waiting[place.owner]
+        places.remove(place)
+        if not places:
             del self._waiting[place.owner]
 
 
@@ -442,9 +450,8 @@ class RunRegistry:
             )
         place = self._queue.take(principal.owner)
         if place is None:
-            message = (
-                f"the server is busy: {self._queue.waiting} requests are waiting for their turn"
-            )
+            waiting = self._queue.waiting
+            message = f"the server is busy: {waiting} requests are waiting for their turn"
             raise RequestError(429, "busy", message, retry_after=5.0)
         served = ServedRun(
             run or new_run_id(datetime.now(UTC)), key, stream, origin=principal.origin
@@ -479,18 +486,18 @@ class RunRegistry:
     def cancel(self, run: str) -> bool:
         """Stop a run. False where it is not there or has ended."""
         served = self._by_id.get(run)
-        if (
-            served is None
-            or served.task is None
-            or (served.ended is not None and not served.is_lost)
-        ):
+        if served is None or served.task is None:
+            return False
+        has_ended = served.ended is not None and not served.is_lost
+        if has_ended:
             return False
         served.task.cancel()
         return True
 
     def lose(self, run: str) -> None:
         """Another server has a run: who reads it here is cut off, and reads on there."""
-        if (served := self._by_id.get(run)) is not None:
+        served = self._by_id.get(run)
+        if served is not None:
             served.end(request_error(TakenOver().failure))
             self.cancel(run)
 
@@ -573,11 +580,9 @@ class RunRegistry:
         self._kept += served.size
         if served.is_lost:
             self.forget(served.id)
-        for other in [
-            each for each in self._by_id.values() if each.ended is not None and each is not served
-        ]:
+        for other in list(self._by_id.values()):
             if self._kept <= MAX_KEPT:
                 break
-            self.forget(other.id)
-        # until then it can be joined and looked up
-        asyncio.get_running_loop().call_later(60.0, self.forget, served.id)
+            if other.ended is not None and other is not served:
+                self.forget(other.id)
+        asyncio.get_running_loop().call_later(KEPT_SECONDS, self.forget, served.id)

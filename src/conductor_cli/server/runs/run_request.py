@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from decimal import Decimal
 from functools import partial
@@ -24,7 +24,7 @@ from conductor_cli.app.worker_selection import keep_policy_of, offered_workers, 
 from conductor_cli.app.worker_tools import keep_tools_of, pool_with_tools
 from conductor_cli.config.project import narrow
 from conductor_cli.config.settings import Settings, find_setting
-from conductor_cli.core.chat import text_size
+from conductor_cli.core.chat import Message, text_size
 from conductor_cli.core.errors import ConfigError, UsageError
 from conductor_cli.core.events import Mode
 from conductor_cli.core.formatting import format_list
@@ -84,59 +84,91 @@ def classify_utility_request(
 
     Header names are in lower case.
     """
-    system = next(
-        (message.content.lstrip() for message in request.messages if message.role == "system"), ""
-    )
-    asked = next(
-        (message.content for message in reversed(request.messages) if message.role == "user"), None
-    )
-    if asked is None:
+    question = _newest_text_of_user(request.messages)
+    if question is None:
         return None
-    # The text of the user, where nothing else has been said; empty for a conversation.
-    talk = [message.content for message in request.messages if message.role != "system"]
-    only = talk[0] if len(talk) == 1 else ""
+    system = _first_system_text(request.messages)
+    wants_title = _wants_title(request.schema)
     calls_nothing = not request.tools or request.tool_choice == "none"
-    properties = (request.schema or {}).get("properties")
-    # Whether the answer is to be an object with a title and nothing else.
-    asks_for_title = isinstance(properties, Mapping) and set(properties) == {"title"}
     agent = headers.get("user-agent", "")
-    # Codex
-    try:
-        said = json.loads(headers.get("x-codex-turn-metadata", "null")[:10_000])
-    except (ValueError, RecursionError):
-        said = None
-    if isinstance(said, dict) and said.get("request_kind") == "compaction":
+    if _is_codex_compaction(headers):
         return "compaction"
     is_codex = "x-codex-turn-metadata" in headers or agent.startswith("codex")
-    if is_codex and asks_for_title and asked.startswith(_CODEX_TITLE):
+    if is_codex and wants_title and question.startswith(_CODEX_TITLE):
         return "title"
     if "x-claude-code-session-id" in headers or agent.startswith("claude-cli/"):
-        if any(line.startswith(_CLAUDE_COMPACTION) for line in asked[:2000].splitlines()):
+        if _has_line(question, _CLAUDE_COMPACTION):
             return "compaction"
-        is_told = any(line.startswith(_CLAUDE_TITLE) for line in system[:2000].splitlines())
-        if (asks_for_title or is_told) and calls_nothing:
+        if calls_nothing and (wants_title or _has_line(system, (_CLAUDE_TITLE,))):
             return "title"
     if not calls_nothing:
         return None
     if system.startswith(_OPENCODE_TITLE):
         return "title"
-    if ("x-session-id" in headers or "opencode/" in agent) and system.startswith(
-        _OPENCODE_COMPACTION
-    ):
+    is_opencode = "x-session-id" in headers or "opencode/" in agent
+    if is_opencode and system.startswith(_OPENCODE_COMPACTION):
         return "compaction"
-    # Open WebUI. Its questions about files begin with `### Task:` too; they go on otherwise, and
-    # have no history.
-    head, _, task = only.strip().partition("\n")
-    if (
-        head.strip() == "### Task:"
-        and "\n<chat_history>\n" in task
-        and task.endswith("</chat_history>")
-    ):
-        for words, kind in _OPEN_WEBUI_TASKS.items():
-            if task.startswith(words):
-                return kind
-    brief = " ".join(system[:300].split()) if only else ""
-    return next((kind for words, kind in _AIDER_TASKS.items() if brief.startswith(words)), None)
+    texts = [message.content for message in request.messages if message.role != "system"]
+    if len(texts) != 1 or not texts[0]:
+        return None  # the others send nothing but the task
+    return _open_webui_purpose(texts[0]) or _aider_purpose(system)
+
+
+def _newest_text_of_user(messages: Sequence[Message]) -> str | None:
+    for message in reversed(messages):
+        if message.role == "user":
+            return message.content
+    return None
+
+
+def _first_system_text(messages: Sequence[Message]) -> str:
+    for message in messages:
+        if message.role == "system":
+            return message.content.lstrip()
+    return ""
+
+
+def _wants_title(schema: Mapping[str, Any] | None) -> bool:
+    """Return whether the answer is to be an object with a title and nothing else."""
+    properties = (schema or {}).get("properties")
+    return isinstance(properties, Mapping) and set(properties) == {"title"}
+
+
+def _has_line(text: str, beginnings: tuple[str, ...]) -> bool:
+    """Return whether one of the first lines of a text begins so."""
+    return any(line.startswith(beginnings) for line in text[:2000].splitlines())
+
+
+def _is_codex_compaction(headers: Mapping[str, str]) -> bool:
+    try:
+        metadata = json.loads(headers.get("x-codex-turn-metadata", "null")[:10_000])
+    except (ValueError, RecursionError):
+        return False
+    return isinstance(metadata, dict) and metadata.get("request_kind") == "compaction"
+
+
+def _open_webui_purpose(text: str) -> UtilityPurpose | None:
+    """What a task of Open WebUI is for.
+
+    Its questions about files begin with `### Task:` too; they go on otherwise, and have no history.
+    """
+    head, _, task = text.strip().partition("\n")
+    if head.strip() != "### Task:":
+        return None
+    if "\n<chat_history>\n" not in task or not task.endswith("</chat_history>"):
+        return None
+    for beginning, purpose in _OPEN_WEBUI_TASKS.items():
+        if task.startswith(beginning):
+            return purpose
+    return None
+
+
+def _aider_purpose(system: str) -> UtilityPurpose | None:
+    normal = " ".join(system[:300].split())
+    for beginning, purpose in _AIDER_TASKS.items():
+        if normal.startswith(beginning):
+            return purpose
+    return None
 
 
 MODELS: Final[dict[str, Mode | None]] = {
@@ -144,8 +176,9 @@ MODELS: Final[dict[str, Mode | None]] = {
     "conductor-mini": "mini",
     "conductor-ultra": "ultra",
 }
-"""The models that are always there, with their modes; None leaves the mode to the settings and to
-the effort.
+"""The models that are always there, with their modes.
+
+None leaves the mode to the settings and to the effort.
 """
 
 EFFORTS: Final[dict[str, Mode]] = {
@@ -156,8 +189,9 @@ EFFORTS: Final[dict[str, Mode]] = {
     "xhigh": "ultra",
     "max": "ultra",
 }
-"""The mode for an effort, where the name of the model leaves it open. Any other word changes
-nothing.
+"""The mode for an effort, where the name of the model leaves it open.
+
+Any other word changes nothing.
 """
 
 
@@ -172,34 +206,38 @@ def model_names(settings: Settings) -> tuple[str, ...]:
 
 
 def find_served_model(name: str, effort: str, settings: Settings) -> tuple[Mode, str]:
-    """The mode and the named pool that a client asks for by a model's name and an effort, which may
-    be any word.
+    """The mode and the named pool that a client asks for by a model's name and an effort.
 
-    The pool is empty for the workers of the settings. Raises `RequestError`.
+    The effort may be any word. The pool is empty for the workers of the settings. Raises
+    `RequestError`.
     """
     names = model_names(settings)
     if name not in names:
         message = f"there is no model {one_line(name)[:80]!r}; the models are: {', '.join(names)}"
         raise RequestError(404, "model_not_found", message, param="model")
-    fixed = MODELS.get(name)
+    pool = "" if name in MODELS else name
+    mode = MODELS.get(name)
+    if mode is not None:
+        return mode, pool
     default = cast("Mode", settings["conductor.mode"])
-    if fixed is None and "conductor.mode" not in settings.given:
-        default = EFFORTS.get(effort.strip().lower(), default)
-    return fixed or default, "" if name in MODELS else name
+    if "conductor.mode" in settings.given:
+        return default, pool
+    return EFFORTS.get(effort.strip().lower(), default), pool
 
 
 def list_served_models(settings: Settings, *, anthropic: bool = False) -> dict[str, Any]:
     """The models of a server, as OpenAI lists them, or as Anthropic does."""
     names = model_names(settings)
+    # Clients want a date: it is 1 January 2026 for all models.
+    entries = list[dict[str, Any]]()
     if not anthropic:
-        # 1 January 2026: clients want a date
-        data = [
-            {"id": name, "object": "model", "created": 1_767_225_600, "owned_by": "conductor"}
-            for name in names
-        ]
-        return {"object": "list", "data": data}
+        fixed = {"object": "model", "created": 1_767_225_600, "owned_by": "conductor"}
+        for name in names:
+            entries.append({"id": name, **fixed})
+        return {"object": "list", "data": entries}
     fixed = {"type": "model", "created_at": "2026-01-01T00:00:00Z", "lifecycle": "active"}
-    entries = [{"id": name, "display_name": name, **fixed} for name in names]
+    for name in names:
+        entries.append({"id": name, "display_name": name, **fixed})
     return {"data": entries, "has_more": False, "first_id": names[0], "last_id": names[-1]}
 
 
@@ -211,8 +249,9 @@ SUBTASKS: Final[Mapping[UtilityPurpose, str]] = {
     "commit_message": "Write the message of a commit.",
     "compaction": "Summarize the conversation.",
 }
-"""The subtask that a trace shows for a utility request. The worker is sent the client's own
-words.
+"""The subtask that a trace shows for a utility request.
+
+The worker is sent the client's own words.
 """
 
 
@@ -232,48 +271,21 @@ async def build_job(
     request like any other.
     """
     settings = starter.settings()
-    mode, named = find_served_model(request.model, request.effort, settings)
-    purpose = purpose if settings["serve.background"] else None
-    settings = _client_settings(
-        starter, key, named, {"conductor.mode": mode if purpose is None else "mini"}
-    )
-    if request.max_cost is not None:
-        try:
-            settings = lowered(settings, {"limits.cost": request.max_cost}, "the request")
-        except ConfigError:
-            message = "conductor.max_cost must be an amount of US dollars above 0"
-            raise RequestError(400, "invalid_value", message, param="conductor.max_cost") from None
+    if not settings["serve.background"]:
+        purpose = None
+    mode, pool = find_served_model(request.model, request.effort, settings)
+    if purpose is not None:
+        mode = "mini"
+    settings = _client_settings(starter, key, pool, {"conductor.mode": mode})
+    settings = _with_request_limit(settings, request.max_cost)
     attachments = open_state(settings.paths).attachments()
     principal = Principal(key=key)
-    asked = await _read_asked(starter, request, Attacher(attachments, settings), principal)
+    asked = await _parse_conversation(starter, request, Attacher(attachments, settings), principal)
     if purpose is not None and asked.plan is None and not settings.rehearsal:
-        available, _ = await resolve_pool(settings, None, starter.options.workers)
-        priced = [
-            (each.price.input + each.price.output, each.name)
-            for each in available
-            if each.price is not None
-        ]
-        if priced:
-            asked = replace(
-                asked, plan=Plan(steps=(Step(worker=min(priced)[1], subtask=SUBTASKS[purpose]),))
-            )
+        asked = replace(asked, plan=await _utility_plan(starter, settings, purpose))
     only = starter.options.workers
     if request.hosted:
-        # Only workers that have a tool server named after each of these kinds may answer.
-        pool, _ = await resolve_pool(settings, None, only)
-        pool, _ = pool_with_tools(settings, pool, {}, asking=False)
-        only = tuple(
-            each.name
-            for each in pool
-            if set(request.hosted) <= set(each.tools) and not settings.rehearsal
-        )
-        if not only:
-            kinds = format_list(sorted(request.hosted))
-            why = (
-                f"this server cannot run {kinds}, and no worker has tools of that name: "
-                f"conductor tools add {kinds}"
-            )
-            raise RequestError(400, "unsupported_tool", why, param="tools")
+        only = await _workers_for_hosted(settings, request.hosted, only)
         asked = replace(asked, plan=None)
     return Job(
         settings=settings,
@@ -290,18 +302,66 @@ async def build_job(
     )
 
 
-async def build_rerun(starter: RunStarter, again: Trace, run: str, client: Principal) -> Job:
-    """Return the job that does the steps of a stored run that `reset_from_step` has left to do, as
-    the run `run`.
+def _with_request_limit(settings: Settings, max_cost: Decimal | None) -> Settings:
+    """The settings with the limit that a request has for itself. Raises `RequestError`."""
+    if max_cost is None:
+        return settings
+    try:
+        return lowered(settings, {"limits.cost": max_cost}, "the request")
+    except ConfigError:
+        message = "conductor.max_cost must be an amount of US dollars above 0"
+        raise RequestError(400, "invalid_value", message, param="conductor.max_cost") from None
 
-    Its rules and tools hold, and limits and pool of the client's key. Raises `ConductorError` or
+
+async def _utility_plan(
+    starter: RunStarter, settings: Settings, purpose: UtilityPurpose
+) -> Plan | None:
+    """The plan that the cheapest worker does a request alone; None where no worker has a price."""
+    available, _ = await resolve_pool(settings, None, starter.options.workers)
+    prices = list[tuple[Decimal, str]]()
+    for worker in available:
+        if worker.price is not None:
+            prices.append((worker.price.input + worker.price.output, worker.name))
+    if not prices:
+        return None
+    _, cheapest = min(prices)
+    return Plan(steps=(Step(worker=cheapest, subtask=SUBTASKS[purpose]),))
+
+
+async def _workers_for_hosted(
+    settings: Settings, kinds: Sequence[str], only: Sequence[str]
+) -> tuple[str, ...]:
+    """The workers that may answer where a client wants tools that a provider would run.
+
+    They are those that have a tool server named after each of these kinds. Raises `RequestError`
+    where there is none.
+    """
+    pool, _ = await resolve_pool(settings, None, only)
+    pool, _ = pool_with_tools(settings, pool, {}, asking=False)
+    names = list[str]()
+    for worker in pool:
+        if set(kinds) <= set(worker.tools) and not settings.rehearsal:
+            names.append(worker.name)
+    if not names:
+        listed = format_list(sorted(kinds))
+        message = (
+            f"this server cannot run {listed}, and no worker has tools of that name: "
+            f"conductor tools add {listed}"
+        )
+        raise RequestError(400, "unsupported_tool", message, param="tools")
+    return tuple(names)
+
+
+async def build_rerun(starter: RunStarter, again: Trace, run: str, client: Principal) -> Job:
+    """Return the job, as the run `run`, that does what `reset_from_step` has left to do.
+
+    The stored run's rules and tools hold, and limits and pool of the client's key. Raises `ConductorError` or
     `RequestError`.
     """
     talk = again.question.conversation
     if talk is not None and talk.tools:  # nobody here can make their calls
-        raise UsageError(
-            f"run {again.run} used tools of its client", hint="let the client ask again"
-        )
+        message = f"run {again.run} used tools of its client"
+        raise UsageError(message, hint="let the client ask again")
     again.pool.subset([record.step.worker for record in again.steps if record.step.worker != SELF])
     settings = _client_settings(
         starter, client.key, "", {"conductor.mode": again.mode, "limits.recursion": 0}
@@ -309,7 +369,7 @@ async def build_rerun(starter: RunStarter, again: Trace, run: str, client: Princ
     only = starter.options.workers
     # Else a run keeps its own workers, whatever the pool is today
     if settings["conductor.pool"] and not only:
-        only = tuple(each.name for each in offered_workers(settings))
+        only = tuple(worker.name for worker in offered_workers(settings))
     settings, _ = keep_policy_of(settings, again)
     settings = replace(settings, rehearsal=settings.rehearsal or is_rehearsal_run(again))
     return Job(
@@ -332,20 +392,26 @@ def _client_settings(
     Raises `RequestError`.
     """
     settings = starter.settings()
-    own = key.pool if key is not None else ""
-    served = settings["conductor.pool"] if "conductor.pool" in settings.given else ""
-    if own and any(other not in {"", own} for other in (pool, served)):
-        raise RequestError(
-            403, "pool_not_allowed", f"this key may only use the pool {own}", param="model"
-        )
-    settings = starter.settings(chosen | ({"conductor.pool": own or pool} if own or pool else {}))
+    keys_pool = key.pool if key is not None else ""
+    servers_pool = settings["conductor.pool"] if "conductor.pool" in settings.given else ""
+    if keys_pool:
+        is_foreign = pool not in ("", keys_pool) or servers_pool not in ("", keys_pool)
+        if is_foreign:
+            message = f"this key may only use the pool {keys_pool}"
+            raise RequestError(403, "pool_not_allowed", message, param="model")
+        pool = keys_pool
+    if pool:
+        chosen = {**chosen, "conductor.pool": pool}
+    settings = starter.settings(chosen)
     if key is not None and key.max_cost is not None:
         settings = lowered(settings, {"limits.cost": key.max_cost}, f"the key {key.name}")
     return settings
 
 
 def _spender(key: ClientKey | None) -> Spender:
-    return USER if key is None else Spender(name=key.name, cost=key.max_cost_day)
+    if key is None:
+        return USER
+    return Spender(name=key.name, cost=key.max_cost_day)
 
 
 async def build_demo_job(
@@ -355,16 +421,15 @@ async def build_demo_job(
     key: ClientKey | None = None,
     purpose: UtilityPurpose | None = None,
 ) -> Job:
-    """Return the job of a question that the demo models know, without what a coding client adds to
-    it.
+    """Return the job of a question that the demo models know.
 
-    So each client can be tried without a key. Raises `AnsweredAtOnce` for any other question, else
+    What a coding client adds to the question is left out. So each client can be tried without a key. Raises `AnsweredAtOnce` for any other question, else
     as `build_job`.
     """
     if purpose is not None:
-        raise AnsweredAtOnce(
-            json.dumps({"title": "demo"}) if request.schema is not None else "demo"
-        )
+        if request.schema is not None:
+            raise AnsweredAtOnce(json.dumps({"title": "demo"}))
+        raise AnsweredAtOnce("demo")
     job = await build_job(
         starter, replace(request, effort="", tools=(), tool_choice="auto"), run, key
     )
@@ -374,7 +439,7 @@ async def build_demo_job(
     return replace(job, question=question, plan=None)
 
 
-async def _read_asked(
+async def _parse_conversation(
     starter: RunStarter, request: ClientRequest, attacher: Attacher, client: Principal
 ) -> ParsedRequest:
     """Return the question of a request, or the conversation that goes on, with its files.
@@ -389,36 +454,25 @@ async def _read_asked(
             trace = store.ended(run, pieces=False)
         except UsageError:
             return None
-        return trace if trace.run == run and client.asked_for(trace) else None
+        if trace.run == run and client.asked_for(trace):
+            return trace
+        return None
 
     files: dict[str, File] = {}
     if request.previous:
         earlier = await asyncio.to_thread(read_trace, request.previous)
         if earlier is None:
-            text = (
+            message = (
                 "there is no response that this one could continue: it was deleted, or never stored"
             )
             raise RequestError(
-                400, "previous_response_not_found", text, param="previous_response_id"
+                400, "previous_response_not_found", message, param="previous_response_id"
             )
         request = continue_response(request, earlier, starter.call_ids)
-        files = {
-            file.attachment.sha256: file
-            for file in earlier.question.files
-            if file.attachment is not None
-        }
-    for data in request.blobs.values():
-        await asyncio.to_thread(attacher.attachments.add, data)
-    for attachment in {
-        each.sha256: each for message in request.messages for each in message.attachments
-    }.values():
-        if (sha256 := attachment.sha256) not in files:
-            try:  # a PDF is read by a process of its own, which takes a moment
-                files[sha256] = await asyncio.to_thread(
-                    attacher.take, request.blobs[sha256], attachment.name
-                )
-            except UsageError as error:
-                raise RequestError(400, "invalid_file", error.message) from None
+        for file in earlier.question.files:
+            if file.attachment is not None:
+                files[file.attachment.sha256] = file
+    await _attach_files(request, attacher, files)
     workers: Workers = {}
     if files or any(message.tool_calls for message in request.messages):
         pool, _ = await resolve_pool(attacher.settings, None, starter.options.workers)
@@ -426,6 +480,23 @@ async def _read_asked(
     read = partial(read_conversation, request, files, workers, read_trace, starter.call_ids)
     # Never on the loop: it may read a trace
     return await run_in_thread_if_large(LARGE + text_size(request.messages), read)
+
+
+async def _attach_files(request: ClientRequest, attacher: Attacher, files: dict[str, File]) -> None:
+    """Read the files of a request that `files` has not, and add them. Raises `RequestError`."""
+    for content in request.blobs.values():
+        await asyncio.to_thread(attacher.attachments.add, content)
+    names = dict[str, str]()
+    for message in request.messages:
+        for attachment in message.attachments:
+            names[attachment.sha256] = attachment.name
+    for sha256, name in names.items():
+        if sha256 in files:
+            continue
+        try:  # a PDF is read by a process of its own, which takes a moment
+            files[sha256] = await asyncio.to_thread(attacher.take, request.blobs[sha256], name)
+        except UsageError as error:
+            raise RequestError(400, "invalid_file", error.message) from None
 
 
 def holds_text(request: ClientRequest) -> bool:
