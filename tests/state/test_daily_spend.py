@@ -22,8 +22,9 @@ from conductor_cli.core.errors import ConfigError, LimitReached
 from conductor_cli.core.ledger import DayBudget, Ledger, Reservation
 from conductor_cli.core.pool import DayLimits, Limits, Worker
 from conductor_cli.core.usage import Price, Usage, with_cost
+from conductor_cli.state import spending
 from conductor_cli.state.interfaces import USER, Spender
-from conductor_cli.state.spending import FILE, DailySpend, checkpoint, read_spent
+from conductor_cli.state.spending import FILE, DailySpend, checkpoint, open_database, read_spent
 
 DEAR = Price(input=Decimal(1), output=Decimal(10))
 ANN = Worker(name="ann", kind="openai", model="gpt-x", price=DEAR)
@@ -449,3 +450,59 @@ def test_moving_the_log_creates_no_database(place: Path) -> None:
     place.mkdir()
     checkpoint(place)
     assert list(place.iterdir()) == []
+
+
+def test_a_reservation_adds_up_no_calls_of_the_day(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The steps of SQLite are counted, after ten calls of the day and after a thousand."""
+    steps = 0
+
+    def count_step() -> int:
+        nonlocal steps
+        steps += 1
+        return 0
+
+    def open_counted(path: Path, *, checkpoints: bool = True) -> sqlite3.Connection:
+        database = open_database(path, checkpoints=checkpoints)
+        database.set_progress_handler(count_step, 1)
+        return database
+
+    monkeypatch.setattr(spending, "open_database", open_counted)
+    run = OneRun(place, DayLimits(cost=Decimal(1000)))
+    for _ in range(10):
+        run.call()
+    steps = 0
+    run.call()
+    few = steps
+    with closing(sqlite3.connect(place / FILE)) as other, other:
+        insert = "INSERT INTO calls (day, worker_call, cost) VALUES (?, 1, 1000)"
+        other.executemany(insert, [(str(NOON.date()),)] * 990)
+    steps = 0
+    run.call()
+    assert steps <= few * 1.1
+    assert run.spend.today().calls == 1002
+
+
+def test_calls_of_earlier_versions_count_and_so_does_what_those_write(place: Path) -> None:
+    """A file without totals gets them once; whoever writes it later keeps them."""
+    OneRun(place, DayLimits(), client=Spender(name="phone")).call()
+    with closing(sqlite3.connect(place / FILE)) as earlier:
+        for name in ("added", "replaced", "changed", "removed"):
+            earlier.execute(f"DROP TRIGGER calls_{name}")
+        earlier.execute("DROP TABLE totals")
+        earlier.commit()
+    spend = OneRun(place, cents(100)).spend
+    before = spend.today()
+    assert before.calls == 1
+    assert before.cost == sum(row.usage.cost or 0 for row in read_spent(place, NOON.date()))
+    with closing(sqlite3.connect(place / FILE, isolation_level=None)) as other:
+        insert = "INSERT OR REPLACE INTO calls (id, day, worker_call, cost, tokens_in) VALUES (?, ?, 1, ?, ?)"
+        other.execute(insert, (7, str(NOON.date()), 5 * 10**6, 30))
+        other.execute(insert, (7, str(NOON.date()), 2 * 10**6, 20))
+        now = spend.today()
+        assert (now.calls, now.tokens) == (2, before.tokens + 20)
+        assert now.cost == before.cost + Decimal("0.002")
+        other.execute("DELETE FROM calls WHERE id = 7")
+        assert spend.today() == before
+    spend.close()

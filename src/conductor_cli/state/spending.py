@@ -73,6 +73,65 @@ are not counted
 CREATE INDEX IF NOT EXISTS calls_by_day ON calls (day);
 """
 
+_TOTALS: Final = (
+    """
+    CREATE TABLE totals (
+        day TEXT NOT NULL,
+        client TEXT NOT NULL,
+        cost INTEGER NOT NULL,
+        tokens INTEGER NOT NULL,
+        calls INTEGER NOT NULL,
+        PRIMARY KEY (day, client)
+    ) WITHOUT ROWID
+    """,
+    """
+    INSERT INTO totals
+    SELECT day, client, COALESCE(SUM(cost), 0), SUM(tokens_in + tokens_out), SUM(worker_call)
+    FROM calls GROUP BY day, client
+    """,
+    """
+    CREATE TRIGGER calls_added AFTER INSERT ON calls BEGIN
+        INSERT INTO totals VALUES (
+            NEW.day, NEW.client, COALESCE(NEW.cost, 0), NEW.tokens_in + NEW.tokens_out, NEW.worker_call
+        ) ON CONFLICT (day, client) DO UPDATE SET
+            cost = cost + excluded.cost,
+            tokens = tokens + excluded.tokens,
+            calls = calls + excluded.calls;
+    END
+    """,
+    """
+    CREATE TRIGGER calls_replaced BEFORE INSERT ON calls BEGIN
+        UPDATE totals SET
+            cost = totals.cost - COALESCE((SELECT c.cost FROM calls c WHERE c.id = NEW.id), 0),
+            tokens = tokens - (SELECT tokens_in + tokens_out FROM calls c WHERE c.id = NEW.id),
+            calls = totals.calls - (SELECT worker_call FROM calls c WHERE c.id = NEW.id)
+        WHERE (day, client) = (SELECT c.day, c.client FROM calls c WHERE c.id = NEW.id);
+    END
+    """,
+    """
+    CREATE TRIGGER calls_changed AFTER UPDATE ON calls BEGIN
+        UPDATE totals SET
+            cost = cost + COALESCE(NEW.cost, 0) - COALESCE(OLD.cost, 0),
+            tokens = tokens + NEW.tokens_in + NEW.tokens_out - OLD.tokens_in - OLD.tokens_out,
+            calls = calls + NEW.worker_call - OLD.worker_call
+        WHERE day = NEW.day AND client = NEW.client;
+    END
+    """,
+    """
+    CREATE TRIGGER calls_removed AFTER DELETE ON calls BEGIN
+        UPDATE totals SET
+            cost = cost - COALESCE(OLD.cost, 0),
+            tokens = tokens - OLD.tokens_in - OLD.tokens_out,
+            calls = calls - OLD.worker_call
+        WHERE day = OLD.day AND client = OLD.client;
+    END
+    """,
+)
+"""What limits count on each day, by client, so that a reservation does not add up all calls.
+
+Triggers keep it, in the transaction of each change: also where an earlier version writes the file.
+"""
+
 _ADDED: Final = {
     "client": ("TEXT NOT NULL DEFAULT ''", "''"),
     "failed": ("INTEGER NOT NULL DEFAULT 0", "0"),
@@ -158,6 +217,7 @@ def open_database(path: Path, *, checkpoints: bool = True) -> sqlite3.Connection
                 database.execute("BEGIN IMMEDIATE")  # another process may do the same
                 for name, (kind, _) in _absent(database).items():
                     database.execute(f"ALTER TABLE calls ADD COLUMN {name} {kind}")
+        _add_totals(database)
         if _old_books(path.parent):
             with database:
                 database.execute("BEGIN IMMEDIATE")
@@ -169,6 +229,22 @@ def open_database(path: Path, *, checkpoints: bool = True) -> sqlite3.Connection
         database.close()
         raise
     return database
+
+
+def _add_totals(database: sqlite3.Connection) -> None:
+    """Add the totals of the calls that are there, to a file that has none."""
+    if _has_totals(database):
+        return
+    with database:
+        database.execute("BEGIN IMMEDIATE")
+        if not _has_totals(database):  # another process may have added them meanwhile
+            for statement in _TOTALS:
+                database.execute(statement)
+
+
+def _has_totals(database: sqlite3.Connection) -> bool:
+    table = "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = 'totals'"
+    return database.execute(table).fetchone() is not None
 
 
 def _check_version(database: sqlite3.Connection) -> None:
@@ -530,13 +606,13 @@ class DailySpend(Spending):
         return tomorrow if found else today
 
     def _budget_of(self, database: sqlite3.Connection, day: date) -> DayBudget:
-        """Return what has ended on a day, and what is reserved by calls that are under way or were
-        killed.
+        """Return what is spent and reserved on a day.
+
+        Reserved is what calls hold that are under way or were killed.
         """
         cost, tokens, calls, of_client = database.execute(
-            "SELECT COALESCE(SUM(cost), 0), COALESCE(SUM(tokens_in + tokens_out), 0), "
-            "COALESCE(SUM(worker_call), 0),"
-            " COALESCE(SUM(CASE WHEN client = ? THEN cost END), 0) FROM calls WHERE day = ?",
+            "SELECT COALESCE(SUM(cost), 0), COALESCE(SUM(tokens), 0), COALESCE(SUM(calls), 0),"
+            " COALESCE(SUM(CASE WHEN client = ? THEN cost END), 0) FROM totals WHERE day = ?",
             (self.client.name, str(day)),
         ).fetchone()
         return self._budget(cost, tokens, calls, of_client)
