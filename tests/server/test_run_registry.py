@@ -9,6 +9,7 @@ import asyncio
 import gc
 import json
 import signal
+import sys
 import threading
 import time
 import weakref
@@ -16,24 +17,31 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from subprocess import Popen
+from types import FrameType
 from typing import Any
 
 import httpx
 import pytest
 
+from conductor_cli.app.driver import Job
 from conductor_cli.core.errors import UsageError
 from conductor_cli.server.api import apis
 from conductor_cli.server.api.request import ClientRequest
 from conductor_cli.server.http import process
+from conductor_cli.server.http.access import Principal
+from conductor_cli.server.options import ServerOptions
 from conductor_cli.server.runs import run_registry, run_starter
 from conductor_cli.server.runs.narration import AnswerText, Piece, ResponseStream
 from conductor_cli.server.runs.run_registry import (
+    AnsweredAtOnce,
     FairQueue,
     QueuePlace,
     RegistryLimits,
+    RunRegistry,
     ServedRun,
     Subscriber,
 )
+from conductor_cli.server.runs.run_starter import RunStarter
 from conductor_cli.state.trace_store import TraceStore
 from tests.cli.stage import Stage, refuses, says
 from tests.server.plain_api import (
@@ -517,3 +525,48 @@ def test_what_is_kept_of_ended_runs_is_bounded(
         asked = [server.ask().headers["x-request-id"] for _ in range(4)]
         assert list(kept := server.registry._by_id) == asked[-len(kept) :]
         assert 1200 * len(kept) <= server.registry._kept <= 2500
+
+
+def test_no_run_is_joined_or_ended_by_reading_through_those_that_are_kept() -> None:
+    """The instructions of the registry are counted, for ten runs that are kept and for a thousand."""
+    few = asyncio.run(count_instructions(kept=10))
+    assert asyncio.run(count_instructions(kept=1000)) == few
+
+
+async def count_instructions(*, kept: int) -> int:
+    """What it takes to join, to begin and to end runs of equal requests beside those kept."""
+    registry = RunRegistry(RunStarter(ServerOptions(flags={})))
+
+    async def answer(run: str) -> Job:
+        raise AnsweredAtOnce("Hi.")
+
+    async def run_to_end() -> None:
+        served = registry.begin("key", answer, ResponseStream(), principal=Principal())
+        assert served.task is not None
+        reader = registry.open(served)
+        await served.task
+        await asyncio.sleep(0)
+        registry.close(reader, delivered=True)
+
+    for _ in range(kept):
+        await run_to_end()
+    count = 0
+
+    def watch(frame: FrameType, event: str, _: object) -> Any:
+        nonlocal count
+        if frame.f_code.co_filename != run_registry.__file__:
+            return None
+        frame.f_trace_opcodes = True
+        count += event == "opcode"
+        return watch
+
+    before = sys.gettrace()
+    sys.settrace(watch)
+    try:
+        assert registry.join("key") is None
+        assert registry.join("key", in_session=True) is None
+        assert registry.join("key", is_retry=True) is not None
+        await run_to_end()
+    finally:
+        sys.settrace(before)
+    return count

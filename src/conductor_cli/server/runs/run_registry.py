@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections import deque
+from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -310,13 +310,10 @@ class FairQueue:
 
     def __init__(self, parallel: int, queue: int) -> None:
         self.free = parallel
+        self.waiting = 0
         self._queue = queue
         # Those that wait, by owner. The first owner is the next one
-        self._waiting: dict[str, deque[QueuePlace]] = {}
-
-    @property
-    def waiting(self) -> int:
-        return sum(map(len, self._waiting.values()))
+        self._waiting = OrderedDict[str, OrderedDict[QueuePlace, None]]()
 
     def take(self, owner: str) -> QueuePlace | None:
         """A place, granted at once where one is free.
@@ -331,26 +328,31 @@ class FairQueue:
         free_to_wait = self._queue - self.waiting
         if len(self._waiting.get(owner, ())) >= SHARE_OF_FREE * free_to_wait:
             return None
-        self._waiting.setdefault(owner, deque()).append(place)
+        self._waiting.setdefault(owner, OrderedDict())[place] = None
+        self.waiting += 1
         return place
 
     def leave(self, place: QueuePlace) -> None:
         """The run has ended, or nobody waits for it any more."""
-        if place.granted.is_set():
-            if not self._waiting:
-                self.free += 1
-                return
-            # The oldest one of the owner whose turn it is, who then comes last.
-            owner = next(iter(self._waiting))
-            places = self._waiting.pop(owner)
-            places.popleft().granted.set()
-            if places:
-                self._waiting[owner] = places
-            return
-        places = self._waiting[place.owner]
-        places.remove(place)
-        if not places:
-            del self._waiting[place.owner]
+        if not place.granted.is_set():
+            places = self._waiting[place.owner]
+            del places[place]
+            self.waiting -= 1
+            if not places:
+                del self._waiting[place.owner]
+        elif self.waiting:
+            self._grant_next()
+        else:
+            self.free += 1
+
+    def _grant_next(self) -> None:
+        """Grant the oldest place of the owner whose turn it is, who then comes last."""
+        owner, places = self._waiting.popitem(last=False)
+        place, _ = places.popitem(last=False)
+        place.granted.set()
+        self.waiting -= 1
+        if places:
+            self._waiting[owner] = places
 
 
 @dataclass(kw_only=True)
@@ -369,6 +371,43 @@ class RegistryLimits:
     resend: float = 2.0
 
 
+class _EqualRequests:
+    """The runs of equal requests, without those that failed, in groups: the oldest first.
+
+    So the run that a request joins is found without reading through all that are kept.
+    """
+
+    def __init__(self) -> None:
+        self.lost = OrderedDict[str, ServedRun]()  # No client reads it, and none has its end
+        self.read = OrderedDict[str, ServedRun]()  # A client reads it: never more than connections
+        self.delivered = OrderedDict[str, ServedRun]()  # No client reads it, and one has its end
+
+    def __bool__(self) -> bool:
+        return bool(self.lost or self.read or self.delivered)
+
+    def add(self, served: ServedRun) -> None:
+        """Put a run into its group."""
+        self.remove(served)
+        if served.readers:
+            self.read[served.id] = served
+        elif served.was_delivered:
+            self.delivered[served.id] = served
+        else:
+            self.lost[served.id] = served
+
+    def remove(self, served: ServedRun) -> None:
+        for group in (self.lost, self.read, self.delivered):
+            group.pop(served.id, None)
+
+
+def _first(group: OrderedDict[str, ServedRun]) -> ServedRun | None:
+    return next(iter(group.values()), None)
+
+
+def _least_read(runs: Iterable[ServedRun]) -> ServedRun | None:
+    return min(runs, key=lambda served: len(served.readers), default=None)
+
+
 @dataclass
 class RunRegistry:
     """All runs of one server. `observe` is told of each run that has ended."""
@@ -382,8 +421,11 @@ class RunRegistry:
     def __post_init__(self) -> None:
         self.readiness = Readiness(self.starter)
         self._queue = FairQueue(self.limits.parallel, self.limits.queue)
-        self._by_key: dict[str, list[ServedRun]] = {}
+        self._by_key: dict[str, _EqualRequests] = {}
         self._by_id: dict[str, ServedRun] = {}
+        self._ended = OrderedDict[
+            str, ServedRun
+        ]()  # Those that are kept, in the order of their ends
         self._is_ending = False
         self._kept = 0
 
@@ -413,21 +455,22 @@ class RunRegistry:
         moment are several samples, each a run of its own. A run that failed is not joined: who asks
         again wants another try.
         """
-        same = [
-            served
-            for served in self._by_key.get(key, ())
-            if not isinstance(served.ended, RequestError)
-        ]
-        found = [served for served in same if not served.readers and not served.was_delivered]
-        if not found and is_retry:
-            found = same
-        elif not found and in_session:
-            before = time.monotonic() - self.limits.resend
-            found = [
-                served for served in same if served.ended is None and served.began_at <= before
-            ]
+        same = self._by_key.get(key)
+        if same is None:
+            return None
         # Where several samples are sent again, each goes on with a run of its own.
-        return min(found, key=lambda served: len(served.readers), default=None)
+        if same.lost:
+            return _first(same.lost)
+        if is_retry:
+            return _first(same.delivered) or _least_read(same.read.values())
+        if in_session:
+            before = time.monotonic() - self.limits.resend
+            return _least_read(
+                served
+                for served in same.read.values()
+                if served.ended is None and served.began_at <= before
+            )
+        return None
 
     def begin(
         self,
@@ -457,16 +500,17 @@ class RunRegistry:
             run or new_run_id(datetime.now(UTC)), key, stream, origin=principal.origin
         )
         self._by_id[served.id] = served
-        self._by_key.setdefault(key, []).append(served)
+        self._group(served)
         served.task = asyncio.create_task(self._perform(served, build_job, place))
         # A task that is cancelled before it has begun executes nothing, not even its own clean-up.
-        served.task.add_done_callback(lambda _: self._ended(served, place))
+        served.task.add_done_callback(lambda _: self._keep_ended(served, place))
         return served
 
     def open(self, served: ServedRun) -> Subscriber:
         """A reader from the beginning. Close it with `close`."""
         reader = Subscriber(served, heartbeat=self.limits.heartbeat)
         served.readers.add(reader)
+        self._group(served)
         if served.leaving is not None:
             served.leaving.cancel()
             served.leaving = None
@@ -479,6 +523,7 @@ class RunRegistry:
         served.readers.discard(reader)
         served.pace()
         served.was_delivered = served.was_delivered or delivered
+        self._group(served)
         if not served.readers and served.ended is None and not served.outlives_clients:
             loop = asyncio.get_running_loop()
             served.leaving = loop.call_later(self.limits.grace, self.cancel, served.id)
@@ -498,7 +543,7 @@ class RunRegistry:
         """Another server has a run: who reads it here is cut off, and reads on there."""
         served = self._by_id.get(run)
         if served is not None:
-            served.end(request_error(TakenOver().failure))
+            self._end(served, request_error(TakenOver().failure))
             self.cancel(run)
 
     def cancel_all(self) -> None:
@@ -520,12 +565,30 @@ class RunRegistry:
         served = self._by_id.get(run)
         if served is None or served.ended is None:
             return
+        self._ungroup(served)
         del self._by_id[run]
-        self._kept -= served.size
-        same = self._by_key[served.key]
-        same.remove(served)
-        if not same:
-            del self._by_key[served.key]
+        if self._ended.pop(run, None) is not None:
+            self._kept -= served.size
+
+    def _group(self, served: ServedRun) -> None:
+        """Let a run be found by equal requests as it is now."""
+        if self._by_id.get(served.id) is not served:
+            return  # it is one of another server, or forgotten
+        if isinstance(served.ended, RequestError):
+            self._ungroup(served)
+        else:
+            self._by_key.setdefault(served.key, _EqualRequests()).add(served)
+
+    def _ungroup(self, served: ServedRun) -> None:
+        same = self._by_key.get(served.key)
+        if same is not None:
+            same.remove(served)
+            if not same:
+                del self._by_key[served.key]
+
+    def _end(self, served: ServedRun, ended: ServedAnswer | RequestError) -> None:
+        served.end(ended)
+        self._group(served)
 
     async def drain(self, seconds: float) -> None:
         """Begin nothing more, wait for what goes on, and stop what has not ended after so many
@@ -545,30 +608,32 @@ class RunRegistry:
             del build_job  # it holds the bytes of files, which are stored by now
             served.is_stored = job.store is not None
             await self.starter.perform(job, served.show)
-            served.end(served.stream.outcome(served.reasoning))
+            self._end(served, served.stream.outcome(served.reasoning))
         except AnsweredAtOnce as answered:
             text = str(answered)
             served.stream.shown = text
             served.add(AnswerText(text))
-            served.end(ServedAnswer(run=served.id, text=text, finish="stop", usage=ServedUsage()))
+            self._end(
+                served, ServedAnswer(run=served.id, text=text, finish="stop", usage=ServedUsage())
+            )
         except RequestError as error:
-            served.end(error.alone())
+            self._end(served, error.alone())
         except ConductorError as error:
-            served.end(request_error(error.failure, served.id))
+            self._end(served, request_error(error.failure, served.id))
         except Exception as error:  # noqa: BLE001 - whatever happens, the run gets an end
             # Its text may quote a prompt
             log.error("run %s failed: %s", served.id, describe_error(error))  # noqa: TRY400
             failure = Failure(
                 kind="internal", message=f"this is a bug in conductor: {type(error).__name__}"
             )
-            served.end(request_error(failure, served.id))
+            self._end(served, request_error(failure, served.id))
 
-    def _ended(self, served: ServedRun, place: QueuePlace) -> None:
+    def _keep_ended(self, served: ServedRun, place: QueuePlace) -> None:
         """A run is over; one that was cancelled has no end yet. It is kept for a while."""
         failure = Failure(kind="cancelled", message="the run was cancelled")
         if self._is_ending:
             failure = Failure(kind="terminated", message="the server ended")
-        served.end(request_error(failure, served.id))
+        self._end(served, request_error(failure, served.id))
         served.task = None  # one that was cancelled holds all that it worked on
         self._queue.leave(place)
         if served.leaving is not None:
@@ -577,12 +642,12 @@ class RunRegistry:
             self.observe(served)
         if served.is_leased and (leases := self.starter.leases) is not None:
             asyncio.get_running_loop().run_in_executor(None, leases.withdraw, served.id)
+        if self._by_id.get(served.id) is not served:
+            return  # its client has deleted it
+        self._ended[served.id] = served
         self._kept += served.size
         if served.is_lost:
             self.forget(served.id)
-        for other in list(self._by_id.values()):
-            if self._kept <= MAX_KEPT:
-                break
-            if other.ended is not None and other is not served:
-                self.forget(other.id)
+        while self._kept > MAX_KEPT and _first(self._ended) is not served:
+            self.forget(next(iter(self._ended)))
         asyncio.get_running_loop().call_later(KEPT_SECONDS, self.forget, served.id)
