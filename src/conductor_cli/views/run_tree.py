@@ -14,6 +14,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal, NamedTuple
 
+from conductor_cli.core.events import PlanRejected
 from conductor_cli.core.formatting import format_cost, format_count, format_duration, format_money
 from conductor_cli.core.plan import SELF, KeepAnswer
 from conductor_cli.core.trace import (
@@ -24,6 +25,7 @@ from conductor_cli.core.trace import (
     Trace,
     describe_revised_plan,
 )
+from conductor_cli.core.usage import Usage
 from conductor_cli.views.run_text import (
     FINISHES,
     REASONS,
@@ -74,7 +76,7 @@ class Node:
     children: tuple[Node, ...] = ()
 
     def walk(self) -> Iterator[Node]:
-        """The node and everything below it, from top to bottom."""
+        """Yield the node and everything below it, from top to bottom."""
         yield self
         for child in self.children:
             yield from child.walk()
@@ -89,73 +91,107 @@ class _Run(NamedTuple):
     answer: str  # That of the outermost run
 
     def nested(self, record: StepRecord, inner: Trace) -> _Run:
-        """The run inside a step; its clock started with the step."""
-        now = inner.at if record.state in ENDED else self.now - (record.started or 0.0)
+        """Return the run inside a step; its clock started with the step."""
+        now = self.now - (record.started or 0.0)
+        if record.state in ENDED:
+            now = inner.at
         return _Run(inner, now, f"{self.outer}{record.number}.", self.answer)
 
 
 def run_tree(trace: Trace, now: float | None = None) -> Node:
-    """The tree of a run at a time by the run's own clock; without one, at its newest event."""
-    state: NodeState = "planning" if trace.state == "planning" else "running"
-    if trace.ended:
-        state = "done" if trace.state == "finished" else "stopped" if trace.cancelled else "failed"
-    branches = _branches_of_run(_Run(trace, trace.at if now is None else now, "", trace.answer))
+    """Return the tree of a run at a time by its own clock; without one, at its newest event."""
+    if now is None:
+        now = trace.at
+    branches = _branches_of_run(_Run(trace, now, "", trace.answer))
     return Node(
         kind="question",
-        state=state,
+        state=_state_of_run(trace),
         label=trace.question.text,
         remark=describe_planning(trace),
         children=tuple(branches),
     )
 
 
+def _state_of_run(trace: Trace) -> NodeState:
+    if trace.state == "planning":
+        return "planning"
+    if not trace.ended:
+        return "running"
+    if trace.state == "finished":
+        return "done"
+    if trace.cancelled:
+        return "stopped"
+    return "failed"
+
+
 def step_node(record: StepRecord, trace: Trace) -> Node:
-    """One step at the newest event, with everything below it."""
+    """Return one step at the newest event, with everything below it."""
     return _step(record, _Run(trace, trace.at, "", trace.answer))
 
 
 def find_node(root: Node, number: str) -> Node | None:
-    """The node of a step by its number; None when there is none."""
-    return next(
-        (node for node in root.walk() if node.kind == "step" and node.number == number), None
-    )
+    """Return the node of a step by its number; None when there is none."""
+    for node in root.walk():
+        if node.kind == "step" and node.number == number:
+            return node
+    return None
 
 
 def _branches_of_run(run: _Run) -> Iterator[Node]:
-    # Each plan that is not valid, with the line that has the error; of many, the first and the
-    # last.
-    rejected = run.trace.rejected
-    between = rejected[1:-1] if len(rejected) > 3 else ()
-    for event in rejected:
-        if event not in between:
-            hint = f" ({event.hint})" if event.hint else ""
-            label = f"plan, attempt {event.attempt}: {event.problem}{hint}"
-            yield Node(kind="plan", state="rejected", label=label, text=event.text)
-        elif event is between[0]:
-            which = f"plan, attempts {event.attempt} to {between[-1].attempt}"
-            yield Node(kind="plan", state="rejected", label=f"{which}: not valid either")
-    yield from (_notice(notice.text) for notice in run.trace.notices if not notice.step)
+    yield from _rejected_plans(run.trace)
+    for notice in run.trace.notices:
+        if not notice.step:
+            yield _notice(notice.text)
     if run.trace.revised is not None:
         yield _notice(describe_revised_plan(run.trace.revised.step, run.trace.revised.workers))
     if isinstance(run.trace.plan, KeepAnswer):
         yield Node(kind="note", state="done", label="the given answer is kept")
     yield from _steps_below(None, run)
     if run.trace.state == "planning":
-        # The plan, with the line that is being written.
-        line = run.trace.plan_text.rpartition("\n")[2]
+        line_being_written = run.trace.plan_text.rpartition("\n")[2]
         took = format_duration(run.now, tenths=False)
-        yield Node(kind="plan", state="planning", label="planning", figures=(took,), text=line)
+        yield Node(
+            kind="plan",
+            state="planning",
+            label="planning",
+            figures=(took,),
+            text=line_being_written,
+        )
+
+
+def _rejected_plans(trace: Trace) -> Iterator[Node]:
+    """Yield each plan that is not valid, with the line that has the error.
+
+    Of more than three, the first and the last; one line stands for those between.
+    """
+    rejected = trace.rejected
+    if len(rejected) <= 3:
+        yield from map(_rejected_plan, rejected)
+        return
+    yield _rejected_plan(rejected[0])
+    attempts = f"attempts {rejected[1].attempt} to {rejected[-2].attempt}"
+    yield Node(kind="plan", state="rejected", label=f"plan, {attempts}: not valid either")
+    yield _rejected_plan(rejected[-1])
+
+
+def _rejected_plan(event: PlanRejected) -> Node:
+    label = f"plan, attempt {event.attempt}: {event.problem}"
+    if event.hint:
+        label += f" ({event.hint})"
+    return Node(kind="plan", state="rejected", label=label, text=event.text)
 
 
 def _steps_below(parent: int | None, run: _Run) -> Iterator[Node]:
-    """The steps under another one.
+    """Yield the steps under another one.
 
     Under the root for None, because a damaged trace may have a step 0.
     """
-    known = {record.number for record in run.trace.steps}
+    numbers = {record.number for record in run.trace.steps}
     for record in run.trace.steps:
-        read = (item for item in record.step.access if item in known and item < record.number)
-        if max(read, default=None) == parent:
+        earlier_reads = [
+            number for number in record.step.access if number in numbers and number < record.number
+        ]
+        if max(earlier_reads, default=None) == parent:
             yield _step(record, run)
 
 
@@ -164,51 +200,78 @@ def _notice(text: str) -> Node:
 
 
 def _step(record: StepRecord, run: _Run) -> Node:
-    retrying = record.state == "running" and record.retry_at is not None
-    calls = running_calls(record)
-    # The thoughts before a call of a tool are over while it runs.
-    thinking = (
-        record.state == "running"
-        and bool(record.thinking)
-        and not record.text.strip()
-        and not calls
-    )
-    # The text of a nested run is the text of one of its own steps; that of a failed attempt is not
-    # valid any more.
-    text = (
-        ""
-        if retrying or record.nested is not None
-        else record.thinking
-        if thinking
-        else record.text
-    )
-    # The limit is per worker, so a higher number counts the attempts of earlier workers too.
-    of = f" of {run.trace.limits.attempts}" if record.attempt <= run.trace.limits.attempts else ""
-    parts = (
-        f"instead of {record.step.worker}" if record.worker != record.step.worker else "",
-        f"attempt {record.attempt}{of}" if record.attempt > 1 and record.state not in ENDED else "",
-        "thinking" if thinking else "",
-        f"calls {tool_name(calls[0]) if len(calls) == 1 else format_count(len(calls), 'tool')}"
-        if calls
-        else "",
-        describe_access(record.step.access) if record.step.access else "",
-    )
-    answer = run.answer.strip()
-    same = [step.number for step in run.trace.steps if answer and step.text.strip() == answer]
+    is_retrying = _is_retrying(record)
+    is_thinking = _is_thinking(record)
+    text = record.text
+    if is_retrying or record.nested is not None:
+        # The text of a failed attempt is not valid any more, and the text of a nested run is the
+        # text of one of its own steps.
+        text = ""
+    elif is_thinking:
+        text = record.thinking
+    state: NodeState = "retrying" if is_retrying else record.state
     return Node(
         kind="step",
-        state="retrying" if retrying else record.state,
+        state=state,
         number=f"{run.outer}{record.number}",
         name="review" if record.worker == SELF else record.worker,
         label=record.step.subtask,
-        remark=", ".join(filter(None, parts)),
+        remark=_remark(record, run),
         status=_status(record, run),
         figures=_figures(record, run),
         text=text,
-        thinking=thinking,
-        answers=same[-1:] == [record.number],
+        thinking=is_thinking,
+        answers=_is_answer(record, run),
         children=tuple(_branches_of_step(record, run)),
     )
+
+
+def _is_retrying(record: StepRecord) -> bool:
+    return record.state == "running" and record.retry_at is not None
+
+
+def _is_thinking(record: StepRecord) -> bool:
+    """Return whether a step has written only thoughts so far.
+
+    The thoughts before a call of a tool are over while it runs.
+    """
+    return (
+        record.state == "running"
+        and bool(record.thinking)
+        and not record.text.strip()
+        and not running_calls(record)
+    )
+
+
+def _is_answer(record: StepRecord, run: _Run) -> bool:
+    """Return whether a step is the last one whose text is the answer of the run."""
+    answer = run.answer.strip()
+    if not answer:
+        return False
+    numbers = [step.number for step in run.trace.steps if step.text.strip() == answer]
+    return numbers[-1:] == [record.number]
+
+
+def _remark(record: StepRecord, run: _Run) -> str:
+    """Return what is special about a step."""
+    parts = list[str]()
+    if record.worker != record.step.worker:
+        parts.append(f"instead of {record.step.worker}")
+    if record.attempt > 1 and record.state not in ENDED:
+        attempts = run.trace.limits.attempts
+        # The limit is per worker, so a higher number counts the attempts of earlier workers too.
+        limit = f" of {attempts}" if record.attempt <= attempts else ""
+        parts.append(f"attempt {record.attempt}{limit}")
+    if _is_thinking(record):
+        parts.append("thinking")
+    calls = running_calls(record)
+    if len(calls) == 1:
+        parts.append(f"calls {tool_name(calls[0])}")
+    elif calls:
+        parts.append(f"calls {format_count(len(calls), 'tool')}")
+    if record.step.access:
+        parts.append(describe_access(record.step.access))
+    return ", ".join(parts)
 
 
 def _branches_of_step(record: StepRecord, run: _Run) -> Iterator[Node]:
@@ -220,7 +283,8 @@ def _branches_of_step(record: StepRecord, run: _Run) -> Iterator[Node]:
         for notice in run.trace.notices
         if notice.step == record.number
     ]
-    yield from (node for _, node in sorted(happened, key=lambda item: item[0]))
+    for _, node in sorted(happened, key=lambda item: item[0]):
+        yield node
     if record.finish in FINISHES:
         yield _notice(FINISHES[record.finish])
     if record.nested is not None:
@@ -229,55 +293,70 @@ def _branches_of_step(record: StepRecord, run: _Run) -> Iterator[Node]:
 
 
 def _failed_attempt(attempt: FailedAttempt, record: StepRecord) -> Node:
-    front = f"attempt {attempt.attempt}" if attempt.attempt else "not asked"
-    front += f", {attempt.worker}" if attempt.worker != record.worker else ""
-    front += (
-        f", after {format_duration(attempt.ended - attempt.started)}"
-        if attempt.started is not None
-        else ""
-    )
-    followed = ""
-    if attempt.substitute is not None:
-        followed = f", {attempt.substitute} takes over"
-        followed += f"; hint: {attempt.error.hint}" if attempt.error.hint else ""
-    elif attempt.retry_in is not None and record.retry_at is None:
-        followed = f", waited {format_duration(attempt.retry_in)}"
+    label = f"attempt {attempt.attempt}" if attempt.attempt else "not asked"
+    if attempt.worker != record.worker:
+        label += f", {attempt.worker}"
+    if attempt.started is not None:
+        label += f", after {format_duration(attempt.ended - attempt.started)}"
     why = attempt.message or describe_failure(attempt.error)
-    label = f"{front}: {why.rstrip('.') if followed else why}{followed}"
-    return Node(kind="attempt", state="failed", label=label)
+    sequel = _sequel(attempt, record)
+    if sequel:
+        why = why.rstrip(".")
+    return Node(kind="attempt", state="failed", label=f"{label}: {why}{sequel}")
+
+
+def _sequel(attempt: FailedAttempt, record: StepRecord) -> str:
+    """Return what followed a failed attempt, to be written after its reason."""
+    if attempt.substitute is not None:
+        hint = f"; hint: {attempt.error.hint}" if attempt.error.hint else ""
+        return f", {attempt.substitute} takes over{hint}"
+    if attempt.retry_in is not None and record.retry_at is None:
+        return f", waited {format_duration(attempt.retry_in)}"
+    return ""
 
 
 def _tool_call(use: ToolRecord, record: StepRecord, run: _Run) -> Node:
-    state: NodeState = "stopped"
+    state = _state_of_call(use, record)
+    status = ""
+    figures: tuple[str, ...] = ()
     if use.ended is not None:
-        state = "failed" if use.error else "done"
-    elif use in running_calls(record):
-        state = "running"
-    took = format_duration(
-        (run.now if use.ended is None else use.ended) - use.started, tenths=use.ended is not None
-    )
+        figures = (format_duration(use.ended - use.started),)
+    elif state == "running":
+        figures = (format_duration(run.now - use.started, tenths=False),)
+    else:
+        status = "no result"
     return Node(
         kind="tool",
         state=state,
         name=tool_name(use),
         label=use.call.arguments,
         text=use.text,
-        status="no result" if state == "stopped" else "",
-        figures=() if state == "stopped" else (took,),
+        status=status,
+        figures=figures,
     )
+
+
+def _state_of_call(use: ToolRecord, record: StepRecord) -> NodeState:
+    if use.ended is not None:
+        return "failed" if use.error else "done"
+    if use in running_calls(record):
+        return "running"
+    return "stopped"
 
 
 def _status(record: StepRecord, run: _Run) -> str:
     """Return what a step waits for, or why it ended without an answer."""
     if record.state == "waiting":
         open_steps = {step.number for step in run.trace.steps if step.state not in ENDED}
-        missing = [str(item) for item in record.step.access if item in open_steps]
+        missing = [str(number) for number in record.step.access if number in open_steps]
         return f"waits for {', '.join(missing)}" if missing else "waiting"
     if record.state == "running" and record.retry_at is not None:
         return f"again in {round(max(0.0, record.retry_at - run.now))} s"
     if _is_reused(record, run):
         return "reused"
-    return REASONS[record.reason] if record.reason is not None else ""
+    if record.reason is not None:
+        return REASONS[record.reason]
+    return ""
 
 
 def _is_reused(record: StepRecord, run: _Run) -> bool:
@@ -294,18 +373,30 @@ def _is_reused(record: StepRecord, run: _Run) -> bool:
 
 
 def _figures(record: StepRecord, run: _Run) -> tuple[str, ...]:
-    priced = any(worker.price and any(worker.price.amounts()) for worker in run.trace.pool)
-    if record.started is None or _is_reused(record, run):
-        return ("",) * (3 if priced else 2)
-    ended = record.state in ENDED
-    took = format_duration(record.seconds(run.now), tenths=ended)
-    # The exact number of tokens is known at the end.
-    count = record.usage.tokens_out if ended else tokens_so_far(record)
-    tokens = f"{'' if ended else '~'}{format_count(count, 'token')}" if ended or count else ""
-    if not priced:
-        return took, tokens
-    cost = "unpriced" if record.usage.unpriced else ""
-    return took, tokens, cost if record.usage.cost is None else format_money(record.usage.cost)
+    """Return a step's time and tokens and, where some worker has a price, its cost."""
+    is_priced = any(worker.price and any(worker.price.amounts()) for worker in run.trace.pool)
+    took = ""
+    tokens = ""
+    cost = ""
+    if record.started is not None and not _is_reused(record, run):
+        took = format_duration(record.seconds(run.now), tenths=record.state in ENDED)
+        tokens = _describe_tokens(record)
+        cost = _describe_step_cost(record.usage)
+    return (took, tokens, cost) if is_priced else (took, tokens)
+
+
+def _describe_tokens(record: StepRecord) -> str:
+    """Return the tokens of a step; the exact number is known at its end."""
+    if record.state in ENDED:
+        return format_count(record.usage.tokens_out, "token")
+    count = tokens_so_far(record)
+    return f"~{format_count(count, 'token')}" if count else ""
+
+
+def _describe_step_cost(usage: Usage) -> str:
+    if usage.cost is not None:
+        return format_money(usage.cost)
+    return "unpriced" if usage.unpriced else ""
 
 
 MARKS: Final[dict[NodeState, str]] = {
@@ -322,15 +413,26 @@ MARKS: Final[dict[NodeState, str]] = {
     "note": "!",
 }
 
-# Cells for time, tokens and cost. A narrow screen has no room for the last ones.
-COLUMNS: Final = (8, 15, 9)
-# Cells for a step's state on a screen with room for its time only: `again in 12 s` with a mark
-NARROW: Final = 16
-# Names of steps side by side are padded to the longest of them, up to so many cells
+SAID_BY_STATUS: Final = frozenset({"planning", "waiting", "retrying", "answering"})
+"""States that a status such as `waits for 1` says, so that they need no word beside it."""
+
+HAPPENED: Final = frozenset({"attempt", "note", "tool"})
+"""Kinds of nodes that say what happened in a step; they stand above its response."""
+
+FIGURE_WIDTHS: Final = (8, 15, 9)
+"""Cells for time, tokens and cost. A narrow screen has no room for the last ones."""
+
+NARROW_STATE_WIDTH: Final = 16
+"""Cells for a step's state where only its time has room: `again in 12 s` with a mark."""
+
 MAX_WORKER_WIDTH: Final = 16
-ROOMY: Final = 20  # Rows of a screen from which on errors are wrapped while a run goes on
-# On screens with fewer columns guides and marks alone may be too wide, so every line is cut
-SMALLEST: Final = 24
+"""Names of steps side by side are padded to the longest of them, up to so many cells."""
+
+MIN_ROWS_FOR_WHOLE_ERRORS: Final = 20
+"""Rows of a screen from which on errors are wrapped while a run goes on."""
+
+MIN_WIDTH_UNCUT: Final = 24
+"""On screens with fewer columns guides and marks alone may be too wide, so every line is cut."""
 
 
 class Row(NamedTuple):
@@ -351,109 +453,136 @@ class TreeLayout(NamedTuple):
     ended: int = 2  # Its first lines, later
     whole: bool = True  # Subtasks are wrapped, not cropped
     answering: str = ""  # The number of the step whose text follows the tree on the same screen
-    figures: int = len(COLUMNS)  # How many figures the steps have
+    figures: int = len(FIGURE_WIDTHS)  # How many figures the steps have
 
     @property
     def columns(self) -> int:
         """How many figures each step has room for."""
-        return min(self.figures, 1 + (self.screen.width >= 60) + (self.screen.width >= 80))
+        room = 1
+        if self.screen.width >= 60:
+            room = 2
+        if self.screen.width >= 80:
+            room = 3
+        return min(self.figures, room)
 
     @property
     def state_width(self) -> int:
         """Cells at the right of a step for its state."""
-        width = NARROW if self.columns < 2 else sum(COLUMNS[: self.columns]) + 2
-        return min(width + (0 if self.screen.marks else 7), self.screen.width // 2)
+        width = NARROW_STATE_WIDTH
+        if self.columns > 1:
+            width = sum(FIGURE_WIDTHS[: self.columns]) + 2
+        if not self.screen.marks:  # A word takes more room than a mark
+            width += 7
+        return min(width, self.screen.width // 2)
 
-    def guide(self, *, last: bool, first: bool) -> str:
-        """Return what stands before a branch: before its first line, or before the others."""
+    def first_guide(self, *, is_last: bool) -> str:
+        """Return what stands before the first line of a branch."""
         if self.screen.marks:
-            return (
-                ("\u2514\u2500 " if last else "\u251c\u2500 ")
-                if first
-                else ("   " if last else "\u2502  ")
-            )
-        return ("`- " if last else "+- ") if first else ("   " if last else "|  ")
+            return "\u2514\u2500 " if is_last else "\u251c\u2500 "
+        return "`- " if is_last else "+- "
+
+    def further_guide(self, *, is_last: bool) -> str:
+        """Return what stands before the other lines of a branch."""
+        if is_last:
+            return "   "
+        return "\u2502  " if self.screen.marks else "|  "
 
     def front(self, guides: str) -> str:
-        """The guides before a line, without the outermost ones where they would take more than half
-        the screen.
+        """Return the guides before a line, cut to half of the screen.
+
+        The outermost ones are left out.
         """
-        return (
-            guides[-(self.screen.width // 2) :] if len(guides) > self.screen.width // 2 else guides
-        )
+        room = self.screen.width // 2
+        return guides[-room:] if len(guides) > room else guides
 
 
 def tree_lines(root: Node, layout: TreeLayout) -> list[Line]:
-    """The whole tree."""
+    """Return the whole tree."""
     return [row.line for row in tree_rows(root, layout)]
 
 
 def live_lines(root: Node, trace: Trace, now: float, layout: TreeLayout) -> list[Line]:
-    """As much of the tree as the screen holds, and the totals so far.
+    """Return as much of the tree as the screen holds, and the totals so far.
 
-    At most one line less than the screen has.
+    They are at most one line less than the screen has.
     """
     rows = list(tree_rows(root, layout._replace(whole=False)))
-    done = len(trace.done())
-    steps = format_count(len(trace.steps), "step")
-    progress = (
-        f"{done} of {steps} done"
-        if trace.plan is not None
-        else f"{format_count(done, 'step')} done"
-    )
-    failed = sum(record.state == "failed" for record in trace.steps)
-    progress += f", {failed} failed" if failed else ""
-    tokens = format_count(trace.usage.tokens, "token")
-    texts = (format_duration(now, tenths=False), progress, tokens, format_cost(trace.usage))
-    totals: Line = (
-        (layout.screen.crop(", ".join(filter(None, texts)), layout.screen.width), "quiet"),
-    )
-    # Above the totals and the cursor's line, every response gets the same share, and steps go last.
-    screen = layout.screen
+    # The last line of the screen is the cursor's, and the one above it has the totals.
     room = max(0, layout.screen.height - 2)
+    lines = _fitting_lines(rows, room, layout.screen)
+    totals = layout.screen.crop(_describe_progress(trace, now), layout.screen.width)
+    return [*lines, ((totals, "quiet"),)]
+
+
+def _fitting_lines(rows: Sequence[Row], room: int, screen: Screen) -> list[Line]:
+    """Return at most `room` lines. Every response gets the same share, and steps go last."""
     weight = max((row.weight for row in rows), default=0)
-    while weight and sum(row.weight <= weight for row in rows) > room:
+    lines = [row.line for row in rows]
+    while weight and len(lines) > room:
         weight -= 1
-    lines = [row.line for row in rows if row.weight <= weight]
-    if len(lines) > room:
-        kept = max(0, room - 1)
-        more: Line = (
-            (screen.crop(f"{screen.dots} and {len(lines) - kept} more", screen.width), "quiet"),
-        )
-        lines = [*lines[:kept], more][:room]
-    return [*lines, totals]
+        lines = [row.line for row in rows if row.weight <= weight]
+    if len(lines) <= room:
+        return lines
+    kept = max(0, room - 1)
+    rest = screen.crop(f"{screen.dots} and {len(lines) - kept} more", screen.width)
+    return [*lines[:kept], ((rest, "quiet"),)][:room]
+
+
+def _describe_progress(trace: Trace, now: float) -> str:
+    """Return time, steps, tokens and cost of a run so far."""
+    done = len(trace.done())
+    if trace.plan is not None:
+        progress = f"{done} of {format_count(len(trace.steps), 'step')} done"
+    else:
+        progress = f"{format_count(done, 'step')} done"
+    failed = [record for record in trace.steps if record.state == "failed"]
+    if failed:
+        progress += f", {len(failed)} failed"
+    parts = (
+        format_duration(now, tenths=False),
+        progress,
+        format_count(trace.usage.tokens, "token"),
+        format_cost(trace.usage),
+    )
+    return ", ".join(filter(None, parts))
 
 
 def tree_rows(root: Node, layout: TreeLayout) -> Iterator[Row]:
-    """The whole tree, with what may be left out.
+    """Yield the whole tree, with what may be left out.
 
     A step as the root is shown with what is below it.
     """
     layout = layout._replace(figures=max(len(node.figures) for node in root.walk()))
-    screen = layout.screen
-    rows = list[Row]()
-    if root.kind == "question":  # with who plans at the right of it or below it
-        room = max(0, screen.width - 2)
-        first, *others = screen.block(root.label, room) or [""]
-        remark = screen.crop(root.remark, room)
-        gap = room - text_cells(first) - text_cells(remark)
-        head: Line = (("? ", "number"), (first, "question"))
-        if gap >= 2 and not others:
-            rows.append(Row((*head, (" " * gap + remark, "quiet"))))
-        else:
-            rows += [Row(head), *(Row((("  " + line, "question"),), 1) for line in others)]
-            rows.append(Row((("  " + remark, "quiet"),), 1))
-        rows += _branches(root.children, layout, _Place())
+    if root.kind == "question":
+        rows = [*_question_rows(root, layout.screen)]
+        rows += _branches(root.children, layout, _Position())
     else:
-        rows += _node(root, layout, _Place())
-    # Guides and marks alone may be too wide for the smallest screens.
-    return (
-        row if screen.width >= SMALLEST else row._replace(line=cut(row.line, screen.width))
-        for row in rows
-    )
+        rows = [*_node(root, layout, _Position())]
+    width = layout.screen.width
+    for row in rows:
+        if width < MIN_WIDTH_UNCUT:
+            yield row._replace(line=cut(row.line, width))
+        else:
+            yield row
 
 
-class _Place(NamedTuple):
+def _question_rows(root: Node, screen: Screen) -> Iterator[Row]:
+    """Yield the question, with who plans at the right of it or below it."""
+    room = max(0, screen.width - 2)
+    first, *others = screen.block(root.label, room) or [""]
+    remark = screen.crop(root.remark, room)
+    gap = room - text_cells(first) - text_cells(remark)
+    head: Line = (("? ", "number"), (first, "question"))
+    if gap >= 2 and not others:
+        yield Row((*head, (" " * gap + remark, "quiet")))
+        return
+    yield Row(head)
+    for line in others:
+        yield Row((("  " + line, "question"),), 1)
+    yield Row((("  " + remark, "quiet"),), 1)
+
+
+class _Position(NamedTuple):
     """Where a node stands.
 
     The guides before its first line and before the others, and the weight of its lines.
@@ -468,128 +597,149 @@ class _Place(NamedTuple):
 def _branches(
     branches: Sequence[Node],
     layout: TreeLayout,
-    place: _Place,
+    position: _Position,
     parent: Node | None = None,
     *,
     closed: bool = True,
 ) -> Iterator[Row]:
-    """Nodes below another one. `closed`: nothing else follows below it.
+    """Yield nodes below another one. `closed`: nothing else follows below it.
 
     Of calls, the newest ones matter most.
     """
-    calls = sum(child.kind == "tool" for child in branches)
-    names = [
-        text_cells(layout.screen.line(child.name)) for child in branches if child.kind == "step"
-    ]
-    name_width = min(MAX_WORKER_WIDTH, max(names, default=0))
+    later_calls = len([child for child in branches if child.kind == "tool"])
+    name_width = _name_width(branches, layout.screen)
     for index, child in enumerate(branches):
-        last = closed and index == len(branches) - 1
-        # What happened inside a step that has ended matters less than the steps of the run.
-        inner = (
-            parent is not None
-            and parent.state in ENDED
-            and child.number.startswith(f"{parent.number}.")
-        )
-        calls -= child.kind == "tool"
-        weight = place.weight + inner + (calls if child.kind == "tool" else 0)
-        front, rest = (place.rest + layout.guide(last=last, first=first) for first in (True, False))
-        yield from _node(child, layout, _Place(front, rest, weight, name_width))
+        weight = position.weight
+        if parent is not None and _is_inside_ended_step(child, parent):
+            weight += 1
+        if child.kind == "tool":
+            later_calls -= 1
+            weight += later_calls
+        is_last = closed and index == len(branches) - 1
+        front = position.rest + layout.first_guide(is_last=is_last)
+        rest = position.rest + layout.further_guide(is_last=is_last)
+        yield from _node(child, layout, _Position(front, rest, weight, name_width))
 
 
-def _node(node: Node, layout: TreeLayout, place: _Place) -> Iterator[Row]:
-    """A node and everything below it.
+def _name_width(branches: Sequence[Node], screen: Screen) -> int:
+    widths = [text_cells(screen.line(child.name)) for child in branches if child.kind == "step"]
+    return min(MAX_WORKER_WIDTH, max(widths, default=0))
+
+
+def _is_inside_ended_step(child: Node, parent: Node) -> bool:
+    """Return whether a node is of a run inside a step that has ended.
+
+    It matters less than the steps of the run.
+    """
+    return parent.state in ENDED and child.number.startswith(f"{parent.number}.")
+
+
+def _node(node: Node, layout: TreeLayout, position: _Position) -> Iterator[Row]:
+    """Yield a node and everything below it.
 
     What happened to it, its response, and the steps that read it.
     """
     if node.kind == "tool":
-        yield from _tool_call_line(node, layout, place)
+        yield from _tool_call_line(node, layout, position)
         return
-    happened = [child for child in node.children if child.kind in ("attempt", "note", "tool")]
-    below = [child for child in node.children if child.kind not in ("attempt", "note", "tool")]
-    response = list(_response(node, layout, place))
-    yield from (_step_lines if node.kind == "step" else _remark_line)(node, layout, place)
-    yield from _branches(happened, layout, place, node, closed=not response and not below)
+    if node.kind == "step":
+        yield from _step_lines(node, layout, position)
+    else:
+        yield from _remark_line(node, layout, position)
+    happened = [child for child in node.children if child.kind in HAPPENED]
+    below = [child for child in node.children if child.kind not in HAPPENED]
+    response = list(_response(node, layout, position))
+    is_closed = not response and not below
+    yield from _branches(happened, layout, position, node, closed=is_closed)
     yield from response
-    yield from _branches(below, layout, place, node)
+    yield from _branches(below, layout, position, node)
 
 
-def _step_lines(node: Node, layout: TreeLayout, place: _Place) -> Iterator[Row]:
-    """Number, worker, subtask, what is special, and at the right edge the state.
+def _step_lines(node: Node, layout: TreeLayout, position: _Position) -> Iterator[Row]:
+    """Yield number, worker, subtask, what is special, and at the right edge the state.
 
-    The subtask below if it is long.
+    The subtask stands below if it is long.
     """
     screen = layout.screen
-    front = layout.front(place.front)
     number = f"{node.number} "
-    free = max(0, screen.width - layout.state_width - 1 - len(front) - len(number))
+    head: Line = ((layout.front(position.front), "guide"), (number, "number"))
+    free = max(0, screen.width - layout.state_width - 1 - sum(len(text) for text, _ in head))
     name = screen.line(node.name)
     label = screen.line(node.label)
     remark = f"({screen.line(node.remark)})" if node.remark else ""
-    padded = name + " " * (place.name_width - text_cells(name))
-    head: Line = ((front, "guide"), (number, "number"))
-    plain = "quiet" if node.state in ("waiting", "skipped") else "plain"
-    about: Line = tuple(
-        (text, style) for text, style in ((label, plain), (remark, "quiet")) if text
-    )
-    one_row = (
-        *head,
-        (padded, "worker"),
-        *(
-            ((f"  {text}" if not index else f" {text}"), style)
-            for index, (text, style) in enumerate(about)
-        ),
-    )
-    if cells(one_row) <= len(front) + len(number) + free:
-        yield Row(_with_state(one_row, node, layout), place.weight)
+    style = "quiet" if node.state in ("waiting", "skipped") else "plain"
+    beside = _beside_name(name, label, remark, style, position.name_width)
+    if cells(beside) <= free:
+        yield Row(_with_state((*head, *beside), node, layout), position.weight)
         return
     name = screen.crop(name, free)
-    beside = remark if text_cells(name) + 2 + text_cells(remark) <= free else ""
-    yield Row(
-        _with_state((*head, (name, "worker"), (f"  {beside}", "quiet")), node, layout), place.weight
-    )
-    text = label if beside else f"{label} {remark}"
-    rest = place.rest + " " * len(number)
-    yield from _wrapped(text, plain, layout, rest, place.weight + (2 if node.state in ENDED else 1))
+    below = f"{label} {remark}"
+    if text_cells(name) + 2 + text_cells(remark) <= free:
+        below = label
+    else:
+        remark = ""
+    first = (*head, (name, "worker"), (f"  {remark}", "quiet"))
+    yield Row(_with_state(first, node, layout), position.weight)
+    rest = position.rest + " " * len(number)
+    weight = position.weight + (2 if node.state in ENDED else 1)
+    yield from _wrapped(below, style, layout, rest, weight)
 
 
-def _tool_call_line(node: Node, layout: TreeLayout, place: _Place) -> Iterator[Row]:
-    """The tool and its arguments with the state at the right, and below them what it returned, each
-    in one line.
+def _beside_name(name: str, label: str, remark: str, style: str, name_width: int) -> Line:
+    """Return a step's name, its subtask and its remark side by side."""
+    spans = [(name + " " * (name_width - text_cells(name)), "worker")]
+    if label:
+        spans.append((f"  {label}", style))
+    if remark:
+        gap = " " if label else "  "
+        spans.append((gap + remark, "quiet"))
+    return tuple(spans)
+
+
+def _tool_call_line(node: Node, layout: TreeLayout, position: _Position) -> Iterator[Row]:
+    """Yield the tool and its arguments, with the state at the right, and below what it returned.
+
+    Each is one line.
     """
     screen = layout.screen
-    front = layout.front(place.front)
-    rest = layout.front(place.rest)
+    front = layout.front(position.front)
+    rest = layout.front(position.rest)
     free = max(0, screen.width - layout.state_width - 1 - len(front))
     name = screen.crop(node.name, free)
     arguments = screen.crop(node.label, max(0, free - text_cells(name) - 1))
     head: Line = ((front, "guide"), (name, "plain"), (f" {arguments}", "quiet"))
-    yield Row(_with_state(head, node, layout), place.weight + 1)
-    style = "failed" if node.state == "failed" else "quiet"
-    if text := screen.crop(node.text, max(0, screen.width - len(rest) - 2)):
-        yield Row(((f"{rest}  ", "guide"), (text, style)), place.weight + 2)
+    yield Row(_with_state(head, node, layout), position.weight + 1)
+    result = screen.crop(node.text, max(0, screen.width - len(rest) - 2))
+    if result:
+        style = "failed" if node.state == "failed" else "quiet"
+        yield Row(((f"{rest}  ", "guide"), (result, style)), position.weight + 2)
 
 
-def _remark_line(node: Node, layout: TreeLayout, place: _Place) -> Iterator[Row]:
-    """Anything that is not a step: its mark and what happened."""
+def _remark_line(node: Node, layout: TreeLayout, position: _Position) -> Iterator[Row]:
+    """Yield anything that is not a step: its mark and what happened."""
     screen = layout.screen
-    front = layout.front(place.front)
+    front = layout.front(position.front)
     if node.state == "planning":
-        yield Row(
-            _with_state(((front, "guide"), (node.label, "planning")), node, layout), place.weight
-        )
+        head: Line = ((front, "guide"), (node.label, "planning"))
+        yield Row(_with_state(head, node, layout), position.weight)
         return
     mark = f"{MARKS[node.state] if screen.marks else node.state} "
     # What went wrong is told whole while a run goes on, too, if there is room for it.
-    whole = layout._replace(whole=layout.whole or screen.height >= ROOMY)
+    has_room = screen.height >= MIN_ROWS_FOR_WHOLE_ERRORS
     first, *others = _wrapped(
-        node.label, "plain", whole, place.rest + " " * len(mark), place.weight + 1
+        node.label,
+        "plain",
+        layout._replace(whole=layout.whole or has_room),
+        position.rest + " " * len(mark),
+        position.weight + 1,
     )
     yield first._replace(line=((front, "guide"), (mark, node.state), *first.line[1:]))
-    yield from (row._replace(weight=row.weight + 1) for row in others)
+    for row in others:
+        yield row._replace(weight=row.weight + 1)
 
 
 def _wrapped(text: str, style: str, layout: TreeLayout, rest: str, weight: int) -> list[Row]:
-    """A text behind guides; at least one line."""
+    """Return a text behind guides; at least one line."""
     screen = layout.screen
     rest = layout.front(rest)
     room = max(0, screen.width - len(rest))
@@ -599,49 +749,67 @@ def _wrapped(text: str, style: str, layout: TreeLayout, rest: str, weight: int) 
     ]
 
 
-def _response(node: Node, layout: TreeLayout, place: _Place) -> Iterator[Row]:
+def _response(node: Node, layout: TreeLayout, position: _Position) -> Iterator[Row]:
     """Yield what a model wrote, behind a bar. The answer of the run is shown elsewhere."""
-    if node.answers or node.number == layout.answering != "":
+    if node.answers or _is_answering(node, layout):
         return
-    screen = layout.screen
-    front = layout.front(place.rest) + screen.bar + " "
-    room = screen.width - len(front)
-    if node.kind == "plan":
-        texts = [(text, 1) for text in screen.tail(node.text, room, min(1, layout.running))]
-    elif node.state in ENDED:
-        lines = screen.head(node.text, room, layout.ended)
-        texts = [(text, 2 + 3 * index) for index, text in enumerate(lines)]
-    else:
-        lines = screen.tail(
-            node.text, room, min(2, layout.running) if node.thinking else layout.running
-        )
-        texts = [(text, len(lines) - index) for index, text in enumerate(lines)]
+    front = layout.front(position.rest) + layout.screen.bar + " "
     style = "thinking" if node.thinking else "quiet"
-    for text, extra in texts:
-        yield Row(((front, "guide"), (text, style)), place.weight + extra)
+    for text, weight in _response_lines(node, layout, layout.screen.width - len(front)):
+        yield Row(((front, "guide"), (text, style)), position.weight + weight)
+
+
+def _response_lines(node: Node, layout: TreeLayout, room: int) -> Iterator[tuple[str, int]]:
+    """Yield the lines of a response that are shown, each with its weight."""
+    screen = layout.screen
+    if node.kind == "plan":
+        for text in screen.tail(node.text, room, min(1, layout.running)):
+            yield text, 1
+    elif node.state in ENDED:
+        for index, text in enumerate(screen.head(node.text, room, layout.ended)):
+            yield text, 2 + 3 * index
+    else:
+        count = min(2, layout.running) if node.thinking else layout.running
+        lines = screen.tail(node.text, room, count)
+        for index, text in enumerate(lines):
+            yield text, len(lines) - index
+
+
+def _is_answering(node: Node, layout: TreeLayout) -> bool:
+    """Return whether the text of this step follows the tree on the same screen."""
+    return bool(node.number) and node.number == layout.answering
 
 
 def _with_state(line: Line, node: Node, layout: TreeLayout) -> Line:
-    """The line with the node's state at the right.
+    """Return the line with the node's state at the right.
 
-    A mark or a word, then what it waits for, or its figures.
+    It is a mark or a word, then what the node waits for, or its figures.
     """
     screen = layout.screen
-    state: NodeState = (
-        "answering" if node.number and node.number == layout.answering else node.state
-    )
-    status = "answers below" if state == "answering" else node.status
-    mark = MARKS[state] if screen.marks else "running" if state == "planning" else state
-    if status and not screen.marks and state in ("planning", "waiting", "retrying", "answering"):
-        mark = ""  # a status such as `waits for 1` says it
-    figures = () if state == "answering" else node.figures[: layout.columns]
-    mark = mark and f"{mark:<{1 if screen.marks else 8}} "[: layout.state_width]
+    state = node.state
+    status = node.status
+    figures = node.figures[: layout.columns]
+    if _is_answering(node, layout):
+        state = "answering"
+        status = "answers below"
+        figures = ()
+    mark = _mark(state, status, screen)[: layout.state_width]
     room = layout.state_width - len(mark)
     if status:
         text = screen.crop(", ".join(filter(None, (status, *figures))), room)
     else:
-        columns = zip(figures, COLUMNS, strict=False)
+        columns = zip(figures, FIGURE_WIDTHS, strict=False)
         text = "".join(f"{figure:<{width - 1}} " for figure, width in columns)[:room].rstrip()
     line = cut(line, screen.width - layout.state_width - 1)
     gap = screen.width - layout.state_width - cells(line)
     return (*line, (" " * gap, "plain"), (mark, state), (text, "quiet"))
+
+
+def _mark(state: NodeState, status: str, screen: Screen) -> str:
+    """Return the mark of a state with a space after it, or its word in a column of its own."""
+    if screen.marks:
+        return f"{MARKS[state]} "
+    if status and state in SAID_BY_STATUS:
+        return ""
+    word = "running" if state == "planning" else state
+    return f"{word:<8} "
