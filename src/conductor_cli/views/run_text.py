@@ -77,8 +77,12 @@ def short_name(name: str) -> str:
 
 
 def question_line(trace: Trace) -> str:
-    """The first line of the question that is not blank."""
-    return next((line for text in trace.question.text.splitlines() if (line := one_line(text))), "")
+    """Return the first line of the question that is not blank."""
+    for text in trace.question.text.splitlines():
+        line = one_line(text)
+        if line:
+            return line
+    return ""
 
 
 def describe_attachment(attachment: Attachment) -> str:
@@ -100,16 +104,21 @@ def message_text(message: Message) -> str:
     """
     lines = [f"[attached: {describe_attachment(attachment)}]" for attachment in message.attachments]
     lines += [one_line(f"[calls {call.name} {call.arguments}]") for call in message.tool_calls]
-    return "\n".join([*lines, *([message.content] if message.content or not lines else [])])
+    if message.content or not lines:
+        lines.append(message.content)
+    return "\n".join(lines)
 
 
 def tool_name(use: ToolRecord | ev.ToolOffered | ev.ToolCalled) -> str:
-    """The server and the tool, `files.read_file`.
+    """Return the server and the tool, `files.read_file`.
 
-    The tool alone where nothing is known of a server.
+    It is the tool alone where nothing is known of a server.
     """
-    full = "" if isinstance(use, ev.ToolOffered) else use.tool
-    return one_line(full or (f"{use.server}.{use.call.name}" if use.server else use.call.name))
+    if not isinstance(use, ev.ToolOffered) and use.tool:
+        return one_line(use.tool)
+    if use.server:
+        return one_line(f"{use.server}.{use.call.name}")
+    return one_line(use.call.name)
 
 
 def running_calls(record: StepRecord) -> list[ToolRecord]:
@@ -127,8 +136,11 @@ def running_calls(record: StepRecord) -> list[ToolRecord]:
 
 
 def find_step(trace: Trace, number: int) -> StepRecord | None:
-    """The step of this number; None when the trace has none."""
-    return next((record for record in trace.steps if record.number == number), None)
+    """Return the step of this number; None when the trace has none."""
+    for record in trace.steps:
+        if record.number == number:
+            return record
+    return None
 
 
 def describe_access(access: tuple[int, ...]) -> str:
@@ -187,126 +199,149 @@ class EventText(NamedTuple):
 def event_text(event: ev.Event, trace: Trace, outer: str = "") -> EventText | None:
     """Return what there is to say about an event, given the trace after it.
 
-    None for a piece of text.
-
-    `outer` stands before the step numbers of a nested run: `2.`. That such a run begins and ends,
-    its step says.
+    None for a piece of text. `outer` stands before the step numbers of a nested run: `2.`. That
+    such a run begins and ends, its step says.
     """
+    if isinstance(event, ev.NestedEvent):
+        return _nested_event_text(event, trace, outer)
+    text = _run_event_text(event, trace, outer)
+    if text is not None:
+        return text
+    record = find_step(trace, getattr(event, "step", 0))
+    if record is None:
+        return None
+    step = f"step {outer}{record.number}"
+    if trace.plan is not None and not outer:
+        step += f" of {len(trace.steps)}"
+    return _step_event_text(event, record, step)
+
+
+def _nested_event_text(event: ev.NestedEvent, trace: Trace, outer: str) -> EventText | None:
+    record = find_step(trace, event.step)
+    if record is None or record.nested is None:
+        return None
+    text = event_text(event.event, record.nested, f"{outer}{event.step}.")
+    if text is None or text.sentence.startswith("step "):
+        return text
+    return text._replace(sentence=f"step {outer}{event.step}: {text.sentence}")
+
+
+def _run_event_text(event: ev.Event, trace: Trace, outer: str) -> EventText | None:
+    """Return what is said about an event of the run as a whole, its plan and its notices."""
     match event:
-        case ev.NestedEvent():
-            record = find_step(trace, event.step)
-            if record is None or record.nested is None:
-                return None
-            found = event_text(event.event, record.nested, f"{outer}{event.step}.")
-            if found is None or found.sentence.startswith("step "):
-                return found
-            return found._replace(sentence=f"step {outer}{event.step}: {found.sentence}")
         case ev.RunStarted() | ev.RunFinished() | ev.RunFailed() if outer:
             return None
         case ev.RunStarted():
             return EventText("started")
+        case ev.RunFinished(partial=True):
+            return EventText("finished with a part of the answer")
         case ev.RunFinished():
-            return EventText("finished with a part of the answer" if event.partial else "finished")
+            return EventText("finished")
         case ev.RunFailed():
             return EventText(f"failed: {describe_failure(event.error)}")
         case ev.PlanRejected():
-            problem = f"{event.problem} ({event.hint})" if event.hint else event.problem
-            text = (
-                f"plan not valid, attempt {event.attempt}: {shorten_line(problem, 2 * MAX_QUOTE)}"
-            )
-            return EventText(
-                text, tuple(shorten_line(line) for line in event.text.splitlines()[-1:])
-            )
+            return _rejected_plan_text(event)
         case ev.PlanReady(plan=KeepAnswer()):
             return EventText("the given answer is kept")
         case ev.PlanReady():
             return EventText(f"plan ready: {format_count(len(trace.steps), 'step')}")
+        case ev.PlanDecided(verdict="approved"):
+            return None
         case ev.PlanDecided():
-            if event.verdict == "approved":
-                return None
             verb = "edited" if event.verdict == "edited" else "rejected"
-            return EventText(
-                f"the user {verb} the plan"
-                + (f": {quote_text(event.feedback)}" if event.feedback else "")
-            )
+            feedback = f": {quote_text(event.feedback)}" if event.feedback else ""
+            return EventText(f"the user {verb} the plan{feedback}")
         case ev.PlanRevised():
             return EventText(one_line(describe_revised_plan(event.step, event.workers)))
         case ev.Notice():
             return EventText(describe_notice(event, outer))
         case ev.StepPlanned():
             reads = f", {describe_access(event.access)}" if event.access else ""
-            return EventText(
-                f"step {outer}{event.step} planned: {short_name(event.worker)}{reads}",
-                (event.subtask,),
-            )
-    if (record := find_step(trace, getattr(event, "step", 0))) is None:
-        return None
-    of = f" of {len(trace.steps)}" if trace.plan is not None and not outer else ""
-    step = f"step {outer}{record.number}{of}"
+            sentence = f"step {outer}{event.step} planned: {short_name(event.worker)}{reads}"
+            return EventText(sentence, (event.subtask,))
+    return None
+
+
+def _rejected_plan_text(event: ev.PlanRejected) -> EventText:
+    problem = event.problem
+    if event.hint:
+        problem += f" ({event.hint})"
+    problem = shorten_line(problem, 2 * MAX_QUOTE)
+    last_line = tuple(shorten_line(line) for line in event.text.splitlines()[-1:])
+    return EventText(f"plan not valid, attempt {event.attempt}: {problem}", last_line)
+
+
+def _step_event_text(event: ev.Event, record: StepRecord, step: str) -> EventText | None:
+    """Return what is said about an event of a step, which is called `step`."""
     worker = short_name(record.worker)
     match event:
         case ev.StepStarted():
             again = f", attempt {event.attempt}" if event.attempt > 1 else ""
             return EventText(f"{step} started: {worker}{again}")
         case ev.StepFailed():
-            # A failed attempt belongs to the worker before the substitute.
-            failed = record.failed[-1] if record.failed else None
-            worker = worker if failed is None else short_name(failed.worker)
-            why = describe_failure(
-                event.error if failed is None else replace(event.error, message=failed.message)
-            )
-            rest = "" if event.final else f"; {describe_next_attempt(event)}"
-            hint = (
-                (f"hint: {event.error.hint}",)
-                if event.substitute is not None and event.error.hint
-                else ()
-            )
-            return EventText(f"{step} failed: {worker}, {why}{rest}", hint)
+            return _failed_step_text(event, record, step)
         case ev.StepStopped():
             return EventText(f"{step} stopped: {REASONS[event.reason]}")
         case ev.StepFinished():
-            usage = event.usage
-            figures = (
-                format_duration(record.seconds(event.at)),
-                format_count(usage.tokens, "token") if usage.tokens else "",
-                format_cost(usage),
-                FINISHES.get(event.finish, ""),
-            )
-            return EventText(f"{step} finished: {worker}, {', '.join(filter(None, figures))}")
+            return EventText(f"{step} finished: {worker}, {_describe_finish(event, record)}")
         case ev.ToolCalled():
-            return EventText(
-                f"{step}: {worker} calls {short_name(tool_name(event))}", (event.call.arguments,)
-            )
+            tool = short_name(tool_name(event))
+            return EventText(f"{step}: {worker} calls {tool}", (event.call.arguments,))
         case ev.ToolReturned():
-            called = (event.attempt, event.turn, event.call_id)
-            names = [
-                tool_name(use)
-                for use in record.tools
-                if (use.attempt, use.turn, use.call.id) == called
-            ]
-            how = (
-                f"{'failed' if event.error else 'returned'} after {format_duration(event.seconds)}"
-            )
-            return (
-                EventText(f"{step}: {short_name(names[0])} {how}", (event.text,)) if names else None
-            )
+            return _returned_tool_text(event, record, step)
+    return None
+
+
+def _failed_step_text(event: ev.StepFailed, record: StepRecord, step: str) -> EventText:
+    worker = record.worker
+    error = event.error
+    if record.failed:
+        # A failed attempt belongs to the worker before the substitute.
+        attempt = record.failed[-1]
+        worker = attempt.worker
+        error = replace(error, message=attempt.message)
+    sentence = f"{step} failed: {short_name(worker)}, {describe_failure(error)}"
+    if not event.final:
+        sentence += f"; {describe_next_attempt(event)}"
+    if event.substitute is not None and event.error.hint:
+        return EventText(sentence, (f"hint: {event.error.hint}",))
+    return EventText(sentence)
+
+
+def _describe_finish(event: ev.StepFinished, record: StepRecord) -> str:
+    """Return what a step took and, unless it ended normally, how it ended."""
+    tokens = event.usage.tokens
+    figures = (
+        format_duration(record.seconds(event.at)),
+        format_count(tokens, "token") if tokens else "",
+        format_cost(event.usage),
+        FINISHES.get(event.finish, ""),
+    )
+    return ", ".join(filter(None, figures))
+
+
+def _returned_tool_text(event: ev.ToolReturned, record: StepRecord, step: str) -> EventText | None:
+    for use in record.tools:
+        if (use.attempt, use.turn, use.call.id) == (event.attempt, event.turn, event.call_id):
+            verb = "failed" if event.error else "returned"
+            took = format_duration(event.seconds)
+            tool = short_name(tool_name(use))
+            return EventText(f"{step}: {tool} {verb} after {took}", (event.text,))
     return None
 
 
 def describe_event(event: ev.Event, trace: Trace) -> str:
-    """One line about an event, without results of tools.
+    """Return one line about an event, without results of tools.
 
     Empty for a piece of text and for a notice.
     """
     inner = ev.innermost_event(event)
-    found = event_text(event, trace)
-    if found is None or isinstance(inner, ev.Notice):
+    text = event_text(event, trace)
+    if text is None or isinstance(inner, ev.Notice):
         return ""
-    return (
-        f"{found.sentence}, {quote_text(inner.subtask)}"
-        if isinstance(inner, ev.StepPlanned)
-        else found.sentence
-    )
+    if isinstance(inner, ev.StepPlanned):
+        return f"{text.sentence}, {quote_text(inner.subtask)}"
+    return text.sentence
 
 
 def log_lines(event: ev.Event, trace: Trace) -> list[str]:
@@ -315,29 +350,35 @@ def log_lines(event: ev.Event, trace: Trace) -> list[str]:
     Its sentence, and below it the texts, those of tools in one line.
     """
     inner = ev.innermost_event(event)
-    found = event_text(event, trace)
+    text = event_text(event, trace)
     # A conductor that may try many times writes much the same again.
-    if found is None or (isinstance(inner, ev.PlanRejected) and inner.attempt > 2):
+    is_repeated = isinstance(inner, ev.PlanRejected) and inner.attempt > 2
+    if text is None or is_repeated:
         return []
-    texts = found.texts
-    if isinstance(inner, ev.ToolCalled | ev.ToolReturned):
-        texts = tuple(shorten_line(text) for text in texts)
-    lines = textwrap.wrap(found.sentence, MAX_QUOTE, subsequent_indent="   ")
-    for text in texts:
-        lines += textwrap.wrap(
-            one_line(text), MAX_QUOTE, initial_indent="   ", subsequent_indent="   "
-        )
+    indent = "   "
+    lines = textwrap.wrap(text.sentence, MAX_QUOTE, subsequent_indent=indent)
+    for quoted in text.texts:
+        if isinstance(inner, ev.ToolCalled | ev.ToolReturned):
+            line = shorten_line(quoted)
+        else:
+            line = one_line(quoted)
+        lines += textwrap.wrap(line, MAX_QUOTE, initial_indent=indent, subsequent_indent=indent)
     return lines
 
 
 def describe_notice(notice: ev.Notice, outer: str = "") -> str:
-    """A notice in one line: `note: 3 workers`, `step 2, note: shortened`, `step 1.
+    """Return a notice in one line: `note: 3 workers`, `step 2, note: shortened`.
 
-    Fast answered instead of broken`.
+    What was recovered is no note: `step 1: Fast answered instead of broken`.
     """
     number = f"{outer}{notice.step}" if notice.step else outer.rstrip(".")
-    parts = (f"step {number}" if number else "", "" if notice.recovered else "note")
-    return ": ".join(filter(None, (", ".join(filter(None, parts)), one_line(notice.text))))
+    front = list[str]()
+    if number:
+        front.append(f"step {number}")
+    if not notice.recovered:
+        front.append("note")
+    parts = (", ".join(front), one_line(notice.text))
+    return ": ".join(filter(None, parts))
 
 
 def describe_setup(trace: Trace) -> str:
@@ -376,91 +417,100 @@ def describe_outcome(trace: Trace, *, live: bool = False) -> str:
     """Return how the run ended, in one line: `finished`, `partial answer: why`, `failed: why`."""
     if not trace.ended:
         return "the run is still going on" if live else "the run was interrupted"
-    what = _partial_answer(trace) if trace.partial else trace.outcome()
-    return what if trace.error is None else _ended_by(what, trace.error)
+    outcome = _partial_answer(trace) if trace.partial else trace.outcome()
+    if trace.error is None:
+        return outcome
+    return _ended_by(outcome, trace.error)
 
 
 def _partial_answer(trace: Trace) -> str:
-    """`partial answer`, or `partial answer, by step 1` where the step that answers had written
-    nothing.
-    """
+    """Return `partial answer`, and which step it is by where the one that answers wrote nothing."""
     texts = {record.text: record for record in trace.steps if record.text}
     record = texts.get(trace.answer)
-    return (
-        "partial answer"
-        if record is None or record.last
-        else f"partial answer, by step {record.number}"
-    )
+    if record is None or record.last:
+        return "partial answer"
+    return f"partial answer, by step {record.number}"
 
 
-def _ended_by(what: str, error: Failure) -> str:
-    """`failed: the key was refused`, `partial answer, stopped: limit of 1 call (--max-calls)`."""
+def _ended_by(outcome: str, error: Failure) -> str:
+    """Return an outcome and its reason: `failed: the key was refused`.
+
+    After a limit: `partial answer, stopped: limit of 1 call (--max-calls)`.
+    """
     why = describe_failure(error)
-    return f"{what}{',' if why.startswith('stopped:') else ':'} {why}"
+    mark = "," if why.startswith("stopped:") else ":"
+    return f"{outcome}{mark} {why}"
 
 
 def problem_lines(trace: Trace, *, stored: bool) -> list[str]:
-    """At most three lines for standard error when a run gave no answer or only a part of one."""
-    if not trace.run or (trace.state == "finished" and not trace.partial and trace.error is None):
+    """Return at most three lines for standard error, empty when a run gave its whole answer."""
+    is_whole = trace.state == "finished" and not trace.partial and trace.error is None
+    if not trace.run or is_whole:
         return []
-    partial = trace.state == "finished" and trace.partial
-    if trace.error is not None:
-        what = (
-            _ended_by(_partial_answer(trace), trace.error)
-            if partial
-            else describe_failure(trace.error)
-        )
-    else:
-        what = (
-            "not every step could finish"
-            if trace.ended
-            else "the run was interrupted before its end"
-        )
-        what = f"{_partial_answer(trace)}: {what}" if partial else what
-    lines = [f"conductor: {what}"]
+    problem = f"conductor: {_describe_problem(trace)}"
     resume = _resume_line(trace) if stored and trace.stored else ""
     flag = limit_flag(trace.error) if trace.error else ""
     if resume and flag:  # in one line, so that it can be copied
-        return [*lines, f"{resume} {flag}"]
+        return [problem, f"{resume} {flag}"]
     hint = one_line(with_hint(trace.error).hint)[:MAX_MESSAGE] if trace.error else ""
-    return [line for line in (*lines, hint and f"  {hint}", resume) if line]
+    if hint:
+        hint = f"  {hint}"
+    return [line for line in (problem, hint, resume) if line]
+
+
+def _describe_problem(trace: Trace) -> str:
+    is_partial = trace.state == "finished" and trace.partial
+    if trace.error is not None:
+        if is_partial:
+            return _ended_by(_partial_answer(trace), trace.error)
+        return describe_failure(trace.error)
+    why = "the run was interrupted before its end"
+    if trace.ended:
+        why = "not every step could finish"
+    return f"{_partial_answer(trace)}: {why}" if is_partial else why
 
 
 def _resume_line(trace: Trace) -> str:
-    """The command that continues the run; empty when that would be of no use."""
-    if trace.error is not None and trace.error.reason == "output_failed":
+    """Return the command that continues the run; empty when that would be of no use."""
+    error = trace.error
+    if error is not None and error.reason == "output_failed":
         return ""  # the answer so far is in the trace, and the error about the output says so
     command = f"conductor ask --resume {one_line(trace.run)}"
     if trace.steps:
-        unfinished = trace.plan is None or len(trace.done()) < len(trace.steps)
-        return f"  resume: {command}" if unfinished else ""
-    if trace.error is None:
-        return "" if trace.ended else f"  ask it again: {command}"
-    # After these the same question may well succeed.
-    again = (
-        trace.error.kind in ("cancelled", "terminated", "limit")
-        and trace.error.reason != "output_closed"
-    )
-    return f"  ask it again: {command}" if again else ""
+        is_unfinished = trace.plan is None or len(trace.done()) < len(trace.steps)
+        return f"  resume: {command}" if is_unfinished else ""
+    if error is None:
+        can_succeed = not trace.ended
+    else:
+        # After these the same question may well succeed.
+        is_passing = error.kind in ("cancelled", "terminated", "limit")
+        can_succeed = is_passing and error.reason != "output_closed"
+    return f"  ask it again: {command}" if can_succeed else ""
 
 
 def limit_flag(failure: Failure) -> str:
-    """The flag and value that raise the limit of a run; empty for any other failure."""
+    """Return the flag and value that raise the limit of a run; empty for any other failure."""
     flag = _LIMIT_FLAGS.get(failure.reason)
-    return f"{flag} {failure.suggested_limit}" if flag and failure.suggested_limit else ""
+    if not flag or not failure.suggested_limit:
+        return ""
+    return f"{flag} {failure.suggested_limit}"
 
 
 def with_hint(failure: Failure) -> Failure:
-    """The failure with a hint that names a flag or setting, where the core left the hint open."""
-    flag = limit_flag(failure)
-    setting = _DAY_LIMITS.get(failure.reason)
+    """Return the failure with a hint that names a flag or setting, where the core left it open."""
     if failure.hint:
         return failure
-    hint = (
-        "run it again with --debug and report what it prints" if failure.kind == "internal" else ""
-    )
+    return replace(failure, hint=_hint_of(failure))
+
+
+def _hint_of(failure: Failure) -> str:
+    flag = limit_flag(failure)
+    if flag:
+        return f"raise it with {flag}"
+    setting = _DAY_LIMITS.get(failure.reason)
     if setting:
-        hint = (
-            f"wait until midnight, or run: conductor config set {setting} {failure.suggested_limit}"
-        )
-    return replace(failure, hint=f"raise it with {flag}" if flag else hint)
+        command = f"conductor config set {setting} {failure.suggested_limit}"
+        return f"wait until midnight, or run: {command}"
+    if failure.kind == "internal":
+        return "run it again with --debug and report what it prints"
+    return ""
