@@ -347,7 +347,7 @@ def test_any_mixture_of_hostile_markup_is_harmless(pieces: list[str]) -> None:
 
 
 def test_a_text_that_is_too_long_is_shown_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "LONGEST", 5)
+    monkeypatch.setattr(module, "MAX_MARKDOWN_CHARACTERS", 5)
     assert markdown_html("# <b>ng") == "<pre># &lt;b&gt;ng</pre>\n"
 
 

@@ -13,7 +13,7 @@ from conductor_cli.core import events as ev
 from conductor_cli.core.terminal_text import is_sanitized, sanitize
 from conductor_cli.views import markdown_stream
 from conductor_cli.views.base import Stderr
-from conductor_cli.views.markdown_stream import LONGEST, MarkdownStream, split_blocks
+from conductor_cli.views.markdown_stream import MAX_BLOCK_CHARACTERS, MarkdownStream, split_blocks
 from conductor_cli.views.output_formats import OutputContext, open_views
 from tests.traces.make import ANSWER, parallel
 from tests.views.terminals import Sink, emulated, open_console, play, without_ours
@@ -155,8 +155,8 @@ def test_floods_of_marks_are_limited() -> None:
 
 def test_very_long_texts_are_shown_as_they_were_written(monkeypatch: pytest.MonkeyPatch) -> None:
     """To render a megabyte would take half a minute, in which the command does not end."""
-    monkeypatch.setattr(markdown_stream, "LONGEST", 500)
-    monkeypatch.setattr(markdown_stream, "LARGEST", 1000)
+    monkeypatch.setattr(markdown_stream, "MAX_BLOCK_CHARACTERS", 500)
+    monkeypatch.setattr(markdown_stream, "MAX_RENDERED_CHARACTERS", 1000)
     assert without_ours(written(*["word " * 200] * 10)).count("word") >= 2000
     row = "|[a](b|**c**|\n"
     assert without_ours(written(f"{row}|-|-|\n{row * 100}")).count(row.strip()) >= 100
@@ -198,7 +198,7 @@ def test_the_last_block_may_go_on(text: str, expected: tuple[str, str]) -> None:
 
 
 def test_endless_blocks_are_split() -> None:
-    assert split_blocks("x" * (LONGEST + 1)) == ("x" * (LONGEST + 1), "")
-    complete, rest = split_blocks("```py\n" + "y = 1\n" * LONGEST + "z")
-    assert complete.count("y = 1") == LONGEST
+    assert split_blocks("x" * (MAX_BLOCK_CHARACTERS + 1)) == ("x" * (MAX_BLOCK_CHARACTERS + 1), "")
+    complete, rest = split_blocks("```py\n" + "y = 1\n" * MAX_BLOCK_CHARACTERS + "z")
+    assert complete.count("y = 1") == MAX_BLOCK_CHARACTERS
     assert rest == "```py\nz"

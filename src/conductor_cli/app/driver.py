@@ -41,7 +41,7 @@ from conductor_cli.state.interfaces import (
 from conductor_cli.state.opening import open_state
 from conductor_cli.state.trace_file import ENDS
 from conductor_cli.system.threads import run_in_thread_if_large
-from conductor_cli.views.base import FRAME, RunView
+from conductor_cli.views.base import FRAME_SECONDS, RunView
 
 # The value of `traces.keep` with which no run takes place that cannot be stored
 ALWAYS: Final = "always"
@@ -462,7 +462,7 @@ class _ViewThread:
             while True:
                 self._try(self.view.draw)
                 if not self._unread:
-                    self._woken.wait(FRAME)
+                    self._woken.wait(FRAME_SECONDS)
                     self._woken.clear()
                     continue
                 if (unread := self._unread.popleft()) is None:

@@ -1,6 +1,4 @@
-"""What a view is, the streams that views write to, whether these take colours, and consoles and
-printers for them.
-"""
+"""What a view is, the streams and consoles that views write to, and whether these take colours."""
 
 from __future__ import annotations
 
@@ -23,7 +21,7 @@ if TYPE_CHECKING:
 
 ColorName = Literal["auto", "always", "never"]
 Clock = Callable[[], float]  # Seconds since some moment; never goes back
-FRAME: Final = 1 / 8  # Seconds between two drawings of what moves, however fast the workers write
+FRAME_SECONDS: Final = 1 / 8  # Between two drawings of what moves, however fast the workers write
 
 
 class RunView:
@@ -120,8 +118,9 @@ class OutputContext:
     height: int | None = None
 
     def open_console(self, stream: Stdout) -> Console:
-        """A Rich console that writes to one of the streams and reads nothing from this process's
-        environment.
+        """Return a Rich console that writes to one of the streams.
+
+        It reads nothing from this process's environment.
         """
         from rich.console import Console  # loading Rich takes longer than many commands do
 
@@ -152,11 +151,9 @@ def uses_color(context: OutputContext) -> bool | None:
         return context.color == "always"
     if context.environ.get("NO_COLOR"):
         return False
-    return (
-        True
-        if _is_set(context.environ, "CLICOLOR_FORCE") or _is_set(context.environ, "FORCE_COLOR")
-        else None
-    )
+    if _is_set(context.environ, "CLICOLOR_FORCE") or _is_set(context.environ, "FORCE_COLOR"):
+        return True
+    return None
 
 
 def cannot_redraw(environ: Mapping[str, str]) -> bool:

@@ -17,12 +17,14 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from functools import lru_cache
 from html import escape
+from itertools import chain
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from conductor_cli.core.formatting import UNKNOWN, format_cost_cell, format_duration
 from conductor_cli.core.plan import Plan
 from conductor_cli.core.terminal_text import one_line, sanitize
 from conductor_cli.core.trace import StepRecord, Trace
+from conductor_cli.core.usage import Usage
 from conductor_cli.views.run_text import (
     MAX_MESSAGE,
     describe_access,
@@ -54,7 +56,7 @@ MARKS: Final = {
 }
 """What stands for each state of a step, always beside its word."""
 
-LEAST: Final = 0.8  # Percent of a bar that is shown, however short it was
+MIN_BAR_PERCENT: Final = 0.8  # Shown of a bar, however short it was
 
 
 class Bar(NamedTuple):
@@ -85,71 +87,83 @@ class Timeline(NamedTuple):
     rows: tuple[TimelineRow, ...]
     ticks: tuple[str, ...]
 
+    def kinds(self) -> set[str]:
+        """Return the kinds of all bars."""
+        bars = chain.from_iterable(row.bars for row in self.rows)
+        return {bar.kind for bar in bars}
+
 
 def timeline(trace: Trace) -> Timeline:
-    """The planner and all steps that have started, those of nested runs below the step they belong
-    to.
+    """Return the planner and all steps that have started.
+
+    Those of nested runs stand below the step that they belong to.
     """
-    whole = max(trace.at, 0.0)
+    axis = _Axis(max(trace.at, 0.0))
     rows = list[TimelineRow]()
-
-    def bar(kind: str, start: float, end: float, title: str) -> Bar:
-        if whole <= 0:
-            return Bar(kind, 0.0, 100.0, title)
-        first, last = (min(max(100 * at / whole, 0.0), 100.0) for at in (start, end))
-        length = max(last - first, LEAST)
-        return Bar(kind, min(first, 100 - length), length, title)
-
-    def add_steps(run: Trace, begin: float, outer: str) -> None:
-        for record in run.steps:
-            if record.started is None and not record.failed:
-                continue
-            number = f"{outer}{record.number}"
-            worker = short_name(record.worker)
-            bars = list[Bar]()
-            for failed in record.failed:
-                if failed.started is None:
-                    continue  # this worker was not asked at all
-                what = f"{one_line(failed.worker)}, attempt {failed.attempt} failed: "
-                what += one_line(failed.message)[:MAX_MESSAGE]
-                after = begin + failed.ended
-                bars.append(bar("failed", begin + failed.started, after, what))
-                if failed.retry_in:
-                    bars.append(
-                        bar(
-                            "waited",
-                            after,
-                            after + failed.retry_in,
-                            f"waited {format_duration(failed.retry_in)}",
-                        )
-                    )
-            if record.started is not None and (record.state != "failed" or not record.failed):
-                start = record.started if record.attempted is None else record.attempted
-                end = run.at if record.ended is None else record.ended
-                bars.append(
-                    bar(record.state, begin + start, begin + end, f"{worker} {record.state}")
-                )
-            rows.append(
-                TimelineRow(
-                    f"{number} {worker}", format_duration(record.seconds(run.at)), tuple(bars)
-                )
-            )
-            if record.nested is not None:
-                add_steps(record.nested, begin + (record.started or 0.0), f"{number}.")
-
     if trace.planning.calls or trace.plan_text:
         # Until the last step was planned
         end = max((record.planned for record in trace.steps), default=trace.at)
-        rows.append(
-            TimelineRow("planner", format_duration(end), (bar("planning", 0.0, end, "planning"),))
-        )
-    add_steps(trace, 0.0, "")
-    return Timeline(tuple(rows), tuple(format_duration(whole * part) for part in (0, 0.5, 1)))
+        planning = axis.bar("planning", 0.0, end, "planning")
+        rows.append(TimelineRow("planner", format_duration(end), (planning,)))
+    rows += _step_rows(trace, axis, begin=0.0, outer="")
+    ticks = tuple(format_duration(axis.seconds * part) for part in (0, 0.5, 1))
+    return Timeline(tuple(rows), ticks)
 
 
-LONGEST: Final = 200_000  # Characters that are parsed; a longer text is shown as it was written
+class _Axis(NamedTuple):
+    """How long the whole run took, and so where a bar stands."""
 
-_BLOCKS: Final = frozenset(
+    seconds: float
+
+    def bar(self, kind: str, start: float, end: float, title: str) -> Bar:
+        if self.seconds <= 0:
+            return Bar(kind, 0.0, 100.0, title)
+        first = self._percent(start)
+        length = max(self._percent(end) - first, MIN_BAR_PERCENT)
+        return Bar(kind, min(first, 100 - length), length, title)
+
+    def _percent(self, seconds: float) -> float:
+        return min(max(100 * seconds / self.seconds, 0.0), 100.0)
+
+
+def _step_rows(run: Trace, axis: _Axis, *, begin: float, outer: str) -> Iterator[TimelineRow]:
+    """Yield a row for each step of a run that began at `begin`, each before its nested run."""
+    for record in run.steps:
+        if record.started is None and not record.failed:
+            continue
+        number = f"{outer}{record.number}"
+        bars = [*_attempt_bars(record, axis, begin)]
+        has_own_bar = record.state != "failed" or not record.failed
+        if record.started is not None and has_own_bar:
+            start = record.started if record.attempted is None else record.attempted
+            end = run.at if record.ended is None else record.ended
+            title = f"{short_name(record.worker)} {record.state}"
+            bars.append(axis.bar(record.state, begin + start, begin + end, title))
+        took = format_duration(record.seconds(run.at))
+        yield TimelineRow(f"{number} {short_name(record.worker)}", took, tuple(bars))
+        if record.nested is not None:
+            start = begin + (record.started or 0.0)
+            yield from _step_rows(record.nested, axis, begin=start, outer=f"{number}.")
+
+
+def _attempt_bars(record: StepRecord, axis: _Axis, begin: float) -> Iterator[Bar]:
+    """Yield a bar for each attempt that failed, and for the wait after it."""
+    for attempt in record.failed:
+        if attempt.started is None:
+            continue  # this worker was not asked at all
+        title = f"{one_line(attempt.worker)}, attempt {attempt.attempt} failed: "
+        title += one_line(attempt.message)[:MAX_MESSAGE]
+        end = begin + attempt.ended
+        yield axis.bar("failed", begin + attempt.started, end, title)
+        if attempt.retry_in:
+            waited = f"waited {format_duration(attempt.retry_in)}"
+            yield axis.bar("waited", end, end + attempt.retry_in, waited)
+
+
+MAX_MARKDOWN_CHARACTERS: Final = 200_000
+"""Characters that are parsed; a longer text is shown as it was written."""
+
+_PAIRED_TOKENS: Final = frozenset(
     {
         "paragraph",
         "heading",
@@ -169,18 +183,18 @@ _BLOCKS: Final = frozenset(
     }
 )
 """Tokens that open and close an element."""
-_SINGLE: Final = frozenset(
+_LEAF_TOKENS: Final = frozenset(
     {"inline", "text", "code_inline", "code_block", "fence", "hr", "softbreak", "hardbreak"}
 )
-_ALIGNED: Final = {"text-align:right": "right", "text-align:center": "center"}
-# How many levels the headings of a text are below their own: the page has headings above them
-_DEEPER: Final = 2
+_ALIGNMENT_CLASSES: Final = {"text-align:right": "right", "text-align:center": "center"}
+_HEADING_SHIFT: Final = 2
+"""How many levels the headings of a text are below their own: the page has headings above them."""
 
 
 def markdown_html(text: str) -> str:
     """The HTML of a text, safe to put into a page as it is."""
     text = sanitize(text)
-    if len(text) <= LONGEST:
+    if len(text) <= MAX_MARKDOWN_CHARACTERS:
         try:
             parser = _parser()
             tokens = list(_harmless(parser.parse(text)))
@@ -201,37 +215,52 @@ def _parser() -> MarkdownIt:
 
 
 def _harmless(tokens: Iterable[Token]) -> Iterator[Token]:
-    """The tokens without what could act. An unknown kind becomes its text."""
+    """Yield the tokens without what could act. An unknown kind becomes its text."""
     addresses: list[str] = []
     for token in tokens:
         kind = token.type.removesuffix("_open").removesuffix("_close")
         if kind == "link":
-            # Nothing where a link begins, and its address where it ends, unless the link's text is
-            # the address.
-            address = addresses.pop() if token.nesting != 1 and addresses else ""
-            if token.nesting == 1:
-                addresses.append(
-                    "" if token.markup == "autolink" else str(token.attrs.get("href", ""))
-                )
-            yield _as_text(token, f" ({address})" if address else "")
-            continue
-        if kind not in _BLOCKS | _SINGLE:
+            yield _without_link(token, addresses)
+        elif kind in _PAIRED_TOKENS or kind in _LEAF_TOKENS:
+            yield _harmless_token(token, kind)
+        else:
             yield _as_text(token, token.content)
-            continue
-        start = token.attrs.get("start") if kind == "ordered_list" else None
-        # A class, because a page allows no styles of texts
-        align = _ALIGNED.get(str(token.attrs.get("style", "")))
-        token.attrs = (
-            {"start": start} if isinstance(start, int) else {"class": align} if align else {}
-        )
-        token.info = ""  # the language of a block of code would become a class
-        # Entities have become characters by now, which may be unsafe ones.
-        token.content = sanitize(token.content)
-        if kind == "heading":
-            token.tag = f"h{min(6, int(token.tag[1:]) + _DEEPER)}"
-        if token.children is not None:
-            token.children = list(_harmless(token.children))
-        yield token
+
+
+def _without_link(token: Token, addresses: list[str]) -> Token:
+    """Return a text for the begin or the end of a link; `addresses` has the links that are open.
+
+    It is empty where the link begins, and its address where it ends, unless the link's text is the
+    address.
+    """
+    if token.nesting == 1:
+        is_address = token.markup == "autolink"
+        addresses.append("" if is_address else str(token.attrs.get("href", "")))
+        return _as_text(token, "")
+    address = addresses.pop() if addresses else ""
+    return _as_text(token, f" ({address})" if address else "")
+
+
+def _harmless_token(token: Token, kind: str) -> Token:
+    """Return the token with only those of its attributes that a page needs."""
+    token.attrs = _kept_attributes(token, kind)
+    token.info = ""  # the language of a block of code would become a class
+    # Entities have become characters by now, which may be unsafe ones.
+    token.content = sanitize(token.content)
+    if kind == "heading":
+        token.tag = f"h{min(6, int(token.tag[1:]) + _HEADING_SHIFT)}"
+    if token.children is not None:
+        token.children = list(_harmless(token.children))
+    return token
+
+
+def _kept_attributes(token: Token, kind: str) -> dict[str, str | int | float]:
+    start = token.attrs.get("start")
+    if kind == "ordered_list" and isinstance(start, int):
+        return {"start": start}
+    # A class, because a page allows no styles of texts
+    alignment = _ALIGNMENT_CLASSES.get(str(token.attrs.get("style", "")))
+    return {"class": alignment} if alignment else {}
 
 
 def _as_text(token: Token, text: str) -> Token:
@@ -245,7 +274,7 @@ def _as_text(token: Token, text: str) -> Token:
     return token
 
 
-_KEYS: Final = (
+_BAR_LEGEND: Final = (
     ("planning", "planning"),
     ("done", "answered"),
     ("failed", "failed attempt"),
@@ -255,7 +284,7 @@ _KEYS: Final = (
 
 
 def html_page(trace: Trace, *, live: bool = False) -> str:
-    """The whole file.
+    """Return the whole file.
 
     Question, answer, plan and times as drawings, and each step with its prompt and response.
     """
@@ -280,8 +309,10 @@ def html_page(trace: Trace, *, live: bool = False) -> str:
         "max_message": MAX_MESSAGE,
     }
     root = run_tree(trace)
-    told = {notice.text for notice in trace.notices}  # above the tree
-    others = tuple(node for node in root.children if node.kind != "note" or node.label not in told)
+    above_tree = {notice.text for notice in trace.notices}
+    below_root = tuple(
+        node for node in root.children if node.kind != "note" or node.label not in above_tree
+    )
     times = timeline(trace)
     return environment.get_template("run.html.j2").render(
         title=one_line(question_line(trace)[:120] or trace.run),
@@ -292,13 +323,13 @@ def html_page(trace: Trace, *, live: bool = False) -> str:
         outcome=describe_outcome(trace, live=live),
         told=[describe_notice(notice) for notice in trace.all_notices()],
         times=times,
-        kinds={bar.kind for row in times.rows for bar in row.bars},
-        keys=_KEYS,
+        kinds=times.kinds(),
+        keys=_BAR_LEGEND,
         usage=list(usage_rows(trace)),
         tree=tree_text(trace),
         reasoning=trace.plan.reasoning if isinstance(trace.plan, Plan) else "",
         marks=MARKS,
-        root=replace(root, children=others),
+        root=replace(root, children=below_root),
         records=dict(_records(trace)),
     )
 
@@ -319,10 +350,9 @@ def page_facts(trace: Trace) -> list[str]:
 
 
 def tree_text(trace: Trace) -> str:
-    """The plan as a tree of lines."""
-    return "\n".join(
-        line_texts(tree_lines(run_tree(trace), TreeLayout(Screen(width=WIDEST), ended=10)))
-    )
+    """Return the plan as a tree of lines."""
+    layout = TreeLayout(Screen(width=WIDEST), ended=10)
+    return "\n".join(line_texts(tree_lines(run_tree(trace), layout)))
 
 
 def _finalize(value: object) -> object:
@@ -345,7 +375,9 @@ def _records(trace: Trace, outer: str = "") -> Iterator[tuple[str, StepRecord]]:
 
 def usage_rows(trace: Trace) -> Iterator[tuple[str, ...]]:
     """Yield what the planner, each step and all together used, in the words of the page's table."""
-    used = [("planner", trace.planning)] if trace.planning.calls else []
+    used = list[tuple[str, Usage]]()
+    if trace.planning.calls:
+        used.append(("planner", trace.planning))
     used += [(f"{record.number} {describe_worker(record)}", record.usage) for record in trace.steps]
     for label, usage in [*used, ("total", trace.usage)]:
         if usage.calls:

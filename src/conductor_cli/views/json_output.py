@@ -12,15 +12,16 @@ from typing import Any
 from conductor_cli.core.events import Event, to_line
 from conductor_cli.core.plan import KeepAnswer
 from conductor_cli.core.serialization import dump, encode_line
-from conductor_cli.core.trace import StepRecord, Trace
+from conductor_cli.core.trace import FailedAttempt, StepRecord, ToolRecord, Trace
 from conductor_cli.system.known_secrets import KNOWN_SECRETS
 from conductor_cli.views.base import RunView, Stdout
 from conductor_cli.views.run_text import with_hint
 
 
 class JsonLinesOutput(RunView):
-    """Writes each event as a trace file has it, but with control characters escaped, so that
-    terminals are safe.
+    """Writes each event as a trace file has it, but with control characters escaped.
+
+    So terminals are safe.
     """
 
     def __init__(self, stdout: Stdout) -> None:
@@ -46,12 +47,14 @@ class JsonOutput(RunView):
         self._trace = trace
 
     def close(self) -> None:
-        if self._trace.run:
-            locate = self._trace_path if self._trace.stored else None
-            path = locate(self._trace.run) if locate is not None else None
-            data = run_json(self._trace, path)
-            write_json(self._stdout, encode_line(data))
-            self._stdout.flush()
+        run = self._trace.run
+        if not run:
+            return
+        path = None
+        if self._trace.stored and self._trace_path is not None:
+            path = self._trace_path(run)
+        write_json(self._stdout, encode_line(run_json(self._trace, path)))
+        self._stdout.flush()
 
 
 def write_json(stdout: Stdout, line: str) -> None:
@@ -66,7 +69,7 @@ def write_json(stdout: Stdout, line: str) -> None:
 def run_json(
     trace: Trace, path: str | None, *, live: bool = False, prompts: bool = False
 ) -> dict[str, Any]:
-    """The run as one JSON object; with `prompts`, also what each worker was sent.
+    """Return the run as one JSON object; with `prompts`, also what each worker was sent.
 
     `state` is finished, cancelled, failed, interrupted, or running while another process writes the
     trace (`live`). `answer` is null when there is none, and `trace` when no file, `path`, has the
@@ -74,8 +77,10 @@ def run_json(
     in the trace, because a float is not exact.
     """
     state = trace.outcome(live=live)
+    if state == "partial":
+        state = "finished"
     return {
-        "state": "finished" if state == "partial" else state,
+        "state": state,
         "answer": trace.answer if trace.state == "finished" else None,
         "partial": trace.partial,
         "error": dump(trace.error and with_hint(trace.error)),
@@ -90,21 +95,19 @@ def run_json(
         "planning": dump(trace.planning),
         "usage": dump(trace.usage),
         "notices": [
-            {"step": item.step, "text": item.text, "recovered": item.recovered}
-            for item in trace.all_notices()
+            {"step": notice.step, "text": notice.text, "recovered": notice.recovered}
+            for notice in trace.all_notices()
         ],
     }
 
 
 def _workflow_data(trace: Trace, *, prompts: bool = False) -> dict[str, Any]:
-    """Plan and steps of a run or of a nested one."""
+    """Return plan and steps of a run or of a nested one."""
     plan: Any = None
-    if trace.plan is not None:
-        plan = (
-            "accept"
-            if isinstance(trace.plan, KeepAnswer)
-            else {"steps": [dump(step) for step in trace.plan.steps]}
-        )
+    if isinstance(trace.plan, KeepAnswer):
+        plan = "accept"
+    elif trace.plan is not None:
+        plan = {"steps": [dump(step) for step in trace.plan.steps]}
     # The reason of a rejected plan is `plan_invalid`, or why the call to the planner failed.
     rejected = [
         {
@@ -122,13 +125,12 @@ def _workflow_data(trace: Trace, *, prompts: bool = False) -> dict[str, Any]:
 
 
 def _step_data(record: StepRecord, now: float, *, prompts: bool) -> dict[str, Any]:
-    """One step. Times are seconds since the run began.
+    """Return one step. Times are seconds since the run began.
 
     `started` of a failed attempt is null for a worker that was not asked, `ended` of a call of a
     tool if the call did not return.
     """
-    failed = [(attempt, with_hint(attempt.error)) for attempt in record.failed]
-    data = {
+    fields = {
         "number": record.number,
         "planned_worker": record.step.worker,
         "worker": record.worker,
@@ -139,34 +141,39 @@ def _step_data(record: StepRecord, now: float, *, prompts: bool) -> dict[str, An
         "usage": dump(record.usage),
         "seconds": round(record.seconds(now), 3),
         "error": dump(record.error and with_hint(record.error)),
-        "failed_attempts": [
-            {
-                "attempt": attempt.attempt,
-                "worker": attempt.worker,
-                "started": attempt.started,
-                "ended": attempt.ended,
-                "reason": error.reason or error.kind,
-                "message": attempt.message,
-                "hint": error.hint,
-                "usage": dump(attempt.usage),
-            }
-            for attempt, error in failed
-        ],
-        "tools": [
-            {
-                "attempt": use.attempt,
-                "turn": use.turn,
-                "id": use.call.id,
-                "server": use.server,
-                "name": use.call.name,
-                "arguments": use.call.arguments,
-                "started": use.started,
-                "ended": use.ended,
-                "text": use.text,
-                "error": use.error,
-            }
-            for use in record.tools
-        ],
+        "failed_attempts": [_attempt_data(attempt) for attempt in record.failed],
+        "tools": [_tool_data(use) for use in record.tools],
         "nested": record.nested and _workflow_data(record.nested),
     }
-    return data | {"prompt": dump(record.prompt)} if prompts else data
+    if prompts:
+        fields["prompt"] = dump(record.prompt)
+    return fields
+
+
+def _attempt_data(attempt: FailedAttempt) -> dict[str, Any]:
+    error = with_hint(attempt.error)
+    return {
+        "attempt": attempt.attempt,
+        "worker": attempt.worker,
+        "started": attempt.started,
+        "ended": attempt.ended,
+        "reason": error.reason or error.kind,
+        "message": attempt.message,
+        "hint": error.hint,
+        "usage": dump(attempt.usage),
+    }
+
+
+def _tool_data(use: ToolRecord) -> dict[str, Any]:
+    return {
+        "attempt": use.attempt,
+        "turn": use.turn,
+        "id": use.call.id,
+        "server": use.server,
+        "name": use.call.name,
+        "arguments": use.call.arguments,
+        "started": use.started,
+        "ended": use.ended,
+        "text": use.text,
+        "error": use.error,
+    }

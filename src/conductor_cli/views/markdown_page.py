@@ -14,7 +14,7 @@ from typing import Final
 from conductor_cli.core.question import PastTurn
 from conductor_cli.core.terminal_text import one_line, sanitize
 from conductor_cli.core.trace import StepRecord, Trace
-from conductor_cli.views.html import LONGEST, page_facts, tree_text, usage_rows
+from conductor_cli.views.html import MAX_MARKDOWN_CHARACTERS, page_facts, tree_text, usage_rows
 from conductor_cli.views.run_text import (
     describe_access,
     describe_file,
@@ -43,11 +43,8 @@ def run_markdown(trace: Trace, *, live: bool = False) -> str:
     parts.append("\n".join(f"- {harmless_markdown(one_line(fact))}" for fact in page_facts(trace)))
     parts += ["## Question", fenced(trace.question.text)]
     if trace.question.files:
-        parts.append(
-            "\n".join(
-                f"- {harmless_markdown(describe_file(file))}" for file in trace.question.files
-            )
-        )
+        files = [harmless_markdown(describe_file(file)) for file in trace.question.files]
+        parts.append("\n".join(f"- {file}" for file in files))
     parts += ["## Answer", _answer(trace)]
     notices = [describe_notice(notice) for notice in trace.all_notices()]
     if notices:
@@ -83,7 +80,7 @@ def harmless_markdown(text: str) -> str:
     if not _ACTIVE.search(text):
         return text
     for harmless in (_without_code(text), _as_text(text)):
-        if len(harmless) <= LONGEST and not _is_active(harmless):
+        if len(harmless) <= MAX_MARKDOWN_CHARACTERS and not _is_active(harmless):
             return harmless
     return fenced(text)
 
@@ -102,8 +99,9 @@ def _as_text(text: str) -> str:
 
 
 def _is_active(text: str) -> bool:
-    """Whether a reader of this Markdown would load an image or see HTML, or whether that cannot be
-    said.
+    """Return whether a reader of this Markdown would load an image or see HTML.
+
+    What cannot be parsed counts as active.
     """
     from markdown_it import MarkdownIt  # only exports need it
 
@@ -111,7 +109,10 @@ def _is_active(text: str) -> bool:
         tokens = MarkdownIt("commonmark").enable(["table", "strikethrough"]).parse(text)
     except Exception:  # noqa: BLE001 - whatever a parser fails on is not trusted
         return True
-    kinds = {token.type for block in tokens for token in (block, *(block.children or ()))}
+    kinds = set[str]()
+    for block in tokens:
+        kinds.add(block.type)
+        kinds.update(token.type for token in block.children or ())
     return not kinds.isdisjoint({"image", "html_block", "html_inline"})
 
 
@@ -126,9 +127,9 @@ def fenced(text: str) -> str:
 def _answer(trace: Trace) -> str:
     if not trace.answer:
         return "(none)"
-    return (
-        harmless_markdown(trace.answer) if trace.question.schema is None else fenced(trace.answer)
-    )
+    if trace.question.schema is not None:
+        return fenced(trace.answer)
+    return harmless_markdown(trace.answer)
 
 
 def _step(record: StepRecord) -> Iterator[str]:
@@ -144,4 +145,5 @@ def _usage_table(trace: Trace) -> Iterator[str]:
     yield "| | read | written | calls | cost |"
     yield "|---|---:|---:|---:|---:|"
     for row in usage_rows(trace):
-        yield f"| {' | '.join(harmless_markdown(one_line(cell)).replace('|', '&#124;') for cell in row)} |"
+        cells = [harmless_markdown(one_line(cell)).replace("|", "&#124;") for cell in row]
+        yield f"| {' | '.join(cells)} |"

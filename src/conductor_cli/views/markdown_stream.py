@@ -25,12 +25,12 @@ from conductor_cli.views.text_layout import UNSEEN, WIDEST
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderResult
 
-LONGEST: Final = 16_384
+MAX_BLOCK_CHARACTERS: Final = 16_384
 """Characters of one block; a longer one is split, because the unfinished block is parsed again at
 each drawing.
 """
 
-LARGEST: Final = 100_000
+MAX_RENDERED_CHARACTERS: Final = 100_000
 """Characters that are rendered at once: at worst they take some seconds. A larger text is shown as
 it was written.
 """
@@ -128,7 +128,7 @@ def split_blocks(text: str) -> tuple[str, str]:
     except Exception:  # noqa: BLE001 - whatever a parser fails on, the text is shown
         starts = []
     start = starts[-1] if starts else 0
-    if len(text) - sum(len(line) + 1 for line in lines[:start]) <= LONGEST:
+    if len(text) - sum(len(line) + 1 for line in lines[:start]) <= MAX_BLOCK_CHARACTERS:
         return "".join(f"{line}\n" for line in lines[:start]), "\n".join(lines[start:])
     if len(lines) - start < 2:  # one endless line
         return text, ""
@@ -154,7 +154,11 @@ class Rendered:
             yield Segment.line()
         options = options.update(width=min(WIDEST, options.max_width), height=None)
         try:
-            shown = MarkdownText(self._text) if len(self._text) <= LARGEST else Text(self._text)
+            shown = (
+                MarkdownText(self._text)
+                if len(self._text) <= MAX_RENDERED_CHARACTERS
+                else Text(self._text)
+            )
             segments = list(console.render(shown, options))
         except Exception:  # noqa: BLE001 - no text that a model wrote may end a run with an error
             segments = list(console.render(Text(self._text), options))

@@ -17,7 +17,7 @@ from conductor_cli.core.events import Event, StepDelta, StepFailed, ToolCalled
 from conductor_cli.core.trace import Trace
 from conductor_cli.views import plain
 from conductor_cli.views.base import (
-    FRAME,
+    FRAME_SECONDS,
     ColorName,
     OutputContext,
     RunView,
@@ -67,17 +67,19 @@ def choose_progress(
     whose lines already are the progress. A tree beside `jsonl` on the same terminal becomes plain
     lines.
     """
-    out = Stdout(context.stdout).terminal
-    err = Stderr(context.stderr).terminal
+    shows_output = Stdout(context.stdout).terminal
+    shows_progress = Stderr(context.stderr).terminal
     if context.quiet:
         return "none"
     if progress == "auto":
         if output == "jsonl":
             return "none"
-        if not err:
+        if not shows_progress:
             return "notices"
         return "plain" if cannot_redraw(context.environ) else "tree"
-    return "plain" if progress == "tree" and output == "jsonl" and out and err else progress
+    if progress == "tree" and output == "jsonl" and shows_output and shows_progress:
+        return "plain"
+    return progress
 
 
 class RunDisplay(RunView):
@@ -95,26 +97,18 @@ class RunDisplay(RunView):
     def show(self, event: Event, trace: Trace) -> None:
         """Show one event. `BrokenPipeError` means that nobody reads standard output any more."""
         self._progress.show(event, trace)
-        answers = isinstance(
-            event, (StepDelta, StepFailed, ToolCalled)
-        ) and event.step == plain.answering_step(trace)
-        if self._shared and answers and isinstance(event, StepDelta) and event.text:
+        answers = self._shared and _is_of_answer(event, trace)
+        if answers and isinstance(event, StepDelta) and event.text:
             self._progress.pause()
         self._output.show(event, trace)
-        if (
-            self._shared
-            and answers
-            and not isinstance(event, StepDelta)
-            and not getattr(event, "final", False)
-        ):
-            # Another attempt or a tool follows, so there is something to wait for again
+        if answers and _is_followed_by_work(event):
             self._progress.resume()
 
     def skip_to(self, event: Event, trace: Trace) -> None:
         self._progress.show(event, trace)
 
     def draw(self) -> None:
-        if time.monotonic() - self._drawn >= FRAME:
+        if time.monotonic() - self._drawn >= FRAME_SECONDS:
             self._progress.draw()
             self._output.draw()
             self._drawn = time.monotonic()
@@ -125,6 +119,20 @@ class RunDisplay(RunView):
             self._output.close()
         finally:
             self._progress.close()
+
+
+def _is_of_answer(event: Event, trace: Trace) -> bool:
+    """Return whether an event belongs to what the answering step writes."""
+    if not isinstance(event, (StepDelta, StepFailed, ToolCalled)):
+        return False
+    return event.step == plain.answering_step(trace)
+
+
+def _is_followed_by_work(event: Event) -> bool:
+    """Return whether another attempt or a tool follows, so that there is something to wait for."""
+    if isinstance(event, StepFailed):
+        return not event.final
+    return isinstance(event, ToolCalled)
 
 
 # A row of the table

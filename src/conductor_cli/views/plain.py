@@ -1,5 +1,4 @@
-"""The answer and nothing else on standard output, and progress as lines that are never redrawn on
-standard error.
+"""Only the answer on standard output, and lines of progress on standard error, never redrawn.
 
 A pipe or a file gets the whole answer once, as the worker wrote it, ending in one newline, but for
 control sequences: `less -R` and `cat` would have the terminal obey them. `--format json` has those
@@ -43,8 +42,11 @@ QUESTION_LINES: Final = 8
 
 
 def answering_step(trace: Trace) -> int:
-    """The number of the step whose answer is the run's; 0 before it is known."""
-    return next((record.number for record in reversed(trace.steps) if record.last), 0)
+    """Return the number of the step whose answer is the run's; 0 before it is known."""
+    for record in reversed(trace.steps):
+        if record.last:
+            return record.number
+    return 0
 
 
 class AnswerSink:
@@ -83,7 +85,9 @@ class AnswerOutput(RunView):
     def show(self, event: ev.Event, _: Trace) -> None:
         if isinstance(event, ev.RunFinished) and event.answer:
             answer = without_controls(event.answer)
-            self._stdout.write(answer if answer.endswith("\n") else answer + "\n")
+            if not answer.endswith("\n"):
+                answer += "\n"
+            self._stdout.write(answer)
             self._stdout.flush()
 
 
@@ -98,9 +102,7 @@ class AnswerStream(RunView):
         self._open_sink = open_sink
         self._sink: AnswerSink | None = None
         self._holds_text = False
-        """Whether the answer is written when it is complete, because it is checked or decided
-        first.
-        """
+        """Whether the answer is written when it is complete: it is checked or decided first."""
         self._pieces: list[str] = []
         self._sanitizer = StreamSanitizer()
 
@@ -109,14 +111,7 @@ class AnswerStream(RunView):
             case ev.RunStarted():
                 self._holds_text = event.question.schema is not None or event.holds_answer
             case ev.RunFinished(answer=answer):
-                # What is missing of the answer, or all of it if another text was shown.
-                shown = "".join(self._pieces)
-                if answer.strip() != shown.strip():
-                    if answer.startswith(shown):
-                        self._write(self._sanitizer.feed(answer[len(shown) :]))
-                    else:
-                        self._discard("replaced by the final answer")
-                        self._write(sanitize(answer))
+                self._complete(answer)
                 self.close()
             case ev.RunFailed():
                 self.close()
@@ -142,8 +137,19 @@ class AnswerStream(RunView):
         if self._sink is not None:
             self._sink.close()
 
+    def _complete(self, answer: str) -> None:
+        """Write what is missing of the answer, or all of it if another text was shown."""
+        shown = "".join(self._pieces)
+        if answer.strip() == shown.strip():
+            return
+        if answer.startswith(shown):
+            self._write(self._sanitizer.feed(answer[len(shown) :]))
+        else:
+            self._discard("replaced by the final answer")
+            self._write(sanitize(answer))
+
     def _discard(self, why: str) -> None:
-        """A line between text that is no longer valid and what follows it."""
+        """Write a line between text that is no longer valid and what follows it."""
         if self._pieces and self._sink is not None:
             self.close()
             self._sink.write(f"--- {why} ---\n")
@@ -152,7 +158,8 @@ class AnswerStream(RunView):
         self._sanitizer = StreamSanitizer()
 
     def _write(self, text: str) -> None:
-        if text := without_hidden(text):
+        text = without_hidden(text)
+        if text:
             self._sink = self._sink or self._open_sink()
             self._sink.write(text)
 
@@ -181,24 +188,25 @@ class SilentProgress(RunView):
 
 
 class NoticesProgress(SilentProgress):
-    """Also writes each notice and what was recovered, because whoever uses an answer should know
-    how it came about.
+    """Also writes each notice and what was recovered.
+
+    Whoever uses an answer should know how it came about.
     """
 
-    _told: Sequence[ev.Notice] = ()
+    _written: Sequence[ev.Notice] = ()
 
     def show(self, event: ev.Event, trace: Trace) -> None:
         self._trace = trace
-        if not isinstance(ev.innermost_event(event), ev.PlanDelta | ev.StepDelta):
-            known = set(self._told)
-            self._told = trace.all_notices()
-            self._write(
-                [
-                    f"conductor: {describe_notice(notice)}"
-                    for notice in self._told
-                    if notice not in known
-                ]
-            )
+        if isinstance(ev.innermost_event(event), ev.PlanDelta | ev.StepDelta):
+            return
+        notices = trace.all_notices()
+        lines = [
+            f"conductor: {describe_notice(notice)}"
+            for notice in notices
+            if notice not in self._written
+        ]
+        self._written = notices
+        self._write(lines)
 
 
 class PlainProgress(SilentProgress):
@@ -215,16 +223,8 @@ class PlainProgress(SilentProgress):
         self._trace = trace
         match event:
             case ev.RunStarted():
-                if not self._asked:  # the first lines of the question, and how many follow
-                    lines = trace.question.text.strip().splitlines()
-                    rows = [
-                        row
-                        for line in lines[:QUESTION_LINES]
-                        for row in textwrap.wrap(one_line(line), MAX_QUOTE)
-                    ]
-                    left = len(lines) - QUESTION_LINES
-                    more = [f"... +{format_count(left, 'line')}"] if left > 0 else []
-                    self._held += [*rows[:QUESTION_LINES], *more]
+                if not self._asked:
+                    self._held += _first_lines(trace.question.text)
                 self._held.append(describe_setup(trace))
             case ev.RunFinished() | ev.RunFailed():
                 self._held.append(describe_totals(trace, stored=self._stored))
@@ -244,3 +244,16 @@ class PlainProgress(SilentProgress):
     def close(self) -> None:
         self.resume()
         super().close()
+
+
+def _first_lines(question: str) -> list[str]:
+    """Return the first lines of a question, and how many follow."""
+    lines = question.strip().splitlines()
+    rows = list[str]()
+    for line in lines[:QUESTION_LINES]:
+        rows += textwrap.wrap(one_line(line), MAX_QUOTE)
+    shown = rows[:QUESTION_LINES]
+    further = len(lines) - QUESTION_LINES
+    if further > 0:
+        shown.append(f"... +{format_count(further, 'line')}")
+    return shown

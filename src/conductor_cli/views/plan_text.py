@@ -12,7 +12,7 @@ from typing import Any, Final
 from conductor_cli.core.disclosures import Disclosure
 from conductor_cli.core.estimate import ZERO, PlanEstimate, estimate_steps
 from conductor_cli.core.formatting import format_count, format_duration, format_list, format_money
-from conductor_cli.core.plan import SELF, Plan
+from conductor_cli.core.plan import SELF, Plan, Step
 from conductor_cli.core.pool import Limits, Pool
 from conductor_cli.core.profile import WorkerProfile
 from conductor_cli.core.question import Question
@@ -21,7 +21,7 @@ from conductor_cli.core.tools import tool_party
 from conductor_cli.views.run_text import describe_access, short_name
 from conductor_cli.views.text_layout import BLANK, Line, Screen
 
-PAD: Final = "    "  # Stands before a subtask, under its worker's name
+INDENT: Final = "    "  # Stands before a subtask, under its worker's name
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,84 +40,107 @@ class PlanOffer:
 
 
 def plan_lines(offer: PlanOffer, screen: Screen) -> list[Line]:
-    """The plan for the user to approve."""
-    expected = estimate_steps(offer.question_for, offer.plan, offer.pool, offer.profile)
-    lines: list[Line] = [
-        (("PLAN", "question"), (f"  {format_count(len(expected), 'step')}", "quiet"))
-    ]
+    """Return the plan for the user to approve."""
+    estimates = estimate_steps(offer.question_for, offer.plan, offer.pool, offer.profile)
+    count = format_count(len(estimates), "step")
+    lines: list[Line] = [(("PLAN", "question"), (f"  {count}", "quiet"))]
     for remark in offer.remarks:
-        lines += [((text, "note"),) for text in screen.wrap(remark, screen.width)]
-    room = screen.width - len(PAD)
+        lines += _wrapped(remark, screen.width, "note", screen)
     open_steps = ZERO
     uses_tools = False
     for number, (step, estimate) in enumerate(
-        zip(offer.plan.steps, expected, strict=True), start=1
+        zip(offer.plan.steps, estimates, strict=True), start=1
     ):
-        done = number in offer.done
-        open_steps = open_steps if done else open_steps + estimate
-        recipient = "plans again" if step.worker == SELF else offer.recipients.get(step.worker, "")
-        tools = offer.pool[step.worker].tools if step.worker in offer.pool else ()
-        uses_tools = uses_tools or bool(tools)
-        reads = describe_access(step.access)
-        # The policy keeps them from the worker
-        if offer.has_files and not offer.question_for(step.worker).files:
-            reads = (
-                f"{reads}, not the files"
-                if step.access
-                else "reads the question only, not the files"
-            )
-        facts = (
-            recipient,
-            reads,
-            "done" if done else _describe_cost(estimate),
-            f"may call {', '.join(map(tool_party, tools))}" if tools else "",
-        )
-        lines.append(
-            ((f"{number:>2}  ", "number"), (screen.crop(short_name(step.worker), room), "worker"))
-        )
-        lines += [
-            ((PAD + text, "quiet"),) for text in screen.wrap(", ".join(filter(None, facts)), room)
-        ]
-        lines += [((PAD + text, "plain"),) for text in screen.wrap(step.subtask, room)]
-    low, high = open_steps.tokens
-    tokens = f"{low:,} to {high:,}" if low < high else f"{low:,}"
-    estimate_text = (
-        f"estimate: {format_count(open_steps.calls, 'call')}, {tokens} tokens, "
-        f"{_describe_cost(open_steps)}"
-    )
+        if number not in offer.done:
+            open_steps += estimate
+        uses_tools = uses_tools or bool(_tools_of(step, offer))
+        lines += _step_lines(number, step, estimate, offer, screen)
     lines.append(BLANK)
-    if uses_tools:
-        estimate_text += (
-            "; a step with tools calls its worker again after each use, which is not counted"
-        )
-    limits = (
-        format_money(offer.limits.cost) if offer.limits.cost is not None else "",
-        format_count(offer.limits.tokens, "token") if offer.limits.tokens is not None else "",
-        format_count(offer.limits.calls, "call") if offer.limits.calls is not None else "",
-        format_duration(offer.limits.seconds) if offer.limits.seconds is not None else "",
+    lines += _wrapped(
+        _describe_estimate(open_steps, uses_tools=uses_tools), screen.width, "plain", screen
     )
-    held = (
-        f"at most {', '.join(filter(None, limits))}"
-        if any(limits)
-        else "none on money, tokens, calls or time"
-    )
-    for text in (estimate_text, f"limits: {held}"):
-        lines += [((line, "plain"),) for line in screen.wrap(text, screen.width)]
+    lines += _wrapped(_describe_limits(offer.limits), screen.width, "plain", screen)
     return lines
 
 
-def _describe_cost(expected: PlanEstimate) -> str:
-    """`$0.0010 to $0.0200`. An unknown price never reads as $0."""
-    if expected.calls == expected.unpriced:
-        return "no price known" if expected.calls else "$0.00"
-    low, high = expected.cost
-    known = format_money(low) if low == high else f"{format_money(low)} to {format_money(high)}"
-    unpriced = (
-        f" and {format_count(expected.unpriced, 'call')} without a known price"
-        if expected.unpriced
-        else ""
+def _wrapped(text: str, width: int, style: str, screen: Screen, indent: str = "") -> list[Line]:
+    return [((indent + line, style),) for line in screen.wrap(text, width)]
+
+
+def _step_lines(
+    number: int, step: Step, estimate: PlanEstimate, offer: PlanOffer, screen: Screen
+) -> list[Line]:
+    """Return who does a step, who reads what for it, what it costs, and its subtask."""
+    room = screen.width - len(INDENT)
+    tools = _tools_of(step, offer)
+    facts = (
+        "plans again" if step.worker == SELF else offer.recipients.get(step.worker, ""),
+        _describe_reads(step, offer),
+        "done" if number in offer.done else _describe_cost(estimate),
+        f"may call {', '.join(map(tool_party, tools))}" if tools else "",
     )
-    return f"{known}{unpriced}"
+    name = screen.crop(short_name(step.worker), room)
+    return [
+        ((f"{number:>2}  ", "number"), (name, "worker")),
+        *_wrapped(", ".join(filter(None, facts)), room, "quiet", screen, INDENT),
+        *_wrapped(step.subtask, room, "plain", screen, INDENT),
+    ]
+
+
+def _tools_of(step: Step, offer: PlanOffer) -> tuple[str, ...]:
+    if step.worker not in offer.pool:
+        return ()
+    return offer.pool[step.worker].tools
+
+
+def _describe_reads(step: Step, offer: PlanOffer) -> str:
+    is_kept_from_files = offer.has_files and not offer.question_for(step.worker).files
+    if not is_kept_from_files:
+        return describe_access(step.access)
+    # The policy keeps the files from the worker.
+    if step.access:
+        return f"{describe_access(step.access)}, not the files"
+    return "reads the question only, not the files"
+
+
+def _describe_estimate(expected: PlanEstimate, *, uses_tools: bool) -> str:
+    low, high = expected.tokens
+    tokens = f"{low:,} to {high:,}" if low < high else f"{low:,}"
+    calls = format_count(expected.calls, "call")
+    text = f"estimate: {calls}, {tokens} tokens, {_describe_cost(expected)}"
+    if uses_tools:
+        text += "; a step with tools calls its worker again after each use, which is not counted"
+    return text
+
+
+def _describe_limits(limits: Limits) -> str:
+    amounts = list[str]()
+    if limits.cost is not None:
+        amounts.append(format_money(limits.cost))
+    if limits.tokens is not None:
+        amounts.append(format_count(limits.tokens, "token"))
+    if limits.calls is not None:
+        amounts.append(format_count(limits.calls, "call"))
+    if limits.seconds is not None:
+        amounts.append(format_duration(limits.seconds))
+    if not amounts:
+        return "limits: none on money, tokens, calls or time"
+    return f"limits: at most {', '.join(amounts)}"
+
+
+def _describe_cost(expected: PlanEstimate) -> str:
+    """Return `$0.0010 to $0.0200`. An unknown price never reads as $0."""
+    if not expected.calls:
+        return "$0.00"
+    if expected.calls == expected.unpriced:
+        return "no price known"
+    low, high = expected.cost
+    cost = format_money(low)
+    if low != high:
+        cost += f" to {format_money(high)}"
+    if expected.unpriced:
+        cost += f" and {format_count(expected.unpriced, 'call')} without a known price"
+    return cost
 
 
 def flow_lines(sent: Sequence[Disclosure], screen: Screen) -> list[Line]:

@@ -38,7 +38,10 @@ width.
 """
 
 _MARKS = "[\u0300-\u036f\u0483-\u0489\u1ab0-\u1aff\u1dc0-\u1dff\u20d0-\u20ff\ufe20-\ufe2f]"
-UNSEEN: Final = f"[{_MARKS[1:-1]}\u00ad\u061c\u200b-\u200f\u2060-\u2064\ufe00-\ufe0f\ufeff\U000e0000-\U000e0fff]"
+UNSEEN: Final = (
+    f"[{_MARKS[1:-1]}"
+    "\u00ad\u061c\u200b-\u200f\u2060-\u2064\ufe00-\ufe0f\ufeff\U000e0000-\U000e0fff]"
+)
 """A pattern for a character that takes no cell."""
 
 _FLOOD = re.compile(f"({_MARKS}{{3}}){_MARKS}+")
@@ -78,11 +81,9 @@ class Screen:
         What nobody can see is named.
         """
         text = one_line(reveal(text))
-        return (
-            text
-            if text.isascii()
-            else encodable(_FLOOD.sub(r"\1", _UNSURE.sub("", text)), self.encoding)
-        )
+        if text.isascii():
+            return text
+        return encodable(_FLOOD.sub(r"\1", _UNSURE.sub("", text)), self.encoding)
 
     def crop(self, text: str, width: int) -> str:
         """`text` as one line of at most `width` cells."""
@@ -126,9 +127,9 @@ class Screen:
             if len(lines) > count:
                 break
             lines += self.wrap(line, width)
-        more = len(lines) > count or len(read) < len(text.rstrip())
+        is_cut = len(lines) > count or len(read) < len(text.rstrip())
         lines = lines[:count]
-        if more and lines:
+        if is_cut and lines:
             lines[-1] = self.crop(f"{lines[-1]} {self.dots}", width)
         return lines
 
@@ -151,12 +152,13 @@ class Screen:
             left -= 1
             if len(shown) == most:
                 break
-        if left:
-            more = f"{self.dots} +{format_count(left, 'line')}" if len(lines) > 1 else self.dots
-            shown[most - 1 :] = [
-                f"{set_cell_size(shown[most - 1], max(0, width - len(more) - 1)).rstrip()} {more}"
-            ]
-        return shown
+        if not left:
+            return shown
+        rest = self.dots
+        if len(lines) > 1:
+            rest += f" +{format_count(left, 'line')}"
+        last = set_cell_size(shown[most - 1], max(0, width - len(rest) - 1)).rstrip()
+        return [*shown[: most - 1], f"{last} {rest}"]
 
     def tail(self, text: str, width: int, count: int) -> list[str]:
         """At most the last `count` lines of `text`, each of at most `width` cells.
@@ -237,9 +239,7 @@ class Printer:
 
             self._open().print(StyledLines(lambda: shown), end="", crop=False)
         else:
-            self._stream.write(
-                "".join(f"{''.join(text for text, _ in line).rstrip()}\n" for line in shown)
-            )
+            self._stream.write("".join(f"{line}\n" for line in line_texts(shown)))
         self._stream.flush()
 
     def _open(self) -> Console:

@@ -10,7 +10,7 @@ from conductor_cli.config.settings import format_value
 from conductor_cli.core.formatting import format_cost, format_count, format_duration
 from conductor_cli.core.policy import Policy
 from conductor_cli.core.terminal_text import one_line, reveal
-from conductor_cli.core.trace import StepRecord, Trace
+from conductor_cli.core.trace import StepRecord, ToolRecord, Trace
 from conductor_cli.core.usage import Usage
 from conductor_cli.views.run_text import (
     also_worker,
@@ -34,35 +34,39 @@ def trace_lines(
 
     Whoever shows the texts makes them safe.
     """
-    rules = {rule.name: getattr(trace.policy, rule.name) for rule in fields(Policy)}
-    policy = [
-        name if value is True else f"{name} {format_value(value)}"
-        for name, value in rules.items()
-        if value
-    ]
-    about = {
+    facts = {
         "run": trace.run,
         "started": trace.time,
         "planner": (
             f"{trace.conductor}{also_worker(trace)}, profile {trace.profile}, mode {trace.mode}"
         ),
         "workers": ", ".join(f"{worker.name} ({worker.kind})" for worker in trace.pool) or "none",
-        "policy": "; ".join(policy) or "no rules",
+        "policy": "; ".join(_policy_rules(trace.policy)) or "no rules",
         "resumes": trace.resumed,
         "files": ", ".join(map(describe_file, trace.question.files)),
     }
-    lines = [_plain(f"{label:<11}{one_line(text)}") for label, text in about.items() if text]
+    lines = [_plain(f"{label:<11}{one_line(text)}") for label, text in facts.items() if text]
     lines += [BLANK, _head("QUESTION"), _plain(_indent(trace.question.text))]
     lines += [
         BLANK,
         _head(f"PLAN  ({usage_text(trace.planning)})"),
         *_tree(run_tree(trace), screen),
     ]
-    for record in trace.steps:
-        lines += map(_plain, _prompt_lines(record)) if prompts else []
+    if prompts:
+        for record in trace.steps:
+            lines += map(_plain, _prompt_lines(record))
     lines += [BLANK, _head(f"ANSWER  ({describe_outcome(trace, live=live)})")]
     lines += [_plain(_indent(trace.answer or "(none)"))]
     return [*lines, BLANK, _plain(f"total: {usage_text(trace.usage)}")]
+
+
+def _policy_rules(policy: Policy) -> Iterator[str]:
+    for rule in fields(Policy):
+        value = getattr(policy, rule.name)
+        if value is True:
+            yield rule.name
+        elif value:
+            yield f"{rule.name} {format_value(value)}"
 
 
 def step_lines(trace: Trace, number: int, *, screen: Screen = WIDE) -> list[Line]:
@@ -73,13 +77,13 @@ def step_lines(trace: Trace, number: int, *, screen: Screen = WIDE) -> list[Line
     record = find_step(trace, number)
     assert record is not None
     node = step_node(record, trace)
-    own = tuple(
+    children = tuple(
         child
         for child in node.children
         if child.kind != "step" or child.number.startswith(f"{number}.")
     )
     lines = [
-        *_tree(replace(node, children=own, text=""), screen),
+        *_tree(replace(node, children=children, text=""), screen),
         _plain(f"   {usage_text(record.usage)}"),
         BLANK,
     ]
@@ -88,11 +92,20 @@ def step_lines(trace: Trace, number: int, *, screen: Screen = WIDE) -> list[Line
     if record.thinking:
         lines += [_head("THINKING"), _plain(record.thinking), BLANK]
     for use in record.tools:
-        head = _head(f"TOOL CALL {tool_name(use)} (attempt {use.attempt}, reply {use.turn})")
-        took = format_duration(use.ended - use.started) if use.ended is not None else "no result"
-        result: Line = ((f"ERROR ({took})", "failed"),) if use.error else _head(f"RESULT ({took})")
-        lines += [head, _plain(use.call.arguments), result, _plain(use.text.rstrip("\n")), BLANK]
+        lines += [*_tool_lines(use), BLANK]
     return [*lines, _head("ANSWER"), _plain(record.text or "(none)")]
+
+
+def _tool_lines(use: ToolRecord) -> list[Line]:
+    """Return a call of a tool with its arguments, and what came back."""
+    call = f"TOOL CALL {tool_name(use)} (attempt {use.attempt}, reply {use.turn})"
+    took = "no result"
+    if use.ended is not None:
+        took = format_duration(use.ended - use.started)
+    result: Line = _head(f"RESULT ({took})")
+    if use.error:
+        result = ((f"ERROR ({took})", "failed"),)
+    return [_head(call), _plain(use.call.arguments), result, _plain(use.text.rstrip("\n"))]
 
 
 def page_text(lines: Iterable[Line]) -> str:
@@ -104,13 +117,14 @@ def usage_text(usage: Usage) -> str:
     """Tokens, calls and cost: `120 tokens in (80 cached), 40 out, 2 calls, $0.0012`."""
     if not usage.calls and not usage.tokens:
         return "no calls"
-    cached = f" ({usage.tokens_cached:,} cached)" if usage.tokens_cached else ""
-    reasoning = f" ({usage.tokens_reasoning:,} reasoning)" if usage.tokens_reasoning else ""
-    tokens = (
-        f"{format_count(usage.tokens_in, 'token')} in{cached}, {usage.tokens_out:,} out{reasoning}"
-    )
+    tokens_in = f"{format_count(usage.tokens_in, 'token')} in"
+    if usage.tokens_cached:
+        tokens_in += f" ({usage.tokens_cached:,} cached)"
+    tokens_out = f"{usage.tokens_out:,} out"
+    if usage.tokens_reasoning:
+        tokens_out += f" ({usage.tokens_reasoning:,} reasoning)"
     cost = "no price known" if usage.cost is None else format_cost(usage)
-    return f"{tokens}, {format_count(usage.calls, 'call')}, {cost}"
+    return f"{tokens_in}, {tokens_out}, {format_count(usage.calls, 'call')}, {cost}"
 
 
 def _head(text: str) -> Line:
@@ -131,8 +145,11 @@ def _prompt_lines(record: StepRecord) -> Iterator[str]:
         yield _indent(
             f"step {record.number}, prompt ({message.role}):\n{_indent(message_text(message))}"
         )
-    for inner in record.nested.steps if record.nested is not None else ():
-        yield from (_indent(line) for line in _prompt_lines(inner))
+    if record.nested is None:
+        return
+    for inner in record.nested.steps:
+        for line in _prompt_lines(inner):
+            yield _indent(line)
 
 
 def _indent(text: str) -> str:

@@ -35,7 +35,7 @@ from conductor_cli.views.text_layout import BLANK, Line, Screen
 if TYPE_CHECKING:
     from rich.console import Console
 
-IDLE: Final = 1.0  # Seconds between two drawings while only time passes
+IDLE_SECONDS: Final = 1.0  # Between two drawings while only time passes
 
 
 class TreeProgress(RunView):
@@ -61,7 +61,8 @@ class TreeProgress(RunView):
         self._clock = clock
         self._live: LiveLines | None = None
         self._trace = Trace()
-        self._event_seen = self._drawn = clock()
+        self._event_seen = clock()
+        self._drawn = self._event_seen
         self._changed = False
         self._paused = False
         self._asking = False
@@ -115,27 +116,32 @@ class TreeProgress(RunView):
             self._start_drawing()
 
     def close(self) -> None:
-        """Print the tree if it has not been printed, what has changed since, the totals, and what
-        went wrong.
+        """Print what is not printed yet.
+
+        The tree, what has changed since, the totals, and what went wrong.
         """
         self._settle()
         # On a shared terminal a blank line separates the totals from the answer above them.
-        lines = [BLANK] if self._shared and (self._answering or self._trace.answer) else []
+        lines = list[Line]()
+        if self._shared and (self._answering or self._trace.answer):
+            lines.append(BLANK)
         screen = self._screen()
         if self._trace.run:
             lines += self._later_lines()
             totals = describe_totals(self._trace, stored=self._stored)
             lines += [((line, "quiet"),) for line in screen.wrap(totals, screen.width)]
-        problems = problem_lines(self._trace, stored=self._stored)
         # These lines may be wider than the screen, because a command in them is there to be copied.
-        for number, text in enumerate(problems):
-            indent = "  " if number else ""
-            lines.append(((indent + screen.line(text), "plain" if number else "failed"),))
+        style = "failed"
+        indent = ""
+        for text in problem_lines(self._trace, stored=self._stored):
+            lines.append(((indent + screen.line(text), style),))
+            style = "plain"
+            indent = "  "
         self._print(lines)
 
     def draw(self) -> None:
         now = self._clock()
-        if self._paused or (not self._changed and now - self._drawn < IDLE):
+        if self._paused or (not self._changed and now - self._drawn < IDLE_SECONDS):
             return
         self._changed = False
         self._drawn = now
@@ -143,7 +149,7 @@ class TreeProgress(RunView):
             self._live.refresh()
 
     def live(self) -> list[Line]:
-        """The live tree and its totals, as they would be drawn now.
+        """Return the live tree and its totals, as they would be drawn now.
 
         At most one line less than the screen has.
         """
@@ -156,34 +162,33 @@ class TreeProgress(RunView):
         return live_lines(root, self._trace, self._now(), layout)
 
     def _later_lines(self) -> list[Line]:
-        """The answering step with its figures, and whatever else the printed tree does not say of
-        how steps ended.
+        """Return what the printed tree does not say of how steps ended.
+
+        The answering step with its figures is always among it.
         """
-        root = run_tree(self._trace, self._now())
+        if self._printed is None:
+            return []
+        printed = {node.number: node for node in self._printed.walk() if node.number}
+        layout = self._layout()._replace(answering="")
         lines = list[Line]()
-        before = (
-            {node.number: node for node in self._printed.walk() if node.number}
-            if self._printed
-            else {}
-        )
-        for node in root.walk():
-            known = before.get(node.number)
-            if node.kind != "step" or known is None or known.state == node.state:
+        for node in run_tree(self._trace, self._now()).walk():
+            before = printed.get(node.number)
+            if node.kind != "step" or before is None or before.state == node.state:
                 continue
-            news = tuple(
-                item for item in node.children if item.kind == "note" and item not in known.children
-            )
-            news = (*self._later_calls(node), *news)
-            if news or node.state != "done" or node.number == self._answering:
-                short = replace(node, children=news, answers=True, label="", remark="")
-                lines += tree_lines(short, self._layout()._replace(answering=""))
+            children = (*self._later_calls(node), *_later_notes(node, before))
+            is_silent_success = node.state == "done" and node.number != self._answering
+            if children or not is_silent_success:
+                short = replace(node, children=children, answers=True, label="", remark="")
+                lines += tree_lines(short, layout)
         return lines
 
     def _later_calls(self, node: Node) -> tuple[Node, ...]:
-        """The calls of a step of which the printed tree does not say how they ended."""
-        known = find_node(self._printed, node.number) if self._printed is not None else None
-        calls = (child for child in node.children if child.kind == "tool")
-        return tuple(call for call in calls if known is None or call not in known.children)
+        """Return the calls of a step of which the printed tree does not say how they ended."""
+        calls = tuple(child for child in node.children if child.kind == "tool")
+        printed = find_node(self._printed, node.number) if self._printed is not None else None
+        if printed is None:
+            return calls
+        return tuple(call for call in calls if call not in printed.children)
 
     def _start_drawing(self) -> None:
         if self._console.is_interactive and self._live is None:
@@ -200,12 +205,10 @@ class TreeProgress(RunView):
             self._console.print(StyledLines(lambda: lines), end="", crop=False)
 
     def _now(self) -> float:
-        """The time by the run's own clock."""
-        return (
-            self._trace.at
-            if self._trace.ended
-            else self._trace.at + self._clock() - self._event_seen
-        )
+        """Return the time by the run's own clock."""
+        if self._trace.ended:
+            return self._trace.at
+        return self._trace.at + self._clock() - self._event_seen
 
     def _screen(self) -> Screen:
         width, height = self._console.size
@@ -213,3 +216,9 @@ class TreeProgress(RunView):
 
     def _layout(self) -> TreeLayout:
         return TreeLayout(self._screen(), answering=self._answering)
+
+
+def _later_notes(node: Node, before: Node) -> list[Node]:
+    """Return the notices of a step that it did not have before."""
+    notes = [child for child in node.children if child.kind == "note"]
+    return [note for note in notes if note not in before.children]
