@@ -8,12 +8,23 @@ from __future__ import annotations
 
 import json
 import types
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import MISSING, fields, is_dataclass
+from dataclasses import MISSING, Field, fields, is_dataclass
 from decimal import Decimal, InvalidOperation
 from functools import cache
-from typing import Any, Final, Literal, TypeVar, Union, cast, get_args, get_origin, get_type_hints
+from typing import (
+    Any,
+    Final,
+    Literal,
+    NamedTuple,
+    TypeVar,
+    Union,
+    cast,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
 
 from conductor_cli.core.errors import ConfigError
 from conductor_cli.core.redact import Secrets
@@ -23,10 +34,12 @@ T = TypeVar("T")
 
 
 MAX_WHOLE: Final = 2**63 - 1
-LARGEST: Final = 1e30
-LEAST: Final = 1e-30
-"""The bounds of whole and of other numbers, and the least amount of money that is not 0. Nothing in
-a run is beyond them, and `1E+999999999` is a short text for a number with as many digits.
+MAX_NUMBER: Final = 1e30
+MIN_MONEY: Final = 1e-30
+"""The bounds of whole and of other numbers, and the least amount of money that is not 0.
+
+Nothing in a run is beyond them, and `1E+999999999` is a short text for a number with as many
+digits.
 """
 
 
@@ -80,14 +93,14 @@ def dump(value: Any, *, brief: bool = False) -> Any:  # noqa: ANN401 - any JSON 
     if type(value) in _PLAIN:
         return value
     if is_dataclass(value) and not isinstance(value, type):
-        found = {}
+        values = {}
         for name, default in _defaults(type(value)):
             item = getattr(value, name)
             # `1 == True`, so the types are compared too.
             if brief and (item is default or (type(item) is type(default) and item == default)):
                 continue
-            found[name] = dump(item, brief=brief)
-        return found
+            values[name] = dump(item, brief=brief)
+        return values
     if isinstance(value, Decimal):
         return str(value)
     if isinstance(value, (tuple, list)):
@@ -99,10 +112,14 @@ def dump(value: Any, *, brief: bool = False) -> Any:  # noqa: ANN401 - any JSON 
 
 @cache
 def _defaults(kind: Any) -> tuple[tuple[str, Any], ...]:  # noqa: ANN401 - a dataclass
-    return tuple(
-        (field.name, field.default if field.default_factory is MISSING else field.default_factory())
-        for field in fields(kind)
-    )
+    return tuple((field.name, _default(field)) for field in fields(kind))
+
+
+def _default(field: Field[Any]) -> Any:  # noqa: ANN401 - of any kind
+    """Return the default of a field, `MISSING` where it has none."""
+    if field.default_factory is MISSING:
+        return field.default
+    return field.default_factory()
 
 
 def load(kind: type[T], data: Any, where: str = "") -> T:  # noqa: ANN401 - any JSON value
@@ -121,98 +138,183 @@ def _reader(hint: Any) -> _Reader:  # noqa: ANN401 - any annotation
 
     It is made once: a list of runs reads hundreds of thousands.
     """
+    if is_dataclass(hint):
+        return _object_reader(hint)
+    if hint in _FIXED_READERS:
+        return _FIXED_READERS[hint]
     origin = get_origin(hint)
-    options = get_args(hint)
-    # A class may hold others of itself, so the readers of its fields are made when the first object
-    # is read.
-    known: list[tuple[str, Any, _Reader, bool]] = []
-    others = [option for option in options if option is not type(None)]  # of a union
+    if origin in _READER_MAKERS:
+        return _READER_MAKERS[origin](get_args(hint))
+    return _instance_reader(hint)
 
-    def read_items(data: Any, where: str) -> tuple[Any, ...]:  # noqa: ANN401
+
+def _object_reader(kind: Any) -> _Reader:  # noqa: ANN401 - a dataclass
+    def read_object(data: Any, where: str) -> Any:  # noqa: ANN401
+        if not isinstance(data, dict | Mapping):
+            raise _unexpected(where or kind.__name__, "an object", data)
+        values = {}
+        for name, is_text, reader, required in _object_fields(kind):
+            if name in data:
+                value = data[name]
+                # Most fields are text, and most objects are not in another one.
+                if not (is_text and type(value) is str):
+                    value = reader(value, f"{where}.{name}" if where else name)
+                values[name] = value
+            elif required:
+                raise DecodeError(f"{where or kind.__name__}: {name!r} is missing")
+        try:
+            return kind(**values)
+        except (ConfigError, ValueError) as error:
+            raise DecodeError(f"{where or kind.__name__}: {error}") from None
+
+    return read_object
+
+
+class _ObjectField(NamedTuple):
+    name: str
+    is_text: bool
+    reader: _Reader
+    required: bool
+
+
+@cache
+def _object_fields(kind: Any) -> tuple[_ObjectField, ...]:  # noqa: ANN401 - a dataclass
+    """Return the fields of a dataclass: asked for when reading, as it may hold others of itself."""
+    hints = get_type_hints(kind)
+    return tuple(
+        _ObjectField(name, hints[name] is str, _reader(hints[name]), default is MISSING)
+        for name, default in _defaults(kind)
+    )
+
+
+def _union_reader(options: tuple[Any, ...]) -> _Reader:
+    kinds = [option for option in options if option is not type(None)]
+    may_be_none = len(kinds) < len(options)
+
+    def read_union(data: Any, where: str) -> Any:  # noqa: ANN401
+        if data is None and may_be_none:
+            return None
+        kind = kinds[0]
+        if len(kinds) > 1 and isinstance(data, Mapping):
+            kind = _fitting_kind(kinds, data)
+        return _reader(kind)(data, where)
+
+    return read_union
+
+
+def _fitting_kind(kinds: Sequence[Any], data: Mapping[str, Any]) -> Any:  # noqa: ANN401
+    """Return the first of several dataclasses whose required keys an object has.
+
+    The first of all where none fits: its reader says what is missing.
+    """
+    for kind in kinds:
+        if all(name in data for name in _required_names(kind)):
+            return kind
+    return kinds[0]
+
+
+@cache
+def _required_names(kind: Any) -> tuple[str, ...]:  # noqa: ANN401 - a dataclass
+    return tuple(name for name, default in _defaults(kind) if default is MISSING)
+
+
+def _list_reader(options: tuple[Any, ...]) -> _Reader:
+    item_hint = options[0]
+
+    def read_list(data: Any, where: str) -> tuple[Any, ...]:  # noqa: ANN401
         if not isinstance(data, list | tuple):
-            raise DecodeError(f"{where}: expected a list, found {_describe_value(data)}")
-        reader = _reader(options[0])
+            raise _unexpected(where, "a list", data)
+        reader = _reader(item_hint)
         return tuple([reader(value, f"{where}[{index}]") for index, value in enumerate(data)])
+
+    return read_list
+
+
+def _mapping_reader(options: tuple[Any, ...]) -> _Reader:
+    _, value_hint = options
 
     def read_mapping(data: Any, where: str) -> dict[str, Any]:  # noqa: ANN401
         if not isinstance(data, Mapping):
-            raise DecodeError(f"{where}: expected an object, found {_describe_value(data)}")
-        reader = _reader(options[1])
+            raise _unexpected(where, "an object", data)
+        reader = _reader(value_hint)
         return {str(key): reader(value, f"{where}.{key}") for key, value in data.items()}
 
+    return read_mapping
+
+
+def _literal_reader(options: tuple[Any, ...]) -> _Reader:
     def read_literal(data: Any, where: str) -> Any:  # noqa: ANN401
         if data not in options:
-            raise DecodeError(
-                f"{where}: expected one of {', '.join(map(str, options))}, found {data!r:.40}"
-            )
+            names = ", ".join(map(str, options))
+            raise DecodeError(f"{where}: expected one of {names}, found {data!r:.40}")
         return data
 
-    def read_scalar(data: Any, where: str) -> Any:  # noqa: ANN401
-        # In Python true is an int, in JSON it is not.
-        is_it = isinstance(data, hint) and (hint is bool or not isinstance(data, bool))
-        if is_it and (hint is not int or abs(data) <= MAX_WHOLE):
-            return data
-        raise DecodeError(f"{where}: expected {_type_name(hint)}, found {_describe_value(data)}")
+    return read_literal
 
-    def read_number(data: Any, where: str) -> Decimal | float:  # noqa: ANN401
-        """Return a finite number. Money is text in JSON, so that no digit is lost."""
-        if type(data) is float and hint is float and -LARGEST <= data <= LARGEST:
-            return data
-        allowed = (str, int, float) if hint is Decimal else (int, float)
-        if isinstance(data, allowed) and not isinstance(data, bool):
-            with suppress(InvalidOperation, OverflowError, ValueError):
-                value = Decimal(str(data)) if hint is Decimal else float(data)
-                size = abs(float(value))
-                if size <= LARGEST and (size >= LEAST or not value or hint is float):
-                    return value
-        raise DecodeError(f"{where}: expected {_type_name(hint)}, found {_describe_value(data)}")
 
-    def read_union(data: Any, where: str) -> Any:  # noqa: ANN401
-        if data is None and len(others) < len(options):
-            return None
-        # Several dataclasses fit an object only by the keys they require; the first whose keys are
-        # all there is taken.
-        if isinstance(data, Mapping) and len(others) > 1:
-            for option in others:
-                if all(name in data for name, default in _defaults(option) if default is MISSING):
-                    return _reader(option)(data, where)
-        return _reader(others[0])(data, where)
+def _instance_reader(kind: Any) -> _Reader:  # noqa: ANN401 - a class, such as str
+    def read_instance(data: Any, where: str) -> Any:  # noqa: ANN401
+        if not isinstance(data, kind):
+            raise _unexpected(where, _type_name(kind), data)
+        return data
 
-    def read_object(data: Any, where: str) -> Any:  # noqa: ANN401
-        if not isinstance(data, dict | Mapping):
-            raise DecodeError(
-                f"{where or hint.__name__}: expected an object, found {_describe_value(data)}"
-            )
-        if not known:
-            hints = get_type_hints(hint)
-            # At once: another thread must not find a part of them.
-            known[:] = [
-                (name, hints[name], _reader(hints[name]), it is MISSING)
-                for name, it in _defaults(hint)
-            ]
-        values = {}
-        for name, kind, reader, required in known:
-            if name in data:
-                value = data[name]
-                plain = kind is str and type(value) is str
-                values[name] = (
-                    value if plain else reader(value, f"{where}.{name}" if where else name)
-                )
-            elif required:
-                raise DecodeError(f"{where or hint.__name__}: {name!r} is missing")
-        try:
-            return hint(**values)
-        except (ConfigError, ValueError) as error:
-            raise DecodeError(f"{where or hint.__name__}: {error}") from None
+    return read_instance
 
-    if origin in (Union, types.UnionType):
-        return read_union
-    if is_dataclass(hint):
-        return read_object
-    if hint in (Decimal, float):
-        return read_number
-    readers: dict[Any, _Reader] = {tuple: read_items, Mapping: read_mapping, Literal: read_literal}
-    return (lambda data, _where: data) if hint is Any else readers.get(origin, read_scalar)
+
+def _read_anything(data: Any, _where: str) -> Any:  # noqa: ANN401
+    return data
+
+
+def _read_whole(data: Any, where: str) -> int:  # noqa: ANN401
+    # In Python true is an int, in JSON it is not.
+    if isinstance(data, int) and not isinstance(data, bool) and abs(data) <= MAX_WHOLE:
+        return data
+    raise _unexpected(where, _type_name(int), data)
+
+
+def _read_float(data: Any, where: str) -> float:  # noqa: ANN401
+    """Return a finite number."""
+    if type(data) is float and -MAX_NUMBER <= data <= MAX_NUMBER:
+        return data
+    if isinstance(data, (int, float)) and not isinstance(data, bool):
+        with suppress(OverflowError):
+            value = float(data)
+            if abs(value) <= MAX_NUMBER:
+                return value
+    raise _unexpected(where, _type_name(float), data)
+
+
+def _read_decimal(data: Any, where: str) -> Decimal:  # noqa: ANN401
+    """Return an amount of money, which is text in JSON, so that no digit is lost."""
+    if isinstance(data, (str, int, float)) and not isinstance(data, bool):
+        with suppress(InvalidOperation, OverflowError, ValueError):
+            value = Decimal(str(data))
+            size = abs(float(value))
+            if value == 0 or MIN_MONEY <= size <= MAX_NUMBER:
+                return value
+    raise _unexpected(where, _type_name(Decimal), data)
+
+
+_FIXED_READERS: Final[dict[Any, _Reader]] = {
+    Any: _read_anything,
+    int: _read_whole,
+    float: _read_float,
+    Decimal: _read_decimal,
+}
+"""How to read what needs no more than the value itself."""
+
+_READER_MAKERS: Final[dict[Any, Callable[[tuple[Any, ...]], _Reader]]] = {
+    Union: _union_reader,
+    types.UnionType: _union_reader,
+    tuple: _list_reader,
+    Mapping: _mapping_reader,
+    Literal: _literal_reader,
+}
+"""What makes a reader from the arguments of an annotation, by its origin."""
+
+
+def _unexpected(where: str, expected: str, value: Any) -> DecodeError:  # noqa: ANN401
+    return DecodeError(f"{where}: expected {expected}, found {_describe_value(value)}")
 
 
 def _type_name(hint: Any) -> str:  # noqa: ANN401
@@ -225,8 +327,8 @@ def _type_name(hint: Any) -> str:  # noqa: ANN401
     }.get(hint, str(hint))
 
 
-def _describe_value(data: Any) -> str:  # noqa: ANN401
-    if data is None:
+def _describe_value(value: Any) -> str:  # noqa: ANN401
+    if value is None:
         return "nothing"
     names = {
         bool: "true or false",
@@ -236,5 +338,7 @@ def _describe_value(data: Any) -> str:  # noqa: ANN401
         list: "a list",
         dict: "an object",
     }
-    shown = f" ({data!r:.40})" if isinstance(data, (str, int, float)) else ""
-    return names.get(type(data), type(data).__name__) + shown
+    name = names.get(type(value), type(value).__name__)
+    if isinstance(value, (str, int, float)):
+        return f"{name} ({value!r:.40})"
+    return name

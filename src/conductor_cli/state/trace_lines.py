@@ -22,7 +22,7 @@ from typing import Any, Final, NamedTuple
 
 from conductor_cli.core import events as ev
 from conductor_cli.core.redact import Secrets
-from conductor_cli.core.serialization import LARGEST, DecodeError, decode_line, encode_line
+from conductor_cli.core.serialization import MAX_NUMBER, DecodeError, decode_line, encode_line
 from conductor_cli.state.format_upgrades import OLD_FORMATS, NamedTexts, read_cuts, upgrade_event
 from conductor_cli.state.interfaces import MAX_WAIT
 
@@ -277,7 +277,7 @@ def _read_piece(piece: Any, streams: list[_Piece]) -> ev.Event:  # noqa: ANN401 
         case [int(number), str(text), *times] if 0 <= number < len(streams):
             stream = streams[number]
             are_times = all(
-                isinstance(time, int | float) and -LARGEST <= time <= LARGEST for time in times
+                isinstance(time, int | float) and -MAX_NUMBER <= time <= MAX_NUMBER for time in times
             )
             if are_times and len(times) == len(stream.times):
                 return _with_text(stream.event, tuple(map(float, times)), text)
