@@ -58,20 +58,14 @@ class AnswerFiles:
         self.is_lost = False  # Somebody else has removed, replaced or cut one of them
 
     def write(self, result: BatchResult) -> None:
-        has_failed = result.failure is not None
-        file = self.failures if has_failed else self.answers
+        file = self.answers if result.failure is None else self.failures
         try:
             file.append(result.line)
         except OSError as error:
             message = f"the answers cannot be written: {describe_system_error(error)}"
             hint = "free some space; the same command continues"
             raise UsageError(message, hint=hint) from None
-        before = self.progress
-        cost = before.cost + (result.cost or Decimal(0))
-        if has_failed:
-            self.progress = replace(before, failed=before.failed + 1, cost=cost)
-        else:
-            self.progress = replace(before, answered=before.answered + 1, cost=cost)
+        self.progress = self.progress.after(result)
 
     def add_cost(self, cost: Decimal) -> None:
         self.progress = replace(self.progress, cost=self.progress.cost + cost)

@@ -38,6 +38,16 @@ class BatchProgress:
     def done(self) -> int:
         return self.answered + self.failed
 
+    def after(self, result: BatchResult) -> BatchProgress:
+        """Return the progress when this result counts, too."""
+        has_failed = result.failure is not None
+        return BatchProgress(
+            total=self.total,
+            answered=self.answered if has_failed else self.answered + 1,
+            failed=self.failed + 1 if has_failed else self.failed,
+            cost=self.cost + (result.cost or Decimal(0)),
+        )
+
 
 def batch_result_of(item: BatchItem, trace: Trace, *, stores: bool) -> BatchResult:
     """Return what became of a question by the trace of its run.
