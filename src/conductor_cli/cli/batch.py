@@ -8,17 +8,18 @@ import shlex
 import signal
 import sys
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import aclosing, asynccontextmanager, closing, nullcontext, suppress
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 import typer
 
 from conductor_cli.app import batches
+from conductor_cli.app.batches.limit import check_prices, open_budget, why_stopped
 from conductor_cli.app.batches.ray_nodes import NodeAsker
 from conductor_cli.app.batches.shared import SharedQuestions, batch_hash, shard_count
 from conductor_cli.app.driver import begin_run, perform
@@ -29,23 +30,19 @@ from conductor_cli.cli.output import print_error, print_notice
 from conductor_cli.cli.progress import ProgressDisplay, show_progress
 from conductor_cli.cli.session import Session
 from conductor_cli.cli.signals import on_signal
-from conductor_cli.core.errors import (
-    ConfigError,
-    Failure,
-    PolicyError,
-    UsageError,
-    describe_system_error,
-)
+from conductor_cli.core.errors import ConfigError, Failure, PolicyError, UsageError
 from conductor_cli.core.formatting import format_count, format_money
 from conductor_cli.core.trace import Trace
-from conductor_cli.evals.cost import estimate_most, has_no_cost, unpriced_models
+from conductor_cli.evals.cost import has_no_cost
 from conductor_cli.run import Orchestra
-from conductor_cli.run.budget import RAISE_IT, Budget, CallBudget
+from conductor_cli.run.budget import Budget, CallBudget
 from conductor_cli.run.orchestra import share_models
 from conductor_cli.state.opening import open_state
 
 if TYPE_CHECKING:
     from conductor_cli.state.postgres.records import SharedBatch
+
+SHOW_SECONDS: Final = 0.1  # Between two times that the progress is shown
 
 
 @opt.with_run_options(omit=("approve", "format", "max_cost"))
@@ -81,12 +78,7 @@ def batch_command(
         raise PolicyError(
             "policy.approve is on: nobody can approve the plans of a batch", hint=hint
         )
-    if out.exists() and questions.exists() and out.samefile(questions):
-        raise UsageError(f"{out} is the input", hint="name another file with -o")
-    for path, option in ((questions, "QUESTIONS"), (out, "-o")):
-        if str(path) == "-" or (path.exists() and not path.is_file()):
-            hint = "a batch reads both again when it goes on; for one question: conductor ask"
-            raise UsageError(f"{option} {path} is not a file", hint=hint)
+    _check_files(questions, out)
     request = _Request(
         questions=questions,
         out=out,
@@ -97,17 +89,7 @@ def batch_command(
     )
     try:
         with batches.open_batch(questions, out, session.settings.paths.state / "batches") as batch:
-            # What is loaded stays: to look at it again costs a tenth of the time of a question
-            gc.freeze()
-            # Runs leave few circles: seldomer costs 20 MB and saves a twentieth
-            gc.set_threshold(20_000, 20, 50)
-            factory: Callable[[], asyncio.AbstractEventLoop] | None = None
-            with suppress(ImportError):  # it comes with `serve`, and is quicker
-                from uvloop import new_event_loop
-
-                factory = new_event_loop
-            with asyncio.Runner(loop_factory=factory) as runner:
-                code = runner.run(_run(session, batch, request))
+            code = _run_quickly(_run(session, batch, request))
             if order == "input" and not batch.retries and not batch.files.is_lost:
                 batches.sort_answers(questions, out)
     # asyncio turns Ctrl-C into KeyboardInterrupt after it has cancelled the task; SIGTERM only
@@ -117,6 +99,31 @@ def batch_command(
     except asyncio.CancelledError:
         code = 128 + signal.SIGTERM
     raise typer.Exit(code)
+
+
+def _check_files(questions: Path, out: Path) -> None:
+    """Raise `UsageError` where a batch cannot read or write one of these."""
+    if out.exists() and questions.exists() and out.samefile(questions):
+        raise UsageError(f"{out} is the input", hint="name another file with -o")
+    for path, option in ((questions, "QUESTIONS"), (out, "-o")):
+        if str(path) == "-" or (path.exists() and not path.is_file()):
+            hint = "a batch reads both again when it goes on; for one question: conductor ask"
+            raise UsageError(f"{option} {path} is not a file", hint=hint)
+
+
+def _run_quickly(work: Coroutine[Any, Any, int]) -> int:
+    """Run a coroutine in a process that does the same thing many times; returns its result."""
+    # What is loaded stays: to look at it again costs a tenth of the time of a question
+    gc.freeze()
+    # Runs leave few circles: seldomer costs 20 MB and saves a twentieth
+    gc.set_threshold(20_000, 20, 50)
+    loop_factory: Callable[[], asyncio.AbstractEventLoop] | None = None
+    with suppress(ImportError):  # it comes with `serve`, and is quicker
+        from uvloop import new_event_loop
+
+        loop_factory = new_event_loop
+    with asyncio.Runner(loop_factory=loop_factory) as runner:
+        return runner.run(work)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -142,47 +149,16 @@ async def _run(session: Session, batch: batches.Batch, request: _Request) -> int
             if not _is_agreed(session, orchestra, progress, request):
                 print_notice("nothing was asked")
                 return 0
-            budget = _open_budget(batch, orchestra, request.max_cost)
+            budget = open_budget(batch, orchestra, request.max_cost)
             cluster = nullcontext() if request.ray is None else ray_cluster(request.ray)
             with closing(budget), cluster as node:
                 stopped = await _ask_all(session, batch, orchestra, budget, request.parallel, node)
-            has_no_room = stopped is not None and stopped.reason == "limit_cost_all"
-            if has_no_room or (stopped is None and batch.progress.done < progress.total):
-                spent = (
-                    f"{format_money(budget.spent)} of {format_money(request.max_cost or 0)} spent"
-                )
-                few = (
-                    ""
-                    if request.max_cost == budget.spent
-                    else ", too little is left for another call"
-                )
-                message = f"the limit of the batch is reached: {spent}{few}"
-                stopped = Failure(kind="limit", message=message, hint=RAISE_IT)
-            if stopped is not None:
-                print_error(stopped)
+            failure = why_stopped(batch, budget, stopped)
+            if failure is not None:
+                print_error(failure)
                 print_notice(_stopped_line(batch.progress))
-                return stopped.exit_code
+                return failure.exit_code
     return _report(session, batch.progress, request)
-
-
-def _open_budget(batch: batches.Batch, orchestra: Orchestra, limit: Decimal | None) -> Budget:
-    """Return what the calls of a batch are paid from.
-
-    Raises `UsageError` where nothing can be recorded.
-    """
-    expected = Decimal(0)
-    if limit is not None:
-        # Until a run has ended, the most that the first question can cost is what each is assumed
-        # to cost.
-        first = next(batches.read_items(batch.source))
-        expected = estimate_most(first.question(), orchestra)
-    budget = Budget(limit, spent=batch.progress.cost, expected=expected)
-    try:
-        budget.remember(batch.record)
-    except OSError as error:
-        message = f"{batch.record} cannot be written: {describe_system_error(error)}"
-        raise UsageError(message, hint="free some space or fix its permissions") from None
-    return budget
 
 
 def _is_agreed(
@@ -192,16 +168,10 @@ def _is_agreed(
 
     Raises `PolicyError` where a limit cannot be enforced.
     """
-    unpriced = ", ".join(unpriced_models(orchestra, planned=True))
-    if request.max_cost is not None and unpriced:
-        hint = (
-            "add prices (conductor workers add … --set price=IN,OUT), or choose other workers: "
-            "--workers"
-        )
-        raise PolicyError(
-            f"the cost limit cannot be enforced: no price is known for {unpriced}", hint=hint
-        )
-    if has_no_cost(orchestra, planned=True) or request.max_cost is not None:
+    if request.max_cost is not None:
+        check_prices(orchestra)
+        return True
+    if has_no_cost(orchestra, planned=True):
         return True
     left = format_count(progress.total - progress.done, "question")
     lines = [
@@ -308,33 +278,30 @@ async def _open_on_node(
 
 
 def _stopped_line(progress: batches.BatchProgress) -> str:
-    return (
-        f"stopped: {progress.done:,} of {progress.total:,} questions are done; the same "
-        "command "
-        "continues"
-    )
+    done = f"{progress.done:,} of {progress.total:,} questions are done"
+    return f"stopped: {done}; the same command continues"
 
 
 def _rate(
     display: ProgressDisplay, begun: batches.BatchProgress
 ) -> Callable[[batches.BatchProgress], None]:
-    """Return what shows the progress of a batch.
-
-    How many a second, how many failed, and what it costs.
-    """
+    """Return what shows how many questions are done a second, how many failed, and the cost."""
     started = time.monotonic()
     shown = started
 
     def show(progress: batches.BatchProgress) -> None:
         nonlocal shown
         now = time.monotonic()
-        if now - shown < 0.1 and progress.done < progress.total:
+        if now - shown < SHOW_SECONDS and progress.done < progress.total:
             return
         shown = now
         rate = (progress.done - begun.done) / max(now - started, 0.001)
-        details = [f"{rate:,.1f}/s" if rate < 100 else f"{rate:,.0f}/s"]
-        details += [f"{progress.failed:,} failed"] if progress.failed else []
-        details += [format_money(progress.cost)] if progress.cost else []
+        decimals = 1 if rate < 100 else 0
+        details = [f"{rate:,.{decimals}f}/s"]
+        if progress.failed:
+            details.append(f"{progress.failed:,} failed")
+        if progress.cost:
+            details.append(format_money(progress.cost))
         display.update("", progress.done, progress.total, ", ".join(details))
 
     return show
@@ -347,9 +314,14 @@ def _report(session: Session, progress: batches.BatchProgress, request: _Request
     if not progress.failed:
         return 0
     failed = batches.failed_path(request.out)
-    # The options of this command, with another input.
-    words = [str(failed) if word == str(request.questions) else word for word in sys.argv[1:]]
-    again = shlex.join(["conductor", *words]) if str(failed) in words else ""
+    again = _again(request, failed)
     message = f"{format_count(progress.failed, 'question')} failed; {failed} has the reasons"
-    hint = f"to ask them again: {again or f'conductor batch {failed} -o …'}"
-    return print_error(Failure(kind="partial", message=message, hint=hint))
+    return print_error(Failure(kind="partial", message=message, hint=f"to ask them again: {again}"))
+
+
+def _again(request: _Request, failed: Path) -> str:
+    """Return this command with the file of failures as its input."""
+    words = [str(failed) if word == str(request.questions) else word for word in sys.argv[1:]]
+    if str(failed) not in words:
+        return f"conductor batch {failed} -o …"
+    return shlex.join(["conductor", *words])
