@@ -17,7 +17,7 @@ import openai
 import pytest
 
 from conductor_cli.core.errors import StateUnavailable
-from conductor_cli.server import batches
+from conductor_cli.server import batches, files
 from conductor_cli.server.client_keys import ClientKeys, make_key
 from conductor_cli.state.postgres.database import Database
 from conductor_cli.state.postgres.records import shared_state
@@ -212,7 +212,7 @@ def test_what_is_finished_is_kept_when_a_batch_does_not_end(
         await (echo if asked_number(seen) in {"1", "2"} else stalls())(seen, wire)
 
     stored.models["alpha"] = slow_after_two
-    monkeypatch.setattr(batches, "WINDOW", 3 if end == "expired" else 100)
+    monkeypatch.setattr(batches, "WINDOW_SECONDS", 3 if end == "expired" else 100)
     with serving() as server, client(server) as at:
         begun = begin(at, [line(number) for number in range(1, 6)])
         until(lambda: finished(at, begun.id) >= 2)
@@ -335,7 +335,7 @@ def test_each_client_sees_its_own_and_a_limit_of_the_day_lets_a_batch_wait(
 def test_an_upload_is_bounded_and_says_what_it_is_for(
     one: Stage, monkeypatch: pytest.MonkeyPatch, fields: dict[str, str], status: int, said: str
 ) -> None:
-    monkeypatch.setattr(batches, "MAX_UPLOAD", 10)
+    monkeypatch.setattr(files, "MAX_UPLOAD", 10)
     with serving() as server:
         answer = httpx.post(f"{server.url}/v1/files", data=fields, files={"file": ("a", b"x" * 11)})
         assert (answer.status_code, said in answer.json()["error"]["message"]) == (status, True)

@@ -14,14 +14,15 @@ import asyncio
 import hashlib
 import json
 import logging
+import math
 import os
 import pickle
 import secrets
 import time
 import warnings
 from collections import Counter
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Iterator
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, contextmanager
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, aclosing, contextmanager
 from dataclasses import replace
 from decimal import Decimal
 from itertools import islice
@@ -47,16 +48,18 @@ from conductor_cli.system.installation import extra_command
 
 ROWS_OF_A_JOB: Final = 50_000  # The memory of this process is bounded by it
 BLOCKS_AT_ONCE: Final = 8
-"""Blocks of rows that a node has at once. Each costs some milliseconds, so a block has several
-rows.
-"""
+"""Blocks of rows that a node has at once. Each costs milliseconds, so a block has several rows."""
 RETRIES: Final = 2  # How often Ray asks the rows of a dead process again
 
 Ask = Callable[[Any], Awaitable[Any]]
 Opener = Callable[[CallBudget | None], AbstractAsyncContextManager[Ask]]
-"""Opens on a node what rows are asked of, and paid from. It is sent to the nodes, so it must not
-hold a key.
+"""Opens on a node what rows are asked of, and paid from.
+
+It is sent to the nodes, so it must not hold a key.
 """
+KILLED: Final = Failure(
+    kind="worker", message="each process that asked it was killed", hint="ray logs says why"
+)
 POLL_SECONDS: Final = 0.1  # Between two times that a node asks whether there is room in the budget
 BEAT_SECONDS: Final = 5.0  # Between two signs of life of a node
 # After which a node is taken for dead, and what it has reserved for spent
@@ -67,9 +70,7 @@ SILENT_SECONDS: Final = 60.0
 def ray_cluster(address: str) -> Iterator[str]:
     """Connect to a cluster, for `auto` to that of this machine, which is started if need be.
 
-    Yields the node's id.
-
-    Raises `ConfigError` where Ray is not installed or nobody answers.
+    Yields the id of this node. Raises `ConfigError` where Ray is not installed or nobody answers.
     """
     if address.startswith("ray://"):
         hint = "run the command on a node of the cluster: --ray auto"
@@ -86,24 +87,26 @@ def ray_cluster(address: str) -> Iterator[str]:
             "--ray needs Ray, which is not installed", hint=extra_command("ray")
         ) from None
     try:
-        where = None if address == "auto" else address
+        is_own = address == "auto"
         ray.init(
-            where,
-            include_dashboard=None if where else False,
+            None if is_own else address,
+            include_dashboard=False if is_own else None,
             log_to_driver=False,
             logging_level=logging.CRITICAL,
         )
     except (ConnectionError, RuntimeError, ValueError) as error:
-        said = str(error).partition("\n")[0]
+        reason = str(error).partition("\n")[0]
         hint = "ray status shows a cluster; ray start --head starts one"
-        raise ConfigError(f"no Ray cluster answers at {address}: {said:.200}", hint=hint) from None
+        raise ConfigError(
+            f"no Ray cluster answers at {address}: {reason:.200}", hint=hint
+        ) from None
     logging.getLogger("ray.data").setLevel(logging.CRITICAL)
     # Ray 2.60 has no other way to say how often rows are asked again; pyproject.toml leaves out
     # 2.64, which drops it.
     warnings.filterwarnings("ignore", message="`ray_remote_args` is deprecated")
-    data = ray.data.DataContext.get_current()
-    data.enable_progress_bars = False
-    data.max_errored_blocks = -1
+    context = ray.data.DataContext.get_current()
+    context.enable_progress_bars = False
+    context.max_errored_blocks = -1
     try:
         yield ray.get_runtime_context().get_node_id()
     finally:
@@ -111,19 +114,17 @@ def ray_cluster(address: str) -> Iterator[str]:
 
 
 def check_node(settings: Settings, first: str) -> None:
-    """Raise `PolicyError` on a node that cannot know what others spend, where a limit of the day is
-    set.
+    """Raise `PolicyError` on a node that cannot know what others spend of a limit of the day.
 
     `first` is the node of the process that has the job, whose files have the spending of its own
     machine.
     """
     import ray
 
-    if (
-        settings.day_limits != DayLimits()
-        and not settings.paths.database
-        and ray.get_runtime_context().get_node_id() != first
-    ):
+    has_limit_of_the_day = settings.day_limits != DayLimits()
+    is_state_in_files = not settings.paths.database
+    is_another_node = ray.get_runtime_context().get_node_id() != first
+    if has_limit_of_the_day and is_state_in_files and is_another_node:
         hint = "name a PostgreSQL database in the setting state of each node: docs/scale.md"
         raise PolicyError(
             "a limit of the day cannot hold for several nodes whose state is in files", hint=hint
@@ -131,17 +132,19 @@ def check_node(settings: Settings, first: str) -> None:
 
 
 def models_of(orchestra: Orchestra) -> str:
-    """Return what must be equal on all nodes, as a hash.
+    """Return a hash of what must be equal on all nodes.
 
-    Who may be asked and how, which models these are, the limits.
-
-    Cards and prices are no part of it: each machine may have measured its own.
+    It covers who may be asked and how, which models these are, and the limits. Cards and prices are
+    no part of it: each machine may have measured its own.
     """
-    pool = orchestra.pool.public()
-    workers = [(each.name, each.kind, each.model_name, each.options, each.tools) for each in pool]
-    planner = orchestra.name, orchestra.profile.name, orchestra.mode, orchestra.seed
-    same = dump((workers, planner, orchestra.limits, orchestra.pool_policy.policy))
-    return hashlib.sha256(json.dumps(same, sort_keys=True, default=str).encode()).hexdigest()
+    workers = [
+        (worker.name, worker.kind, worker.model_name, worker.options, worker.tools)
+        for worker in orchestra.pool.public()
+    ]
+    planner = (orchestra.name, orchestra.profile.name, orchestra.mode, orchestra.seed)
+    values = dump((workers, planner, orchestra.limits, orchestra.pool_policy.policy))
+    text = json.dumps(values, sort_keys=True, default=str)
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 async def ask_over_nodes(
@@ -149,82 +152,130 @@ async def ask_over_nodes(
 ) -> AsyncGenerator[tuple[Any, Any], None]:
     """Ask every row, at most `parallel` at once on each node.
 
-    Yields each with its result, in any order.
-
-    The result is a `Failure` where there is no other. Rows for which the `budget` has no room are
-    left out. With a limit, one process counts the calls of all nodes, in the file of the budget.
+    Yields each with its result, in any order. The result is a `Failure` where there is no other.
+    Rows for which the `budget` has no room are left out. With a limit, one process counts the calls
+    of all nodes, in the file of the budget.
     """
-    import ray
-    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
-
     rows = iter(rows)
-    again = list[Any]()
-    while asked := again or list(islice(rows, ROWS_OF_A_JOB)):
-        size = 1 if again else max(1, parallel // BLOCKS_AT_ONCE)
-        nodes = sum(node["Alive"] and node["Resources"].get("CPU", 0) >= 1 for node in ray.nodes())
-        shared = None
-        if budget.limit is not None:
-            here = NodeAffinitySchedulingStrategy(
-                ray.get_runtime_context().get_node_id(), soft=False
-            )
-            shared = (
-                ray.remote(NodeBudget)
-                .options(num_cpus=0, scheduling_strategy=here)
-                .remote(budget.limit, budget.spent, budget.per_run, budget.record)
-            )
-        items = [{"number": number, "row": pickle.dumps(row)} for number, row in enumerate(asked)]
-        results = iter(
-            ray.data.from_items(items, override_num_blocks=-(-len(items) // size))
+    unanswered: list[Any] = []  # Rows of the last job, which are asked again one by one
+    while job_rows := unanswered or list(islice(rows, ROWS_OF_A_JOB)):
+        size = 1 if unanswered else max(1, parallel // BLOCKS_AT_ONCE)
+        job = _Job(job_rows, budget)
+        async with aclosing(job.results(opener, parallel=parallel, block_rows=size)) as results:
+            async for row, result in results:
+                yield row, result
+        unanswered = job.unanswered
+        if len(unanswered) == len(job_rows):
+            if job.has_no_room:
+                return
+            for row in unanswered:
+                yield row, KILLED
+            unanswered = []
+
+
+class _Job:
+    """A job of Ray Data over some rows."""
+
+    def __init__(self, rows: Sequence[Any], budget: Budget) -> None:
+        self._rows = rows
+        self._left = dict(enumerate(rows))
+        self._budget = budget
+        self.has_no_room = False  # The budget had no room for one of them
+
+    @property
+    def unanswered(self) -> list[Any]:
+        return list(self._left.values())
+
+    async def results(
+        self, opener: Opener, *, parallel: int, block_rows: int
+    ) -> AsyncGenerator[tuple[Any, Any], None]:
+        """Ask the rows in blocks of `block_rows`; yields each with its result."""
+        node_budget = _start_node_budget(self._budget)
+        blocks = self._start(opener, node_budget, parallel=parallel, block_rows=block_rows)
+        try:
+            while (block := await asyncio.to_thread(next, blocks, None)) is not None:
+                for number, pickled in zip(block["number"], block["result"], strict=True):
+                    # Of a node, which Ray lets run code here anyway
+                    result = pickle.loads(pickled)  # noqa: S301
+                    if result is None:
+                        self.has_no_room = True
+                    # Ray may ask the rows of a lost block again whose result has come before.
+                    elif int(number) in self._left:
+                        if node_budget is None:
+                            self._budget.add(_cost_of(result))
+                        yield self._left.pop(int(number)), result
+        finally:
+            if node_budget is not None:
+                self._budget.read_again()
+
+    def _start(
+        self,
+        opener: Opener,
+        node_budget: Any,  # noqa: ANN401 - an actor of Ray
+        *,
+        parallel: int,
+        block_rows: int,
+    ) -> Iterator[dict[str, Any]]:
+        """Start the job on all nodes; returns the blocks of its results as they come."""
+        import ray
+
+        items = [
+            {"number": number, "row": pickle.dumps(row)} for number, row in enumerate(self._rows)
+        ]
+        actors = ray.data.ActorPoolStrategy(
+            size=max(1, _node_count()),
+            max_concurrent_calls_per_actor=max(1, parallel // block_rows),
+        )
+        return iter(
+            ray.data.from_items(items, override_num_blocks=math.ceil(len(items) / block_rows))
             .map_batches(
                 _Node,
-                fn_constructor_args=(opener, shared),
+                fn_constructor_args=(opener, node_budget),
                 batch_size=None,
                 num_cpus=1,
                 max_task_retries=RETRIES,
                 scheduling_strategy="SPREAD",
-                compute=ray.data.ActorPoolStrategy(
-                    size=max(1, nodes), max_concurrent_calls_per_actor=max(1, parallel // size)
-                ),
+                compute=actors,
             )
             .iter_batches(batch_size=None, prefetch_batches=0)
         )
-        del items
-        left = dict(enumerate(asked))
-        no_room = False
-        try:
-            while (batch := await asyncio.to_thread(next, results, None)) is not None:
-                for number, data in zip(batch["number"], batch["result"], strict=True):
-                    # Of a node, which Ray lets run code here anyway
-                    result = pickle.loads(data)  # noqa: S301
-                    no_room = no_room or result is None
-                    # Ray may ask the rows of a lost block again whose result has come before.
-                    if result is not None and int(number) in left:
-                        if shared is None:
-                            budget.add(None if isinstance(result, Failure) else result.cost)
-                        yield left.pop(int(number)), result
-        finally:
-            if shared is not None:
-                budget.read_again()
-        again = list(left.values())
-        if len(again) == len(asked):
-            if no_room:
-                return
-            killed = Failure(
-                kind="worker",
-                message="each process that asked it was killed",
-                hint="ray logs says why",
-            )
-            for row in again:
-                yield row, killed
-            again = []
+
+
+def _node_count() -> int:
+    """Return how many nodes of the cluster can run an actor."""
+    import ray
+
+    count = 0
+    for node in ray.nodes():
+        if node["Alive"] and node["Resources"].get("CPU", 0) >= 1:
+            count += 1
+    return count
+
+
+def _start_node_budget(budget: Budget) -> Any:  # noqa: ANN401 - an actor of Ray
+    """Return an actor on this node that counts the calls of all; None without a limit."""
+    if budget.limit is None:
+        return None
+    import ray
+    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+    this_node = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
+    actor = ray.remote(NodeBudget).options(num_cpus=0, scheduling_strategy=this_node)
+    return actor.remote(budget.limit, budget.spent, budget.per_run, budget.record)
+
+
+def _cost_of(result: Any) -> Decimal | None:  # noqa: ANN401 - what the job is about
+    if isinstance(result, Failure):
+        return None
+    cost: Decimal | None = result.cost
+    return cost
 
 
 class NodeBudget:
     """The budget of all nodes, an actor of Ray.
 
-    Each node has a name, `owner`, and gives signs of life.
-
-    What a node that is silent has reserved counts as spent, because its provider may charge for it.
+    Each node has a name, `owner`, and gives signs of life. What a node that is silent has reserved
+    counts as spent, because its provider may charge for it.
     """
 
     def __init__(
@@ -239,20 +290,25 @@ class NodeBudget:
         if record is not None:
             self._budget.remember(record)
         self._clock = clock
-        self._seen: dict[str, float] = {}
+        self._last_signs: dict[str, float] = {}  # When each node gave its last sign of life
         self._runs = Counter[str]()
         self._calls: dict[str, list[Reservation]] = {}
 
     def beat(self, owner: str) -> None:
         """A node is there."""
         now = self._clock()
-        self._seen[owner] = now
-        for silent in [name for name, seen in self._seen.items() if now - seen > SILENT_SECONDS]:
-            del self._seen[silent]
-            for reservation in self._calls.pop(silent, []):
-                self._budget.settle(reservation, Usage(cost=reservation.cost))
-            for _ in range(self._runs.pop(silent, 0)):
-                self._budget.finish(None)
+        self._last_signs[owner] = now
+        silent = [name for name, sign in self._last_signs.items() if now - sign > SILENT_SECONDS]
+        for name in silent:
+            self._take_for_dead(name)
+
+    def _take_for_dead(self, owner: str) -> None:
+        """End the runs of a node, and count all that it has reserved as spent."""
+        del self._last_signs[owner]
+        for reservation in self._calls.pop(owner, []):
+            self._budget.settle(reservation, Usage(cost=reservation.cost))
+        for _ in range(self._runs.pop(owner, 0)):
+            self._budget.finish(None)
 
     def start(self, owner: str) -> bool | None:
         """Return whether a run may start; None while others must end before it."""
@@ -287,10 +343,10 @@ class NodeBudget:
             self._calls[owner].remove(reservation)
             self._budget.settle(reservation, usage)
             return
-        # The node was taken for dead, and its reservation for spent: what it has used beyond that
+        # The node was taken for dead, and its reservation for spent. What it has used beyond that
         # is new.
-        more = (usage.cost or Decimal(0)) - reservation.cost
-        self._budget.add(max(more, Decimal(0)))
+        beyond = (usage.cost or Decimal(0)) - reservation.cost
+        self._budget.add(max(beyond, Decimal(0)))
 
 
 class _RemoteBudget:
@@ -372,9 +428,8 @@ class _Node:
         except ConductorError as error:
             return replace(error.failure, message=f"on a node of Ray: {error.message}")
         except Exception as error:  # noqa: BLE001 - a fault of one row
-            return Failure(
-                kind="internal", message=f"on a node of Ray: {type(error).__name__}: {error}"[:500]
-            )
+            message = f"on a node of Ray: {type(error).__name__}: {error}"
+            return Failure(kind="internal", message=message[:500])
         finally:
             if self._budget is not None:
                 await self._budget.finish(cost)

@@ -1,9 +1,4 @@
-"""OpenAI's Files and Batches APIs.
-
-The requests of a file, each a run as any other, with their answers in another file.
-
-A client sees its own files. An upload goes to the disk while it arrives, so memory does not hold
-it.
+"""OpenAI's Batches API: the requests of a file, each a run as any other, answered in another file.
 
 A batch is a record of JSON, its input and the two files that grow by a line for each request
 (`app/batches`), all of them in the state. So a batch goes on where it stopped when the server is
@@ -20,14 +15,11 @@ import logging
 import re
 import secrets
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, closing, suppress
 from functools import partial
-from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from starlette.exceptions import HTTPException
-from starlette.responses import FileResponse, Response, StreamingResponse
 from starlette.routing import Route
 
 from conductor_cli.app.batches import (
@@ -47,9 +39,14 @@ from conductor_cli.run.budget import Budget
 from conductor_cli.server.api.body_models import refused
 from conductor_cli.server.api.errors import error_body
 from conductor_cli.server.api.request import RequestError, ServedAnswer
+from conductor_cli.server.files import (
+    file_record,
+    find_named,
+    find_record,
+    list_records,
+    without_owner,
+)
 from conductor_cli.server.http.access import (
-    MAX_UPLOAD,
-    UPLOADS,
     Principal,
     describe_error,
     principal_from,
@@ -68,189 +65,37 @@ if TYPE_CHECKING:
         [str, dict[str, Any], Principal],
         Awaitable[tuple[ServedRun, Callable[[ServedAnswer], dict[str, Any]]]],
     ]
-    """Begins the run of a body for a path; returns it, and what writes its answer. Raises
-    `RequestError`.
+    """Begins the run of a body for a path; returns it, and what writes its answer.
+
+    It raises `RequestError`.
     """
 
 T = TypeVar("T")
 
 log = logging.getLogger(__name__)
 
-MAX_STORED: Final = 4_000_000_000  # Bytes of all files of one client
-MAX_LISTED: Final = 10_000  # Entries of one answer, as at OpenAI
-
-
-def find_record(store: ServedFiles, kind: str, name: str, client: Principal) -> Record:
-    """Return the record of a file or a batch of this client.
-
-    Raises `RequestError` where there is none.
-    """
-    if re.fullmatch(rf"{kind}[-_][0-9a-f]{{24}}", name):
-        found = store.find(name)
-        if found is not None and found["owner"] == client.origin:
-            return found
-    raise RequestError(404, "not_found", f"there is no {kind} with the id {one_line(name)[:60]}")
-
-
-async def find_named(store: ServedFiles, kind: str, http: Request) -> Record:
-    """Return the record that the path of a request names. Raises as `find_record`."""
-    client = principal_of(http.scope)
-    return await asyncio.to_thread(find_record, store, kind, http.path_params[kind], client)
-
-
-def list_records(store: ServedFiles, kind: str, http: Request, **fields: str | None) -> Record:
-    """Return a page of a client's records, as OpenAI lists them.
-
-    Those with other `fields` are left out.
-    """
-    owner = principal_of(http.scope).origin
-    query = http.query_params
-    count = query.get("limit", str(MAX_LISTED if fields else 20))
-    if not (count.isascii() and count.isdigit() and 0 < int(count[:6]) <= MAX_LISTED):
-        raise refused("limit", f"must be a number from 1 to {MAX_LISTED:,}")
-    own = [
-        each
-        for each in store.all(kind, owner)
-        if all(v in {None, each[name]} for name, v in fields.items())
-    ]
-    own.sort(key=lambda each: (-each["created_at"], each["id"]))
-    if query.get("order") == "asc":
-        own.reverse()
-    names = [each["id"] for each in own]
-    if (after := query.get("after")) in names:
-        own = own[names.index(after) + 1 :]
-    page = [without_owner(each) for each in own[: int(count)]]
-    ends = (
-        {"first_id": page[0]["id"], "last_id": page[-1]["id"]}
-        if page
-        else {"first_id": None, "last_id": None}
-    )
-    return {"object": "list", "data": page, **ends, "has_more": len(own) > len(page)}
-
-
-def without_owner(record: Mapping[str, Any]) -> Record:
-    """Return what a client is shown of a record."""
-    return {name: value for name, value in record.items() if name != "owner"}
-
-
-class Files:
-    """The files of all clients."""
-
-    def __init__(self, store: ServedFiles) -> None:
-        self.store = store
-        self._turn = asyncio.Semaphore(4)
-
-    @property
-    def routes(self) -> list[Route]:
-        one = f"{UPLOADS}/{{file}}"
-        return [
-            Route(UPLOADS, answering(self._create), methods=["POST"]),
-            Route(UPLOADS, answering(self._list), methods=["GET"]),
-            Route(one, answering(self._get), methods=["GET"]),
-            Route(one, answering(self._delete), methods=["DELETE"]),
-            Route(f"{one}/content", answering(self._content), methods=["GET"]),
-        ]
-
-    async def _create(self, http: Request) -> Record:
-        client = principal_of(http.scope)
-        async with self._turn:
-            try:
-                form = await http.form(max_files=1, max_fields=20)
-            except HTTPException as error:
-                raise RequestError(
-                    400, "invalid_form", f"the body is no form with a file: {error.detail}"
-                ) from None
-            try:
-                upload = form.get("file")
-                purpose = form.get("purpose")
-                if purpose != "batch":
-                    raise refused("purpose", "must be batch: files are for batches")
-                if upload is None or isinstance(upload, str):
-                    raise refused("file", "is missing")
-                name = one_line(upload.filename or "file")[:200]
-                return without_owner(
-                    await asyncio.to_thread(self._keep, client.origin, upload.file, name)
-                )
-            finally:
-                await form.close()
-
-    def _keep(self, owner: str, upload: IO[bytes], filename: str) -> Record:
-        stored = sum(each["bytes"] for each in self.store.all("file", owner))
-
-        def pieces() -> Iterator[bytes]:
-            size = 0
-            while data := upload.read(1 << 20):
-                size += len(data)
-                if size > MAX_UPLOAD:
-                    raise RequestError(
-                        413, "file_too_large", f"a file has at most {MAX_UPLOAD // 10**6} MB"
-                    )
-                if stored + size > MAX_STORED:
-                    message = (
-                        f"your files have more than {MAX_STORED // 10**9} GB together: delete some"
-                    )
-                    raise RequestError(413, "too_many_files", message)
-                yield data
-
-        record = file_record(f"file-{secrets.token_hex(12)}", owner, filename, "batch")
-        self.store.add(record, pieces())
-        return record
-
-    async def _list(self, http: Request) -> Record:
-        purpose = http.query_params.get("purpose")
-        return await asyncio.to_thread(
-            partial(list_records, self.store, "file", http, purpose=purpose)
-        )
-
-    async def _get(self, http: Request) -> Record:
-        return without_owner(await find_named(self.store, "file", http))
-
-    async def _delete(self, http: Request) -> Record:
-        name = (await find_named(self.store, "file", http))["id"]
-        batches = await asyncio.to_thread(self.store.open_batches)
-        if any(each["input_file_id"] == name for each in batches):
-            raise RequestError(
-                409, "file_in_use", f"a batch that goes on uses {name}: cancel it first"
-            )
-        await asyncio.to_thread(self.store.remove, name)
-        return {"id": name, "object": "file", "deleted": True}
-
-    async def _content(self, http: Request) -> Response:
-        record = await find_named(self.store, "file", http)
-        content = await asyncio.to_thread(self.store.content, record["id"])
-        if isinstance(content, Path):
-            return FileResponse(content, media_type="application/octet-stream")
-        # So a client sees that it was deleted meanwhile
-        headers = {"content-length": str(record["bytes"])}
-        return StreamingResponse(content, headers=headers, media_type="application/octet-stream")
-
-
-def file_record(name: str, owner: str, filename: str, purpose: str, size: int = 0) -> Record:
-    """Return the record of a file of so many bytes."""
-    return {
-        "id": name,
-        "object": "file",
-        "bytes": size,
-        "created_at": int(time.time()),
-        "filename": filename,
-        "purpose": purpose,
-        "status": "processed",
-        "expires_at": None,
-        "owner": owner,
-    }
-
-
-# Batches
-
 ENDPOINTS: Final = ("/v1/chat/completions", "/v1/responses")
 MAX_LINES: Final = 50_000
 MAX_FAULTS: Final = 50  # Lines whose faults are told
-WINDOW: Final = 24 * 3600  # Seconds after which a batch expires
+WINDOW_SECONDS: Final = 24 * 3600  # After which a batch expires
 WAIT_SECONDS: Final = 30.0  # How long a batch waits where going on would only fail
 AWAY_SECONDS: Final = 1.0  # How long a batch waits for a database that is away before it asks again
 # Between two looks at what its client wants, and between two records of how far it is
 LOOK_SECONDS: Final = 1.0
 SCAN_SECONDS: Final = 10.0  # Between two looks for batches that nobody works on
+
+MAX_WORKED_ON: Final = 16  # Batches that this server works on at once
+
+LATER_STATES: Final = (
+    "in_progress",
+    "finalizing",
+    "completed",
+    "failed",
+    "expired",
+    "cancelling",
+    "cancelled",
+)
+"""The states after the first one. A record says when each began."""
 
 _KINDS: Final = {
     "upstream_key": "key",
@@ -279,12 +124,12 @@ class Batches:
 
     @property
     def routes(self) -> list[Route]:
-        one = "/v1/batches/{batch}"
+        path = "/v1/batches/{batch}"
         return [
             Route("/v1/batches", answering(self._create), methods=["POST"]),
             Route("/v1/batches", answering(self._list), methods=["GET"]),
-            Route(one, answering(self._get), methods=["GET"]),
-            Route(f"{one}/cancel", answering(self._cancel), methods=["POST"]),
+            Route(path, answering(self._get), methods=["GET"]),
+            Route(f"{path}/cancel", answering(self._cancel), methods=["POST"]),
         ]
 
     async def work(self) -> None:
@@ -296,10 +141,10 @@ class Batches:
         try:
             while True:
                 try:
-                    found = await asyncio.to_thread(self._store.open_batches)
+                    records = await asyncio.to_thread(self._store.open_batches)
                     # The first may be those that other servers have
-                    secrets.SystemRandom().shuffle(found)
-                    for record in found:
+                    secrets.SystemRandom().shuffle(records)
+                    for record in records:
                         self._work_on(record)
                 except (ConductorError, OSError):
                     pass  # a database or a disk that is away is asked again
@@ -333,15 +178,6 @@ class Batches:
         if source["purpose"] != "batch":
             raise refused("input_file_id", "must be a file of the purpose batch")
         now = int(time.time())
-        states = (
-            "in_progress",
-            "finalizing",
-            "completed",
-            "failed",
-            "expired",
-            "cancelling",
-            "cancelled",
-        )
         record = {
             "id": f"batch_{secrets.token_hex(12)}",
             "object": "batch",
@@ -353,8 +189,8 @@ class Batches:
             "output_file_id": None,
             "error_file_id": None,
             "created_at": now,
-            "expires_at": now + WINDOW,
-            **dict.fromkeys(f"{state}_at" for state in states),
+            "expires_at": now + WINDOW_SECONDS,
+            **dict.fromkeys(f"{state}_at" for state in LATER_STATES),
             "request_counts": {"total": 0, "completed": 0, "failed": 0},
             "metadata": metadata,
             "owner": client.origin,
@@ -368,13 +204,11 @@ class Batches:
 
     async def _get(self, http: Request) -> Record:
         record = await find_named(self._store, "batch", http)
-        if record["status"] not in OVER and await asyncio.to_thread(
-            self._store.is_cancelled, record["id"]
-        ):
-            record |= {
-                "status": "cancelling",
-                "cancelling_at": record["cancelling_at"] or int(time.time()),
-            }
+        if record["status"] in OVER:
+            return without_owner(record)
+        if await asyncio.to_thread(self._store.is_cancelled, record["id"]):
+            record["status"] = "cancelling"
+            record["cancelling_at"] = record["cancelling_at"] or int(time.time())
         return without_owner(record)
 
     async def _cancel(self, http: Request) -> Record:
@@ -389,7 +223,7 @@ class Batches:
     def _work_on(self, record: Record) -> None:
         name = record["id"]
         # Others wait for another server, or until one is over
-        if name not in self._tasks and len(self._tasks) < 16:
+        if name not in self._tasks and len(self._tasks) < MAX_WORKED_ON:
             self._tasks[name] = asyncio.create_task(self._perform(name))
             self._tasks[name].add_done_callback(lambda _: self._tasks.pop(name))
 
@@ -429,17 +263,20 @@ class Batches:
             cost = ended.usage.total.cost
             body = write(ended)
         except RequestError as error:
-            kind = "limit" if error.code.startswith("limit") else _KINDS.get(error.code, "worker")
-            reason = error.code if kind == "limit" else ""
-            failure = Failure(kind=kind, message=error.message, reason=reason)  # type: ignore[arg-type]
-            response = {
-                "status_code": error.status,
-                "request_id": "",
-                "body": error_body(error, record["endpoint"]),
-            }
-            return BatchResult(line=_line(item.id, response, None), failure=failure)
+            body = error_body(error, record["endpoint"])
+            response = {"status_code": error.status, "request_id": "", "body": body}
+            line = _line(item.id, response, None)
+            return BatchResult(line=line, failure=_failure_of(error))
         response = {"status_code": 200, "request_id": served.id, "body": body}
         return BatchResult(line=_line(item.id, response, None), cost=cost)
+
+
+def _failure_of(error: RequestError) -> Failure:
+    """Return what an error of a request means for its batch."""
+    if error.code.startswith("limit"):
+        return Failure(kind="limit", message=error.message, reason=error.code)  # type: ignore[arg-type]
+    kind = _KINDS.get(error.code, "worker")
+    return Failure(kind=kind, message=error.message)  # type: ignore[arg-type]
 
 
 def _line(name: str, response: Record | None, error: Record | None) -> Record:
@@ -484,12 +321,7 @@ class _Work:
     async def perform(self) -> None:
         """Work to the end, or until it is cancelled or expires."""
         if self._record["status"] not in OVER and not await self._patiently(self._has_input):
-            fault = {
-                "code": "input_file_missing",
-                "line": None,
-                "message": "its file is gone",
-                "param": None,
-            }
+            fault = _fault("input_file_missing", "its file is gone")
             self._record["errors"] = {"object": "list", "data": [fault]}
             await self._enter("failed")
         if self._record["status"] == "validating":
@@ -511,17 +343,22 @@ class _Work:
         self._record |= {"status": status, f"{status}_at": int(time.time())}
 
         def write() -> None:
-            written = []
-            for kind, name in self._names.items():
-                if status in OVER and (size := self._batch.size(name)):
-                    filename = f"{self._record['id']}_{kind}.jsonl"
-                    written.append(
-                        file_record(name, self._record["owner"], filename, "batch_output", size)
-                    )
-                    self._record[f"{kind}_file_id"] = name
-            self._batch.write(self._record, written)
+            files = self._name_files() if status in OVER else []
+            self._batch.write(self._record, files)
 
         await self._patiently(write)
+
+    def _name_files(self) -> list[Record]:
+        """Name the files that have lines in the record of the batch; returns their own records."""
+        records: list[Record] = []
+        for kind, name in self._names.items():
+            size = self._batch.size(name)
+            if size:
+                filename = f"{self._record['id']}_{kind}.jsonl"
+                owner = self._record["owner"]
+                records.append(file_record(name, owner, filename, "batch_output", size))
+                self._record[f"{kind}_file_id"] = name
+        return records
 
     async def _patiently(self, work: Callable[[], T]) -> T:
         """Do some work with the state, again and again while its database is away.
@@ -549,33 +386,20 @@ class _Work:
 
     def _check(self) -> tuple[list[Record], int]:
         """Return what is wrong with the lines of the input, and how many requests there are."""
-        faults = list[Record]()
-        seen = set[str]()
+        faults: list[Record] = []
+        ids: set[str] = set()
         for number, raw in enumerate(self._raw_lines(), start=1):
-            fault = (
-                _fault_of(raw, self._record["endpoint"], seen)
-                if number <= MAX_LINES
-                else "too_many_lines"
-            )
-            if fault:
-                message = {"too_many_lines": f"there are more than {MAX_LINES:,} lines"}.get(
-                    fault, fault
-                )
-                faults.append(
-                    {"code": "invalid_line", "line": number, "message": message, "param": None}
-                )
-            if len(faults) == MAX_FAULTS or number > MAX_LINES:
+            if number > MAX_LINES:
+                message = f"there are more than {MAX_LINES:,} lines"
+                faults.append(_fault("invalid_line", message, number))
                 break
-        if not seen and not faults:
-            faults.append(
-                {
-                    "code": "empty_file",
-                    "line": None,
-                    "message": "the file has no requests",
-                    "param": None,
-                }
-            )
-        return faults, len(seen)
+            if message := _fault_of(raw, self._record["endpoint"], ids):
+                faults.append(_fault("invalid_line", message, number))
+            if len(faults) == MAX_FAULTS:
+                break
+        if not ids and not faults:
+            faults.append(_fault("empty_file", "the file has no requests"))
+        return faults, len(ids)
 
     def _raw_lines(self) -> Iterator[bytes]:
         with self._batch.path(self._record["input_file_id"]).open("rb") as file:
@@ -585,9 +409,9 @@ class _Work:
 
     def _left(self, done: set[str]) -> Iterator[BatchItem]:
         for raw in self._raw_lines():
-            data = json.loads(raw)
-            if data["custom_id"] not in done:
-                yield BatchItem(data["custom_id"], data)
+            fields = json.loads(raw)
+            if fields["custom_id"] not in done:
+                yield BatchItem(fields["custom_id"], fields)
 
     async def _work_until(self) -> str:
         """Ask what is left; returns the state in which the batch then is."""
@@ -599,7 +423,8 @@ class _Work:
                 if time.time() >= self._record["expires_at"]:
                     return "expired"
                 await self._patiently(partial(self._batch.write, dict(self._record)))
-                working = working or asyncio.create_task(self._ask_all())
+                if working is None:
+                    working = asyncio.create_task(self._ask_all())
                 await asyncio.wait([working], timeout=LOOK_SECONDS)
                 if working.done():
                     await working
@@ -624,19 +449,19 @@ class _Work:
             return await self._ask(self._record, item)
 
         while True:
-            ids = await asyncio.to_thread(self._mend)
+            answered, failed = await asyncio.to_thread(self._mend)
             with (
                 closing(self._open_lines("output")) as answers,
                 closing(self._open_lines("error")) as failures,
             ):
                 progress = BatchProgress(
                     total=self._record["request_counts"]["total"],
-                    answered=len(ids[0]),
-                    failed=len(ids[1]),
+                    answered=len(answered),
+                    failed=len(failed),
                 )
                 files = AnswerFiles(answers, failures, progress)
                 stopped = await run_batch(
-                    QuestionList(self._left(ids[0] | ids[1])),
+                    QuestionList(self._left(answered | failed)),
                     files,
                     ParallelAsker(ask, parallel=self._parallel, budget=Budget()),
                     parallel=self._parallel,
@@ -672,29 +497,34 @@ class _Work:
                 counts["failed"] += 1
 
 
-def _fault_of(raw: bytes, endpoint: str, seen: set[str]) -> str:
+def _fault(code: str, message: str, line: int | None = None) -> Record:
+    """Return what is wrong with an input, or with a line of it, as a client is shown it."""
+    return {"code": code, "line": line, "message": message, "param": None}
+
+
+def _fault_of(raw: bytes, endpoint: str, ids: set[str]) -> str:
     """Return what is wrong with a line of the input; empty where nothing is.
 
-    Its id is added to `seen`.
+    Its id is added to `ids`.
     """
     if len(raw) > MAX_LINE_BYTES:
         return f"it is longer than {MAX_LINE_BYTES >> 20} MB"
     try:
-        data = read_json_body(raw)
+        fields = read_json_body(raw)
     except RequestError as error:
         return error.message.replace("the body", "it", 1)
-    name = data.get("custom_id")
+    name = fields.get("custom_id")
     if not isinstance(name, str) or not re.fullmatch(
         rf"[^\x00-\x1f]{{1,{MAX_ID_CHARACTERS}}}", name
     ):
         return f"custom_id must be a text of 1 to {MAX_ID_CHARACTERS} characters"
-    if name in seen:
+    if name in ids:
         return f"custom_id {name[:80]} is there twice"
-    if data.get("method", "POST") != "POST" or data.get("url") != endpoint:
+    if fields.get("method", "POST") != "POST" or fields.get("url") != endpoint:
         return f"it is not a POST to {endpoint}"
-    if not isinstance(data.get("body"), dict):
+    if not isinstance(fields.get("body"), dict):
         return "body is not an object"
-    if data["body"].get("stream"):
+    if fields["body"].get("stream"):
         return "stream cannot be asked for in a batch"
-    seen.add(name)
+    ids.add(name)
     return ""

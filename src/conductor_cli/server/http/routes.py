@@ -20,7 +20,8 @@ from conductor_cli.server.api.apis import APIS
 from conductor_cli.server.api.errors import error_body
 from conductor_cli.server.api.messages import MessagesApi
 from conductor_cli.server.api.request import RequestError
-from conductor_cli.server.batches import Batches, Files
+from conductor_cli.server.batches import Batches
+from conductor_cli.server.files import Files
 from conductor_cli.server.http.access import REQUEST_ID
 from conductor_cli.server.http.answers import answering
 from conductor_cli.server.http.body import read_body
