@@ -30,6 +30,7 @@ SPEAKING: Final = (
     "config",
     "core/plan.py",
     "models/presets.py",
+    "models/prices.py",
     "models/catalog.py",
     "evals/systems.py",
     "views/run_text.py",

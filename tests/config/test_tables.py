@@ -27,7 +27,7 @@ from conductor_cli.config.tables import (
 from conductor_cli.core.errors import ConfigError, UsageError
 from conductor_cli.core.pool import Worker
 from conductor_cli.core.usage import FREE, Price
-from conductor_cli.models.presets import is_at_provider
+from conductor_cli.models.recipients import is_at_provider
 
 ABC = "".join(f'[workers.{name}]\nkind = "openai"\n' for name in "abc")
 

@@ -13,11 +13,13 @@ from conductor_cli.core.chat import Chunk, Message, Request
 from conductor_cli.core.errors import ConfigError, KeyMissing
 from conductor_cli.core.pool import Worker
 from conductor_cli.core.redact import REDACTED, Secrets
+from conductor_cli.models.addresses import is_own_address
 from conductor_cli.models.base import Model
 from conductor_cli.models.catalog import api_key_of, open_model
 from conductor_cli.models.chat_api_model import ChatApiModel
 from conductor_cli.models.litellm import LiteLLM
-from conductor_cli.models.presets import PRESETS, costs_nothing, is_local, is_own_address
+from conductor_cli.models.presets import PRESETS
+from conductor_cli.models.recipients import costs_nothing, is_local
 from tests.models.kit import LITELLM, answering, play, text, used
 from tests.servers import SeenRequest, Wire, delta, loopback, saying, usage
 

@@ -17,15 +17,13 @@ from conductor_cli.config.files import read_toml
 from conductor_cli.config.tables import workers_of
 from conductor_cli.core.policy import Policy
 from conductor_cli.core.pool import Card, Worker
-from conductor_cli.models import presets
-from conductor_cli.models.presets import (
-    PRESETS,
-    builtin_card,
-    key_hint,
-    missing_key_hint,
-    party_of,
-    price_name,
-)
+from conductor_cli.models import cards
+from conductor_cli.models.addresses import with_scheme
+from conductor_cli.models.cards import builtin_card
+from conductor_cli.models.key_hints import key_hint, missing_key_hint
+from conductor_cli.models.presets import PRESETS, SHIPPED
+from conductor_cli.models.prices import price_name
+from conductor_cli.models.recipients import party_of
 
 PUBLISHED = [
     item.worker
@@ -54,11 +52,11 @@ def test_each_worker_that_is_proposed_has_a_price_and_can_be_used(
     row = prices[price_name(worker)]
     assert row["mode"] == "chat"
     assert min(row["input_cost_per_token"], row["output_cost_per_token"]) > 0
-    assert row.get("deprecation_date", "9999") > presets.SHIPPED["as_of"]
+    assert row.get("deprecation_date", "9999") > SHIPPED["as_of"]
     assert worker.options.get("max_tokens", 0) <= row.get("max_output_tokens", 0)
 
 
-CARDS = presets._shipped_cards()
+CARDS = cards._shipped_cards()
 
 
 @pytest.mark.parametrize("name", sorted({name for line in CARDS for name in line["models"]}))
@@ -183,7 +181,7 @@ def test_what_to_do_about_a_refused_key() -> None:
     ],
 )
 def test_an_address_without_a_scheme_is_recognised(text: str, url: str) -> None:
-    assert presets.with_scheme(text) == url
+    assert with_scheme(text) == url
 
 
 def test_a_missing_key_is_exported_or_stored() -> None:

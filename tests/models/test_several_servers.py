@@ -13,7 +13,7 @@ from conductor_cli.core.policy import Policy
 from conductor_cli.core.pool import Worker
 from conductor_cli.models import several_servers
 from conductor_cli.models.catalog import open_model
-from conductor_cli.models.presets import party_of
+from conductor_cli.models.recipients import party_of
 from conductor_cli.models.several_servers import SeveralServers
 from tests.models.kit import answering, text
 from tests.models.test_structured import FIELDS, GRAMMAR, owned

@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any, Final
 from conductor_cli.app.check_results import CheckResult
 from conductor_cli.core.errors import KeyMissing, UsageError
 from conductor_cli.core.formatting import format_list
+from conductor_cli.models.addresses import base_url_of, is_own_address
 from conductor_cli.models.discovery import KeyVerdict, check_key
-from conductor_cli.models.presets import PRESETS, base_url_of, is_own_address
+from conductor_cli.models.presets import PRESETS
 from conductor_cli.state.key_store import KeyStore, StoredKey, checked_key, same_address
 from conductor_cli.system.known_secrets import KNOWN_SECRETS
 

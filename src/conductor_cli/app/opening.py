@@ -36,16 +36,13 @@ from conductor_cli.core.errors import (
 from conductor_cli.core.plan import SELF
 from conductor_cli.core.pool import Card, Pool, Worker
 from conductor_cli.core.profile import ROUTED
+from conductor_cli.models.addresses import base_url_of
 from conductor_cli.models.base import BehindServer, Model
 from conductor_cli.models.catalog import StoredKeys, open_model
-from conductor_cli.models.presets import (
-    base_url_of,
-    is_at_provider,
-    key_hint,
-    model_of,
-    recipient_of,
-)
+from conductor_cli.models.key_hints import key_hint
 from conductor_cli.models.prices import with_prices
+from conductor_cli.models.recipients import is_at_provider, recipient_of
+from conductor_cli.models.worker_options import model_of
 from conductor_cli.rehearsal.players import rehearsal_conductor
 from conductor_cli.run import Orchestra
 from conductor_cli.run.circuits import Circuits

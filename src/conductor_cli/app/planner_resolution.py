@@ -17,20 +17,16 @@ from conductor_cli.core.errors import ConductorUnusable, ConfigError, ModelError
 from conductor_cli.core.pool import Worker
 from conductor_cli.core.profile import PROFILES, PROMPTED, PROMPTED_JSON, ROUTED, Guide, Profile
 from conductor_cli.core.usage import FREE
+from conductor_cli.models.addresses import base_url_of, holds_password, with_scheme
 from conductor_cli.models.base import Model
 from conductor_cli.models.command.programs import PROGRAMS, command_of, describe_program
-from conductor_cli.models.presets import (
-    PRESETS,
-    base_url_of,
-    costs_nothing,
-    holds_password,
-    model_of,
-    with_scheme,
-)
+from conductor_cli.models.presets import PRESETS
+from conductor_cli.models.recipients import costs_nothing
 from conductor_cli.models.router import SUFFIX, Router, RouterFile, read_planner
 from conductor_cli.models.structured_output import SupportsConstraints
 from conductor_cli.models.weights.model_store import Manifest, ModelStore
 from conductor_cli.models.weights.registry import load_registry
+from conductor_cli.models.worker_options import model_of
 
 IDENTITY: Final = len("sha256-ends:") + 16
 """Characters of a file's identity hash that name it: 64 bits are enough to tell one file from

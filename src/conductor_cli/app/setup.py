@@ -31,20 +31,16 @@ from conductor_cli.core.errors import ConductorError
 from conductor_cli.core.formatting import format_count, format_duration, format_money, format_size
 from conductor_cli.core.pool import Worker
 from conductor_cli.core.usage import FREE, Price
+from conductor_cli.models.addresses import base_url_of
 from conductor_cli.models.command.process import installed_agents
 from conductor_cli.models.llama.bindings import INSTALL_BUILT, is_installed
-from conductor_cli.models.presets import (
-    PRESETS,
-    base_url_of,
-    costs_nothing,
-    is_local,
-    model_of,
-    recipient_of,
-)
+from conductor_cli.models.presets import PRESETS
 from conductor_cli.models.prices import with_prices
+from conductor_cli.models.recipients import costs_nothing, is_local, recipient_of
 from conductor_cli.models.weights.download import missing_bytes
 from conductor_cli.models.weights.huggingface import cache_directory
 from conductor_cli.models.weights.registry import RegistryModel, load_registry
+from conductor_cli.models.worker_options import model_of
 from conductor_cli.state.key_store import probe_keyring
 from conductor_cli.system import disk
 from conductor_cli.system.hardware import Gpu, Memory, find_gpus, physical_cores, read_memory

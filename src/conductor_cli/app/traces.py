@@ -27,7 +27,7 @@ from conductor_cli.core.pool import Pool
 from conductor_cli.core.question import PastTurn, Question
 from conductor_cli.core.serialization import dump
 from conductor_cli.core.trace import Outcome, Trace
-from conductor_cli.models.presets import recipient_of
+from conductor_cli.models.recipients import recipient_of
 from conductor_cli.state.interfaces import TraceCheck, Traces
 from conductor_cli.state.opening import open_state
 from conductor_cli.state.stored_run import RunQuery, StoredRun, normalize_terms

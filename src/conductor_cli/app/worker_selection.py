@@ -32,9 +32,9 @@ from conductor_cli.core.policy import (
 from conductor_cli.core.pool import Pool, Worker
 from conductor_cli.core.trace import Trace
 from conductor_cli.models.discovery import discover, workers_with_keys
-from conductor_cli.models.presets import model_of, party_of
 from conductor_cli.models.prices import with_abilities, with_prices
-from conductor_cli.models.worker_options import kinds
+from conductor_cli.models.recipients import party_of
+from conductor_cli.models.worker_options import kinds, model_of
 from conductor_cli.tools.servers import ToolServer
 
 # The settings that name workers by selectors

@@ -31,16 +31,13 @@ from conductor_cli.core.plan import SELF
 from conductor_cli.core.pool import Pool, Worker
 from conductor_cli.core.serialization import dump
 from conductor_cli.core.usage import Price
+from conductor_cli.models.addresses import base_url_of
 from conductor_cli.models.catalog import StoredKeys, api_key_of, open_model
 from conductor_cli.models.discovery import ListedModel, list_models
-from conductor_cli.models.presets import (
-    PRESETS,
-    THIS_MACHINE,
-    base_url_of,
-    costs_nothing,
-    with_key_hint,
-)
+from conductor_cli.models.key_hints import with_key_hint
+from conductor_cli.models.presets import PRESETS
 from conductor_cli.models.prices import load_prices, with_abilities, with_prices
+from conductor_cli.models.recipients import THIS_MACHINE, costs_nothing
 from conductor_cli.system.known_secrets import KNOWN_SECRETS
 
 UNKNOWN_PRICE: Final = "unknown"

@@ -27,7 +27,7 @@ from conductor_cli.core.errors import UsageError
 from conductor_cli.core.formatting import UNKNOWN, format_time
 from conductor_cli.core.redact import SHORTEST
 from conductor_cli.core.terminal_text import Column
-from conductor_cli.models.presets import is_loopback
+from conductor_cli.models.addresses import is_loopback
 from conductor_cli.state.key_store import (
     MAX_KEY,
     POSTGRESQL,

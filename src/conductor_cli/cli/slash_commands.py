@@ -40,7 +40,7 @@ from conductor_cli.core.plan import Plan
 from conductor_cli.core.question import PastTurn
 from conductor_cli.core.terminal_text import Column, one_line
 from conductor_cli.core.trace import Trace, describe_left_out
-from conductor_cli.models.presets import recipient_of
+from conductor_cli.models.recipients import recipient_of
 from conductor_cli.state.stored_run import OFFERED_NAMES, run_names
 from conductor_cli.views.base import Stdout
 from conductor_cli.views.output_formats import choose_progress

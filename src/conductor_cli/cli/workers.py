@@ -32,7 +32,8 @@ from conductor_cli.core.errors import UsageError, suggest
 from conductor_cli.core.formatting import UNKNOWN, format_cost_cell, format_duration, format_money
 from conductor_cli.core.serialization import dump
 from conductor_cli.core.terminal_text import Column
-from conductor_cli.models.presets import model_of, recipient_of
+from conductor_cli.models.recipients import recipient_of
+from conductor_cli.models.worker_options import model_of
 
 if TYPE_CHECKING:
     from conductor_cli.config.cards import MeasuredCard

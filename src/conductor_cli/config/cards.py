@@ -24,7 +24,8 @@ from conductor_cli.config.files import AppPaths
 from conductor_cli.core.errors import ConfigError, ModelError
 from conductor_cli.core.pool import Card, Worker
 from conductor_cli.core.serialization import dump, load
-from conductor_cli.models.presets import builtin_card, model_of
+from conductor_cli.models.cards import builtin_card
+from conductor_cli.models.worker_options import model_of
 from conductor_cli.system.disk import editing, write_atomically
 
 LARGEST: Final = 16 << 20  # bytes of a file of cards; a larger file is something else

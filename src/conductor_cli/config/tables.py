@@ -22,8 +22,9 @@ from conductor_cli.core.pool import Card, Worker
 from conductor_cli.core.redact import secrets_in
 from conductor_cli.core.serialization import DecodeError, load
 from conductor_cli.core.usage import FREE, Price
+from conductor_cli.models.addresses import holds_password, http_url
 from conductor_cli.models.command.programs import PROGRAMS
-from conductor_cli.models.presets import costs_nothing, holds_password, http_url
+from conductor_cli.models.recipients import costs_nothing
 from conductor_cli.models.worker_options import VARIABLE_NAME, OptionError, check_options
 from conductor_cli.tools.servers import ToolTable
 

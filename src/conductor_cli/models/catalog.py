@@ -15,23 +15,21 @@ from typing import TYPE_CHECKING, Any, Final
 from conductor_cli.core.errors import ConfigError, KeyMissing
 from conductor_cli.core.pool import Worker
 from conductor_cli.core.redact import Secrets, secrets_in
-from conductor_cli.models.base import Model, ScriptedModel
-from conductor_cli.models.command.programs import PROGRAMS
-from conductor_cli.models.presets import (
-    OPENAI_APIS,
-    PRESETS,
+from conductor_cli.models.addresses import (
     api_at,
     at_url,
     base_url_of,
     is_own_address,
-    missing_key_hint,
-    model_of,
     urls_of,
     with_scheme,
 )
+from conductor_cli.models.base import Model, ScriptedModel
+from conductor_cli.models.command.programs import PROGRAMS
+from conductor_cli.models.key_hints import missing_key_hint
+from conductor_cli.models.presets import OPENAI_APIS, PRESETS
 from conductor_cli.models.router import SUFFIX, Router
 from conductor_cli.models.structured_output import is_cloud_model
-from conductor_cli.models.worker_options import OptionError, check_options, unknown_kind
+from conductor_cli.models.worker_options import OptionError, check_options, model_of, unknown_kind
 
 if TYPE_CHECKING:
     from conductor_cli.models.chat_api_model import ChatApiModel

@@ -21,12 +21,14 @@ from conductor_cli.core.errors import ModelError
 from conductor_cli.core.pool import Worker
 from conductor_cli.core.redact import Secrets, secrets_in
 from conductor_cli.core.usage import FREE, MILLION, Price
+from conductor_cli.models.addresses import api_at, urls_of
 from conductor_cli.models.api_errors import ApiError
 from conductor_cli.models.base import table_of, tables_in, text_of
 from conductor_cli.models.chat_apis import CHAT_APIS
 from conductor_cli.models.http import HttpClient, preload_http
-from conductor_cli.models.presets import PRESETS, api_at, costs_nothing, table_name, urls_of
-from conductor_cli.models.prices import load_prices
+from conductor_cli.models.presets import PRESETS
+from conductor_cli.models.prices import load_prices, table_name
+from conductor_cli.models.recipients import costs_nothing
 from conductor_cli.models.structured_output import is_local_chat_model
 
 SECONDS: Final = 0.3  # how long a server on this machine may take to answer

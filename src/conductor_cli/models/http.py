@@ -29,6 +29,7 @@ from conductor_cli.core.errors import (
 )
 from conductor_cli.core.redact import Secrets
 from conductor_cli.core.terminal_text import one_line
+from conductor_cli.models.addresses import http_url, is_loopback
 from conductor_cli.models.api_errors import clean_excerpt, error_of_response, parse_frame
 from conductor_cli.models.chat_body import JsonBody
 from conductor_cli.models.http_connections import (
@@ -37,7 +38,6 @@ from conductor_cli.models.http_connections import (
     DirectClient,
     OpenAnswer,
 )
-from conductor_cli.models.presets import http_url, is_loopback
 
 if TYPE_CHECKING:
     import httpx

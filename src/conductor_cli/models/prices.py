@@ -28,7 +28,9 @@ from conductor_cli.core.chat import MediaKind
 from conductor_cli.core.errors import describe_system_error
 from conductor_cli.core.pool import Worker
 from conductor_cli.core.usage import MILLION, Price
-from conductor_cli.models.presets import PRESETS, price_name, table_name
+from conductor_cli.models.addresses import is_own_address
+from conductor_cli.models.presets import PRESETS
+from conductor_cli.models.worker_options import model_of
 
 SOURCE: Final = "model_prices_and_context_window_backup.json"  # the table's name inside litellm
 _ACCEPTS: Final[Mapping[MediaKind, str]] = {"image": "supports_vision", "pdf": "supports_pdf_input"}
@@ -70,6 +72,27 @@ class PriceTable:
         ):
             return None
         return price_of(row)
+
+
+def price_name(worker: Worker) -> str:
+    """Return the name of a worker's model in the price table, empty if it has no row of its own.
+
+    An address other than the provider's own has prices of its own.
+    """
+    preset = PRESETS.get(worker.kind)
+    if preset is None or preset.local or worker.kind in ("openai-compatible", "openrouter"):
+        return ""
+    return preset.prices + model_of(worker) if is_own_address(worker) else ""
+
+
+def table_name(worker: Worker) -> str:
+    """Return the name of a worker's model in the table, empty if it has no row of its own.
+
+    The models of OpenRouter have rows, but it states itself what a call costs.
+    """
+    if worker.kind == "openrouter" and is_own_address(worker):
+        return f"openrouter/{model_of(worker)}"
+    return price_name(worker)
 
 
 def with_prices(workers: Sequence[Worker]) -> tuple[tuple[Worker, ...], str]:

@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from conductor_cli.core.errors import ConfigError, ModelError, suggest
 from conductor_cli.core.pool import Worker
+from conductor_cli.models.addresses import is_own_address
 from conductor_cli.models.command.programs import PROGRAMS, command_of
 from conductor_cli.models.presets import OPENAI_APIS, PRESETS
 
@@ -98,6 +99,21 @@ class OptionError(ConfigError):
     def __init__(self, worker: Worker, option: str, message: str, hint: str) -> None:
         super().__init__(f"worker {worker.name!r}: {message}", hint=hint)
         self.option = option
+
+
+def model_of(worker: Worker) -> str:
+    """Return the model that a worker asks for: its own, else its provider's first.
+
+    Empty if its server chooses.
+    """
+    if worker.model or worker.kind not in PRESETS:
+        return worker.model
+    preset = PRESETS[worker.kind]
+    # Only servers with OpenAI's API choose a model themselves.
+    server_chooses = preset.adapter == "http" and preset.api in OPENAI_APIS
+    if server_chooses and not is_own_address(worker):
+        return ""
+    return preset.model
 
 
 def kinds() -> tuple[str, ...]:

@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING, Final, Literal
 from conductor_cli.core.errors import Failure, FailureKind, ModelError
 from conductor_cli.core.formatting import format_count, format_duration
 from conductor_cli.core.pool import Worker
-from conductor_cli.models.presets import account_of, key_hint, provider_name
+from conductor_cli.models.key_hints import key_hint
+from conductor_cli.models.recipients import account_of, provider_name
 from conductor_cli.state.interfaces import SharedCircuit
 
 if TYPE_CHECKING:

@@ -21,7 +21,7 @@ from conductor_cli.core.policy import POLICY_HINT, substitutes
 from conductor_cli.core.question import NESTED, Given
 from conductor_cli.core.trace import ENDED
 from conductor_cli.core.usage import NO_USAGE, Usage
-from conductor_cli.models.presets import with_key_hint
+from conductor_cli.models.key_hints import with_key_hint
 from conductor_cli.run.attempt import Attempt, retry_wait, steps_seen_by
 from conductor_cli.run.state import RunState
 from conductor_cli.run.tool_loop import tell_of_changes

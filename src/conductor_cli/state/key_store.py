@@ -29,7 +29,8 @@ from urllib.parse import urlsplit
 from conductor_cli.core.errors import ConfigError, KeyMissing, UsageError, suggest
 from conductor_cli.core.serialization import dump, load
 from conductor_cli.core.terminal_text import one_line
-from conductor_cli.models.presets import PRESETS, http_url
+from conductor_cli.models.addresses import http_url
+from conductor_cli.models.presets import PRESETS
 from conductor_cli.programs.bounded_child import ChildLimits, ChildStopped, run_child
 from conductor_cli.system import disk
 from conductor_cli.system.known_secrets import KNOWN_SECRETS

@@ -32,7 +32,7 @@ from conductor_cli.core.errors import ConfigError, LimitReached, describe_system
 from conductor_cli.core.ledger import NO_DAY_LIMITS, DayBudget, Reservation
 from conductor_cli.core.pool import DayLimits, Worker
 from conductor_cli.core.usage import NO_USAGE, Usage
-from conductor_cli.models.presets import recipient_of
+from conductor_cli.models.recipients import recipient_of
 from conductor_cli.state.interfaces import NANO, USER, Spender, Spending
 from conductor_cli.system.disk import make_private_directory
 

@@ -54,7 +54,7 @@ from conductor_cli.core.trace import (
     fold,
 )
 from conductor_cli.core.usage import Price
-from conductor_cli.models.presets import recipient_of
+from conductor_cli.models.recipients import recipient_of
 from conductor_cli.server.api.encoding import named_event
 from conductor_cli.server.api.errors import request_error
 from conductor_cli.server.api.request import RequestError
