@@ -33,6 +33,7 @@ MAX_ARGUMENTS: Final = 1024 * 1024
 most.
 """
 
+MAX_CHECKS: Final = 100  # how often one call is looked at whether it is complete
 MAX_CALL_NAME: Final = 256  # the most characters in the name of a tool
 MAX_ID: Final = 16 * 1024  # the most characters in the id of a call: litellm hides signatures in it
 
@@ -41,21 +42,21 @@ MAX_ID: Final = 16 * 1024  # the most characters in the id of a call: litellm hi
 class _Call:
     """One call as far as it has arrived.
 
-    `key` is the server's index or id of it, `given` the server's id, `asked` how often it was
-    looked at as a whole.
+    `key` is the server's index or id of it, `server_id` the server's id, `checks` how often it was
+    looked at whether it is complete.
     """
 
     index: int
     redactor: StreamRedactor
     key: object
-    given: str
+    server_id: str
     id: str = ""
     name: str = ""
     arguments: list[str] = field(default_factory=list)
     extra: Mapping[str, Any] | None = None
     held: str = ""
     shown: bool = False
-    asked: int = 0
+    checks: int = 0
 
 
 class ToolCallDecoder:
@@ -92,10 +93,10 @@ class ToolCallDecoder:
         for piece in tables_in(pieces):
             function = table_of(piece.get("function"))
             name = text_of(function.get("name"))
-            given = text_of(piece.get("id"))
-            call = self._call(piece.get("index"), given, name)
+            server_id = text_of(piece.get("id"))
+            call = self._call_of(piece.get("index"), server_id, name)
             call.name = call.name or self._names.get(name) or self._short(name)
-            call.id = call.id or self._own_id(self._short(given, MAX_ID), call)
+            call.id = call.id or self._own_id(self._short(server_id, MAX_ID), call)
             extra = piece.get(EXTRA)
             call.extra = extra if isinstance(extra, Mapping) else call.extra
             arguments = function.get("arguments")
@@ -147,47 +148,65 @@ class ToolCallDecoder:
         call.shown = True
         return ToolCallDelta(index=call.index, id=call.id, name=call.name, arguments=arguments)
 
-    def _call(self, index: object, given: str, name: str) -> _Call:
-        numbered = isinstance(index, int) and not isinstance(index, bool)
-        if not (numbered or given or name) and self._calls:
-            return self._calls[-1]
-        key = index if numbered else given
-        # Of several calls under one number, only the last can go on.
-        last = (
-            next((call for call in reversed(self._calls) if call.key == key), None)
-            if key != ""
-            else None
-        )
-        other = name and (not numbered or (given and given != last.given)) if last else True
-        if last is not None and not other:
-            return last
-        if last is not None:
-            # A call of very many pieces is looked at as a whole so often only, since each time all
-            # is read.
-            last.asked += 1
-            asks = bool(last.arguments) and last.asked <= 100
-            if not asks or arguments_object("".join(last.arguments)) is None:
-                return last
+    def _call_of(self, index: object, server_id: str, name: str) -> _Call:
+        """Return the call that a piece belongs to; a new one where the piece begins one."""
+        is_numbered = isinstance(index, int) and not isinstance(index, bool)
+        if not (is_numbered or server_id or name) and self._calls:
+            return self._calls[-1]  # a bare continuation
+        key = index if is_numbered else server_id
+        open_call = self._newest_with(key)
+        if open_call is None:
+            return self._begin_call(key, server_id)
+        # A name alone begins another call, but under a number only with another id.
+        begins_another = bool(name)
+        if is_numbered:
+            begins_another = bool(name and server_id) and server_id != open_call.server_id
+        if begins_another and self._is_whole(open_call):
+            return self._begin_call(key, server_id)
+        return open_call
+
+    def _newest_with(self, key: object) -> _Call | None:
+        """Return the last call under a number or id: of several, only that one can go on."""
+        if key == "":
+            return None
+        for call in reversed(self._calls):
+            if call.key == key:
+                return call
+        return None
+
+    @staticmethod
+    def _is_whole(call: _Call) -> bool:
+        """Return whether the arguments of a call are complete.
+
+        A call of very many pieces is looked at so often only, since each time all of it is read.
+        """
+        call.checks += 1
+        if not call.arguments or call.checks > MAX_CHECKS:
+            return False
+        return arguments_object("".join(call.arguments)) is not None
+
+    def _begin_call(self, key: object, server_id: str) -> _Call:
         if len(self._calls) >= MAX_CALLS:
             raise ModelError("broken", f"the model called more than {MAX_CALLS} tools at once")
         call = _Call(
-            index=len(self._calls), redactor=StreamRedactor(self._secrets), key=key, given=given
+            index=len(self._calls),
+            redactor=StreamRedactor(self._secrets),
+            key=key,
+            server_id=server_id,
         )
         self._calls.append(call)
         return call
 
-    def _own_id(self, given: str, call: _Call) -> str:
+    def _own_id(self, server_id: str, call: _Call) -> str:
         """Return the server's id, or one of our own if there is none or another call has it.
 
         It is the same whenever the same request is asked, so that cached replies go together, and
         has the nine letters and digits that Mistral's servers demand.
         """
-        taken = {other.id for other in self._calls}
-        if given and given not in taken:
-            return given
-        return hashlib.sha256(
-            f"{self._turn} {call.index} {given}".encode("utf-8", "replace")
-        ).hexdigest()[:9]
+        if server_id and all(other.id != server_id for other in self._calls):
+            return server_id
+        origin = f"{self._turn} {call.index} {server_id}"
+        return hashlib.sha256(origin.encode("utf-8", "replace")).hexdigest()[:9]
 
     def _short(self, text: str, most: int = MAX_CALL_NAME) -> str:
         if len(text) > most:
