@@ -68,6 +68,17 @@ def one_line(text: str) -> str:
     return " ".join(sanitize(text).split())
 
 
+def short_line(text: str, max_length: int = 200) -> str:
+    """Return a text from a file or a library as an error may show it: one line, printable, short.
+
+    What is not printable becomes a blank, so that the rest of an escape sequence stays visible as
+    what it is.
+    """
+    printable = "".join(letter if letter.isprintable() else " " for letter in text)
+    line = " ".join(printable.split())
+    return line if len(line) <= max_length else line[: max_length - 1] + "…"
+
+
 def reveal(text: str) -> str:
     """Return `text` with a name such as ⟨U+200B⟩ for each character that nobody can see.
 

@@ -25,8 +25,9 @@ from conductor_cli.config.files import app_paths
 from conductor_cli.core.chat import OPEN
 from conductor_cli.core.errors import ConfigError, ModelError
 from conductor_cli.core.formatting import format_size
+from conductor_cli.core.terminal_text import short_line
 from conductor_cli.models.llama.dequantise import check_convertible, dequantise, model_config
-from conductor_cli.models.llama.gguf import part_files, read_all_tensors, short_line
+from conductor_cli.models.llama.gguf import part_files, read_all_tensors
 from conductor_cli.models.weights.huggingface import cached_path
 from conductor_cli.system.disk import check_room
 from conductor_cli.system.hardware import read_memory

@@ -26,7 +26,7 @@ from typing import Any, Final
 from conductor_cli.core.errors import ConductorError, ConfigError
 from conductor_cli.core.formatting import format_duration, format_money
 from conductor_cli.core.pool import Pool
-from conductor_cli.models.llama.gguf import short_line
+from conductor_cli.core.terminal_text import short_line
 from conductor_cli.models.llama.lora import convert_adapter
 from conductor_cli.models.response_cache import CachedModel, ResponseCache, model_identity
 from conductor_cli.run.orchestra import Orchestra

@@ -23,10 +23,11 @@ from typing import Final
 from conductor_cli.core.chat import Chunk, Request
 from conductor_cli.core.errors import ModelError
 from conductor_cli.core.formatting import format_duration
+from conductor_cli.core.terminal_text import short_line
 from conductor_cli.models.base import NO_FEATURES, Features, check_features
 from conductor_cli.models.llama.bindings import CancelToken
 from conductor_cli.models.llama.engine import LlamaEngine
-from conductor_cli.models.llama.gguf import read_chat_template, short_line
+from conductor_cli.models.llama.gguf import read_chat_template
 from conductor_cli.models.llama.loading import Cancelled, LlamaOptions
 from conductor_cli.models.llama.tool_calls import form_of
 

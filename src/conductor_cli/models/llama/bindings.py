@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from conductor_cli.core.errors import ModelError
-from conductor_cli.models.llama.gguf import short_line
+from conductor_cli.core.terminal_text import short_line
 
 OLDEST: Final = (0, 3, 36)
 BEFORE: Final = (0, 4)

@@ -20,13 +20,8 @@ from gguf import GGUFReader, dequantize, get_tensor_name_map
 from safetensors.numpy import save_file
 
 from conductor_cli.core.errors import ModelError
-from conductor_cli.models.llama.gguf import (
-    Header,
-    check_whole_model,
-    part_files,
-    read_all_tensors,
-    short_line,
-)
+from conductor_cli.core.terminal_text import short_line
+from conductor_cli.models.llama.gguf import Header, check_whole_model, part_files, read_all_tensors
 from conductor_cli.models.llama.lora import ARCHITECTURES
 
 # Of a file of weights, and so about what is held in memory at a time

@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from conductor_cli.core.errors import ModelError
+from conductor_cli.core.terminal_text import short_line
 
 Scalar = str | int | float | bool
 
@@ -253,18 +254,6 @@ def _open_reader(path: Path) -> Iterator[_Reader]:
         raise ModelError(
             "file", f"{path} cannot be read: {error.strerror}", hint="check the path"
         ) from error
-
-
-def short_line(text: str, most: int = 200) -> str:
-    """`text` from a file or a library as an error may show it.
-
-    One line, no control characters, at most `most` long.
-
-    What is not printable becomes a blank, so that the rest of an escape sequence stays visible as
-    what it is.
-    """
-    line = " ".join("".join(letter if letter.isprintable() else " " for letter in text).split())
-    return line if len(line) <= most else line[: most - 1] + "…"
 
 
 def _damaged(path: Path, problem: str) -> ModelError:

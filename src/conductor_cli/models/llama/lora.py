@@ -19,13 +19,13 @@ from safetensors import SafetensorError
 from safetensors.numpy import load_file
 
 from conductor_cli.core.errors import ModelError
+from conductor_cli.core.terminal_text import short_line
 from conductor_cli.models.llama.gguf import (
     UNUSABLE_TYPES,
     Header,
     is_matrix,
     read_all_tensors,
     read_header_and_tensors,
-    short_line,
 )
 from conductor_cli.system.disk import temporary_path
 

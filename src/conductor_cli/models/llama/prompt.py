@@ -27,8 +27,8 @@ from typing import Any, Final, NamedTuple
 
 from conductor_cli.core.chat import OPEN, Message, Tool
 from conductor_cli.core.errors import ModelError
+from conductor_cli.core.terminal_text import short_line
 from conductor_cli.models.chat_body import INVALID, arguments_object
-from conductor_cli.models.llama.gguf import short_line
 from conductor_cli.models.llama.tool_calls import form_of
 from conductor_cli.models.tool_schemas import api_name, object_schema
 from conductor_cli.programs.bounded_child import ChildLimits, ChildStopped, run_child

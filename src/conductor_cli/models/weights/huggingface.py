@@ -21,9 +21,9 @@ from urllib.parse import urlsplit
 
 from conductor_cli.core.errors import ConductorUnusable, ConfigError, without_numbers
 from conductor_cli.core.redact import Secrets
+from conductor_cli.core.terminal_text import short_line
 from conductor_cli.models.api_errors import clean_excerpt
 from conductor_cli.models.http import connection_errors, host_of, reason_of
-from conductor_cli.models.llama.gguf import short_line
 from conductor_cli.models.weights.model_store import ModelFile
 from conductor_cli.models.weights.verify import Report
 

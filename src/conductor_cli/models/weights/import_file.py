@@ -15,6 +15,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from conductor_cli.core.errors import ConductorUnusable, ModelError, UsageError
+from conductor_cli.core.terminal_text import short_line
 from conductor_cli.models.llama import gguf
 from conductor_cli.models.llama.gguf import check_whole_model, part_files
 from conductor_cli.models.weights.model_store import Manifest, ModelFile, ModelStore
@@ -95,9 +96,7 @@ def import_model(  # noqa: PLR0913 - what is imported, and where to
             return ImportResult(manifest=replaced, existed=True, stored=stored)
     verified = known is not None and all(part.sha256 for part in known.parts)
     licence = (
-        known.licence
-        if known
-        else gguf.short_line(str(header.values.get("general.license", "")), 60)
+        known.licence if known else short_line(str(header.values.get("general.license", "")), 60)
     )
     manifest = Manifest(
         name=name,
