@@ -28,7 +28,7 @@ from conductor_cli.core.pool import Card, Pool, Worker
 from conductor_cli.core.question import Question
 from conductor_cli.core.usage import FREE
 from conductor_cli.models.base import ScriptedModel
-from conductor_cli.run import Orchestra, start_run
+from conductor_cli.run import Orchestra, RunSpec, Team, start_run
 
 SEEDS: Final = 20
 BEFORE: Final = 100
@@ -143,8 +143,9 @@ class World:
         learned = learn(self.ratings if self.learns else (), self.now)
         pool = with_learned_cards(self.pool, learned)
         planner = ScriptedModel(reply=plan)
-        orchestra = Orchestra(model=planner, pool=pool, workers=self.models, random=self.draw)
-        run = start_run(orchestra, Question(text="What is it?"))
+        team = Team(model=planner, pool=pool, workers=self.models)
+        orchestra = Orchestra(team=team, random=self.draw)
+        run = start_run(orchestra, RunSpec(question=Question(text="What is it?")))
         async for _ in run:
             pass
         trace = run.trace

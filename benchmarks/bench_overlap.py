@@ -24,7 +24,7 @@ from conductor_cli.core.profile import PROMPTED
 from conductor_cli.core.prompts import plan_format_context
 from conductor_cli.core.question import Question
 from conductor_cli.models.base import ScriptedModel
-from conductor_cli.run import Orchestra, start_run
+from conductor_cli.run import Orchestra, RunSpec, Team, start_run
 
 PACE: Final = 6.0  # tokens a second
 STEP: Final = 3.0  # seconds that each step takes
@@ -104,7 +104,7 @@ async def _overlapped(pieces: list[str]) -> tuple[float, float]:
     """Seconds of one question, and when its first step started."""
     began = time.perf_counter()
     first = 0.0
-    async for event, _ in start_run(_conductor(pieces, Limits()), QUESTION):
+    async for event, _ in start_run(_conductor(pieces, Limits()), RunSpec(question=QUESTION)):
         if isinstance(event, StepStarted):
             first = first or time.perf_counter() - began
     return time.perf_counter() - began, first
@@ -114,24 +114,24 @@ async def _in_sequence(pieces: list[str]) -> tuple[float, float]:
     """Seconds of writing the plan to its end, then running it one step at a time."""
     began = time.perf_counter()
     orchestra = _conductor(pieces, Limits(parallel=1))
-    planning = start_run(orchestra, QUESTION, plan_only=True)
+    planning = start_run(orchestra, RunSpec(question=QUESTION, plan_only=True))
     async for _ in planning:
         pass
     if planning.trace.plan != PLAN:
         raise SystemExit(
             f"the plan that was read is not the one that was written: {planning.trace.plan}"
         )
-    run = start_run(orchestra, QUESTION, plan=PLAN)
+    run = start_run(orchestra, RunSpec(question=QUESTION, plan=PLAN))
     async for _ in run:
         pass
     return time.perf_counter() - began, 0.0
 
 
 def _conductor(pieces: list[str], limits: Limits) -> Orchestra:
-    return Orchestra(
+    team = Team(
         model=ScriptedModel(reply=lambda _: paced(iter(pieces), PACE)),
         pool=POOL,
-        limits=limits,
         constrained=True,
         workers={name: ScriptedModel(scripts=[[STEP, "Done."]]) for name in POOL.names},
     )
+    return Orchestra(team=team, limits=limits)

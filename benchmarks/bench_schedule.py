@@ -23,7 +23,7 @@ from conductor_cli.core.plan import MAX_STEPS, Plan, Step
 from conductor_cli.core.pool import Pool, Worker
 from conductor_cli.core.question import Question
 from conductor_cli.models.base import ScriptedModel
-from conductor_cli.run import Orchestra, start_run
+from conductor_cli.run import Orchestra, RunSpec, Team, start_run
 
 STEP: Final = 0.05  # seconds that each step waits
 PLANS: Final = 100
@@ -145,11 +145,10 @@ async def _run(number: int, plan: Plan) -> Took:
     workers = {
         name: ScriptedModel(reply=_waiting(step, took)) for step, name in enumerate(NAMES, start=1)
     }
-    orchestra = Orchestra(model=None, pool=POOL, workers=workers)
+    orchestra = Orchestra(team=Team(model=None, pool=POOL, workers=workers))
     began = time.perf_counter()
-    run = start_run(
-        orchestra, Question(text=f"How long does waiting take in plan {number}?"), plan=plan
-    )
+    question = Question(text=f"How long does waiting take in plan {number}?")
+    run = start_run(orchestra, RunSpec(question=question, plan=plan))
     async for _ in run:
         pass
     took.wall = time.perf_counter() - began

@@ -28,7 +28,7 @@ from conductor_cli.core.pool import Pool, Worker
 from conductor_cli.core.question import Question
 from conductor_cli.models.base import Model, ScriptedModel
 from conductor_cli.models.catalog import open_model
-from conductor_cli.run import Orchestra
+from conductor_cli.run import Orchestra, RunSpec, Team
 from conductor_cli.state.trace_store import TraceStore
 from conductor_cli.views.output_formats import OutputContext, OutputName, RunView, open_views
 
@@ -151,8 +151,9 @@ async def _asked(
 
 async def _shown(workers: Mapping[str, Model], view: RunView, store: TraceStore) -> None:
     pool = Pool(workers=tuple(Worker(name=name, kind="scripted") for name in WORKERS))
-    job = Job(question=QUESTION, settings=load_settings(os.environ), plan=PLAN, store=store)
-    run = begin_run(job, Orchestra(model=None, pool=pool, workers=workers))
+    spec = RunSpec(question=QUESTION, plan=PLAN)
+    job = Job(spec=spec, settings=load_settings(os.environ), store=store)
+    run = begin_run(job, Orchestra(team=Team(model=None, pool=pool, workers=workers)))
     await run_to_end(run, job, view)
     for model in workers.values():
         await model.close()

@@ -43,7 +43,7 @@ from conductor_cli.core.usage import Usage
 from conductor_cli.models.base import ScriptedModel
 from conductor_cli.models.llama import Llama, LlamaOptions
 from conductor_cli.models.llama.sampling import GrammarSampler
-from conductor_cli.run import Orchestra, start_run
+from conductor_cli.run import Orchestra, RunSpec, Team, start_run
 
 CONTEXT: Final = 4096  # tokens; for everybody
 LIFT: Final = 1e4  # the logit of a forced token; of one that is forced to be refused, twice that
@@ -271,7 +271,8 @@ async def loaded(path: Path, cache: Path, context: int) -> AsyncIterator[Llama]:
 def orchestra(model: Llama, mode: Mode = "auto") -> Orchestra:
     """Over workers that answer at once."""
     workers = {name: ScriptedModel(scripts=[["Done."]]) for name in POOL.names}
-    return Orchestra(model=model, pool=POOL, workers=workers, mode=mode, constrained=True)
+    team = Team(model=model, pool=POOL, workers=workers, mode=mode, constrained=True)
+    return Orchestra(team=team)
 
 
 async def asked(
@@ -282,7 +283,7 @@ async def asked(
     Notes when a step was handed to its worker, and the plan.
     """
     ready: PlanReady | None = None
-    async for event, _ in start_run(orchestra, question):
+    async for event, _ in start_run(orchestra, RunSpec(question=question)):
         if isinstance(event, StepStarted):
             note("step")
         elif isinstance(event, PlanReady):

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import pytest
 
-from conductor_cli.app.opening import open_orchestra
+from conductor_cli.app.opening import OpeningRequest, open_orchestra
 from conductor_cli.config.settings import load_settings
 from tests.cli.stage import PLANNER, TWO, Done, Stage, explained, says, stopped, until
 from tests.servers import SeenRequest, Wire, aimock
@@ -84,8 +84,10 @@ def test_a_worker_does_not_share_the_conductors_adapter(stage: Stage, tmp_path: 
     flags = {"conductor.model": str(model), "conductor.adapter": str(adapter)}
 
     async def go() -> bool:
-        opened = await open_orchestra(load_settings(stage.environ(), flags))
-        same = opened.orchestra.workers["plain"] is opened.orchestra.model
+        opened = await open_orchestra(
+            OpeningRequest(settings=load_settings(stage.environ(), flags))
+        )
+        same = opened.orchestra.team.workers["plain"] is opened.orchestra.team.model
         await opened.close()
         return same
 

@@ -19,8 +19,7 @@ from conductor_cli.core.plan import SELF, Decision, Step
 from conductor_cli.core.pool import Limits, Pool, Worker
 from conductor_cli.core.question import File, Given, PastTurn, Question
 from conductor_cli.models.base import ScriptedModel
-from conductor_cli.run import start_run
-from tests.run.kit import plan_of, play, play_and_stop, pool_of, says, setting, virtually
+from tests.run.kit import plan_of, play, play_and_stop, pool_of, says, setting, start, virtually
 
 FULL = Question(
     text="What do the notes say about the hills behind the house?",
@@ -93,7 +92,7 @@ def test_what_an_earlier_run_had_done_is_not_sent_again() -> None:
 
 def test_every_planning_call_is_listed_with_the_feedback() -> None:
     async def main() -> list[ev.Event]:
-        run = start_run(setting(ScriptedModel([[TWO], ["A | - | other"]])), FULL, approve=True)
+        run = start(setting(ScriptedModel([[TWO], ["A | - | other"]])), FULL, approves=True)
         events: list[ev.Event] = []
         decisions: list[Decision] = [Decision(feedback="Only ann."), Decision()]
         async for event, _ in run:

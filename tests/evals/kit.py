@@ -18,6 +18,7 @@ from conductor_cli.evals.runner import run_cases
 from conductor_cli.evals.systems import System, select_systems
 from conductor_cli.models.base import ALL_FEATURES, Model, ScriptedModel
 from conductor_cli.run import Orchestra
+from tests.run.kit import orchestra_of
 
 NAMES = ("ann", "bob", "cyd")
 PLAN = ("B | - | Work it out.\n", "A | 1 | Say it.")
@@ -107,7 +108,7 @@ def orchestra(models: Mapping[str, Model] | None = None, **fields: Any) -> Orche
     fields.setdefault("pool", pool(*(models or NAMES)))
     fields.setdefault("model", planner())
     fields.setdefault("limits", Limits(attempts=1))
-    return Orchestra(
+    return orchestra_of(
         workers=dict(models or {name: worker_model(name) for name in fields["pool"].names}),
         **fields,
     )
@@ -122,7 +123,7 @@ def spec(
         hash=hash_cases(asked),
         cases=len(asked),
         systems=ready,
-        workers=by.pool.names,
+        workers=by.team.pool.names,
         identity=list(ready),
         **fields,
     )
@@ -136,7 +137,9 @@ def make_evaluation(
     **fields: Any,
 ) -> tuple[Evaluation, tuple[System, ...]]:
     """A new evaluation, or the one that is there."""
-    systems = select_systems(names if isinstance(names, str) else ",".join(names), by, cases=asked)
+    systems = select_systems(
+        names if isinstance(names, str) else ",".join(names), by.team, cases=asked
+    )
     if (directory / SPEC).exists():
         return Evaluation(directory), systems
     return Evaluation.create(directory, spec(systems, asked, by, **fields), asked), systems

@@ -24,7 +24,7 @@ from conductor_cli.evals.outcomes import (
     judge_run,
     planning_usage,
 )
-from conductor_cli.evals.systems import select_systems
+from conductor_cli.evals.systems import RunSetup, select_systems
 from conductor_cli.models.base import ScriptedModel
 from conductor_cli.models.stream_decoder import ChatReplyDecoder
 from tests.evals.kit import Timed, case, orchestra, run_evaluation, worker_model
@@ -33,9 +33,11 @@ from tests.run.kit import play, says
 
 def outcome_of(name: str, **fields: Any) -> Any:
     by = orchestra(**fields)
-    (system,) = select_systems(name, by, cases=[case()])
+    (system,) = select_systems(name, by.team, cases=[case()])
     plan = None if system.plan is None else system.plan(case())
-    run, events = play(system.configure(by), Question(text=case().question), plan=plan)
+    setup = system.configure(RunSetup.of(by))
+    how: dict[str, Any] = {"team": setup.team, "limits": setup.limits, "seed": setup.seed}
+    run, events = play(by, Question(text=case().question), plan=plan, **how)
     return judge_run(system, case(), run.trace, events)
 
 

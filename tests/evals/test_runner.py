@@ -326,7 +326,7 @@ def test_a_file_cut_at_any_byte_is_repaired(tmp_path: Path, file: str) -> None:
         (tmp_path / "e" / file).write_bytes(whole[file][:cut])
         if file != OUTCOMES:  # the outcome is written last
             (tmp_path / "e" / OUTCOMES).write_bytes(whole[OUTCOMES][:half])
-        systems = select_systems("conductor", by, cases=asked)
+        systems = select_systems("conductor", by.team, cases=asked)
         assert len(asyncio.run(run_all(stored, systems, by, parallel=1))) == 1
         assert untimed(stored.outcomes()) == untimed(first)
 

@@ -25,21 +25,21 @@ from tests.evals.kit import ALL, case, cases, orchestra, pool, run_evaluation, w
 
 
 def only(name: str, **fields: Any) -> System:
-    (system,) = select_systems(name, orchestra(**fields), cases=cases(1))
+    (system,) = select_systems(name, orchestra(**fields).team, cases=cases(1))
     return system
 
 
 def test_every_system_can_be_selected_by_name() -> None:
-    every = select_systems("all", orchestra(), cases=cases(1))
+    every = select_systems("all", orchestra().team, cases=cases(1))
     assert tuple(system.name for system in every) == ALL
     assert all(not system.missing for system in every)
-    assert [system.name for system in select_systems("alone", orchestra())] == [
+    assert [system.name for system in select_systems("alone", orchestra().team)] == [
         "alone:ann",
         "alone:bob",
         "alone:cyd",
     ]
     assert set(NAMES) >= {name.partition(":")[0] for name in ALL}
-    some = select_systems("moa, alone:bob,alone,moa", orchestra())
+    some = select_systems("moa, alone:bob,alone,moa", orchestra().team)
     assert [system.name for system in some] == ["moa", "alone:bob", "alone:ann", "alone:cyd"], (
         "in order and once"
     )
@@ -47,7 +47,7 @@ def test_every_system_can_be_selected_by_name() -> None:
         workers=(*pool().workers, Worker(name=SELF, kind=SELF, card=Card(strengths={"math": 1.0})))
     )
     models = {name: worker_model(name) for name in ("ann", "bob", "cyd")}
-    every = select_systems("all", orchestra(models, pool=with_self), cases=cases(1))
+    every = select_systems("all", orchestra(models, pool=with_self).team, cases=cases(1))
     assert tuple(system.name for system in every) == ALL, (
         "the conductor in the pool is no single worker"
     )
@@ -56,18 +56,18 @@ def test_every_system_can_be_selected_by_name() -> None:
 @pytest.mark.parametrize("name", ["mao", "alone:zoe", "ALL"])
 def test_an_unknown_system_is_an_error(name: str) -> None:
     with pytest.raises(UsageError, match=f"unknown system '{name}'") as error:
-        select_systems(name, orchestra())
+        select_systems(name, orchestra().team)
     assert "alone:ann" in error.value.hint
     assert "moa" in error.value.hint
     with pytest.raises(UsageError, match="names no system"):
-        select_systems(" , ", orchestra())
+        select_systems(" , ", orchestra().team)
 
 
 def test_a_model_trained_only_to_plan_does_not_reason_or_review() -> None:
     own = Profile(name="own", render=lambda question, *_: question.text)
     systems = {
         system.name: system
-        for system in select_systems("all", orchestra(profile=own), cases=cases(1))
+        for system in select_systems("all", orchestra(profile=own).team, cases=cases(1))
     }
     left_out = [
         name for name, system in systems.items() if "trained only to plan" in system.missing
@@ -80,7 +80,7 @@ def test_a_system_that_cannot_run_has_the_reason() -> None:
     systems = {
         s.name: s
         for s in select_systems(
-            "all", orchestra(model=None, unavailable=absent), cases=[case(1, steps=())]
+            "all", orchestra(model=None, unavailable=absent).team, cases=[case(1, steps=())]
         )
     }
     assert systems["alone:bob"].missing == "OPENAI_API_KEY is not set"
@@ -94,7 +94,7 @@ def test_a_system_that_cannot_run_has_the_reason() -> None:
 def test_a_pool_without_available_workers_is_an_error() -> None:
     absent = {name: Failure(kind="key", message="no key") for name in ("ann", "bob", "cyd")}
     with pytest.raises(UsageError, match="no worker of the pool is available"):
-        select_systems("all", orchestra(unavailable=absent))
+        select_systems("all", orchestra(unavailable=absent).team)
 
 
 def steps_of(system: System, number: int = 1) -> list[tuple[str, tuple[int, ...]]]:
@@ -151,7 +151,7 @@ def test_reflection_counts_the_last_answer_and_repeats_no_request(tmp_path: Path
 
 def test_a_dropped_system_says_what_to_use_instead() -> None:
     with pytest.raises(UsageError, match="the system 'smoothie-local' was dropped") as error:
-        select_systems("smoothie-local", orchestra())
+        select_systems("smoothie-local", orchestra().team)
     assert error.value.hint == "use instead: vote"
 
 
@@ -211,7 +211,7 @@ def test_gold_steps_go_to_the_best_worker_for_their_skill(tmp_path: Path) -> Non
     )
     ann = worker_model("ann")
     by = orchestra({"ann": ann, "bob": worker_model("bob")}, pool=workers)
-    (system,) = select_systems("best-routing", by, cases=[case(1, steps=steps)])
+    (system,) = select_systems("best-routing", by.team, cases=[case(1, steps=steps)])
     assert system.plan is not None
     plan = system.plan(case(1, steps=steps))
     assert [(step.worker, step.subtask, step.access) for step in plan.steps] == [
@@ -225,17 +225,17 @@ def test_gold_steps_go_to_the_best_worker_for_their_skill(tmp_path: Path) -> Non
 def test_workers_without_a_measured_card_are_named() -> None:
     bare = Pool(workers=tuple(Worker(name=name, kind="scripted") for name in ("ann", "bob")))
     models = {"ann": worker_model("ann"), "bob": worker_model("bob")}
-    assert unmeasured_workers(orchestra(models, pool=bare)) == ["ann", "bob"]
+    assert unmeasured_workers(orchestra(models, pool=bare).team) == ["ann", "bob"]
     absent = {"ann": Failure(kind="key", message="no key")}
-    assert unmeasured_workers(orchestra({"bob": models["bob"]}, pool=bare, unavailable=absent)) == [
-        "bob"
-    ]
+    assert unmeasured_workers(
+        orchestra({"bob": models["bob"]}, pool=bare, unavailable=absent).team
+    ) == ["bob"]
     known = Pool(
         workers=(
             Worker(name="bob", kind="scripted", card=Card(strengths={"a": 0.5}, measured=True)),
         )
     )
-    assert unmeasured_workers(orchestra({"bob": models["bob"]}, pool=known)) == []
+    assert unmeasured_workers(orchestra({"bob": models["bob"]}, pool=known).team) == []
 
 
 @pytest.mark.parametrize(
@@ -262,7 +262,7 @@ def test_given_keywords_replace_the_default_ones() -> None:
     assert names == ["ann", "bob", "bob", "bob"], "the best overall where nobody has the skill"
     two = Pool(workers=(ann, bob))
     by = orchestra({"ann": worker_model("ann"), "bob": worker_model("bob")}, pool=two)
-    (system,) = select_systems("keyword", by, keywords={"sums": ("what is",)})
+    (system,) = select_systems("keyword", by.team, keywords={"sums": ("what is",)})
     assert steps_of(system) == [("ann", ())]
-    (system,) = select_systems("keyword", by, keywords={})
+    (system,) = select_systems("keyword", by.team, keywords={})
     assert steps_of(system) == [("bob", ())]

@@ -32,7 +32,7 @@ from conductor_cli.models.llama import Llama, LlamaOptions
 from conductor_cli.models.llama.bindings import CancelToken, load_bindings
 from conductor_cli.models.llama.engine import LlamaEngine
 from conductor_cli.models.llama.sampling import choose_index, softmax
-from conductor_cli.run import Orchestra, start_run
+from conductor_cli.run import Orchestra, RunSpec, Team, start_run
 from tests.core.plan_formats.reading import plan_in
 from tests.models.kit import chunks_of, text, used
 from tests.models.test_llama import ask, opened
@@ -217,11 +217,12 @@ def test_a_real_conductor_names_the_workers_of_a_mini_run_with_their_shares(
     async def go() -> list[ev.Event]:
         model = Llama(partial, LlamaOptions(context=8192, threads=1))
         workers = dict.fromkeys(NAMES, worker)
-        orchestra = Orchestra(
+        team = Team(
             model=model, pool=pool_of(*NAMES), workers=workers, constrained=True, mode="mini"
         )
+        spec = RunSpec(question=Question(text="6*7?"))
         try:
-            return [event async for event, _ in start_run(orchestra, Question(text="6*7?"))]
+            return [event async for event, _ in start_run(Orchestra(team=team), spec)]
         finally:
             await model.close()
 

@@ -12,7 +12,7 @@ import asyncio
 import random
 import selectors
 from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import Any, TypeVar
 
 from conductor_cli.core import events as ev
@@ -24,7 +24,7 @@ from conductor_cli.core.question import Question
 from conductor_cli.core.trace import Trace, apply_event
 from conductor_cli.core.usage import FREE, Usage
 from conductor_cli.models.base import ALL_FEATURES, Model, ScriptedModel
-from conductor_cli.run import Orchestra, Run, start_run
+from conductor_cli.run import Orchestra, Run, RunSpec, Team, start_run
 
 T = TypeVar("T")
 
@@ -122,7 +122,25 @@ def setting(
     # step.
     limits = more.get("limits", Limits())
     more["limits"] = replace(limits, steps=limits.steps or MAX_STEPS)
-    return Orchestra(model=model, workers=models, **more)
+    return orchestra_of(model=model, workers=models, **more)
+
+
+def orchestra_of(**values: Any) -> Orchestra:
+    """An orchestra by the fields of its team and its own."""
+    names = {field.name for field in fields(Team)}
+    team = {name: value for name, value in values.items() if name in names}
+    others = {name: value for name, value in values.items() if name not in names}
+    return Orchestra(team=Team(**team), **others)
+
+
+def with_team(orchestra: Orchestra, **changes: Any) -> Orchestra:
+    """The same orchestra with another team."""
+    return replace(orchestra, team=replace(orchestra.team, **changes))
+
+
+def start(orchestra: Orchestra, question: Question = QUESTION, **more: Any) -> Run:
+    """Start a question. `more` is what else a `RunSpec` is told."""
+    return start_run(orchestra, RunSpec(question=question, **more))
 
 
 async def read(run: Run) -> list[ev.Event]:
@@ -137,11 +155,11 @@ def play(
 ) -> tuple[Run, list[ev.Event]]:
     """Run a question to its end, and hold the stream to all rules.
 
-    `act` is called with each event as it is read.
+    `act` is called with each event as it is read. `more` is what else a `RunSpec` is told.
     """
 
     async def main() -> tuple[Run, list[ev.Event]]:
-        run = start_run(orchestra, question, **more)
+        run = start(orchestra, question, **more)
         events = list[ev.Event]()
         async for event, _ in run:
             events.append(event)
@@ -197,7 +215,7 @@ def hold(run: Run, events: list[ev.Event]) -> None:
     """Every rule that holds for every stream."""
     assert run.trace == fold(events)
     assert fold([ev.from_line(ev.to_line(event)) for event in events]) == run.trace
-    sound(events, planned_only=run.state.plan_only)
+    sound(events, planned_only=run.spec.plan_only)
     assert sum_of(events) + run.state.unreported_usage == run.trace.usage
     assert not run.state.resources.ledger._held
 

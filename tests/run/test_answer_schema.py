@@ -13,9 +13,8 @@ from conductor_cli.core.pool import Limits
 from conductor_cli.core.usage import Usage
 from conductor_cli.models.base import ScriptedModel
 from conductor_cli.programs import schema_check
-from conductor_cli.run import start_run
 from conductor_cli.run.state import NOT_JSON, schema_fault
-from tests.run.kit import QUESTION, error_of, hold, play, read, says, setting
+from tests.run.kit import QUESTION, error_of, hold, play, read, says, setting, start
 from tests.schema_bombs import BOMB, checking, with_ticks
 
 SCHEMA = {"type": "object", "properties": {"apples": {"type": "integer"}}, "required": ["apples"]}
@@ -38,10 +37,8 @@ def test_what_an_answer_breaks_is_named(answer: str, fault: str) -> None:
 
 def test_the_worker_is_told_what_is_wrong_and_answers_again() -> None:
     bob = ScriptedModel([["{}"], ['{"apples": 3}']])
-    orchestra = setting(
-        "A | | count them\n", {"ann": bob}, limits=Limits(attempts=1), streams_answer=True
-    )
-    run, stream = play(orchestra, ASKED)
+    orchestra = setting("A | | count them\n", {"ann": bob}, limits=Limits(attempts=1))
+    run, stream = play(orchestra, ASKED, streams_answer=True)
     end = stream[-1]
     assert isinstance(end, ev.RunFinished)
     assert (end.answer, end.partial, end.usage.calls) == ('{"apples": 3}', False, 3)
@@ -70,7 +67,7 @@ def test_only_the_answer_is_held_to_the_schema() -> None:
 def test_a_schema_that_takes_for_ever_ends_its_run_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(schema_check, "SECONDS", 1.0)
     bob = says("{}")
-    run = start_run(
+    run = start(
         setting("A | | count them\n", {"ann": bob}, clock=lambda: 0.0),
         replace(QUESTION, schema=BOMB),
     )
@@ -97,7 +94,7 @@ def test_a_run_that_is_ended_ends_its_check(
 ) -> None:
     monkeypatch.setattr(schema_check, "SECONDS", 100.0)
     orchestra = setting("A | | count them\n", {"ann": says("{}")}, clock=lambda: 0.0)
-    run = start_run(orchestra, replace(QUESTION, schema=BOMB))
+    run = start(orchestra, replace(QUESTION, schema=BOMB))
 
     async def main() -> None:
         task = asyncio.create_task(read(run))

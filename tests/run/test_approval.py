@@ -11,9 +11,9 @@ from conductor_cli.core.errors import Failure
 from conductor_cli.core.plan import SELF, Decision, Plan
 from conductor_cli.core.pool import Limits
 from conductor_cli.models.base import ScriptedModel
-from conductor_cli.run import Run, start_run
+from conductor_cli.run import Run
 from conductor_cli.run.plan_stream import REVIEW
-from tests.run.kit import QUESTION, error_of, kinds, later, of, plan_of, play, says, setting
+from tests.run.kit import QUESTION, error_of, kinds, later, of, plan_of, play, says, setting, start
 
 TWO = "A | - | one\nB | 1 | two"
 OTHER = "B | - | other"
@@ -33,7 +33,7 @@ def decided(
             decision = left.pop(0)
             later(after, *((run.stop, "cancelled") if decision is None else (run.decide, decision)))
 
-    found = play(orchestra, act=act, approve=True, **more)
+    found = play(orchestra, act=act, approves=True, **more)
     assert not left
     return found
 
@@ -158,13 +158,13 @@ def test_an_edited_plan_is_checked_first(plan: Plan, problem: str) -> None:
     orchestra = setting(
         "A | - | one", limits=Limits(steps=2), unavailable={"cyd": gone}, clock=lambda: 0.0
     )
-    failure = start_run(orchestra, QUESTION, approve=True).problem_with(plan)
+    failure = start(orchestra, QUESTION, approves=True).problem_with(plan)
     assert (failure.message if failure is not None else "") == problem
 
 
 def test_a_plan_may_be_longer_by_the_reviews_that_are_added_to_it() -> None:
     orchestra = setting("A | - | one", limits=Limits(steps=2, recursion=1), clock=lambda: 0.0)
-    run = start_run(orchestra, QUESTION, approve=True)
+    run = start(orchestra, QUESTION, approves=True)
     assert run.problem_with(plan_of(*[("ann", ())] * 3)) is None
     assert run.problem_with(plan_of(*[("ann", ())] * 4)) is not None
 
@@ -175,4 +175,4 @@ def test_a_decision_without_an_offer_changes_nothing() -> None:
             run.decide(Decision())
             run.decide(Decision(edited=Plan(steps=())))
 
-    assert play(setting("A | - | one"), act=decide, approve=True)[0].trace.answer == "from ann"
+    assert play(setting("A | - | one"), act=decide, approves=True)[0].trace.answer == "from ann"

@@ -15,7 +15,7 @@ from conductor_cli.core.errors import ModelError, ModelErrorReason
 from conductor_cli.core.pool import Pool, Worker
 from conductor_cli.core.trace import Trace
 from conductor_cli.models.base import ScriptedModel
-from conductor_cli.run import Orchestra, start_run
+from conductor_cli.run import Orchestra
 from conductor_cli.run.circuits import MAX_OPEN, BreakerRules, Circuit, Circuits
 from tests.run.kit import (
     QUESTION,
@@ -28,6 +28,7 @@ from tests.run.kit import (
     read,
     says,
     setting,
+    start,
     virtually,
 )
 
@@ -49,7 +50,7 @@ def plays(orchestra: Orchestra, *pauses: float) -> list[Trace]:
         traces = []
         for pause in (0.0, *pauses):
             await asyncio.sleep(pause)
-            traces.append(fold(await read(start_run(orchestra, QUESTION))))
+            traces.append(fold(await read(start(orchestra, QUESTION))))
         return traces
 
     return virtually(main())
@@ -103,9 +104,9 @@ def test_two_runs_at_once_make_one_call_to_a_worker_that_may_be_back() -> None:
     plan = plan_of(("ann", ()))
 
     async def main() -> list[str]:
-        await read(start_run(orchestra, QUESTION, plan=plan))
+        await read(start(orchestra, QUESTION, plan=plan))
         await asyncio.sleep(40)
-        runs = [start_run(orchestra, QUESTION, plan=plan) for _ in range(3)]
+        runs = [start(orchestra, QUESTION, plan=plan) for _ in range(3)]
         await asyncio.gather(*map(read, runs))
         return [run.trace.answer for run in runs]
 

@@ -62,7 +62,7 @@ def test_the_answering_step_continues_the_clients_own_conversation() -> None:
         orchestra,
         asked(tool_choice="required", parallel_tool_calls=False, max_tokens=77, stop=("END",)),
     )
-    ann: Any = orchestra.workers["ann"]
+    ann: Any = orchestra.team.workers["ann"]
     (first,) = ann.requests
     (last,) = bob.requests
     assert last.messages[0] == Message(role="system", content="Be brief.")
@@ -98,7 +98,7 @@ def test_the_clients_limit_counts_unless_the_model_or_the_user_sets_a_lower_one(
     bob = ScriptedModel([ASKS])
     orchestra = cast(bob, pool=pool_of("ann", "bob", options=options, max_output=known))
     play(orchestra, asked(max_tokens=asked_for))
-    ann: Any = orchestra.workers["ann"]
+    ann: Any = orchestra.team.workers["ann"]
     assert bob.requests[0].max_tokens == pytest.approx(sent, abs=30 if sent == 19_870 else 0)
     assert ann.requests[0].max_tokens == options.get("max_tokens", 4096)
 

@@ -201,7 +201,7 @@ def test_a_worker_that_refused_its_key_is_not_asked_again() -> None:
 def test_text_that_went_out_is_never_taken_back() -> None:
     ann = ScriptedModel([["The ans", ModelError("broken", "gone")], ["other"]])
     run, events = play(
-        setting("A | - | one", {"ann": ann, "bob": says("other")}, streams_answer=True)
+        setting("A | - | one", {"ann": ann, "bob": says("other")}), streams_answer=True
     )
     (failed,) = of(events, ev.StepFailed)
     assert (failed.retry_in, failed.substitute) == (None, None)
@@ -213,7 +213,7 @@ def test_steps_before_the_answer_may_be_tried_again_though_the_answer_streams() 
     ann = ScriptedModel([["half", ModelError("broken", "gone")], ["whole"]])
     bob = ScriptedModel([[" \n", ModelError("broken", "gone")], ["yes"]])
     run, _ = play(
-        setting("A | - | one\nB | 1 | two", {"ann": ann, "bob": bob}, streams_answer=True)
+        setting("A | - | one\nB | 1 | two", {"ann": ann, "bob": bob}), streams_answer=True
     )
     assert (run.trace.answer, run.trace.exit_code) == ("yes", 0)
 

@@ -5,7 +5,6 @@ When it is asked for, and its limits.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -14,14 +13,14 @@ from conductor_cli.core import events as ev
 from conductor_cli.core.chat import Request
 from conductor_cli.core.continuation import reset_from_step
 from conductor_cli.core.errors import ModelError, UsageError
-from conductor_cli.core.plan import Decision, PlanRules
+from conductor_cli.core.plan import MAX_STEPS, Decision, PlanRules
 from conductor_cli.core.plan_formats import PLAN_FORMATS
 from conductor_cli.core.pool import Limits
 from conductor_cli.core.profile import PROFILES
 from conductor_cli.core.prompts import plan_format_context
 from conductor_cli.models.base import ScriptedModel
 from conductor_cli.run import Orchestra
-from tests.run.kit import fold, notices, of, plan_of, play, play_and_stop, says, setting
+from tests.run.kit import fold, notices, of, plan_of, play, play_and_stop, says, setting, with_team
 
 REFUSED = ModelError("refused", "secret words of the server")
 UNREACHABLE = ModelError("connect", "no route")
@@ -48,8 +47,8 @@ class Picky(ScriptedModel):
 
 def requests(orchestra: Orchestra) -> list[Request]:
     """What the planner was sent."""
-    assert isinstance(orchestra.model, ScriptedModel)
-    return orchestra.model.requests
+    assert isinstance(orchestra.team.model, ScriptedModel)
+    return orchestra.team.model.requests
 
 
 PLAN = "A | - | easy one\nB | - | hard two\nA | 2 | easy three\nB | 1 3 | easy four"
@@ -181,12 +180,12 @@ def test_steps_that_run_go_on_while_the_rest_is_planned() -> None:
 
 
 @pytest.mark.parametrize(
-    ("plan", "workers", "more", "ended"),
+    ("plan", "workers", "spec", "ended"),
     [
         (
             "A | - | easy one\nB | 1 | hard two",
             {name: Picky(name, "hard", error=UNREACHABLE) for name in ("ann", "bob")},
-            {"limits": Limits(attempts=1)},
+            {"limits": Limits(steps=MAX_STEPS, attempts=1)},
             ("ann", 7),
         ),
         (
@@ -205,10 +204,10 @@ def test_steps_that_run_go_on_while_the_rest_is_planned() -> None:
     ids=["no worker can be reached", "an answer is being written", "a part of the answer is out"],
 )
 def test_nothing_is_planned_anew_where_it_is_of_no_use(
-    plan: str, workers: dict[str, Any], more: dict[str, Any], ended: tuple[str, int]
+    plan: str, workers: dict[str, Any], spec: dict[str, Any], ended: tuple[str, int]
 ) -> None:
-    orchestra = revising(plan, "A | - | other", workers=workers, **more)
-    run, events = play(orchestra)
+    orchestra = revising(plan, "A | - | other", workers=workers)
+    run, events = play(orchestra, **spec)
     assert (len(requests(orchestra)), of(events, ev.PlanRevised)) == (1, [])
     assert (run.trace.answer, run.trace.exit_code) == ended
 
@@ -218,13 +217,13 @@ def test_some_plans_are_never_revised(how: str) -> None:
     orchestra = revising("A | - | easy one\nB | 1 | hard two", "A | 1 | other three")
     more: dict[str, Any] = {}
     if how == "off":
-        orchestra = replace(orchestra, revises=False)
+        orchestra = with_team(orchestra, revises=False)
     elif how == "mini":
-        orchestra = replace(revising("A", words=("Answer",)), mode="mini")
+        orchestra = with_team(revising("A", words=("Answer",)), mode="mini")
     elif how == "given":
         more["plan"] = plan_of(("ann", (), "easy"), ("bob", (1,), "hard"))
     elif how == "approved":
-        more["approve"] = True
+        more["approves"] = True
         more["act"] = lambda run, event: (
             run.decide(Decision()) if isinstance(event, ev.PlanOffered) else None
         )
@@ -259,7 +258,7 @@ def test_a_run_can_be_stopped_in_the_middle_of_a_revision() -> None:
     assert resumed.trace.answer == "bob"
     assert [event.first for event in of(events, ev.PlanRevised)] == [5]
     assert [event.step for event in of(events, ev.StepStarted)] == [1, 5, 6]
-    workers: Any = again.workers
+    workers: Any = again.team.workers
     assert [len(workers[name].requests) for name in ("ann", "bob")] == [1, 1]
 
 
@@ -318,7 +317,7 @@ def test_every_plan_format_can_write_the_rest(profile: str) -> None:
     form = PROFILES[profile].plan_format
     rules = PlanRules(workers=())
     context = plan_format_context(
-        PROFILES[profile], setting(None).pool, rules, "auto", constrained=False
+        PROFILES[profile], setting(None).team.pool, rules, "auto", constrained=False
     )
     first = PLAN_FORMATS[form].render(
         plan_of(("ann", (), "easy one"), ("bob", (1,), "hard two")), context

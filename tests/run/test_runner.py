@@ -22,7 +22,6 @@ from conductor_cli.core.plan import KeepAnswer
 from conductor_cli.core.pool import Limits, Pool, Worker
 from conductor_cli.core.profile import PROMPTED, WorkerProfile
 from conductor_cli.models.base import ScriptedModel
-from conductor_cli.run import start_run
 from conductor_cli.run.orchestra import new_run_id
 from conductor_cli.run.plan_stream import REVIEW
 from tests.run.kit import (
@@ -42,6 +41,7 @@ from tests.run.kit import (
     read,
     says,
     setting,
+    start,
     virtually,
     with_self,
 )
@@ -114,7 +114,7 @@ def test_a_slow_reader_delays_no_worker_and_reaches_the_end() -> None:
     ann = ScriptedModel([["word "] * 2000])
 
     async def main() -> list[ev.Event]:
-        run = start_run(setting("A | - | one", {"ann": ann}), QUESTION)
+        run = start(setting("A | - | one", {"ann": ann}), QUESTION)
         stream = aiter(run)
         first, _ = await anext(stream)
         await asyncio.sleep(1000)
@@ -232,13 +232,13 @@ def test_run_ids_sort_by_time_and_differ() -> None:
 
 def test_an_impossible_run_is_refused_before_any_call() -> None:
     with pytest.raises(ConfigError):
-        start_run(setting(CHAIN, limits=Limits(steps=9)), QUESTION)
+        start(setting(CHAIN, limits=Limits(steps=9)), QUESTION)
     with pytest.raises(PolicyError):
-        start_run(setting(CHAIN, pool=Pool(workers=())), QUESTION)
+        start(setting(CHAIN, pool=Pool(workers=())), QUESTION)
     with pytest.raises(ConductorUnusable):
-        start_run(setting(None), QUESTION, plan=plan_of(("self", ())))
+        start(setting(None), QUESTION, plan=plan_of(("self", ())))
     with pytest.raises(ConductorUnusable):
-        start_run(setting(None, limits=Limits(recursion=1)), QUESTION, plan=plan_of(("ann", ())))
+        start(setting(None, limits=Limits(recursion=1)), QUESTION, plan=plan_of(("ann", ())))
 
 
 def test_the_values_of_own_headers_stay_out_of_the_stream() -> None:

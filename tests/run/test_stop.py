@@ -19,7 +19,7 @@ from conductor_cli.core.pool import Limits
 from conductor_cli.core.trace import Trace
 from conductor_cli.core.usage import Price, Usage
 from conductor_cli.models.base import ScriptedModel, ScriptItem
-from conductor_cli.run import Orchestra, Run, start_run
+from conductor_cli.run import Orchestra, Run
 from conductor_cli.run.state import StopKind
 from tests.run.kit import (
     QUESTION,
@@ -39,7 +39,9 @@ from tests.run.kit import (
     read,
     says,
     setting,
+    start,
     virtually,
+    with_team,
 )
 
 Scripts = list[Iterable[ScriptItem]]
@@ -79,7 +81,7 @@ def test_stopping_again_at_once_overrules_waiting() -> None:
 def test_stopping_before_anyone_reads_is_a_run_that_did_nothing() -> None:
     async def main() -> None:
         ann = says("x")
-        run = start_run(setting("A | - | one", {"ann": ann}), QUESTION)
+        run = start(setting("A | - | one", {"ann": ann}), QUESTION)
         run.stop("terminated", "running")
         events = await read(run)
         hold(run, events)
@@ -92,7 +94,7 @@ def test_stopping_before_anyone_reads_is_a_run_that_did_nothing() -> None:
 
 def test_stopping_after_the_end_changes_nothing() -> None:
     async def main() -> None:
-        run = start_run(setting("A | - | one"), QUESTION)
+        run = start(setting("A | - | one"), QUESTION)
         events = await read(run)
         run.stop("cancelled")
         assert not list(run.state.unread_events())
@@ -190,7 +192,7 @@ def test_leaving_at_any_time_gives_a_complete_stream(
     )
 
     async def main() -> None:
-        run = start_run(orchestra, QUESTION)
+        run = start(orchestra, QUESTION)
         events: list[ev.Event] = []
 
         async def reader() -> None:
@@ -243,7 +245,7 @@ def test_only_what_is_missing_is_called() -> None:
 def test_a_run_that_was_whole_is_answered_from_what_it_had() -> None:
     earlier, _ = play(setting(PLAN))
     models = {name: says("x") for name in ("ann", "bob", "cyd")}
-    run, _ = play(replace(setting(None, models), name=""), resume=earlier.trace)
+    run, _ = play(with_team(setting(None, models), name=""), resume=earlier.trace)
     assert run.trace.answer == earlier.trace.answer == "from cyd"
     assert run.trace.conductor == earlier.trace.conductor != ""
     assert all(model.requests == [] for model in models.values())
@@ -413,7 +415,7 @@ def test_a_run_that_another_process_goes_on_with_stays_one_run_wherever_it_was_l
         workers = {name: says(f"from {name}") for name in pool.names if name != "self"}
 
         async def main(config: Orchestra, earlier: Trace) -> tuple[Run, list[ev.Event]]:
-            run = start_run(config, earlier.question, resume=earlier, id=earlier.run)
+            run = start(config, earlier.question, resume=earlier, id=earlier.run)
             return run, await read(run)
 
         run, after = virtually(main(setting(planner, workers, pool=pool), earlier))

@@ -45,6 +45,7 @@ from tests.run.kit import (
     says,
     setting,
     with_self,
+    with_team,
 )
 
 PLAN = "A | | look it up\n"
@@ -102,12 +103,10 @@ def asks(*calls: tuple[str, Any], text: str = "") -> list[Any]:
     return [*([text] if text else []), *deltas, DONE]
 
 
-def with_tools(model: Model, box: Box, *, can_ask: bool = False, **more: Any) -> Orchestra:
+def with_tools(model: Model, box: Box, **more: Any) -> Orchestra:
     """A conductor over `ann`, who may call the tools of `web`."""
     pool = pool_of("ann", tools=("web",), price=more.pop("worker_price", None))
-    return setting(
-        PLAN, {"ann": model}, pool=pool, tools=RunTools(open=lambda: box, asks=can_ask), **more
-    )
+    return setting(PLAN, {"ann": model}, pool=pool, tools=RunTools(open=lambda: box), **more)
 
 
 def test_a_worker_gets_the_results_of_its_calls_and_answers() -> None:
@@ -287,7 +286,7 @@ def decided(orchestra: Orchestra, *verdicts: ToolVerdict) -> tuple[Run, list[ev.
         if isinstance(event, ev.ToolOffered):
             later(100, run.decide_tool, left.pop(0))
 
-    found = play(orchestra, act=act)
+    found = play(orchestra, act=act, asks_about_tools=True)
     assert not left
     return found
 
@@ -297,9 +296,7 @@ def test_a_tool_that_may_change_something_is_asked_about() -> None:
     model = ScriptedModel(
         [asks(("write", {"n": 1})), asks(("write", {"n": 2})), asks(("write", {"n": 3})), ["done"]]
     )
-    run, events = decided(
-        with_tools(model, box, can_ask=True, limits=Limits(seconds=20)), "once", "always"
-    )
+    run, events = decided(with_tools(model, box, limits=Limits(seconds=20)), "once", "always")
     assert len(of(events, ev.ToolOffered)) == 2
     assert len(box.calls) == 3
     assert run.trace.answer == "done"
@@ -308,7 +305,7 @@ def test_a_tool_that_may_change_something_is_asked_about() -> None:
 def test_a_call_that_the_user_refuses_is_not_made() -> None:
     box = Box("write", read_only=False)
     run, events = decided(
-        with_tools(ScriptedModel([asks(("write", {})), ["no file then"]]), box, can_ask=True), "no"
+        with_tools(ScriptedModel([asks(("write", {})), ["no file then"]]), box), "no"
     )
     [returned] = of(events, ev.ToolReturned)
     assert (returned.error, box.calls, run.trace.answer) == (True, [], "no file then")
@@ -350,7 +347,7 @@ def test_a_step_with_files_that_must_stay_local_gets_no_remote_tools() -> None:
     play(orchestra, Question(text="?"))
     assert model.requests[-1].tools
     allowed = replace(guard, policy=Policy(files_only=(("provider:local", "tool:web"),)))
-    play(replace(orchestra, pool_policy=allowed), SECRET)
+    play(with_team(orchestra, pool_policy=allowed), SECRET)
     assert model.requests[-1].tools
 
 

@@ -37,7 +37,7 @@ from conductor_cli.server.runs.conversation import (
     without_context,
 )
 from conductor_cli.state.opening import FileState
-from tests.run.kit import plan_of, play, says, setting
+from tests.run.kit import plan_of, play, says, setting, with_team
 
 IDS = CallIds(b"k" * 32)
 EDIT = Tool(name="edit", parameters={"type": "object"})
@@ -70,7 +70,7 @@ class Orchestra:
         self._plan = plan
 
     def plan_again(self) -> None:
-        self.orchestra = replace(self.orchestra, model=ScriptedModel([self._plan]))
+        self.orchestra = with_team(self.orchestra, model=ScriptedModel([self._plan]))
 
     def asked(
         self,
@@ -150,7 +150,7 @@ def test_the_worker_that_asked_goes_on_with_its_own_ids_and_data() -> None:
     ]
     assert sent[1][len(sent[0])].provider_data == SIGNED
     assert sent[2][len(sent[1])].provider_data == {"signature": "def"}
-    planner: Any = orchestra.orchestra.model
+    planner: Any = orchestra.orchestra.team.model
     assert len(planner.requests) == 1
     assert last.tool_calls == ()
 
@@ -497,7 +497,7 @@ def test_the_planner_reads_the_question_and_workers_read_the_context() -> None:
         "A | | look\nB | 1 | fix it\n", {"ann": says("found"), "bob": says("fixed")}
     )
     run, _ = play(orchestra, question)
-    (planned,) = orchestra.model.requests  # type: ignore[union-attr]
+    (planned,) = orchestra.team.model.requests  # type: ignore[union-attr]
     told = planned.messages[-1].content
     assert "currentDate" not in told
     assert f"adds {len(CLAUDE) + len(CLAUDE_LATE)} characters" in told

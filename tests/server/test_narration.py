@@ -26,9 +26,9 @@ REVIEWED = Limits(recursion=1, attempts=2)
 BROKEN = ModelError("broken", "it broke off", retryable=True)
 
 
-def narrated(orchestra: Orchestra) -> tuple[list[Any], ResponseStream, Trace]:
+def narrated(orchestra: Orchestra, **spec: Any) -> tuple[list[Any], ResponseStream, Trace]:
     """The events of a run, each with what a client is told of it."""
-    run, events = play(orchestra)
+    run, events = play(orchestra, **spec)
     narrator = ResponseStream()
     said = [
         (ev.innermost_event(event), list(narrator.read(event, trace)))
@@ -42,9 +42,9 @@ def told(
 ) -> tuple[list[Any], ResponseStream]:
     cast = {name: ScriptedModel(replies) for name, replies in workers.items()}
     return narrated(
-        setting(
-            ScriptedModel(planner), cast, limits=limits, streams_answer=True, streams_nested=True
-        )
+        setting(ScriptedModel(planner), cast, limits=limits),
+        streams_answer=True,
+        streams_nested=True,
     )[:2]
 
 
@@ -66,7 +66,7 @@ def held(
         "profile": replace(PROMPTED, verdicts=("YES", "NO")),
         "worker_profile": WorkerProfile(refusal="?"),
     }
-    said, narrator, trace = narrated(setting(plan, cast, streams_answer=True, **how))
+    said, narrator, trace = narrated(setting(plan, cast, **how), streams_answer=True)
     return said, narrator, outcome_of(trace)
 
 

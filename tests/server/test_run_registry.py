@@ -23,7 +23,6 @@ from typing import Any
 import httpx
 import pytest
 
-from conductor_cli.app.driver import Job
 from conductor_cli.core.errors import UsageError
 from conductor_cli.server.api import apis
 from conductor_cli.server.api.request import ClientRequest
@@ -41,7 +40,7 @@ from conductor_cli.server.runs.run_registry import (
     ServedRun,
     Subscriber,
 )
-from conductor_cli.server.runs.run_starter import RunStarter
+from conductor_cli.server.runs.run_starter import RunStarter, ServedJob
 from conductor_cli.state.trace_store import TraceStore
 from tests.cli.stage import Stage, refuses, says
 from tests.server.plain_api import (
@@ -537,7 +536,7 @@ async def count_instructions(*, kept: int) -> int:
     """What it takes to join, to begin and to end runs of equal requests beside those kept."""
     registry = RunRegistry(RunStarter(ServerOptions(flags={})))
 
-    async def answer(run: str) -> Job:
+    async def answer(run: str) -> ServedJob:
         raise AnsweredAtOnce("Hi.")
 
     async def run_to_end() -> None:

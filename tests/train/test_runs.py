@@ -39,6 +39,7 @@ from conductor_cli.train.rollouts import (
     SampledPlan,
     TrainingBudget,
 )
+from tests.run.kit import with_team
 
 CASES = tuple(
     Case(
@@ -89,7 +90,7 @@ def rollouts(
         )
         for worker in POOL
     }
-    orchestra = replace(bare_orchestra(recipe, POOL, Limits(attempts=1)), workers=kept)
+    orchestra = bare_orchestra(recipe, POOL, Limits(attempts=1), workers=kept)
     return Rollouts(
         orchestra=orchestra, budget=budget, cache=cache, format_bonus=recipe.format_bonus
     )
@@ -350,7 +351,7 @@ def test_the_policy_applies_in_training(tmp_path: Path) -> None:
     runs = rollouts(tmp_path, bob=bob)
     parties = {worker.name: Party(name=worker.name, recipient=worker.name) for worker in POOL}
     pool_policy = PoolPolicy(policy=Policy(deny=("bob",)), parties=parties)
-    runs.orchestra = replace(runs.orchestra, pool_policy=pool_policy)
+    runs.orchestra = with_team(runs.orchestra, pool_policy=pool_policy)
     with pytest.raises(PolicyError, match=r"asks bob, and policy\.deny names bob"):
         outcomes(runs, [WRONG])
     assert not bob.requests

@@ -35,7 +35,7 @@ from conductor_cli.core.plan_formats.published import PREFILL
 from conductor_cli.evals import scorers
 from conductor_cli.models.base import ScriptedModel
 from conductor_cli.models.llama.gguf import read_header_and_tensors
-from conductor_cli.run.orchestra import Orchestra
+from conductor_cli.run import Orchestra, Team
 from conductor_cli.train import grpo
 from conductor_cli.train.base_model import check_memory, find_base_model, load_model
 from conductor_cli.train.checkpoints import best_checkpoint, best_line, last_checkpoint, step_of
@@ -93,7 +93,7 @@ def opened_job(
     **changes: Any,
 ) -> Iterator[TrainingJob]:
     """A training over scripted workers."""
-    opened = Orchestra(model=None, pool=POOL, workers=workers or models())
+    opened = Orchestra(team=Team(model=None, pool=POOL, workers=workers or models()))
     most = Decimal(limit) if limit else None
     with open_rollouts(directory, recipe, opened, most) as rollouts, asyncio.Runner() as runner:
         tasks = TaskCurriculum(

@@ -67,7 +67,7 @@ def lines() -> list[str]:
     pool = Pool(workers=(Worker(name="ann", kind="openai"),))
     system = (
         bare_orchestra(DEFAULT_RECIPE, pool, Limits())
-        .planning_request(Question(text="-"))
+        .team.planning_request(Question(text="-"), Limits())
         .messages[0]
         .content
     )

@@ -19,8 +19,7 @@ from conductor_cli.core.question import Question
 from conductor_cli.models.base import Model
 from conductor_cli.models.catalog import open_model
 from conductor_cli.rehearsal.players import CHECKED, PROFILE, model_path, rehearsal_conductor
-from conductor_cli.run import start_run
-from conductor_cli.run.orchestra import Orchestra
+from conductor_cli.run import RunSpec, Team, start_run
 from training.rehearsal.asking import Bank
 from training.rehearsal.exercises import (
     STRONG,
@@ -97,23 +96,18 @@ class Examination:
         With `CHECKED`, a plan with a fault is written again.
         """
         return [
-            await self._right(item, replace(self._conductor(item), profile=profile))
+            await self._right(item, replace(self._team(item), profile=profile))
             for item in exercises
         ]
 
     async def best(self, exercises: Sequence[RehearsalExercise]) -> list[bool]:
         """Which answers are right along the true steps, each by one of the best on offer."""
-        return [
-            await self._right(item, self._conductor(item), gold_plan(item)) for item in exercises
-        ]
+        return [await self._right(item, self._team(item), gold_plan(item)) for item in exercises]
 
-    def _conductor(self, item: RehearsalExercise) -> Orchestra:
-        return replace(self.rollouts.conductor_for(item), model=self.model)
+    def _team(self, item: RehearsalExercise) -> Team:
+        return replace(self.rollouts.team_for(item), model=self.model)
 
-    async def _right(
-        self, item: RehearsalExercise, orchestra: Orchestra, plan: Plan | None = None
-    ) -> bool:
-        trace = await self.rollouts.trace(
-            start_run(orchestra, Question(text=item.question), plan=plan)
-        )
+    async def _right(self, item: RehearsalExercise, team: Team, plan: Plan | None = None) -> bool:
+        spec = RunSpec(question=Question(text=item.question), plan=plan, team=team)
+        trace = await self.rollouts.trace(start_run(self.rollouts.orchestra, spec))
         return item.is_correct(trace.answer or "")

@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -77,7 +76,7 @@ def train_seed(
             rollouts = build_rollouts(bank)
             rollouts.demands_checks = practice.demands_checks
             if practice.refuses_faults:
-                rollouts.orchestra = replace(rollouts.orchestra, profile=CHECKED)
+                rollouts.use_profile(CHECKED)
             with exclusive_directory(directory):
                 try:
                     job = TrainingJob(

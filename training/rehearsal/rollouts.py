@@ -19,7 +19,7 @@ from conductor_cli.core.usage import FREE, Usage, with_cost
 from conductor_cli.models.base import NO_FEATURES, Features
 from conductor_cli.rehearsal import players
 from conductor_cli.rehearsal.players import ANYTHING, CHECKING, NO, YES
-from conductor_cli.run.orchestra import Orchestra
+from conductor_cli.run import Orchestra, Team
 from conductor_cli.train.rollouts import Exercise, PlanOutcome, Rollouts
 from training.rehearsal.asking import build
 from training.rehearsal.exercises import Member, RehearsalExercise, pool_of
@@ -105,7 +105,7 @@ class DrawnPools(Rollouts):
     answers: Answers
     demands_checks: bool = False
 
-    def conductor_for(self, exercise: Exercise) -> Orchestra:
+    def team_for(self, exercise: Exercise) -> Team:
         assert isinstance(exercise, RehearsalExercise)
         pool = pool_of(exercise.members)
         members = dict(zip(pool.names, exercise.members, strict=True))
@@ -113,7 +113,7 @@ class DrawnPools(Rollouts):
             name: MemberModel(member, self.answers, exercise.seed)
             for name, member in members.items()
         }
-        return replace(self.orchestra, pool=pool, workers=models)
+        return replace(self.orchestra.team, pool=pool, workers=models)
 
     def question(self, exercise: Exercise) -> Question:
         """The question; in a second round, with what the first one found."""
@@ -160,15 +160,14 @@ def build_rollouts(answers: Answers) -> DrawnPools:
 
     Each exercise has its pool, and `answers` the answers of its members.
     """
-    orchestra = Orchestra(
+    team = Team(
         model=None,
         pool=Pool(workers=()),
         workers={},
         profile=players.PROFILE,
         worker_profile=players.WORKER_PROFILE,
-        limits=Limits(attempts=1),
-        constrained=False,
     )
+    orchestra = Orchestra(team=team, limits=Limits(attempts=1))
     rollouts = DrawnPools(
         orchestra=orchestra, name_route=lambda worker: next(iter(worker.card.strengths))
     )

@@ -19,7 +19,7 @@ import os
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import ExitStack, aclosing
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from queue import SimpleQueue
 from types import TracebackType
@@ -29,16 +29,20 @@ from anyio.from_thread import BlockingPortal, start_blocking_portal
 
 from conductor_cli.app.attach import Attacher
 from conductor_cli.app.driver import PLAN_DROPPED, Job, begin_run, open_store, perform
-from conductor_cli.app.opening import OpenedOrchestra, open_orchestra
+from conductor_cli.app.opening import OpenedOrchestra, OpeningRequest, open_orchestra
 from conductor_cli.config.schema import find_setting
 from conductor_cli.config.settings import Settings, load_settings
 from conductor_cli.core.errors import ConductorError, Failure, PolicyError
-from conductor_cli.core.events import Event, PlanOffered
+from conductor_cli.core.events import Event, Mode, PlanOffered
 from conductor_cli.core.plan import Decision, Plan
+from conductor_cli.core.policy import PoolPolicy
+from conductor_cli.core.pool import Limits, Pool, Timeouts
+from conductor_cli.core.profile import PROMPTED, Profile, WorkerProfile
 from conductor_cli.core.question import Question
 from conductor_cli.core.trace import Trace
-from conductor_cli.core.usage import Usage
-from conductor_cli.run import Orchestra, Run, start_run
+from conductor_cli.core.usage import Price, Usage
+from conductor_cli.models.base import Model
+from conductor_cli.run import Orchestra, Run, RunSpec, Team, start_run
 from conductor_cli.state.opening import open_state
 from conductor_cli.views.run_text import describe_notice
 
@@ -210,13 +214,14 @@ class AsyncConductor:
 
         Raises `ConductorUnusable`, `KeyMissing`, `ConfigError`, `PolicyError` or `UsageError`.
         """
-        self._opened = await open_orchestra(
-            self.settings,
+        request = OpeningRequest(
+            settings=self.settings,
             only=self._workers,
             seed=self._seed,
             attachments=self._attachments,
             learning=True,
         )
+        self._opened = await open_orchestra(request)
         return self
 
     async def __aexit__(
@@ -250,19 +255,38 @@ class AsyncConductor:
                 system=options.get("system", ""),
                 schema=dict(schema) if schema is not None else None,
             )
-        job = Job(
+        spec = RunSpec(
             question=question,
-            settings=self.settings,
-            store=self._store,
             approves=self._approve is not None,
             notices=tuple(told),
-            streams=True,
+            streams_answer=True,
         )
+        job = Job(spec=spec, settings=self.settings, store=self._store)
         return AsyncRun(begin_run(job, self._opened.orchestra), job, self._approve)
 
 
-class ModelConductor(Orchestra):
-    """A conductor over models that are open already, without settings and without a store."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelConductor:
+    """A conductor over models that are open already, without settings and without a store.
+
+    With `stored`, whoever reads a run stores its start, and no model is called before that.
+    """
+
+    model: Model | None  # The planner; None where every run brings its plan
+    pool: Pool
+    workers: Mapping[str, Model]  # A model for each name in `pool`
+    name: str = "conductor"  # The planner's
+    price: Price | None = None  # The planner's; None where it is not known
+    constrained: bool = False  # The planner's backend obeys grammars
+    profile: Profile = PROMPTED
+    worker_profile: WorkerProfile = WorkerProfile()
+    pool_policy: PoolPolicy = PoolPolicy()
+    mode: Mode = "auto"
+    limits: Limits = Limits()
+    timeouts: Timeouts = Timeouts()
+    seed: int | None = None
+    notices: tuple[str, ...] = ()  # Shown at the start of each run
+    stored: bool = False
 
     def run(self, question: Question, *, plan: Plan | None = None) -> Run:
         """Start a question, with `plan` without planning.
@@ -272,7 +296,21 @@ class ModelConductor(Orchestra):
         Raises `PolicyError`, `ConfigError`, `ConductorUnusable` or `UsageError` before anything is
         called.
         """
-        return start_run(self, question, plan=plan)
+        team = Team(
+            model=self.model,
+            pool=self.pool,
+            workers=self.workers,
+            name=self.name,
+            price=self.price,
+            constrained=self.constrained,
+            profile=self.profile,
+            worker_profile=self.worker_profile,
+            pool_policy=self.pool_policy,
+            mode=self.mode,
+            notices=self.notices,
+        )
+        orchestra = Orchestra(team=team, limits=self.limits, timeouts=self.timeouts, seed=self.seed)
+        return start_run(orchestra, RunSpec(question=question, plan=plan, stored=self.stored))
 
 
 Conductor = ModelConductor

@@ -29,7 +29,7 @@ from urllib.parse import unquote, urlsplit
 from conductor_cli import __version__
 from conductor_cli.app.check_results import CheckResult
 from conductor_cli.app.keys import key_state, open_key_store
-from conductor_cli.app.opening import find_lost_calls, open_orchestra
+from conductor_cli.app.opening import OpeningRequest, find_lost_calls, open_orchestra
 from conductor_cli.app.planner_resolution import (
     describe_planning_model,
     has_no_model,
@@ -69,7 +69,7 @@ from conductor_cli.models.router import SUFFIX, RouterFile, check_encoder, read_
 from conductor_cli.models.weights.huggingface import cache_directory
 from conductor_cli.models.weights.registry import file_memory, load_registry
 from conductor_cli.models.weights.verify import describe_hash_source, find_problems
-from conductor_cli.run import start_run
+from conductor_cli.run import RunSpec, start_run
 from conductor_cli.state.key_store import KeyringError, KeyStore, keyring_timeout, probe_keyring
 from conductor_cli.system import disk
 from conductor_cli.system.hardware import find_gpus, read_memory
@@ -519,14 +519,11 @@ async def check_planning(settings: Settings) -> CheckResult:
     try:
         # The limits of a run are not what is checked here; the limits of a day hold all the same.
         async with asyncio.timeout(PLANNING_TIMEOUT):
-            opened = await open_orchestra(settings, asking=False)
+            opened = await open_orchestra(OpeningRequest(settings=settings, asking=False))
             try:
                 started = time.monotonic()
-                run = start_run(
-                    replace(opened.orchestra, limits=Limits()),
-                    Question(text=QUESTION),
-                    plan_only=True,
-                )
+                spec = RunSpec(question=Question(text=QUESTION), plan_only=True, limits=Limits())
+                run = start_run(opened.orchestra, spec)
                 async with aclosing(aiter(run)) as updates:
                     events = [event async for event, _ in updates]
             finally:

@@ -25,17 +25,13 @@ from conductor_cli.core import events as ev
 from conductor_cli.core.chat import Attachment, text_size
 from conductor_cli.core.errors import ConductorError, ConfigError, Failure, FailureReason
 from conductor_cli.core.events import Event, PlanOffered, ToolOffered, innermost_event
-from conductor_cli.core.plan import SELF, Decision, Plan
-from conductor_cli.core.question import Question
+from conductor_cli.core.plan import Decision
 from conductor_cli.core.trace import Trace, apply_event
-from conductor_cli.run import Orchestra, Run, start_run
+from conductor_cli.run import Orchestra, Run, RunSpec, start_run
 from conductor_cli.run.orchestra import ToolVerdict
 from conductor_cli.state.interfaces import (
     MAX_WAIT,
-    USER,
-    AttachmentStore,
     EventWriter,
-    Spender,
     Traces,
 )
 from conductor_cli.state.opening import open_state
@@ -55,52 +51,18 @@ PLAN_DROPPED: Final = "the plan was dropped"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
-    """What is asked, under which settings, by whom, and how it is run and stored.
+    """A run as a program does it: by these settings, with its trace in `store`.
 
-    - With `plan` nothing is planned; with `resume` only what is missing of that run is done; with
-      `plan_only` no step is started. `approves` says that a person decides about the plan. Without
-      `reviews` none is appended.
-    - `only` names the workers; empty for all.
-    - `store` gets the trace; None stores nothing. `attachments` has the bytes of the question's
-      files.
-    - `origin` is who asks, as the trace says it, and `spender` who spends. `id` is the id of the
-      run, where it was announced already. `notices` are shown at the start.
-    - `streams`: the answer is shown as it comes, and cannot be taken back. `keeps_up` is as in
-      `Orchestra`.
-    - `leased`: another process goes on with the run where this one is gone, and this one makes no
-      call then.
+    None stores nothing.
     """
 
-    question: Question
+    spec: RunSpec
     settings: Settings
     store: Traces | None = None
-    plan: Plan | None = None
-    resume: Trace | None = None
-    plan_only: bool = False
-    approves: bool = False
-    reviews: bool = True
-    only: tuple[str, ...] = ()
-    attachments: AttachmentStore | None = None
-    origin: str = ""
-    spender: Spender = USER
-    id: str = ""
-    notices: tuple[str, ...] = ()
-    streams: bool = False
-    keeps_up: asyncio.Event | None = None
-    leased: bool = False
 
     @property
-    def plans(self) -> bool:
-        """Whether the planner is needed.
-
-        Also for a given plan with a step on the planner itself.
-        """
-        given = self.plan or (self.resume.plan if self.resume is not None else None)
-        if not isinstance(given, Plan) or self.plan_only:
-            return True
-        return (self.reviews and self.settings.limits.recursion > 0) or any(
-            step.worker == SELF for step in given.steps
-        )
+    def needs_planner(self) -> bool:
+        return self.spec.needs_planner(self.settings.limits)
 
 
 def open_store(settings: Settings, *, wanted: bool) -> Traces | None:
@@ -121,8 +83,8 @@ def check_job(job: Job) -> None:
     The demo models cannot read it, or it is too large.
     """
     if job.settings.rehearsal:
-        check_question(job.question)
-    check_total(job.question)
+        check_question(job.spec.question)
+    check_total(job.spec.question)
 
 
 def begin_run(job: Job, orchestra: Orchestra) -> Run:
@@ -131,27 +93,7 @@ def begin_run(job: Job, orchestra: Orchestra) -> Run:
     Raises as `check_job` and `start_run`.
     """
     check_job(job)
-    # One is appended when the plan is run, or the plan holds it already
-    if job.plan_only or not job.reviews:
-        orchestra = replace(orchestra, limits=replace(orchestra.limits, recursion=0))
-    orchestra = replace(
-        orchestra,
-        notices=(*orchestra.notices, *job.notices),
-        origin=job.origin or orchestra.origin,
-        keeps_up=job.keeps_up,
-        streams_answer=job.streams,
-        stored=job.store is not None,
-        leased=job.id if job.leased else "",
-    )
-    return start_run(
-        orchestra,
-        job.question,
-        plan=job.plan,
-        resume=job.resume,
-        plan_only=job.plan_only,
-        approve=job.approves,
-        id=job.id,
-    )
+    return start_run(orchestra, replace(job.spec, stored=job.store is not None))
 
 
 async def perform(run: Run, job: Job) -> AsyncGenerator[tuple[Event, Trace], None]:
@@ -172,7 +114,7 @@ async def perform(run: Run, job: Job) -> AsyncGenerator[tuple[Event, Trace], Non
                 if telemetry is not None:
                     telemetry.read(event)
                 is_piece = isinstance(ev.innermost_event(event), ev.StepDelta)
-                if job.leased and is_piece and notice is None:
+                if job.spec.leased and is_piece and notice is None:
                     # Another process that goes on with the run knows only committed pieces. So a
                     # piece is shown after its commit, and several are committed together, because
                     # one commit for each costs too much.
@@ -181,7 +123,7 @@ async def perform(run: Run, job: Job) -> AsyncGenerator[tuple[Event, Trace], Non
                     if run.state.unread and len(pieces) < MAX_PIECES:
                         pieces.append((event, trace))
                         continue
-                if job.leased and (is_piece or pieces):
+                if job.spec.leased and (is_piece or pieces):
                     await recorder.flush()
                 while pieces:
                     yield pieces.pop(0)
@@ -500,7 +442,7 @@ class _ViewThread:
         except OSError as error:
             self._on_output_lost()
             hint = "free some disk space"
-            if self.run.orchestra.stored and self.run.trace.stored:
+            if self.run.spec.stored and self.run.trace.stored:
                 hint = f"the answer so far is in the trace: conductor trace show {self.run.id}"
             self.error = ConductorError(
                 f"standard output cannot be written: {error.strerror}", hint=hint

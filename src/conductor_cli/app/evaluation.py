@@ -26,7 +26,7 @@ from typing import Final
 from conductor_cli import __version__
 from conductor_cli.app import rehearsal
 from conductor_cli.app.keys import open_key_store
-from conductor_cli.app.opening import OpenedOrchestra, open_orchestra
+from conductor_cli.app.opening import OpenedOrchestra, OpeningRequest, open_orchestra
 from conductor_cli.app.ray_jobs import ask_over_nodes, check_node, models_of
 from conductor_cli.app.worker_selection import resolve_pool
 from conductor_cli.config.cards import MeasuredCard, Strength, worker_key
@@ -263,9 +263,10 @@ async def _open_systems(
         orchestra = opened.orchestra
         judge = None
         if request.judge:  # which need not be one of the workers that are compared
-            judging = await open_orchestra(
-                settings, only=(request.judge,), planning=False, seed=request.seed
+            judge_only = OpeningRequest(
+                settings=settings, only=(request.judge,), planning=False, seed=request.seed
             )
+            judging = await open_orchestra(judge_only)
             stack.push_async_callback(judging.close)
             judge = Judge.of(judging.orchestra, request.judge)
         keywords = (
@@ -286,7 +287,7 @@ async def _open_systems(
         found = tuple(
             replace(system, missing=no_planner) if no_planner and system.plan is None else system
             for system in select_systems(
-                request.names, orchestra, cases=request.cases, keywords=keywords, more=more
+                request.names, orchestra.team, cases=request.cases, keywords=keywords, more=more
             )
         )
         systems = tuple(system for system in found if not system.missing)
@@ -296,7 +297,7 @@ async def _open_systems(
         if not systems:
             raise UsageError(f"none of these systems can run; {left_out[0]}")
         notes = list(left_out)
-        if unmeasured := unmeasured_workers(orchestra):
+        if unmeasured := unmeasured_workers(orchestra.team):
             notes.append(
                 "without a measured card, so what they are best at is not known: "
                 f"{', '.join(unmeasured)}"
@@ -326,9 +327,7 @@ async def _open_on_node(
             TemporaryDirectory() as place,
             closing(ResponseCache(Path(place) / "calls.jsonl")) as replies,
         ):
-            yield case_runner(
-                spec, systems, replace(opened.orchestra, budget=budget), judge, replies
-            )
+            yield case_runner(spec, systems, opened.orchestra, judge, replies, budget)
 
 
 async def _open_models(
@@ -338,13 +337,18 @@ async def _open_models(
 
     Empty if they have it.
     """
-    opened = partial(open_orchestra, settings, only=request.workers, seed=request.seed)
+    wanted = OpeningRequest(
+        settings=settings,
+        only=request.workers,
+        planning=needs_planner(request.names),
+        seed=request.seed,
+    )
     try:
-        return await opened(planning=needs_planner(request.names)), ""
+        return await open_orchestra(wanted), ""
     except (ConductorUnusable, KeyMissing, PolicyError) as error:
         if request.systems is not None:
             raise
-        return await opened(planning=False), error.message
+        return await open_orchestra(replace(wanted, planning=False)), error.message
 
 
 def _make_spec(
@@ -362,17 +366,20 @@ def _make_spec(
     profile = None
     if planner is not None:
         planner_id = model_identity(planner)
-        planned_by = orchestra.name
-        profile = orchestra.profile.name
+        planned_by = orchestra.team.name
+        profile = orchestra.team.profile.name
     # No header of a worker is stored, as it may be a key; the identity of its model has a hash of
     # them.
-    workers = (orchestra.pool.public(), [model_identity(worker) for worker in orchestra.pool])
+    workers = (
+        orchestra.team.pool.public(),
+        [model_identity(worker) for worker in orchestra.team.pool],
+    )
     return EvaluationSpec(
         source=request.source,
         hash=hashed,
         cases=len(request.cases),
         systems=names,
-        workers=orchestra.pool.names,
+        workers=orchestra.team.pool.names,
         seed=request.seed,
         repeat=request.repeat,
         planner_id=planner_id,

@@ -1,4 +1,4 @@
-"""From settings to a `Orchestra` that is ready to run.
+"""From settings to an `Orchestra` that is ready to run.
 
 The model that plans, the workers, the policy, the limits.
 """
@@ -10,6 +10,7 @@ import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC
+from typing import Final
 
 from conductor_cli.app.keys import open_key_store
 from conductor_cli.app.learning import read_learned, with_learned_cards
@@ -21,7 +22,7 @@ from conductor_cli.app.planner_resolution import (
     resolve_profile,
     served_model,
 )
-from conductor_cli.app.rehearsal import rehearsal_pool, with_rehearsal_profiles
+from conductor_cli.app.rehearsal import rehearsal_limits, rehearsal_pool, with_rehearsal_profiles
 from conductor_cli.app.worker_selection import build_guard, resolve_pool, without_pool
 from conductor_cli.app.worker_tools import open_tools, pool_with_tools
 from conductor_cli.config.settings import Settings
@@ -34,8 +35,10 @@ from conductor_cli.core.errors import (
     ModelError,
 )
 from conductor_cli.core.plan import SELF
+from conductor_cli.core.policy import PoolPolicy
 from conductor_cli.core.pool import Card, Pool, Worker
 from conductor_cli.core.profile import ROUTED
+from conductor_cli.core.tools import RunTools
 from conductor_cli.models.addresses import base_url_of
 from conductor_cli.models.base import BehindServer, Model
 from conductor_cli.models.catalog import StoredKeys, open_model
@@ -44,8 +47,9 @@ from conductor_cli.models.prices import with_prices
 from conductor_cli.models.recipients import is_at_provider, recipient_of
 from conductor_cli.models.worker_options import model_of
 from conductor_cli.rehearsal.players import rehearsal_conductor
-from conductor_cli.run import Orchestra
+from conductor_cli.run import Orchestra, Team
 from conductor_cli.run.circuits import Circuits
+from conductor_cli.run.orchestra import model_turns
 from conductor_cli.state.interfaces import AttachmentStore, Spending
 from conductor_cli.state.opening import open_state
 from conductor_cli.state.spending import FILE, local_now
@@ -58,6 +62,7 @@ class LoadedModels:
 
     def __init__(self) -> None:
         self._models: dict[str, Model] = {}
+        self._turns: dict[int, asyncio.Semaphore] = {}
         self._slots: dict[tuple[str, int], asyncio.Semaphore] = {}
         self.circuits = Circuits()  # Which of their workers are skipped for a time
 
@@ -74,19 +79,31 @@ class LoadedModels:
             )
         return self._models[identity]
 
+    def turns_for(
+        self, pool: Pool, workers: Mapping[str, Model], planner: Model | None
+    ) -> Mapping[int, asyncio.Semaphore]:
+        """Return the turns on all models that are open, which all runs share.
+
+        Those of these workers are added, and of a `planner` in this process.
+        """
+        for key, semaphore in model_turns(pool, workers, planner).items():
+            self._turns.setdefault(key, semaphore)
+        return self._turns
+
     def slots_for(
         self, pool: Pool, providers: Sequence[ConfiguredProvider]
     ) -> dict[str, asyncio.Semaphore]:
         """By the name of a worker, the turns at the first of `providers` that it is at, which all
         runs share.
         """
-        slots = {}
+        slots: dict[str, asyncio.Semaphore] = {}
         for worker in pool:
-            for provider in [each for each in providers if is_at_provider(worker, each.name)][:1]:
-                key = provider.name.lower(), provider.parallel
-                slots[worker.name] = self._slots.setdefault(
-                    key, asyncio.Semaphore(provider.parallel)
-                )
+            for provider in providers:
+                if is_at_provider(worker, provider.name):
+                    key = provider.name.lower(), provider.parallel
+                    semaphore = asyncio.Semaphore(provider.parallel)
+                    slots[worker.name] = self._slots.setdefault(key, semaphore)
+                    break
         return slots
 
     async def close(self) -> None:
@@ -96,9 +113,35 @@ class LoadedModels:
         await asyncio.gather(*(model.close() for model in models.values()), return_exceptions=True)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpeningRequest:
+    """What is to be opened.
+
+    - `only` are the workers that a command line names; `stored` are those of a run that is resumed,
+      of which those that still exist are used.
+    - Without `planning` no planner is opened, and without `asking` no worker.
+    - Models are taken from `loaded` where it is given, and what is opened stays there.
+    - `attachments` has the bytes of attached files.
+    - `spend` opens the record of what is spent, which several orchestras may share.
+    - With `learning` the planner reads cards with what the user's ratings say; evaluations and
+      training leave that off, so that their results can be repeated.
+    """
+
+    settings: Settings
+    only: Sequence[str] = ()
+    stored: Sequence[str] = ()
+    planning: bool = True
+    asking: bool = True
+    seed: int | None = None
+    loaded: LoadedModels | None = None
+    attachments: AttachmentStore | None = None
+    spend: Callable[..., Spending] | None = None
+    learning: bool = False
+
+
 @dataclass
 class OpenedOrchestra:
-    """A conductor that is ready to run, its open models, and the planner as a worker. Close it."""
+    """An orchestra that is ready, its open models, and the planner as a worker. Close it."""
 
     orchestra: Orchestra
     loaded: LoadedModels
@@ -119,6 +162,53 @@ class OpenedOrchestra:
             self.problem = daily_spend.take_problem()
 
 
+async def open_orchestra(request: OpeningRequest) -> OpenedOrchestra:
+    """Open the model that plans and every worker, as far as the request wants them.
+
+    Raises `ConductorUnusable`, `KeyMissing`, `ConfigError`, `PolicyError` or `UsageError`.
+    """
+    settings = request.settings
+    if request.stored:
+        # A resumed run keeps its own workers, whatever pool the settings name today.
+        settings = without_pool(settings)
+    planner = _find_planner(settings) if request.planning else None
+    pool, remarks = await _choose_pool(request, settings, planner)
+    pool_policy = build_guard(settings, pool, planner)
+    # Checked before any model is opened, which may take long.
+    if planner is not None:
+        pool_policy.check_conductor()
+    loaded = request.loaded or LoadedModels()
+    opened_planner = _NO_PLANNER
+    if planner is not None:
+        opened_planner = await _open_planner(planner, settings, loaded, pool)
+    opened_workers = _OpenedWorkers(pool=pool, models={}, absent={})
+    if request.asking:
+        opened_workers = _open_workers(pool, settings, loaded)
+    opened_tools = _open_tools(request, settings, opened_workers)
+    daily_spend = _open_spending(request, settings, opened_planner.worker)
+    loaded.circuits.shared_circuits = open_state(settings.paths).circuits
+    team = await _build_team(settings, loaded, pool_policy, opened_planner, opened_workers)
+    remarks = (*remarks, *opened_planner.remarks, *opened_tools.remarks)
+    team = replace(team, pool=opened_tools.pool, notices=remarks)
+    limits = settings.limits
+    if settings.rehearsal:
+        team = with_rehearsal_profiles(team, opened_planner.worker)
+        limits = rehearsal_limits(limits)
+    orchestra = Orchestra(
+        team=team,
+        limits=limits,
+        timeouts=settings.timeouts,
+        seed=request.seed,
+        circuits=loaded.circuits,
+        provider_slots=loaded.slots_for(team.pool, settings.providers),
+        daily_spend=daily_spend,
+        attachments=request.attachments,
+        tools=opened_tools.tools,
+        random=random.Random(request.seed),  # noqa: S311 - jitter, no secret
+    )
+    return OpenedOrchestra(orchestra=orchestra, loaded=loaded, planner=opened_planner.worker)
+
+
 def open_planner(settings: Settings, loaded: LoadedModels) -> Model:
     """Return the model that plans, as `open_orchestra` opens it.
 
@@ -136,151 +226,199 @@ def _find_planner(settings: Settings) -> Worker:
     return planner if settings.rehearsal else with_prices([planner])[0][0]
 
 
-async def open_orchestra(
-    settings: Settings,
-    *,
-    only: Sequence[str] = (),
-    stored: Sequence[str] = (),
-    planning: bool = True,
-    asking: bool = True,
-    seed: int | None = None,
-    loaded: LoadedModels | None = None,
-    attachments: AttachmentStore | None = None,
-    spend: Callable[..., Spending] | None = None,
-    learning: bool = False,
-) -> OpenedOrchestra:
-    """Open the model that plans, unless `planning` is false, and every worker, unless `asking` is
-    false.
-
-    `only` are the workers that a command line names; `stored` are those of a run that is resumed,
-    of which those that still exist are used. Models are taken from `loaded` where it is given, and
-    what is opened stays there. `attachments` has the bytes of attached files. `spend` opens the
-    record of what is spent, which several conductors may share. With `learning` the planner reads
-    cards with what the user's ratings say; evaluations and training leave that off, so that their
-    results can be repeated.
-
-    Raises `ConductorUnusable`, `KeyMissing`, `ConfigError`, `PolicyError` or `UsageError`.
-    """
-    # A resumed run keeps its own workers, whatever pool the settings name today.
-    settings = without_pool(settings) if stored else settings
-    planner = _find_planner(settings) if planning else None
-    pool, remarks = await resolve_pool(settings, planner, only)
-    existing = [name for name in stored if name in pool]
-    if existing and not only:
+async def _choose_pool(
+    request: OpeningRequest, settings: Settings, planner: Worker | None
+) -> tuple[Pool, tuple[str, ...]]:
+    """Return the workers that take part, and remarks about them."""
+    pool, remarks = await resolve_pool(settings, planner, request.only)
+    existing = [name for name in request.stored if name in pool]
+    if existing and not request.only:
         pool = pool.subset(existing)
-    pool_policy = build_guard(settings, pool, planner)
-    # Checked before any model is opened, which may take long.
-    if planner is not None:
-        pool_policy.check_conductor()
+    return pool, remarks
 
-    loaded = loaded or LoadedModels()
-    model = None
-    also_worker = ""
-    if planner is not None:
-        try:
-            model = loaded.open(planner, environ=settings.environ, stored=open_key_store(settings))
-        except ModelError as error:
-            message = f"the planner cannot be used: {error.message}"
-            raise ConductorUnusable(message, hint=error.hint) from None
-        # Its provider's preset or its server may choose the model.
-        given = planner
-        chosen = model_of(planner)
-        if not chosen and isinstance(model, BehindServer):
-            chosen = await model.chosen_model()
-        planner = replace(given, model=chosen)
-        # The same name, the same address and id, or the same file: then a worker is the planner's
-        # model, too.
-        same = {served_model(given), served_model(planner)}
-        also_worker = next(
-            (item.name for item in pool if item.name == given.name or served_model(item) in same),
-            "",
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _OpenedPlanner:
+    """The model that plans. `also_worker` is the worker that is the same model, where there is one."""
+
+    worker: Worker | None = None
+    model: Model | None = None
+    also_worker: str = ""
+    remarks: tuple[str, ...] = ()
+
+
+_NO_PLANNER: Final = _OpenedPlanner()
+
+
+async def _open_planner(
+    planner: Worker, settings: Settings, loaded: LoadedModels, pool: Pool
+) -> _OpenedPlanner:
+    """Open the model that plans. Raises `ConductorUnusable` or `KeyMissing`."""
+    try:
+        model = loaded.open(planner, environ=settings.environ, stored=open_key_store(settings))
+    except ModelError as error:
+        message = f"the planner cannot be used: {error.message}"
+        raise ConductorUnusable(message, hint=error.hint) from None
+    # Its provider's preset or its server may choose the model.
+    model_id = model_of(planner)
+    if not model_id and isinstance(model, BehindServer):
+        model_id = await model.chosen_model()
+    worker = replace(planner, model=model_id)
+    also_worker = _find_same_worker(pool, planner, worker)
+    remarks: tuple[str, ...] = ()
+    if model_id and not model_of(planner):
+        also = f", and is also the worker {also_worker}" if also_worker else ""
+        remark = (
+            f"{model_id} plans{also}: it is the first chat model that {base_url_of(planner)} lists; "
+            "to choose another: --conductor URL#MODEL"
         )
-        if chosen and not model_of(given):
-            also = f", and is also the worker {also_worker}" if also_worker else ""
-            choice = (
-                f"{chosen} plans{also}: it is the first chat model that {base_url_of(given)} "
-                "lists; "
-            )
-            remarks = (*remarks, f"{choice}to choose another: --conductor URL#MODEL")
-    workers = dict[str, Model]()
+        remarks = (remark,)
+    return _OpenedPlanner(worker=worker, model=model, also_worker=also_worker, remarks=remarks)
+
+
+def _find_same_worker(pool: Pool, given: Worker, planner: Worker) -> str:
+    """Return the name of the worker that is the planner's model, too; empty where none is.
+
+    It has the same name, the same address and id, or the same file.
+    """
+    planning_models = {served_model(given), served_model(planner)}
+    for worker in pool:
+        if worker.name == given.name or served_model(worker) in planning_models:
+            return worker.name
+    return ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _OpenedWorkers:
+    """The workers by name, and why those that are `absent` cannot be asked."""
+
+    pool: Pool
+    models: Mapping[str, Model]
+    absent: Mapping[str, Failure]
+
+
+def _open_workers(pool: Pool, settings: Settings, loaded: LoadedModels) -> _OpenedWorkers:
+    """Open every worker but the planner itself.
+
+    One that cannot be opened does not stop a run that others can answer. Raises `KeyMissing` or
+    `ConfigError` where none can be.
+    """
+    models = dict[str, Model]()
     absent = dict[str, Failure]()
-    first: KeyMissing | ModelError | None = None
-    for worker in pool if asking else ():
+    first_error: KeyMissing | ModelError | None = None
+    keys = open_key_store(settings)
+    for worker in pool:
         if worker.kind == SELF:
             continue
-        # The states of prompt prefixes are remembered on disk, unless the worker names another
-        # directory.
-        cache = {"cache": str(settings.paths.cache)} if worker.kind == "llama" else {}
-        opened = replace(worker, options={**cache, **worker.options})
         try:
-            workers[worker.name] = loaded.open(
-                opened, environ=settings.environ, stored=open_key_store(settings)
+            models[worker.name] = loaded.open(
+                _with_cache(worker, settings), environ=settings.environ, stored=keys
             )
-        # One worker that cannot be opened does not stop a run that others can answer.
         except (KeyMissing, ModelError) as error:
             absent[worker.name] = error.failure
-            first = first or error
-    if first is not None and not workers:
-        raise (
-            first if isinstance(first, KeyMissing) else ConfigError(first.message, hint=first.hint)
-        )
-    # Those attachments are left to each worker that its adapter can carry.
-    carried = {name: model.features for name, model in workers.items()}
-    pool = Pool(
-        workers=tuple(
-            replace(
-                worker,
-                accepts=tuple(kind for kind in worker.accepts if kind in carried[worker.name]),
-            )
-            if worker.accepts and worker.name in carried
-            else worker
-            for worker in pool
-        )
-    )
-    tools = None
-    if not settings.rehearsal:
-        if learning:
-            pool = with_learned_cards(pool, read_learned(settings)[0])
-        pool, without = pool_with_tools(settings, pool, workers, asking=asking)
-        tools = open_tools(settings, pool, attachments)
-        remarks = (*remarks, *without)
-    spend = spend or open_state(settings.paths).spending
-    daily_spend = None if settings.rehearsal else spend(settings.day_limits, planner=planner)
-    loaded.circuits.shared_circuits = open_state(settings.paths).circuits
-    profile = await resolve_profile(settings, model)
-    name = "plan file"
-    if planner is not None:
-        guided = "" if planner == rehearsal_conductor() else read_guided(settings).name
-        name = describe_planning_model(planner, open_model_store(settings)) + guided
-    orchestra = Orchestra(
-        model=model,
-        pool=pool,
-        workers=workers,
-        unavailable=absent,
-        name=name,
-        profile=profile,
-        limits=settings.limits,
-        timeouts=settings.timeouts,
-        mode="mini" if profile is ROUTED else settings["conductor.mode"],
-        revises=settings["conductor.revise"],
-        circuits=loaded.circuits,
-        provider_slots=loaded.slots_for(pool, settings.providers),
-        constrained=planner is not None and planner.kind == "llama",
-        price=planner.price if planner else None,
-        recipient=recipient_of(planner) if planner else "",
-        key_hint=key_hint(planner) if planner else "",
-        planner_worker=also_worker,
-        notices=remarks,
-        seed=seed,
-        daily_spend=daily_spend,
-        pool_policy=pool_policy,
-        attachments=attachments,
-        tools=tools,
-        random=random.Random(seed),  # noqa: S311 - jitter, no secret
-    )
+            first_error = first_error or error
+    if first_error is not None and not models:
+        if isinstance(first_error, KeyMissing):
+            raise first_error
+        raise ConfigError(first_error.message, hint=first_error.hint)
+    members = tuple(_with_carried_media(worker, models.get(worker.name)) for worker in pool)
+    return _OpenedWorkers(pool=Pool(workers=members), models=models, absent=absent)
+
+
+def _with_cache(worker: Worker, settings: Settings) -> Worker:
+    """Return a worker whose states of prompt prefixes are remembered on disk, where it has such.
+
+    The worker may name another directory.
+    """
+    if worker.kind != "llama":
+        return worker
+    return replace(worker, options={"cache": str(settings.paths.cache), **worker.options})
+
+
+def _with_carried_media(worker: Worker, model: Model | None) -> Worker:
+    """Return a worker that accepts only the attachments that its adapter can carry."""
+    if model is None or not worker.accepts:
+        return worker
+    accepts = tuple(kind for kind in worker.accepts if kind in model.features)
+    return replace(worker, accepts=accepts)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _OpenedTools:
+    """The pool with what is known of its tools and its work, the tools, and remarks."""
+
+    pool: Pool
+    tools: RunTools | None = None
+    remarks: tuple[str, ...] = ()
+
+
+def _open_tools(
+    request: OpeningRequest, settings: Settings, opened: _OpenedWorkers
+) -> _OpenedTools:
+    """Return the pool with its tools and what was learned. The demo models have neither."""
+    pool = opened.pool
     if settings.rehearsal:
-        orchestra = with_rehearsal_profiles(orchestra, planner)
-    return OpenedOrchestra(orchestra=orchestra, loaded=loaded, planner=planner)
+        return _OpenedTools(pool=pool)
+    if request.learning:
+        pool = with_learned_cards(pool, read_learned(settings)[0])
+    pool, remarks = pool_with_tools(settings, pool, opened.models, asking=request.asking)
+    tools = open_tools(settings, pool, request.attachments)
+    return _OpenedTools(pool=pool, tools=tools, remarks=tuple(remarks))
+
+
+def _open_spending(
+    request: OpeningRequest, settings: Settings, planner: Worker | None
+) -> Spending | None:
+    """Open the record of what is spent. The demo models spend nothing."""
+    if settings.rehearsal:
+        return None
+    spend = request.spend or open_state(settings.paths).spending
+    return spend(settings.day_limits, planner=planner)
+
+
+async def _build_team(
+    settings: Settings,
+    loaded: LoadedModels,
+    pool_policy: PoolPolicy,
+    opened_planner: _OpenedPlanner,
+    opened_workers: _OpenedWorkers,
+) -> Team:
+    """Return planner and workers as a team that plans as the settings say."""
+    profile = await resolve_profile(settings, opened_planner.model)
+    is_routed = profile is ROUTED
+    team = Team(
+        model=opened_planner.model,
+        pool=opened_workers.pool,
+        workers=opened_workers.models,
+        unavailable=opened_workers.absent,
+        pool_policy=pool_policy,
+        name="plan file",
+        profile=profile,
+        mode="mini" if is_routed else settings["conductor.mode"],
+        revises=settings["conductor.revise"],
+    )
+    planner = opened_planner.worker
+    in_process = None
+    if planner is not None:
+        is_in_process = planner.kind == "llama"
+        if is_in_process:
+            in_process = opened_planner.model
+        team = replace(
+            team,
+            name=_name_planner(planner, settings),
+            planner_worker=opened_planner.also_worker,
+            recipient=recipient_of(planner),
+            key_hint=key_hint(planner),
+            price=planner.price,
+            constrained=is_in_process,
+        )
+    return replace(team, turns=loaded.turns_for(team.pool, team.workers, in_process))
+
+
+def _name_planner(planner: Worker, settings: Settings) -> str:
+    """Return the planner's name, with what guides it. Raises `ConductorUnusable`."""
+    guide = "" if planner == rehearsal_conductor() else read_guided(settings).name
+    return describe_planning_model(planner, open_model_store(settings)) + guide
 
 
 def find_lost_calls(settings: Settings, *, newest_only: bool = False) -> str:
@@ -296,22 +434,24 @@ def find_lost_calls(settings: Settings, *, newest_only: bool = False) -> str:
     state = open_state(settings.paths)
     demo = set(rehearsal_pool().names)
     since = f"{local_now().replace(hour=0, minute=0, second=0).astimezone(UTC):%Y%m%d-%H%M%S}"
+    # Of each run its tokens and the workers that it asked
+    spent: list[tuple[int, set[str]]] = []
     if newest_only:
-        newest = [
-            state.traces.trace(run, pieces=False) for run in state.traces.runs()[:1] if run >= since
-        ]
-        found = [
-            (trace.usage.tokens, {record.worker for record in trace.steps}) for trace in newest
-        ]
+        for run in state.traces.runs()[:1]:
+            if run >= since:
+                trace = state.traces.trace(run, pieces=False)
+                spent.append((trace.usage.tokens, {record.worker for record in trace.steps}))
     else:
         rows, _ = state.traces.newest(RunQuery(since=since), -1)
-        found = [(row.tokens, set(filter(None, row.workers.split(SEPARATOR)))) for row in rows]
-    traced = sum(tokens for tokens, workers in found if not workers <= demo)
+        for row in rows:
+            names = {name for name in row.workers.split(SEPARATOR) if name}
+            spent.append((row.tokens, names))
+    traced = sum(tokens for tokens, workers in spent if not workers <= demo)
     recorded = sum(row.usage.tokens for row in state.read_spent(today))
     if recorded >= traced:
         return ""
     return (
         f"{settings.paths.spending / FILE} has lost calls: it has {recorded:,} tokens of today, "
-        "the traces of today"
-        f" have {traced:,}; limits of the day leave too much"
+        "the traces of today have "
+        f"{traced:,}; limits of the day leave too much"
     )

@@ -137,12 +137,13 @@ def models_of(orchestra: Orchestra) -> str:
     It covers who may be asked and how, which models these are, and the limits. Cards and prices are
     no part of it: each machine may have measured its own.
     """
+    team = orchestra.team
     workers = [
         (worker.name, worker.kind, worker.model_name, worker.options, worker.tools)
-        for worker in orchestra.pool.public()
+        for worker in team.pool.public()
     ]
-    planner = (orchestra.name, orchestra.profile.name, orchestra.mode, orchestra.seed)
-    values = dump((workers, planner, orchestra.limits, orchestra.pool_policy.policy))
+    planner = (team.name, team.profile.name, team.mode, orchestra.seed)
+    values = dump((workers, planner, orchestra.limits, team.pool_policy.policy))
     text = json.dumps(values, sort_keys=True, default=str)
     return hashlib.sha256(text.encode()).hexdigest()
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from conductor_cli.core.errors import UsageError
-from conductor_cli.core.pool import Pool, Worker
+from conductor_cli.core.pool import Limits, Pool, Worker
 from conductor_cli.core.question import Question
 from conductor_cli.rehearsal import players
 from conductor_cli.rehearsal.words import CAPABILITIES, is_known
@@ -19,8 +19,9 @@ from conductor_cli.rehearsal.words import CAPABILITIES, is_known
 if TYPE_CHECKING:
     from conductor_cli.core.trace import Trace
     from conductor_cli.evals.cases import Case
+    from conductor_cli.evals.systems import RunSetup
     from conductor_cli.models.base import Model
-    from conductor_cli.run import Orchestra
+    from conductor_cli.run import Team
 
 NAME: Final = "rehearsal"  # The name of the built-in set of cases on the command line
 EVAL_CASES: Final = 500  # Cases of an evaluation if no number is given
@@ -73,24 +74,28 @@ def is_rehearsal_run(trace: Trace) -> bool:
     return bool(tails) and all(one == other for one, other in tails)
 
 
-def with_rehearsal_profiles(orchestra: Orchestra, planner: Worker | None) -> Orchestra:
-    """The conductor with the prompts that the demo models were trained on.
+def with_rehearsal_profiles(team: Team, planner: Worker | None) -> Team:
+    """Return the team with the prompts that the demo models were trained on.
 
-    Raises `UsageError` for a mode that the demo conductor was not trained for.
+    Raises `UsageError` for a mode that the demo planner was not trained for.
     """
     is_demo = planner is not None and planner == players.rehearsal_conductor()
-    if is_demo and orchestra.mode == "ultra":
+    if is_demo and team.mode == "ultra":
         hint = "leave out --mode ultra, or choose another model: --conductor"
         raise UsageError("the demo planner was trained to plan, not to reason", hint=hint)
     # Whoever made the plan, the checker's verdict is no answer.
-    profile = (
-        players.CHECKED
-        if is_demo
-        else replace(orchestra.profile, verdicts=players.PROFILE.verdicts)
-    )
-    # The workers run at temperature 0, so a second attempt would give the same answer.
-    limits = replace(orchestra.limits, attempts=1)
-    return replace(orchestra, profile=profile, worker_profile=players.WORKER_PROFILE, limits=limits)
+    profile = replace(team.profile, verdicts=players.PROFILE.verdicts)
+    if is_demo:
+        profile = players.CHECKED
+    return replace(team, profile=profile, worker_profile=players.WORKER_PROFILE)
+
+
+def rehearsal_limits(limits: Limits) -> Limits:
+    """Return the limits for the demo models.
+
+    They work at temperature 0, so a second attempt would give the same answer.
+    """
+    return replace(limits, attempts=1)
 
 
 RULE: Final = "rule"
@@ -99,13 +104,14 @@ out.
 """
 
 
-def given_out_by_rule(orchestra: Orchestra, model: Model) -> Orchestra:
-    """The conductor whose plans are those of `model` with the workers of the rule.
+def given_out_by_rule(setup: RunSetup, model: Model) -> RunSetup:
+    """Return a set-up whose plans are those of `model` with the workers of the rule.
 
     They are not checked.
     """
     planner = players.RulePlanner(model)
-    return replace(orchestra, model=planner, mode="auto", profile=players.PROFILE, notices=())
+    team = replace(setup.team, model=planner, mode="auto", profile=players.PROFILE, notices=())
+    return replace(setup, team=team)
 
 
 def rehearsal_pool() -> Pool:

@@ -246,15 +246,14 @@ def conversation_of(store: Traces, trace: Trace) -> tuple[PastTurn, ...]:
 def describe_offer(run: Run) -> PlanOffer:
     """The plan of a run with all that a user decides by."""
     assert isinstance(run.trace.plan, Plan)
-    setting = run.orchestra
     return PlanOffer(
         question_for=run.state.policy.question_for,
         has_files=bool(run.question.files),
         plan=run.trace.plan,
-        pool=setting.pool,
-        profile=setting.worker_profile,
-        limits=setting.limits,
-        recipients=recipients_of(setting.pool),
+        pool=run.team.pool,
+        profile=run.team.worker_profile,
+        limits=run.limits,
+        recipients=recipients_of(run.team.pool),
         remarks=tuple(
             notice.text
             for notice in run.trace.recovered
@@ -268,12 +267,12 @@ def planned_flow(run: Run) -> list[Disclosure]:
     """Return which model will read what when the run's plan is run, its planning included."""
     assert isinstance(run.trace.plan, Plan)
     policy = run.state.policy
-    recipients = recipients_of(run.orchestra.pool)
+    recipients = recipients_of(run.team.pool)
     # A step on the conductor itself may ask any worker.
-    reached = {SELF: dict.fromkeys((run.orchestra.recipient, *recipients.values()))}
+    reached = {SELF: dict.fromkeys((run.team.recipient, *recipients.values()))}
     reached |= {name: {recipient: None} for name, recipient in recipients.items() if name != SELF}
-    planning = [planning_disclosure(policy.question_for_planner(), run.orchestra.recipient)]
-    pool = run.orchestra.pool
+    planning = [planning_disclosure(policy.question_for_planner(), run.team.recipient)]
+    pool = run.team.pool
 
     def question_for(name: str) -> Question:
         # A step on the conductor itself may reach any worker, so it counts as one that accepts

@@ -10,7 +10,7 @@ import math
 import os
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from decimal import Decimal
 from importlib import import_module
 from importlib.metadata import version
@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Final, Self
 
 from conductor_cli.app.check_results import CheckResult
 from conductor_cli.app.evaluation import load_cases, sample_cases
-from conductor_cli.app.opening import OpenedOrchestra, open_orchestra
+from conductor_cli.app.opening import OpenedOrchestra, OpeningRequest, open_orchestra
 from conductor_cli.core.errors import (
     ConductorError,
     ConductorUnusable,
@@ -196,23 +196,25 @@ class Training:
     def _check_workers(self) -> str:
         request = self.request
         try:
-            opened = self._runner.run(
-                open_orchestra(
-                    self._settings, only=request.workers, planning=False, seed=request.recipe.seed
-                )
+            wanted = OpeningRequest(
+                settings=self._settings,
+                only=request.workers,
+                planning=False,
+                seed=request.recipe.seed,
             )
+            opened = self._runner.run(open_orchestra(wanted))
             self._opened = opened
         except ConductorUnusable as error:
             # There is no worker, and no planner that could stand in for one
             raise _too_few_workers(()) from error
-        if opened.orchestra.unavailable:
-            name, failure = next(iter(opened.orchestra.unavailable.items()))
+        if opened.orchestra.team.unavailable:
+            name, failure = next(iter(opened.orchestra.team.unavailable.items()))
             raise ConfigError(
                 f"the worker {name} cannot be opened: {failure.message}", hint=failure.hint
             )
         # The conductor itself is left out: what is trained plans, and never reviews.
         pool = Pool(
-            workers=tuple(worker for worker in opened.orchestra.pool if worker.kind != SELF)
+            workers=tuple(worker for worker in opened.orchestra.team.pool if worker.kind != SELF)
         )
         self._pool = pool
         if len(pool) < 2:
@@ -483,9 +485,8 @@ class Training:
         request = self.request
         opened = self._opened
         assert opened is not None
-        orchestra = replace(opened.orchestra, pool=self._pool)
         with open_rollouts(
-            request.directory, request.recipe, orchestra, request.max_cost
+            request.directory, request.recipe, opened.orchestra, request.max_cost
         ) as rollouts:
             job = TrainingJob(
                 curriculum=self._curriculum,

@@ -24,6 +24,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import aclosing, closing
 from dataclasses import dataclass, replace
 from decimal import Decimal
+from functools import partial
 from pathlib import Path
 from random import Random
 from types import SimpleNamespace
@@ -46,9 +47,8 @@ from conductor_cli.evals.cases import Case
 from conductor_cli.evals.outcomes import CaseOutcome
 from conductor_cli.evals.runner import run_cases
 from conductor_cli.evals.summary import Summary, SystemResult, newcombe_interval, summarize
-from conductor_cli.evals.systems import ALONE, System, direct_plan, without_planner
+from conductor_cli.evals.systems import ALONE, RunSetup, System, direct_plan, without_planner
 from conductor_cli.models.router import RouterFile
-from conductor_cli.run import Orchestra
 from conductor_cli.system.installation import extra_command
 
 ROUTER: Final = "router"  # Names the way in tables, beside `alone:NAME`, PLAN and GUIDED
@@ -398,10 +398,10 @@ async def improve_plans(
             hint=f"{extra_command('eval')}; or leave the planner as it is: --plans 0",
         ) from None
     async with open_evaluation(request, settings) as prepared:
-        profile = prepared.orchestra.profile
+        profile = prepared.orchestra.team.profile
         # A planner that was trained on prompts of its own reads no advice.
         if (
-            prepared.orchestra.model is None
+            prepared.orchestra.team.model is None
             or profile.render is not None
             or profile.template != "plain"
         ):
@@ -481,28 +481,26 @@ class _GuideSearch:
             if system == PLAN
         ]
         self.reserve = Decimal(RESERVE) * sum(costs) / max(len(costs), 1) * len(self.halves.proving)
-        self.known = self.orchestra.profile.guide
-        known = self.orchestra.profile.guide
+        self.known = self.orchestra.team.profile.guide
+        known = self.orchestra.team.profile.guide
         self.about = {
             worker.name: known.workers.get(worker.name) or worker.about
-            for worker in self.orchestra.pool
+            for worker in self.orchestra.team.pool
         }
         lines = [f"{name}: {text}" for name, text in self.about.items()]
         self.start = {"advice": known.advice or NOTHING, "workers": "\n".join(lines), "plans": "[]"}
-        if reflector and reflector not in self.orchestra.pool:
+        if reflector and reflector not in self.orchestra.team.pool:
             raise UsageError(
                 f"{reflector} is none of the workers", hint="--reflector names one of them"
             )
         planner = prepared.planner
         assert planner is not None
-        self.reflector = self.orchestra.pool[reflector] if reflector else planner
+        self.reflector = self.orchestra.team.pool[reflector] if reflector else planner
 
     def system(self, guide: Guide) -> System:
         return System(
             name=PLAN if guide == self.known else system_name(guide),
-            configure=lambda it: replace(
-                it, mode="auto", notices=(), profile=replace(it.profile, guide=guide)
-            ),
+            configure=partial(_guided_by, guide),
         )
 
     async def run(self, system: System, cases: Sequence[Case]) -> list[CaseOutcome]:
@@ -632,13 +630,16 @@ class _GuideSearch:
         """
         worker = self.reflector
 
-        def configure(orchestra: Orchestra) -> Orchestra:
-            alone = without_planner(orchestra, (worker,))
-            model = orchestra.model
-            if worker.name in orchestra.pool or model is None:
+        def configure(setup: RunSetup) -> RunSetup:
+            alone = without_planner(setup, (worker,))
+            model = setup.team.model
+            if worker.name in setup.team.pool or model is None:
                 return alone
             # Whoever may plan may read this: it has had the questions before.
-            return replace(alone, workers={worker.name: model}, pool_policy=PoolPolicy())
+            workers = {worker.name: model}
+            return replace(
+                alone, team=replace(alone.team, workers=workers, pool_policy=PoolPolicy())
+            )
 
         case = Case(
             id=hashlib.sha256(prompt.encode()).hexdigest()[:16], question=prompt, answer="-"
@@ -650,6 +651,13 @@ class _GuideSearch:
                 f"the model that reflects on plans did not answer: {outcome.error}"
             )
         return outcome.answer
+
+
+def _guided_by(guide: Guide, setup: RunSetup) -> RunSetup:
+    """Return the set-up of runs whose planner reads this guide."""
+    profile = replace(setup.team.profile, guide=guide)
+    team = replace(setup.team, mode="auto", notices=(), profile=profile)
+    return replace(setup, team=team)
 
 
 def _describe(case: Case, outcome: CaseOutcome) -> dict[str, str]:

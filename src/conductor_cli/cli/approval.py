@@ -69,7 +69,7 @@ def planned_flow_lines(run: Run, screen: Screen) -> list[Line]:
     read it.
     """
     lines = flow_lines(planned_flow(run), screen)
-    pool = run.orchestra.pool
+    pool = run.team.pool
     return (
         lines
         if len(pool) == 1
@@ -202,8 +202,7 @@ class Approver:
         assert isinstance(run.trace.plan, Plan)
         # A plan file without the attachments and the history of the question.
         given = (
-            format_plan_file(Question(text=run.question.text), run.trace.plan, run.orchestra.limits)
-            + "\n"
+            format_plan_file(Question(text=run.question.text), run.trace.plan, run.limits) + "\n"
         )
         try:
             text = edit_text(

@@ -10,7 +10,7 @@ import sys
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import aclosing, asynccontextmanager, closing, nullcontext, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from decimal import Decimal
 from functools import partial
 from pathlib import Path
@@ -34,9 +34,8 @@ from conductor_cli.core.errors import ConfigError, Failure, PolicyError, UsageEr
 from conductor_cli.core.formatting import format_count, format_money
 from conductor_cli.core.trace import Trace
 from conductor_cli.evals.cost import has_no_cost
-from conductor_cli.run import Orchestra
+from conductor_cli.run import Orchestra, RunSpec
 from conductor_cli.run.budget import Budget, CallBudget
-from conductor_cli.run.orchestra import share_models
 from conductor_cli.state.opening import open_state
 
 if TYPE_CHECKING:
@@ -144,8 +143,7 @@ async def _run(session: Session, batch: batches.Batch, request: _Request) -> int
             f"continuing {request.out}: {progress.done:,} of {progress.total:,} questions are done"
         )
     if progress.done < progress.total:
-        async with session.opened(only=session.options.worker_names) as opened:
-            orchestra = share_models(opened, {})
+        async with session.opened(only=session.options.worker_names) as orchestra:
             if not _is_agreed(session, orchestra, progress, request):
                 print_notice("nothing was asked")
                 return 0
@@ -205,7 +203,7 @@ async def _ask_all(
             if node is not None:
                 nodes = _nodes(session, orchestra, budget, parallel, node)
                 return await run(batch.questions, asker=nodes)
-            ask = partial(_ask, session, replace(orchestra, budget=budget))
+            ask = partial(_ask, session, orchestra, budget)
             asker = batches.ParallelAsker(ask, parallel=parallel, budget=budget)
             shards = await asyncio.to_thread(_shards, session, batch, models_of(orchestra))
             if shards is None:
@@ -235,9 +233,9 @@ def _shards(session: Session, batch: batches.Batch, models: str) -> SharedBatch 
 
 
 async def _ask(
-    session: Session, orchestra: Orchestra, item: batches.BatchItem
+    session: Session, orchestra: Orchestra, budget: CallBudget | None, item: batches.BatchItem
 ) -> batches.BatchResult:
-    job = session.job(item.question())
+    job = session.job(RunSpec(question=item.question(), budget=budget))
     try:
         run = begin_run(job, orchestra)
     except UsageError as error:  # too large, or of another kind than the workers read
@@ -274,7 +272,7 @@ async def _open_on_node(
         if models_of(opened) != models:
             hint = "give each node the same config.toml"
             raise ConfigError("it has other workers, another planner or another policy", hint=hint)
-        yield partial(_ask, session, replace(share_models(opened, {}), budget=budget))
+        yield partial(_ask, session, opened, budget)
 
 
 def _stopped_line(progress: batches.BatchProgress) -> str:

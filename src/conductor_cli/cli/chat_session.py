@@ -18,7 +18,7 @@ from typing import Any, Final
 
 from conductor_cli.app.driver import RunResult
 from conductor_cli.app.learning import rate_run
-from conductor_cli.app.opening import LoadedModels, OpenedOrchestra, open_orchestra
+from conductor_cli.app.opening import LoadedModels, OpenedOrchestra, OpeningRequest, open_orchestra
 from conductor_cli.app.rehearsal import check_question
 from conductor_cli.app.worker_selection import offered_workers, policy_objection
 from conductor_cli.cli.chat_prompt import ChatEnded
@@ -37,7 +37,7 @@ from conductor_cli.core.pool import Worker
 from conductor_cli.core.question import File, PastTurn, Question
 from conductor_cli.core.trace import Trace
 from conductor_cli.core.usage import NO_USAGE, Usage
-from conductor_cli.run import Orchestra
+from conductor_cli.run import Orchestra, RunSpec
 from conductor_cli.state.interfaces import AttachmentStore
 
 _NAME: Final = re.compile(r"\w[\w.-]{0,39}")
@@ -156,14 +156,15 @@ class ChatSession:
         self._loading = asyncio.create_task(self._load())
 
     async def _open(self, session: Session, only: Sequence[str]) -> OpenedOrchestra:
-        return await open_orchestra(
-            session.settings,
+        request = OpeningRequest(
+            settings=session.settings,
             only=only,
             seed=self._options.seed,
             loaded=self._loaded,
             attachments=session.attachments,
             learning=True,
         )
+        return await open_orchestra(request)
 
     async def _load(self) -> None:
         """Open the conductor, and have a local model read the part of the prompt that is the same
@@ -176,10 +177,10 @@ class ChatSession:
         except ConductorError as error:
             self.failed(error)
             return
-        if orchestra.name != self._planner_name:
-            self._planner_name = orchestra.name
+        if orchestra.team.name != self._planner_name:
+            self._planner_name = orchestra.team.name
             self.named(
-                f"{without_file_hash(orchestra.name)} plans for {', '.join(orchestra.pool.names)}"
+                f"{without_file_hash(orchestra.team.name)} plans for {', '.join(orchestra.team.pool.names)}"
             )
         opened = self._opened
         if opened is not None and opened.planner is not None and opened.planner.kind == "llama":
@@ -190,7 +191,7 @@ class ChatSession:
     def _use(self, opened: OpenedOrchestra) -> None:
         self._leave()
         self._opened = opened
-        self._seen_workers |= {worker.name: worker.about for worker in opened.orchestra.pool}
+        self._seen_workers |= {worker.name: worker.about for worker in opened.orchestra.team.pool}
         self.changed()
 
     def _leave(self) -> None:
@@ -281,7 +282,7 @@ class ChatSession:
         """
         earlier = reset_from_step(self.last, number, worker, only_dependents=True)
         if worker is not None:
-            (await self.open()).pool.subset([worker])
+            (await self.open()).team.pool.subset([worker])
         await self._resume(earlier, reviews=False)
 
     async def finish(self) -> None:
@@ -317,16 +318,19 @@ class ChatSession:
         """
         orchestra = await self.open()
         # Each remark is shown once in a chat, not with every question.
-        remarks = tuple(text for text in orchestra.notices if text not in self._shown_remarks)
+        team = orchestra.team
+        remarks = tuple(text for text in team.notices if text not in self._shown_remarks)
         self._shown_remarks.update(remarks)
-        orchestra = replace(orchestra, notices=(*remarks, remark) if remark else remarks)
-        job = self.session.job(
-            question,
+        spec = RunSpec(
+            question=question,
             plan_only=plan_only,
             reviews=reviews,
             resume=resume,
-            streams=sys.stdout.isatty(),
+            team=replace(team, notices=remarks),
+            notices=(remark,) if remark else (),
+            streams_answer=sys.stdout.isatty(),
         )
+        job = self.session.job(spec)
         result = await self.session.run_job(orchestra, job, chat=True)
         if result.exit_code == TERMINATED:
             raise ChatEnded(TERMINATED)
@@ -364,7 +368,7 @@ class ChatSession:
         parts = ["loading"] if is_loading else []
         parts.append(self.session.settings["conductor.mode"])
         if self.orchestra is not None:
-            parts.append(format_count(len(self.orchestra.pool), "worker"))
+            parts.append(format_count(len(self.orchestra.team.pool), "worker"))
         if self.files:
             parts.append(format_count(len(self.files), "file"))
         spent = self.spent()

@@ -21,7 +21,7 @@ from typing import Any, BinaryIO, Final
 from conductor_cli.app.attach import SILENCE, TEXT_LIMIT, TO_UTF8, Attacher, decode_text
 from conductor_cli.app.driver import Job, RunResult, begin_run, check_job, open_store, run_to_end
 from conductor_cli.app.learning import SETTING, check_command, check_learning, check_run
-from conductor_cli.app.opening import find_lost_calls, open_orchestra
+from conductor_cli.app.opening import OpeningRequest, find_lost_calls, open_orchestra
 from conductor_cli.app.rehearsal import is_rehearsal_run
 from conductor_cli.app.worker_selection import check_allowed, keep_policy_of
 from conductor_cli.app.worker_tools import keep_tools_of
@@ -40,7 +40,7 @@ from conductor_cli.core.pool import DayLimits
 from conductor_cli.core.question import Question
 from conductor_cli.core.terminal_text import one_line
 from conductor_cli.core.trace import Trace
-from conductor_cli.run import Orchestra
+from conductor_cli.run import Orchestra, RunSpec
 from conductor_cli.state.interfaces import AttachmentStore
 from conductor_cli.state.opening import open_state
 from conductor_cli.system.disk import open_finite
@@ -163,7 +163,14 @@ class Session:
 
             check_terminal()
         streams = self.output == "answer" and sys.stdout.isatty() and not plan_only
-        job = self.job(question, plan=plan, resume=resume, plan_only=plan_only, streams=streams)
+        spec = RunSpec(
+            question=question,
+            plan=plan,
+            resume=resume,
+            plan_only=plan_only,
+            streams_answer=streams,
+        )
+        job = self.job(spec)
         check_job(job)
         if self.settings.day_limits != DayLimits() and not self.settings.rehearsal:
             # Who may not read the record is told so by the run
@@ -173,27 +180,33 @@ class Session:
         stored = (*resume.pool.names, *needs) if resume is not None else ()
 
         async def run() -> RunResult:
-            async with self.opened(only=only, stored=stored, planning=job.plans) as orchestra:
-                check_allowed(orchestra.pool_policy, needs)
-                orchestra.pool.subset(needs)
+            async with self.opened(
+                only=only, stored=stored, planning=job.needs_planner
+            ) as orchestra:
+                check_allowed(orchestra.team.pool_policy, needs)
+                orchestra.team.pool.subset(needs)
                 return await self.run_job(orchestra, job)
 
         return asyncio.run(run())
 
     @asynccontextmanager
-    # As `open_orchestra` takes it
-    async def opened(self, **how: Any) -> AsyncIterator[Orchestra]:  # noqa: ANN401
-        """A conductor whose models are closed at the end.
+    async def opened(
+        self, *, only: Sequence[str] = (), stored: Sequence[str] = (), planning: bool = True
+    ) -> AsyncIterator[Orchestra]:
+        """An orchestra whose models are closed at the end.
 
         Problems with recording the spending are printed.
         """
-        opened = await open_orchestra(
-            self.settings,
+        request = OpeningRequest(
+            settings=self.settings,
+            only=only,
+            stored=stored,
+            planning=planning,
             seed=self.options.seed,
             attachments=self.attachments,
             learning=True,
-            **how,
         )
+        opened = await open_orchestra(request)
         try:
             yield opened.orchestra
         finally:
@@ -201,32 +214,28 @@ class Session:
             if opened.problem:
                 print_notice(opened.problem)
 
-    def job(self, question: Question, **how: Any) -> Job:  # noqa: ANN401 - as `Job` takes them
-        """Return the job of a question under this session's settings.
-
-        `how` is what else a `Job` is told.
-        """
+    def job(self, spec: RunSpec) -> Job:
+        """Return the job of a run under this session's settings, which may have plans approved."""
         return Job(
-            question=question,
+            spec=replace(spec, approves=self.approves and not spec.plan_only),
             settings=self.settings,
             store=self.store if self.stores_traces else None,
-            approves=self.approves and not how.get("plan_only"),
-            **how,
         )
 
     async def run_job(self, orchestra: Orchestra, job: Job, *, chat: bool = False) -> RunResult:
         """Run a job on an open conductor, store it and show it. Errors in writing are printed."""
         command = check_command(self.settings)
-        asks_about_tools = orchestra.tools is not None and has_terminal() and not job.plan_only
-        if orchestra.tools is not None:
-            orchestra = replace(orchestra, tools=replace(orchestra.tools, asks=asks_about_tools))
+        plan_only = job.spec.plan_only
+        approves = job.spec.approves
+        asks_about_tools = orchestra.tools is not None and has_terminal() and not plan_only
+        job = replace(job, spec=replace(job.spec, asks_about_tools=asks_about_tools))
         run = begin_run(job, orchestra)
         around = replace(self.output_context, asked=chat)
         view = open_views(self.output, self.settings["output.progress"], around)
         with ExitStack() as stack:
             stack.enter_context(stop_on_signals(run, chat=chat))
             person = None
-            if job.approves or asks_about_tools:
+            if approves or asks_about_tools:
                 from conductor_cli.cli.approval import Approver
 
                 person = stack.enter_context(closing(Approver(self.output_context)))
@@ -234,14 +243,14 @@ class Session:
                 run,
                 job,
                 view,
-                person.decide_plan if person and job.approves else None,
+                person.decide_plan if person and approves else None,
                 person.decide_tool if person and asks_about_tools else None,
                 on_end=person.wake if person else lambda: None,
                 on_output_lost=leave_stdout,
             )
         for error in result.errors:
             print_error(error)
-        if command and not job.plan_only:
+        if command and not plan_only:
             # Have the check rate an answer, and print what it says. In a chat Ctrl-C stops it and
             # nothing else.
             check = asyncio.ensure_future(check_run(self.settings, result.run.trace, command))

@@ -141,12 +141,12 @@ async def _workers(chat: ChatSession, rest: str) -> None:
     orchestra = await chat.open()
     rows = [
         [worker.name, recipient_of(worker), worker.about or worker.model_name]
-        for worker in orchestra.pool
+        for worker in orchestra.team.pool
     ]
     out.print_table(
         (Column("WORKER", shrink=12), Column("READ BY", shrink=12, drop=1), "ABOUT"), rows
     )
-    for name, failure in orchestra.unavailable.items():
+    for name, failure in orchestra.team.unavailable.items():
         out.print_notice(describe_left_out(name, failure))
 
 
@@ -249,7 +249,7 @@ async def _tools(chat: ChatSession, rest: str) -> None:
     if rest:
         names = ",".join(rest.replace(",", " ").split())
         await chat.change(check_flags({TOOLS_SETTING: names}, "/tools"))
-    pool = (await chat.open()).pool
+    pool = (await chat.open()).team.pool
     rows = []
     for row in list_tool_servers(chat.session.settings):
         users = [each.name for each in pool if row.name in each.tools]
@@ -269,7 +269,7 @@ async def _conductor(chat: ChatSession, rest: str) -> None:
         await chat.change(
             {"conductor.model": None} if rest == "-" else check_flags({"conductor.model": rest})
         )
-    out.print_notice(f"{without_file_hash((await chat.open()).name)} plans")
+    out.print_notice(f"{without_file_hash((await chat.open()).team.name)} plans")
 
 
 async def _system(chat: ChatSession, rest: str) -> None:
@@ -371,7 +371,7 @@ async def _exit(*_: object) -> None:
 
 def _offer_pool(chat: ChatSession) -> Offer:
     if chat.orchestra is not None:
-        return [(worker.name, worker.about) for worker in chat.orchestra.pool]
+        return [(worker.name, worker.about) for worker in chat.orchestra.team.pool]
     return [each for each in chat.choosable_workers().items() if each[0] in (chat.only or each)]
 
 

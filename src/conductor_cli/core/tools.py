@@ -82,13 +82,11 @@ class ToolBox(Protocol):
 class RunTools:
     """The tools that runs may use. `open` makes the tool box of one run; nothing is started by it.
 
-    `about` says what the tools of a server are for, by its name. `asks` says that somebody can be
-    asked about a call that needs approval; otherwise such a call is refused.
+    `about` says what the tools of a server are for, by its name.
     """
 
     open: Callable[[], ToolBox]
     about: Mapping[str, str] = field(default_factory=dict)
-    asks: bool = False
 
 
 def tool_party(server: str) -> str:

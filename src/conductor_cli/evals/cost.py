@@ -17,7 +17,7 @@ from conductor_cli.core.usage import CHARS_PER_TOKEN, Price
 from conductor_cli.evals.cases import Case
 from conductor_cli.evals.judge import Judge, judge_prompt
 from conductor_cli.evals.outcomes import RunKey
-from conductor_cli.evals.systems import System, direct_plan
+from conductor_cli.evals.systems import RunSetup, System, direct_plan
 from conductor_cli.run import Orchestra
 
 # How many cases of a system are estimated one by one; the rest is assumed to be like them
@@ -84,13 +84,13 @@ def estimate_cost(  # noqa: PLR0913 - all of it decides the cost
             for case in cases
             if (system.name, case.id, draw) not in done
         ]
-        configured = system.configure(orchestra)
+        configured = system.configure(RunSetup.of(orchestra))
         # A set may have thousands of cases, and each estimate builds the prompts of a plan.
         sample = [_estimate_case(system, case, configured) for case in left[:SAMPLE]]
         if judge is not None:
             questions = (Question(text=judge_prompt(case, case.question)) for case in left[:SAMPLE])
-            pool = judge.orchestra.pool
-            profile = judge.orchestra.worker_profile
+            pool = judge.setup.team.pool
+            profile = judge.setup.team.worker_profile
             judged = [
                 estimate_plan(question, direct_plan(judge.worker), pool, profile)
                 for question in questions
@@ -131,33 +131,34 @@ def scale_ranges(
 def estimate_most(question: Question, orchestra: Orchestra) -> Decimal:
     """Return the US dollars that a question costs at most, but for retries and repaired plans."""
     system = System(name="", configure=lambda it: it)
-    return _estimate_case(system, Case(id="1", question=question.text, answer=""), orchestra)[
-        1
-    ].cost[1]
+    case = Case(id="1", question=question.text, answer="")
+    _, most = _estimate_case(system, case, RunSetup.of(orchestra))
+    return most.cost[1]
 
 
 def _estimate_case(
-    system: System, case: Case, orchestra: Orchestra
+    system: System, case: Case, setup: RunSetup
 ) -> tuple[PlanEstimate, PlanEstimate]:
+    team = setup.team
+    limits = setup.limits
     question = Question(text=case.question)
-    profile = orchestra.worker_profile
+    profile = team.worker_profile
     if system.plan is not None:
-        found = estimate_plan(question, system.plan(case), orchestra.pool, profile)
+        found = estimate_plan(question, system.plan(case), team.pool, profile)
         return found, found
 
     # The least is one step of the cheapest worker, the most all steps of the most expensive one.
-    limits = orchestra.limits
     most = 1
-    if orchestra.mode != "mini":
-        most = orchestra.rules(given=False, depth_left=0).steps * (1 + limits.recursion)
-    names = [worker.name for worker in orchestra.pool if worker.kind != SELF]
-    low, high = chain_estimates(question, names, most, orchestra.pool, profile)
-    assert orchestra.model is not None, "a system without a fixed plan has a planner"
+    if team.mode != "mini":
+        most = team.rules(limits, given=False, depth_left=0).steps * (1 + limits.recursion)
+    names = [worker.name for worker in team.pool if worker.kind != SELF]
+    low, high = chain_estimates(question, names, most, team.pool, profile)
+    assert team.model is not None, "a system without a fixed plan has a planner"
     read = int(
-        sum(len(message.content) for message in orchestra.planning_request(question).messages)
+        sum(len(message.content) for message in team.planning_request(question, limits).messages)
         / CHARS_PER_TOKEN
     )
-    planner = PlannerCost(read=read, price=orchestra.price)
+    planner = PlannerCost(read=read, price=team.price)
     return low + estimate_planning(planner), high + estimate_planning(planner, 1 + limits.recursion)
 
 
@@ -188,9 +189,9 @@ def _prices(orchestra: Orchestra, *, planned: bool, judge: Judge | None) -> dict
 
     None where it is not known.
     """
-    prices = {worker.name: worker.price for worker in orchestra.pool if worker.kind != SELF}
+    prices = {worker.name: worker.price for worker in orchestra.team.pool if worker.kind != SELF}
     if planned:
-        prices[orchestra.name] = orchestra.price
+        prices[orchestra.team.name] = orchestra.team.price
     if judge is not None:
         prices[judge.worker.name] = judge.worker.price
     return prices

@@ -20,8 +20,9 @@ from conductor_cli.core.question import Question, fence, shorten
 from conductor_cli.evals.cases import Case
 from conductor_cli.evals.outcomes import CaseOutcome, check_limit_of_all, infrastructure_error
 from conductor_cli.evals.scorers import MAX_TEXT, SCORERS
-from conductor_cli.evals.systems import direct_plan, without_planner
-from conductor_cli.run import Orchestra, start_run
+from conductor_cli.evals.systems import RunSetup, direct_plan, without_planner
+from conductor_cli.run import Orchestra, RunSpec, start_run
+from conductor_cli.run.budget import CallBudget
 
 INSTRUCTIONS: Final = """\
 Decide whether the answer to the question is right. The reference says what a right answer says, \
@@ -63,6 +64,8 @@ class Judge:
 
     worker: Worker
     orchestra: Orchestra
+    setup: RunSetup
+    budget: CallBudget | None = None  # What its calls are paid from
 
     @classmethod
     def of(cls, orchestra: Orchestra, name: str) -> Judge:
@@ -70,12 +73,12 @@ class Judge:
 
         Raises `UsageError` where it cannot be called.
         """
-        worker = orchestra.pool[name]
-        if name in orchestra.unavailable:
+        worker = orchestra.team.pool[name]
+        if name in orchestra.team.unavailable:
             raise UsageError(
-                f"the judge {name} cannot be called: {orchestra.unavailable[name].message}"
+                f"the judge {name} cannot be called: {orchestra.team.unavailable[name].message}"
             )
-        return cls(worker, without_planner(orchestra, (worker,)))
+        return cls(worker, orchestra, without_planner(RunSetup.of(orchestra), (worker,)))
 
     async def judge(self, outcome: CaseOutcome, case: Case) -> CaseOutcome:
         """Return the outcome with the judge's verdict, which decides where no rule does.
@@ -88,11 +91,15 @@ class Judge:
             or SCORERS[case.scorer].needs == "sandbox"
         ):
             return outcome  # tests are no reference that a worker could read
-        run = start_run(
-            self.orchestra,
-            Question(text=judge_prompt(case, outcome.answer)),
+        spec = RunSpec(
+            question=Question(text=judge_prompt(case, outcome.answer)),
             plan=direct_plan(self.worker),
+            team=self.setup.team,
+            limits=self.setup.limits,
+            seed=self.setup.seed,
+            budget=self.budget,
         )
+        run = start_run(self.orchestra, spec)
         events = [event async for event, _ in run]
         check_limit_of_all(run.trace)
         problem = infrastructure_error(run.trace, events, planned=False)

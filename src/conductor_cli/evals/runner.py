@@ -27,11 +27,11 @@ from conductor_cli.evals.outcomes import (
 )
 from conductor_cli.evals.sandbox import run_off_loop
 from conductor_cli.evals.scorers import SCORERS
-from conductor_cli.evals.systems import System
+from conductor_cli.evals.systems import RunSetup, System
 from conductor_cli.models.response_cache import CachedModel, ResponseCache, model_identity
-from conductor_cli.run import Orchestra, start_run
-from conductor_cli.run.budget import Budget
-from conductor_cli.run.orchestra import share_models
+from conductor_cli.run import Orchestra, RunSpec, Team, start_run
+from conductor_cli.run.budget import Budget, CallBudget
+from conductor_cli.run.orchestra import model_turns
 
 Row = tuple[str, Case, int]
 """A run that is to be made: the name of its system, its case, and which draw of the two it is."""
@@ -70,7 +70,6 @@ async def run_cases(  # noqa: PLR0913 - each is a way to run them
     """
     budget = budget or Budget()
     spec = evaluation.spec
-    orchestra = replace(orchestra, budget=budget)
     # The lock is held while runs are in progress: a second process would repeat the same calls.
     with evaluation.writer() as writer, _recorded(budget, evaluation):
         known = evaluation.judged()
@@ -106,7 +105,7 @@ async def run_cases(  # noqa: PLR0913 - each is a way to run them
                     writer.write(outcome)
                     yield outcome
             return
-        run_case = case_runner(spec, systems, orchestra, judge, writer.replies)
+        run_case = case_runner(spec, systems, orchestra, judge, writer.replies, budget)
 
         async def run_and_store(row: Row) -> CaseOutcome:
             outcome = await run_case(row)
@@ -162,32 +161,37 @@ def case_runner(
     orchestra: Orchestra,
     judge: Judge | None,
     replies: ResponseCache,
+    budget: CallBudget | None = None,
 ) -> Callable[[Row], Awaitable[CaseOutcome]]:
     """Return what makes one run of a case and judges it.
 
-    Equal calls are made once, as `replies` has them.
+    Equal calls are made once, as `replies` has them, and paid from `budget`.
     """
     # A run has no time limit as a whole: it also waits for other runs on the same model.
-    orchestra = replace(orchestra, limits=replace(orchestra.limits, seconds=None))
-    orchestra = _with_response_cache(orchestra, replies, spec.planner_id or "")
+    limits = replace(orchestra.limits, seconds=None)
+    team = _with_response_cache(orchestra.team, replies, spec.planner_id or "")
     if judge is not None:
-        judging = replace(judge.orchestra, budget=orchestra.budget)
-        judge = replace(judge, orchestra=_with_response_cache(judging, replies, ""))
-    configured = {
-        (system.name, draw): (system, system.configure(replace(orchestra, seed=spec.seed + draw)))
-        for draw in range(spec.repeat)
-        for system in systems
-        if not system.missing
-    }
+        judging = _with_response_cache(judge.setup.team, replies, "")
+        judge = replace(judge, setup=replace(judge.setup, team=judging), budget=budget)
+    configured: dict[tuple[str, int], tuple[System, RunSetup]] = {}
+    for draw in range(spec.repeat):
+        setup = RunSetup(team=team, limits=limits, seed=spec.seed + draw)
+        for system in systems:
+            if not system.missing:
+                configured[system.name, draw] = system, system.configure(setup)
 
     async def run_case(row: Row) -> CaseOutcome:
         name, case, draw = row
-        system, of_draw = configured[name, draw]
-        run = start_run(
-            of_draw,
-            Question(text=case.question),
+        system, setup = configured[name, draw]
+        run_spec = RunSpec(
+            question=Question(text=case.question),
             plan=None if system.plan is None else system.plan(case),
+            team=setup.team,
+            limits=setup.limits,
+            seed=setup.seed,
+            budget=budget,
         )
+        run = start_run(orchestra, run_spec)
         events = [event async for event, _ in run]
         check_limit_of_all(run.trace)
         score = partial(judge_run, system, case, run.trace, events)
@@ -199,10 +203,8 @@ def case_runner(
     return run_case
 
 
-def _with_response_cache(
-    orchestra: Orchestra, replies: ResponseCache, planner_id: str
-) -> Orchestra:
-    """The same conductor with a response cache around every model.
+def _with_response_cache(team: Team, replies: ResponseCache, planner_id: str) -> Team:
+    """The same team with a response cache around every model.
 
     Workers that share a model still share it.
 
@@ -210,12 +212,11 @@ def _with_response_cache(
     which it would inside a call.
     """
     cached: dict[int, CachedModel] = {}
-    for name, model in orchestra.workers.items():
-        cached.setdefault(
-            id(model), CachedModel(model, replies, model_identity(orchestra.pool[name]))
-        )
-    workers = {name: cached[id(model)] for name, model in orchestra.workers.items()}
-    planner = orchestra.model
-    if planner is not None:
-        planner = cached.get(id(planner)) or CachedModel(planner, replies, planner_id)
-    return share_models(replace(orchestra, workers=workers, model=planner), {})
+    for name, model in team.workers.items():
+        cached.setdefault(id(model), CachedModel(model, replies, model_identity(team.pool[name])))
+    workers = {name: cached[id(model)] for name, model in team.workers.items()}
+    planner = None
+    if team.model is not None:
+        planner = cached.get(id(team.model)) or CachedModel(team.model, replies, planner_id)
+    turns = model_turns(team.pool, workers, planner if team.constrained else None)
+    return replace(team, workers=workers, model=planner, turns=turns)

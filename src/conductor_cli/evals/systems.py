@@ -19,12 +19,12 @@ from conductor_cli.core.errors import UsageError
 from conductor_cli.core.events import Mode
 from conductor_cli.core.plan import SELF, Plan, Step
 from conductor_cli.core.plan_formats.base import ANSWER_DIRECTLY
-from conductor_cli.core.pool import Pool, Worker
+from conductor_cli.core.pool import Limits, Pool, Worker
 from conductor_cli.core.profile import SeenStep
 from conductor_cli.core.question import Question, fence, question_text
 from conductor_cli.core.trace import Trace
 from conductor_cli.evals.cases import Case, extract_answer
-from conductor_cli.run import Orchestra
+from conductor_cli.run import Orchestra, Team
 
 VOTES: Final = 5
 LOOKS: Final = 5
@@ -57,36 +57,52 @@ def direct_plan(worker: Worker) -> Plan:
     return Plan(steps=(Step(worker=worker.name, subtask=ANSWER_DIRECTLY),))
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunSetup:
+    """What the systems of an evaluation differ in: who takes part in a run, and its limits."""
+
+    team: Team
+    limits: Limits
+    seed: int | None = None
+
+    @classmethod
+    def of(cls, orchestra: Orchestra) -> RunSetup:
+        """Return the set-up of a run that is not evaluated."""
+        return cls(team=orchestra.team, limits=orchestra.limits, seed=orchestra.seed)
+
+
 def without_planner(
-    orchestra: Orchestra, workers: Sequence[Worker], *, bare_question: bool = True
-) -> Orchestra:
-    """The conductor for fixed plans over these workers."""
-    profile = orchestra.worker_profile
+    setup: RunSetup, workers: Sequence[Worker], *, bare_question: bool = True
+) -> RunSetup:
+    """Return a set-up for fixed plans over these workers."""
+    profile = setup.team.worker_profile
     # A worker that gets the whole question reads nothing else
     if bare_question and profile.render is None:
         profile = replace(profile, name="direct", render=_render_prompt)
-    return replace(
-        orchestra,
+    team = replace(
+        setup.team,
         model=None,
         pool=Pool(workers=tuple(workers)),
         worker_profile=profile,
         notices=(),
-        limits=replace(orchestra.limits, steps=MAX_FIXED_STEPS, recursion=0),
     )
+    limits = replace(setup.limits, steps=MAX_FIXED_STEPS, recursion=0)
+    return replace(setup, team=team, limits=limits)
 
 
-def for_vote(orchestra: Orchestra, worker: Worker) -> Orchestra:
-    """The same model under several names, each with its own seed.
+def for_vote(setup: RunSetup, worker: Worker) -> RunSetup:
+    """Return a set-up with the same model under several names, each with its own seed.
 
     None is shown what another one answered.
     """
-    configured = without_planner(orchestra, _copies(worker, orchestra.seed or 0))
-    render = configured.worker_profile.render or _render_prompt
+    configured = without_planner(setup, _copies(worker, setup.seed or 0))
+    team = configured.team
+    render = team.worker_profile.render or _render_prompt
     blind = replace(
-        configured.worker_profile, render=lambda question, step, _: render(question, step, ())
+        team.worker_profile, render=lambda question, step, _: render(question, step, ())
     )
-    models = dict.fromkeys(configured.pool.names, orchestra.workers[worker.name])
-    return replace(configured, worker_profile=blind, workers=models)
+    models = dict.fromkeys(team.pool.names, setup.team.workers[worker.name])
+    return replace(configured, team=replace(team, worker_profile=blind, workers=models))
 
 
 def _copies(worker: Worker, seed: int) -> tuple[Worker, ...]:
@@ -277,8 +293,8 @@ class System:
     """One way to use the workers."""
 
     name: str
-    # Adapts the conductor that runs it: pool, models, profile, mode
-    configure: Callable[[Orchestra], Orchestra]
+    # Adapts the set-up of its runs: pool, models, profile, mode, limits
+    configure: Callable[[RunSetup], RunSetup]
     # Makes the plan of a case; without it the planner plans
     plan: Callable[[Case], Plan] | None = None
     # The steps are samples, which wait only formally; their most frequent answer counts
@@ -288,7 +304,7 @@ class System:
 
 def select_systems(
     names: str,
-    orchestra: Orchestra,
+    team: Team,
     *,
     cases: Sequence[Case] = (),
     keywords: Keywords | None = None,
@@ -298,12 +314,11 @@ def select_systems(
 
     Raises `UsageError` for an unknown name.
 
-    `conductor` has the pool, whose cards say which worker is best, and a model for the systems that
+    `team` has the pool, whose cards say which worker is best, and a model for the systems that
     plan. `keywords` maps tags to the words that indicate them. `more` are systems of the demo.
     """
     known = {
-        system.name: system
-        for system in (*_build_systems(orchestra, cases, keywords or GENERAL), *more)
+        system.name: system for system in (*_build_systems(team, cases, keywords or GENERAL), *more)
     }
     found: dict[str, System] = {}
     for name in filter(None, map(str.strip, names.split(","))):
@@ -334,29 +349,29 @@ def needs_planner(names: str) -> bool:
     )
 
 
-def unmeasured_workers(orchestra: Orchestra) -> list[str]:
+def unmeasured_workers(team: Team) -> list[str]:
     """The workers that can be called and whose card was not measured.
 
     Which one is best is only assumed.
     """
-    return [worker.name for worker in _available_workers(orchestra) if not worker.card.measured]
+    return [worker.name for worker in _available_workers(team) if not worker.card.measured]
 
 
-def _available_workers(orchestra: Orchestra) -> tuple[Worker, ...]:
-    pool = orchestra.pool
-    absent = orchestra.unavailable
+def _available_workers(team: Team) -> tuple[Worker, ...]:
+    pool = team.pool
+    absent = team.unavailable
     return tuple(worker for worker in pool if worker.kind != SELF and worker.name not in absent)
 
 
-def _build_systems(orchestra: Orchestra, cases: Sequence[Case], keywords: Keywords) -> list[System]:
-    workers = _available_workers(orchestra)
+def _build_systems(team: Team, cases: Sequence[Case], keywords: Keywords) -> list[System]:
+    workers = _available_workers(team)
     if not workers:
         raise UsageError("no worker of the pool is available", hint="conductor doctor says why")
     best = Pool(workers=workers).best()
     over_all = partial(without_planner, workers=workers)
     too_few = "" if len(workers) > 1 else "needs at least two workers"
     # A profile with its own prompt means that the model was trained on that prompt alone.
-    plans_only = "" if orchestra.profile.render is None else "this planner was trained only to plan"
+    plans_only = "" if team.profile.render is None else "this planner was trained only to plan"
 
     def fixed(plan: Plan) -> Callable[[Case], Plan]:
         return lambda _: plan
@@ -378,8 +393,8 @@ def _build_systems(orchestra: Orchestra, cases: Sequence[Case], keywords: Keywor
         A look at an answer that the look before only repeated is the same request, which the
         response cache answers.
         """
-        for worker in orchestra.pool:
-            reason = orchestra.unavailable.get(worker.name)
+        for worker in team.pool:
+            reason = team.unavailable.get(worker.name)
             if worker.kind != SELF:
                 checks = [
                     Step(worker=worker.name, subtask=LOOK, access=(at,))
@@ -443,7 +458,6 @@ def _build_systems(orchestra: Orchestra, cases: Sequence[Case], keywords: Keywor
     ]
 
 
-def _with_planner(orchestra: Orchestra, mode: Mode, recursion: int = 0) -> Orchestra:
-    return replace(
-        orchestra, mode=mode, limits=replace(orchestra.limits, recursion=recursion), notices=()
-    )
+def _with_planner(setup: RunSetup, mode: Mode, recursion: int = 0) -> RunSetup:
+    team = replace(setup.team, mode=mode, notices=())
+    return replace(setup, team=team, limits=replace(setup.limits, recursion=recursion))

@@ -156,13 +156,12 @@ class Attempt:
         """Whether some of the text has been shown as the answer and cannot be taken back."""
         state = self._state
         # An answer with a schema is shown when it is complete.
-        held = state.question.schema is not None or state.orchestra.holds_answer
-        in_view = state.orchestra.streams_nested and state.final if state.nested else True
+        held = state.question.schema is not None or state.team.holds_answer
+        in_view = (
+            state.spec.streams_nested and state.nesting.final if state.nesting.nested else True
+        )
         shown = (
-            state.orchestra.streams_answer
-            and not held
-            and in_view
-            and state.record(self._number).last
+            state.spec.streams_answer and not held and in_view and state.record(self._number).last
         )
         return shown and bool(self._text.strip())
 
@@ -180,7 +179,7 @@ class Attempt:
         state = self._state
         prompt = self._prompt()
         messages = self.repair or prompt
-        if state.record(self._number).last and state.final:
+        if state.record(self._number).last and state.nesting.final:
             self._conversation = state.policy.question_for(self.worker.name).conversation
         tools = None
         # A step whose client has tools does not get others: one reply cannot wait for both.
@@ -199,7 +198,7 @@ class Attempt:
                 self._said = []
             # An answer that breaks its JSON Schema is asked for again, once. What is found about
             # one that may not be repaired is kept for the end of the run.
-            answers = state.record(self._number).last and state.final
+            answers = state.record(self._number).last and state.nesting.final
             if answers and not reply.calls and self._finish != "length":
                 # A run that may only end its running calls waits for this one, too
                 state.busy.add(self._number)
@@ -248,8 +247,8 @@ class Attempt:
             record.step,
             seen,
             self.worker,
-            state.orchestra.worker_profile,
-            final=record.last and state.final,
+            state.team.worker_profile,
+            final=record.last and state.nesting.final,
             withheld=withheld_note(state.policy.withheld(self.worker.name)),
         )
         if self._attempt == 1:
@@ -266,7 +265,7 @@ class Attempt:
         state = self._state
         resources = self._state.resources
         worker = self.worker
-        model = state.orchestra.workers[worker.name]
+        model = state.team.workers[worker.name]
         offered = (
             tools.tools
             if tools is not None
@@ -312,7 +311,7 @@ class Attempt:
             state.busy.add(self._number)
             try:
                 timeouts = state.orchestra.timeouts.for_worker(worker)
-                await read_chunks(model.stream(request), take, timeouts, state.orchestra.keeps_up)
+                await read_chunks(model.stream(request), take, timeouts, state.spec.keeps_up)
                 reply = self._reply(call, request)
                 if not call.cached:
                     resources.circuits.succeeded(worker)
@@ -351,7 +350,7 @@ class Attempt:
         prompt still fit.
         """
         worker = self.worker
-        profile = self._state.orchestra.worker_profile
+        profile = self._state.team.worker_profile
         own = worker.options.get("max_tokens")
         usual = profile.max_tokens
         if self._conversation is None:
@@ -375,7 +374,7 @@ class Attempt:
             messages=messages,
             max_tokens=most,
             temperature=options.get("temperature"),
-            seed=options.get("seed", orchestra.seed),
+            seed=options.get("seed", self._state.seed),
             deadline=orchestra.timeouts.for_worker(self.worker).total,
             tools=tools.tools if tools is not None else (),
             tool_choice=tools.choice if tools is not None else "auto",

@@ -23,7 +23,7 @@ from conductor_cli.core.trace import ENDED
 from conductor_cli.core.usage import NO_USAGE, Usage
 from conductor_cli.models.key_hints import with_key_hint
 from conductor_cli.run.attempt import Attempt, retry_wait, steps_seen_by
-from conductor_cli.run.state import RunState
+from conductor_cli.run.state import Nesting, RunState
 from conductor_cli.run.tool_loop import tell_of_changes
 
 FATAL: Final = frozenset({"auth", "missing", "file"})
@@ -48,7 +48,7 @@ class _WorkerStep:
         state = self._state
         try:
             while worker is not None:
-                with state.resources.circuits.calling(state.orchestra.pool[worker]):
+                with state.resources.circuits.calling(state.team.pool[worker]):
                     worker = await self._make_attempts(worker)
         except LimitReached as error:
             if state.record(self._number).state not in ENDED:
@@ -65,7 +65,7 @@ class _WorkerStep:
         failure = state.resources.down.get(name)
         if failure is None and (forbidden := state.call_violation(self._number, name)):
             failure = Failure(kind="policy", message=forbidden, hint=POLICY_HINT)
-        if failure is None and name not in state.orchestra.pool:
+        if failure is None and name not in state.team.pool:
             hint = "list the workers: conductor workers list"
             failure = Failure(
                 kind="config",
@@ -93,7 +93,7 @@ class _WorkerStep:
         while True:
             turn += 1
             self._attempt += 1
-            call = Attempt(state, self._number, state.orchestra.pool[name], self._attempt, repair)
+            call = Attempt(state, self._number, state.team.pool[name], self._attempt, repair)
             try:
                 await call.make()
             except PolicyError as error:
@@ -114,7 +114,7 @@ class _WorkerStep:
                 wait = None
                 if error.reason == "schema":  # once, whatever the limit on attempts
                     wait = 0.0
-                elif error.retryable and turn < state.orchestra.limits.attempts:
+                elif error.retryable and turn < state.limits.attempts:
                     skipped = state.resources.skipped
                     if name not in skipped or self._substitute() in (None, *skipped):
                         wait = retry_wait(turn + 1, error.retry_after, state.orchestra.random)
@@ -145,7 +145,7 @@ class _WorkerStep:
         state = self._state
         planned = state.record(self._number).step.worker
         skipped = state.resources.skipped
-        names = substitutes(state.orchestra.pool, {*self._tried, *state.resources.down, besides})
+        names = substitutes(state.team.pool, {*self._tried, *state.resources.down, besides})
         for name in sorted(names, key=lambda name: name in skipped):
             sees_all = state.policy.may_replace(name, planned) and state.media_access.may_replace(
                 name, planned
@@ -195,10 +195,10 @@ async def run_step(
             ev.StepFailed(at=state.now(), step=number, attempt=1, error=failure, usage=usage)
         )
 
-    if state.orchestra.model is None:
+    if state.team.model is None:
         fail(Failure(kind="conductor", message="a review needs a planner", reason="no_planner"))
         return None
-    if state.depth_left <= 0:
+    if state.nesting.depth_left <= 0:
         fail(
             Failure(
                 kind="worker", message="runs cannot be nested any deeper", reason="nesting_limit"
@@ -219,18 +219,27 @@ async def run_step(
         if item.answer is not None
     )
     text = f"{state.question.text}{NESTED}{step.subtask}"
+    nested_id = f"{state.id}.{number}"
     nested = RunState(
-        id=f"{state.id}.{number}",
+        id=nested_id,
         orchestra=state.orchestra,
-        question=replace(state.question, text=text, given=given, parent=state.id),
+        spec=replace(
+            state.spec,
+            id=nested_id,
+            question=replace(state.question, text=text, given=given, parent=state.id),
+            plan=None,
+            resume=next((record.nested for record in earlier if record.number == number), None),
+            approves=False,
+        ),
         resources=state.resources,
-        resumed=next((record.nested for record in earlier if record.number == number), None),
-        depth_left=state.depth_left - 1,
-        reviews=max(state.reviews - 1, 0),
-        final=state.final and record.last,
-        nested=True,
-        given_holds_files=state.policy.receives_files(
-            step, state.policy.hold_files(state.steps_before(number))
+        nesting=Nesting(
+            depth_left=state.nesting.depth_left - 1,
+            reviews=max(state.nesting.reviews - 1, 0),
+            final=state.nesting.final and record.last,
+            nested=True,
+            given_holds_files=state.policy.receives_files(
+                step, state.policy.hold_files(state.steps_before(number))
+            ),
         ),
     )
     state.busy.add(number)

@@ -1,8 +1,7 @@
-"""The conductor, which is all that a run is given, and what a run shares with the runs nested in
-it.
+"""What outlives runs, the `Orchestra`, and what a run shares with the runs nested in it.
 
-It is given ready models; it never opens one and knows no adapter. `runner.start_run` asks it a
-question.
+An orchestra is given ready models; it never opens one and knows no adapter. `runner.start_run` has
+it do a run.
 """
 
 from __future__ import annotations
@@ -13,14 +12,13 @@ import json
 import random
 import secrets
 import time
-from collections.abc import Awaitable, Callable, Collection, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, aclosing, nullcontext
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from itertools import count
 from typing import Final, Literal
 
-from conductor_cli.core.chat import Request
 from conductor_cli.core.errors import (
     LIMITS_OF_SEVERAL,
     ConductorUnusable,
@@ -28,27 +26,16 @@ from conductor_cli.core.errors import (
     LimitReached,
     PolicyError,
 )
-from conductor_cli.core.events import Mode
 from conductor_cli.core.ledger import NO_DAY_LIMITS, DayBudget, Ledger, Reservation
-from conductor_cli.core.plan import PlanRules
-from conductor_cli.core.plan_formats import PlanFormatContext
-from conductor_cli.core.policy import (
-    COST_LIMIT,
-    DAY_COST_LIMIT,
-    PoolPolicy,
-    check_limits,
-    check_pool,
-    plan_rules,
-)
+from conductor_cli.core.policy import COST_LIMIT, DAY_COST_LIMIT, check_limits, check_pool
 from conductor_cli.core.pool import Limits, Pool, Timeouts, Worker
-from conductor_cli.core.profile import PROMPTED, Profile, WorkerProfile
-from conductor_cli.core.prompts import plan_format_context, planner_request
 from conductor_cli.core.question import Question
 from conductor_cli.core.tools import CALLS_PER_RUN, OfferedTool, RunTools, ToolBox
 from conductor_cli.core.usage import NO_USAGE, Price, Usage
 from conductor_cli.models.base import Model
-from conductor_cli.run.budget import RAISE_IT, CallBudget
+from conductor_cli.run.budget import RAISE_IT
 from conductor_cli.run.circuits import BreakerRules, Circuits
+from conductor_cli.run.spec import RunSpec, Team
 from conductor_cli.state.interfaces import AttachmentStore, Spending
 
 ToolVerdict = Literal["once", "always", "no"]
@@ -103,112 +90,50 @@ _NO_WAIT: Final[AbstractAsyncContextManager[None]] = nullcontext()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Orchestra:
-    """Everything that runs need, none of it opened here.
+    """What outlives runs, none of it opened here: a team, its limits, and all that runs share.
 
-    A model that plans, workers, and how they may be used.
+    It is never copied for a run. What differs from run to run is in the run's `RunSpec`.
     """
 
-    model: Model | None  # The planner; None where every run brings its plan
-    pool: Pool
-    workers: Mapping[str, Model]  # A model for each name in `pool`
-    name: str = "conductor"  # The planner's, with its file hash
-    planner_worker: str = ""  # The worker that is the same model as the planner
-    recipient: str = ""  # Who receives what the planner is sent
-    key_hint: str = ""  # What to do where the planner's key is refused
-    pool_policy: PoolPolicy = PoolPolicy()  # Who may be asked, and shown what
-    profile: Profile = PROMPTED
-    worker_profile: WorkerProfile = WorkerProfile()
+    team: Team
     limits: Limits = Limits()
     timeouts: Timeouts = Timeouts()
-    mode: Mode = "auto"
-    constrained: bool = False  # The planner's backend obeys grammars
-    price: Price | None = None  # The planner's; None where it is not known
-    streams_answer: bool = False
-    """The text of the answering step is shown as it comes, so that step is not tried again once it
-    has written.
-    """
-    streams_nested: bool = False  # So is that of a nested run whose answer is the run's
     seed: int | None = None  # It goes with every call
-    # Workers that cannot be asked, and why
-    unavailable: Mapping[str, Failure] = field(default_factory=dict)
-    notices: tuple[str, ...] = ()  # Shown at the start of the run
-    shared_semaphores: Mapping[int, asyncio.Semaphore] | None = None
-    """Those of `model_semaphores` for several runs at once that share the models; None gives each
-    run its own.
-    """
     provider_slots: Mapping[str, asyncio.Semaphore] = field(default_factory=dict)
     """By a worker's name the turns at its provider, one object for all workers there; others wait
     for nobody.
     """
     # Which workers are skipped, in all runs that share them; None skips nobody
     circuits: Circuits | None = None
-    # Where no worker can do a step, the planner is asked once for the rest of the plan
-    revises: bool = False
     # Records each call, and holds all runs of a day to its limits
     daily_spend: Spending | None = None
-    budget: CallBudget | None = None  # What many runs at once are paid from
     tools: RunTools | None = None  # Those that workers may call
     attachments: AttachmentStore | None = None  # It has the bytes of images and documents
-    origin: str = ""  # Who asks, as the trace says it
-    # Set while the reader of the run keeps up: a worker's answer waits for it
-    keeps_up: asyncio.Event | None = None
-    # The reader stores the start of the run, and no model is called before that
-    stored: bool = False
-    leased: str = ""  # The run that this process must still have when it makes a call
     clock: Callable[[], float] = time.monotonic
     wall: Callable[[], datetime] = lambda: datetime.now(UTC)
     random: random.Random = field(default_factory=random.Random)
 
-    @property
-    def holds_answer(self) -> bool:
-        """Whether what the last step writes may be no answer.
+    def team_of(self, spec: RunSpec) -> Team:
+        """Return who takes part in a run."""
+        return self.team if spec.team is None else spec.team
 
-        A verdict on the one before it, or a refusal.
+    def limits_of(self, spec: RunSpec) -> Limits:
+        """Return the limits of a run.
+
+        Without reviews where it only plans: they are appended when the plan is run.
         """
-        return bool(self.profile.verdicts or self.worker_profile.refusal)
+        limits = self.limits if spec.limits is None else spec.limits
+        if spec.plan_only or not spec.reviews:
+            return replace(limits, recursion=0)
+        return limits
 
-    def rules(
-        self,
-        *,
-        given: bool,
-        depth_left: int,
-        down: Collection[str] = (),
-        excluded: Collection[str] = (),
-    ) -> PlanRules:
-        return plan_rules(
-            self.pool, self.limits, down=down, given=given, depth_left=depth_left, excluded=excluded
-        )
+    def seed_of(self, spec: RunSpec) -> int | None:
+        """Return the seed of a run's calls."""
+        return self.seed if spec.seed is None else spec.seed
 
-    def context(self, rules: PlanRules) -> PlanFormatContext:
-        return plan_format_context(
-            self.profile, self.pool, rules, self.mode, constrained=self.constrained
-        )
-
-    def check_limits(self, *, planned: bool = True) -> None:
-        """Check that the limits can be enforced, whatever is asked.
-
-        Raises `PolicyError` or `ConfigError`.
-        """
-        check_limits(self.limits, planned=planned)
-        cost = self.limits.cost
-        if self.daily_spend is not None:
-            self.daily_spend.check()
-            cost = self.daily_spend.cost_limit if cost is None else cost
-        cost_limit = COST_LIMIT if self.limits.cost is not None else DAY_COST_LIMIT
-        check_pool(
-            self.pool, self.limits if cost is None else replace(self.limits, cost=cost), cost_limit
-        )
-        if cost is not None and self.model is not None and self.price is None:
-            raise PolicyError(
-                f"{cost_limit} cannot be enforced: the planner {self.name} has no price",
-                hint="give it a price: conductor workers add NAME … --set price=IN,OUT, then "
-                "conductor model use NAME\n"
-                "plan with a local model, or limit tokens instead",
-            )
-
-    def planning_request(self, question: Question) -> Request:
-        rules = self.rules(given=bool(question.given), depth_left=max(self.limits.recursion, 1))
-        return planner_request(question, self.pool, self.profile, self.context(rules))
+    def check_limits(self) -> None:
+        """Check that the limits can be enforced, whatever is asked. Raises as `check_run_limits`."""
+        check_run_limits(self.team, self.limits, self.daily_spend)
 
     async def prepare(self) -> Usage:
         """Have the model read what comes before every question, so that one that remembers need not
@@ -217,16 +142,41 @@ class Orchestra:
         Returns what that took: `tokens_in` were to be read, `tokens_cached` were known already.
         Raises `ModelError`, or `ConductorUnusable` without a model.
         """
-        if self.model is None:
+        if self.team.model is None:
             raise ConductorUnusable(
                 "there is no planner to prepare", hint="choose one: conductor model use NAME"
             )
         used = NO_USAGE
-        request = replace(self.planning_request(Question(text="-")), max_tokens=0)
-        async with aclosing(self.model.stream(request)) as chunks:
+        request = self.team.planning_request(Question(text="-"), self.limits)
+        request = replace(request, max_tokens=0)
+        async with aclosing(self.team.model.stream(request)) as chunks:
             async for chunk in chunks:
                 used = chunk.usage or used
         return used
+
+
+def check_run_limits(
+    team: Team, limits: Limits, daily_spend: Spending | None, *, planned: bool = True
+) -> None:
+    """Check that the limits of a run can be enforced.
+
+    Raises `PolicyError` or `ConfigError`.
+    """
+    check_limits(limits, planned=planned)
+    cost = limits.cost
+    if daily_spend is not None:
+        daily_spend.check()
+        if cost is None:
+            cost = daily_spend.cost_limit
+    cost_limit = COST_LIMIT if limits.cost is not None else DAY_COST_LIMIT
+    check_pool(team.pool, limits if cost is None else replace(limits, cost=cost), cost_limit)
+    if cost is not None and team.model is not None and team.price is None:
+        raise PolicyError(
+            f"{cost_limit} cannot be enforced: the planner {team.name} has no price",
+            hint="give it a price: conductor workers add NAME … --set price=IN,OUT, then "
+            "conductor model use NAME\n"
+            "plan with a local model, or limit tokens instead",
+        )
 
 
 def new_run_id(now: datetime) -> str:
@@ -245,33 +195,34 @@ class RunResources:
     A call that waits here holds nothing that another call needs to end.
     """
 
-    def __init__(self, orchestra: Orchestra) -> None:
-        self.ledger = Ledger(orchestra.limits)
+    def __init__(self, orchestra: Orchestra, spec: RunSpec) -> None:
+        team = orchestra.team_of(spec)
+        limits = orchestra.limits_of(spec)
+        self.ledger = Ledger(limits)
         self._rank = next(_RANKS)  # Where runs wait for the same money, the older one goes first
         self._shared: dict[int, Reservation] = {}
         """For each call under way, by the id of its reservation: what is reserved for it in the
         budget of all runs.
         """
-        self.call_slots = asyncio.Semaphore(orchestra.limits.parallel)
+        self.call_slots = asyncio.Semaphore(limits.parallel)
         """As many calls at once as the run allows; substitutes and nested runs need a slot too."""
         # How often the rest of a plan may still be planned anew, nested runs included
         self.revisions_left = 1
-        self.approvals = ToolApprovals(asks=orchestra.tools is not None and orchestra.tools.asks)
-        self.tool_calls_left = (
-            CALLS_PER_RUN if orchestra.limits.tool_calls is None else orchestra.limits.tool_calls
-        )
+        self.approvals = ToolApprovals(asks=spec.asks_about_tools)
+        self.tool_calls_left = CALLS_PER_RUN if limits.tool_calls is None else limits.tool_calls
         self._open_tools = orchestra.tools.open if orchestra.tools is not None else None
         self._tools: ToolBox | None = None
-        self._conductor = orchestra
+        self._pool = team.pool
+        self._provider_slots = orchestra.provider_slots
+        self._budget = spec.budget
+        self._daily_spend = orchestra.daily_spend
+        self._leased_run = spec.id if spec.leased else ""
         # Workers that are not asked again in this run, and why
-        self.down = dict(orchestra.unavailable)
+        self.down = dict(team.unavailable)
         self.circuits = orchestra.circuits or Circuits(BreakerRules(failures=0))
         self._freed = asyncio.Event()
         self._times_freed = 0
-        shared = orchestra.shared_semaphores
-        self._model_semaphores = (
-            model_semaphores(orchestra.pool, orchestra.workers) if shared is None else shared
-        )
+        self._turns = model_turns(team.pool, team.workers) if team.turns is None else team.turns
 
     @property
     def tools(self) -> ToolBox | None:
@@ -295,7 +246,7 @@ class RunResources:
         """Workers that are asked only where nobody else can do a step, and why."""
         why = {
             worker.name: self.circuits.why_skipped(worker)
-            for worker in self._conductor.pool
+            for worker in self._pool
             if worker.name not in self.down
         }
         return {name: failure for name, failure in why.items() if failure is not None}
@@ -306,10 +257,10 @@ class RunResources:
         Waiting for a turn happens before the call, so that it does not count against the call's
         timeouts.
         """
-        return self._model_semaphores.get(id(model), _NO_WAIT)
+        return self._turns.get(id(model), _NO_WAIT)
 
     def provider_slot(self, worker: Worker) -> AbstractAsyncContextManager[None]:
-        return self._conductor.provider_slots.get(worker.name, _NO_WAIT)
+        return self._provider_slots.get(worker.name, _NO_WAIT)
 
     async def reserve(
         self, tokens_in: int, answer: int, price: Price | None, worker: Worker | None
@@ -318,7 +269,7 @@ class RunResources:
 
         Raises `LimitReached`.
         """
-        budget = self._conductor.budget
+        budget = self._budget
         if budget is None:
             return await self._reserve(tokens_in, answer, price, worker)
         # First here: what a call of this run then waits for is held by calls that have all of
@@ -362,12 +313,11 @@ class RunResources:
             self._times_freed += 1
             self._freed.set()
 
-        spend = self._conductor.daily_spend
-        leased = self._conductor.leased
+        spend = self._daily_spend
         while True:
             before = self._times_freed
             reservation = (
-                await spend.reserve(decide, release, worker, leased)
+                await spend.reserve(decide, release, worker, self._leased_run)
                 if spend
                 else decide(NO_DAY_LIMITS)
             )
@@ -386,39 +336,28 @@ class RunResources:
         """
         self.ledger.settle(reservation, usage)
         shared = self._shared.pop(id(reservation), None)
-        if shared is not None and self._conductor.budget is not None:
-            self._conductor.budget.settle(shared, NO_USAGE if cached else usage)
-        if self._conductor.daily_spend:
-            self._conductor.daily_spend.settle(
-                reservation, NO_USAGE if cached else usage, failed=failed
-            )
+        if shared is not None and self._budget is not None:
+            self._budget.settle(shared, NO_USAGE if cached else usage)
+        if self._daily_spend:
+            self._daily_spend.settle(reservation, NO_USAGE if cached else usage, failed=failed)
         self._times_freed += 1
         self._freed.set()
 
 
-def share_models(orchestra: Orchestra, semaphores: dict[int, asyncio.Semaphore]) -> Orchestra:
-    """Return the conductor for one of many runs at once, which take turns on its models by these
-    `semaphores`.
+def model_turns(
+    pool: Pool, models: Mapping[str, Model], planner: Model | None = None
+) -> dict[int, asyncio.Semaphore]:
+    """Return a semaphore for each model, by its `id`.
 
-    Those of its models are added to them. A model must stay open as long as they are used: its `id`
-    is its name there.
-    """
-    for key, semaphore in model_semaphores(orchestra.pool, orchestra.workers).items():
-        semaphores.setdefault(key, semaphore)
-    if orchestra.constrained:
-        # An in-process model can do only one thing at a time.
-        semaphores.setdefault(id(orchestra.model), asyncio.Semaphore(1))
-    return replace(orchestra, shared_semaphores=semaphores)
-
-
-def model_semaphores(pool: Pool, models: Mapping[str, Model]) -> dict[int, asyncio.Semaphore]:
-    """A semaphore for each model, by its `id`.
-
-    Workers on one model share it; the narrowest of them sets its size.
+    Workers on one model share it; the narrowest of them sets its size. `planner` is a model in this
+    process, which can do only one thing at a time. A model must stay open as long as its semaphore
+    is used.
     """
     widths: dict[int, int] = {}
     for worker in pool:
         if worker.name in models:
             key = id(models[worker.name])
             widths[key] = min(worker.parallel, widths.get(key, worker.parallel))
+    if planner is not None:
+        widths.setdefault(id(planner), 1)
     return {key: asyncio.Semaphore(width) for key, width in widths.items()}

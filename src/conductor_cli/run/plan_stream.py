@@ -104,8 +104,8 @@ class PlanStream:
         self._attempt = attempt
         self._model = model
         self._context = context
-        self._find_fault = None if context.single else state.orchestra.profile.find_fault
-        self._parser = plan_format_for(state.orchestra.profile, context).parser(context)
+        self._find_fault = None if context.single else state.team.profile.find_fault
+        self._parser = plan_format_for(state.team.profile, context).parser(context)
         self._keep_answer: KeepAnswer | None = None
         self._complete = False
         self._held: list[ParsedStep] = []  # steps of a plan that is checked as a whole
@@ -118,7 +118,7 @@ class PlanStream:
         self._usage = NO_USAGE
         self._prompt: tuple[Message, ...] = ()
         # A step that must follow a schema, or that a review follows, is announced as what it is.
-        keep_last = state.question.schema is not None or state.reviews > 0
+        keep_last = state.question.schema is not None or state.nesting.reviews > 0
         # A step that was given up may be planned again, word for word.
         standing = enumerate(state.current_plan().steps, start=1)
         steps = [
@@ -135,11 +135,11 @@ class PlanStream:
         state = self._state
         question = state.policy.question_for_planner()
         self._notice = planner_notice(question)
-        pool = state.orchestra.pool
+        pool = state.team.pool
         about = state.orchestra.tools.about if state.orchestra.tools is not None else {}
         attached: list[str] = []
         # A conductor that was trained on prompts of its own is told nothing of the attachments.
-        if state.orchestra.profile.names and question.attachments:
+        if state.team.profile.names and question.attachments:
             shown = {worker.name: state.policy.question_for(worker.name) for worker in pool}
             attached = describe_attached(question, shown, self._context.labels, pool)
         tools = []
@@ -152,7 +152,7 @@ class PlanStream:
         request = planner_request(
             question,
             pool,
-            state.orchestra.profile,
+            state.team.profile,
             self._context,
             standing=standing,
             fault=fault,
@@ -160,7 +160,7 @@ class PlanStream:
             revision=state.revision,
             rules=(*state.policy.rules_for_planner(self._context), *attached, *tools),
         )
-        price = state.orchestra.price
+        price = state.team.price
         resources = state.resources
         async with resources.turn(self._model):
             wanted = request.max_tokens or 0
@@ -171,8 +171,8 @@ class PlanStream:
             retries = self._attempt - 1
             request = replace(
                 request,
-                seed=None if state.orchestra.seed is None else state.orchestra.seed + retries,
-                rank=retries if state.orchestra.profile.sampling.search else 0,
+                seed=None if state.seed is None else state.seed + retries,
+                rank=retries if state.team.profile.sampling.search else 0,
                 max_tokens=reservation.answer,
             )
             began = state.now()
@@ -258,12 +258,12 @@ class PlanStream:
                 steps = [step for number, step in numbered if number not in state.given_up]
                 steps += [held.step for held in self._held]
                 fault = state.media_access.fault(steps)
-                operands = state.orchestra.worker_profile.operands
+                operands = state.team.worker_profile.operands
                 if not fault and operands is not None and not self._context.single:
                     lost = lost_operand(state.question.text.partition(NESTED)[0], steps, operands)
                     fault = f"no step names {lost}" if lost else ""
                 if not fault and self._find_fault is not None:
-                    fault = self._find_fault(state.question, steps, state.orchestra.pool)
+                    fault = self._find_fault(state.question, steps, state.team.pool)
                 if fault:
                     self._complete = False
                     raise PlanError(fault, line=item.step.subtask)
@@ -324,7 +324,7 @@ def announce_parsed(state: RunState, item: ParsedStep) -> None:
         seen = tuple(number for number in item.step.access if number not in state.given_up)
         item = replace(item, step=replace(item.step, access=seen))
     review = None
-    if item.last and state.reviews > 0:
+    if item.last and state.nesting.reviews > 0:
         access = tuple(
             number for number in range(1, item.number + 1) if number not in state.given_up
         )

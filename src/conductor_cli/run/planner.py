@@ -67,26 +67,24 @@ def wants_revision(state: RunState, number: int) -> bool:
     or where no worker is left that could do better. Nor once a step gives the answer: two answers
     are never mixed.
     """
-    orchestra = state.orchestra
+    team = state.team
     record = state.record(number)
     if record.state != "failed" or record.step.worker == SELF or state.text_is_out:
         return False
     if (
-        not (orchestra.revises and state.resources.revisions_left)
+        not (team.revises and state.resources.revisions_left)
         or state.stopped_by is not None
-        or state.plan_only
+        or state.spec.plan_only
     ):
         return False
-    if orchestra.model is None or orchestra.profile.render is not None or orchestra.mode == "mini":
+    if team.model is None or team.profile.render is not None or team.mode == "mini":
         return False
-    if state.given_plan is not None or state.decision is not None:
+    if state.spec.plan is not None or state.decision is not None:
         return False
     answers = next((each.number for each in state.trace.steps if each.last), number)
     if answers != number and answers not in state.schedule.waiting:
         return False
-    left = (
-        set(orchestra.pool.names) - {SELF} - set(state.policy.excluded) - _unusable(state, record)
-    )
+    left = set(team.pool.names) - {SELF} - set(state.policy.excluded) - _unusable(state, record)
     return bool(left) and state.policy.may_show_steps(state.steps_before())
 
 
@@ -109,7 +107,7 @@ def begin_revision(state: RunState, number: int) -> None:
 
 
 def _revise(state: RunState, revised: ev.PlanRevised, record: StepRecord) -> None:
-    names = set(state.orchestra.pool.names)
+    names = set(state.team.pool.names)
     hidden = {revised.step, *revised.left_out}
     kept = sum(
         each.number not in hidden and each.number < revised.first for each in state.trace.steps
@@ -124,7 +122,7 @@ def _revise(state: RunState, revised: ev.PlanRevised, record: StepRecord) -> Non
         },
         left_out=revised.left_out,
         first=revised.first,
-        most=max(1, step_limit(state.orchestra.limits, state.orchestra.pool.names) - kept),
+        most=max(1, step_limit(state.limits, state.team.pool.names) - kept),
         unusable=frozenset(_unusable(state, record)) if state.resumed is None else frozenset(),
     )
     if not state.is_takeover or state.trace.revised is None:
@@ -148,23 +146,23 @@ async def make_plan(state: RunState) -> Failure | None:
     """Have the plan written, read from a file, or reused. Returns what makes that impossible."""
     if state.is_takeover and _take_over(state, state.trace):
         return None
-    if state.given_plan is not None:
-        return _announce(state, state.given_plan)
+    if state.spec.plan is not None:
+        return _announce(state, state.spec.plan)
     if state.resumed is not None and not state.is_takeover and _reuse(state, state.resumed):
         return None
-    if state.orchestra.model is None:
+    if state.team.model is None:
         return Failure(
             kind="conductor", message="there is no planner to plan with", reason="no_planner"
         )
     if not state.policy.may_show_steps(state.steps_before()):
         return _fall_back(state, "the resumed plan may reveal inputs hidden from the planner")
-    return await _write(state, state.orchestra.model)
+    return await _write(state, state.team.model)
 
 
 async def write_rest_of_plan(state: RunState) -> Failure | None:
     """Have the rest of the plan written, once its revision has begun. Returns what ends the run."""
-    assert state.orchestra.model is not None
-    failure = await _write(state, state.orchestra.model)
+    assert state.team.model is not None
+    failure = await _write(state, state.team.model)
     if failure is None or failure.kind == "limit":
         return failure
     return _fall_back(state, failure.message)
@@ -187,13 +185,17 @@ async def wait_for_approval(state: RunState) -> Failure | None:
             # The plan as the planner wrote it, without the review that was appended.
             plan = state.trace.plan
             assert isinstance(plan, Plan)
-            if state.reviews > 0 and len(plan.steps) > 1 and plan.steps[-1].subtask == REVIEW:
+            if (
+                state.nesting.reviews > 0
+                and len(plan.steps) > 1
+                and plan.steps[-1].subtask == REVIEW
+            ):
                 plan = replace(plan, steps=plan.steps[:-1])
             state.rejected_plans += (RejectedPlan(plan=plan, feedback=decision.feedback),)
             state.emit(ev.PlanDecided(at=state.now(), verdict="replan", feedback=decision.feedback))
             state.discard_plan()
-            assert state.orchestra.model is not None
-            failure = await _write(state, state.orchestra.model)
+            assert state.team.model is not None
+            failure = await _write(state, state.team.model)
         else:
             state.emit(ev.PlanDecided(at=state.now(), verdict="approved"))
             state.awaits_approval = False
@@ -222,7 +224,7 @@ def problem_with(state: RunState, plan: Plan, *, reviewed: bool = False) -> Fail
         rules = _rules(state)
         # A step on the planner itself is not a worker of the pool, and `MAX_STEPS` bounds only what
         # a model writes.
-        most = (state.orchestra.limits.steps or MAX_STEPS) + (state.reviews if reviewed else 0)
+        most = (state.limits.steps or MAX_STEPS) + (state.nesting.reviews if reviewed else 0)
         check_plan(plan, replace(rules, workers=(*rules.workers, SELF), steps=most))
     except PlanError as error:
         return Failure(kind="usage", message=error.message, hint=error.hint, reason=error.reason)
@@ -251,7 +253,7 @@ def _take_over(state: RunState, trace: Trace) -> bool:
     What the calls cost that it was making is not known, so each counts as one without a price.
     """
     resources = state.resources
-    if not state.nested:
+    if not state.nesting.nested:
         state.notice(
             "the process of this run was lost; another one goes on with it", recovered=True
         )
@@ -271,7 +273,7 @@ def _take_over(state: RunState, trace: Trace) -> bool:
         state.schedule.add(record.number, record.step.worker, record.step.access)
         if record.state in ENDED:
             state.schedule.mark_ended(record.number)
-    if not state.nested:
+    if not state.nesting.nested:
         left = (
             each.nested.usage
             for each in trace.steps
@@ -344,7 +346,7 @@ def _reuse_step(state: RunState, record: StepRecord, earlier: Trace) -> None:
 async def _write(state: RunState, model: Model) -> Failure | None:
     """Ask the planner, again after each fault, and at last fall back on the best worker."""
     fault = ""
-    tries = state.orchestra.profile.sampling.tries
+    tries = state.team.profile.sampling.tries
     why = "the planner's output was not a valid plan"
     for attempt in range(1, tries + 1):
         standing = state.current_plan().steps
@@ -363,7 +365,7 @@ async def _write(state: RunState, model: Model) -> Failure | None:
             return error.failure
         except ModelError as error:
             if not error.retryable:
-                return _cannot_plan(error, state.orchestra.key_hint)
+                return _cannot_plan(error, state.team.key_hint)
             fault = ""
             why = f"the planner failed ({error.message})"
             stream.reject("", error)
@@ -374,7 +376,7 @@ async def _write(state: RunState, model: Model) -> Failure | None:
                 and error.reason in ("connect", "timeout")
                 and not state.trace.steps
             ):
-                return _cannot_plan(error, state.orchestra.key_hint)
+                return _cannot_plan(error, state.team.key_hint)
             if attempt < tries:
                 await asyncio.sleep(
                     retry_wait(attempt + 1, error.retry_after, state.orchestra.random)
@@ -395,22 +397,23 @@ def _fall_back(state: RunState, why: str) -> Failure | None:
     """
     number = len(state.trace.steps) + 1
     worker: str | None = None
-    if state.orchestra.profile.fallback:
-        orchestra = state.orchestra
+    if state.team.profile.fallback:
         policy = state.policy
         unusable = state.revision.unusable if state.revision is not None else ()
         absent = {*state.resources.down, *state.resources.skipped, *unusable}
-        rules = orchestra.rules(given=False, depth_left=0, down=absent, excluded=policy.excluded)
+        rules = state.team.rules(
+            state.limits, given=False, depth_left=0, down=absent, excluded=policy.excluded
+        )
         names = [name for name in rules.workers if not policy.withheld(name)] or rules.workers
         names = state.media_access.best_of(names)
         worker = (
-            Pool(workers=tuple(orchestra.pool[name] for name in names)).best().name
+            Pool(workers=tuple(state.team.pool[name] for name in names)).best().name
             if names
             else None
         )
     if worker is None and state.revision is not None:
         return None  # the answer is what the finished steps have
-    if not state.orchestra.profile.fallback:
+    if not state.team.profile.fallback:
         rejected = state.trace.rejected
         if len(rejected) > 1:
             why = f"none of {len(rejected)} plans was valid; the last one"
@@ -439,11 +442,11 @@ def _rules(state: RunState, *, skipping: bool = False) -> PlanRules:
     down = {*state.resources.down, *(state.resources.skipped if skipping else ())}
     if state.revision is not None:
         down |= state.revision.unusable
-    rules = state.orchestra.rules(
-        given=given, depth_left=state.depth_left, down=down, excluded=excluded
+    rules = state.team.rules(
+        state.limits, given=given, depth_left=state.nesting.depth_left, down=down, excluded=excluded
     )
     # The only step must be done by a worker that can see what is attached.
-    if state.media_access.files and (state.orchestra.mode == "mini" or rules.steps == 1):
+    if state.media_access.files and (state.team.mode == "mini" or rules.steps == 1):
         rules = replace(rules, workers=state.media_access.best_of(rules.workers))
     if state.revision is not None:
         rules = replace(rules, steps=state.revision.first - 1 + state.revision.most)
@@ -451,7 +454,7 @@ def _rules(state: RunState, *, skipping: bool = False) -> PlanRules:
 
 
 def _context(state: RunState, first: int = 1) -> PlanFormatContext:
-    context = state.orchestra.context(_rules(state, skipping=True))
+    context = state.team.context(_rules(state, skipping=True))
     return replace(context, first=first, hidden=state.given_up)
 
 

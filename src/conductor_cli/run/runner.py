@@ -24,7 +24,13 @@ from conductor_cli.core.terminal_text import one_line
 from conductor_cli.core.trace import ENDED, StepRecord, Trace, apply_event, describe_left_out
 from conductor_cli.core.usage import NO_USAGE
 from conductor_cli.run.executor import run_step
-from conductor_cli.run.orchestra import Orchestra, RunResources, ToolVerdict, new_run_id
+from conductor_cli.run.orchestra import (
+    Orchestra,
+    RunResources,
+    ToolVerdict,
+    check_run_limits,
+    new_run_id,
+)
 from conductor_cli.run.planner import (
     begin_revision,
     make_plan,
@@ -33,67 +39,57 @@ from conductor_cli.run.planner import (
     wants_revision,
     write_rest_of_plan,
 )
-from conductor_cli.run.state import NOT_CHECKED, NOT_JSON, RunState, StopKind
+from conductor_cli.run.spec import RunSpec
+from conductor_cli.run.state import NOT_CHECKED, NOT_JSON, Nesting, RunState, StopKind
 
 log = logging.getLogger(__name__)
 
 PLANNING: Final = 0  # The number of the planning task among those of the steps
 
 
-def start_run(  # noqa: PLR0913 - each is a way to run it
-    orchestra: Orchestra,
-    question: Question,
-    *,
-    plan: Plan | None = None,
-    resume: Trace | None = None,
-    plan_only: bool = False,
-    approve: bool = False,
-    id: str = "",  # noqa: A002 - that is what it is
-) -> Run:
-    """Start `question`; nothing happens before the stream is read.
+def start_run(orchestra: Orchestra, spec: RunSpec) -> Run:
+    """Start a run; nothing happens before its stream is read.
 
-    `id` is one of `new_run_id`, where the run was announced before it could begin. With `plan`
-    nothing is planned. With `resume` the finished steps of that run are reused and only what is
-    missing is done; where it has this `id`, its process was lost, and the run itself goes on
-    without beginning anew. With `plan_only` no step is started and the answer stays empty; with
-    `approve` none is started before `Run.decide` was told so. Raises `PolicyError`, `ConfigError`,
-    `ConductorUnusable`, or `UsageError` where an attachment is gone or nobody can see it; all
-    before anything is called.
+    Raises `PolicyError`, `ConfigError`, `ConductorUnusable`, or `UsageError` where an attachment is
+    gone or nobody can see it; all before anything is called.
     """
-    orchestra.check_limits(planned=plan is None)
-    nests = plan is not None and (
-        orchestra.limits.recursion > 0 or any(step.worker == SELF for step in plan.steps)
+    team = orchestra.team_of(spec)
+    limits = orchestra.limits_of(spec)
+    check_run_limits(team, limits, orchestra.daily_spend, planned=spec.plan is None)
+    nests = spec.plan is not None and (
+        limits.recursion > 0 or any(step.worker == SELF for step in spec.plan.steps)
     )
-    if nests and orchestra.model is None:
+    if nests and team.model is None:
         raise ConductorUnusable(
             "a review needs a planner", hint="choose one: conductor model use NAME"
         )
     state = RunState(
-        id=id or new_run_id(orchestra.wall()),
+        id=spec.id or new_run_id(orchestra.wall()),
         orchestra=orchestra,
-        question=question,
-        resources=RunResources(orchestra),
-        given_plan=plan,
-        resumed=resume,
-        depth_left=max(orchestra.limits.recursion, 1),
-        reviews=orchestra.limits.recursion,
-        plan_only=plan_only,
-        awaits_approval=approve,
+        spec=spec,
+        resources=RunResources(orchestra, spec),
+        nesting=Nesting(depth_left=max(limits.recursion, 1), reviews=limits.recursion),
     )
-    for attachment in question.attachments:
-        if orchestra.attachments is None or not orchestra.attachments.holds(attachment):
-            hint = "attach it again: -f FILE; it is deleted with the last trace that needs it"
-            raise UsageError(f"{one_line(attachment.name)} is not stored any more", hint=hint)
-    message, hint = (
-        ("", "") if resume is not None else nobody_sees(state.media_access, orchestra.unavailable)
-    )
-    if message:
-        raise UsageError(message, hint=hint)
-    state.policy.check(plans=orchestra.model is not None and (plan is None or nests))
-    violation = None if plan is None else state.policy.plan_violation(plan)
+    _check_attachments(state)
+    state.policy.check(plans=team.model is not None and (spec.plan is None or nests))
+    violation = None if spec.plan is None else state.policy.plan_violation(spec.plan)
     if violation is not None:
         raise PolicyError(violation.message, hint=violation.hint)
     return Run(state)
+
+
+def _check_attachments(state: RunState) -> None:
+    """Raise `UsageError` where an attachment is gone, or where nobody can see one."""
+    store = state.orchestra.attachments
+    for attachment in state.question.attachments:
+        if store is None or not store.holds(attachment):
+            hint = "attach it again: -f FILE; it is deleted with the last trace that needs it"
+            raise UsageError(f"{one_line(attachment.name)} is not stored any more", hint=hint)
+    if state.spec.resume is not None:
+        return
+    message, hint = nobody_sees(state.media_access, state.team.unavailable)
+    if message:
+        raise UsageError(message, hint=hint)
 
 
 class Run:
@@ -110,6 +106,9 @@ class Run:
         self.id = state.id
         self.question = state.question
         self.orchestra = state.orchestra
+        self.spec = state.spec
+        self.team = state.team
+        self.limits = state.limits
         state.wake = self._start_ready
         self._group: asyncio.TaskGroup | None = None
         self._tasks: dict[int, asyncio.Task[None]] = {}
@@ -210,7 +209,7 @@ class Run:
 
         A model trained on its own prompts cannot.
         """
-        able = self.orchestra.model is not None and self.orchestra.profile.render is None
+        able = self.team.model is not None and self.team.profile.render is None
         return (
             self.may_edit_plan
             and able
@@ -227,7 +226,7 @@ class Run:
         state = self.state
         if self._group is None or self._over.is_set():
             return
-        if not (state.stopped_by is not None or state.plan_only or state.awaits_approval):
+        if not (state.stopped_by is not None or state.spec.plan_only or state.awaits_approval):
             for number in state.schedule.take_ready():
                 self._start(number, self._run_step(number), f"step {number}")
         answered = (
@@ -235,7 +234,7 @@ class Run:
             and state.trace.plan is not None
             and any(record.last and record.state in ENDED for record in state.trace.steps)
         )
-        pending = (state.schedule.waiting and not state.plan_only) or not self._tasks[
+        pending = (state.schedule.waiting and not state.spec.plan_only) or not self._tasks[
             PLANNING
         ].done()
         if answered or (
@@ -268,10 +267,10 @@ class Run:
             # The reader takes the start before anything is called: it may have to store it first,
             # and fail.
             await asyncio.sleep(0)
-            if state.orchestra.stored and not state.is_takeover:
+            if state.spec.stored and not state.is_takeover:
                 await state.all_read.wait()
             # A nested run ends with the run around it, so only that one watches the clock.
-            limit = None if state.nested else self.orchestra.limits.seconds
+            limit = None if state.nesting.nested else self.limits.seconds
             before = self.trace.at
             async with asyncio.TaskGroup() as group:
                 self._group = group
@@ -315,45 +314,46 @@ class Run:
             raise
         finally:
             try:
-                if not state.nested:
+                if not state.nesting.nested:
                     await state.resources.close()
             finally:
                 state.put(None)
 
     def _announce_start(self) -> None:
         state = self.state
-        orchestra = self.orchestra
+        spec = self.spec
+        team = self.team
         earlier = self.state.resumed
-        planner = orchestra.name
-        if orchestra.model is None and earlier is not None:
+        planner = team.name
+        if team.model is None and earlier is not None:
             planner = earlier.conductor
-        elif orchestra.model is None and state.given_plan is not None:
+        elif team.model is None and spec.plan is not None:
             planner = "plan file"
         started = ev.RunStarted(
             at=state.now(),
             run=state.id,
-            time=orchestra.wall().isoformat(timespec="milliseconds"),
+            time=self.orchestra.wall().isoformat(timespec="milliseconds"),
             question=state.question,
-            pool=orchestra.pool.public(),
-            limits=orchestra.limits,
-            mode=orchestra.mode,
+            pool=team.pool.public(),
+            limits=self.limits,
+            mode=team.mode,
             conductor=planner,
-            planner_worker=orchestra.planner_worker,
-            origin=orchestra.origin,
-            holds_answer=orchestra.holds_answer,
-            profile=orchestra.profile.name,
-            recipient=orchestra.recipient,
-            policy=orchestra.pool_policy.policy,
+            planner_worker=team.planner_worker,
+            origin=spec.origin,
+            holds_answer=team.holds_answer,
+            profile=team.profile.name,
+            recipient=team.recipient,
+            policy=team.pool_policy.policy,
             resumed=earlier.run if earlier is not None else "",
             planner_saw_files=state.policy.planner_saw_files(
-                plans=orchestra.model is not None and state.given_plan is None
+                plans=team.model is not None and spec.plan is None
             ),
         )
         state.emit(started)
-        if not state.nested:
-            for text in orchestra.notices:
+        if not state.nesting.nested:
+            for text in (*team.notices, *spec.notices):
                 state.notice(text)
-            for worker, why in orchestra.unavailable.items():
+            for worker, why in team.unavailable.items():
                 state.notice(describe_left_out(worker, why))
             for why in state.resources.skipped.values():
                 state.notice(why.message)
@@ -452,12 +452,12 @@ class Run:
         None where nothing is.
         """
         state = self.state
-        answer, partial = answer_of(state.trace, state.question, self.orchestra.profile.verdicts)
+        answer, partial = answer_of(state.trace, state.question, self.team.profile.verdicts)
         if (
             answer is None
             or partial
-            or state.plan_only
-            or state.nested
+            or state.spec.plan_only
+            or state.nesting.nested
             or tool_calls_of(state.trace)
         ):
             return None
@@ -482,16 +482,16 @@ class Run:
         """End the stream with the best answer there is, or with the reason why there is none."""
         state = self.state
         usage = state.trace.usage + state.unreported_usage
-        if state.plan_only and state.trace.plan is not None:
+        if state.spec.plan_only and state.trace.plan is not None:
             state.emit(ev.RunFinished(at=state.now(), answer="", usage=usage))
             return
         for record in state.trace.steps:
             if record.state not in ENDED:
                 state.stop_step(record.number)
-        answer, partial = answer_of(state.trace, state.question, self.orchestra.profile.verdicts)
-        refusal = self.orchestra.worker_profile.refusal
+        answer, partial = answer_of(state.trace, state.question, self.team.profile.verdicts)
+        refusal = self.team.worker_profile.refusal
         # A nested run reports it to the run around it.
-        if answer is not None and refusal == answer.strip() != "" and not state.nested:
+        if answer is not None and refusal == answer.strip() != "" and not state.nesting.nested:
             first = next(record for record in state.trace.steps if record.text.strip() == refusal)
             message = (
                 f"no answer: {first.worker} cannot do step {first.number}, "
@@ -507,13 +507,13 @@ class Run:
             )
             return
         last = _answering_step(state.trace)
-        if last is not None and last.state == "done" and not state.nested:
-            verdict = _verdict(last.text, self.orchestra.profile.verdicts)
+        if last is not None and last.state == "done" and not state.nesting.nested:
+            verdict = _verdict(last.text, self.team.profile.verdicts)
             if verdict and _judged_by(last, state.trace) is not None:
                 state.notice(f"{last.worker} says of this answer: {verdict}", last.number)
         error = failure_of(state) if partial else None
         calls = tool_calls_of(state.trace)
-        if not (partial or calls or state.nested):
+        if not (partial or calls or state.nesting.nested):
             # what is wrong with an answer that is whole
             error = broken
             partial = broken is not None

@@ -28,11 +28,13 @@ from conductor_cli.core.plan import (
     Schedule,
     Step,
 )
+from conductor_cli.core.pool import Limits
 from conductor_cli.core.question import Question
 from conductor_cli.core.trace import StepRecord, Trace, apply_event
 from conductor_cli.core.usage import NO_USAGE, Usage
 from conductor_cli.programs.schema_check import CheckStopped, find_fault
 from conductor_cli.run.orchestra import Orchestra, RunResources
+from conductor_cli.run.spec import RunSpec, Team
 
 NOT_JSON: Final = "it is not JSON"
 NOT_CHECKED: Final = "the check takes too much time or memory"
@@ -73,27 +75,35 @@ T = TypeVar("T")
 StopKind = Literal["cancelled", "terminated", "limit"]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Nesting:
+    """Where a run stands among the runs that are steps of one another."""
+
+    depth_left: int = 1  # How deep steps on the planner itself may still nest
+    reviews: int = 0  # How many are appended to the plan
+    final: bool = True  # The answer goes to the user
+    nested: bool = False  # This run is a step of another
+    given_holds_files: bool = False  # Item 0 of a nested run may quote the attached files
+
+
 @dataclass(kw_only=True, eq=False)
 class RunState:
     """What one run was given, and how far it has come."""
 
     id: str
     orchestra: Orchestra
-    question: Question
+    spec: RunSpec
     resources: RunResources
-    given_plan: Plan | None = None  # Replaces planning
-    resumed: Trace | None = None
+    nesting: Nesting
+
+    team: Team = field(init=False)
+    limits: Limits = field(init=False)
+    seed: int | None = field(init=False)
+    awaits_approval: bool = field(init=False)  # No step is started before the user approves
+    resumed: Trace | None = field(init=False)
     """The run whose finished steps are reused; or this run, where its process was lost: it goes on
     behind its end.
     """
-    depth_left: int = 1  # How deep steps on the conductor itself may still nest
-    reviews: int = 0  # How many are appended to the plan
-    final: bool = True  # The answer goes to the user
-    nested: bool = False  # This run is a step of another
-    plan_only: bool = False  # No step is started
-    awaits_approval: bool = False  # None is started before the user has approved the plan
-    given_holds_files: bool = False  # Item 0 of a nested run may quote the attached files
-
     repeated: tuple[int, ...] = field(init=False, default=())
     """Finished steps of the resumed run that are done again, because they had to do without the
     answer of another.
@@ -139,6 +149,12 @@ class RunState:
     _stop_reason: ev.StopReason | None = field(init=False, default=None)
 
     def __post_init__(self) -> None:
+        spec = self.spec
+        self.team = self.orchestra.team_of(spec)
+        self.limits = self.orchestra.limits_of(spec)
+        self.seed = self.orchestra.seed_of(spec)
+        self.awaits_approval = spec.approves
+        self.resumed = spec.resume
         self._start = self.orchestra.clock()
         if self.resumed is not None and self.is_takeover:
             self.trace = self.resumed
@@ -150,19 +166,21 @@ class RunState:
             earlier = self.resumed.done()
             self.resumed = without_outdated(self.resumed)
             self.repeated = tuple(number for number in earlier if number not in self.resumed.done())
-        single = self.orchestra.mode == "mini" and self.given_plan is None and self.resumed is None
+        single = self.team.mode == "mini" and spec.plan is None and self.resumed is None
         self.policy = DataPolicy(
-            self.orchestra.pool_policy,
-            self.orchestra.pool.names,
+            self.team.pool_policy,
+            self.team.pool.names,
             self.question,
             resumed=self.resumed,
-            needs_files=single or self.given_holds_files,
+            needs_files=single or self.nesting.given_holds_files,
         )
-        shown = {
-            worker.name: self.policy.question_for(worker.name) for worker in self.orchestra.pool
-        }
-        self.media_access = find_media_access(self.question, shown, self.orchestra.pool)
+        shown = {worker.name: self.policy.question_for(worker.name) for worker in self.team.pool}
+        self.media_access = find_media_access(self.question, shown, self.team.pool)
         self.discard_plan()
+
+    @property
+    def question(self) -> Question:
+        return self.spec.question
 
     @property
     def is_takeover(self) -> bool:
@@ -235,8 +253,8 @@ class RunState:
         self.wake()
 
     def discard_plan(self) -> None:
-        per_worker = {worker.name: worker.parallel for worker in self.orchestra.pool}
-        self.schedule = Schedule(self.orchestra.limits.parallel, per_worker)
+        per_worker = {worker.name: worker.parallel for worker in self.team.pool}
+        self.schedule = Schedule(self.limits.parallel, per_worker)
         self.planning_since = self.now()
 
     async def answer_of_user(self, answer: asyncio.Future[T]) -> T:

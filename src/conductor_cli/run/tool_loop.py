@@ -235,7 +235,7 @@ class ToolLoop:
         text = "\n".join([result.text, *unseen])
         # A small context must hold the results of several turns.
         context = int(
-            self._worker.options.get("context") or self._state.orchestra.worker_profile.context
+            self._worker.options.get("context") or self._state.team.worker_profile.context
         )
         most = min(MAX_RESULT, max(int(context * CHARS_PER_TOKEN) // (4 * of), 500))
         short = shorten(text.encode("utf-8", "replace").decode(), most)

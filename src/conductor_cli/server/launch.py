@@ -183,16 +183,19 @@ async def check_ready(options: ServerOptions) -> None:
     Models at an address are asked for one word. Raises `ConductorError` with the reason.
     """
     from conductor_cli.app.keys import open_key_store
-    from conductor_cli.app.opening import open_orchestra  # `serve` starts without them
+    from conductor_cli.app.opening import (  # `serve` starts without them
+        OpeningRequest,
+        open_orchestra,
+    )
     from conductor_cli.app.workers import run_worker_test
     from conductor_cli.core.plan import SELF
     from conductor_cli.models.command.programs import PROGRAMS
 
     settings = options.settings()
-    opened = await open_orchestra(settings, only=options.workers)
+    opened = await open_orchestra(OpeningRequest(settings=settings, only=options.workers))
     try:
-        absent = opened.orchestra.unavailable
-        workers = [worker for worker in opened.orchestra.pool if worker.name not in absent]
+        absent = opened.orchestra.team.unavailable
+        workers = [worker for worker in opened.orchestra.team.pool if worker.name not in absent]
         if not workers:
             name, why = next(iter(absent.items()))
             raise ConfigError(f"no worker can be asked: {name}: {why.message}", hint=why.hint)

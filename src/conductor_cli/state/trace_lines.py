@@ -277,7 +277,8 @@ def _read_piece(piece: Any, streams: list[_Piece]) -> ev.Event:  # noqa: ANN401 
         case [int(number), str(text), *times] if 0 <= number < len(streams):
             stream = streams[number]
             are_times = all(
-                isinstance(time, int | float) and -MAX_NUMBER <= time <= MAX_NUMBER for time in times
+                isinstance(time, int | float) and -MAX_NUMBER <= time <= MAX_NUMBER
+                for time in times
             )
             if are_times and len(times) == len(stream.times):
                 return _with_text(stream.event, tuple(map(float, times)), text)

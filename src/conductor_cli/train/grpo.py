@@ -25,11 +25,12 @@ from typing import Any, Final
 
 from conductor_cli.core.errors import ConductorError, ConfigError
 from conductor_cli.core.formatting import format_duration, format_money
+from conductor_cli.core.plan import SELF
 from conductor_cli.core.pool import Pool
 from conductor_cli.core.terminal_text import short_line
 from conductor_cli.models.llama.lora import convert_adapter
 from conductor_cli.models.response_cache import CachedModel, ResponseCache, model_identity
-from conductor_cli.run.orchestra import Orchestra
+from conductor_cli.run import Orchestra
 from conductor_cli.train import checkpoints
 from conductor_cli.train import job as jobs
 from conductor_cli.train.base_model import (
@@ -545,27 +546,33 @@ def open_rollouts(
     budget = TrainingBudget(directory / "spent.jsonl", limit)
     cache = ResponseCache(directory / "answers.jsonl")
     budget.share(jobs.process_count())
+    team = opened.team
+    # The planner itself is left out: what is trained plans, and never reviews.
+    members = [worker for worker in team.pool if worker.kind != SELF]
     # What a worker does at once is meant for all processes together.
     pool = Pool(
         workers=tuple(
-            replace(it, parallel=max(1, it.parallel // jobs.process_count())) for it in opened.pool
+            replace(worker, parallel=max(1, worker.parallel // jobs.process_count()))
+            for worker in members
         )
     )
     # Workers that share a model must share its wrapper too: a model takes one call at a time, by
     # its identity.
     wrapped: dict[int, CachedModel] = {}
-    for worker in opened.pool:
-        model = opened.workers[worker.name]
+    for worker in members:
+        model = team.workers[worker.name]
         if id(model) not in wrapped:
             wrapped[id(model)] = CachedModel(
                 BudgetedModel(model, worker, budget), cache, model_identity(worker)
             )
-    orchestra = replace(
-        jobs.bare_orchestra(recipe, pool, opened.limits),
+    orchestra = jobs.bare_orchestra(
+        recipe,
+        pool,
+        opened.limits,
+        workers={worker.name: wrapped[id(team.workers[worker.name])] for worker in members},
+        pool_policy=team.pool_policy,
         timeouts=opened.timeouts,
-        pool_policy=opened.pool_policy,
         daily_spend=opened.daily_spend,
-        workers={worker.name: wrapped[id(opened.workers[worker.name])] for worker in opened.pool},
     )
     try:
         yield Rollouts(

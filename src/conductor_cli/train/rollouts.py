@@ -31,7 +31,7 @@ from conductor_cli.core.ledger import Ledger, Reservation
 from conductor_cli.core.plan import Plan
 from conductor_cli.core.policy import PoolPolicy
 from conductor_cli.core.pool import Limits, Pool, Worker
-from conductor_cli.core.profile import WorkerProfile
+from conductor_cli.core.profile import Profile, WorkerProfile
 from conductor_cli.core.question import Question
 from conductor_cli.core.trace import Trace
 from conductor_cli.core.usage import NO_USAGE, Usage, with_cost
@@ -39,8 +39,8 @@ from conductor_cli.evals.sandbox import run_off_loop
 from conductor_cli.evals.score import Score
 from conductor_cli.models.base import Features, Model, Script, ScriptedModel
 from conductor_cli.models.response_cache import HEARTBEAT, ResponseCache
-from conductor_cli.run import start_run
-from conductor_cli.run.orchestra import Orchestra, model_semaphores
+from conductor_cli.run import Orchestra, RunSpec, Team, start_run
+from conductor_cli.run.orchestra import model_turns
 from conductor_cli.run.runner import Run
 from conductor_cli.system.disk import AppendLog, read_lines
 
@@ -266,7 +266,8 @@ class Rollouts:
 
         A last message of the assistant is the beginning of the reply, which the model continues.
         """
-        request = self.conductor_for(exercise).planning_request(self.question(exercise))
+        team = self.team_for(exercise)
+        request = team.planning_request(self.question(exercise), self.orchestra.limits)
         begun = [{"role": "assistant", "content": request.prefill}] if request.prefill else []
         return [
             *({"role": message.role, "content": message.content} for message in request.messages),
@@ -276,11 +277,16 @@ class Rollouts:
     def question(self, exercise: Exercise) -> Question:
         return Question(text=exercise.question)
 
-    def conductor_for(self, exercise: Exercise) -> Orchestra:
-        pool = self.orchestra.pool
-        return replace(
-            self.orchestra, pool=Pool(workers=tuple(pool[name] for name in exercise.workers))
-        )
+    def use_profile(self, profile: Profile) -> None:
+        """Have the planner asked by another profile from now on."""
+        team = replace(self.orchestra.team, profile=profile)
+        self.orchestra = replace(self.orchestra, team=team)
+
+    def team_for(self, exercise: Exercise) -> Team:
+        """The workers of an exercise, and how the planner is asked for a plan over them."""
+        pool = self.orchestra.team.pool
+        workers = tuple(pool[name] for name in exercise.workers)
+        return replace(self.orchestra.team, pool=Pool(workers=workers))
 
     async def outcomes(self, plans: Sequence[SampledPlan]) -> list[PlanOutcome]:
         """The outcome of each plan, in order. Equal texts for the same exercise are run together.
@@ -290,11 +296,11 @@ class Rollouts:
         """
         self._failures.clear()
         slots = asyncio.Semaphore(self.concurrency)
-        semaphores = model_semaphores(self.orchestra.pool, self.orchestra.workers)
+        turns = model_turns(self.orchestra.team.pool, self.orchestra.team.workers)
 
         async def run(plan: SampledPlan, turn: int) -> PlanOutcome:
             async with slots:
-                return await self._run(plan, turn, semaphores)
+                return await self._run(plan, turn, turns)
 
         distinct = {_key(plan): plan for plan in plans}
         try:
@@ -339,7 +345,7 @@ class Rollouts:
         if reward is not None:
             unused = len(trace.steps) - len(steps_behind_answer(trace))
             reward = (self.format_bonus if told else reward) - self.unused_step * unused
-        pool = self.conductor_for(exercise).pool
+        pool = self.team_for(exercise).pool
         # A review by the conductor itself is no route.
         asked = [record.step.worker for record in trace.steps if record.step.worker in pool]
         routes = tuple(self.name_route(pool[name]) for name in asked)
@@ -355,27 +361,30 @@ class Rollouts:
         return score.right
 
     async def _run(
-        self, plan: SampledPlan, turn: int, semaphores: Mapping[int, asyncio.Semaphore]
+        self, plan: SampledPlan, turn: int, turns: Mapping[int, asyncio.Semaphore]
     ) -> PlanOutcome:
         # The plan is read first, in a run that asks no worker. So an invalid one costs nothing.
-        orchestra = self.conductor_for(plan.exercise)
+        team = replace(self.team_for(plan.exercise), turns=turns)
         question = self.question(plan.exercise)
-        if orchestra.seed is not None:
-            orchestra = replace(orchestra, seed=orchestra.seed + self.draws * plan.draw + turn)
+        seed = self.orchestra.seed
+        if seed is not None:
+            seed += self.draws * plan.draw + turn
         splitter = ThinkingSplitter()
         text = splitter.feed(plan.text)[0] + splitter.end()[0]
         written: list[Script] = [
             [text, Chunk(usage=Usage(calls=1), finish="stop" if plan.complete else "length")]
         ]
         model = ScriptedModel([*written, [ModelError("refused", "a sampled plan is read once")]])
-        reader = replace(orchestra, model=model, pool_policy=PoolPolicy(), daily_spend=None)
-        trace = await self.trace(start_run(reader, question, plan_only=True))
+        reader = Orchestra(
+            team=replace(team, model=model, pool_policy=PoolPolicy()),
+            limits=self.orchestra.limits,
+            timeouts=self.orchestra.timeouts,
+        )
+        spec = RunSpec(question=question, plan_only=True, seed=seed)
+        trace = await self.trace(start_run(reader, spec))
         if is_valid(trace) and isinstance(trace.plan, Plan):
-            trace = await self.trace(
-                start_run(
-                    replace(orchestra, shared_semaphores=semaphores), question, plan=trace.plan
-                )
-            )
+            spec = RunSpec(question=question, plan=trace.plan, team=team, seed=seed)
+            trace = await self.trace(start_run(self.orchestra, spec))
         return await self.outcome(trace, plan.exercise)
 
     def _check(self, outcomes: Sequence[PlanOutcome]) -> None:

@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 from conductor_cli.core.chat import Request
 from conductor_cli.core.question import Question
 from conductor_cli.models.base import Script, ScriptedModel
-from conductor_cli.run import start_run
+from conductor_cli.run import RunSpec, start_run
 from conductor_cli.train.rollouts import PlanOutcome, Rollouts, SampledPlan
 from tests.training.rehearsal.solvers import (
     CHECKED,
@@ -134,8 +134,9 @@ def test_after_a_check_said_no_the_conductor_is_told_who_failed() -> None:
         model = ScriptedModel(scripts=[[first], [RIGHT.replace("spellingB", "spellingE")]])
         rolled = rollouts([MEMBERS[1]])
         limits = replace(rolled.orchestra.limits, recursion=recursion)
-        orchestra = replace(rolled.conductor_for(checked), model=model, limits=limits)
-        trace = asyncio.run(rolled.trace(start_run(orchestra, Question(text=checked.question))))
+        team = replace(rolled.team_for(checked), model=model)
+        spec = RunSpec(question=Question(text=checked.question), team=team, limits=limits)
+        trace = asyncio.run(rolled.trace(start_run(rolled.orchestra, spec)))
         answers.append(trace.answer)
     assert answers == ["WRONG", "SIRAP"]
     assert model.requests[1].messages[0].content.endswith("and check it\nNO B\n")

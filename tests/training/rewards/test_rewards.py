@@ -25,8 +25,7 @@ from conductor_cli.core.plan import Plan, Step
 from conductor_cli.core.pool import Card, Limits, Worker
 from conductor_cli.core.question import Question
 from conductor_cli.models.base import NO_FEATURES, Features, ScriptedModel
-from conductor_cli.run import start_run
-from conductor_cli.run.orchestra import Orchestra
+from conductor_cli.run import Orchestra, RunSpec, Team, start_run
 from training.rewards import world
 from training.rewards.__main__ import ARMS, plan
 from training.rewards.report import interval, lines, read
@@ -151,15 +150,15 @@ def test_a_plan_earns_what_the_run_of_a_conductor_answers() -> None:
         small = planner.SmallPlanner()
         text = small.text(small.written(world.routed(task, random, world.by_card), task))
         text = text.replace("| 1 |", "| - |") if number % 4 == 0 else text
-        orchestra = Orchestra(
+        team = Team(
             model=ScriptedModel([[text]]),
             pool=task.pool,
             profile=planner.PROFILE,
-            limits=Limits(attempts=1),
             workers={worker.name: Scripted(worker, number) for worker in task.pool},
             constrained=False,
         )
-        run = start_run(orchestra, Question(text=task.case.question))
+        orchestra = Orchestra(team=team, limits=Limits(attempts=1))
+        run = start_run(orchestra, RunSpec(question=Question(text=task.case.question)))
 
         async def finish(run: Any = run) -> None:
             async for _ in run:

@@ -31,7 +31,6 @@ from mcp_types import (
     ToolAnnotations,
 )
 
-from conductor_cli.app.driver import Job
 from conductor_cli.app.rehearsal import is_rehearsal_run
 from conductor_cli.app.traces import (
     describe_offer,
@@ -49,7 +48,7 @@ from conductor_cli.core.plan_file import PlanFile, format_plan_file
 from conductor_cli.core.pool import Limits
 from conductor_cli.core.terminal_text import one_line, sanitize
 from conductor_cli.core.trace import ENDED, Trace
-from conductor_cli.run import Run
+from conductor_cli.run import Run, RunSpec
 from conductor_cli.server.mcp.tools import (
     TOOLS,
     narrowed,
@@ -60,7 +59,7 @@ from conductor_cli.server.mcp.tools import (
     tool_schema,
     worker_names,
 )
-from conductor_cli.server.runs.run_starter import RunStarter, ShowEvent
+from conductor_cli.server.runs.run_starter import RunStarter, ServedJob, ShowEvent
 from conductor_cli.server.runs.stored_runs import (
     confidential,
     first_event,
@@ -173,23 +172,26 @@ class Handlers:
             job = self._job(
                 arguments, read_plan(arguments["plan"]) if "plan" in arguments else None
             )
-        job = replace(job, plan_only=name == "plan")
+        job = replace(job, spec=replace(job.spec, plan_only=name == "plan"))
         async with _reporting(context) as show:
             run = await self._starter.perform(job, show)
         return plan_result(run, job.settings.limits) if name == "plan" else run_result(run)
 
-    def _job(self, arguments: Mapping[str, Any], planned: PlanFile | None) -> Job:
+    def _job(self, arguments: Mapping[str, Any], planned: PlanFile | None) -> ServedJob:
         starter = self._starter
         settings = narrowed(starter.settings(replaced_settings(arguments)), arguments, planned)
-        return Job(
-            settings=settings,
-            store=starter.store_of(settings),
+        spec = RunSpec(
             question=planned.question if planned else read_question(arguments),
-            only=worker_names(arguments, starter.options.workers),
             plan=planned.plan if planned else None,
         )
+        return ServedJob(
+            spec=spec,
+            settings=settings,
+            store=starter.store_of(settings),
+            only=worker_names(arguments, starter.options.workers),
+        )
 
-    def _resumed_job(self, arguments: Mapping[str, Any]) -> Job:
+    def _resumed_job(self, arguments: Mapping[str, Any]) -> ServedJob:
         starter = self._starter
         store = open_trace_store()
         try:
@@ -207,12 +209,11 @@ class Handlers:
         replaced = {**replaced_settings(arguments), "conductor.mode": earlier.mode}
         settings, _ = keep_policy_of(starter.settings(replaced), earlier)
         settings = replace(settings, rehearsal=settings.rehearsal or is_rehearsal_run(earlier))
-        return Job(
+        return ServedJob(
+            spec=RunSpec(question=earlier.question, resume=earlier),
             settings=narrowed(settings, arguments),
             store=starter.store_of(settings),
-            question=earlier.question,
             only=worker_names(arguments, starter.options.workers),
-            resume=earlier,
         )
 
 
@@ -383,7 +384,7 @@ def plan_result(run: Run, limits: Limits) -> CallToolResult:
             Failure(kind="conductor", message="the planner wrote no plan", hint="ask again")
         )
     offer = describe_offer(run)
-    recipients = recipients_of(run.orchestra.pool)
+    recipients = recipients_of(run.team.pool)
     estimate = sum(estimate_steps(offer.question_for, offer.plan, offer.pool, offer.profile), ZERO)
     lines = []
     for number, step in enumerate(trace.plan.steps, start=1):

@@ -10,7 +10,6 @@ from functools import partial
 from secrets import token_hex
 from typing import TYPE_CHECKING, Any
 
-from conductor_cli.app.driver import Job
 from conductor_cli.app.worker_selection import keep_policy_of
 from conductor_cli.app.worker_tools import keep_tools_of
 from conductor_cli.core.events import Event
@@ -30,6 +29,7 @@ from conductor_cli.server.runs.run_request import (
     build_job,
     holds_text,
 )
+from conductor_cli.server.runs.run_starter import ServedJob
 from conductor_cli.system.known_secrets import KNOWN_SECRETS
 
 if TYPE_CHECKING:
@@ -97,15 +97,15 @@ def begin_served(  # noqa: PLR0913 - what a request says, and what is known of i
     stream = ResponseStream(holds_text=holds_text(request), sign=sign)
     make = build_demo_job if registry.starter.options.rehearsal else build_job
 
-    async def build(of: str) -> Job:
-        job = replace(
-            await make(registry.starter, request, of, principal.key, purpose), leased=leased
-        )
+    async def build(of: str) -> ServedJob:
+        job = await make(registry.starter, request, of, principal.key, purpose)
+        job = replace(job, spec=replace(job.spec, leased=leased))
         if not events:
             return job
         trace = show_events(served, Trace(), events)
         settings = keep_tools_of(keep_policy_of(job.settings, trace)[0], trace)
-        return replace(job, settings=settings, question=trace.question, resume=trace)
+        spec = replace(job.spec, question=trace.question, resume=trace)
+        return replace(job, settings=settings, spec=spec)
 
     served = registry.begin(key, build, stream, principal=principal, run=run)
     served.model = request.model

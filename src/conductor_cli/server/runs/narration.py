@@ -3,7 +3,7 @@
 What happens as reasoning, the answer as it comes, calls; its end.
 
 A stream cannot take text back. So only the text of the answering step is written as it comes, and
-such a step is not tried again once it has written something (`Conductor.streams_answer`,
+such a step is not tried again once it has written something (`RunSpec.streams_answer`,
 `streams_nested`). Where the answering step is a nested run, such as a review, that is the answering
 step in it: a draft that a review may discard is told in a line of the reasoning only. The text of
 other steps is shortened to a line of the reasoning. What a worker writes before it calls a tool of

@@ -19,7 +19,6 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from conductor_cli.app.driver import Job
 from conductor_cli.core import events as ev
 from conductor_cli.core.chat import Tool, ToolCall
 from conductor_cli.core.errors import ConductorError, Failure, TakenOver
@@ -30,7 +29,7 @@ from conductor_cli.server.api.request import RequestError, ServedAnswer, ServedU
 from conductor_cli.server.http.access import Principal, describe_error
 from conductor_cli.server.http.readiness import Readiness
 from conductor_cli.server.runs.narration import AnswerText, Piece, Reasoning, ResponseStream
-from conductor_cli.server.runs.run_starter import RunStarter
+from conductor_cli.server.runs.run_starter import RunStarter, ServedJob
 
 log = logging.getLogger(__name__)
 
@@ -52,7 +51,7 @@ Switches divide their buffers among their ports by this rule (dynamic thresholds
 Hahne 1998).
 """
 
-BuildJob = Callable[[str], Awaitable[Job]]
+BuildJob = Callable[[str], Awaitable[ServedJob]]
 """Makes the job of a run with this id.
 
 Raises `RequestError`, `ConductorError` or `AnsweredAtOnce`.
@@ -604,7 +603,8 @@ class RunRegistry:
     async def _perform(self, served: ServedRun, build_job: BuildJob, place: QueuePlace) -> None:
         try:
             await place.granted.wait()
-            job = replace(await build_job(served.id), keeps_up=served.keeps_up)
+            job = await build_job(served.id)
+            job = replace(job, spec=replace(job.spec, keeps_up=served.keeps_up))
             del build_job  # it holds the bytes of files, which are stored by now
             served.is_stored = job.store is not None
             await self.starter.perform(job, served.show)

@@ -18,7 +18,6 @@ from functools import partial
 from typing import Any, Final, Literal, cast
 
 from conductor_cli.app.attach import Attacher
-from conductor_cli.app.driver import Job
 from conductor_cli.app.rehearsal import DEMO_ANSWER, demo_question, is_rehearsal_run
 from conductor_cli.app.worker_selection import keep_policy_of, offered_workers, resolve_pool
 from conductor_cli.app.worker_tools import keep_tools_of, pool_with_tools
@@ -32,6 +31,7 @@ from conductor_cli.core.plan import SELF, Plan, Step
 from conductor_cli.core.question import File
 from conductor_cli.core.terminal_text import one_line
 from conductor_cli.core.trace import Trace
+from conductor_cli.run import RunSpec
 from conductor_cli.server.api.request import ClientRequest, RequestError
 from conductor_cli.server.client_keys import ClientKey
 from conductor_cli.server.http.access import Principal
@@ -42,7 +42,7 @@ from conductor_cli.server.runs.conversation import (
     read_conversation,
 )
 from conductor_cli.server.runs.run_registry import AnsweredAtOnce
-from conductor_cli.server.runs.run_starter import RunStarter
+from conductor_cli.server.runs.run_starter import RunStarter, ServedJob
 from conductor_cli.state.interfaces import USER, Spender
 from conductor_cli.state.opening import open_state
 from conductor_cli.system.threads import LARGE, run_in_thread_if_large
@@ -261,7 +261,7 @@ async def build_job(
     run: str,
     key: ClientKey | None = None,
     purpose: UtilityPurpose | None = None,
-) -> Job:
+) -> ServedJob:
     """Return the job that a request asks for, as the run `run`.
 
     Raises `RequestError` or `ConductorError`.
@@ -287,17 +287,22 @@ async def build_job(
     if request.hosted:
         only = await _workers_for_hosted(settings, request.hosted, only)
         asked = replace(asked, plan=None)
-    return Job(
-        settings=settings,
-        store=starter.store_of(settings),
+    streams = request.stream and not holds_text(request)
+    spec = RunSpec(
         question=asked.question,
         plan=asked.plan,
-        only=only,
         id=run,
-        attachments=attachments,
-        streams=request.stream and not holds_text(request),
+        streams_answer=streams,
+        streams_nested=streams,
         origin=principal.origin,
         reviews=asked.plan is None,  # a review would be the step that answers
+    )
+    return ServedJob(
+        spec=spec,
+        settings=settings,
+        store=starter.store_of(settings),
+        only=only,
+        attachments=attachments,
         spender=_spender(key),
     )
 
@@ -352,7 +357,7 @@ async def _workers_for_hosted(
     return tuple(names)
 
 
-async def build_rerun(starter: RunStarter, again: Trace, run: str, client: Principal) -> Job:
+async def build_rerun(starter: RunStarter, again: Trace, run: str, client: Principal) -> ServedJob:
     """Return the job, as the run `run`, that does what `reset_from_step` has left to do.
 
     The stored run's rules and tools hold, and limits and pool of the client's key. Raises `ConductorError` or
@@ -372,14 +377,11 @@ async def build_rerun(starter: RunStarter, again: Trace, run: str, client: Princ
         only = tuple(worker.name for worker in offered_workers(settings))
     settings, _ = keep_policy_of(settings, again)
     settings = replace(settings, rehearsal=settings.rehearsal or is_rehearsal_run(again))
-    return Job(
+    return ServedJob(
+        spec=RunSpec(question=again.question, resume=again, id=run, origin=client.origin),
         settings=keep_tools_of(settings, again),
         store=starter.store_of(settings),
-        question=again.question,
         only=only,
-        resume=again,
-        id=run,
-        origin=client.origin,
         spender=_spender(client.key),
     )
 
@@ -420,7 +422,7 @@ async def build_demo_job(
     run: str,
     key: ClientKey | None = None,
     purpose: UtilityPurpose | None = None,
-) -> Job:
+) -> ServedJob:
     """Return the job of a question that the demo models know.
 
     What a coding client adds to the question is left out. So each client can be tried without a key. Raises `AnsweredAtOnce` for any other question, else
@@ -433,10 +435,10 @@ async def build_demo_job(
     job = await build_job(
         starter, replace(request, effort="", tools=(), tool_choice="auto"), run, key
     )
-    question = demo_question(job.question)
+    question = demo_question(job.spec.question)
     if question is None:
         raise AnsweredAtOnce(DEMO_ANSWER)
-    return replace(job, question=question, plan=None)
+    return replace(job, spec=replace(job.spec, question=question, plan=None))
 
 
 async def _parse_conversation(

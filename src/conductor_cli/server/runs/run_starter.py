@@ -13,14 +13,14 @@ import os
 import secrets
 from collections.abc import Callable, Mapping
 from contextlib import aclosing
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, Final
 
 import anyio
 
 from conductor_cli.app.driver import Job, begin_run, check_job, open_store, perform
-from conductor_cli.app.opening import LoadedModels, open_orchestra
+from conductor_cli.app.opening import LoadedModels, OpeningRequest, open_orchestra
 from conductor_cli.config.settings import Settings
 from conductor_cli.config.watched import WatchedSettings
 from conductor_cli.core.errors import PolicyError
@@ -28,10 +28,15 @@ from conductor_cli.core.events import Event
 from conductor_cli.core.pool import DayLimits, Worker
 from conductor_cli.core.trace import Trace
 from conductor_cli.run import Orchestra, Run
-from conductor_cli.run.orchestra import share_models
 from conductor_cli.server.options import ServerOptions
 from conductor_cli.server.runs.conversation import CallIds
-from conductor_cli.state.interfaces import Spender, Spending, Traces
+from conductor_cli.state.interfaces import (
+    USER,
+    AttachmentStore,
+    Spender,
+    Spending,
+    Traces,
+)
 from conductor_cli.state.opening import State, open_state
 
 if TYPE_CHECKING:
@@ -45,6 +50,19 @@ ShowEvent = Callable[[Event, Trace], None]
 """Called with each event and the trace after it, once it was stored. It must not wait."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServedJob(Job):
+    """A job for a client, with what its orchestra is opened with.
+
+    `only` names the workers, empty for all. `attachments` has the bytes of the question's files.
+    `spender` is who spends.
+    """
+
+    only: tuple[str, ...] = ()
+    attachments: AttachmentStore | None = None
+    spender: Spender = USER
+
+
 class RunStarter:
     """The runs of one server, over models that stay open. Close it when the last run has ended."""
 
@@ -56,7 +74,6 @@ class RunStarter:
         self._settings = WatchedSettings(os.environ, options.config)
         self.loaded = LoadedModels()
         self._spends: dict[tuple[Spender, str, DayLimits, str], Spending] = {}
-        self._semaphores: dict[int, asyncio.Semaphore] = {}
 
     @cached_property
     def call_ids(self) -> CallIds:
@@ -101,7 +118,7 @@ class RunStarter:
         """
         return open_store(settings, wanted=self.options.stores_traces)
 
-    async def perform(self, job: Job, show: ShowEvent) -> Run:
+    async def perform(self, job: ServedJob, show: ShowEvent) -> Run:
         """Run to the end; returns the run.
 
         Where the caller is cancelled, it is stopped, and its trace gets its end.
@@ -109,7 +126,7 @@ class RunStarter:
         Raises `ConductorError` where the run cannot be begun, or its trace, which is required, is
         incomplete.
         """
-        if job.settings["policy.approve"] and not job.plan_only:
+        if job.settings["policy.approve"] and not job.spec.plan_only:
             message = (
                 "policy.approve is on: each plan must be approved on a terminal, and a "
                 "server has none"
@@ -151,23 +168,25 @@ class RunStarter:
             )
         return run
 
-    async def _open(self, job: Job) -> Orchestra:
+    async def _open(self, job: ServedJob) -> Orchestra:
         state = open_state(job.settings.paths)
         if job.settings.paths.database:  # read on a thread; what is asked for below is known then
             await asyncio.to_thread(state.ratings.read)
-        stored = job.resume.pool.names if job.resume is not None else ()
-        opened = await open_orchestra(
-            job.settings,
+        earlier = job.spec.resume
+        stored = earlier.pool.names if earlier is not None else ()
+        request = OpeningRequest(
+            settings=job.settings,
             only=job.only,
             stored=stored,
-            planning=job.plans,
+            planning=job.needs_planner,
             seed=self.options.seed,
             loaded=self.loaded,
             spend=partial(self._shared_spend, state, job.spender),
             attachments=job.attachments or state.attachments(),
             learning=True,
         )
-        return share_models(replace(opened.orchestra, streams_nested=job.streams), self._semaphores)
+        opened = await open_orchestra(request)
+        return opened.orchestra
 
     def _shared_spend(
         self, state: State, spender: Spender, limits: DayLimits, /, *, planner: Worker | None
