@@ -1,8 +1,7 @@
 # Every target works from a fresh clone: it installs what it needs first.
 .DEFAULT_GOAL := help
 .PHONY: help setup train-setup demo test check check-long coverage mutants lint types contracts docs freeze docs-check bench \
-  bench-conductor \
-  rehearsal rewards faults clients screens audit sbom wheels lock clean
+  bench-conductor rehearsal rewards planner faults clients screens audit sbom wheels lock clean
 PYTHON ?= python3
 BIN := .venv/bin
 LOCK := uv pip compile pyproject.toml --universal --generate-hashes --no-annotate --python-version 3.11 \
@@ -74,6 +73,11 @@ rehearsal: setup train-setup ## train all models that ship, from scratch; resume
 
 rewards: setup train-setup ## compare ways to train a small planner by rewards; resumes when called again (ARGS="--trial", "--pretrained")
 	@$(BIN)/python -m training.rewards $(ARGS)
+
+planner: setup train-setup ## train a planner on lessons, hours; resumes when called again (MODEL=FILE.gguf)
+	@$(BIN)/python -m training.planner.supervised --base $(MODEL) --out build/planner $(ARGS)
+	@$(BIN)/python -m training.planner.examine --model $(MODEL) --adapter build/planner/adapter.gguf \
+	  --out build/planner/examined
 
 faults: setup ## try what can go wrong, 45 minutes (ARGS="kills --minutes 5": less); docs/research/reliability.md has the counts
 	@$(BIN)/python -m scripts.faults $(ARGS)
