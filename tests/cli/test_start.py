@@ -190,14 +190,16 @@ def test_a_wrong_word_is_explained_in_our_words(
     assert "sk-abc" not in done.err
 
 
-@pytest.mark.parametrize("option", entry._OPTIONS)
+@pytest.mark.parametrize(
+    "option", [*" ".join(entry._OPTION_HINTS).split(), *entry._OPTIONS_THAT_BECAME_SETTINGS]
+)
 def test_an_option_that_is_gone_names_what_to_use_instead(
     option: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """On each command that has what is to be used instead, and that needs nothing which this line
     lacks.
     """
-    needs, hint = entry._OPTIONS[option]
+    needs, hint = entry._hint_for_option(option)
     command = next(
         words
         for words, about in TABLE.items()

@@ -1,5 +1,4 @@
-"""Runs the command of a command line, and turns every error into at most three lines and an exit
-code.
+"""Runs the command of a command line, and turns every error into a few lines and an exit code.
 
 What Typer finds wrong is said in our words: what was expected, and what was probably meant.
 """
@@ -12,7 +11,7 @@ import logging
 import os
 import re
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from itertools import takewhile
 from typing import TYPE_CHECKING, Any, Final, NoReturn
@@ -75,184 +74,212 @@ _DROPPED: Final[Mapping[str, str]] = {
 }
 """Commands of the release before, and what to use instead."""
 
-_OPTIONS: Final[Mapping[str, tuple[str, str]]] = {
-    option: told
-    for options, told in {
-        "--model": (
-            "--conductor",
-            "--conductor NAME is the model that plans; --workers A,B are those that answer",
+_OPTION_HINTS: Final[Mapping[str, tuple[str, str]]] = {
+    "--model": (
+        "--conductor",
+        "--conductor NAME is the model that plans; --workers A,B are those that answer",
+    ),
+    "--keep-local --offline": ("--local-only", "did you mean --local-only?"),
+    "--files-only": (
+        "--local-only",
+        "it is a setting: conductor config set policy.files_only A,B",
+    ),
+    "--api-key --key": (
+        "",
+        "a key is stored, and not given on a command line: conductor keys set PROVIDER",
+    ),
+    "--output": ("--format", "the answer goes to standard output: conductor ask … > FILE"),
+    "--train --router --embeddings": (
+        "--systems",
+        "routers are no longer trained by eval; compare with --systems keyword,conductor-mini",
+    ),
+    "--features --save": (
+        "--pool",
+        (
+            "it was dropped; say what a worker reads: conductor workers add NAME "
+            "--set accepts=image,pdf"
         ),
-        "--keep-local --offline": ("--local-only", "did you mean --local-only?"),
-        "--files-only": (
-            "--local-only",
-            "it is a setting: conductor config set policy.files_only A,B",
+    ),
+    "--html": (
+        "--show",
+        "it was dropped; the figures: --json; the answers: evals/ in the state directory",
+    ),
+    "--sandbox": (
+        "--judge",
+        "it is bubblewrap now; which Python it runs: conductor config set eval.python PATH",
+    ),
+    "--csv": (
+        "--by",
+        "it was dropped; --json prints the same rows, and jq -r makes a table of them",
+    ),
+    "--gpu-layers": (
+        "--seed",
+        "it is a setting: conductor config set conductor.gpu_layers auto|all|N",
+    ),
+    "--copy": (
+        "--base",
+        "it was dropped; copy the file to the disk of the data directory, and import that",
+    ),
+    "--count": ("--since", "it was dropped; use instead: -n N"),
+    "--cards": (
+        "--json",
+        "it was dropped; conductor workers show NAME has its card and its ratings",
+    ),
+    "--color": (
+        "",
+        "it is a setting: conductor config set output.color always|never; NO_COLOR is obeyed, too",
+    ),
+    "--adapter": ("", "it is a setting: conductor config set conductor.adapter FILE"),
+    "--full": ("--lora", "it was dropped: without --lora all weights are trained"),
+    "--fetch": ("--file", "it was dropped: curl -sSL -o page.html URL; then: --file page.html"),
+    "--no-tools": ("--tools", "it was dropped; use instead: --tools none"),
+    "--cost-weight": ("--max-cost", "it was dropped; use instead: --max-cost USD"),
+    "--again": ("--parallel", "it was dropped; to measure again: another --seed"),
+    "--rehearsal": (
+        "",
+        (
+            "the demo models: conductor ask --rehearsal, conductor chat --rehearsal, "
+            "conductor eval rehearsal"
         ),
-        "--api-key --key": (
-            "",
-            "a key is stored, and not given on a command line: conductor keys set PROVIDER",
-        ),
-        "--output": ("--format", "the answer goes to standard output: conductor ask … > FILE"),
-        "--train --router --embeddings": (
-            "--systems",
-            "routers are no longer trained by eval; compare with --systems keyword,conductor-mini",
-        ),
-        "--features --save": (
-            "--pool",
-            (
-                "it was dropped; say what a worker reads: conductor workers add NAME --set "
-                "accepts=image,pdf"
-            ),
-        ),
-        "--html": (
-            "--show",
-            "it was dropped; the figures: --json; the answers: evals/ in the state directory",
-        ),
-        "--sandbox": (
-            "--judge",
-            "it is bubblewrap now; which Python it runs: conductor config set eval.python PATH",
-        ),
-        "--csv": (
-            "--by",
-            "it was dropped; --json prints the same rows, and jq -r makes a table of them",
-        ),
-        "--gpu-layers": (
-            "--seed",
-            "it is a setting: conductor config set conductor.gpu_layers auto|all|N",
-        ),
-        "--copy": (
-            "--base",
-            "it was dropped; copy the file to the disk of the data directory, and import that",
-        ),
-        "--count": ("--since", "it was dropped; use instead: -n N"),
-        "--cards": (
-            "--json",
-            "it was dropped; conductor workers show NAME has its card and its ratings",
-        ),
-        "--color": (
-            "",
-            (
-                "it is a setting: conductor config set output.color always|never; NO_COLOR is "
-                "obeyed, "
-                "too"
-            ),
-        ),
-        "--adapter": ("", "it is a setting: conductor config set conductor.adapter FILE"),
-        "--full": ("--lora", "it was dropped: without --lora all weights are trained"),
-        "--fetch": ("--file", "it was dropped: curl -sSL -o page.html URL; then: --file page.html"),
-        "--no-tools": ("--tools", "it was dropped; use instead: --tools none"),
-        "--cost-weight": ("--max-cost", "it was dropped; use instead: --max-cost USD"),
-        "--again": ("--parallel", "it was dropped; to measure again: another --seed"),
-        "--rehearsal": (
-            "",
-            (
-                "the demo models: conductor ask --rehearsal, conductor chat --rehearsal, conductor "
-                "eval rehearsal"
-            ),
-        ),
-        "--out": ("--seed", "it was dropped; the cards: cards.json in the data directory"),
-        **{
-            option: ("--set", f"it was dropped; use instead: --set {key}={value}")
-            for option, key, value in (
-                ("--key-env", "key_env", "NAME"),
-                ("--temperature", "temperature", "T"),
-                ("--cwd", "cwd", "DIR"),
-                ("--max-tokens", "max_tokens", "N"),
-                ("--reasoning-effort", "reasoning_effort", "WORD"),
-                ("--thinking-budget", "thinking_budget", "N"),
-                ("--seconds", "seconds", "S"),
-                ("--tag", "tags", "A,B"),
-                ("--network", "network", "true"),
-                ("--no-network", "network", "false"),
-                ("--price", "price", "IN,OUT"),
-                ("--no-sandbox", "sandbox", "false"),
-                ("--accepts", "accepts", "A,B"),
-                ("--unset", "SETTING", ""),
-                ("--only", "only", "A,B"),
-                ("--read-only", "read_only", "A,B"),
-                ("--trust", "trust", "true"),
-                ("--no-trust", "trust", "false"),
-                ("--local", "local", "true"),
-                ("--no-local", "local", "false"),
-                ("--group", "group", "N"),
-                ("--rate", "rate", "R"),
-                ("--plan-tokens", "max_plan_tokens", "N"),
-                ("--offer", "max_workers", "N"),
-                ("--vllm", "vllm", "true"),
-                ("--about", "about", "TEXT"),
-                ("--env", "env", "A,B"),
-            )
-        },
-    }.items()
-    for option in options.split()
+    ),
+    "--out": ("--seed", "it was dropped; the cards: cards.json in the data directory"),
 }
 """Options of other tools and of the release before: the option that a command must have, and then
 the hint.
 """
+
+_OPTIONS_THAT_BECAME_SETTINGS: Final[Mapping[str, str]] = {
+    "--key-env": "key_env=NAME",
+    "--temperature": "temperature=T",
+    "--cwd": "cwd=DIR",
+    "--max-tokens": "max_tokens=N",
+    "--reasoning-effort": "reasoning_effort=WORD",
+    "--thinking-budget": "thinking_budget=N",
+    "--seconds": "seconds=S",
+    "--tag": "tags=A,B",
+    "--network": "network=true",
+    "--no-network": "network=false",
+    "--price": "price=IN,OUT",
+    "--no-sandbox": "sandbox=false",
+    "--accepts": "accepts=A,B",
+    "--unset": "SETTING=",
+    "--only": "only=A,B",
+    "--read-only": "read_only=A,B",
+    "--trust": "trust=true",
+    "--no-trust": "trust=false",
+    "--local": "local=true",
+    "--no-local": "local=false",
+    "--group": "group=N",
+    "--rate": "rate=R",
+    "--plan-tokens": "max_plan_tokens=N",
+    "--offer": "max_workers=N",
+    "--vllm": "vllm=true",
+    "--about": "about=TEXT",
+    "--env": "env=A,B",
+}
+"""Options of the release before, and what `--set` takes instead."""
 
 
 def explain_typer_error(error: TyperException) -> UsageError:
     """Return the error as one of ours. It holds nothing of a value that may be a key."""
     context: Any = getattr(error, "ctx", None)
     path = context.command_path if context is not None else "conductor"
-    said = (
-        error.format_message()
-        .replace("Value error, ", "")
-        .replace("argument(s)", "argument")
-        .rstrip(".")
-    )
-    message = said[:1].lower() + said[1:]
-    hint = ""
-    option = getattr(error, "option_name", "")
-    parameter = getattr(error, "param", None)
+    message, hint = _explain(error, context)
+    if "--help" not in hint:
+        hint = f"{hint}\nsee: {path} --help".strip()
+    return UsageError(message, hint=hint)
+
+
+def _explain(error: TyperException, context: Any) -> tuple[str, str]:  # noqa: ANN401
+    """Return what is wrong, and what was probably meant; empty where that cannot be said."""
+    text = error.format_message().replace("Value error, ", "").replace("argument(s)", "argument")
+    text = text.rstrip(".")
     kind = type(error).__name__
+    option = getattr(error, "option_name", "")
     if option and kind == "NoSuchOption":
-        message = f"there is no option {option}"
-        hint = _suggest_option(option, context)
-    elif found := re.match(r"No such command '(.*?)'", said, re.DOTALL):
-        # A key that was typed in the wrong place must not be repeated.
-        shown = repr(found[1]) if len(found[1]) <= 20 and "=" not in found[1] else "of that name"
-        message = f"there is no command {shown}"
-        hint = _suggest_command(found[1], context)
-    elif parameter is not None and kind == "BadParameter":
-        shown = max(parameter.opts, key=len)
-        wrong = error.message.removeprefix("Value error, ").rstrip(".")
-        if found := _CHOICE.fullmatch(wrong):
-            known = re.findall(r"'([^']*)'", found["known"])
-            meant = nearest(found["given"], known)
-            listed = f"{', '.join(known[:-1])} or {known[-1]}" if len(known) > 1 else known[0]
-            message = f"{shown} takes {listed}, not {found['given']!r:.40}"
-            hint = f"did you mean {meant}?" if meant else ""
-        for pattern, words in _EXPECTED.items():
-            if found := re.fullmatch(pattern, wrong, re.DOTALL):
-                message = f"{shown} {words.format(*found.groups())}"
-    return UsageError(
-        message, hint=hint if "--help" in hint else f"{hint}\nsee: {path} --help".strip()
-    )
+        return f"there is no option {option}", _suggest_option(option, context)
+    command = re.match(r"No such command '(.*?)'", text, re.DOTALL)
+    if command is not None:
+        return _explain_command(command[1], context)
+    parameter = getattr(error, "param", None)
+    if parameter is not None and kind == "BadParameter":
+        name = max(parameter.opts, key=len)
+        explained = _explain_value(name, error.message.removeprefix("Value error, ").rstrip("."))
+        if explained is not None:
+            return explained
+    return text[:1].lower() + text[1:], ""
+
+
+def _explain_command(name: str, context: Any) -> tuple[str, str]:  # noqa: ANN401
+    # A key that was typed in the wrong place must not be repeated.
+    may_be_key = len(name) > 20 or "=" in name
+    shown = "of that name" if may_be_key else repr(name)
+    return f"there is no command {shown}", _suggest_command(name, context)
+
+
+def _explain_value(option: str, problem: str) -> tuple[str, str] | None:
+    """Return what an option takes, and which choice was meant; None for any other problem."""
+    choice = _CHOICE.fullmatch(problem)
+    if choice is not None:
+        names = re.findall(r"'([^']*)'", choice["known"])
+        listed = names[0]
+        if len(names) > 1:
+            listed = f"{', '.join(names[:-1])} or {names[-1]}"
+        meant = nearest(choice["given"], names)
+        message = f"{option} takes {listed}, not {choice['given']!r:.40}"
+        return message, f"did you mean {meant}?" if meant else ""
+    for pattern, words in _EXPECTED.items():
+        match = re.fullmatch(pattern, problem, re.DOTALL)
+        if match is not None:
+            return f"{option} {words.format(*match.groups())}", ""
+    return None
 
 
 def _suggest_option(name: str, context: Any) -> str:  # noqa: ANN401 - Typer's own class of contexts
-    parameters = context.command.params if context is not None else ()
-    known = {each for parameter in parameters for each in parameter.opts if each.startswith("--")}
-    needs, hint = _OPTIONS.get(name, ("", ""))
-    if hint and (not needs or needs in known):
+    options = set[str]()
+    if context is not None:
+        for parameter in context.command.params:
+            options.update(option for option in parameter.opts if option.startswith("--"))
+    needed, hint = _hint_for_option(name)
+    if hint and (not needed or needed in options):
         return hint
-    near = nearest(name, sorted(known))
+    near = nearest(name, sorted(options))
     return f"did you mean {near}?" if near else ""
+
+
+def _hint_for_option(name: str) -> tuple[str, str]:
+    """Return the option that a command must have, and the hint; both are empty for none."""
+    if name in _OPTIONS_THAT_BECAME_SETTINGS:
+        assignment = _OPTIONS_THAT_BECAME_SETTINGS[name]
+        return "--set", f"it was dropped; use instead: --set {assignment}"
+    for names, hint in _OPTION_HINTS.items():
+        if name in names.split():
+            return hint
+    return "", ""
 
 
 def _suggest_command(name: str, context: Any) -> str:  # noqa: ANN401
     path = context.command_path
-    known = context.command.list_commands(context)
-    if instead := _DROPPED.get(f"{path} {name}".removeprefix("conductor ")):
-        return f"it was dropped; use instead: {instead}"
-    if context.parent is None and " " in name.strip():
+    commands = context.command.list_commands(context)
+    dropped = f"{path} {name}".removeprefix("conductor ")
+    if dropped in _DROPPED:
+        return f"it was dropped; use instead: {_DROPPED[dropped]}"
+    is_program = context.parent is None
+    if is_program and " " in name.strip():
         return 'to ask a question: conductor ask "…"'
-    words = (*known, "--help") if context.parent is not None else (*known, "--help", "--version")
-    synonyms = (
-        word for word, others in _COMMANDS.items() if name.lower() in others and word in words
-    )
-    meant = next(synonyms, "") or nearest(name, known)
-    return f"did you mean {path} {meant}?" if meant else f"known: {', '.join(known)}"
+    words = [*commands, "--help"]
+    if is_program:
+        words.append("--version")
+    meant = _synonym(name.lower(), words) or nearest(name, commands)
+    return f"did you mean {path} {meant}?" if meant else f"known: {', '.join(commands)}"
+
+
+def _synonym(name: str, words: Collection[str]) -> str:
+    """Return the one of `words` that other tools call `name`; empty for none."""
+    for word, others in _COMMANDS.items():
+        if name in others and word in words:
+            return word
+    return ""
 
 
 _PROCESSES: Final = (
@@ -291,9 +318,9 @@ def run_and_exit(*, chat: bool = False) -> NoReturn:
 
 
 class _Ending:
-    """Ends the process at the end of its exit, after all that was registered later, and never takes
-    Python down.
+    """Ends the process at the end of its exit, and never takes Python down.
 
+    It does so after all that was registered later.
     A thread may still be at work, in an import or a check that hangs, or its Python code is over
     and it frees what C libraries keep for it. At its end a process runs the exit handlers of these
     libraries, and under such a thread they damage the heap: OpenSSL's handler frees the tables that
@@ -341,9 +368,9 @@ def _is_debug(arguments: Sequence[str]) -> bool:
 
 
 def forbid_core_dumps() -> None:
-    """Have a crash of this process and of those that it starts leave no copy of its memory, which
-    holds keys.
+    """Have a crash of this process leave no copy of its memory, which holds keys.
 
+    Nor does one of those that it starts.
     As gpg-agent does, by the soft limit, which a program that is started may raise again. Not by
     PR_SET_DUMPABLE, as ssh-agent does: then the user's own debugger and strace would be refused
     too.
@@ -359,19 +386,21 @@ def _report(error: Exception) -> int:
 
     from conductor_cli.cli.output import leave_stdout, print_error, print_notice, stdout_problem
 
+    if isinstance(error, ConductorError):
+        return print_error(error)
     if isinstance(error, TyperException):
         if type(error).__name__ != "NoArgsIsHelpError":
             return print_error(explain_typer_error(error))
         print_notice(error.format_message())
         return UsageError("").exit_code
-    if not isinstance(error, ConductorError):
-        closed = stdout_problem() if isinstance(error, OSError) else None
+    if isinstance(error, OSError):
+        closed = stdout_problem()
         # The failed write may still be in the buffer of stdout, which Python would flush at exit
         # and fail again.
-        if isinstance(error, OSError):
-            leave_stdout()
-        error = closed or _unexpected(error)
-    return print_error(error)
+        leave_stdout()
+        if closed is not None:
+            return print_error(closed)
+    return print_error(_unexpected(error))
 
 
 def _unexpected(error: Exception) -> ConductorError:
@@ -382,16 +411,16 @@ def _unexpected(error: Exception) -> ConductorError:
         and error.errno in _EXHAUSTED
         and error.strerror == os.strerror(error.errno)
     ):
-        said, hint = _EXHAUSTED[error.errno]
-        return ConfigError(f"the system allows no further {said}", hint=hint)
+        resource, hint = _EXHAUSTED[error.errno]
+        return ConfigError(f"the system allows no further {resource}", hint=hint)
     if isinstance(error, OSError) and error.strerror:
         file = f"{error.filename}: " if error.filename else ""
         return ConductorError(
             f"{file}{error.strerror}", hint="check the disk and the file permissions"
         )
     if isinstance(error, RuntimeError) and "can't start new thread" in str(error):
-        said, hint = _PROCESSES
-        return ConfigError(f"the system allows no further {said}", hint=hint)
+        resource, hint = _PROCESSES
+        return ConfigError(f"the system allows no further {resource}", hint=hint)
     message = f"this is a bug in conductor: {type(error).__name__}: {error}"
     return ConductorError(message, hint="run it again with --debug and report what it prints")
 
@@ -405,9 +434,13 @@ def open_streams() -> None:
     number. A closed standard output is opened for reading, so that a command which has something to
     print there fails.
     """
-    for number, (name, mode) in enumerate((("stdin", "r"), ("stdout", "w"), ("stderr", "w"))):
+    for number, name, mode, access in (
+        (0, "stdin", "r", os.O_RDWR),
+        (1, "stdout", "w", os.O_RDONLY),
+        (2, "stderr", "w", os.O_RDWR),
+    ):
         if getattr(sys, name) is None:
-            null = os.open(os.devnull, os.O_RDONLY if name == "stdout" else os.O_RDWR)
+            null = os.open(os.devnull, access)
             if null != number:
                 os.dup2(null, number)
                 os.close(null)
@@ -416,6 +449,5 @@ def open_streams() -> None:
         # A pipe may have a narrow encoding, and one letter must not lose an answer. A terminal
         # keeps its own encoding.
         if hasattr(stream, "reconfigure"):
-            stream.reconfigure(
-                encoding=stream.encoding if stream.isatty() else "utf-8", errors="replace"
-            )
+            encoding = stream.encoding if stream.isatty() else "utf-8"
+            stream.reconfigure(encoding=encoding, errors="replace")
