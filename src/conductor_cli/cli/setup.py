@@ -26,6 +26,11 @@ from conductor_cli.state.opening import open_state
 # The exit code of a command that Ctrl-C ended, which ends the interview too
 INTERRUPTED: Final = 130
 
+KEY_OR_SERVER: Final = (
+    "Provider for a key (openai), or base URL of a model server "
+    "(http://HOST:PORT/v1; Enter to skip):"
+)
+
 
 def setup_command(
     context: typer.Context,
@@ -54,10 +59,8 @@ def setup_command(
         if yes:
             with redirect_stdout(sys.stderr):
                 interview.hold()
-        found = interview.findings.lines()
-        print_json(
-            {"found": found, "proposal": proposal, "done": interview.results if yes else None}
-        )
+        results = interview.results if yes else None
+        print_json({"found": interview.findings.lines(), "proposal": proposal, "done": results})
         raise typer.Exit(interview.exit_code)
     try:
         interview.hold()
@@ -96,61 +99,70 @@ class Interview:
         for topic, text in self.findings.lines().items():
             print_text(f"  {topic:<8} {text}")
         if self.asks:
-            _print_heading("Keys and model servers")
-            storage = [] if self.findings.keyring else ["--insecure-storage"]
-            if storage:
-                print_text(
-                    "  no working keyring found: a key would be stored in a file that is not "
-                    "encrypted"
-                )
-            servers = list[Worker]()
-            question = (
-                "Provider for a key (openai), or base URL of a model server "
-                "(http://HOST:PORT/v1; Enter to skip):"
-            )
-            while name := ask_line(question):
-                if ":" in name:
-                    servers += self._choose_model(name, storage)
-                elif self._run(["keys", "set", name, *storage]) == 0:
-                    self._run(["keys", "test", name])
-                    # A new key may bring a worker, which the next step then proposes.
-                    self.findings = setup.look_at_keys(self.findings, self.settings)
-            self.findings = replace(self.findings, workers=(*self.findings.workers, *servers))
-        added = self._go_through(
+            self._ask_for_keys_and_servers()
+        agreed = self._go_through(
             "Workers, the models that answer",
             setup.propose_workers(self.findings, self.settings),
             "none found, so the planner answers too; a key adds one: conductor keys set PROVIDER",
         )
         # Which limits make sense depends on the prices of the workers, also of those that are only
         # proposed.
-        new = [] if added or self.asks else setup.new_workers(self.findings, self.settings)
+        proposed_only = list[Worker]()
+        if not agreed and not self.asks:
+            proposed_only = setup.new_workers(self.findings, self.settings)
         self._go_through(
-            "Limits", setup.propose_limits(new, self.settings), "none: nothing costs anything"
+            "Limits",
+            setup.propose_limits(proposed_only, self.settings),
+            "none: nothing costs anything",
         )
         self._go_through(
             "Planner, the model that plans",
             setup.propose_model(self.findings, self.settings, self._wanted_model),
-            "none, as --model none says"
-            if self._wanted_model == setup.NO_MODEL
-            else (
-                "none fits the memory and the free disk"
-                if self.findings.llama
-                else "none on this machine without llama.cpp"
-            )
-            + "; choose one: conductor model use NAME | FILE.gguf | URL | provider/model",
+            self._why_no_planner(),
         )
         # Only who has never asked anything is offered a question to the demo models.
         if self.asks and not open_state(self.settings.paths).traces.runs():
-            _print_heading(
-                "A first try: tiny models that ship with conductor answer, without a key or a cost"
-            )
-            print_text(f'  conductor ask --rehearsal "{DEMO_QUESTION}"')
-            if confirm("Run it?", default=True):
-                self._run(["ask", "--rehearsal", DEMO_QUESTION])
+            self._offer_demo()
         self._offer_calibration()
 
+    def _ask_for_keys_and_servers(self) -> None:
+        """Ask for keys, which are stored, and servers, whose models the next step proposes."""
+        _print_heading("Keys and model servers")
+        storage = list[str]()
+        if not self.findings.keyring:
+            storage = ["--insecure-storage"]
+            print_text(
+                "  no working keyring found: a key would be stored in a file that is not encrypted"
+            )
+        servers = list[Worker]()
+        while name := ask_line(KEY_OR_SERVER):
+            if ":" in name:
+                servers += self._choose_model(name, storage)
+            elif self._run(["keys", "set", name, *storage]) == 0:
+                self._run(["keys", "test", name])
+                # A new key may bring a worker, which the next step then proposes.
+                self.findings = setup.look_at_keys(self.findings, self.settings)
+        self.findings = replace(self.findings, workers=(*self.findings.workers, *servers))
+
+    def _why_no_planner(self) -> str:
+        """Return what stands below the heading where no planner is proposed."""
+        if self._wanted_model == setup.NO_MODEL:
+            return "none, as --model none says"
+        why = "none on this machine without llama.cpp"
+        if self.findings.llama:
+            why = "none fits the memory and the free disk"
+        return f"{why}; choose one: conductor model use NAME | FILE.gguf | URL | provider/model"
+
+    def _offer_demo(self) -> None:
+        _print_heading(
+            "A first try: tiny models that ship with conductor answer, without a key or a cost"
+        )
+        print_text(f'  conductor ask --rehearsal "{DEMO_QUESTION}"')
+        if confirm("Run it?", default=True):
+            self._run(["ask", "--rehearsal", DEMO_QUESTION])
+
     def _choose_model(self, url: str, storage: Sequence[str]) -> list[Worker]:
-        """The worker to propose for a server with OpenAI's API, if any.
+        """Return the worker to propose for a server with OpenAI's API, if any.
 
         A key is stored where the server wants one.
         """
@@ -158,19 +170,16 @@ class Interview:
             names = [model.name for model in list_offered_models(self.settings, url)]
         except ConductorError as error:
             print_error(error)
-            wants_key = isinstance(error, ModelError) and key_state_of(error) in ("wrong", "failed")
-            command = ["keys", "set", "openai-compatible", "--base-url", url, *storage]
-            if (
-                wants_key
-                and confirm("Does it need a key?", default=True)
-                and self._run(command) == 0
-            ):
-                return self._choose_model(url, storage)
+            if not _wants_key(error) or not confirm("Does it need a key?", default=True):
+                return []
+            code = self._run(["keys", "set", "openai-compatible", "--base-url", url, *storage])
+            return self._choose_model(url, storage) if code == 0 else []
+        if not names:
+            print_text("  it offers no chat model")
             return []
-        print_text(
-            f"  it offers {', '.join(names[:8]) or 'no chat model'}{' and more' if len(names) > 8 else ''}"
-        )
-        model = ask_line(f"Model (Enter for {names[0]}):") if names else None
+        further = " and more" if len(names) > 8 else ""
+        print_text(f"  it offers {', '.join(names[:8])}{further}")
+        model = ask_line(f"Model (Enter for {names[0]}):")
         if model is None:
             return []
         model = model or names[0]
@@ -182,9 +191,8 @@ class Interview:
     def _offer_calibration(self) -> None:
         """Name the workers without a measured card, and measure them where somebody agrees.
 
-        `--yes` is no such consent.
-
-        The command says what it costs, and asks again, before it begins.
+        `--yes` is no such consent. The command says what it costs, and asks again, before it
+        begins.
         """
         unmeasured = [
             item.worker.name
@@ -204,9 +212,9 @@ class Interview:
             self.exit_code = self.exit_code or self._run(command)
 
     def _go_through(self, heading: str, steps: Sequence[setup.SetupStep], otherwise: str) -> bool:
-        """Show steps of one kind and do the new ones together, where that is agreed to.
+        """Show steps of one kind, and do the new ones together where that is agreed to.
 
-        Whether it was.
+        Returns whether it was.
         """
         _print_heading(heading)
         for step in steps:
@@ -215,16 +223,23 @@ class Interview:
                 print_text(f"        {step.command_line}")
         if not steps:
             print_text(f"  {otherwise}")
-        new = [step for step in steps if not step.done]
-        question = f"Do these {len(new)}?" if len(new) > 1 else "Do this?"
-        agreed = bool(new) and (self._yes or (self.asks and confirm(question, default=True)))
-        if new and not agreed:
+        new_steps = [step for step in steps if not step.done]
+        if not new_steps:
+            return False
+        if not self._agrees_to(new_steps):
             self.left_out = True
-        for step in new if agreed else ():  # those after one that fails, too
+            return False
+        for step in new_steps:  # those after one that fails, too
             code = self._run(step.command)
             self.exit_code = self.exit_code or code
             self.results.append({"step": step.kind, "name": step.name, "ok": code == 0})
-        return agreed
+        return True
+
+    def _agrees_to(self, steps: Sequence[setup.SetupStep]) -> bool:
+        if self._yes:
+            return True
+        question = f"Do these {len(steps)}?" if len(steps) > 1 else "Do this?"
+        return self.asks and confirm(question, default=True)
 
     def _run(self, command: Sequence[str]) -> int:
         """Run a command of this program in this process, with the options before it.
@@ -232,10 +247,11 @@ class Interview:
         Returns its exit code.
         """
         common = self._context.obj
-        before = [
-            *(["--config", common.config] if common.config else []),
-            *(["--quiet"] if common.quiet else []),
-        ]
+        before = list[str]()
+        if common.config:
+            before += ["--config", common.config]
+        if common.quiet:
+            before.append("--quiet")
         # So a step does exactly what the command shown with it does, with the same messages and
         # exit code.
         code = run_command_line([*before, *command])
@@ -243,6 +259,11 @@ class Interview:
             raise KeyboardInterrupt
         self.settings = opt.stored_settings(self._context)
         return code
+
+
+def _wants_key(error: ConductorError) -> bool:
+    """Return whether a server refused a request because of its key, or seems to have."""
+    return isinstance(error, ModelError) and key_state_of(error) in ("wrong", "failed")
 
 
 def _print_heading(text: str) -> None:
