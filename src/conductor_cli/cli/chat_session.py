@@ -98,7 +98,9 @@ class ChatSession:
     def _session(self, flags: Mapping[str, Any]) -> Session:
         session = Session(self._common, self._options, flags)
         # What was attached stays attached when a setting changes.
-        session.attachments = self._attachments = self._attachments or session.attachments
+        if self._attachments is None:
+            self._attachments = session.attachments
+        session.attachments = self._attachments
         if self._continued is not None:
             session.keep_policy(self._continued)
         return session
@@ -167,10 +169,9 @@ class ChatSession:
         return await open_orchestra(request)
 
     async def _load(self) -> None:
-        """Open the conductor, and have a local model read the part of the prompt that is the same
-        for every question.
+        """Open the conductor, and have a local model read the start of every prompt.
 
-        What goes wrong while it reads is reported with the first question.
+        That start is the same for every question. What goes wrong while it reads is reported with the first question.
         """
         try:
             orchestra = await self.open()
@@ -277,8 +278,9 @@ class ChatSession:
         return await self._run(question, remark, plan_only=plan_only)
 
     async def redo(self, number: int, worker: str | None) -> None:
-        """Run step `number` of the last run again, on `worker` if it is given, and the steps that
-        depend on it.
+        """Run step `number` of the last run again, and the steps that depend on it.
+
+        The step runs on `worker` if it is given.
         """
         earlier = reset_from_step(self.last, number, worker, only_dependents=True)
         if worker is not None:
@@ -289,11 +291,9 @@ class ChatSession:
         """Run what the last run did not finish. Raises `UsageError` where it is complete."""
         last = self.last
         if last.state == "finished" and last.error is None and not last.partial and last.answer:
-            hint = (
-                f"to repeat a step: /redo N [worker], N from 1 to {len(last.steps)}"
-                if last.steps
-                else ""
-            )
+            hint = ""
+            if last.steps:
+                hint = f"to repeat a step: /redo N [worker], N from 1 to {len(last.steps)}"
             raise UsageError("the last run is complete", hint=hint)
         await self._resume(last)
 
@@ -354,10 +354,11 @@ class ChatSession:
     @property
     def last(self) -> Trace:
         """The newest run that was not undone. Raises `UsageError` where there is none."""
-        found = self._open_end or next(reversed(self.turns), None)
-        if found is None:
+        if self._open_end is not None:
+            return self._open_end
+        if not self.turns:
             raise UsageError("the conversation has no run yet", hint="type a question")
-        return found
+        return self.turns[-1]
 
     def status(self) -> list[str]:
         """Return what the prompt shows at its right edge, in a few words.
@@ -371,16 +372,13 @@ class ChatSession:
             parts.append(format_count(len(self.orchestra.team.pool), "worker"))
         if self.files:
             parts.append(format_count(len(self.files), "file"))
-        spent = self.spent()
-        known = "cost unknown" if spent.unpriced else "$0.00"
-        return [
-            *parts,
-            known if spent.cost is None else format_cost_cell(spent.cost, spent.unpriced),
-        ]
+        parts.append(_describe_spent(self.spent()))
+        return parts
 
     def _make_question(self, text: str) -> tuple[Question, str]:
-        """The next question with the conversation, and a remark where older turns are no longer
-        sent with it.
+        """Return the next question with the conversation, and a remark.
+
+        The remark says that older turns are no longer sent with it; else it is empty.
         """
         question = Question(text=text, system=self.system, files=tuple(self.files))
         if self.rehearsal:
@@ -388,10 +386,10 @@ class ChatSession:
         if not self.turns or self.rehearsal:
             return question, ""
         continued = continue_conversation(question, self.turns[-1], keep_system=False)
-        asked = [
+        own_turns = [
             PastTurn(question=trace.question.text, answer=trace.answer) for trace in self.turns
         ]
-        turns = (*self.turns[0].question.history, *asked)
+        turns = (*self.turns[0].question.history, *own_turns)
         tokens = self.session.settings["chat.context"]
         before = self._first_sent
         self._first_sent = first_turn_to_send(turns, before, tokens)
@@ -400,10 +398,8 @@ class ChatSession:
             return question, ""
         length = format_count(tokens, "token")
         dropped = format_count(self._first_sent, "turn")
-        return (
-            question,
-            f"the conversation is longer than {length}: its first {dropped} are no longer sent",
-        )
+        remark = f"the conversation is longer than {length}: its first {dropped} are no longer sent"
+        return question, remark
 
     def undo(self) -> Trace:
         """Remove the last question, with its answer if it has one, and return its run.
@@ -423,3 +419,9 @@ class ChatSession:
 
     def spent(self) -> Usage:
         return sum((trace.usage for trace in self.runs), NO_USAGE)
+
+
+def _describe_spent(usage: Usage) -> str:
+    if usage.cost is not None:
+        return format_cost_cell(usage.cost, usage.unpriced)
+    return "cost unknown" if usage.unpriced else "$0.00"

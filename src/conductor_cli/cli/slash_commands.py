@@ -1,6 +1,4 @@
-"""What a chat does with each message, which is a question or a slash command, until the person
-leaves.
-"""
+"""What a chat does with each message, a question or a slash command, until the person leaves."""
 
 from __future__ import annotations
 
@@ -89,7 +87,7 @@ class SlashCommand:
     takes_file: bool = False
 
 
-ALL: Final = "all"  # What `/workers` takes for every worker
+ALL_WORKERS: Final = "all"  # What `/workers` takes for every worker
 
 DROPPED: Final = {
     "edit": (
@@ -118,11 +116,18 @@ def find_command(line: str) -> tuple[SlashCommand, str] | None:
     if not line.startswith("/") or not (name.isalpha() or not name):
         return None
     if name not in COMMANDS:
-        near = get_close_matches(name, COMMANDS, n=1)
-        hint = "/help lists the commands; to ask it as a question, put a space first"
-        hint = DROPPED.get(name, f"did you mean /{near[0]}?" if near else hint)
-        raise UsageError(f"unknown command /{name}", hint=hint)
+        raise UsageError(f"unknown command /{name}", hint=_hint_for(name))
     return COMMANDS[name], rest.strip()
+
+
+def _hint_for(name: str) -> str:
+    """Return what to type instead of a command that there is not."""
+    if name in DROPPED:
+        return DROPPED[name]
+    near = get_close_matches(name, COMMANDS, n=1)
+    if near:
+        return f"did you mean /{near[0]}?"
+    return "/help lists the commands; to ask it as a question, put a space first"
 
 
 async def _mode(chat: ChatSession, rest: str) -> None:
@@ -136,8 +141,10 @@ async def _mode(chat: ChatSession, rest: str) -> None:
 
 async def _workers(chat: ChatSession, rest: str) -> None:
     names = tuple(rest.replace(",", " ").split())
-    if names:
-        await chat.change({}, () if names == (ALL,) else names)
+    if names == (ALL_WORKERS,):
+        await chat.change({}, ())
+    elif names:
+        await chat.change({}, names)
     orchestra = await chat.open()
     rows = [
         [worker.name, recipient_of(worker), worker.about or worker.model_name]
@@ -173,16 +180,20 @@ async def _redo(chat: ChatSession, rest: str) -> None:
 
 
 async def _trace(chat: ChatSession, rest: str) -> None:
-    step = int(rest) if rest.isdecimal() and len(rest) == 1 else None
-    store = chat.session.store
-    run = chat.last if step is not None or not rest else store.trace(store.find(rest))
-    if step is not None:
-        check_step_exists(run, step)
+    is_step = rest.isdecimal() and len(rest) == 1
+    run = chat.last if is_step or not rest else _stored_run(chat, rest)
     screen = page_screen(out.terminal_width(sys.stdout), sys.stdout.encoding, os.environ)
-    lines = (
-        trace_lines(run, screen=screen) if step is None else step_lines(run, step, screen=screen)
-    )
+    if is_step:
+        check_step_exists(run, int(rest))
+        lines = step_lines(run, int(rest), screen=screen)
+    else:
+        lines = trace_lines(run, screen=screen)
     out.print_page(lines, chat.session.output_context)
+
+
+def _stored_run(chat: ChatSession, text: str) -> Trace:
+    store = chat.session.store
+    return store.trace(store.find(text))
 
 
 def _rating(verdict: Verdict) -> Callable[[ChatSession, str], Awaitable[None]]:
@@ -216,33 +227,34 @@ async def _cost(chat: ChatSession, _: str) -> None:
 
 
 async def _limits(chat: ChatSession, rest: str) -> None:
-    key, _, value = rest.partition(" ")
-    name = f"limits.{key}"
-    if key:
-        known = [limit.name for limit in LIMITS]
-        if name not in known or not value:
-            hint = f"for example: /limits calls 5; - resets it; known: {', '.join(known)}".replace(
-                "limits.", ""
-            )
-            raise UsageError(f"/limits takes a limit and its value, not {rest!r:.40}", hint=hint)
-        try:
-            new = None if value == "-" else find_setting(name).parse(value.removeprefix("$"))
-        except ConfigError as error:
-            raise UsageError(error.message, hint=error.hint) from None
-        await chat.change({name: new} if new is None else check_flags({name: new}, "/limits"))
+    if rest:
+        await _set_limit(chat, rest)
     settings = chat.session.settings
     rows = []
     for limit in LIMITS:
         origin = settings.origins[limit.name].replace("command line", "this chat")
-        rows.append(
-            [
-                limit.name.removeprefix("limits."),
-                format_value(settings[limit.name]),
-                origin,
-                limit.help,
-            ]
-        )
+        name = limit.name.removeprefix("limits.")
+        rows.append([name, format_value(settings[limit.name]), origin, limit.help])
     out.print_table((Column("LIMIT"), Column("VALUE"), Column("FROM", drop=1), ""), rows)
+
+
+async def _set_limit(chat: ChatSession, rest: str) -> None:
+    """Set a limit by its name and value; `-` resets it."""
+    key, _, value = rest.partition(" ")
+    name = f"limits.{key}"
+    names = [limit.name for limit in LIMITS]
+    if name not in names or not value:
+        known = ", ".join(names).replace("limits.", "")
+        hint = f"for example: /limits calls 5; - resets it; known: {known}"
+        raise UsageError(f"/limits takes a limit and its value, not {rest!r:.40}", hint=hint)
+    if value == "-":
+        await chat.change({name: None})
+        return
+    try:
+        amount = find_setting(name).parse(value.removeprefix("$"))
+    except ConfigError as error:
+        raise UsageError(error.message, hint=error.hint) from None
+    await chat.change(check_flags({name: amount}, "/limits"))
 
 
 async def _tools(chat: ChatSession, rest: str) -> None:
@@ -252,7 +264,7 @@ async def _tools(chat: ChatSession, rest: str) -> None:
     pool = (await chat.open()).team.pool
     rows = []
     for row in list_tool_servers(chat.session.settings):
-        users = [each.name for each in pool if row.name in each.tools]
+        users = [worker.name for worker in pool if row.name in worker.tools]
         rows.append([row.name, ", ".join(users) or "nobody", row.where])
     if rows:
         out.print_table((Column("TOOLS", shrink=12), Column("USED BY", shrink=12), "SERVER"), rows)
@@ -265,19 +277,21 @@ async def _conductor(chat: ChatSession, rest: str) -> None:
         raise UsageError(
             "the demo models plan by themselves", hint="without --rehearsal any model can plan"
         )
-    if rest:
-        await chat.change(
-            {"conductor.model": None} if rest == "-" else check_flags({"conductor.model": rest})
-        )
-    out.print_notice(f"{without_file_hash((await chat.open()).team.name)} plans")
+    if rest == "-":
+        await chat.change({"conductor.model": None})
+    elif rest:
+        await chat.change(check_flags({"conductor.model": rest}))
+    orchestra = await chat.open()
+    out.print_notice(f"{without_file_hash(orchestra.team.name)} plans")
 
 
 async def _system(chat: ChatSession, rest: str) -> None:
     if rest:
         chat.system = "" if rest == "-" else rest
-    out.print_notice(
-        f"every worker is told: {chat.system}" if chat.system else "there is no system text"
-    )
+    if chat.system:
+        out.print_notice(f"every worker is told: {chat.system}")
+    else:
+        out.print_notice("there is no system text")
 
 
 async def _attach(chat: ChatSession, rest: str) -> None:
@@ -293,20 +307,22 @@ async def _attach(chat: ChatSession, rest: str) -> None:
 async def _detach(chat: ChatSession, rest: str) -> None:
     kept = [file for file in chat.files if rest and file.name != rest]
     if len(kept) == len(chat.files):
-        raise UsageError(
-            f"no file {rest:.60} is attached".replace("  ", " "),
-            hint="/attach lists those that are",
-        )
+        message = f"no file {rest:.60} is attached" if rest else "no file is attached"
+        raise UsageError(message, hint="/attach lists those that are")
     chat.files[:] = kept
-    out.print_notice(
-        f"{format_count(len(kept), 'file')} left" if kept else "no file is attached any more"
-    )
+    if kept:
+        out.print_notice(f"{format_count(len(kept), 'file')} left")
+    else:
+        out.print_notice("no file is attached any more")
 
 
 async def _new(chat: ChatSession, _: str) -> None:
     _tell_how_to_go_on(chat)
     await chat.begin_again()
-    out.print_notice(f"a new conversation{', with the same system text' if chat.system else ''}")
+    if chat.system:
+        out.print_notice("a new conversation, with the same system text")
+    else:
+        out.print_notice("a new conversation")
 
 
 async def _name(chat: ChatSession, rest: str) -> None:
@@ -339,8 +355,8 @@ async def _save(chat: ChatSession, rest: str) -> None:
         raise UsageError("there is nothing to save yet", hint="type a question")
     first = chat.turns[0]
     last = chat.turns[-1]
-    own = [PastTurn(question=turn.question.text, answer=turn.answer) for turn in chat.turns]
-    text = export_conversation((*first.question.history, *own), last.run)
+    turns = [PastTurn(question=turn.question.text, answer=turn.answer) for turn in chat.turns]
+    text = export_conversation((*first.question.history, *turns), last.run)
     path = Path(rest or f"chat-{first.run}.md").expanduser()  # noqa: ASYNC240 - a moment
     try:
         with path.open("x", encoding="utf-8") as file:  # nothing is overwritten
@@ -357,10 +373,10 @@ async def _undo(chat: ChatSession, _: str) -> None:
 
 
 async def _help(*_: object) -> None:
-    out.print_table(
-        ("COMMAND", ""),
-        [(f"/{each.name} {each.takes}".strip(), each.help) for each in COMMANDS.values()],
-    )
+    rows = [
+        (f"/{command.name} {command.takes}".strip(), command.help) for command in COMMANDS.values()
+    ]
+    out.print_table(("COMMAND", ""), rows)
     out.print_line()
     out.print_table(("KEY", ""), KEYS)
 
@@ -372,7 +388,8 @@ async def _exit(*_: object) -> None:
 def _offer_pool(chat: ChatSession) -> Offer:
     if chat.orchestra is not None:
         return [(worker.name, worker.about) for worker in chat.orchestra.team.pool]
-    return [each for each in chat.choosable_workers().items() if each[0] in (chat.only or each)]
+    workers = chat.choosable_workers().items()
+    return [(name, about) for name, about in workers if not chat.only or name in chat.only]
 
 
 def _offer_tools(chat: ChatSession) -> Offer:
@@ -435,7 +452,7 @@ COMMANDS: Final = {
             offers=(
                 lambda chat: [
                     *chat.choosable_workers().items(),
-                    (ALL, "every worker of the settings"),
+                    (ALL_WORKERS, "every worker of the settings"),
                 ],
             ),
         ),
@@ -538,34 +555,52 @@ class SlashCompleter(Completer):
     def get_completions(
         self, document: Document, complete_event: CompleteEvent
     ) -> Iterable[Completion]:
-        name, space, rest = document.text_before_cursor.removeprefix("/").partition(" ")
+        line = document.text_before_cursor
         if not document.text.startswith("/") or "\n" in document.text:
             return
+        name, space, rest = line.removeprefix("/").partition(" ")
         command = COMMANDS.get(name)
-        offered = list[tuple[str, str]]()
-        typed = f"/{name}"
         if not space:
-            offered = [(f"/{command.name}", command.help) for command in COMMANDS.values()]
+            yield from self._command_names(line)
         elif command is not None and command.takes_file:
             yield from self._paths.get_completions(Document(rest), complete_event)
         elif command is not None:
-            # `/workers` takes any number of names with commas between them; each can be named once,
-            # `all` only alone.
-            before, _, last = rest.rpartition(",")
-            named = {*map(str.strip, before.split(",")), ALL} if before else set()
-            words = last.lstrip().split(" ") if before else last.split(" ")
-            typed = words[-1]
-            for offer in command.offers[len(words) - 1 : len(words)]:
-                offered = [(word, about) for word, about in offer(self._chat) if word not in named]
-        for word, about in offered:
-            if word.startswith(typed):
-                takes = COMMANDS[word[1:]].takes if not space else ""
-                shown = f"{word} {takes}".rstrip()
+            yield from self._arguments(command, rest)
+
+    def _command_names(self, typed: str) -> Iterable[Completion]:
+        for command in COMMANDS.values():
+            word = f"/{command.name}"
+            if not word.startswith(typed):
+                continue
+            yield Completion(
                 # What follows a command is typed without another key.
+                f"{word} " if command.takes else word,
+                start_position=-len(typed),
+                display=f"{word} {command.takes}".rstrip(),
+                display_meta=one_line(command.help),
+            )
+
+    def _arguments(self, command: SlashCommand, rest: str) -> Iterable[Completion]:
+        """Yield the words that may follow a command; `rest` is typed already.
+
+        `/workers` takes any number of names with commas between them; each can be named once, and
+        `all` only alone.
+        """
+        before, _, last = rest.rpartition(",")
+        named = set[str]()
+        if before:
+            named = {*map(str.strip, before.split(",")), ALL_WORKERS}
+            last = last.lstrip()
+        words = last.split(" ")
+        if len(words) > len(command.offers):
+            return
+        typed = words[-1]
+        for word, about in command.offers[len(words) - 1](self._chat):
+            if word.startswith(typed) and word not in named:
                 yield Completion(
-                    f"{word} " if takes else word,
+                    word,
                     start_position=-len(typed),
-                    display=shown,
+                    display=word,
                     display_meta=one_line(about),
                 )
 
@@ -635,10 +670,10 @@ async def _handle(chat: ChatSession, prompt: ChatPrompt, message: str) -> None:
     # asks for approval.
     typing = nullcontext() if chat.session.approves else keep_typed_text(echo=False)
     try:
-        found = find_command(message)
+        command_line = find_command(message)
         with typing:
-            if found is not None:
-                command, rest = found
+            if command_line is not None:
+                command, rest = command_line
                 await command.act(chat, rest)
             elif await _wait_for_model(chat):
                 await chat.ask(text)
@@ -646,13 +681,17 @@ async def _handle(chat: ChatSession, prompt: ChatPrompt, message: str) -> None:
         if not echoed:  # no run has shown it
             prompt.echo(text)
         out.print_error(error)
-    if (
-        len(chat.runs) > before
-        and chat.last.error is not None
-        and len(chat.last.done()) < len(chat.last.steps)
-    ):
-        first = "/limits NAME VALUE, then " if chat.last.error.kind == "limit" else ""
-        chat.session.tell(f"  to finish it here: {first}/redo")
+    if len(chat.runs) > before:
+        _tell_how_to_finish(chat)
+
+
+def _tell_how_to_finish(chat: ChatSession) -> None:
+    """Say how the newest run is finished, where an error left some of its steps undone."""
+    run = chat.last
+    if run.error is None or len(run.done()) == len(run.steps):
+        return
+    first = "/limits NAME VALUE, then " if run.error.kind == "limit" else ""
+    chat.session.tell(f"  to finish it here: {first}/redo")
 
 
 async def _wait_for_model(chat: ChatSession) -> bool:
@@ -662,7 +701,8 @@ async def _wait_for_model(chat: ChatSession) -> bool:
     """
     waiting = asyncio.ensure_future(chat.ready())
     with on_signal(signal.SIGINT, waiting.cancel):
-        if not (await asyncio.wait([waiting], timeout=0.3))[0]:
+        done, _ = await asyncio.wait([waiting], timeout=0.3)
+        if not done:
             out.print_notice("the planner is still loading; Ctrl-C goes back to the prompt")
         try:
             await waiting
