@@ -54,16 +54,17 @@ def argument(metavar: str | None, about: str, **more: Any) -> Any:  # noqa: ANN4
     return typer.Argument(metavar=metavar, help=about, **more)
 
 
+_OPTIONS_BY_HEADING: Final = {
+    "Input": ("template param file system schema name continue continue-from resume cases base n"),
+    "Workers": "workers pool tools allow-tools allow deny local-only rehearsal",
+    "Plan": "conductor mode max-steps recursion approve flow",
+    "Limits": "max-cost max-tokens max-calls max-time minutes parallel ray",
+    "Output": "format progress check no-trace json out",
+    "Advanced": "seed set",
+}
 HEADINGS: Final[dict[str, list[str]]] = {
     heading: [f"--{name}" for name in names.split()]
-    for heading, names in {
-        "Input": "template param file system schema name continue continue-from resume cases base n",
-        "Workers": "workers pool tools allow-tools allow deny local-only rehearsal",
-        "Plan": "conductor mode max-steps recursion approve flow",
-        "Limits": "max-cost max-tokens max-calls max-time minutes parallel ray",
-        "Output": "format progress check no-trace json out",
-        "Advanced": "seed set",
-    }.items()
+    for heading, names in _OPTIONS_BY_HEADING.items()
 }
 """The headings in the help of a command that has many options, in order; an option without one is
 under "Options".
@@ -145,8 +146,7 @@ ConductorOption = Annotated[
         "--conductor",
         (
             "The model that plans: a name, a GGUF file, provider/model, a URL (its first chat "
-            "model) "
-            "or URL#MODEL."
+            "model) or URL#MODEL."
         ),
         "NAME|PATH|URL",
     ),
@@ -265,8 +265,7 @@ class RunOptions:
             "--approve/--no-approve",
             (
                 "Show the plan and its estimated cost, and ask before any worker is called; or "
-                "never "
-                "ask."
+                "never ask."
             ),
         ),
     ] = None
@@ -324,25 +323,27 @@ def with_run_options(
         hints = get_type_hints(function, include_extras=True)
         parameters: list[inspect.Parameter] = []
         for name, parameter in inspect.signature(function).parameters.items():
-            own = [(name, parameter.default, hints[name])]
-            listed = (
-                own
-                if name != "options"
-                else [(item.name, item.default, declared[item.name]) for item in shared]
-            )
-            parameters += [
-                inspect.Parameter(
-                    each, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=hint
-                )
-                for each, default, hint in listed
-            ]
+            if name == "options":
+                for field in shared:
+                    hint = declared[field.name]
+                    parameters.append(_keyword_parameter(field.name, field.default, hint))
+            else:
+                parameters.append(_keyword_parameter(name, parameter.default, hints[name]))
         command.__doc__ = function.__doc__
         command.__name__ = function.__name__
         command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]  # what Typer looks at
-        command.__annotations__ = {each.name: each.annotation for each in parameters}
+        command.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
         return command
 
     return decorate
+
+
+def _keyword_parameter(
+    name: str,
+    default: Any,  # noqa: ANN401 - any default of an option
+    hint: Any,  # noqa: ANN401 - what Typer reads
+) -> inspect.Parameter:
+    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=hint)
 
 
 def policy_settings(allow: Names, deny: Names, local_only: bool) -> dict[str, Any]:
@@ -377,15 +378,17 @@ def parse_assignments(texts: Sequence[str] | None, lists: Collection[str] = ()) 
     """
     assigned: dict[str, Any] = {}
     for text in texts or ():
-        key, equals, value = (part.strip() for part in text.partition("="))
+        key, equals, value = map(str.strip, text.partition("="))
         if not key or not equals:
             raise UsageError(
                 f"--set takes KEY=VALUE, not {text!r:.40}",
                 hint="for example: --set temperature=0.2",
             )
         name = key.replace("-", "_")
-        new = split_names([value]) if name in lists and value else _typed_value(value)
-        add_assignment(assigned, name, new, f"--set {key}")
+        typed: Any = _typed_value(value)
+        if name in lists and value:
+            typed = split_names([value])
+        add_assignment(assigned, name, typed, f"--set {key}")
     return assigned
 
 
@@ -430,7 +433,11 @@ def _typed_value(text: str) -> str | float | bool | None:
     number = re.fullmatch(r"-?\d+(\.\d+)?(e-?\d+)?", text)
     if number is None:
         return text or None
-    return float(text) if number[1] or number[2] else int(text)
+    has_fraction = number[1] is not None
+    has_exponent = number[2] is not None
+    if has_fraction or has_exponent:
+        return float(text)
+    return int(text)
 
 
 def stored_settings(context: typer.Context, flags: Mapping[str, Any] | None = None) -> Settings:
@@ -458,11 +465,9 @@ def check_flags(settings: Mapping[str, Any], source: str = "") -> dict[str, Any]
         try:
             values[name] = find_setting(name).check(value)
         except ConfigError as error:
-            message = (
-                f"{source}: {error.message}"
-                if source
-                else error.message.replace(name, FLAGS.get(name, name), 1)
-            )
+            message = f"{source}: {error.message}"
+            if not source:
+                message = error.message.replace(name, FLAGS.get(name, name), 1)
             raise UsageError(message, hint=error.hint) from None
     return values
 
@@ -506,7 +511,7 @@ def run_to_continue(last: bool, named: str | None, question: Sequence[str] = ())
         raise UsageError(
             f"--continue takes no run, and {question[0]} looks like the id of one", hint=hint
         )
-    return named if named is not None else "last" if last else None
+    return "last" if last else named
 
 
 def parse_cost(text: str | None) -> Decimal | None:

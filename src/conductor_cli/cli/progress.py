@@ -101,9 +101,10 @@ def show_progress(
     # `auto` shows nothing in a pipe while a run goes on; downloads and evaluations take minutes and
     # show lines.
     terminal = sys.stderr.isatty()
-    asked = settings["output.progress"]
-    automatic = asked == "auto" and not terminal and not quiet
-    kind = "plain" if automatic else choose_progress("answer", asked, context)
+    setting = settings["output.progress"]
+    kind = choose_progress("answer", setting, context)
+    if setting == "auto" and not terminal and not quiet:
+        kind = "plain"
     if kind == "tree" and terminal:
         from rich import progress
 
@@ -111,12 +112,13 @@ def show_progress(
 
         console = context.open_console(Stderr(sys.stderr))
         columns: list[ProgressColumn] = [progress.TextColumn("{task.description}", markup=False)]
-        columns += (
-            [progress.BarColumn()] if console.width >= (100 if unit == "bytes" else 60) else []
-        )
+        min_width_of_bar = 100 if unit == "bytes" else 60
+        if console.width >= min_width_of_bar:
+            columns.append(progress.BarColumn())
         if unit == "bytes":
             columns.append(progress.DownloadColumn())
-            columns += [progress.TransferSpeedColumn()] if console.width >= 60 else []
+            if console.width >= 60:
+                columns.append(progress.TransferSpeedColumn())
         else:
             columns += [progress.MofNCompleteColumn(), progress.TextColumn(unit)]
             columns.append(progress.TextColumn("{task.fields[detail]}", markup=False))
@@ -128,16 +130,18 @@ def show_progress(
 
 
 def crop_label(label: str, width: int) -> str:
-    """The label without the beginning of a long file name.
+    """Return the label without the beginning of a long file name.
 
     Its end tells the files of one model apart.
     """
     verb, _, name = one_line(label).rpartition(" ")
-    most = max(8, width - 50)
-    return f"{verb} {name if len(name) <= most else f'…{name[1 - most :]}'}".strip()
+    room = max(8, width - 50)
+    if len(name) > room:
+        name = f"…{name[1 - room :]}"
+    return f"{verb} {name}".strip()
 
 
-RUNNING_PERIOD: Final = 0.5  # Seconds between two drawings
+RUNNING_PERIOD_SECONDS: Final = 0.5  # Between two drawings
 
 
 class RunningLine:
@@ -172,11 +176,11 @@ class RunningLine:
         """
         with self._lock:
             now = time.monotonic()
-            parts = [
-                f"{name} {format_duration(now - begun, tenths=False)}"
-                for name, begun in self._started.items()
-                if now - begun >= RUNNING_PERIOD
-            ]
+            parts = list[str]()
+            for name, begun in self._started.items():
+                seconds = now - begun
+                if seconds >= RUNNING_PERIOD_SECONDS:
+                    parts.append(f"{name} {format_duration(seconds, tenths=False)}")
             self._write(f"waiting for {', '.join(parts)}" if parts else "")
 
     def erase(self) -> None:
@@ -198,7 +202,7 @@ def show_running(*, quiet: bool) -> Iterator[RunningLine]:
     ended = threading.Event()
 
     def draw() -> None:
-        while not ended.wait(RUNNING_PERIOD):
+        while not ended.wait(RUNNING_PERIOD_SECONDS):
             line.draw()
 
     drawing = threading.Thread(target=draw, name="conductor-running", daemon=True)

@@ -7,12 +7,13 @@ import sys
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 from urllib.parse import urlsplit
 
 import typer
 
 from conductor_cli.app import worker_tools as tools
+from conductor_cli.app.check_results import CheckResult
 from conductor_cli.app.workers import remove_tables
 from conductor_cli.cli import options as opt
 from conductor_cli.cli.browser import one_visit, open_browser
@@ -189,30 +190,36 @@ def try_tools_command(
     )
     if json:
         print_json([result.to_json() for result in results])
-    for result in () if json else results:
-        if result.code:
-            print_text(f"{result.name} failed: {one_line(result.text)}")
-            print_notice(result.hint)
-            continue
-        offered = format_count(len(result.data["tools"]), "tool")
-        print_text(f"{result.name} offers {offered}, in {format_duration(result.seconds or 0)}")
-        for notice in result.data["notices"]:
-            print_notice(notice)
-        cells = []
-        for tool in result.data["tools"]:
-            called = (
-                "freely: read-only"
-                if tool["read_only"]
-                else "freely: allowed"
-                if tool["allowed"]
-                else "asks first"
-            )
-            cells.append(
-                [one_line(tool["name"])[:64], called, one_line(tool["description"]) or UNKNOWN]
-            )
-        if cells:
-            print_table(("TOOL", "CALLED", "WHAT IT DOES"), cells)
+    else:
+        for result in results:
+            _print_server(result)
     raise typer.Exit(max((result.code for result in results), default=0))
+
+
+def _print_server(result: CheckResult) -> None:
+    if result.code:
+        print_text(f"{result.name} failed: {one_line(result.text)}")
+        print_notice(result.hint)
+        return
+    offered = format_count(len(result.data["tools"]), "tool")
+    print_text(f"{result.name} offers {offered}, in {format_duration(result.seconds or 0)}")
+    for notice in result.data["notices"]:
+        print_notice(notice)
+    rows = list[list[str]]()
+    for tool in result.data["tools"]:
+        name = one_line(tool["name"])[:64]
+        about = one_line(tool["description"]) or UNKNOWN
+        rows.append([name, _describe_permission(tool), about])
+    if rows:
+        print_table(("TOOL", "CALLED", "WHAT IT DOES"), rows)
+
+
+def _describe_permission(tool: Mapping[str, Any]) -> str:
+    if tool["read_only"]:
+        return "freely: read-only"
+    if tool["allowed"]:
+        return "freely: allowed"
+    return "asks first"
 
 
 @asynccontextmanager

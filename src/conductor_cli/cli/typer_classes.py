@@ -39,16 +39,17 @@ help.
 The attribute is a function with Typer's annotations, or a `typer.Typer` with commands of its own.
 """
 
-# Options from which on they are shown under headings. Fewer are read faster as one list
-MANY: Final = 14
+MIN_OPTIONS_FOR_HEADINGS: Final = 14
+"""From so many on, options are shown under headings. Fewer are read faster as one list."""
 
-UNBROKEN: Final = "\N{NON-BREAKING HYPHEN}"
+UNBROKEN_HYPHEN: Final = "\N{NON-BREAKING HYPHEN}"
 """Stands for a hyphen while lines are broken, so that a word such as an option stays whole."""
 
-NARROW: Final = 58  # Columns below which the explanations stand under the names
+MIN_WIDTH_OF_COLUMNS: Final = 58
+"""On a narrower terminal the explanations stand under the names."""
 
-# Columns for the name of an option; a longer one has its explanation on the next line
-WIDEST_NAME: Final = 30
+MAX_NAME_WIDTH: Final = 30
+"""Columns for the name of an option; a longer one has its explanation on the next line."""
 
 
 class LeafCommand(TyperCommand):
@@ -57,11 +58,16 @@ class LeafCommand(TyperCommand):
     # Typer's own context
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:  # noqa: ANN401
         """Read the words of the command line, also several files after one `--file`."""
-        files = next((each.opts for each in self.params if "--file" in each.opts), ())
-        words = with_each_file(args, files)
+        words = with_each_file(args, self._names_of_file_option())
         rest = super().parse_args(ctx, [*words])
         check_given(self, ctx, words)
         return rest
+
+    def _names_of_file_option(self) -> Collection[str]:
+        for option in self.params:
+            if "--file" in option.opts:
+                return option.opts
+        return ()
 
     def format_options(self, ctx: Any, formatter: Any) -> None:  # noqa: ANN401
         write_options(self, ctx, formatter)
@@ -84,11 +90,10 @@ class CommandGroup(TyperGroup):
 
     def __init__(self, **attributes: Any) -> None:  # noqa: ANN401 - what Typer gives every group
         super().__init__(**attributes)
-        self._targets = {
-            name: target for rows in self.table.values() for name, (target, _) in rows.items()
-        }
+        self._targets: dict[str, str] = {}
         for heading, rows in self.table.items():
-            for name, (_, text) in rows.items():
+            for name, (target, text) in rows.items():
+                self._targets[name] = target
                 self.commands[name] = TyperCommand(name, help=text, rich_help_panel=heading)
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:  # noqa: ANN401
@@ -111,8 +116,9 @@ class CommandGroup(TyperGroup):
         return super().get_command(ctx, cmd_name)
 
     def format_options(self, ctx: Any, formatter: Any) -> None:  # noqa: ANN401
-        """Write the options, then the commands under their headings, each with its whole first
-        sentence.
+        """Write the options, then the commands under their headings.
+
+        Each command has its whole first sentence.
         """
         write_options(self, ctx, formatter)
         sections: dict[str, list[tuple[str, str]]] = {}
@@ -130,11 +136,11 @@ class CommandGroup(TyperGroup):
 
 
 def help_width() -> dict[str, int]:
-    """The width of help for Typer's context, where the terminal is narrower than the least that
-    Typer writes for.
-    """
+    """Return the width of help for Typer's context, where a terminal is too narrow for Typer's."""
     columns = terminal_width(sys.stdout)
-    return {"terminal_width": columns - 2} if 0 < columns < NARROW else {}
+    if 0 < columns < MIN_WIDTH_OF_COLUMNS:
+        return {"terminal_width": columns - 2}
+    return {}
 
 
 def write_options(command: Any, ctx: Any, formatter: Any) -> None:  # noqa: ANN401
@@ -150,7 +156,7 @@ def write_options(command: Any, ctx: Any, formatter: Any) -> None:  # noqa: ANN4
             )
         elif record is not None:
             rows[max(parameter.opts, key=len)] = record
-    if len(rows) >= MANY:
+    if len(rows) >= MIN_OPTIONS_FOR_HEADINGS:
         for heading, names in HEADINGS.items():
             sections[heading] = [rows.pop(name) for name in names if name in rows]
     write_sections(sections | {"Options": list(rows.values())}, formatter)
@@ -159,29 +165,34 @@ def write_options(command: Any, ctx: Any, formatter: Any) -> None:  # noqa: ANN4
 def write_sections(sections: Mapping[str, Sequence[tuple[str, str]]], formatter: Any) -> None:  # noqa: ANN401
     """Write names with their explanations under headings, all in the same columns.
 
-    Below them where it is narrow.
+    Where it is narrow, the explanations stand below the names.
     """
-    width = min(WIDEST_NAME, max(len(name) for rows in sections.values() for name, _ in rows))
+    names = [name for rows in sections.values() for name, _ in rows]
+    width = min(MAX_NAME_WIDTH, max(map(len, names)))
+    is_narrow = formatter.width < MIN_WIDTH_OF_COLUMNS
     start = len(formatter.buffer)
-    narrow = formatter.width < NARROW
     for heading, rows in sections.items():
-        if rows:
-            with formatter.section(heading):
-                shown = [
-                    (name if narrow else name.ljust(width), text.replace("-", UNBROKEN))
-                    for name, text in rows
-                ]
-                formatter.write_dl(shown, **({"col_max": 4} if narrow else {}))
-    formatter.buffer[start:] = [piece.replace(UNBROKEN, "-") for piece in formatter.buffer[start:]]
+        if not rows:
+            continue
+        unbroken = [(name, text.replace("-", UNBROKEN_HYPHEN)) for name, text in rows]
+        with formatter.section(heading):
+            if is_narrow:
+                formatter.write_dl(unbroken, col_max=4)
+            else:
+                formatter.write_dl([(name.ljust(width), text) for name, text in unbroken])
+    written = [piece.replace(UNBROKEN_HYPHEN, "-") for piece in formatter.buffer[start:]]
+    formatter.buffer[start:] = written
 
 
 def write_examples(ctx: Any, formatter: Any) -> None:  # noqa: ANN401
-    """Write the examples of a command, each in two lines, and where the options of every command
-    are listed.
+    """Write the examples of a command, and where the options of every command are listed.
+
+    An example has two lines.
     """
-    if found := EXAMPLES.get(ctx.command_path.partition(" ")[2]):
+    examples = EXAMPLES.get(ctx.command_path.partition(" ")[2])
+    if examples:
         with formatter.section("Examples"):
-            formatter.write("".join(f"  # {text}\n  {line}\n" for text, line in found))
+            formatter.write("".join(f"  # {text}\n  {line}\n" for text, line in examples))
     formatter.write_paragraph()
     with formatter.indentation():
         formatter.write_text("For the options that every command takes, see: conductor --help")
@@ -203,17 +214,27 @@ def with_each_file(words: Sequence[str], names: Collection[str]) -> list[str]:
         if word not in names or not rest:
             continue
         given.append(rest.pop(0))
-        while rest and not rest[0].startswith("-") and (is_address(rest[0]) or _is_file(rest[0])):
+        while rest and _is_attachable(rest[0]):
             given += [word, rest.pop(0)]
         if rest and not rest[0].startswith("-"):
-            hint = "words of the question go before -f, or after --"
-            if Path(rest[0]).is_dir():
-                raise UsageError(
-                    f"{rest[0]} is a directory", hint=f"to attach it too: {rest[0]}/; {hint}"
-                )
-            if FILE_LIKE.fullmatch(rest[0]):
-                raise UsageError(f"there is no file {rest[0]}", hint=f"check its name; {hint}")
+            _refuse_file_like(rest[0])
     return given + rest
+
+
+def _is_attachable(word: str) -> bool:
+    """Return whether a word after the first file of a `--file` is a file, too."""
+    if word.startswith("-"):
+        return False
+    return is_address(word) or _is_file(word)
+
+
+def _refuse_file_like(word: str) -> None:
+    """Raise `UsageError` where a word after files is a directory or looks like a file."""
+    hint = "words of the question go before -f, or after --"
+    if Path(word).is_dir():
+        raise UsageError(f"{word} is a directory", hint=f"to attach it too: {word}/; {hint}")
+    if FILE_LIKE.fullmatch(word):
+        raise UsageError(f"there is no file {word}", hint=f"check its name; {hint}")
 
 
 def check_given(command: Any, context: Any, words: Sequence[str]) -> None:  # noqa: ANN401
@@ -223,24 +244,28 @@ def check_given(command: Any, context: Any, words: Sequence[str]) -> None:  # no
     `UsageError`.
     """
     reader = copy(command)
-    options = [each for each in command.params if each.param_type_name == "option"]
-    reader.params = [
-        _with_every_value(each) if each in options else each for each in command.params
-    ]
+    reader.params = [_with_every_value(parameter) for parameter in command.params]
     values, _, _ = reader.make_parser(context).parse_args([*words])
-    refuse_contradictions([option for option in options if option.name in values], values)
-    names = [name for option in options if option.name in values for name in option.opts]
+    given = [
+        parameter
+        for parameter in command.params
+        if parameter.param_type_name == "option" and parameter.name in values
+    ]
+    refuse_contradictions(given, values)
     path = context.command_path
-    for used in (path, *(f"{path} {name}" for name in names)):
-        if used in DEPRECATED:
-            print_notice(describe_deprecation(used))
+    used = [path]
+    for option in given:
+        used += [f"{path} {name}" for name in option.opts]
+    for name in used:
+        if name in DEPRECATED:
+            print_notice(describe_deprecation(name))
 
 
 def describe_deprecation(used: str) -> str:
     """Return what a line on stderr says of a command or an option that will go."""
-    it = DEPRECATED[used]
+    entry = DEPRECATED[used]
     shown = used.removeprefix("conductor ")
-    return f"{shown} is deprecated since {it.since} and will go; use instead: {it.instead}"
+    return f"{shown} is deprecated since {entry.since} and will go; use instead: {entry.instead}"
 
 
 def refuse_contradictions(given: Iterable[Any], values: Mapping[str, Any]) -> None:
@@ -250,22 +275,24 @@ def refuse_contradictions(given: Iterable[Any], values: Mapping[str, Any]) -> No
     """
     for option in filter(_takes_one_value, given):
         first, *others = values[option.name]
-        second = next((value for value in others if value != first), None)
-        if second is None:
+        differing = [value for value in others if value != first]
+        if not differing:
             continue
         if option.secondary_opts:  # --approve --no-approve
             names = (*option.opts, *option.secondary_opts)
             raise UsageError(f"{' and '.join(names)} exclude each other", hint="give one of them")
-        raise contradiction(max(option.opts, key=len), first, second)
+        raise contradiction(max(option.opts, key=len), first, differing[0])
 
 
 def _takes_one_value(parameter: Any) -> bool:  # noqa: ANN401
     return not parameter.multiple and LAST_COUNTS.isdisjoint(parameter.opts)
 
 
-def _with_every_value(option: Any) -> Any:  # noqa: ANN401
-    """Return the option as one that keeps all its values."""
-    copied = copy(option)
+def _with_every_value(parameter: Any) -> Any:  # noqa: ANN401
+    """Return an option as one that keeps all its values; an argument as it is."""
+    if parameter.param_type_name != "option":
+        return parameter
+    copied = copy(parameter)
     copied.multiple = True
     return copied
 
@@ -279,8 +306,7 @@ def _is_file(text: str) -> bool:
 
 
 def accept_everywhere(options: Iterable[Any], command: Any) -> None:  # noqa: ANN401
-    """Let a command, and those below it, take options of the program after its name as well as
-    before it.
+    """Let a command, and those below it, take options of the program after its name, too.
 
     They are shown in the help of the program only.
     """
@@ -309,13 +335,13 @@ def accept_everywhere(options: Iterable[Any], command: Any) -> None:  # noqa: AN
 def load_command(name: str, target: str) -> Any:  # noqa: ANN401
     """Import `module:attribute` and make a command of it."""
     module, _, attribute = target.partition(":")
-    found = getattr(import_module(module), attribute)
-    if isinstance(found, typer.Typer):
-        _prepare(found)
-        command: Any = get_group(found)
+    declared = getattr(import_module(module), attribute)
+    if isinstance(declared, typer.Typer):
+        _prepare(declared)
+        command: Any = get_group(declared)
     else:
         single = typer.Typer(add_completion=False, rich_markup_mode=None)
-        single.command(name, cls=LeafCommand)(found)
+        single.command(name, cls=LeafCommand)(declared)
         command = get_command(single)
     command.name = name
     return command
