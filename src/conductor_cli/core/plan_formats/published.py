@@ -1,6 +1,6 @@
-"""The published plan format.
+"""The published plan format: reasoning, then three lists of equal length.
 
-Reasoning, then three lists of equal length (arXiv 2512.04388, figure 13).
+It is that of arXiv 2512.04388, figure 13.
 
     model_id = [0, 2]
     subtasks = ["Work out the sum.", "Check the sum and give the answer."]
@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Final, NamedTuple
 
@@ -47,10 +47,8 @@ from conductor_cli.core.plan_formats.base import (
 from conductor_cli.core.question import Question, fence, question_text, shorten
 
 _LABEL = re.compile(
-    (
-        r"(?:(?P<ids>model[_ ]ids?)|(?P<subtasks>subtasks?)|(?P<access>access(?:[_ "
-        r"]list)?))[\"'*]*\s*[:=]\s*(?=\[)"
-    ),
+    r"(?:(?P<ids>model[_ ]ids?)|(?P<subtasks>subtasks?)|(?P<access>access(?:[_ ]list)?))"
+    r"[\"'*]*\s*[:=]\s*(?=\[)",
     re.IGNORECASE,
 )
 _QUOTES = str.maketrans({"“": '"', "”": '"', "„": '"', "‘": "'", "’": "'", "`": None})
@@ -95,30 +93,34 @@ class PublishedParser(PlanParser):
             )
 
     def _read(self) -> Iterator[ParsedStep | KeepAnswer]:
-        lists = {} if self._whole else self._lists()
-        ids, subtasks, access = (
-            lists.get(name, _List([], 0, closed=False)) for name in ("ids", "subtasks", "access")
-        )
+        if self._whole:
+            return
+        lists = self._lists()
+        ids = lists.get("ids", _NOTHING_YET)
+        subtasks = lists.get("subtasks", _NOTHING_YET)
+        access = lists.get("access", _NOTHING_YET)
         if not ids.closed or not subtasks.closed:
             return
-        plain = [item.strip("\"' ") for item in ids.items]
-        known = [str(int(item)) for item in plain if item.isdecimal() and len(item) < 5]
-        if len(known) > self._context.rules.steps - self._context.first + 1:
-            raise base.too_many(self._context, self._raw[-200:].strip())
-        if len(known) == len(subtasks.items):
-            yield from self._steps(known, subtasks.items, access.items)
-        if access.closed:
-            self._whole = True
-            if not ids.items and not subtasks.items and not access.items:
-                yield base.checked_accept(self._context, self.reasoning, self._raw[-200:].strip())
-            elif not 0 < len(known) == len(subtasks.items) == len(access.items):
-                counts = (
-                    f"{len(known)} ids, {len(subtasks.items)} subtasks, {len(access.items)} "
-                    "access entries"
-                )
-                raise PlanError(
-                    f"the three lists differ in length: {counts}", line=self._raw[-200:].strip()
-                )
+        workers = _worker_ids(ids.items)
+        if len(workers) > self._context.rules.steps - self._context.first + 1:
+            raise base.too_many(self._context, self._last_words())
+        if len(workers) == len(subtasks.items):
+            yield from self._steps(workers, subtasks.items, access.items)
+        if not access.closed:
+            return
+        self._whole = True
+        if not ids.items and not subtasks.items and not access.items:
+            yield base.checked_accept(self._context, self.reasoning, self._last_words())
+        elif not 0 < len(workers) == len(subtasks.items) == len(access.items):
+            raise PlanError(
+                "the three lists differ in length: "
+                f"{len(workers)} ids, {len(subtasks.items)} subtasks, "
+                f"{len(access.items)} access entries",
+                line=self._last_words(),
+            )
+
+    def _last_words(self) -> str:
+        return self._raw[-200:].strip()
 
     def _steps(
         self, ids: list[str], subtasks: list[str], access: list[str]
@@ -127,22 +129,9 @@ class PublishedParser(PlanParser):
         while self._given < min(len(access), len(ids)):
             index = self._given
             number = self._context.first + index
-            quote = subtasks[index][0]
-            subtask = subtasks[index].strip("\"'")
-            if quote in _STRAY:
-                subtask = subtasks[index][1:].removesuffix(quote)
-                stray = _STRAY[quote].search(subtask)
-                if stray is not None and subtask[: stray.start()].count(quote) % 2 == 0:
-                    subtask = subtask[: stray.start()]
-            # Of the escapes only those that a text can mean: `\frac` keeps its backslash.
-            subtask = _ESCAPE.sub(
-                lambda it: chr(int(it[1], 16)) if it[1] else "\n" if it[2] == "n" else it[2],
-                subtask,
-            )
-            subtask = subtask.encode("utf-16", "surrogatepass").decode("utf-16", "replace").strip()
             step = Step(
                 worker=self._context.labels.get(ids[index], ids[index]),
-                subtask=subtask,
+                subtask=_unescaped(_unquoted(subtasks[index])),
                 access=base.parse_access(access[index], number, self._context, base=0),
             )
             line = f"{ids[index]} {access[index]} {subtasks[index]}"
@@ -151,21 +140,62 @@ class PublishedParser(PlanParser):
             yield ParsedStep(number=number, step=step, last=index == len(ids) - 1)
 
     def _lists(self) -> dict[str, _List]:
-        """The lists by name, as far as they are written.
+        """Return the lists by name, as far as they are written.
 
         The first of each name, each after the one before it.
         """
         text = _BULLET.sub("", self._raw.translate(_QUOTES))
         lists: dict[str, _List] = {}
-        at = 0
-        while found := _LABEL.search(text, at):
-            name = found.lastgroup or ""
+        end = 0
+        while label := _LABEL.search(text, end):
+            name = label.lastgroup or ""
             if not lists:
-                self.reasoning = text[: found.start()].strip()
-            read = _read_list(text, found.end(), strings=name == "subtasks")
-            lists.setdefault(name, read)
-            at = read.end
+                self.reasoning = text[: label.start()].strip()
+            written = _read_list(text, label.end(), strings=name == "subtasks")
+            lists.setdefault(name, written)
+            end = written.end
         return lists
+
+
+def _worker_ids(items: Iterable[str]) -> list[str]:
+    """Return the ids that are numbers, without quotes and leading zeros."""
+    ids = []
+    for item in items:
+        digits = item.strip("\"' ")
+        if digits.isdecimal() and len(digits) < 5:
+            ids.append(str(int(digits)))
+    return ids
+
+
+def _unquoted(text: str) -> str:
+    """Return the text of a string, without its quotes and without stray ones at its end."""
+    quote = text[0]
+    if quote not in _STRAY:
+        return text.strip("\"'")
+    text = text[1:].removesuffix(quote)
+    stray = _STRAY[quote].search(text)
+    if stray is not None and text[: stray.start()].count(quote) % 2 == 0:
+        return text[: stray.start()]
+    return text
+
+
+def _unescaped(text: str) -> str:
+    r"""Return the text with what its escapes mean.
+
+    Only those that a text can mean are read: `\frac` keeps its backslash.
+    """
+    text = _ESCAPE.sub(_escaped_character, text)
+    # Two escapes may be the halves of one character; a half alone cannot be written anywhere.
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace").strip()
+
+
+def _escaped_character(escape: re.Match[str]) -> str:
+    digits, sign = escape.groups()
+    if digits:
+        return chr(int(digits, 16))
+    if sign == "n":
+        return "\n"
+    return str(sign)
 
 
 class _List(NamedTuple):
@@ -174,6 +204,9 @@ class _List(NamedTuple):
     items: list[str]
     end: int
     closed: bool
+
+
+_NOTHING_YET: Final = _List([], 0, closed=False)
 
 
 def _read_list(text: str, start: int, *, strings: bool) -> _List:
@@ -226,56 +259,49 @@ class PublishedFormat(PlanFormat):
         """
         steps = () if isinstance(plan, KeepAnswer) else plan.steps
         ids = []
-        access = []
+        access: list[list[str] | list[int]] = []
         for number, step in enumerate(steps, start=1):
             ids.append(int(context.label(step.worker)))
-            everything = step.access and set(step.access) == set(context.all_before(number))
-            access.append(
-                ["all"] if everything else [item - 1 for item in step.access if item != GIVEN]
-            )
-        subtasks = json.dumps([step.subtask for step in steps], ensure_ascii=False).translate(
-            _SPELLED
-        )
-        subtasks = _JSON_ESCAPE.sub(lambda found: _LONG_ESCAPES.get(found[1], found[0]), subtasks)
+            if step.access and set(step.access) == set(context.all_before(number)):
+                access.append(["all"])
+            else:
+                access.append(_positions(step.access))
+        subtasks = json.dumps([step.subtask for step in steps], ensure_ascii=False)
+        subtasks = _JSON_ESCAPE.sub(_long_escape, subtasks.translate(_SPELLED))
         head = f"{plan.reasoning.strip()}\n" if plan.reasoning else ""
         return f"{head}model_id = {ids}\nsubtasks = {subtasks}\naccess_list = {json.dumps(access)}"
 
     def grammar(self, context: PlanFormatContext) -> str:
-        """GBNF with one alternative for each number of steps, which is the only way to hold three
-        lists to one length.
+        """Return GBNF with one alternative for each number of steps.
 
-        Reasoning lines hold no opening bracket, so that none of them can read like a list.
+        Nothing else holds three lists to one length. Reasoning lines hold no opening bracket, so
+        that none of them can read like a list.
         """
         sizes = range(1, context.rules.steps - context.first + 2)
         options = [f"plan{size}" for size in sizes]
-        options += (
-            ['"model_id = []\\nsubtasks = []\\naccess_list = []"'] if context.may_accept else []
-        )
+        if context.may_accept:
+            options.append('"model_id = []\\nsubtasks = []\\naccess_list = []"')
         lines = [
             f"root ::= reasoning ({' | '.join(options)})",
             f"id ::= {base.alternatives(context.allowed)}",
-        ]
-        lines += [
             "reasoning ::= thought{0,8}",
             f'thought ::= {base.char_class_without("[")}{{0,300}} "\\n"',
         ]
         for size in sizes:
-            ids, texts = (' ", " '.join([rule] * size) for rule in ("id", "text"))
+            ids = ' ", " '.join(["id"] * size)
+            texts = ' ", " '.join(["text"] * size)
             entries = ' ", " '.join(f"access{context.first + index}" for index in range(size))
             lines.append(
                 f'plan{size} ::= "model_id = [" {ids} "]\\nsubtasks = [" {texts} '
-                '"]\\naccess_list '
-                f'= [" {entries} "]"'
+                f'"]\\naccess_list = [" {entries} "]"'
             )
         for number in range(context.first, context.rules.steps + 1):
             # The given text, which has no position, is seen through `"all"`.
-            positions = [
-                chosen for chosen in base.access_sets(number, context) if GIVEN not in chosen
+            writable = [
+                access for access in base.access_sets(number, context) if GIVEN not in access
             ]
-            allowed = [
-                *(json.dumps([item - 1 for item in chosen]) for chosen in positions),
-                '["all"]',
-            ]
+            allowed = [json.dumps(_positions(access)) for access in writable]
+            allowed.append('["all"]')
             lines.append(f"access{number} ::= {base.alternatives(allowed)}")
         quotes = '"\\`“”„‘’'
         lines.append(f'text ::= "\\"" {base.text_without(quotes, context.subtask_chars)} "\\""')
@@ -285,16 +311,23 @@ class PublishedFormat(PlanFormat):
     def instructions(self, context: PlanFormatContext) -> str:  # noqa: ARG002
         return (
             "Reason first, then write three lists of equal length: model_id (worker numbers), "
-            "subtasks (texts) and "
-            'access_list (an entry a step: [] for nothing, ["all"] for every earlier step, or '
-            "positions from 0)."
+            'subtasks (texts) and access_list (an entry a step: [] for nothing, ["all"] for every '
+            "earlier step, or positions from 0)."
         )
+
+
+def _positions(access: Iterable[int]) -> list[int]:
+    """Return the positions from 0 of steps on an access list; the given text has none."""
+    return [number - 1 for number in access if number != GIVEN]
+
+
+def _long_escape(escape: re.Match[str]) -> str:
+    return _LONG_ESCAPES.get(escape[1], escape[0])
 
 
 SYSTEM: Final = (
     "You are a helpful assistant. You think about how a team of models is best coordinated to "
-    "answer the queries of "
-    "users."
+    "answer the queries of users."
 )
 
 _THINK: Final = (
@@ -337,8 +370,8 @@ _EXAMPLES: Final = (
         "Reach 428 with +, -, * and / from the numbers 3, 8, 25 and 50, each used at most once.",
         example_plan(
             "A search by hand is easy to get wrong, so one model should look for products near the "
-            "target, another "
-            "should test what it found, and the first should write the expression.",
+            "target, another should test what it found, and the first should write the "
+            "expression.",
             (
                 "0",
                 (),
@@ -368,13 +401,11 @@ _EXAMPLES: Final = (
     (
         (
             "Do beta blockers lower the risk of death in heart failure with reduced ejection "
-            "fraction? "
-            "Yes or no?"
+            "fraction? Yes or no?"
         ),
         example_plan(
             "This is a matter of evidence. Two models should recall it without seeing each other, "
-            "so that they do not "
-            "repeat one mistake, and a third should weigh both.",
+            "so that they do not repeat one mistake, and a third should weigh both.",
             ("1", (), "Name the main trials on this question and what each of them found."),
             ("0", (), "Answer from guidelines and reviews, and say how sure you are."),
             (
@@ -404,36 +435,44 @@ def published_messages(  # noqa: PLR0913 - the parts of the template
     may see what, and follow the list.
     """
     steps = format_count(context.rules.steps, "routing step")
-    parts = [_TASK.format(steps=steps) + ("\n\nFor instance:" if examples else "")]
-    names = [str(number) for number in range(pool_size)]
-    own = PlanFormatContext(
-        rules=PlanRules(workers=tuple(names)), labels={name: name for name in names}
-    )
-    for asked, plan in _EXAMPLES if examples else ():
-        # The ids are wrapped to the size of the pool, so that none of them is invalid.
-        wrapped = tuple(
-            replace(step, worker=str(int(step.worker) % pool_size)) for step in plan.steps
-        )
-        text = PublishedFormat().render(replace(plan, steps=wrapped), own)
-        parts.append(f"Question: {asked}\nAssistant Response: {text}")
+    parts = [_TASK.format(steps=steps)]
+    if examples:
+        parts[0] += "\n\nFor instance:"
+        parts += _example_parts(pool_size)
+    models = "\n".join(f"Model id {label}" for label in context.allowed)
     parts += [
         f"USER QUESTION:\n{question_text(question, characters)}\nEND OF USER QUESTION",
-        "\n".join(
-            ["AVAILABLE LANGUAGE MODELS:", *(f"Model id {label}" for label in context.allowed)]
-        ),
+        f"AVAILABLE LANGUAGE MODELS:\n{models}",
         *rules,
     ]
+    prefill = PREFILL
     if question.given:
         answer = shorten(question.given[-1].answer, characters)
         parts.append(
             f"There is a response to this question already:\n{fence('answer', answer)}\n"
             f"You may correct or improve it with a new sequence of up to {steps}, in the same "
-            'form; "all" shows this '
-            "response too. To return it as it is, write three empty lists:\n"
-            + PublishedFormat().render(KeepAnswer(), context)
+            'form; "all" shows this response too. To return it as it is, write three empty lists:\n'
+            f"{PublishedFormat().render(KeepAnswer(), context)}"
         )
+        prefill = PREFILL_AGAIN
     messages = [
         Message(role="system", content=SYSTEM),
         Message(role="user", content="\n\n".join(parts)),
     ]
-    return messages, PREFILL_AGAIN if question.given else PREFILL
+    return messages, prefill
+
+
+def _example_parts(pool_size: int) -> list[str]:
+    names = [str(number) for number in range(pool_size)]
+    context = PlanFormatContext(
+        rules=PlanRules(workers=tuple(names)), labels={name: name for name in names}
+    )
+    parts = []
+    for question, plan in _EXAMPLES:
+        # The ids are wrapped to the size of the pool, so that none of them is invalid.
+        wrapped = tuple(
+            replace(step, worker=str(int(step.worker) % pool_size)) for step in plan.steps
+        )
+        text = PublishedFormat().render(replace(plan, steps=wrapped), context)
+        parts.append(f"Question: {question}\nAssistant Response: {text}")
+    return parts
