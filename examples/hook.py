@@ -2,7 +2,8 @@
 """A Git hook that asks by a template: commits on a release branch get a code name.
 
 Install it: cp examples/codename.toml ~/.config/conductor-llm/templates/
-            cp examples/hook.py .git/hooks/prepare-commit-msg && chmod +x .git/hooks/prepare-commit-msg
+            cp examples/hook.py .git/hooks/prepare-commit-msg
+             chmod +x .git/hooks/prepare-commit-msg
 On a branch such as `release/france`, a commit gets the line `Code-Name: SIRAP`. A hook must not
 stop a commit because a model is away: then it says so, and the commit goes on without the line.
 """

@@ -112,7 +112,7 @@ class Job:
         return f"{self.name}: {'done' if done else progress(self.text(), self.total)}"
 
     def end(self) -> None:
-        """Stop the command and its compilers if they still run, and append its log to the main log."""
+        """Stop the command and its compilers if they still run, and append its log to ours."""
         if self.process.poll() is None and os.name == "posix":
             os.killpg(self.process.pid, signal.SIGTERM)
         self.process.terminate()

@@ -47,7 +47,7 @@ def assert_grows_linearly(
 
 
 def _processor_seconds(work: Callable[[str], object], text: str) -> float:
-    """Processor time of this thread, which other processes of a busy machine do not lengthen much."""
+    """Processor time of this thread, which other processes do not lengthen much."""
     began = time.thread_time()
     work(text)
     return time.thread_time() - began

@@ -115,7 +115,7 @@ class Hub:
         return [seen.headers.get("range", "") for seen in self.fetched]
 
     def commit(self, repo: str, files: dict[str, bytes], revision: str = "main") -> str:
-        """A new commit with these files beside those that were there, and the revision set to it."""
+        """A new commit with these files beside those before, and the revision set to it."""
         place = self.repos.setdefault(repo, Repo())
         whole = place.commits.get(place.revisions.get(revision, ""), {}) | files
         name = hashlib.sha1(

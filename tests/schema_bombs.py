@@ -33,7 +33,7 @@ def checking(pid: int | None = None) -> list[psutil.Process]:
 
 
 async def with_ticks(work: Coroutine[Any, Any, T]) -> tuple[T, int]:
-    """The result of `work`, and how often another task was run while a process made a check for it."""
+    """The result of `work`, and how often another task ran while a process checked for it."""
     task = asyncio.ensure_future(work)
     ticks = 0
     while not task.done():

@@ -140,7 +140,7 @@ def test_what_leaves_the_machine_fails_and_what_is_skipped_is_written_down(tmp_p
 
 
 def test_a_test_has_directories_and_a_keyring_of_its_own_and_no_key(home: Path) -> None:
-    """The directories that a program asks for are empty, no variable that a provider reads is left."""
+    """The directories that a program asks for are empty; no variable of a provider is left."""
     import keyring
     import platformdirs
 

@@ -18,6 +18,6 @@ def test_linear_work_passes_the_measure_of_growth() -> None:
 
 
 def test_quadratic_work_fails_the_measure_of_growth() -> None:
-    """A search that begins again at each sign is the usual way in which a parser becomes quadratic."""
+    """A search that begins again at each sign is how a parser usually becomes quadratic."""
     with pytest.raises(AssertionError, match="times as long"):
         assert_grows_linearly(lambda text: re.search(r" +y", text), spaces, 5_000)

@@ -65,7 +65,7 @@ def imports(path: Path) -> tuple[tuple[str, bool], ...]:
     "arguments", [[], ["--version"], ["--help"]], ids=["import", "--version", "--help"]
 )
 def test_a_start_imports_nothing_heavy(arguments: list[str]) -> None:
-    """Neither the import of the command line, nor its version, nor its help loads a heavy library."""
+    """Neither the command line, nor its version, nor its help loads a heavy library."""
     command = [sys.executable, "-c", START, *arguments]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr

@@ -44,7 +44,7 @@ def test_an_import_cycle_is_found(
 
 
 def test_every_test_says_what_holds() -> None:
-    """A test function has a docstring with the fact it holds, or a name of four words that says it."""
+    """A test function has a docstring with the fact it holds, or a name of four words."""
     import ast
 
     silent = [

@@ -332,7 +332,7 @@ def learn(known: Known, said: dict[str, Any]) -> None:
 
 
 def check(home: Path, known: Known) -> None:
-    """What was acknowledged is there, in order, and nothing else but what the last life had begun."""
+    """What was acknowledged is there, in order, and nothing else but what the last life began."""
     begun, run, identity = known.begun
     known.begun = ("", "", 0)
     _check_traces(home, known, run if begun in {"begin", "event", "finish", "remove"} else "")

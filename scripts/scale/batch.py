@@ -104,7 +104,7 @@ def _expected(number: int) -> bytes:
 def figures(
     at: Place, questions: int, ended: list[Spent], disturbed: str, most: int
 ) -> Iterator[Figure]:
-    """What came of a batch that was disturbed, after which at most so many calls may be made again."""
+    """What came of a disturbed batch, after which at most so many calls may be made again."""
     seen = bytearray(questions)
     wrong = 0
     for raw in lines(at.home / "answers.jsonl"):

@@ -38,7 +38,7 @@ def free_port() -> int:
 
 @dataclass
 class Replicas:
-    """So many replicas, each at a port that it keeps over restarts, and what is in front of them."""
+    """Replicas, each at a port that it keeps over restarts, and what is in front of them."""
 
     at: Place
     ports: list[int]

@@ -50,15 +50,23 @@ if TYPE_CHECKING:
 
 _NAMES = {
     "conductor_cli.app.api": (
-        "AsyncConductor", "AsyncRun", "Conductor", "RunFailed", "SyncConductor", "SyncRun", "load_trace", "open",
-        "open_async", "replay",
+        "AsyncConductor",
+        "AsyncRun",
+        "Conductor",
+        "RunFailed",
+        "SyncConductor",
+        "SyncRun",
+        "load_trace",
+        "open",
+        "open_async",
+        "replay",
     ),
     "conductor_cli.core.errors": ("ConductorError",),
     "conductor_cli.core.plan": ("Plan", "Step"),
     "conductor_cli.core.pool": ("Limits", "Pool", "Worker"),
     "conductor_cli.core.question": ("File", "Question"),
     "conductor_cli.core.trace": ("Trace",),
-}  # fmt: skip
+}
 _MODULES = {name: module for module, names in _NAMES.items() for name in names} | {
     "events": "conductor_cli.core.events"
 }

@@ -39,7 +39,7 @@ def _zeros(megabytes: int) -> bytes:
 
 @pytest.mark.parametrize("twice", [False, True])
 def test_a_stream_that_unpacks_to_hundreds_of_megabytes_is_not_unpacked(twice: bool) -> None:
-    """A bomb of a megabyte, or of some kilobytes where it is packed twice, ends with a word for it."""
+    """A bomb of a megabyte, or of kilobytes where it is packed twice, ends with a word for it."""
     content = _zeros(300)
     packed = stream(content, "/FlateDecode")
     if twice:

@@ -47,7 +47,7 @@ def run_in_chat(work: Callable[[ChatSession], Awaitable[None]], **how: Any) -> C
 
 
 def talk(*lines: str, **how: Any) -> ChatSession:
-    """A chat in which these slash commands were run and these questions asked, one after the other."""
+    """A chat in which these slash commands were run and these questions asked, in turn."""
 
     async def work(chat: ChatSession) -> None:
         for line in lines:

@@ -201,7 +201,7 @@ def test_programs_print_the_expected_answer() -> None:
 
 
 def test_orderings_have_one_answer() -> None:
-    """The comparisons form one chain, and the answer has the position that the question asks for."""
+    """The comparisons form one chain, and the answer has the position that is asked for."""
     places = ("tallest", "second tallest", "third tallest", "second smallest", "smallest")
     for case in of("reasoning"):
         taller = dict(re.findall(r"(\w+) is taller than (\w+)\.", case.question))

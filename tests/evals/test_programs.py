@@ -570,7 +570,7 @@ def test_a_hostile_program_is_ended_within_its_limits(
 def test_a_program_that_waits_for_ever_is_ended_by_the_clock(
     python: Interpreter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It takes no processor time, of which a program has a few seconds however busy the machine is."""
+    """It takes no processor time, of which a program has a few seconds on any machine."""
     monkeypatch.setattr(sandbox, "wall_seconds", lambda _: 1.0)
     assert play(python, "import time\ntime.sleep(600)")["end"] == "wall"
 

@@ -55,10 +55,12 @@ TALK = (
 )
 TALKED = Request(messages=TALK)
 APIS: dict[str, tuple[str, dict[str, str]]] = {
-    "chat completions": ("openai-compatible", {}), "responses": ("openai-compatible", {"api": "responses"}),
-    "anthropic": ("anthropic", {}), "gemini": ("gemini", {}),
+    "chat completions": ("openai-compatible", {}),
+    "responses": ("openai-compatible", {"api": "responses"}),
+    "anthropic": ("anthropic", {}),
+    "gemini": ("gemini", {}),
     "gemini-chat": ("gemini", {"base_url": "/openai"}),
-}  # fmt: skip
+}
 """Kind and options of a worker that is asked by each API; of its address, the path."""
 
 
@@ -171,7 +173,7 @@ def answering(value: Any, status: int = 200, **headers: str) -> Script:
 
 
 def refusing(errors: Mapping[str, Mapping[str, Any]], then: Script, status: int = 400) -> Script:
-    """A server that refuses each of these fields with its error, one at a time, and takes the rest."""
+    """A server that refuses each of these fields with its error, and takes the rest."""
 
     async def script(seen: SeenRequest, wire: Wire) -> None:
         for name, error in errors.items():

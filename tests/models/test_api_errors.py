@@ -269,16 +269,26 @@ WORDS: dict[str, str] = {
 }
 TOO_LONG: dict[str, tuple[int, Any]] = {
     **{name: (400, {"error": {"message": words}}) for name, words in WORDS.items()},
-    "llama-server": (400, {"error": {
-        "message": ("request (9412 tokens) exceeds the available context size (8192 tokens), try "
-                   "increasing it"),
-        "type": "exceed_context_size_error",
-    }}),
+    "llama-server": (
+        400,
+        {
+            "error": {
+                "message": (
+                    "request (9412 tokens) exceeds the available context size (8192 tokens), try "
+                    "increasing it"
+                ),
+                "type": "exceed_context_size_error",
+            }
+        },
+    ),
     "a code": (400, {"error": {"message": "m", "code": "context_length_exceeded"}}),
-    "a text": (400, {"error": WORDS["ollama"]}), "a list": (400, [{"error": {"message": WORDS["gemini"]}}]),
-    "llama-cpp-python-500": (500, {"error": {"message": ("Requested tokens (1418) exceed context "
-                                                        "window of 256")}}),
-}  # fmt: skip
+    "a text": (400, {"error": WORDS["ollama"]}),
+    "a list": (400, [{"error": {"message": WORDS["gemini"]}}]),
+    "llama-cpp-python-500": (
+        500,
+        {"error": {"message": ("Requested tokens (1418) exceed context window of 256")}},
+    ),
+}
 """What servers say to a question that is longer than their model's context."""
 
 

@@ -84,14 +84,21 @@ FILES: dict[str, list[dict[str, Any]]] = {
         {"type": "text", "text": "chart.png:"},
         {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{PNG}"}},
         {"type": "text", "text": "paper.pdf:"},
-        {"type": "file", "file": {"filename": "paper.pdf", "file_data": f"data:application/pdf;base64,{PDF}"}},
+        {
+            "type": "file",
+            "file": {"filename": "paper.pdf", "file_data": f"data:application/pdf;base64,{PDF}"},
+        },
         {"type": "text", "text": "Compare."},
     ],
     "responses": [
         {"type": "input_text", "text": "chart.png:"},
         {"type": "input_image", "image_url": f"data:image/png;base64,{PNG}", "detail": "auto"},
         {"type": "input_text", "text": "paper.pdf:"},
-        {"type": "input_file", "filename": "paper.pdf", "file_data": f"data:application/pdf;base64,{PDF}"},
+        {
+            "type": "input_file",
+            "filename": "paper.pdf",
+            "file_data": f"data:application/pdf;base64,{PDF}",
+        },
         {"type": "input_text", "text": "Compare."},
     ],
     "anthropic": [
@@ -99,17 +106,20 @@ FILES: dict[str, list[dict[str, Any]]] = {
         {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": PNG}},
         {"type": "text", "text": "paper.pdf:"},
         {
-            "type": "document", "title": "paper.pdf",
+            "type": "document",
+            "title": "paper.pdf",
             "source": {"type": "base64", "media_type": "application/pdf", "data": PDF},
         },
         {"type": "text", "text": "Compare."},
     ],
     "gemini": [
-        {"text": "chart.png:"}, {"inlineData": {"mimeType": "image/png", "data": PNG}},
-        {"text": "paper.pdf:"}, {"inlineData": {"mimeType": "application/pdf", "data": PDF}},
+        {"text": "chart.png:"},
+        {"inlineData": {"mimeType": "image/png", "data": PNG}},
+        {"text": "paper.pdf:"},
+        {"inlineData": {"mimeType": "application/pdf", "data": PDF}},
         {"text": "Compare."},
     ],
-}  # fmt: skip
+}
 
 
 def turns(api: str, *messages: Message, **more: Any) -> list[Any]:
@@ -139,8 +149,10 @@ TOOLS: dict[str, Any] = {
         {"type": "function", "name": "now", "parameters": NOTHING, "strict": False},
     ],
     "anthropic": [{**ABOUT, "input_schema": CITY}, {"name": "now", "input_schema": NOTHING}],
-    "gemini": [{"functionDeclarations": [{**ABOUT, "parametersJsonSchema": CITY}, {"name": "now"}]}],
-}  # fmt: skip
+    "gemini": [
+        {"functionDeclarations": [{**ABOUT, "parametersJsonSchema": CITY}, {"name": "now"}]}
+    ],
+}
 """A schema without a type becomes an object's."""
 
 

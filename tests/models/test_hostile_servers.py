@@ -213,11 +213,13 @@ stream = flooding("text/event-stream", b"", framed(text=MUCH))
 BOMB = HEAD + b"x" * FLOOD + b'"}}]}'
 FLOODS = {
     "whole": flooding("application/json", HEAD, MUCH.encode()),
-    "gzip": packed("gzip", gzip.compress(BOMB, 1)), "deflate": packed("deflate", zlib.compress(BOMB)),
-    "stream": stream, "thinking": flooding("text/event-stream", b"", framed(reasoning_content=MUCH)),
+    "gzip": packed("gzip", gzip.compress(BOMB, 1)),
+    "deflate": packed("deflate", zlib.compress(BOMB)),
+    "stream": stream,
+    "thinking": flooding("text/event-stream", b"", framed(reasoning_content=MUCH)),
     "comments": flooding("text/event-stream", b"", f": {MUCH}\n".encode()),
     "lists": flooding("application/json", b'{"choices":[', b"[]," * (1 << 15)),
-}  # fmt: skip
+}
 
 
 async def fault_of(model: Any, request: Request = ASKED) -> ModelError:

@@ -64,12 +64,16 @@ def shapes(architecture: str) -> dict[str, tuple[int, ...]]:
     """Every weight of a model of this architecture, as transformers names it."""
     head = HEAD[architecture]
     layer: dict[str, tuple[int, ...]] = {
-        "self_attn.q_proj.weight": (HEADS * head, WIDTH), "self_attn.k_proj.weight": (KEYS * head, WIDTH),
-        "self_attn.v_proj.weight": (KEYS * head, WIDTH), "self_attn.o_proj.weight": (WIDTH, HEADS * head),
-        "mlp.gate_proj.weight": (INNER, WIDTH), "mlp.up_proj.weight": (INNER, WIDTH),
-        "mlp.down_proj.weight": (WIDTH, INNER), "input_layernorm.weight": (WIDTH,),
+        "self_attn.q_proj.weight": (HEADS * head, WIDTH),
+        "self_attn.k_proj.weight": (KEYS * head, WIDTH),
+        "self_attn.v_proj.weight": (KEYS * head, WIDTH),
+        "self_attn.o_proj.weight": (WIDTH, HEADS * head),
+        "mlp.gate_proj.weight": (INNER, WIDTH),
+        "mlp.up_proj.weight": (INNER, WIDTH),
+        "mlp.down_proj.weight": (WIDTH, INNER),
+        "input_layernorm.weight": (WIDTH,),
         "post_attention_layernorm.weight": (WIDTH,),
-    }  # fmt: skip
+    }
     if architecture == "qwen2":
         layer |= {
             f"self_attn.{name}_proj.bias": layer[f"self_attn.{name}_proj.weight"][:1]
@@ -246,7 +250,7 @@ def modules(*names: str, rank: int = 4) -> dict[str, int]:
 def test_an_adapter_computes_what_merged_weights_compute(
     tmp_path: Path, architecture: str, changed: dict[str, int]
 ) -> None:
-    """The converted adapter changes the logits as merging it does, but for rounding, and by much."""
+    """The converted adapter changes the logits as merging it does, and by much."""
     adapter = Adapter(architecture, changed)
     weights = random_weights(architecture)
     base = save_model(tmp_path / "base.gguf", architecture, weights)

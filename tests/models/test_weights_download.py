@@ -397,17 +397,25 @@ def test_a_mirror_that_only_lists_names_needs_the_registry(machine: Machine) -> 
 
 REFUSALS = [
     pytest.param(
-        Refusal(status=401, headers={"X-Error-Message": ("Invalid credentials in Authorization "
-                                                        "header")}),
-        "rejects the token", "token", id="401",
+        Refusal(
+            status=401, headers={"X-Error-Message": ("Invalid credentials in Authorization header")}
+        ),
+        "rejects the token",
+        "token",
+        id="401",
     ),
     pytest.param(gated(), "gated", "accept its licence at", id="403 gated"),
     pytest.param(Refusal(status=403), "denies access to", "token", id="403"),
     pytest.param(Refusal(status=404), f"has no revision main of {REPO}", "HF_ENDPOINT", id="404"),
-    pytest.param(Refusal(status=429, headers={"Retry-After": "3600"}), "rate limit", "try again later", id="429"),
+    pytest.param(
+        Refusal(status=429, headers={"Retry-After": "3600"}),
+        "rate limit",
+        "try again later",
+        id="429",
+    ),
     pytest.param(Refusal(status=407), "proxy", "HTTPS_PROXY", id="407"),
     pytest.param(Refusal(status=451), "refuses", "HF_ENDPOINT", id="451"),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(("refusal", "message", "hint"), REFUSALS)

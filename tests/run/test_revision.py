@@ -27,7 +27,7 @@ UNREACHABLE = ModelError("connect", "no route")
 
 
 class Picky(ScriptedModel):
-    """Refuses every request whose subtask has one of these words, and says its name to any other."""
+    """Refuses each request whose subtask has one of these words, and says its name to others."""
 
     def __init__(
         self, name: str, *words: str, error: ModelError = REFUSED, seconds: float = 0.0

@@ -133,7 +133,7 @@ def test_a_life_ends_inside_an_operation(tmp_path: Path, writes: int) -> None:
 
 
 def test_a_lost_event_is_seen(tmp_path: Path) -> None:
-    """An event that was acknowledged and is not in the file fails the campaign, with what was lost."""
+    """An acknowledged event that is not in the file fails the campaign, with what was lost."""
     known = Known()
     for each in live(tmp_path, 1, [("begin", 0), ("event", 0), ("list", 0)], 0):
         learn(known, each)

@@ -383,10 +383,11 @@ def test_a_frame_lists_the_workers_with_their_prices(
     one, two = make.POOL.workers[:2]
     more = Price(input=Decimal(4), output=Decimal(8), above=1000)
     workers = (
-        replace(one, price=Price(input=Decimal("1.25"), output=Decimal(10))), replace(two, price=None),
+        replace(one, price=Price(input=Decimal("1.25"), output=Decimal(10))),
+        replace(two, price=None),
         replace(one, name="free", price=Price(input=Decimal(0), output=Decimal(0))),
         replace(one, name="long", price=Price(input=Decimal(2), output=Decimal(4), longer=(more,))),
-    )  # fmt: skip
+    )
     put(store, make.parallel(), pool=Pool(workers=workers))
     *_, (_, _, frame), _ = messages(client.get(f"{RUNS}/{RUN}/frames").text)
     assert [row[0] for row in frame["workers"]] == [one.name, two.name, "free", "long"]

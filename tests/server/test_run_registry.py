@@ -527,7 +527,7 @@ def test_what_is_kept_of_ended_runs_is_bounded(
 
 
 def test_no_run_is_joined_or_ended_by_reading_through_those_that_are_kept() -> None:
-    """The instructions of the registry are counted, for ten runs that are kept and for a thousand."""
+    """The instructions of the registry are counted, for ten kept runs and for a thousand."""
     few = asyncio.run(count_instructions(kept=10))
     assert asyncio.run(count_instructions(kept=1000)) == few
 

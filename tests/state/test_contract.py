@@ -201,15 +201,23 @@ def test_pruned_runs_are_gone_and_others_are_not(state: State, *, whole: bool) -
 
 SELECTED: dict[RunQuery, list[str]] = {
     RunQuery(): ["Äpfel und pears", "two", "one"],
-    RunQuery(state="finished"): ["Äpfel und pears", "two"], RunQuery(state="interrupted"): ["one"],
-    RunQuery(worker="alpha"): ["Äpfel und pears", "two", "one"], RunQuery(worker="alph"): [],
-    RunQuery(since="20261102-100000"): ["Äpfel und pears", "two"], RunQuery(terms=("TWELVE",)): ["two"],
-    RunQuery(terms=("äpfel",)): ["Äpfel und pears"], RunQuery(terms=("pears", "und")): ["Äpfel und pears"],
+    RunQuery(state="finished"): ["Äpfel und pears", "two"],
+    RunQuery(state="interrupted"): ["one"],
+    RunQuery(worker="alpha"): ["Äpfel und pears", "two", "one"],
+    RunQuery(worker="alph"): [],
+    RunQuery(since="20261102-100000"): ["Äpfel und pears", "two"],
+    RunQuery(terms=("TWELVE",)): ["two"],
+    RunQuery(terms=("äpfel",)): ["Äpfel und pears"],
+    RunQuery(terms=("pears", "und")): ["Äpfel und pears"],
     RunQuery(terms=("count the pears",)): ["Äpfel und pears", "two", "one"],
-    RunQuery(terms=("pears count",)): [], RunQuery(terms=("wo",)): ["two"], RunQuery(terms=('"', "x")): [],
-    RunQuery(terms=("pears",), state="interrupted"): ["one"], RunQuery(before="gone"): [],
-    RunQuery(before="20261102-100000-00000a"): ["one"], RunQuery(origins=("key anna",)): [],
-}  # fmt: skip
+    RunQuery(terms=("pears count",)): [],
+    RunQuery(terms=("wo",)): ["two"],
+    RunQuery(terms=('"', "x")): [],
+    RunQuery(terms=("pears",), state="interrupted"): ["one"],
+    RunQuery(before="gone"): [],
+    RunQuery(before="20261102-100000-00000a"): ["one"],
+    RunQuery(origins=("key anna",)): [],
+}
 
 
 def test_runs_are_selected(state: State) -> None:

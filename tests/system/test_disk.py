@@ -1,4 +1,4 @@
-"""Files that are written completely or not at all, and the lock that one process holds at a time."""
+"""Files that are written completely or not at all, and the lock that one process holds."""
 
 from __future__ import annotations
 

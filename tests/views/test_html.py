@@ -278,7 +278,7 @@ def test_no_time_is_shown_as_a_machine_writes_it() -> None:
     ],
 )
 def test_the_marks_become_elements(text: str, html: str) -> None:
-    """Headings are below those of the page, lines stay lines, and the language of code is left out."""
+    """Headings are below those of the page, lines stay lines, the language of code is left out."""
     assert markdown_html(text) == html
 
 

@@ -249,7 +249,7 @@ print("rich" in sys.modules)
 
 @pytest.mark.parametrize("closed", [False, True])
 def test_only_standard_output_tells_that_nobody_reads_it(closed: bool) -> None:
-    """A closed stream is no terminal, and characters that an encoding lacks become question marks."""
+    """A closed stream is no terminal; characters that an encoding lacks become question marks."""
     sink = Sink(terminal=True, encoding="ascii")
     Stdout(sink).write("né")
     assert sink.getvalue() == "n?"

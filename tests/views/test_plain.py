@@ -194,22 +194,24 @@ PAUSE = "--- this attempt failed: gpt: 429 Too Many Requests; again in 12 s ---"
 TEXT_ON_A_TERMINAL = {
     "a failed attempt is separated from the next": (retry(), f"{ANSWER[:27]}\n{PAUSE}\n{ANSWER}\n"),
     "a failed attempt without text needs no separator": (
-        [event for event in retry() if not isinstance(event, ev.StepDelta) or event.attempt > 1], f"{ANSWER}\n"
+        [event for event in retry() if not isinstance(event, ev.StepDelta) or event.attempt > 1],
+        f"{ANSWER}\n",
     ),
     "a new attempt without a reported failure is separated": (
         [event for event in retry() if not isinstance(event, ev.StepFailed)],
-        f"{ANSWER[:27]}\n--- attempt 2: gpt starts again ---\n{ANSWER}\n"
+        f"{ANSWER[:27]}\n--- attempt 2: gpt starts again ---\n{ANSWER}\n",
     ),
     "a streamed partial answer is not repeated": (limit(), f"{ANSWER[:36]}\n"),
     "a partial answer of another step is written": (cancelled(), f"{SPREAD}\n"),
     "another text than the streamed one is separated": (
-        one_step(["draft"], "final"), "draft\n--- replaced by the final answer ---\nfinal\n"
+        one_step(["draft"], "final"),
+        "draft\n--- replaced by the final answer ---\nfinal\n",
     ),
     "a longer answer than the streamed text is completed": (one_step(["fin"], "final"), "final\n"),
     "surrounding white space is ignored": (one_step([" final\n"], "final"), " final\n"),
     "a failed run ends the line": ([*one_step(["half"], "")[:-1], GONE], "half\n"),
     "an interrupted run ends the line": (one_step(["half"], "")[:-2], "half\n"),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize(

@@ -40,7 +40,7 @@ GREEDY: Final = replace(PROFILE, sampling=replace(PROFILE.sampling, temperature=
 async def rows(
     directory: Path, path: Path | None = None, *, count: int, seed: int
 ) -> tuple[Row, ...]:
-    """The table of the conductor in `path`, or the one that ships, over the workers in `directory`."""
+    """The table of the planner in `path`, or the shipped one, over the workers in `directory`."""
     model = open_model(rehearsal_conductor(path or model_path("conductor")), environ={})
     try:
         async with Bank(directory) as bank:

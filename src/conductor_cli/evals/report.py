@@ -279,17 +279,35 @@ def system_table(summary: Summary) -> ReportTable:
         (True, "95 %", 1, lambda s: format_limits(s.accuracy.interval)),
         (repeated, BETWEEN_DRAWS, 4, lambda s: percent(s.between_draws, ".1f")),
         (failed, "FAILED", 0, lambda s: str(s.failed)),
-        (compared, VS_BEST, 2, lambda s: percent(getattr(s.versus_best, "difference", None), "+.1f")),
-        (compared, VS_BEST_LIMITS, 6, lambda s: UNKNOWN if s.versus_best is None
-         else " to ".join(f"{100 * limit:+.1f}" for limit in s.versus_best.interval)),
-        (compared, P_VALUE, 3, lambda s: format_p(corrected[s.name]) if s.name in corrected else UNKNOWN),
+        (
+            compared,
+            VS_BEST,
+            2,
+            lambda s: percent(getattr(s.versus_best, "difference", None), "+.1f"),
+        ),
+        (
+            compared,
+            VS_BEST_LIMITS,
+            6,
+            lambda s: (
+                UNKNOWN
+                if s.versus_best is None
+                else " to ".join(f"{100 * limit:+.1f}" for limit in s.versus_best.interval)
+            ),
+        ),
+        (
+            compared,
+            P_VALUE,
+            3,
+            lambda s: format_p(corrected[s.name]) if s.name in corrected else UNKNOWN,
+        ),
         (planned, "VALID", 5, lambda s: format_share(s.valid_plans)),
         (True, "TOKENS", 1, lambda s: _format_mean(s.tokens)),
         (planned, "PLANNER", 7, lambda s: _format_mean(s.tokens_conductor)),
         (True, "CALLS", 3, lambda s: _format_mean(s.calls)),
         (True, "COST", 2, lambda s: format_cost_cell(s.cost, s.unpriced)),
         (True, "SECONDS", 4, lambda s: _format_mean(s.seconds)),
-    ]  # fmt: skip
+    ]
     shown = [item[1:] for item in known if item[0]]
     return ReportTable(
         [SYSTEM_COLUMN, *(Column(head, right=True, drop=drop) for head, drop, _ in shown)],

@@ -644,7 +644,7 @@ def test_a_plan_goes_before_an_accept_and_standing_steps_too() -> None:
 
 
 def as_schema(text: str, context: PlanFormatContext) -> str:
-    """A text that the grammar admits, with both ways of answering in it where the schema has both."""
+    """A text that the grammar admits, with both ways of answering where the schema has both."""
     data: Any = json.loads(text)
     if context.may_accept:
         reasoning = {"reasoning": data["reasoning"]} if context.reasons else {}

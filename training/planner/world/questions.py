@@ -67,12 +67,25 @@ class Composed:
 
 
 _LOOKUPS: Final = (
-    ("population", "current", "the population of {0}", ("SELECT population FROM country WHERE name "
-                                                       "= '{0}'")),
-    ("area", "lasting", "the area of {0} in square kilometres", ("SELECT area FROM country WHERE "
-                                                                "name = '{0}'")),
-    ("prefix", "lasting", "the phone prefix of {0}", "SELECT prefix FROM country WHERE name = '{0}'"),
-)  # fmt: skip
+    (
+        "population",
+        "current",
+        "the population of {0}",
+        ("SELECT population FROM country WHERE name = '{0}'"),
+    ),
+    (
+        "area",
+        "lasting",
+        "the area of {0} in square kilometres",
+        ("SELECT area FROM country WHERE name = '{0}'"),
+    ),
+    (
+        "prefix",
+        "lasting",
+        "the phone prefix of {0}",
+        "SELECT prefix FROM country WHERE name = '{0}'",
+    ),
+)
 _CITY: Final = (
     "city",
     "current",

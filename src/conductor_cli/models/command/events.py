@@ -171,11 +171,14 @@ def read_gemini_cli(event: Mapping[str, Any]) -> AgentOutput:
             return AgentOutput(note=text_of(event.get("message")))
         case "result":
             counts = table_of(event.get("stats"))
-            usage = usage_of({  # what it thought is in the total only
-                "prompt_tokens": counts.get("input_tokens"), "completion_tokens": counts.get("output_tokens"),
-                "total_tokens": counts.get("total_tokens"),
-                "prompt_tokens_details": {"cached_tokens": counts.get("cached")},
-            })  # fmt: skip
+            usage = usage_of(
+                {  # what it thought is in the total only
+                    "prompt_tokens": counts.get("input_tokens"),
+                    "completion_tokens": counts.get("output_tokens"),
+                    "total_tokens": counts.get("total_tokens"),
+                    "prompt_tokens_details": {"cached_tokens": counts.get("cached")},
+                }
+            )
             failed = event.get("status") != "success"
             return AgentOutput(usage=usage, error=(error or "the call failed") if failed else "")
     return AgentOutput()
