@@ -1,5 +1,6 @@
-"""conductor as a model of the real Inspect, over the demo models and over a provider server on this
-machine.
+"""conductor as a model of the real Inspect.
+
+It runs over the demo models, and over a provider server on this machine.
 """
 
 from __future__ import annotations

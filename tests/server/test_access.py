@@ -262,9 +262,7 @@ LONG = [b"12345", b"1234567", MORE]
 def test_how_much_and_how_slowly_a_request_comes_is_bounded(
     limits: dict[str, Any], sent: dict[str, Any], status: int, again: str | None
 ) -> None:
-    """All of its headers together, a body by what it says or while it is read, all bodies, and all
-    requests at once.
-    """
+    """Bounded are all its headers, its body as it says or is read, all bodies, and all requests."""
     answer = ask(replace(OPEN, **limits), **sent)
     assert (answer.status, answer.headers.get("retry-after")) == (status, again)
     assert (answer.error["code"] == "request_too_large") == (status == 413)

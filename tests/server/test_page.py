@@ -284,9 +284,7 @@ def test_a_key_sees_its_own_runs_alone(client: httpx.Client, store: TraceStore) 
 
 
 def test_one_client_cannot_take_every_stream(client: httpx.Client, store: TraceStore) -> None:
-    """One that holds a stream for ever takes three quarters of the places, and others still have
-    some.
-    """
+    """One that holds streams for ever has three quarters of the places, so others have some."""
     put(store, make.retry(), origin="key anna 1")
     put(store, make.retry(), other := "20260501-100001-mine00", origin="key bob 2")
     readers = list[Iterator[bytes]]()

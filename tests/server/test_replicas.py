@@ -160,9 +160,7 @@ def test_while_the_database_is_away_requests_get_503_and_others_go_on(
 
 
 def test_the_results_of_tools_may_go_to_another_replica(stage: Stage, replicas: Two) -> None:
-    """The ids of calls are signed with a secret that the database has, so the worker that asked
-    goes on.
-    """
+    """The database has the secret that signs the ids of calls, so the worker that asked goes on."""
     stage.models["alpha"] = by_turns(asks("a.py"), says("Done."))
     talk = Talk(replicas[0], "responses")
     talk.ask()

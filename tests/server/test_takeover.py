@@ -193,9 +193,7 @@ def test_a_run_whose_server_is_killed_is_finished_by_another(pair: Pair) -> None
 
 
 def test_a_stream_is_read_on_behind_what_its_client_saw(pair: Pair) -> None:
-    """A piece is committed before a client sees it, or the next server would not know that it is
-    out.
-    """
+    """A piece is committed before a client sees it: the next server must know that it is out."""
     stage = pair.stage
     stage.plan = "alpha | - | Answer it."
     stage.models["alpha"] = once("half", " of it", then=says("alpha answers"))

@@ -119,9 +119,7 @@ def wedged(address: str) -> Iterator[None]:
 
 @pytest.fixture
 def address(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """A session bus without a keyring, which this process and its children use, and the keyring
-    library as it is.
-    """
+    """A session bus without a keyring for this process and its children; the library is real."""
     monkeypatch.delenv("PYTHON_KEYRING_BACKEND")
     with bus(tmp_path) as found:
         monkeypatch.setenv("DBUS_SESSION_BUS_ADDRESS", found)

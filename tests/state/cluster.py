@@ -72,7 +72,8 @@ class Cluster:
             self.control("start")
 
     def url(self, database: str = "postgres", password: str = PASSWORD) -> str:
-        return f"postgresql://conductor:{password.replace(' ', '%20')}@127.0.0.1:{self.port}/{database}"
+        escaped = password.replace(" ", "%20")
+        return f"postgresql://conductor:{escaped}@127.0.0.1:{self.port}/{database}"
 
     def new_database(self) -> str:
         """The URL of a new, empty database."""

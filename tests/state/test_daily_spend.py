@@ -160,9 +160,7 @@ def hold(pipe: Connection, place: Path) -> None:
 
 
 def test_a_call_of_a_killed_process_counts(place: Path) -> None:
-    """Its provider may charge for it, so the most that it may cost counts, in the limit and in what
-    is shown.
-    """
+    """Its provider may charge for it: its most counts, in the limit and in what is shown."""
     with other_process(hold, place) as (_, holder):
         assert holder.recv() == "held"
         with pytest.raises(LimitReached):
@@ -329,9 +327,7 @@ def test_closing_leaves_only_the_database(place: Path) -> None:
 
 @pytest.mark.parametrize("tokens", [10**12, 10**30])
 def test_an_absurd_number_of_tokens_uses_the_limits_up(place: Path, tokens: int) -> None:
-    """A worker that states it must not switch the limits off, nor break what `conductor cost`
-    reads.
-    """
+    """Who states it must not switch the limits off, nor break what `conductor cost` reads."""
     limits = DayLimits(calls=2, tokens=10**9, cost=Decimal(100))
     run = OneRun(place, limits)
     for _ in range(2):
@@ -349,9 +345,7 @@ def test_an_absurd_number_of_tokens_uses_the_limits_up(place: Path, tokens: int)
 
 @pytest.mark.parametrize("cost", ["Infinity", "1E+999999", "9" * 400, "1E-999999", "-0"])
 def test_an_absurd_cost_never_gives_money_or_calls_back(place: Path, cost: str) -> None:
-    """A call and its tokens count whatever its cost is said to be, and no cost lowers the sum of
-    the others.
-    """
+    """A call and its tokens count whatever its cost is, and no cost lowers the others' sum."""
     run = OneRun(place, DayLimits(calls=9, cost=Decimal(10**9)))
     run.call(written=1000)
     before = run.spend.today()
@@ -423,9 +417,7 @@ def test_a_limit_that_cannot_be_enforced_is_refused(place: Path, wrong: str) -> 
 
 
 def test_a_log_that_is_moved_by_its_user_stays_small(place: Path) -> None:
-    """Where a server moves the log itself, nothing is moved by a call, and moving loses nothing and
-    makes it small.
-    """
+    """Where a server moves the log, no call does, and moving loses nothing and makes it small."""
     spend = DailySpend(place, now=lambda: NOON)
     spend.checkpoints = False
     log = place / f"{FILE}-wal"
@@ -444,9 +436,7 @@ def test_a_log_that_is_moved_by_its_user_stays_small(place: Path) -> None:
 
 
 def test_moving_the_log_creates_no_database(place: Path) -> None:
-    """A file that the user removed is begun again by the next call, which makes it readable by its
-    owner only.
-    """
+    """The next call begins a file that the user removed, readable by its owner only."""
     place.mkdir()
     checkpoint(place)
     assert list(place.iterdir()) == []
@@ -497,7 +487,10 @@ def test_calls_of_earlier_versions_count_and_so_does_what_those_write(place: Pat
     assert before.calls == 1
     assert before.cost == sum(row.usage.cost or 0 for row in read_spent(place, NOON.date()))
     with closing(sqlite3.connect(place / FILE, isolation_level=None)) as other:
-        insert = "INSERT OR REPLACE INTO calls (id, day, worker_call, cost, tokens_in) VALUES (?, ?, 1, ?, ?)"
+        insert = (
+            "INSERT OR REPLACE INTO calls (id, day, worker_call, cost, tokens_in)"
+            " VALUES (?, ?, 1, ?, ?)"
+        )
         other.execute(insert, (7, str(NOON.date()), 5 * 10**6, 30))
         other.execute(insert, (7, str(NOON.date()), 2 * 10**6, 20))
         now = spend.today()

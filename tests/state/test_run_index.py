@@ -177,9 +177,7 @@ ABSURD: list[Any] = [
 
 @pytest.mark.parametrize("name", ["tokens_in", "cost", "seconds"])
 def test_no_number_in_a_trace_breaks_the_list(store: TraceStore, name: str) -> None:
-    """Of a usage that is absurd, the other runs are listed all the same, and the file of it can be
-    removed.
-    """
+    """With an absurd usage the other runs are listed all the same, and its file can be removed."""
     for day, value in enumerate(ABSURD, start=1):
         run = put(store, day, "absurd", until=6)
         ending = ev.to_json(events(run, "absurd")[-1])

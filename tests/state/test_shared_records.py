@@ -89,9 +89,7 @@ def test_who_flushes_waits_for_pieces_that_a_thread_is_writing(
 
 
 def test_a_trace_is_taken_by_one_process_and_lost_by_no_other(databases: Two) -> None:
-    """Lines of a process whose run somebody else has are refused, and those of the other one stay
-    whole.
-    """
+    """Lines of a process whose run another has are refused, and those of the other stay whole."""
     one, two = databases
     happened = events(RUN, "How many pears?")
     late = begin_run(SharedTraces(one), RUN, happened[:3])

@@ -135,9 +135,7 @@ def test_an_expired_hold_counts_in_full_until_it_is_released(
 def test_without_the_database_no_call_is_made_and_what_ended_is_recorded_later(
     postgres: Cluster, database: Database, monkeypatch: pytest.MonkeyPatch, opened: Open
 ) -> None:
-    """It also comes back for a process that began while it was away, and nothing has to be opened
-    again.
-    """
+    """It comes back, also for a process that began meanwhile, and nothing is opened again."""
     monkeypatch.setattr(module, "AWAY_SECONDS", 0.0)
     spend = SharedSpend(database, DayLimits())
     room = reserve(spend)

@@ -1,5 +1,6 @@
-"""How little a trace writes, what it keeps, that nothing made up gets by its reader, and how it is
-checked.
+"""How little a trace writes, what it keeps, and how it is checked.
+
+Nothing made up gets by its reader.
 """
 
 from __future__ import annotations
@@ -173,9 +174,7 @@ def test_pieces_of_several_streams_keep_order_time_and_place(drawn: list[tuple[A
 
 
 def test_a_secret_that_two_pieces_share_is_not_written() -> None:
-    """The texts of such a line are one piece each, without it, and the end of the step has its
-    whole text.
-    """
+    """The texts of its line are one piece each, without it; the step's end has the whole text."""
     answer = f"The key is {KEY}, and there is much more to say about it than can be said here."
     events: list[ev.Event] = [begun(), *streamed(1, answer, 9, at=1.0)]
     lines = written(events, Secrets(KEY))

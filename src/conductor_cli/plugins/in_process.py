@@ -97,9 +97,8 @@ class InProcessServer:
             ended = await self._starter.perform(
                 await build_job(self._starter, request, run), lambda *_: None
             )
-            outcome = outcome_of(
-                ended.trace, sign=partial(client_calls, ids=self._starter.call_ids)
-            )
+            sign = partial(client_calls, ids=self._starter.call_ids)
+            outcome = outcome_of(ended.trace, sign=sign)
             if isinstance(outcome, RequestError):
                 raise outcome
             return API.encoder(request, run, created).whole(outcome)

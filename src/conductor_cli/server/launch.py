@@ -1,5 +1,6 @@
-"""Coding clients over a server of their own, pointed at it by flags and environment, never by a
-file of the user.
+"""Coding clients over a server of their own.
+
+They are pointed at it by flags and environment, never by a file of the user.
 
 What a client is told must win over its own settings and over the environment: else it would send
 the user's texts to another server, without a word.
@@ -68,10 +69,10 @@ def _codex(url: str, key: str) -> Launch:
         'model_provider="conductor"',
         f"model_providers.conductor={provider}",
     )
-    return Launch(
-        arguments=tuple(word for value in values for word in ("-c", value)),
-        environ={KEY_VARIABLE: key},
-    )
+    arguments = list[str]()
+    for value in values:
+        arguments += ["-c", value]
+    return Launch(arguments=tuple(arguments), environ={KEY_VARIABLE: key})
 
 
 def _claude(url: str, key: str) -> Launch:

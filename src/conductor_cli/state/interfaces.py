@@ -119,13 +119,12 @@ class Spending(ABC):
 
     @abstractmethod
     def close(self) -> None:
-        """Record what could not be recorded before, if that is possible now, and let go of what is
-        open.
-        """
+        """Record what could not be recorded before, if it can be now, and close what is open."""
 
     def _budget(self, cost: int, tokens: int, calls: int, of_client: int) -> DayBudget:
-        """Return the budget of a day by what is spent, with the money of the client where that
-        leaves less.
+        """Return the budget of a day by what is spent.
+
+        It has the money of the client where that leaves less.
         """
         budget = DayBudget(
             limits=self.limits, cost=Decimal(cost) / NANO, tokens=tokens, calls=calls
@@ -245,20 +244,28 @@ def find_run(name: str, runs: Sequence[str]) -> str:
 
     Raises `UsageError` for none or several.
     """
-    if (back := runs_back(name)) is not None:
-        found = runs[back:][:1]
-    else:
-        found = [name] if name in runs else [run for run in runs if name and run.startswith(name)]
-    if len(found) == 1:
-        return found[0]
-    what = f"{len(found)} runs begin with {name!r}" if found else f"there is no run {name!r}"
-    raise UsageError(what, hint="conductor trace list shows the stored runs")
+    back = runs_back(name)
+    matches = list[str]()
+    if back is not None:
+        matches += runs[back : back + 1]
+    elif name in runs:
+        matches.append(name)
+    elif name:
+        matches += [run for run in runs if run.startswith(name)]
+    if len(matches) == 1:
+        return matches[0]
+    problem = f"there is no run {name!r}"
+    if matches:
+        problem = f"{len(matches)} runs begin with {name!r}"
+    raise UsageError(problem, hint="conductor trace list shows the stored runs")
 
 
 def runs_back(name: str) -> int | None:
     """Return how many runs before the last one `last~2` is; None for any other name."""
-    back = _LAST.fullmatch(name)
-    return None if back is None else int(back[1] or 0)
+    match = _LAST.fullmatch(name)
+    if match is None:
+        return None
+    return int(match[1] or 0)
 
 
 class Traces(ABC):
@@ -312,11 +319,11 @@ class Traces(ABC):
 
         Raises `UsageError` where there is none, or nothing of it can be read.
         """
-        empty = True
+        is_empty = True
         for event in self._read(run, pieces=pieces):  # some look only at the first one
-            empty = False
+            is_empty = False
             yield event
-        if empty:
+        if is_empty:
             hint = f"conductor trace rm {run} deletes it"
             raise UsageError(f"{self.location(run)} has no complete event", hint=hint)
 
@@ -326,7 +333,7 @@ class Traces(ABC):
 
     @abstractmethod
     def follow(self, run: str) -> TraceReader:
-        """Return a reader of the events of a run, from the first one on, also while it is written."""
+        """Return a reader of all events of a run, also while it is written."""
 
     def ended(self, name: str, *, pieces: bool = True) -> Trace:
         """Return the trace of the run called `name`.
@@ -444,14 +451,13 @@ class AttachmentStore(ABC):
 
         Called once the trace that names them exists: nothing is deleted that a trace names.
         """
-        wanted = {
-            each.sha256: self._in_memory[each.sha256]
-            for each in attachments
-            if each.sha256 in self._in_memory
-        }
-        if wanted:
-            self.keep(wanted)
-        for digest in wanted:
+        contents = dict[str, bytes]()
+        for attachment in attachments:
+            if attachment.sha256 in self._in_memory:
+                contents[attachment.sha256] = self._in_memory[attachment.sha256]
+        if contents:
+            self.keep(contents)
+        for digest in contents:
             del self._in_memory[digest]
 
     @abstractmethod

@@ -72,10 +72,13 @@ def known_provider(name: str) -> str:
     if name in PROVIDERS:
         return name
     provider, equals, _ = name.partition("=")
-    of_variable = {
-        variable: each for each in PROVIDERS if each in PRESETS for variable in PRESETS[each].keys
-    }
-    meant = provider if provider in PROVIDERS else of_variable.get(provider.upper(), "")
+    meant = ""
+    if provider in PROVIDERS:
+        meant = provider
+    else:
+        for candidate in PROVIDERS:
+            if candidate in PRESETS and provider.upper() in PRESETS[candidate].keys:
+                meant = candidate
     if equals:
         hint = "your shell may have saved the line in its history: if it held a key, revoke it\n"
         hint += (
@@ -124,8 +127,9 @@ def address(provider: str, base_url: str | None) -> str:
 
 
 def same_address(one: str, other: str) -> bool:
-    """Return whether two addresses are the same, apart from the case of scheme and host and a slash
-    at the end.
+    """Return whether two addresses are the same.
+
+    The case of scheme and host, and a slash at the end, do not matter.
     """
     try:
         first, second = (urlsplit(url.rstrip("/")) for url in (one, other))

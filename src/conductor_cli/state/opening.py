@@ -120,8 +120,7 @@ class FileState:
         run: str,
         instead_of: str = "",  # noqa: ARG002
     ) -> tuple[str, float]:
-        """Return the run that answers the request of a key, and for how many seconds it is to do
-        so.
+        """Return the run that answers the request of a key, and since how many seconds it is to.
 
         That is `run` where there was none, or only the failed one `instead_of`. Raises `UsageError`
         where the key was used for another request. All of them are hashes. Files know nothing of

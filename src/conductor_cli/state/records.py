@@ -167,8 +167,9 @@ def _unwritable(path: Path, error: OSError) -> ConfigError:
 
 
 class Attachments(AttachmentStore):
-    """The attachments of this process, and those that `traces` name, in a directory, which is
-    created when needed.
+    """The attachments of this process, and those that `traces` name, in a directory.
+
+    It is created when needed.
     """
 
     def __init__(self, directory: Path, traces: Path) -> None:

@@ -92,7 +92,11 @@ _TOTALS: Final = (
     """
     CREATE TRIGGER calls_added AFTER INSERT ON calls BEGIN
         INSERT INTO totals VALUES (
-            NEW.day, NEW.client, COALESCE(NEW.cost, 0), NEW.tokens_in + NEW.tokens_out, NEW.worker_call
+            NEW.day,
+            NEW.client,
+            COALESCE(NEW.cost, 0),
+            NEW.tokens_in + NEW.tokens_out,
+            NEW.worker_call
         ) ON CONFLICT (day, client) DO UPDATE SET
             cost = cost + excluded.cost,
             tokens = tokens + excluded.tokens,
@@ -248,9 +252,7 @@ def _has_totals(database: sqlite3.Connection) -> bool:
 
 
 def _check_version(database: sqlite3.Connection) -> None:
-    """Raise `sqlite3.DatabaseError` for a file of a later version, which marks what this one would
-    misread.
-    """
+    """Raise `sqlite3.DatabaseError` for a file of a later version, which this one would misread."""
     if database.execute("PRAGMA user_version").fetchone()[0]:
         raise sqlite3.DatabaseError(
             "a newer conductor wrote it: pip install --upgrade conductor-llm"
@@ -346,7 +348,10 @@ def read_spent(
         # done.
         writable = os.access(directory, os.W_OK) and os.access(path, os.W_OK)
         immutable = not os.access(directory, os.W_OK) and not path.with_name(f"{FILE}-wal").exists()
-        uri = f"{path.absolute().as_uri()}?mode={'rw' if writable else 'ro'}{'&immutable=1' if immutable else ''}"
+        mode = "rw" if writable else "ro"
+        if immutable:
+            mode += "&immutable=1"
+        uri = f"{path.absolute().as_uri()}?mode={mode}"
         with closing(sqlite3.connect(uri, uri=True, timeout=BUSY_SECONDS)) as database:
             _check_version(database)
             if not database.execute("PRAGMA table_info(calls)").fetchall():
@@ -356,10 +361,9 @@ def read_spent(
             ]
             rows = database.execute(
                 # constants
-                f"SELECT day, {GROUPS[by]}, SUM(worker_call), SUM(calls), SUM(unpriced), SUM(tokens_in),"  # noqa: S608
-                " SUM(tokens_out), SUM(cost), SUM(calls * failed), SUM(CASE WHEN failed THEN cost "
-                "END),"
-                " COUNT(owner)"
+                f"SELECT day, {GROUPS[by]}, SUM(worker_call), SUM(calls), SUM(unpriced),"  # noqa: S608
+                " SUM(tokens_in), SUM(tokens_out), SUM(cost), SUM(calls * failed),"
+                " SUM(CASE WHEN failed THEN cost END), COUNT(owner)"
                 f" FROM (SELECT *{''.join(defaults)} FROM calls) WHERE day >= ?"
                 " GROUP BY 1, 2, 3, 4, 5 ORDER BY 1, 2, 3, 4, 5",
                 (str(first),),
@@ -416,9 +420,7 @@ def spent_row(row: tuple[Any, ...]) -> SpentRow:
 
 
 def nano_dollars(amount: Decimal) -> int:
-    """Billionths of dollars, rounded up, so that many small calls are never counted as less than
-    they cost.
-    """
+    """Billionths of dollars, rounded up: small calls never count as less than they cost."""
     if not amount.is_finite():
         return MAX_AMOUNT
     # Bounded before it is multiplied: the product of a number with many digits is an error.

@@ -231,9 +231,7 @@ def repair_trace(path: Path, check: TraceCheck) -> Path | None:
 
 
 def _repaired_records(path: Path, faults: Sequence[TraceFault]) -> list[bytes]:
-    """The records that are kept, without hashes, and a notice at each place where there were
-    others.
-    """
+    """The records that are kept, without hashes, and a notice wherever there were others."""
     left_out = {fault.line for fault in faults if fault.fault in _NOT_KEPT}
     missing = {fault.line for fault in faults if fault.fault == "missing"}
     records = list[bytes]()

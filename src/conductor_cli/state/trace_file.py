@@ -97,9 +97,7 @@ class TraceWriter:
             self.problem = error.strerror or str(error)
 
     def close(self) -> None:
-        """Write what waits, close the file, which also unlocks it, and compress it where the run
-        has ended.
-        """
+        """Write what waits, close and so unlock the file, and compress it where the run ended."""
         if self._file < 0:
             return
         self.flush()
@@ -257,8 +255,10 @@ def parse_line(line: RawLine, reader: LineReader) -> tuple[list[ev.Event], str]:
         records = split_records(data)  # several, where line breaks were lost
         with suppress(DecodeError):
             if len(records) > 1:
-                lines = [record.decode("utf-8", "replace") for record in records]
-                return [event for each in lines for event in reader.read_line(each)], problem
+                events = list[ev.Event]()
+                for record in records:
+                    events += reader.read_line(record.decode("utf-8", "replace"))
+                return events, problem
         return [], str(error)
 
 

@@ -81,9 +81,7 @@ def test_system_texts_become_the_first_message_or_stay_in_their_place() -> None:
 
 
 def test_texts_and_images_keep_their_order() -> None:
-    """An image that comes twice is sent twice, and each text and image goes to the worker where it
-    was.
-    """
+    """An image that comes twice is sent twice, and each text and image goes where it was."""
     image, other = (
         {"type": "image_url", "image_url": {"url": data_url(png(size, 5))}} for size in (7, 9)
     )

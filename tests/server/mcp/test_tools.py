@@ -336,7 +336,7 @@ def test_a_run_that_kept_its_texts_here_is_not_shown_to_other_programs(stage: St
 def test_a_client_hears_that_a_silent_worker_is_waited_for(
     stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(handlers, "PERIOD", 0.05)
+    monkeypatch.setattr(handlers, "SILENT_SECONDS", 0.05)
     heard = Heard()
 
     async def slow(seen: SeenRequest, wire: Wire) -> None:

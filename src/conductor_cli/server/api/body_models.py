@@ -297,8 +297,10 @@ def as_parts(content: object) -> object:
 
 
 class AnswerFormat(Body):
-    """`response_format` of Chat Completions, `text.format` of Responses, `output_config.format` of
-    Messages.
+    """The format of an answer.
+
+    It is `response_format` of Chat Completions, `text.format` of Responses, and
+    `output_config.format` of Messages.
     """
 
     type: str
@@ -333,9 +335,7 @@ def with_system_text(texts: Iterable[str], talk: Iterable[Message]) -> tuple[Mes
 
 
 async def require_schema(request: ClientRequest) -> None:
-    """Raise `RequestError` unless what a request has as a JSON Schema is one, and is checked in
-    time.
-    """
+    """Raise `RequestError` unless a request's JSON Schema is one, and is checked in time."""
     if request.schema is None:
         return
     try:
@@ -476,9 +476,10 @@ class AttachmentCollector:
 
     def take(self, parts: Iterable[Part] | None) -> Taken:
         """Return what the parts of a content become."""
-        return Taken(
-            found=tuple(each for part in parts or () for each in part.take(self) if each != "")
-        )
+        pieces = list[Any]()
+        for part in parts or ():
+            pieces += [piece for piece in part.take(self) if piece != ""]
+        return Taken(found=tuple(pieces))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -500,9 +501,7 @@ class Taken:
 
     # Any field
     def message(self, role: Role, *, joint: str = "\n", prefix: str = "", **fields: Any) -> Message:  # noqa: ANN401
-        """Return the message with the texts, `joint` between two of them, and what they carry in
-        its places.
-        """
+        """Return the message with the texts, `joint` between them, and what they carry."""
         content = ""
         places = list[int]()
         between = joint

@@ -50,24 +50,32 @@ an id.
 
 
 def tokens_over(message: str, about: int | None = None) -> tuple[int, int] | None:
-    """Return how many tokens a conversation has and how many its model holds, as a provider's error
-    says it.
+    """Return how many tokens a conversation has and how many its model holds.
 
-    Where the error has only the second number, `about` is the first, if it is larger. None where a
-    number is missing.
+    A provider's error says it. Where the error has only the second number, `about` is the first, if
+    it is larger. None where a number is missing.
     """
-
-    def numbers(pattern: str) -> list[int]:
-        found = re.findall(pattern.replace("NUM", _NUMBER), message, re.IGNORECASE)
-        return [int(number.replace(",", "")) for number in found]
-
     message = _ADDRESS.sub("", message)
-    limit = next((found[0] for pattern in _LIMITS if (found := numbers(pattern))), None)
-    if limit is None:
+    limits = list[int]()
+    counts = list[int]()
+    for pattern in _LIMITS:
+        limits += _numbers_in(message, pattern)
+    for pattern in _COUNTS:
+        counts += _numbers_in(message, pattern)
+    if not limits:
         return None
-    most = max((number for pattern in _COUNTS for number in numbers(pattern)), default=0)
-    used = most if most > limit else about or 0
-    return (used, limit) if used > limit else None
+    limit = limits[0]
+    used = max(counts, default=0)
+    if used <= limit:
+        used = about or 0
+    if used <= limit:
+        return None
+    return used, limit
+
+
+def _numbers_in(message: str, pattern: str) -> list[int]:
+    numbers = re.findall(pattern.replace("NUM", _NUMBER), message, re.IGNORECASE)
+    return [int(number.replace(",", "")) for number in numbers]
 
 
 _STATUS: Final[dict[FailureKind, tuple[int, str]]] = {
@@ -88,8 +96,9 @@ _STATUS: Final[dict[FailureKind, tuple[int, str]]] = {
 def request_error(
     failure: Failure, run: str = "", attempts: Sequence[Failure] = ()
 ) -> RequestError:
-    """The error for a failure of the run `run` with these failed calls of its workers, or of what
-    comes before one.
+    """The error for a failure of the run `run`, or of what comes before one.
+
+    `attempts` are the failed calls of its workers.
     """
     status, code = _STATUS.get(failure.kind, (500, "internal"))
     retry_after = {"unreachable": 10.0, "terminated": 5.0}.get(failure.kind)

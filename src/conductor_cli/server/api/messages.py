@@ -79,9 +79,7 @@ class MessagesEncoder:
         self._answers = False  # Whether the narration is over: the answer has begun
 
     def begin(self) -> bytes:
-        """Clients count neither this event nor pings as a sign of life, so a block is opened at
-        once.
-        """
+        """Open a block at once: clients count neither this event nor pings as a sign of life."""
         usage = {"input_tokens": self._tokens, "output_tokens": 0}
         message = self._message(
             [], None, usage | {"cache_creation_input_tokens": 0, "cache_read_input_tokens": 0}
@@ -451,15 +449,18 @@ def estimate_length(request: ClientRequest) -> int:
     A token counts as 3.5 characters, which is rather too many tokens for English and too few for
     some other languages.
     """
-    texts = [request.schema and str(request.schema)]
+    characters = len(str(request.schema)) if request.schema else 0
+    tokens = 0
     for message in request.messages:
-        texts += [message.content, *(f"{call.name}{call.arguments}" for call in message.tool_calls)]
-    texts += [f"{tool.name}{tool.description}{tool.parameters}" for tool in request.tools]
-    carried = sum(
-        attachment_tokens(each) for message in request.messages for each in message.attachments
-    )
-    length = sum(len(text or "") for text in texts)
-    return int(length / CHARS_PER_TOKEN) + carried + 4 * len(request.messages)
+        tokens += 4
+        characters += len(message.content)
+        for call in message.tool_calls:
+            characters += len(call.name) + len(call.arguments)
+        for attachment in message.attachments:
+            tokens += attachment_tokens(attachment)
+    for tool in request.tools:
+        characters += len(f"{tool.name}{tool.description}{tool.parameters}")
+    return int(characters / CHARS_PER_TOKEN) + tokens
 
 
 def _read_turns(asked: MessagesBody, files: AttachmentCollector) -> tuple[Message, ...]:

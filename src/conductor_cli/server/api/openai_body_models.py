@@ -126,7 +126,10 @@ def name_in(namespace: str | None, name: str) -> str:
 
     `mcp__git__log`.
     """
-    return f"{namespace}{'' if namespace.endswith('__') else '__'}{name}" if namespace else name
+    if not namespace:
+        return name
+    separator = "" if namespace.endswith("__") else "__"
+    return f"{namespace}{separator}{name}"
 
 
 class _Allowed(Body):

@@ -85,8 +85,9 @@ class RequestError(Exception):
         return self.retry_after is None and (self.status < 500 or self.code.startswith("limit"))
 
     def alone(self) -> RequestError:
-        """The same without where it arose, which holds all that was worked on there, such as a body
-        of 40 MB.
+        """The same without where it arose.
+
+        That holds all that was worked on there, such as a body of 40 MB.
         """
         return RequestError(
             self.status, self.code, self.message, param=self.param, retry_after=self.retry_after

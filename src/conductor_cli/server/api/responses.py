@@ -249,7 +249,7 @@ class ResponsesEncoder:
         return self._ended(answer)
 
     def whole_failed(self, error: RequestError) -> dict[str, Any]:
-        """A response has a place for its error, so this is one that failed, and the envelope too."""
+        """A response that failed, which has a place for its error, and the envelope too."""
         return self.response("failed") | error_body(error)
 
     # The items

@@ -81,11 +81,8 @@ class RunAnswer:
                 continue
             if not is_begun:
                 is_begun = True
-                await _send_head(
-                    send,
-                    200,
-                    {"content-type": "application/json"} | {"x-request-id": self.served.id},
-                )
+                headers = {"content-type": "application/json", "x-request-id": self.served.id}
+                await _send_head(send, 200, headers)
             await _send_body(send, b"\n", more=True)
             reader.restart_silence()
         ended = self.served.ended
@@ -101,11 +98,10 @@ class RunAnswer:
             await send_json(send, 200, encoder.whole(ended), {"x-request-id": self.served.id})
             return True
         try:
-            data = _json_bytes(
-                encoder.whole(ended)
-                if isinstance(ended, ServedAnswer)
-                else encoder.whole_failed(ended)
-            )
+            if isinstance(ended, ServedAnswer):
+                data = _json_bytes(encoder.whole(ended))
+            else:
+                data = _json_bytes(encoder.whole_failed(ended))
         except Exception as error:  # noqa: BLE001
             # The status is out: the client must be told in the body
             data = _json_bytes(error_body(self._fault(error), self.path, self.served.id))
@@ -210,14 +206,14 @@ def answering(
     act: Callable[[Request], Awaitable[dict[str, Any] | ASGIApp]],
     headers: Mapping[str, str] | None = None,
 ) -> Callable[[Request], Awaitable[ASGIApp]]:
-    """Return a route that answers with what `act` returns, and with its errors in the envelope of
-    the path's API.
+    """Return a route that answers with what `act` returns.
+
+    Its errors come in the envelope of the path's API.
     """
 
     async def answer(http: Request) -> ASGIApp:
         try:
-            found = await act(http)
-            return JSONResponse(found) if isinstance(found, dict) else found
+            return _response_of(await act(http))
         except RequestError as error:
             failed = error
         except ConductorError as error:
@@ -230,13 +226,19 @@ def answering(
     return answer
 
 
+def _response_of(result: dict[str, Any] | ASGIApp) -> ASGIApp:
+    if isinstance(result, dict):
+        return JSONResponse(result)
+    return result
+
+
 async def send_error(
     send: Send, path: str, error: RequestError, headers: Mapping[str, str]
 ) -> None:
     """Send an error in the envelope of the API at this path."""
-    retry = (
-        {} if error.retry_after is None else {"retry-after": str(max(1, round(error.retry_after)))}
-    )
+    retry = dict[str, str]()
+    if error.retry_after is not None:
+        retry["retry-after"] = str(max(1, round(error.retry_after)))
     if error.is_final:
         # The SDKs of OpenAI and Anthropic and Claude Code read it
         retry["x-should-retry"] = "false"

@@ -43,9 +43,7 @@ takes longer than the rest. False where the client has to be waited for, or is g
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConnectionRules:
-    """Seconds for the headers of a request, for a whole request, and for which a client may read
-    nothing.
-    """
+    """Seconds for the headers of a request, for a whole one, and without a client's reading."""
 
     head_seconds: float = 20.0
     request_seconds: float = 150.0
@@ -54,8 +52,9 @@ class ConnectionRules:
 
 
 def uvicorn_options(rules: ConnectionRules = ConnectionRules()) -> dict[str, Any]:
-    """Return what `uvicorn.Config` needs so that connections are bounded, and nothing of a request
-    gets into a log.
+    """Return what `uvicorn.Config` needs so that connections are bounded.
+
+    Nothing of a request gets into a log.
     """
     from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 

@@ -15,9 +15,7 @@ _SECONDS = (0.01, 0.03, 0.1, 0.3, 1, 3, 10, 30, 100, 300)
 
 
 class Metrics:
-    """Requests, runs, tokens, money, the seconds until the first text, and who is skipped for a
-    time.
-    """
+    """Requests, runs, tokens, money, seconds until the first text, and who is skipped now."""
 
     def __init__(self, circuits: Callable[[], Sequence[CircuitReport]] = list) -> None:
         registry = CollectorRegistry()

@@ -66,9 +66,7 @@ def listen_at(host: str, port: int | None) -> socket.socket:
 
 
 def handle_endings(end: Callable[[int], None]) -> None:
-    """Have `end` called with the exit code when a signal comes that ends the server of the running
-    loop.
-    """
+    """Have `end` called with the exit code when a signal comes that ends the server."""
     for number in ENDING:
         # A program under nohup ignores SIGHUP, and goes on doing so. Windows and threads have no
         # such handlers.
@@ -174,9 +172,7 @@ class HttpServer:
                 )
 
             async def leave() -> None:
-                """Return when no balancer sends requests here any more, and what they have begun
-                has ended.
-                """
+                """Return when no balancer sends requests here, and what they have begun ended."""
                 await registry.readiness.leave(MAX_PAUSE)
                 await registry.drain(DRAIN_SECONDS)
 

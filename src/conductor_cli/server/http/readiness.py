@@ -1,5 +1,6 @@
-"""Whether a balancer may send requests to this server, and how a server leaves a balancer without a
-failed request.
+"""Whether a balancer may send requests to this server, and how a server leaves a balancer.
+
+No request fails for that.
 
 `/livez` asks nobody: a server whose database is away needs no restart. `/readyz` asks the state and
 the planner. When the server is told to end, it says at once that it is not ready, and goes on to
@@ -63,7 +64,7 @@ class Readiness:
         return [part.name for part in self._parts if not await part.is_there()]
 
     async def leave(self, seconds: float) -> None:
-        """Be not ready from now on, and return when every balancer knows, or after so many seconds."""
+        """Be not ready from now on; return when every balancer knows, or after these seconds."""
         self._leaves = True
         self._look_who_waits()
         with suppress(TimeoutError):

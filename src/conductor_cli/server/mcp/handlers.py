@@ -41,7 +41,14 @@ from conductor_cli.app.traces import (
 from conductor_cli.app.worker_selection import keep_policy_of
 from conductor_cli.core.errors import ConductorError, Failure, LimitReached, UsageError
 from conductor_cli.core.estimate import ZERO, estimate_steps
-from conductor_cli.core.events import Event, PlanDelta, RunFailed, RunFinished, StepDelta
+from conductor_cli.core.events import (
+    Event,
+    PlanDelta,
+    RunFailed,
+    RunFinished,
+    RunStarted,
+    StepDelta,
+)
 from conductor_cli.core.formatting import format_cost, format_count, format_duration, format_money
 from conductor_cli.core.plan import MAX_STEPS, Plan
 from conductor_cli.core.plan_file import PlanFile, format_plan_file
@@ -217,12 +224,12 @@ class Handlers:
         )
 
 
-PLANNING: Final = 0.1  # The share that is done when the plan is ready
+PLANNING_SHARE: Final = 0.1  # The share that is done when the plan is ready
 
-PERIOD: Final = 10.0
-"""Seconds without news after which a client is told that the run goes on: many end a call that is
-silent.
-"""
+# Seconds without news after which a client is told that the run goes on: many end a silent call
+SILENT_SECONDS: Final = 10.0
+
+MAX_MESSAGES: Final = 1000  # Messages that wait for a client; those beyond it are dropped
 
 
 @asynccontextmanager
@@ -231,62 +238,74 @@ async def _reporting(context: Any) -> AsyncIterator[ShowEvent]:  # noqa: ANN401 
 
     At its end, everything has been told.
     """
-    messages = asyncio.Queue[tuple[float, str] | None]()
-    trace = Trace()
-    share = 0.0
+    progress = _Progress(context.session)
+    telling = asyncio.create_task(progress.tell())
+    try:
+        yield progress.show
+        progress.end()
+        await telling
+    finally:
+        telling.cancel()
 
-    def grown(to: float) -> float:
+
+class _Progress:
+    """Tells a client how far a run is. `session` is the SDK's."""
+
+    def __init__(self, session: Any) -> None:  # noqa: ANN401 - the SDK's
+        self._session = session
+        self._messages = asyncio.Queue[tuple[float, str] | None]()
+        self._trace = Trace()
+        self._share = 0.0
+
+    def show(self, event: Event, after: Trace) -> None:
+        """Leave a message about an event, if there is room. Never waits."""
+        self._trace = after
+        if isinstance(event, PlanDelta | StepDelta):
+            return
+        text = describe_event(event, after)
+        if not text or self._messages.qsize() >= MAX_MESSAGES:
+            return
+        share = min(share_done(after), 0.999)
+        if isinstance(event, RunFinished | RunFailed):
+            share = 1.0
+        self._messages.put_nowait((self._grown(share), clean(text)))
+
+    def end(self) -> None:
+        """`tell` returns when it has told everything."""
+        self._messages.put_nowait(None)
+
+    async def tell(self) -> None:
+        while True:
+            try:
+                message = await asyncio.wait_for(self._messages.get(), SILENT_SECONDS)
+            except TimeoutError:
+                message = self._grown(self._share), clean(_describe_waiting(self._trace))
+            if message is None:
+                return
+            share, text = message
+            await self._session.report_progress(share, 1.0, text)
+
+    def _grown(self, share: float) -> float:
         """Return a higher share, as the protocol asks for.
 
         In ever smaller steps where nothing was finished.
         """
-        nonlocal share
-        share = to if to > share else share + min(0.001, (1.0 - share) / 2)
-        return share
+        if share > self._share:
+            self._share = share
+        else:
+            self._share += min(0.001, (1.0 - self._share) / 2)
+        return self._share
 
-    def show(event: Event, after: Trace) -> None:
-        """Leave a message about an event, if there is room. Never waits."""
-        nonlocal trace
-        trace = after
-        text = "" if isinstance(event, PlanDelta | StepDelta) else describe_event(event, after)
-        if text and messages.qsize() < 1000:
-            is_end = isinstance(event, RunFinished | RunFailed)
-            messages.put_nowait(
-                (grown(1.0 if is_end else min(share_done(after), 0.999)), clean(text))
-            )
 
-    async def tell() -> None:
-        while True:
-            try:
-                message = await asyncio.wait_for(messages.get(), PERIOD)
-            except TimeoutError:
-                parts = [
-                    (
-                        f"{short_name(each.worker)} (about "
-                        f"{format_count(tokens_so_far(each), 'token')} so far)"
-                    )
-                    for each in trace.steps
-                    if each.state == "running"
-                ]
-                waiting = (
-                    f"waiting for {', '.join(parts)}"
-                    if parts
-                    else "waiting"
-                    if trace.plan
-                    else "planning"
-                )
-                message = grown(share), clean(waiting)
-            if message is None:
-                return
-            await context.session.report_progress(message[0], 1.0, message[1])
-
-    telling = asyncio.create_task(tell())
-    try:
-        yield show
-        messages.put_nowait(None)
-        await telling
-    finally:
-        telling.cancel()
+def _describe_waiting(trace: Trace) -> str:
+    workers = list[str]()
+    for step in trace.steps:
+        if step.state == "running":
+            tokens = format_count(tokens_so_far(step), "token")
+            workers.append(f"{short_name(step.worker)} (about {tokens} so far)")
+    if workers:
+        return f"waiting for {', '.join(workers)}"
+    return "waiting" if trace.plan else "planning"
 
 
 def share_done(trace: Trace) -> float:
@@ -294,15 +313,18 @@ def share_done(trace: Trace) -> float:
 
     A step that runs counts a third; a plan that is being written, little.
     """
-    done = sum(
-        1.0 if each.state in ENDED else 0.33 * (each.state == "running") for each in trace.steps
-    )
+    done = 0.0
+    for step in trace.steps:
+        if step.state in ENDED:
+            done += 1.0
+        elif step.state == "running":
+            done += 0.33
     steps = max(len(trace.steps), 1)
     if trace.plan is None:
-        return PLANNING * len(trace.steps) / MAX_STEPS + (1 - PLANNING) * done / max(
+        return PLANNING_SHARE * len(trace.steps) / MAX_STEPS + (1 - PLANNING_SHARE) * done / max(
             MAX_STEPS, steps
         )
-    return PLANNING + (1 - PLANNING) * done / steps
+    return PLANNING_SHARE + (1 - PLANNING_SHARE) * done / steps
 
 
 # Results
@@ -423,58 +445,65 @@ def look_at_runs(
 
     Raises `UsageError` or `PolicyError`.
     """
-    hint = "call trace without arguments for a list of runs"
     if "run" not in arguments:
-        if "step" in arguments:
-            raise UsageError("step needs run", hint=hint)
-        terms = normalize_terms([arguments["search"]] if "search" in arguments else [])
-        since = (
-            earliest_run_id(arguments["since"], datetime.now(UTC)) if "since" in arguments else ""
-        )
-        query = RunQuery(since=since, terms=terms)
-        count = arguments.get("count", 20)
-        try:
-            rows, more, _ = newest_runs(
-                store,
-                query,
-                count,
-                lambda first: first.run in own or not restricts_texts(first.policy),
-            )
-        except OSError as error:
-            raise unreadable(store.place, error) from None
-        lines = [f"{row['run']}  {row['state']}  {one_line(row['question'])[:100]}" for row in rows]
-        lines += [
-            "There are older runs that match: search for less, or give since or a higher count."
-        ] * more
-        return result_of("\n".join(lines) or "there are no stored runs that match")
+        return _list_runs(store, arguments, own)
     try:
         run = store.find(arguments["run"])
     except UsageError as error:
-        raise UsageError(error.message, hint=hint) from None
-    first = first_event(store, run) if run not in own else None
-    if run not in own and (first is None or restricts_texts(first.policy)):
-        raise confidential(run)
+        raise UsageError(error.message, hint=LIST_HINT) from None
+    if run not in own:
+        first = first_event(store, run)
+        if first is None or restricts_texts(first.policy):
+            raise confidential(run)
     live = store.is_running(run)
     trace = store.trace(run)
     if "step" in arguments:
-        record = find_step(trace, arguments["step"])
-        if record is None:
-            have = f"it has {format_count(len(trace.steps), 'step')}"
-            raise UsageError(f"run {run} has no step {arguments['step']}", hint=have)
-        prompt = [
-            f"Its worker was sent as {each.role}:\n{each.content[:MAX_RESULT_TEXT]}"
-            for each in record.prompt
-        ]
-        return result_of(record.text[:MAX_RESULT_TEXT] or "(no text)", *prompt)
-    lines = [
-        (
-            f"Run {run}: {describe_outcome(trace, live=live)}. Question: "
-            f"{one_line(trace.question.text)[:300]}"
-        )
-    ]
+        return _describe_step(trace, arguments["step"])
+    question = one_line(trace.question.text)[:300]
+    lines = [f"Run {run}: {describe_outcome(trace, live=live)}. Question: {question}"]
     lines += [
-        f"{each.number}. {each.worker}, {each.state}: {one_line(each.step.subtask)}"
-        for each in trace.steps
+        f"{step.number}. {step.worker}, {step.state}: {one_line(step.step.subtask)}"
+        for step in trace.steps
     ]
     lines += [*_notes(trace), f"[{_totals(trace)}]"]
     return result_of("\n".join(lines), trace.answer[:MAX_RESULT_TEXT])
+
+
+LIST_HINT: Final = "call trace without arguments for a list of runs"
+
+
+def _list_runs(store: Traces, arguments: Mapping[str, Any], own: Collection[str]) -> CallToolResult:
+    if "step" in arguments:
+        raise UsageError("step needs run", hint=LIST_HINT)
+    terms = normalize_terms([arguments["search"]] if "search" in arguments else [])
+    since = ""
+    if "since" in arguments:
+        since = earliest_run_id(arguments["since"], datetime.now(UTC))
+
+    def is_readable(first: RunStarted) -> bool:
+        return first.run in own or not restricts_texts(first.policy)
+
+    try:
+        rows, more, _ = newest_runs(
+            store, RunQuery(since=since, terms=terms), arguments.get("count", 20), is_readable
+        )
+    except OSError as error:
+        raise unreadable(store.place, error) from None
+    lines = [f"{row['run']}  {row['state']}  {one_line(row['question'])[:100]}" for row in rows]
+    if more:
+        lines.append(
+            "There are older runs that match: search for less, or give since or a higher count."
+        )
+    return result_of("\n".join(lines) or "there are no stored runs that match")
+
+
+def _describe_step(trace: Trace, number: int) -> CallToolResult:
+    record = find_step(trace, number)
+    if record is None:
+        hint = f"it has {format_count(len(trace.steps), 'step')}"
+        raise UsageError(f"run {trace.run} has no step {number}", hint=hint)
+    prompt = [
+        f"Its worker was sent as {message.role}:\n{message.content[:MAX_RESULT_TEXT]}"
+        for message in record.prompt
+    ]
+    return result_of(record.text[:MAX_RESULT_TEXT] or "(no text)", *prompt)

@@ -82,10 +82,10 @@ class Output:
 
 
 class Input:
-    """The messages of a file, read on a thread of its own, which the end of the process does not
-    wait for.
+    """The messages of a file, read on a thread of its own.
 
-    What is too large or no JSON-RPC is answered on `output`.
+    The end of the process does not wait for it. What is too large or no JSON-RPC is answered on
+    `output`.
     """
 
     def __init__(self, file: int, output: Output) -> None:

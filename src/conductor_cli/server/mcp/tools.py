@@ -239,8 +239,9 @@ TOOLS: Final = {
 
 
 def tool_schema(model: type[BaseModel]) -> dict[str, Any]:
-    """The JSON Schema of a model without references, titles and defaults of null, which only fill a
-    model's context.
+    """The JSON Schema of a model without references, titles and defaults of null.
+
+    They only fill a model's context.
     """
     schema = model.model_json_schema()
     parts = schema.pop("$defs", {})

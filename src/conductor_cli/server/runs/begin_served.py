@@ -86,8 +86,7 @@ def begin_served(  # noqa: PLR0913 - what a request says, and what is known of i
     leased: bool = False,
     events: Sequence[Event] = (),
 ) -> ServedRun:
-    """Begin the run of a request, or go on behind the `events` that another server has stored of
-    it.
+    """Begin the run of a request, or go on behind the `events` that another server stored of it.
 
     The `key` is the same where a client sends its request again; a request with a `purpose` needs
     no plan. `leased`: another server goes on with the run where this one is gone. Raises

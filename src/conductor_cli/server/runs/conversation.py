@@ -42,12 +42,17 @@ from conductor_cli.server.api.request import ClientRequest, RequestError
 
 _OPENING: Final = re.compile(
     r"""
-    ^[\ \t]*(?:\#\ AGENTS\.md\ instructions[^\n]*\n{1,2})?  # Codex, before what a project's file says
+    # Codex, before what a project's file says
+    ^[\ \t]*(?:\#\ AGENTS\.md\ instructions[^\n]*\n{1,2})?
     <(
-        system-reminder                              # Claude Code, OpenCode
-        | local-command-(?:caveat|stdout|stderr) | command-(?:name|message|args)    # Claude Code, for its own commands
-        | system-[0-9a-f]{8}                         # a system text in the middle, as Messages is read here
-        | environment_context | user_instructions | INSTRUCTIONS | turn_aborted    # Codex
+        # Claude Code, OpenCode
+        system-reminder
+        # Claude Code, for its own commands
+        | local-command-(?:caveat|stdout|stderr) | command-(?:name|message|args)
+        # A system text in the middle, as Messages is read here
+        | system-[0-9a-f]{8}
+        # Codex
+        | environment_context | user_instructions | INSTRUCTIONS | turn_aborted
     )>
     """,
     re.MULTILINE | re.VERBOSE,
@@ -291,7 +296,7 @@ def _files_in(talk: Sequence[Message], files: Mapping[str, File]) -> dict[str, F
 
 @dataclass(frozen=True, slots=True)
 class _RecordedTurn:
-    """A turn with calls as its run has it: the worker was sent what is before it, and replied it."""
+    """A turn with calls, as its run has it: the worker was sent what is before it, and made it."""
 
     trace: Trace
     record: StepRecord

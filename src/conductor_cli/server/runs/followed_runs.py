@@ -41,9 +41,10 @@ from conductor_cli.state.opening import open_state
 if TYPE_CHECKING:
     from starlette.requests import Request
 
-    from conductor_cli.state.postgres.records import LeftRun
+    from conductor_cli.state.postgres.records import Leases, LeftRun
 
 LOOK_SECONDS: Final = 0.25  # Time between two looks at a trace
+WATCH_SECONDS: Final = 0.5  # Time between two looks at the runs of other servers
 
 PATH: Final = "/v1/responses/{response}"
 
@@ -56,8 +57,7 @@ _RUN: Final = re.compile(r"[\w-]{1,80}")
 
 
 class FollowedRuns:
-    """The runs that a server reads for its clients, beside those of its registry, and the routes
-    for one response.
+    """The runs that a server reads beside those of its registry, and the routes for one response.
 
     `take_over` takes a run over.
     """
@@ -81,56 +81,65 @@ class FollowedRuns:
         """Take over runs of other servers, where the state has any, until this is cancelled."""
         leases = self._registry.starter.leases
         while leases is not None:
-            await asyncio.sleep(0.5)
+            await asyncio.sleep(WATCH_SECONDS)
             try:
-                lost, unwanted = await asyncio.to_thread(leases.look)
-                for run in lost:
-                    self._registry.lose(run)
-                for run in unwanted:
-                    self._registry.cancel(run)
-                free = self._registry.free_places
-                for left in await asyncio.to_thread(leases.take, free) if free else ():
-                    try:
-                        (await self._take_over(left)).outlives_clients = True
-                    except Exception as error:  # noqa: BLE001
-                        # Whatever is wrong with it, nobody shall wait for it
-                        log.warning("run %s cannot go on: %s", left.run, describe_error(error))
-                        waits = isinstance(error, RequestError) and error.retry_after
-                        await asyncio.to_thread(
-                            leases.hand_over if waits else leases.withdraw, left.run
-                        )
+                await self._look_at_leases(leases)
             except StateUnavailable:
                 await asyncio.sleep(6.0)  # those who have runs renew their leases first
             except Exception as error:  # noqa: BLE001
-                # One run must not keep the server from all others
-                # It may quote a prompt
+                # One run must not keep the server from all others. The error may quote a prompt
                 log.error("the runs of other servers: %s", describe_error(error))  # noqa: TRY400
+
+    async def _look_at_leases(self, leases: Leases) -> None:
+        """Give up runs that others have, stop those that are unwanted, and take over what is left."""
+        lost, unwanted = await asyncio.to_thread(leases.look)
+        for run in lost:
+            self._registry.lose(run)
+        for run in unwanted:
+            self._registry.cancel(run)
+        free = self._registry.free_places
+        if not free:
+            return
+        for left in await asyncio.to_thread(leases.take, free):
+            try:
+                served = await self._take_over(left)
+                served.outlives_clients = True
+            except Exception as error:  # noqa: BLE001
+                # Whatever is wrong with it, nobody shall wait for it
+                log.warning("run %s cannot go on: %s", left.run, describe_error(error))
+                may_go_on_elsewhere = isinstance(error, RequestError) and error.retry_after
+                give_up = leases.hand_over if may_go_on_elsewhere else leases.withdraw
+                await asyncio.to_thread(give_up, left.run)
 
     async def find(self, run: str, client: Principal) -> ServedRun | None:
         """Return a run that this client asked for, wherever it is or was driven.
 
         None where there is none.
         """
-        if (served := self._registry.find(run)) is None and run in self._tasks:
+        served = self._registry.find(run)
+        if served is None and run in self._tasks:
             served, _ = self._tasks[run]
         if served is not None:
             return served if served.origin == client.origin else None
         if not _RUN.fullmatch(run):
             return None
+        return await self._begin_to_follow(run, client)
+
+    async def _begin_to_follow(self, run: str, client: Principal) -> ServedRun | None:
+        """Read a run that another server drives, or drove; None where it is not the client's."""
         reader = open_state(self._registry.starter.settings().paths).traces.follow(run)
         events, may_have_more, job = await self._read_on(run, reader)
-        first = events[0] if events else None
-        begun = isinstance(first, ev.RunStarted) and first.run == run and client.asked_for(first)
-        if not begun and not (job and json.loads(job)["origin"] == client.origin):
+        model = ""
+        if job:
+            announced = json.loads(job)
+            model = announced["body"]["model"]
+            is_clients = announced["origin"] == client.origin
+        else:
+            is_clients = bool(events) and _is_start(events[0], run, client)
+        if not is_clients:
             return None
         stream = ResponseStream(sign=partial(client_calls, ids=self._registry.starter.call_ids))
-        served = ServedRun(
-            run,
-            "",
-            stream,
-            origin=client.origin,
-            model=json.loads(job)["body"]["model"] if job else "",
-        )
+        served = ServedRun(run, "", stream, origin=client.origin, model=model)
         trace = show_events(served, Trace(), events)
         while not trace.ended and may_have_more and events:  # all that is there by now
             events, may_have_more, _ = await self._read_on(run, reader)
@@ -143,11 +152,11 @@ class FollowedRuns:
         return self._tasks[run][0]
 
     async def claim(self, client: Principal, name: str, request: str) -> ServedRun | str:
-        """Return the run that answers the request of this `Idempotency-Key`, or the id of the one
-        that is to do so.
+        """Return the run that answers the request of this `Idempotency-Key`.
 
-        A run that failed answers nothing: who asks again wants another try. Raises `RequestError`
-        of status 409 where the client has used the key for another `request`, which is a hash.
+        Where there is none yet, it is the id of the one that is to do so. A run that failed answers
+        nothing: who asks again wants another try. Raises `RequestError` of status 409 where the
+        client has used the key for another `request`, which is a hash.
         """
         state = open_state(self._registry.starter.settings().paths)
         run = new_run_id(datetime.now(UTC))
@@ -157,18 +166,18 @@ class FollowedRuns:
         ).hexdigest()
         while True:
             try:
-                found, age = await asyncio.to_thread(
+                claimed, age = await asyncio.to_thread(
                     state.claim_request, key, request, run, instead_of
                 )
             except UsageError as error:
                 raise RequestError(409, "idempotency_key_reused", error.message) from None
-            if found == run:
+            if claimed == run:
                 return run
-            served = await self.find(found, client)
+            served = await self.find(claimed, client)
             if served is not None and not isinstance(served.ended, RequestError):
                 return served
             if served is not None or age > 60.0:  # it may wait for its turn as long
-                instead_of = found
+                instead_of = claimed
             else:
                 await asyncio.sleep(LOOK_SECONDS)
 
@@ -177,7 +186,7 @@ class FollowedRuns:
 
         All, or those after `starting_after` or `Last-Event-ID`.
         """
-        served = await self._found(http)
+        served = await self._run_of(http)
         if http.query_params.get("stream") == "true":
             last = http.headers.get("last-event-id", "-1").removeprefix(f"{RESPONSE}{served.id}:")
             after = http.query_params.get("starting_after", last)
@@ -188,10 +197,8 @@ class FollowedRuns:
         return response_object(served)
 
     async def _delete(self, http: Request) -> dict[str, Any]:
-        """Delete what is kept of a response, its trace too, unless the user wants every trace to be
-        kept.
-        """
-        served = await self._found(http)
+        """Delete what is kept of a response, its trace too, unless every trace must be kept."""
+        served = await self._run_of(http)
         settings = self._registry.starter.settings()
         if served.ended is None or not served.is_stored:
             raise _unknown(served.id)
@@ -202,34 +209,34 @@ class FollowedRuns:
         return {"id": f"{RESPONSE}{served.id}", "object": "response", "deleted": True}
 
     async def _cancel(self, http: Request) -> dict[str, Any]:
-        served = await self._found(http)
+        served = await self._run_of(http)
         leases = self._registry.starter.leases
         stopped = self._registry.cancel(served.id)
         if not stopped and served.ended is None and leases is not None:
             stopped = await asyncio.to_thread(leases.stop, served.id)
         return response_object(served, "cancelled" if stopped else "")
 
-    async def _found(self, http: Request) -> ServedRun:
+    async def _run_of(self, http: Request) -> ServedRun:
         """The run of a request, also one of another replica. Raises `RequestError`."""
         response = str(http.path_params["response"])
         run = response.removeprefix(RESPONSE)
-        if run == response or (served := await self.find(run, principal_of(http.scope))) is None:
+        if run == response:
+            raise _unknown(run)
+        served = await self.find(run, principal_of(http.scope))
+        if served is None:
             raise _unknown(run)
         return served
 
     async def _read_on(self, run: str, reader: TraceReader) -> tuple[list[ev.Event], bool, str]:
-        """Return the next events, whether more may come, and the job of a run that is still to
-        begin.
-        """
+        """Return the next events, whether more may come, and the job of a run to be begun."""
 
         def read() -> tuple[list[ev.Event], bool, str]:
             live = reader.is_written()
             try:
                 events = reader.read() if reader.is_behind() else []
             except OSError:  # it was deleted, or is still to begin
-                job = (
-                    leases.job(run) if (leases := self._registry.starter.leases) is not None else ""
-                )
+                leases = self._registry.starter.leases
+                job = "" if leases is None else leases.job(run)
                 return [], bool(job), job
             return events, live or bool(events), ""
 
@@ -251,6 +258,10 @@ class FollowedRuns:
                     await asyncio.sleep(LOOK_SECONDS)
         finally:
             del self._tasks[served.id]
+
+
+def _is_start(event: ev.Event, run: str, client: Principal) -> bool:
+    return isinstance(event, ev.RunStarted) and event.run == run and client.asked_for(event)
 
 
 def show_events(served: ServedRun, trace: Trace, events: Sequence[ev.Event]) -> Trace:

@@ -23,7 +23,7 @@ from conductor_cli.core import events as ev
 from conductor_cli.core.chat import Finish, ToolCall
 from conductor_cli.core.continuation import who_answers
 from conductor_cli.core.errors import Failure
-from conductor_cli.core.trace import Trace
+from conductor_cli.core.trace import StepRecord, Trace
 from conductor_cli.core.usage import NO_USAGE, Usage
 from conductor_cli.server.api.errors import request_error
 from conductor_cli.server.api.request import RequestError, ServedAnswer, ServedUsage, StepUsage
@@ -55,7 +55,9 @@ def outcome_of(
     )
     if not refusal and (trace.state != "finished" or broke_off):
         error = trace.error or Failure(kind="internal", message="the run has no end")
-        attempts = [attempt.error for record in trace.steps for attempt in record.failed]
+        attempts = list[Failure]()
+        for record in trace.steps:
+            attempts += [attempt.error for attempt in record.failed]
         return request_error(error, trace.run, attempts)
     reason = trace.error.reason if trace.error is not None and not refusal else ""
     if trace.error is not None and reason in SCHEMA_BROKEN:
@@ -63,27 +65,32 @@ def outcome_of(
     if trace.error is not None and reason == "answer_not_checked":
         # To try again would cost another run, and end likewise.
         return RequestError(400, "invalid_json_schema", f"{trace.error.message} [run {trace.run}]")
-    finish: Finish = last.finish or "stop" if last is not None else "stop"
-    finish = (
-        "stop" if refusal else "tool" if trace.tool_calls else "length" if trace.partial else finish
-    )
     return ServedAnswer(
         run=trace.run,
         text=refusal or trace.answer,
-        finish=finish,
+        finish="stop" if refusal else _finish_of(trace, last),
         usage=served_usage(trace),
         reasoning=reasoning,
         tool_calls=() if refusal else sign(trace),
     )
 
 
+def _finish_of(trace: Trace, last: StepRecord | None) -> Finish:
+    """Return why the answer of a run ends where it does."""
+    if trace.tool_calls:
+        return "tool"
+    if trace.partial:
+        return "length"
+    if last is None:
+        return "stop"
+    return last.finish or "stop"
+
+
 def refusal_in(error: Failure | None) -> str:
-    """Return what a client reads as the answer where the run declined to give one, in a sentence.
+    """Return what a client reads as the answer where the run declined to give one; else empty.
 
-    Else empty.
-
-    For a client, a model that declines has answered: an error would end an evaluation, or be tried
-    again.
+    It is a sentence. For a client, a model that declines has answered: an error would end an
+    evaluation, or be tried again.
     """
     return error.message if error is not None and error.reason == "declined" else ""
 
@@ -105,11 +112,11 @@ def served_usage(trace: Trace) -> ServedUsage:
         )
         for record in trace.steps
     )
-    rest = {
-        each.name: max(getattr(trace.usage, each.name) - getattr(answer, each.name), 0)
-        for each in fields(Usage)
-        if each.name != "cost"
-    }
+    rest = dict[str, int]()
+    for field in fields(Usage):
+        if field.name != "cost":
+            whole = getattr(trace.usage, field.name)
+            rest[field.name] = max(whole - getattr(answer, field.name), 0)
     cost = trace.usage.cost
     if cost is not None and answer.cost is not None:
         # A cost of nothing is none where nothing else has a price, so that the sum says the same as
@@ -180,32 +187,33 @@ class ResponseStream:
         yield from self._narrate(event, trace)
         if isinstance(inner, ev.PlanRevised):
             self._answering = self._answering[: len(path) - 1]
-        found = _path_of_answer(trace)
-        # More is known now of who answers: what that step has written so far
-        if len(found) > len(self._answering):
-            self._answering = found
-            where, texts = self._held
-            self._held = (), []
-            if where == found and texts:
-                yield from self._write("".join(texts))
+        yield from self._find_answering(trace)
         if isinstance(inner, ev.ToolCalled | ev.StepStarted) and path == self._answering:
             self._new_paragraph = bool(self._written)
         if isinstance(event, ev.RunFinished):
-            # What is missing of the answer. Where another text is out already, that one stays the
-            # answer.
             written = "".join(self._written)
-            rest = event.answer[len(written) :] if event.answer.startswith(written) else ""
-            if event.error is not None and event.error.reason in SCHEMA_BROKEN:
-                rest = ""
+            rest = _rest_of_answer(event, written)
             if rest:
                 yield AnswerText(rest)
             self.shown = written + rest
             yield from self.sign(self.trace)
         elif isinstance(event, ev.RunFailed):
-            if refusal := refusal_in(event.error):
+            refusal = refusal_in(event.error)
+            if refusal:
                 self._written.append(refusal)
                 yield AnswerText(refusal)
             self.shown = "".join(self._written)
+
+    def _find_answering(self, trace: Trace) -> Iterator[Piece]:
+        """Where more is known now of who answers: yield what that step has written so far."""
+        answering = _path_of_answer(trace)
+        if len(answering) <= len(self._answering):
+            return
+        self._answering = answering
+        path, texts = self._held
+        self._held = (), []
+        if path == answering and texts:
+            yield from self._write("".join(texts))
 
     def _read_delta(self, path: Path, event: ev.StepDelta) -> Iterator[Piece]:
         if path == self._answering:
@@ -216,8 +224,9 @@ class ResponseStream:
         elif path == self._answering[: len(path)]:
             pass  # the whole answer of a nested run, which is out already
         elif path[: len(self._answering)] == self._answering and event.text:
-            where, texts = self._held
-            self._held = (where, texts) if where == path else (path, [])
+            held_path, _ = self._held
+            if held_path != path:
+                self._held = (path, [])
             self._held[1].append(event.text)
 
     def _write(self, text: str) -> Iterator[Piece]:
@@ -259,7 +268,19 @@ def _place_of(event: ev.Event) -> tuple[Path, ev.Event]:
 
 
 def _path_of_answer(trace: Trace) -> Path:
-    record = next((each for each in trace.steps if each.last), None)
-    if record is None:
-        return ()
-    return (record.number, *(_path_of_answer(record.nested) if record.nested is not None else ()))
+    for record in trace.steps:
+        if not record.last:
+            continue
+        if record.nested is None:
+            return (record.number,)
+        return (record.number, *_path_of_answer(record.nested))
+    return ()
+
+
+def _rest_of_answer(event: ev.RunFinished, written: str) -> str:
+    """What is missing of the answer. Where another text is out already, that one is the answer."""
+    if event.error is not None and event.error.reason in SCHEMA_BROKEN:
+        return ""
+    if not event.answer.startswith(written):
+        return ""
+    return event.answer[len(written) :]

@@ -590,9 +590,7 @@ class RunRegistry:
         self._group(served)
 
     async def drain(self, seconds: float) -> None:
-        """Begin nothing more, wait for what goes on, and stop what has not ended after so many
-        seconds.
-        """
+        """Begin nothing more, wait for what goes on, and stop what is left after these seconds."""
         self._is_ending = True
         tasks = [served.task for served in self.going_on if served.task is not None]
         if tasks:

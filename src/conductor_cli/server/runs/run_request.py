@@ -68,10 +68,14 @@ _OPEN_WEBUI_TASKS: Final[Mapping[str, UtilityPurpose]] = {
     "Generate a concise, 3-5 word title": "title",
     "Generate 1-3 broad tags": "tags",
     "Suggest 3-5 relevant follow-up questions": "follow_ups",
-    "Analyze the chat history to determine the necessity of generating search queries": "search_queries",
+    (
+        "Analyze the chat history to determine the necessity of generating search queries"
+    ): "search_queries",
 }
 _AIDER_TASKS: Final[Mapping[str, UtilityPurpose]] = {
-    "You are an expert software engineer that generates concise, one-line Git commit messages": "commit_message",
+    (
+        "You are an expert software engineer that generates concise, one-line Git commit messages"
+    ): "commit_message",
     "*Briefly* summarize this partial conversation about programming": "compaction",
 }
 """What the clients begin their requests with."""
@@ -360,8 +364,8 @@ async def _workers_for_hosted(
 async def build_rerun(starter: RunStarter, again: Trace, run: str, client: Principal) -> ServedJob:
     """Return the job, as the run `run`, that does what `reset_from_step` has left to do.
 
-    The stored run's rules and tools hold, and limits and pool of the client's key. Raises `ConductorError` or
-    `RequestError`.
+    The stored run's rules and tools hold, and limits and pool of the client's key. Raises
+    `ConductorError` or `RequestError`.
     """
     talk = again.question.conversation
     if talk is not None and talk.tools:  # nobody here can make their calls
@@ -425,8 +429,8 @@ async def build_demo_job(
 ) -> ServedJob:
     """Return the job of a question that the demo models know.
 
-    What a coding client adds to the question is left out. So each client can be tried without a key. Raises `AnsweredAtOnce` for any other question, else
-    as `build_job`.
+    What a coding client adds to the question is left out, so each client can be tried without a
+    key. Raises `AnsweredAtOnce` for any other question, else as `build_job`.
     """
     if purpose is not None:
         if request.schema is not None:

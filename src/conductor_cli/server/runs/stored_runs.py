@@ -69,19 +69,21 @@ def first_event(store: Traces, run: str) -> RunStarted | None:
 def newest_runs(
     store: Traces, query: RunQuery, count: int, is_readable: Callable[[RunStarted], bool]
 ) -> tuple[list[dict[str, Any]], bool, str | None]:
-    """The newest runs that match as JSON objects, whether there are more, and the last that was
-    looked at.
+    """The newest runs that match as JSON objects, whether there are more, and the last one read.
 
     Raises `OSError`.
     """
     rows, more = store.newest(query, count)
-    found = []
+    runs = list[dict[str, Any]]()
     for row in rows:
-        first = first_event(store, row.run) if row.state != "unreadable" else None
-        shown = row.state == "unreadable" or (first is not None and is_readable(first))
-        if shown or not query.terms:  # that a text is found in a run says something about it, too
-            data = stored_run_data(row, "") | {"shown": shown}
-            if not shown:
-                data["question"] = "(not shown: its rules keep it from other programs)"
-            found.append({name: data[name] for name in _ROW})
-    return found, more, rows[-1].run if rows else None
+        is_shown = row.state == "unreadable"
+        if not is_shown:
+            first = first_event(store, row.run)
+            is_shown = first is not None and is_readable(first)
+        if not is_shown and query.terms:
+            continue  # that a text is found in a run says something about it, too
+        description = stored_run_data(row, "") | {"shown": is_shown}
+        if not is_shown:
+            description["question"] = "(not shown: its rules keep it from other programs)"
+        runs.append({name: description[name] for name in _ROW})
+    return runs, more, rows[-1].run if rows else None

@@ -120,10 +120,9 @@ class Database:
         self._answered = -AWAY_SECONDS
 
     def now(self) -> datetime:
-        """The time by the clock of the database, which all replicas share, in the time zone of this
-        machine.
+        """The time by the clock of the database, in the time zone of this machine.
 
-        Raises as `call` where no connection was made yet.
+        All replicas share that clock. Raises as `call` where no connection was made yet.
         """
         if not self._started:
             self.call("SELECT 1")
@@ -192,11 +191,10 @@ class Database:
             return _version(connection)
 
     def migrate(self) -> int:
-        """Bring the tables to the version of this program, all or nothing, and return the version
-        that they had.
+        """Bring the tables to the version of this program, and return the version that they had.
 
-        Where several processes do so at once, one works and the others wait. Raises `ConfigError`
-        for a newer version.
+        It is done as a whole or not at all. Where several processes do so at once, one works and
+        the others wait. Raises `ConfigError` for a newer version.
         """
         psycopg = _psycopg()
         try:

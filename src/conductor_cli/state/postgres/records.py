@@ -148,7 +148,10 @@ class SharedAttachments(AttachmentStore):
         self._database.call(f"DELETE FROM conductor_attachments WHERE {_UNNEEDED}", [])  # noqa: S608
 
     def prunable(self, without: Collection[str]) -> int:
-        size = f"SELECT COALESCE(SUM(length(data)), 0)::bigint FROM conductor_attachments WHERE {_UNNEEDED}"  # noqa: S608
+        size = (
+            "SELECT COALESCE(SUM(length(data)), 0)::bigint"  # noqa: S608
+            f" FROM conductor_attachments WHERE {_UNNEEDED}"
+        )
         return int(self._database.call(size, list(without))[0][0])
 
 
@@ -292,9 +295,7 @@ class Leases:
         return found
 
     def look(self) -> tuple[list[str], list[str]]:
-        """Return the runs of this process that another one has by now, and those that their clients
-        want stopped.
-        """
+        """Return the runs of this process that others have, and those that are to be stopped."""
         mine = dict(self._traces.writers)
         kept = "SELECT run, unwanted FROM conductor_leases WHERE run = ANY(%s) AND owner = %s"
         rows = dict(self._database.call(kept, list(mine), self._database.owner)) if mine else {}
@@ -511,7 +512,5 @@ class SharedState:
 
 @cache
 def shared_state(url: str, state: Path, data: Path) -> SharedState:
-    """Return the state in a database, one for each in a process, whose connections everybody
-    shares.
-    """
+    """Return the state in a database: one in a process, whose connections everybody shares."""
     return SharedState(url, state, data)

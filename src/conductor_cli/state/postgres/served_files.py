@@ -82,9 +82,7 @@ class SharedHeldBatch(HeldBatch):
                     self._numbers[name] += 1
 
     def keep(self) -> None:
-        """Send what is appended, and go on having the batch, until `free` or another process has
-        it.
-        """
+        """Send what is appended, and keep the batch, until `free` or another process has it."""
         waited = 0.0
         while not self._ended.wait(SEND_SECONDS):
             with suppress(StateUnavailable), self._lock:
@@ -180,7 +178,8 @@ class SharedServedFiles(ServedFiles):
 
     def all(self, kind: str, owner: str | None = None) -> list[Record]:
         rows = self._database.call(
-            "SELECT record FROM conductor_served WHERE id LIKE %s AND client = COALESCE(%s, client)",
+            "SELECT record FROM conductor_served"
+            " WHERE id LIKE %s AND client = COALESCE(%s, client)",
             f"{kind}%",
             owner,
         )

@@ -273,9 +273,9 @@ def read_shared_spent(
     """
     rows = database.call(
         # constants
-        f"SELECT day::text, {GROUPS[by]}, SUM(worker_call), SUM(calls)::bigint, SUM(unpriced)::bigint,"  # noqa: S608
-        " SUM(tokens_in)::bigint, SUM(tokens_out)::bigint, SUM(cost)::bigint, SUM(calls * "
-        "failed)::bigint,"
+        f"SELECT day::text, {GROUPS[by]}, SUM(worker_call), SUM(calls)::bigint,"  # noqa: S608
+        " SUM(unpriced)::bigint, SUM(tokens_in)::bigint, SUM(tokens_out)::bigint,"
+        " SUM(cost)::bigint, SUM(calls * failed)::bigint,"
         " SUM(CASE WHEN failed = 1 THEN cost END)::bigint, COUNT(owner) FILTER (WHERE NOT released)"
         " FROM conductor_calls WHERE day >= %s GROUP BY 1, 2, 3, 4, 5 ORDER BY 1, 2, 3, 4, 5",
         first,

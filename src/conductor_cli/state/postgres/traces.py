@@ -240,7 +240,8 @@ class SharedTraces(Traces):
         """
         changes = ", ".join(f"{name} = %s" for name in (*_COLUMNS, "words"))
         self._database.call(
-            f"WITH lease AS ({end}) UPDATE conductor_runs r SET size = lease.size, written = lease.written, {changes}"  # noqa: S608
+            f"WITH lease AS ({end}) UPDATE conductor_runs r"  # noqa: S608
+            f" SET size = lease.size, written = lease.written, {changes}"
             " FROM lease WHERE r.day = %s AND r.run = lease.run",
             *of,
             *row_values(row),

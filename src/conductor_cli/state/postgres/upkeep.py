@@ -75,9 +75,7 @@ Tell = Callable[[str, int], None]
 
 
 class Moved:
-    """How many records of each kind are new at the other side, and what was not moved, as
-    sentences.
-    """
+    """How many records of each kind are new at the other side, and what was not moved."""
 
     def __init__(self) -> None:
         self.counts = Counter[str]()
