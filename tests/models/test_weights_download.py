@@ -459,12 +459,11 @@ def test_retries_of_the_hub_end(machine: Machine, status: int) -> None:
 
 @pytest.fixture
 def impatient(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> Machine:
-    """The library waits for 0.3 s, and not at all between its own tries."""
+    """A pull waits for 0.3 s."""
     machine.set(HF_HUB_DOWNLOAD_TIMEOUT="1")
-    from huggingface_hub import constants, file_download
+    from huggingface_hub import constants
 
     monkeypatch.setattr(constants, "HF_HUB_DOWNLOAD_TIMEOUT", 0.3)
-    monkeypatch.setattr(file_download.time, "sleep", lambda seconds: None)
     return machine
 
 
@@ -475,7 +474,7 @@ def test_a_broken_connection_is_continued(
 ) -> None:
     impatient.hub.faults = [Fault(kind=kind, after=after)]
     assert impatient.pull().path.read_bytes() == DATA
-    assert impatient.hub.ranges == ["", f"bytes={1 << 20}-" if after else ""]
+    assert impatient.hub.ranges == ["", f"bytes={after}-" if after else ""]
 
 
 def test_a_silent_host_ends_in_a_time_out(impatient: Machine) -> None:

@@ -163,6 +163,8 @@ class ApiError(ModelError):
         super().__init__(reason, f"{name}: {shown}{f': {words}' if words else ''}", hint=hint)
         self.status = status
         self.said = said
+        self.headers: Mapping[str, str] = {}
+        """Those of an answer with an error status, their names in lower case."""
 
 
 def error_of_response(
@@ -175,6 +177,7 @@ def error_of_response(
         target = headers.get("location", "nowhere")
         words = clean_excerpt(f"redirects are not followed; this one leads to {target}", secrets)
     error = ApiError(name, reason_of_status(status, said), status, said, words)
+    error.headers = headers
     wait = retry_after(headers, time.time())
     error.retry_after = said.wait if wait is None else wait
     return error

@@ -14,6 +14,7 @@ import asyncio
 import codecs
 import os
 import ssl
+import sys
 import zlib
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager, suppress
@@ -417,12 +418,16 @@ def reason_of(error: BaseException) -> tuple[ModelErrorReason, str]:
 
 
 def connection_errors() -> tuple[type[Exception], ...]:
-    """Return what httpx raises where no answer comes, for the caller of a library that is built on
-    it.
-    """
-    import httpx
+    """Return what httpx raises where no answer comes, for the caller of a library built on it.
 
-    return (httpx.HTTPError, httpx.InvalidURL)
+    There are two of them, httpx and httpx2; that library has imported its own.
+    """
+    errors: list[type[Exception]] = []
+    for name in ("httpx", "httpx2"):
+        library = sys.modules.get(name)
+        if library is not None:
+            errors += [library.HTTPError, library.InvalidURL]
+    return tuple(errors)
 
 
 def _may_show_headers(error: Exception) -> bool:

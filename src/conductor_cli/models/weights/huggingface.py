@@ -1,11 +1,10 @@
 """The model hub, through its own library.
 
-Where its cache is, what is in a repository, and the bytes of a file.
+Where its cache is, and what is in a repository. The bytes of a file come by `hub_file`.
 
 The library reads HF_ENDPOINT, HF_HOME, HF_TOKEN, HF_HUB_OFFLINE and the proxies, most of them once,
 at its import. Its `hf_hub_download` is not used, because it deletes what it has downloaded after
-every failure. `http_get`, which that function is built on, continues a file at its end. Xet is not
-used either: it cannot continue a file.
+every failure, and neither is Xet, which cannot continue a file.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Literal, TypeVar
@@ -22,14 +21,15 @@ from urllib.parse import urlsplit
 from conductor_cli.core.errors import ConductorUnusable, ConfigError, without_numbers
 from conductor_cli.core.redact import Secrets
 from conductor_cli.core.terminal_text import short_line
-from conductor_cli.models.api_errors import clean_excerpt
+from conductor_cli.models.api_errors import ApiError, clean_excerpt
 from conductor_cli.models.http import connection_errors, host_of, reason_of
+from conductor_cli.models.weights.hub_file import FileNotReceived, HubFile, TakePiece, receive_file
 from conductor_cli.models.weights.model_store import ModelFile
 from conductor_cli.models.weights.verify import Report
 
-# Bytes that are written at once: a connection that breaks would lose the library's 10 MiB
-CHUNK: Final = 1 << 20
-WAITS: Final = (1.0, 4.0, 15.0)  # Seconds before each further try after an error that may pass
+WAITS: Final = (1.0, 4.0, 15.0)
+"""Seconds before each further try after an error that may pass."""
+
 _COMMIT: Final = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 _ETAG: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,127}")
 
@@ -110,8 +110,9 @@ def ask_repository(
 
     Raises `ConductorUnusable`.
     """
-    from huggingface_hub import HfApi
+    from huggingface_hub import HfApi, logging
 
+    logging.set_verbosity_error()  # its warnings show signed addresses
     constants = library_settings()
     token = _read_token()
     # Otherwise the library asks the hub which coding agents there are, and names the one it runs
@@ -149,7 +150,15 @@ def ask_repository(
             kind=kind,
         )
 
-    repository = _retry(ask, f"revision {revision} of {repo}", repo, token)
+    def ask_once() -> HubRepository:
+        try:
+            return ask()
+        except Exception as error:
+            if not isinstance(error, (*connection_errors(), *_UNREADABLE_LISTING)):
+                raise
+            raise _listing_failure(error, token) from None
+
+    repository = _retry(ask_once, f"revision {revision} of {repo}", repo, token)
     if not repository.files:
         problem = (
             f"{host_of(constants.ENDPOINT)} does not answer like a model hub: it lists no "
@@ -165,125 +174,166 @@ def download_file(repository: HubRepository, file: ModelFile, part: Path, report
 
     Raises `ConductorUnusable`, or `OSError` where the bytes cannot be written.
     """
-    from huggingface_hub.file_download import http_get
-
+    subject = f"{file.file} of {repository.name}"
     token = _read_token()
-    what = f"{file.file} of {repository.name}"
-    library_settings().DOWNLOAD_CHUNK_SIZE = CHUNK
-    url, headers = _file_request(repository, file, token)
-
-    class Progress(AbstractContextManager["Progress"]):
-        """What the library shows progress with, in the place of a tqdm bar.
-
-        It also refuses endless answers.
-        """
-
-        def __init__(self, *, initial: int, **_: object) -> None:
-            self._done = initial
-            self.update(0)
-
-        def update(self, count: int) -> None:
-            """So many bytes came, and will be written next.
-
-            Raises `ConductorUnusable` for more than the file has.
-            """
-            self._done += count
-            if self._done > file.size:
-                problem = (
-                    f"more bytes of {what} were sent than the {file.size:,} that the hub names"
-                )
-                raise ConductorUnusable(problem, hint="pull again, or from another HF_ENDPOINT")
-            report(f"downloading {file.file}", self._done, file.size)
-
-        def __exit__(self, *_: object) -> None:
-            pass
+    hub_file = _hub_file(repository, file, token)
 
     def append() -> None:
         with part.open("ab") as stream:
-            http_get(
-                url,
-                stream,
-                resume_size=file_size(part),
-                headers=headers,
-                expected_size=file.size,
-                tqdm_class=Progress,
-            )
+            done = file_size(part)
+            report(f"downloading {file.file}", done, file.size)
 
-    _retry(append, what, repository.name, token, lambda: file_size(part))
+            def write(offset: int, piece: bytes) -> bool:
+                nonlocal done
+                if offset != done:  # a host without ranges sends the whole file
+                    stream.truncate(offset)
+                done = offset + len(piece)
+                if done > file.size:
+                    problem = f"more bytes of {subject} were sent than the {file.size:,}"
+                    hint = "pull again, or from another HF_ENDPOINT"
+                    raise ConductorUnusable(f"{problem} that the hub names", hint=hint)
+                stream.write(piece)
+                report(f"downloading {file.file}", done, file.size)
+                return True
+
+            if done < file.size:
+                host = _receive(hub_file, write, start=done)
+                if done < file.size:
+                    message = f"{host}: the connection ended before all of {subject} had come"
+                    raise _Failure(host=host, message=message)
+
+    _retry(append, subject, repository.name, token, lambda: file_size(part))
 
 
 def read_start(repository: HubRepository, file: ModelFile, count: int) -> bytes:
     """Return the first bytes of a file, at most `count`. Raises `ConductorUnusable`."""
-    from huggingface_hub.utils import get_session, hf_raise_for_status
-
-    seconds = library_settings().HF_HUB_DOWNLOAD_TIMEOUT
     token = _read_token()
-    url, headers = _file_request(repository, file, token)
-    headers["range"] = f"bytes=0-{count - 1}"
+    hub_file = _hub_file(repository, file, token)
 
     def read() -> bytes:
-        data = b""
-        with get_session().stream("GET", url, headers=headers, timeout=seconds) as response:
-            hf_raise_for_status(response)
-            for chunk in response.iter_bytes(1 << 16):
-                data += chunk
-                if len(data) >= count:  # a host without ranges sends the whole file
-                    break
-        return data[:count]
+        beginning = bytearray()
+
+        def collect(_: int, piece: bytes) -> bool:
+            beginning.extend(piece)
+            return len(beginning) < count  # a host without ranges sends the whole file
+
+        _receive(hub_file, collect, end=count)
+        return bytes(beginning[:count])
 
     return _retry(read, f"{file.file} of {repository.name}", repository.name, token)
 
 
-def _file_request(
-    repository: HubRepository, file: ModelFile, token: str
-) -> tuple[str, dict[str, str]]:
-    from huggingface_hub import hf_hub_url, logging
+def _hub_file(repository: HubRepository, file: ModelFile, token: str) -> HubFile:
+    from huggingface_hub import hf_hub_url
 
-    logging.set_verbosity_error()  # its warnings show signed addresses
+    settings = library_settings()
     url = hf_hub_url(
         repository.name,
         file.file,
         repo_type=repository.kind,
         revision=repository.commit,
-        endpoint=library_settings().ENDPOINT,
+        endpoint=settings.ENDPOINT,
     )
-    headers = {"accept-encoding": "identity", "user-agent": "conductor-llm"}
-    if token:  # httpx drops this header when a redirect leads to another host
-        headers["authorization"] = f"Bearer {token}"
-    return url, headers
+    return HubFile(url=url, size=file.size, silence=settings.HF_HUB_DOWNLOAD_TIMEOUT, token=token)
+
+
+class _Failure(Exception):
+    """One request that failed: what the library or the connection said, in one form.
+
+    `status` is 0 where no answer came; then `message` says why. `code` is the library's name for
+    the refusal, and `words` are the server's own. Neither contains a token.
+    """
+
+    def __init__(
+        self, *, host: str, status: int = 0, code: str = "", words: str = "", message: str = ""
+    ) -> None:
+        super().__init__(message or words)
+        self.host = host
+        self.status = status
+        self.code = code
+        self.words = words
+        self.message = message
+
+
+_UNREADABLE_LISTING: Final = (OSError, ValueError, KeyError, TypeError, AttributeError)
+"""What reading a list of files that makes no sense raises."""
+
+_LIBRARY_ERRORS: Final = {
+    "GatedRepo": "GatedRepoError",
+    "RepoNotFound": "RepositoryNotFoundError",
+    "RevisionNotFound": "RevisionNotFoundError",
+}
+"""The library's error for each code in the header `x-error-code` of the hub."""
+
+
+def _receive(hub_file: HubFile, take: TakePiece, *, start: int = 0, end: int | None = None) -> str:
+    """Receive bytes of a file, and return the host that sent them. Raises `_Failure`."""
+    try:
+        return receive_file(hub_file, take, start=start, end=end)
+    except FileNotReceived as failure:
+        error = failure.error
+        if not isinstance(error, ApiError):
+            raise _Failure(host=failure.host, message=error.message) from None
+        secrets = Secrets(hub_file.token)
+        words = error.headers.get("x-error-message", "") or error.said.message
+        raise _Failure(
+            host=failure.host,
+            status=error.status,
+            code=_LIBRARY_ERRORS.get(error.headers.get("x-error-code", ""), ""),
+            words=clean_excerpt(words, secrets),
+        ) from None
+
+
+def _listing_failure(error: Exception, token: str) -> _Failure:
+    """Return what went wrong with the library's request for a list of files."""
+    secrets = Secrets(token)
+    host = host_of(library_settings().ENDPOINT)
+    with suppress(AttributeError, RuntimeError):  # no request was sent
+        host = host_of(str(error.request.url))  # type: ignore[attr-defined] # httpx has it
+    response = getattr(error, "response", None)
+    status = int(getattr(response, "status_code", 0))
+    if status:
+        return _Failure(
+            host=host,
+            status=status,
+            code=type(error).__name__,
+            words=clean_excerpt(str(getattr(error, "server_message", "") or ""), secrets),
+        )
+    meaning = "does not answer like a model hub"
+    if isinstance(error, (OSError, *connection_errors())):
+        meaning = reason_of(error)[1]
+    words = without_numbers(clean_excerpt(str(error), secrets))
+    return _Failure(host=host, message=f"{host} {meaning}{f': {words}' if words else ''}")
 
 
 def _retry(
-    action: Callable[[], T], what: str, repo: str, token: str, done: Callable[[], int] | None = None
+    action: Callable[[], T],
+    subject: str,
+    repo: str,
+    token: str,
+    done: Callable[[], int] | None = None,
 ) -> T:
-    """Return the result of `action`, repeated a few times after a server's error, and for as long
-    as bytes come.
+    """Return the result of `action`, repeated a few times after an error that may pass.
 
-    `done` says how many bytes are on the disk, if the action writes any. The library itself repeats
-    requests for bytes that are cut off or get no answer. Raises `ConductorUnusable`, or the
-    `OSError` of a disk.
+    `done` says how many bytes are on the disk, if the action writes any: as long as bytes come, it
+    is repeated, and also where no answer came. Raises `ConductorUnusable`.
     """
-    expected: tuple[type[Exception], ...] = (
-        *connection_errors(),
-        OSError,
-        ValueError,
-        KeyError,
-        TypeError,
-        AttributeError,
-    )
     tries = 0
-    most = done() if done else 0
+    most_bytes = done() if done else 0
     while True:
         try:
             return action()
-        except expected as error:
-            if done and isinstance(error, OSError) and error.errno:
-                raise
-            # Bytes that a host without ranges sends once more are no progress.
+        except _Failure as failure:
             size = done() if done else 0
-            tries, most = (0, size) if size > most else (tries + 1, most)
-            if tries > len(WAITS) or (tries and _status_of(error) < 500):
-                raise _explain_error(error, what, repo, token, begun=size > 0) from None
+            # Bytes that a host without ranges sends once more are no progress.
+            if size > most_bytes:
+                tries = 0
+                most_bytes = size
+            else:
+                tries += 1
+                may_pass = failure.status >= 500 or (done is not None and not failure.status)
+                if tries > len(WAITS) or not may_pass:
+                    raise _explain(failure, subject, repo, token, begun=size > 0) from None
         time.sleep(WAITS[max(0, tries - 1)])
 
 
@@ -294,68 +344,54 @@ _REFUSALS: Final = {
         "{host} has no repository {repo}, or it is private",
         "check its name; {login}",
     ),
-    "RevisionNotFoundError": ("{host} has no {what}", "update conductor-llm, or the registry"),
+    "RevisionNotFoundError": ("{host} has no {subject}", "update conductor-llm, or the registry"),
     401: ("{host} rejects the token for {repo}, or requires one", "{login}"),
     403: ("{host} denies access to {repo}", "see {endpoint}/{repo}; {login}"),
-    404: ("{host} has no {what}", "is it a model hub? check HF_ENDPOINT, or update conductor-llm"),
+    404: (
+        "{host} has no {subject}",
+        "is it a model hub? check HF_ENDPOINT, or update conductor-llm",
+    ),
     407: ("the proxy for {host} requires a login", "put user and password into HTTPS_PROXY"),
     429: ("{host}: rate limit reached", "try again later; HF_TOKEN raises the limit"),
 }
 """What a refusal means, by the library's exception or else by the status, and what to do next."""
 
+_REFUSED_LATER: Final = (
+    "{host} refuses {subject}",
+    "try again later, or with another HF_ENDPOINT; the next pull continues",
+)
+"""What any other status means."""
 
-def _explain_error(
-    error: Exception, what: str, repo: str, token: str, *, begun: bool
+
+def _explain(
+    failure: _Failure, subject: str, repo: str, token: str, *, begun: bool
 ) -> ConductorUnusable:
-    """Return an error of the library or of the connection as the one that the user sees.
-
-    It contains no token.
+    """Return a failure as the error that the user sees.
 
     `begun`: a part of the file is on the disk.
     """
-    hub = host_of(library_settings().ENDPOINT)
-    status = _status_of(error)
-    host = hub
-    with suppress(AttributeError, RuntimeError):  # no request was sent
-        host = host_of(str(error.request.url))  # type: ignore[attr-defined] # httpx has it
-    if not status:
+    if not failure.status:
         then = "the next pull continues where this one stopped"
         if not begun:
             then = "without a network, a file that you have: conductor model import FILE.gguf --use"
         hint = f"check the network, HTTPS_PROXY and HF_ENDPOINT; {then}"
-        if type(error) is OSError:  # the library compares the size at the end
-            return ConductorUnusable(
-                f"{host}: the connection ended before all of {what} had come", hint=hint
-            )
-        failed = isinstance(error, (OSError, *connection_errors()))
-        meaning = reason_of(error)[1] if failed else "does not answer like a model hub"
-        words = without_numbers(clean_excerpt(str(error), Secrets(token)))
-        return ConductorUnusable(f"{host} {meaning}{f': {words}' if words else ''}", hint=hint)
-    host = host_of(str(error.response.url))  # type: ignore[attr-defined] # what has a status has an answer
-    later = (
-        "{host} refuses {what}",
-        "try again later, or with another HF_ENDPOINT; the next pull continues",
-    )
-    message, hint = _REFUSALS.get(type(error).__name__) or _REFUSALS.get(status) or later
-    if host != hub:  # the host of the bytes, to which the hub's own reasons do not apply
-        message = f"{hub} redirects to {{host}} for {{what}}, which refuses the download"
-        hint = later[1]
-    login = "check what your token may read" if token else "set HF_TOKEN, or: hf auth login"
+        return ConductorUnusable(failure.message, hint=hint)
+    hub = host_of(library_settings().ENDPOINT)
+    message, hint = _REFUSALS.get(failure.code) or _REFUSALS.get(failure.status) or _REFUSED_LATER
+    if failure.host != hub:  # the host of the bytes, to which the hub's own reasons do not apply
+        message = f"{hub} redirects to {{host}} for {{subject}}, which refuses the download"
+        hint = _REFUSED_LATER[1]
     values = {
-        "host": host,
+        "host": failure.host,
         "repo": repo,
-        "what": what,
-        "login": login,
+        "subject": subject,
+        "login": "check what your token may read" if token else "set HF_TOKEN, or: hf auth login",
         "endpoint": shown_endpoint(),
     }
-    words = clean_excerpt(str(getattr(error, "server_message", "") or ""), Secrets(token))
-    message = f"{message.format_map(values)} ({status}){f': {words}' if words else ''}"
+    message = f"{message.format_map(values)} ({failure.status})"
+    if failure.words:
+        message = f"{message}: {failure.words}"
     return ConductorUnusable(message, hint=hint.format_map(values))
-
-
-def _status_of(error: Exception) -> int:
-    """Return the status of the answer that an exception is about, 0 for none."""
-    return int(getattr(getattr(error, "response", None), "status_code", 0))
 
 
 def _read_token() -> str:
