@@ -204,7 +204,7 @@ def test_an_unreadable_price_table_stops_nothing(
         "ask",
         "How are you?",
         out="beta answers\n",
-        told="no prices are known: litellm's table cannot be read",
+        told="no prices are known: the table of models cannot be read",
     )
     stage.ends(3, "ask", "How are you?", "--max-cost", "1", told="gpt has no price")
     assert " unknown " in stage.inside("workers", "list").out.splitlines()[-1]

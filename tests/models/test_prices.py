@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+import lzma
+import os
 import subprocess
 import sys
 from decimal import Decimal
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +16,17 @@ import pytest
 
 from conductor_cli.core.pool import Worker
 from conductor_cli.core.usage import FREE, Price, Usage, with_cost
-from conductor_cli.models.prices import load_prices, price_of, with_abilities, with_prices
+from conductor_cli.models.prices import (
+    LITELLM_TABLE,
+    SHIPPED_TABLE,
+    load_prices,
+    price_of,
+    with_abilities,
+    with_prices,
+)
+from scripts.model_table import compact_rows, litellm_rows
+
+SOURCES = Path(__file__).parents[2] / "src"
 
 CHAT = {"mode": "chat", "input_cost_per_token": 2e-06, "output_cost_per_token": 1e-05}
 TWO_AND_TEN = Price(input=Decimal(2), output=Decimal(10))
@@ -32,17 +45,65 @@ def row(**more: Any) -> dict[str, Any]:
     return found
 
 
-def test_the_installed_table_is_read_without_importing_litellm() -> None:
-    code = (
-        "import sys\n"
-        "from conductor_cli.models.prices import load_prices\n"
-        "found = load_prices()\n"
-        "assert found.find('gpt-4o').input == 2.5, found.problem\n"
-        "assert len(found.rows) > 1000 and found.about.startswith('litellm 1.')\n"
-        "assert 'litellm' not in sys.modules and 'httpx' not in sys.modules\n"
+def run_python(code: str, *options: str, path: Path = SOURCES) -> str:
+    """What a program prints that finds modules in `path` and in the sources first."""
+    done = subprocess.run(
+        [sys.executable, *options, "-c", code],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "PYTHONPATH": f"{path}{os.pathsep}{SOURCES}"},
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+ABOUT = "from conductor_cli.models.prices import load_prices\nprint(load_prices().about)\n"
+
+
+def test_prices_contexts_and_abilities_are_known_where_litellm_is_not_installed() -> None:
+    """Python finds no package at all there, so none is imported either."""
+    code = (
+        "from importlib.util import find_spec\n"
+        "from conductor_cli.models.prices import load_prices\n"
+        "table = load_prices()\n"
+        "row = table.rows['gpt-4o']\n"
+        "print(find_spec('litellm'), table.find('gpt-4o').input, row['max_input_tokens'])\n"
+        "print(row['supports_vision'], len(table.rows) > 1000, table.problem)\n"
+    )
+    assert run_python(code, "-S") == "None 2.5 128000\nTrue True \n"
+
+
+def test_the_table_is_read_without_importing_litellm() -> None:
+    code = f"import sys\n{ABOUT}print('litellm' in sys.modules, 'httpx' in sys.modules)\n"
+    about, imported = run_python(code).splitlines()
+    assert about.startswith("litellm 1.")
+    assert imported == "False False"
+
+
+@pytest.mark.parametrize(("installed", "is_used"), [("99.1.0", True), ("0.99.0", False)])
+def test_the_table_of_a_newer_litellm_is_read_instead(
+    tmp_path: Path, installed: str, is_used: bool
+) -> None:
+    package = tmp_path / "litellm"
+    package.mkdir()
+    (package / "__init__.py").write_text("raise RuntimeError('litellm was imported')\n")
+    (package / LITELLM_TABLE).write_text(json.dumps({"gpt-x": CHAT}))
+    information = tmp_path / f"litellm-{installed}.dist-info"
+    information.mkdir()
+    (information / "METADATA").write_text(f"Name: litellm\nVersion: {installed}\n")
+    code = f"{ABOUT}print(load_prices().find('gpt-x') is not None)\n"
+    about, has_price = run_python(code, path=tmp_path).splitlines()
+    assert has_price == str(is_used)
+    assert (f"litellm {installed}," in about) is is_used
+
+
+def test_the_table_that_ships_says_what_the_locked_litellm_says() -> None:
+    """Where this fails, litellm is newer: python scripts/model_table.py."""
+    shipped = json.loads(lzma.decompress(SHIPPED_TABLE.read_bytes()))
+    assert shipped["litellm"] == version("litellm")
+    assert shipped["models"] == compact_rows(litellm_rows())
+    assert SHIPPED_TABLE.stat().st_size < 100_000
 
 
 def test_names_match_exactly(tmp_path: Path) -> None:
@@ -155,7 +216,7 @@ def test_a_table_that_cannot_be_read_leaves_prices_unknown(tmp_path: Path, text:
     source = tmp_path / "table.json"
     source.write_text(text)
     found = load_prices(source)
-    assert found.problem.startswith("no prices are known: litellm's table")
+    assert found.problem.startswith("no prices are known: the table of models")
     assert str(source) in found.problem
     assert found.find("gpt") is None
     assert "No such file" in load_prices(tmp_path / "none.json").problem

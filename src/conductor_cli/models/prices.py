@@ -1,10 +1,9 @@
-"""What models cost and accept: litellm's bundled table, read as data.
+"""What models cost and accept: `model_table.json.xz` beside this file.
 
-litellm itself is not imported.
-
-The table is a JSON file of some megabytes, which takes about 25 ms to read. So it is read only when
-a worker needs a price, and once in a process. Names match exactly; what the table does not say is
-unknown.
+It has what is read here of litellm's public table of models, and is made anew at a release
+(`scripts/model_table.py`). Where a newer litellm is installed, the table inside it is read instead,
+as data: litellm itself is not imported. A table is read only when a worker needs a price, and once
+in a process. Names match exactly; what the table does not say is unknown.
 
 A row of zeros is no price: litellm writes 0 for trials, for subscriptions and where nobody entered
 an amount.
@@ -13,13 +12,14 @@ an amount.
 from __future__ import annotations
 
 import json
+import lzma
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from decimal import Decimal
 from functools import cache
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final, TypeGuard
@@ -32,16 +32,32 @@ from conductor_cli.models.addresses import is_own_address
 from conductor_cli.models.presets import PRESETS
 from conductor_cli.models.worker_options import model_of
 
-SOURCE: Final = "model_prices_and_context_window_backup.json"  # the table's name inside litellm
+SHIPPED_TABLE: Final = Path(__file__).with_name("model_table.json.xz")
+"""`litellm`, the version that its rows are from; `as_of`, the day it was made; `models`, the rows
+by the names of models, with litellm's own names of fields.
+"""
+
+LITELLM_TABLE: Final = "model_prices_and_context_window_backup.json"
+"""The name of the table inside litellm."""
+
 _ACCEPTS: Final[Mapping[MediaKind, str]] = {"image": "supports_vision", "pdf": "supports_pdf_input"}
 """What litellm calls the kinds of attachments that a model accepts."""
 
+_LENGTHS: Final = ("max_input_tokens", "max_output_tokens")
+_TIERS: Final = "tiered_pricing"
+"""Prices by the length of a prompt in a form that is not read: such a row has no price."""
+
 _MODES: Final = frozenset({"chat", "completion", "responses"})
+
 _SEARCHES: Final = re.compile(r"perplexity/|search-(?:preview|api)|deep-research")
 """Models that search the web with every answer: tokens are only a part of what they cost."""
+
 _PER_CALL: Final = ("input_cost_per_request", "input_cost_per_query")
 """A model that charges for the call itself has no price by tokens."""
+
 _ABOVE: Final = re.compile(r"input_cost_per_token_above_(\d+)(k?)_tokens")
+
+_SUFFIX: Final = re.compile(r"_above_\d+k?_tokens$")
 _LITELLM_NAMES: Final = {
     "input": "input_cost_per_token",
     "output": "output_cost_per_token",
@@ -50,6 +66,17 @@ _LITELLM_NAMES: Final = {
     "reasoning": "output_cost_per_reasoning_token",
 }
 """What litellm calls the fields of a `Price`."""
+
+_UNREADABLE: Final = (
+    OSError,
+    EOFError,
+    lzma.LZMAError,
+    ValueError,
+    LookupError,
+    TypeError,
+    RecursionError,
+)
+"""What reading a damaged table raises."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,11 +92,7 @@ class PriceTable:
         used.
         """
         row = self.rows.get(name)
-        if (
-            not _answers_questions(row)
-            or _SEARCHES.search(name)
-            or any(key in row for key in _PER_CALL)
-        ):
+        if not is_row_read(row) or _SEARCHES.search(name) or any(key in row for key in _PER_CALL):
             return None
         return price_of(row)
 
@@ -103,67 +126,111 @@ def with_prices(workers: Sequence[Worker]) -> tuple[tuple[Worker, ...], str]:
     if not any(worker.price is None and price_name(worker) for worker in workers):
         return tuple(workers), ""
     table = load_prices()
-    own = (
-        worker.price if worker.price is not None else table.find(price_name(worker))
-        for worker in workers
-    )
-    return tuple(
-        replace(worker, price=price) for worker, price in zip(workers, own, strict=True)
-    ), table.problem
+    priced = []
+    for worker in workers:
+        if worker.price is None:
+            priced.append(replace(worker, price=table.find(price_name(worker))))
+        else:
+            priced.append(worker)
+    return tuple(priced), table.problem
 
 
 def with_abilities(workers: Sequence[Worker]) -> tuple[Worker, ...]:
-    """Return the same workers, each with what it accepts, which its settings may say, and the most
-    that it writes.
+    """Return the same workers, each with what it accepts and the most that it writes.
 
-    Both are what the table says of its model. Of one that has no row nothing is known, and so it
-    accepts nothing.
+    Both are what the table says of its model; what it accepts, its settings may say. Of one that
+    has no row nothing is known, and so it accepts nothing.
     """
-    found = []
+    able = []
     for worker in workers:
         name = table_name(worker)
-        features = PRESETS[worker.kind].features if worker.kind in PRESETS else ()
         row = load_prices().rows.get(name) if name else None
-        row = row if _answers_questions(row) else {}
-        accepts = worker.accepts
-        if accepts is None:
-            # A model may read more than its provider's API takes.
-            accepts = tuple(
-                kind for kind, key in _ACCEPTS.items() if row.get(key) is True and kind in features
-            )
-        written = row.get("max_output_tokens")
-        context = row.get("max_input_tokens")
-        # Where both are equal, the number is that of the context.
-        is_known = isinstance(written, int) and isinstance(context, int) and 0 < written < context
-        found.append(replace(worker, accepts=accepts, max_output=written if is_known else None))
-    return tuple(found)
+        if not is_row_read(row):
+            row = {}
+        accepts = _accepted_by(worker, row) if worker.accepts is None else worker.accepts
+        able.append(replace(worker, accepts=accepts, max_output=_max_output(row)))
+    return tuple(able)
+
+
+def _accepted_by(worker: Worker, row: Mapping[str, Any]) -> tuple[MediaKind, ...]:
+    """Return what a model accepts of what its provider's API takes: it may read more."""
+    preset = PRESETS.get(worker.kind)
+    if preset is None:
+        return ()
+    kinds = [kind for kind, field_name in _ACCEPTS.items() if row.get(field_name) is True]
+    return tuple(kind for kind in kinds if kind in preset.features)
+
+
+def _max_output(row: Mapping[str, Any]) -> int | None:
+    """Return the most tokens that a model writes, None if that is not known."""
+    context, output = (row.get(name) for name in _LENGTHS)
+    if not isinstance(output, int) or not isinstance(context, int):
+        return None
+    # Where both are equal, the number is that of the context.
+    return output if 0 < output < context else None
 
 
 @cache
 def load_prices(source: Path | None = None) -> PriceTable:
-    """Return the prices of the installed litellm, or of the file `source`. Never raises."""
+    """Return the prices that ship, or those of a newer litellm that is installed. Never raises.
+
+    `source` is a file in litellm's form that is read instead.
+    """
+    path = source or SHIPPED_TABLE
     try:
-        path = source
-        if path is None:  # find it without running any of litellm
-            spec = find_spec("litellm")
-            if spec is None or not spec.submodule_search_locations:
-                raise FileNotFoundError(2, "litellm is not installed")
-            path = Path(spec.submodule_search_locations[0]) / SOURCE
-        rows = json.loads(path.read_bytes())
-        date = f"{datetime.fromtimestamp(path.stat().st_mtime, UTC):%Y-%m-%d}"
-    except (OSError, ValueError, RecursionError) as error:
+        if source is not None:
+            return _read_litellm_table(source, source.name)
+        shipped = json.loads(lzma.decompress(path.read_bytes()))
+        installed = _litellm_version()
+        if _numbers_of(installed) > _numbers_of(shipped["litellm"]):
+            path = _litellm_directory() / LITELLM_TABLE
+            return _read_litellm_table(path, f"litellm {installed}")
+        about = f"litellm {shipped['litellm']}, table of {shipped['as_of']}"
+        return PriceTable(about=about, rows=shipped["models"])
+    except _UNREADABLE as error:
         reason = f"{describe_system_error(error):.80}"
-        return PriceTable(
-            problem=(
-                f"no prices are known: litellm's table cannot be read: {reason}: {source or SOURCE}"
-            )
-        )
-    if not isinstance(rows, Mapping) or not any(map(_answers_questions, rows.values())):
-        return PriceTable(problem=f"no prices are known: litellm's table is empty: {path}")
-    return PriceTable(about=f"litellm {version('litellm')}, file of {date}", rows=rows)
+        problem = f"no prices are known: the table of models cannot be read: {reason}: {path}"
+        return PriceTable(problem=problem)
 
 
-def _answers_questions(row: object) -> TypeGuard[Mapping[str, Any]]:
+def _read_litellm_table(path: Path, name: str) -> PriceTable:
+    rows = json.loads(path.read_bytes())
+    if not isinstance(rows, Mapping) or not any(map(is_row_read, rows.values())):
+        return PriceTable(problem=f"no prices are known: the table of models is empty: {path}")
+    date = f"{datetime.fromtimestamp(path.stat().st_mtime, UTC):%Y-%m-%d}"
+    return PriceTable(about=f"{name}, file of {date}", rows=rows)
+
+
+def _litellm_version() -> str:
+    """Return the version of the installed litellm, empty if there is none."""
+    try:
+        return version("litellm")
+    except PackageNotFoundError:
+        return ""
+
+
+def _numbers_of(version_text: str) -> tuple[int, ...]:
+    """Return the numbers of a version, none of an empty one, to tell which is newer."""
+    return tuple(int(part) for part in version_text.split(".") if part.isdigit())
+
+
+def _litellm_directory() -> Path:
+    """Return where litellm is installed, without running any of it. Raises `FileNotFoundError`."""
+    spec = find_spec("litellm")
+    if spec is None or not spec.submodule_search_locations:
+        raise FileNotFoundError(2, "litellm is not installed")
+    return Path(spec.submodule_search_locations[0])
+
+
+def is_field_read(name: str) -> bool:
+    """Return whether a field of litellm's rows is read here: the shipped table has no others."""
+    base = _SUFFIX.sub("", name)
+    is_amount = base in _LITELLM_NAMES.values()
+    return is_amount or name in ("mode", _TIERS, *_LENGTHS, *_PER_CALL, *_ACCEPTS.values())
+
+
+def is_row_read(row: object) -> TypeGuard[Mapping[str, Any]]:
+    """Return whether a row is of a model that answers questions."""
     return isinstance(row, Mapping) and isinstance(row.get("mode"), str) and row["mode"] in _MODES
 
 
@@ -181,9 +248,7 @@ def price_of(row: Mapping[str, Any]) -> Price | None:
     steps.sort(key=lambda step: step[0])
     # With half of a price at any length, or with tiers in another form, a call could be counted as
     # too cheap.
-    if "tiered_pricing" in row or not all(
-        {"input", "output"} <= amounts.keys() for _, amounts in steps
-    ):
+    if _TIERS in row or not all({"input", "output"} <= amounts.keys() for _, amounts in steps):
         return None
     return Price(
         longer=tuple(Price(above=begin, **amounts) for begin, amounts in steps[1:]), **base
