@@ -216,7 +216,7 @@ def hold(run: Run, events: list[ev.Event]) -> None:
     assert run.trace == fold(events)
     assert fold([ev.from_line(ev.to_line(event)) for event in events]) == run.trace
     sound(events, planned_only=run.spec.plan_only)
-    assert sum_of(events) + run.state.unreported_usage == run.trace.usage
+    assert sum_of(events) + run.state.work.unreported_usage == run.trace.usage
     assert not run.state.resources.ledger._held
 
 

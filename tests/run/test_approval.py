@@ -55,7 +55,7 @@ def test_nothing_starts_before_the_plan_is_approved() -> None:
         "run_finished",
     ]
     assert of(events, ev.StepStarted)[0].at - of(events, ev.PlanOffered)[0].at == 1.0
-    assert (run.trace.answer, run.state.awaits_approval) == ("b", False)
+    assert (run.trace.answer, run.state.planning.awaits_approval) == ("b", False)
     assert run.trace.planning.calls == 1
 
 

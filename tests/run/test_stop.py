@@ -97,7 +97,7 @@ def test_stopping_after_the_end_changes_nothing() -> None:
         run = start(setting("A | - | one"), QUESTION)
         events = await read(run)
         run.stop("cancelled")
-        assert not list(run.state.unread_events())
+        assert not list(run.state.stream.unread_events())
         hold(run, events)
         assert run.trace.exit_code == 0
 
@@ -209,7 +209,7 @@ def test_leaving_at_any_time_gives_a_complete_stream(
                 await stream.aclose()
 
         await asyncio.gather(asyncio.create_task(reader()), return_exceptions=True)
-        hold(run, [*events, *run.state.unread_events()])
+        hold(run, [*events, *run.state.stream.unread_events()])
 
     virtually(main())
 

@@ -118,9 +118,9 @@ async def perform(run: Run, job: Job) -> AsyncGenerator[tuple[Event, Trace], Non
                     # Another process that goes on with the run knows only committed pieces. So a
                     # piece is shown after its commit, and several are committed together, because
                     # one commit for each costs too much.
-                    if not pieces and not run.state.unread:
+                    if not pieces and not run.state.stream.unread:
                         await asyncio.sleep(COMMIT_SECONDS)
-                    if run.state.unread and len(pieces) < MAX_PIECES:
+                    if run.state.stream.unread and len(pieces) < MAX_PIECES:
                         pieces.append((event, trace))
                         continue
                 if job.spec.leased and (is_piece or pieces):

@@ -327,7 +327,7 @@ async def _open_on_node(
             TemporaryDirectory() as place,
             closing(ResponseCache(Path(place) / "calls.jsonl")) as replies,
         ):
-            yield case_runner(spec, systems, opened.orchestra, judge, replies, budget)
+            yield case_runner(spec, systems, opened.orchestra, judge, replies, budget=budget)
 
 
 async def _open_models(

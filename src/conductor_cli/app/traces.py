@@ -257,7 +257,7 @@ def describe_offer(run: Run) -> PlanOffer:
         remarks=tuple(
             notice.text
             for notice in run.trace.recovered
-            if not notice.step and notice.at >= run.state.planning_since
+            if not notice.step and notice.at >= run.state.planning.began_at
         ),
         done=frozenset(run.trace.done()),
     )

@@ -105,7 +105,7 @@ async def run_cases(  # noqa: PLR0913 - each is a way to run them
                     writer.write(outcome)
                     yield outcome
             return
-        run_case = case_runner(spec, systems, orchestra, judge, writer.replies, budget)
+        run_case = case_runner(spec, systems, orchestra, judge, writer.replies, budget=budget)
 
         async def run_and_store(row: Row) -> CaseOutcome:
             outcome = await run_case(row)
@@ -161,6 +161,7 @@ def case_runner(
     orchestra: Orchestra,
     judge: Judge | None,
     replies: ResponseCache,
+    *,
     budget: CallBudget | None = None,
 ) -> Callable[[Row], Awaitable[CaseOutcome]]:
     """Return what makes one run of a case and judges it.

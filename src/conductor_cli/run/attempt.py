@@ -201,11 +201,11 @@ class Attempt:
             answers = state.record(self._number).last and state.nesting.final
             if answers and not reply.calls and self._finish != "length":
                 # A run that may only end its running calls waits for this one, too
-                state.busy.add(self._number)
+                state.work.busy.add(self._number)
                 try:
-                    fault = await state.schema_fault(self._text)
+                    fault = await state.schema_faults.find(self._text)
                 finally:
-                    state.busy.discard(self._number)
+                    state.work.busy.discard(self._number)
                 if fault and fault != NOT_CHECKED and self._may_repair:
                     self.repair = with_fault(messages, self._text, fault)
                     raise ModelError(
@@ -218,7 +218,7 @@ class Attempt:
                 state.stop_step(self._number, "limit" if limit else None, usage=self.usage)
             raise
         finished = ev.StepFinished(
-            at=state.now(),
+            at=state.stream.now(),
             step=self._number,
             attempt=self._attempt,
             text=self._text,
@@ -227,7 +227,7 @@ class Attempt:
             tool_calls=reply.calls,
             provider_data=reply.provider_data if reply.calls else {},
         )
-        state.emit(finished)
+        state.stream.emit(finished)
 
     def _prompt(self) -> tuple[Message, ...]:
         """Return the messages for the worker.
@@ -255,9 +255,9 @@ class Attempt:
             for missing in (item.number for item in seen if item.answer is None):
                 text = f"step {missing} failed, so step {self._number} runs without its answer"
                 why = describe_failed_attempts(state.record(missing).failed)
-                state.notice(f"{text}: {why}" if why else text, self._number, recovered=True)
+                state.stream.notice(f"{text}: {why}" if why else text, self._number, recovered=True)
             if notice:
-                state.notice(notice, self._number, recovered=True)
+                state.stream.notice(notice, self._number, recovered=True)
         return messages
 
     async def _call(self, messages: tuple[Message, ...], tools: ToolLoop | None) -> ModelReply:
@@ -280,7 +280,7 @@ class Attempt:
             reservation = await resources.reserve(tokens, wanted, worker.price, worker)
             request = self._request(messages, reservation.answer, tools)
             call = _Call()
-            began = state.now()
+            began = state.stream.now()
             usage = NO_USAGE
 
             def take(chunk: Chunk) -> None:
@@ -288,27 +288,27 @@ class Attempt:
                     self._said.append(chunk.text)
                     call.written += (chunk.text, chunk.thinking)
                     delta = ev.StepDelta(
-                        at=state.now(),
+                        at=state.stream.now(),
                         step=self._number,
                         attempt=self._attempt,
                         text=chunk.text,
                         thinking=chunk.thinking,
                     )
-                    state.emit(delta)
+                    state.stream.emit(delta)
                 if chunk.tool_call is not None:
                     call.collector.add(chunk.tool_call)
                     call.written.append(chunk.tool_call.arguments)
                 if chunk.note:
-                    state.notice(f"{worker.name}: {chunk.note}", self._number)
+                    state.stream.notice(f"{worker.name}: {chunk.note}", self._number)
                 call.reported = chunk.usage or call.reported
                 call.cached = call.cached or chunk.from_cache
                 call.provider_data = chunk.provider_data or call.provider_data
                 self._finish = chunk.finish or self._finish
 
             if self._announce is not None:
-                state.emit(replace(self._announce, at=began))
+                state.stream.emit(replace(self._announce, at=began))
                 self._announce = None
-            state.busy.add(self._number)
+            state.work.busy.add(self._number)
             try:
                 timeouts = state.orchestra.timeouts.for_worker(worker)
                 await read_chunks(model.stream(request), take, timeouts, state.spec.keeps_up)
@@ -331,12 +331,12 @@ class Attempt:
                 raise
             except Exception:
                 # An error of our own: no event of the step will carry what its calls cost.
-                state.unreported_usage += self.usage + call.cost(request, worker)
+                state.work.unreported_usage += self.usage + call.cost(request, worker)
                 raise
             finally:
-                state.busy.discard(self._number)
+                state.work.busy.discard(self._number)
                 if not usage.seconds:
-                    usage += Usage(seconds=round(state.now() - began, 4))
+                    usage += Usage(seconds=round(state.stream.now() - began, 4))
                 self.usage += usage
                 resources.settle(reservation, usage, cached=call.cached, failed=call.failed)
         return reply

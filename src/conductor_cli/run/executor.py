@@ -107,8 +107,8 @@ class _WorkerStep:
                     state.resources.down[name] = failure
                 # No retry once the run is ending, nor after text that the user has already seen as
                 # the answer.
-                if state.stopped_by is not None or call.text_is_out:
-                    state.text_is_out = call.text_is_out
+                if state.ending.failure is not None or call.text_is_out:
+                    state.work.text_is_out = call.text_is_out
                     self._fail(failure, call.usage)
                     return None
                 wait = None
@@ -162,9 +162,9 @@ class _WorkerStep:
         retry_in: float | None = None,
         substitute: str | None = None,
     ) -> None:
-        self._state.errors.setdefault(self._number, []).append(error)
+        self._state.work.add_error(self._number, error)
         failed = ev.StepFailed(
-            at=self._state.now(),
+            at=self._state.stream.now(),
             step=self._number,
             attempt=self._attempt,
             error=error,
@@ -172,7 +172,7 @@ class _WorkerStep:
             retry_in=retry_in,
             substitute=substitute,
         )
-        self._state.emit(failed)
+        self._state.stream.emit(failed)
 
 
 async def run_step(
@@ -190,9 +190,9 @@ async def run_step(
         return await _WorkerStep(state, number).run()
 
     def fail(failure: Failure, usage: Usage = NO_USAGE) -> None:
-        state.errors.setdefault(number, []).append(failure)
-        state.emit(
-            ev.StepFailed(at=state.now(), step=number, attempt=1, error=failure, usage=usage)
+        state.work.add_error(number, failure)
+        state.stream.emit(
+            ev.StepFailed(at=state.stream.now(), step=number, attempt=1, error=failure, usage=usage)
         )
 
     if state.team.model is None:
@@ -209,7 +209,9 @@ async def run_step(
     if forbidden:
         fail(Failure(kind="policy", message=forbidden, hint=POLICY_HINT))
         return None
-    state.emit(ev.StepStarted(at=state.now(), step=number, worker=SELF, attempt=1, prompt=()))
+    state.stream.emit(
+        ev.StepStarted(at=state.stream.now(), step=number, worker=SELF, attempt=1, prompt=())
+    )
     # The question is the same, with the subtask and the answers that the step sees.
     step = record.step
     earlier = state.resumed.steps if state.resumed is not None else ()
@@ -242,24 +244,26 @@ async def run_step(
             ),
         ),
     )
-    state.busy.add(number)
+    state.work.busy.add(number)
     try:
         async for event in read_nested(nested):
-            state.emit(ev.NestedEvent(at=state.now(), step=number, event=event))
+            state.stream.emit(ev.NestedEvent(at=state.stream.now(), step=number, event=event))
     except asyncio.CancelledError:
-        for event in nested.unread_events():
-            state.emit(ev.NestedEvent(at=state.now(), step=number, event=event))
+        for event in nested.stream.unread_events():
+            state.stream.emit(ev.NestedEvent(at=state.stream.now(), step=number, event=event))
         state.stop_step(number, usage=nested.trace.usage)
         raise
     trace = nested.trace
-    stopped_by = nested.stopped_by
+    stopped_by = nested.ending.failure
     limit = stopped_by if stopped_by is not None and stopped_by.kind == "limit" else None
     if trace.state == "finished":
         # The text of a finished step must equal its joined deltas, so the answer comes as one
         # delta.
-        state.emit(ev.StepDelta(at=state.now(), step=number, attempt=1, text=trace.answer))
+        state.stream.emit(
+            ev.StepDelta(at=state.stream.now(), step=number, attempt=1, text=trace.answer)
+        )
         finished = ev.StepFinished(
-            at=state.now(),
+            at=state.stream.now(),
             step=number,
             attempt=1,
             text=trace.answer,
@@ -267,7 +271,7 @@ async def run_step(
             finish="tool" if trace.tool_calls else "stop",
             tool_calls=trace.tool_calls,
         )
-        state.emit(finished)
+        state.stream.emit(finished)
         return limit
     failure = trace.error or Failure(
         kind="internal", message="the nested run ended without a reason"

@@ -122,7 +122,7 @@ class PlanStream:
         # A step that was given up may be planned again, word for word.
         standing = enumerate(state.current_plan().steps, start=1)
         steps = [
-            Step(worker="", subtask="") if number in state.given_up else step
+            Step(worker="", subtask="") if number in state.planning.given_up else step
             for number, step in standing
         ]
         self._repeats = RepeatFilter(steps, keep_last=keep_last)
@@ -156,8 +156,8 @@ class PlanStream:
             self._context,
             standing=standing,
             fault=fault,
-            rejected=state.rejected_plans,
-            revision=state.revision,
+            rejected=state.planning.rejected,
+            revision=state.planning.revision,
             rules=(*state.policy.rules_for_planner(self._context), *attached, *tools),
         )
         price = state.team.price
@@ -175,7 +175,7 @@ class PlanStream:
                 rank=retries if state.team.profile.sampling.search else 0,
                 max_tokens=reservation.answer,
             )
-            began = state.now()
+            began = state.stream.now()
             failed = False
             self._prompt = request.messages
             try:
@@ -201,7 +201,7 @@ class PlanStream:
                 raise
             finally:
                 used = billed_usage(self._reported, request.messages, self._text, price)
-                used = replace(used, seconds=used.seconds or round(state.now() - began, 4))
+                used = replace(used, seconds=used.seconds or round(state.stream.now() - began, 4))
                 self._usage = used
                 resources.settle(reservation, used, cached=self._cached, failed=failed)
 
@@ -215,20 +215,20 @@ class PlanStream:
         if self._notice and all(
             notice.text != self._notice for notice in self._state.trace.notices
         ):
-            self._state.notice(self._notice)
+            self._state.stream.notice(self._notice)
         self._notice = ""
         self._reported = chunk.usage or self._reported
         self._cached = self._cached or chunk.from_cache
         self._choice_shares = chunk.choice_shares or self._choice_shares
         self._truncated = chunk.finish == "length"
         if chunk.note:
-            self._state.notice(f"the planner: {chunk.note}")
+            self._state.stream.notice(f"the planner: {chunk.note}")
         # The end of a fence, or of the JSON around the plan, may follow.
         if self._complete and chunk.text.strip(" \t\r\n`}])."):
             return True  # the plan is complete, and this is what the planner says about it
         if chunk.text:
             self._text += chunk.text
-            self._state.emit(ev.PlanDelta(at=self._state.now(), text=chunk.text))
+            self._state.stream.emit(ev.PlanDelta(at=self._state.stream.now(), text=chunk.text))
             if not self._complete:
                 self._announce(self._parser.feed(chunk.text))
         return False
@@ -255,7 +255,7 @@ class PlanStream:
             self._held += [kept] if kept else []
             if self._complete:
                 numbered = enumerate(state.steps_before(), start=1)
-                steps = [step for number, step in numbered if number not in state.given_up]
+                steps = [step for number, step in numbered if number not in state.planning.given_up]
                 steps += [held.step for held in self._held]
                 fault = state.media_access.fault(steps)
                 operands = state.team.worker_profile.operands
@@ -289,7 +289,7 @@ class PlanStream:
     def reject(self, text: str, error: ConductorError) -> None:
         usage = self._end()
         rejected = ev.PlanRejected(
-            at=self._state.now(),
+            at=self._state.stream.now(),
             attempt=self._attempt,
             text=text,
             problem=error.message,
@@ -298,7 +298,7 @@ class PlanStream:
             prompt=self._prompt,
             reason=error.reason,
         )
-        self._state.emit(rejected)
+        self._state.stream.emit(rejected)
 
     def _take_usage(self) -> Usage:
         usage = self._usage
@@ -310,27 +310,27 @@ class PlanStream:
         if numbers := self._repeats.left_out:
             which = f"step{'s' * (len(numbers) > 1)} {format_list([*map(str, numbers)])}"
             text = f"the planner repeated an earlier step word for word; left out: {which}"
-            self._state.notice(text, recovered=True)
+            self._state.stream.notice(text, recovered=True)
         return self._take_usage()
 
     def settle(self) -> None:
         """Count usage that no event has reported."""
-        self._state.unreported_usage += self._take_usage()
+        self._state.work.unreported_usage += self._take_usage()
 
 
 def announce_parsed(state: RunState, item: ParsedStep) -> None:
     """Schedule a planned step, and after the last one the review that `limits.recursion` asks for."""
-    if state.given_up:
-        seen = tuple(number for number in item.step.access if number not in state.given_up)
+    if state.planning.given_up:
+        seen = tuple(number for number in item.step.access if number not in state.planning.given_up)
         item = replace(item, step=replace(item.step, access=seen))
     review = None
     if item.last and state.nesting.reviews > 0:
         access = tuple(
-            number for number in range(1, item.number + 1) if number not in state.given_up
+            number for number in range(1, item.number + 1) if number not in state.planning.given_up
         )
         review = Step(worker=SELF, subtask=REVIEW, access=access)
         if forbidden := state.policy.violation((*state.steps_before(), item.step), review):
-            state.notice(f"no review was added: {forbidden}")
+            state.stream.notice(f"no review was added: {forbidden}")
             review = None
     state.add_step(item.number, item.step, last=item.last and review is None)
     if review is not None:

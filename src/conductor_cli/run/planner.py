@@ -69,17 +69,17 @@ def wants_revision(state: RunState, number: int) -> bool:
     """
     team = state.team
     record = state.record(number)
-    if record.state != "failed" or record.step.worker == SELF or state.text_is_out:
+    if record.state != "failed" or record.step.worker == SELF or state.work.text_is_out:
         return False
     if (
         not (team.revises and state.resources.revisions_left)
-        or state.stopped_by is not None
+        or state.ending.failure is not None
         or state.spec.plan_only
     ):
         return False
     if team.model is None or team.profile.render is not None or team.mode == "mini":
         return False
-    if state.spec.plan is not None or state.decision is not None:
+    if state.spec.plan is not None or state.planning.decision is not None:
         return False
     answers = next((each.number for each in state.trace.steps if each.last), number)
     if answers != number and answers not in state.schedule.waiting:
@@ -98,7 +98,7 @@ def begin_revision(state: RunState, number: int) -> None:
     workers = tuple(dict.fromkeys(attempt.worker for attempt in record.failed))
     first = len(state.trace.steps) + 1
     revised = ev.PlanRevised(
-        at=state.now(), step=number, workers=workers, left_out=left_out, first=first
+        at=state.stream.now(), step=number, workers=workers, left_out=left_out, first=first
     )
     _revise(state, revised, record)
     for other in left_out:
@@ -113,7 +113,7 @@ def _revise(state: RunState, revised: ev.PlanRevised, record: StepRecord) -> Non
         each.number not in hidden and each.number < revised.first for each in state.trace.steps
     )
     state.resources.revisions_left = 0
-    state.revision = Revision(
+    state.planning.revision = Revision(
         step=revised.step,
         why={
             a.worker: _WHY.get(a.error.reason, "it failed")
@@ -126,7 +126,7 @@ def _revise(state: RunState, revised: ev.PlanRevised, record: StepRecord) -> Non
         unusable=frozenset(_unusable(state, record)) if state.resumed is None else frozenset(),
     )
     if not state.is_takeover or state.trace.revised is None:
-        state.emit(revised)
+        state.stream.emit(revised)
 
 
 def _unusable(state: RunState, record: StepRecord) -> set[str]:
@@ -174,11 +174,11 @@ async def wait_for_approval(state: RunState) -> Failure | None:
     Returns what makes planning again impossible.
     """
     while True:
-        state.emit(ev.PlanOffered(at=state.now()))
-        state.decision = asyncio.get_running_loop().create_future()
-        decision = await state.answer_of_user(state.decision)
+        state.stream.emit(ev.PlanOffered(at=state.stream.now()))
+        state.planning.decision = asyncio.get_running_loop().create_future()
+        decision = await state.ending.answer_of_user(state.planning.decision)
         if decision.edited is not None:
-            state.emit(ev.PlanDecided(at=state.now(), verdict="edited"))
+            state.stream.emit(ev.PlanDecided(at=state.stream.now(), verdict="edited"))
             state.discard_plan()
             failure = _announce(state, decision.edited, reviewed=True)
         elif decision.feedback:
@@ -191,14 +191,16 @@ async def wait_for_approval(state: RunState) -> Failure | None:
                 and plan.steps[-1].subtask == REVIEW
             ):
                 plan = replace(plan, steps=plan.steps[:-1])
-            state.rejected_plans += (RejectedPlan(plan=plan, feedback=decision.feedback),)
-            state.emit(ev.PlanDecided(at=state.now(), verdict="replan", feedback=decision.feedback))
+            state.planning.rejected += (RejectedPlan(plan=plan, feedback=decision.feedback),)
+            state.stream.emit(
+                ev.PlanDecided(at=state.stream.now(), verdict="replan", feedback=decision.feedback)
+            )
             state.discard_plan()
             assert state.team.model is not None
             failure = await _write(state, state.team.model)
         else:
-            state.emit(ev.PlanDecided(at=state.now(), verdict="approved"))
-            state.awaits_approval = False
+            state.stream.emit(ev.PlanDecided(at=state.stream.now(), verdict="approved"))
+            state.planning.awaits_approval = False
             state.wake()
             return None
         if failure is not None:
@@ -254,7 +256,7 @@ def _take_over(state: RunState, trace: Trace) -> bool:
     """
     resources = state.resources
     if not state.nesting.nested:
-        state.notice(
+        state.stream.notice(
             "the process of this run was lost; another one goes on with it", recovered=True
         )
     if trace.revised is not None:
@@ -266,8 +268,12 @@ def _take_over(state: RunState, trace: Trace) -> bool:
     for record in trace.steps:
         in_flight = record.state == "running" and record.step.worker != SELF
         if in_flight and not (record.failed and record.failed[-1].attempt == record.attempt):
-            place: Any = {"at": state.now(), "step": record.number, "attempt": record.attempt}
-            state.emit(
+            place: Any = {
+                "at": state.stream.now(),
+                "step": record.number,
+                "attempt": record.attempt,
+            }
+            state.stream.emit(
                 ev.StepFailed(**place, error=lost, usage=Usage(calls=1, unpriced=1), retry_in=0.0)
             )
         state.schedule.add(record.number, record.step.worker, record.step.access)
@@ -292,10 +298,10 @@ def _reuse(state: RunState, earlier: Trace) -> bool:
     done = [str(number) for number in earlier.done()]
     if earlier.steps:
         what = f"finished step{'s' * (len(done) > 1)} {', '.join(done)}" if done else "the plan"
-        state.notice(f"reusing {what} of run {earlier.run}")
+        state.stream.notice(f"reusing {what} of run {earlier.run}")
     if state.repeated:
         again = ", ".join(map(str, state.repeated))
-        state.notice(
+        state.stream.notice(
             f"doing step{'s' * (len(state.repeated) > 1)} {again} again, which had to do "
             "without "
             "an answer"
@@ -307,7 +313,7 @@ def _reuse(state: RunState, earlier: Trace) -> bool:
         _reuse_step(state, record, earlier)
     if revised is not None:
         given_up = next(record for record in earlier.steps if record.number == revised.step)
-        _revise(state, replace(revised, at=state.now()), given_up)
+        _revise(state, replace(revised, at=state.stream.now()), given_up)
     for record in earlier.steps[len(before) :]:
         _reuse_step(state, record, earlier)
     if isinstance(earlier.plan, KeepAnswer):
@@ -325,14 +331,20 @@ def _reuse_step(state: RunState, record: StepRecord, earlier: Trace) -> None:
         # The events are repeated. That costs nothing now.
         place: Any = {"step": number, "attempt": 1, "text": record.text}
         state.announce_step(number, record.step, last=record.last)
-        state.emit(
+        state.stream.emit(
             ev.StepStarted(
-                at=state.now(), step=number, worker=record.worker, attempt=1, prompt=record.prompt
+                at=state.stream.now(),
+                step=number,
+                worker=record.worker,
+                attempt=1,
+                prompt=record.prompt,
             )
         )
-        state.emit(ev.StepDelta(at=state.now(), **place, thinking=record.thinking))
-        state.emit(
-            ev.StepFinished(at=state.now(), **place, usage=NO_USAGE, finish=record.finish or "stop")
+        state.stream.emit(ev.StepDelta(at=state.stream.now(), **place, thinking=record.thinking))
+        state.stream.emit(
+            ev.StepFinished(
+                at=state.stream.now(), **place, usage=NO_USAGE, finish=record.finish or "stop"
+            )
         )
         state.schedule.mark_ended(number)
     elif revised is not None and number in (revised.step, *revised.left_out):
@@ -399,7 +411,7 @@ def _fall_back(state: RunState, why: str) -> Failure | None:
     worker: str | None = None
     if state.team.profile.fallback:
         policy = state.policy
-        unusable = state.revision.unusable if state.revision is not None else ()
+        unusable = state.planning.revision.unusable if state.planning.revision is not None else ()
         absent = {*state.resources.down, *state.resources.skipped, *unusable}
         rules = state.team.rules(
             state.limits, given=False, depth_left=0, down=absent, excluded=policy.excluded
@@ -411,7 +423,7 @@ def _fall_back(state: RunState, why: str) -> Failure | None:
             if names
             else None
         )
-    if worker is None and state.revision is not None:
+    if worker is None and state.planning.revision is not None:
         return None  # the answer is what the finished steps have
     if not state.team.profile.fallback:
         rejected = state.trace.rejected
@@ -423,7 +435,7 @@ def _fall_back(state: RunState, why: str) -> Failure | None:
         message = f"{why}, and the policy allows no worker to answer alone"
         return Failure(kind="policy", message=message, hint=POLICY_HINT)
     how = "as a fallback," if number == 1 else "the steps planned so far are kept, and"
-    state.notice(f"{why}; {how} worker {worker} answers", recovered=True)
+    state.stream.notice(f"{why}; {how} worker {worker} answers", recovered=True)
     everything = _context(state).all_before(number)
     step = Step(worker=worker, subtask=FINISH if number > 1 else ANSWER_DIRECTLY, access=everything)
     step = state.policy.without_hidden(state.steps_before(), step)
@@ -440,22 +452,24 @@ def _rules(state: RunState, *, skipping: bool = False) -> PlanRules:
     given = bool(state.question.given)
     excluded = state.policy.excluded
     down = {*state.resources.down, *(state.resources.skipped if skipping else ())}
-    if state.revision is not None:
-        down |= state.revision.unusable
+    if state.planning.revision is not None:
+        down |= state.planning.revision.unusable
     rules = state.team.rules(
         state.limits, given=given, depth_left=state.nesting.depth_left, down=down, excluded=excluded
     )
     # The only step must be done by a worker that can see what is attached.
     if state.media_access.files and (state.team.mode == "mini" or rules.steps == 1):
         rules = replace(rules, workers=state.media_access.best_of(rules.workers))
-    if state.revision is not None:
-        rules = replace(rules, steps=state.revision.first - 1 + state.revision.most)
+    if state.planning.revision is not None:
+        rules = replace(
+            rules, steps=state.planning.revision.first - 1 + state.planning.revision.most
+        )
     return rules
 
 
 def _context(state: RunState, first: int = 1) -> PlanFormatContext:
     context = state.team.context(_rules(state, skipping=True))
-    return replace(context, first=first, hidden=state.given_up)
+    return replace(context, first=first, hidden=state.planning.given_up)
 
 
 def _cannot_plan(error: ConductorError, key_hint: str) -> Failure:

@@ -133,12 +133,12 @@ class Run:
         driver = asyncio.create_task(self._drive())
         state = self.state
         try:
-            while (event := await state.next_event()) is not None:
+            while (event := await state.stream.next_event()) is not None:
                 # A reader that keeps up shares the run's own trace. Events that wait carry none:
                 # each trace has all the text so far, so the memory of a slow reader would grow with
                 # the square of its delay.
                 self.read_so_far = (
-                    apply_event(self.read_so_far, event) if state.unread else state.trace
+                    apply_event(self.read_so_far, event) if state.stream.unread else state.trace
                 )
                 yield event, self.read_so_far
             await driver
@@ -177,7 +177,7 @@ class Run:
 
         Without an offer that waits for an answer this does nothing.
         """
-        waiting = self.state.decision
+        waiting = self.state.planning.decision
         if waiting is not None and not waiting.done():
             waiting.set_result(decision)
 
@@ -191,7 +191,7 @@ class Run:
         It is not in the stream: the reader shows it.
         """
         notice = ev.Notice(at=at, text=text, reason=reason)
-        self.state.trace = apply_event(self.trace, notice)
+        self.state.stream.fold(notice)
         self.read_so_far = apply_event(self.read_so_far, notice)
         return notice
 
@@ -226,7 +226,11 @@ class Run:
         state = self.state
         if self._group is None or self._over.is_set():
             return
-        if not (state.stopped_by is not None or state.spec.plan_only or state.awaits_approval):
+        if not (
+            state.ending.failure is not None
+            or state.spec.plan_only
+            or state.planning.awaits_approval
+        ):
             for number in state.schedule.take_ready():
                 self._start(number, self._run_step(number), f"step {number}")
         answered = (
@@ -238,7 +242,7 @@ class Run:
             PLANNING
         ].done()
         if answered or (
-            not state.schedule.running and (state.stopped_by is not None or not pending)
+            not state.schedule.running and (state.ending.failure is not None or not pending)
         ):
             self._over.set()
 
@@ -261,14 +265,14 @@ class Run:
             state.restart_clock()
             if self.trace.ended:  # a nested run, whose step is to end
                 return
-            state.all_read.clear()
+            state.stream.all_read.clear()
             if not state.is_takeover:
                 self._announce_start()
             # The reader takes the start before anything is called: it may have to store it first,
             # and fail.
             await asyncio.sleep(0)
             if state.spec.stored and not state.is_takeover:
-                await state.all_read.wait()
+                await state.stream.all_read.wait()
             # A nested run ends with the run around it, so only that one watches the clock.
             limit = None if state.nesting.nested else self.limits.seconds
             before = self.trace.at
@@ -280,7 +284,7 @@ class Run:
                 try:
                     async with asyncio.timeout(
                         None if limit is None else max(limit - before, 0.0)
-                    ) as state.time_limit:
+                    ) as state.ending.time_limit:
                         await self._over.wait()
                 except TimeoutError:
                     seconds = limit or 0.0
@@ -298,11 +302,11 @@ class Run:
                     self._over.set()
                     raise
                 finally:
-                    why = state.stopped_by or Failure(
+                    why = state.ending.failure or Failure(
                         kind="cancelled", message="this answer is no longer needed"
                     )
                     for nested in self._nested.values():
-                        nested.abandon(why, state.stop_reason)
+                        nested.abandon(why, state.ending.reason)
                     for task in self._tasks.values():
                         task.cancel()
             self._finish(await self._schema_failure())
@@ -310,14 +314,14 @@ class Run:
             self._drain(Failure(kind="cancelled", message="interrupted"))
             # Nobody waits for a check any more, so whether the answer follows its schema stays
             # open.
-            self._finish(state.stopped_by if self.question.schema is not None else None)
+            self._finish(state.ending.failure if self.question.schema is not None else None)
             raise
         finally:
             try:
                 if not state.nesting.nested:
                     await state.resources.close()
             finally:
-                state.put(None)
+                state.stream.end()
 
     def _announce_start(self) -> None:
         state = self.state
@@ -330,7 +334,7 @@ class Run:
         elif team.model is None and spec.plan is not None:
             planner = "plan file"
         started = ev.RunStarted(
-            at=state.now(),
+            at=state.stream.now(),
             run=state.id,
             time=self.orchestra.wall().isoformat(timespec="milliseconds"),
             question=state.question,
@@ -349,19 +353,19 @@ class Run:
                 plans=team.model is not None and spec.plan is None
             ),
         )
-        state.emit(started)
+        state.stream.emit(started)
         if not state.nesting.nested:
             for text in (*team.notices, *spec.notices):
-                state.notice(text)
+                state.stream.notice(text)
             for worker, why in team.unavailable.items():
-                state.notice(describe_left_out(worker, why))
+                state.stream.notice(describe_left_out(worker, why))
             for why in state.resources.skipped.values():
-                state.notice(why.message)
+                state.stream.notice(why.message)
 
     async def _plan(self) -> None:
         try:
             failure = await make_plan(self.state)
-            if failure is None and self.state.awaits_approval and not self._over.is_set():
+            if failure is None and self.state.planning.awaits_approval and not self._over.is_set():
                 failure = await wait_for_approval(self.state)
         except Exception as error:  # an error of our own must not leave the stream without its end
             log.debug("planning failed", exc_info=True)
@@ -391,13 +395,17 @@ class Run:
             record = state.record(number)
             if record.state not in ENDED:
                 attempt = record.attempt or 1
-                state.emit(
+                state.stream.emit(
                     ev.StepFailed(
-                        at=state.now(), step=number, attempt=attempt, error=failure, usage=NO_USAGE
+                        at=state.stream.now(),
+                        step=number,
+                        attempt=attempt,
+                        error=failure,
+                        usage=NO_USAGE,
                     )
                 )
         finally:
-            state.busy.discard(number)
+            state.work.busy.discard(number)
             if state.record(number).state not in ENDED:
                 state.stop_step(number)
         if failure is not None:
@@ -431,11 +439,11 @@ class Run:
 
     def _drain(self, failure: Failure, reason: ev.StopReason | None = None) -> None:
         """Start nothing new, and end what has not reached a worker yet."""
-        self.state.begin_stop(failure, reason)
+        self.state.ending.begin(failure, reason)
         for number, task in self._tasks.items():
             # A task that calls this from inside is about to end by itself.
             if (
-                number not in self.state.busy
+                number not in self.state.work.busy
                 and not task.done()
                 and task is not asyncio.current_task()
             ):
@@ -461,7 +469,7 @@ class Run:
             or tool_calls_of(state.trace)
         ):
             return None
-        fault = await state.schema_fault(answer)
+        fault = await state.schema_faults.find(answer)
         if fault == NOT_CHECKED:
             message = f"the answer cannot be checked against the JSON Schema: {fault}"
             return Failure(
@@ -481,9 +489,9 @@ class Run:
     def _finish(self, broken: Failure | None) -> None:
         """End the stream with the best answer there is, or with the reason why there is none."""
         state = self.state
-        usage = state.trace.usage + state.unreported_usage
+        usage = state.trace.usage + state.work.unreported_usage
         if state.spec.plan_only and state.trace.plan is not None:
-            state.emit(ev.RunFinished(at=state.now(), answer="", usage=usage))
+            state.stream.emit(ev.RunFinished(at=state.stream.now(), answer="", usage=usage))
             return
         for record in state.trace.steps:
             if record.state not in ENDED:
@@ -502,15 +510,17 @@ class Run:
             )
             self._crash = self._crash or refused
         if self._crash is not None or answer is None:
-            state.emit(
-                ev.RunFailed(at=state.now(), error=self._crash or failure_of(state), usage=usage)
+            state.stream.emit(
+                ev.RunFailed(
+                    at=state.stream.now(), error=self._crash or failure_of(state), usage=usage
+                )
             )
             return
         last = _answering_step(state.trace)
         if last is not None and last.state == "done" and not state.nesting.nested:
             verdict = _verdict(last.text, self.team.profile.verdicts)
             if verdict and _judged_by(last, state.trace) is not None:
-                state.notice(f"{last.worker} says of this answer: {verdict}", last.number)
+                state.stream.notice(f"{last.worker} says of this answer: {verdict}", last.number)
         error = failure_of(state) if partial else None
         calls = tool_calls_of(state.trace)
         if not (partial or calls or state.nesting.nested):
@@ -518,14 +528,14 @@ class Run:
             error = broken
             partial = broken is not None
         finished = ev.RunFinished(
-            at=state.now(),
+            at=state.stream.now(),
             answer=answer,
             usage=usage,
             partial=partial,
             error=error,
             tool_calls=calls,
         )
-        state.emit(finished)
+        state.stream.emit(finished)
 
 
 def answer_of(
@@ -569,11 +579,11 @@ def tool_calls_of(trace: Trace) -> tuple[ToolCall, ...]:
 
 def failure_of(state: RunState) -> Failure:
     """Return why a run has no whole answer: a stop, a limit, the conductor, or its workers."""
-    if state.stopped_by is not None:
-        return state.stopped_by
+    if state.ending.failure is not None:
+        return state.ending.failure
     last = _answering_step(state.trace)
-    if last is None and state.revision is not None:
-        last = state.record(state.revision.step)
+    if last is None and state.planning.revision is not None:
+        last = state.record(state.planning.revision.step)
     elif last is None:
         return Failure(kind="worker", message="no step could be run", reason="step_not_run")
     elif last.nested is not None and last.nested.error is not None:
@@ -581,7 +591,7 @@ def failure_of(state: RunState) -> Failure:
     elif last.state == "done":
         message = f"{last.worker} reached its token limit before the end of the answer"
         return Failure(kind="partial", message=message, reason="answer_truncated")
-    errors = state.errors.get(last.number, [])
+    errors = state.work.errors.get(last.number, [])
     if not errors:
         return Failure(
             kind="worker", message=f"step {last.number} did not run", reason="step_not_run"

@@ -57,7 +57,7 @@ async def open_tool_loop(
         if not why:
             servers.append(server)
         elif all((notice.text, notice.step) != (text, number) for notice in state.trace.notices):
-            state.notice(text, number)
+            state.stream.notice(text, number)
     box = state.resources.tools if servers else None
     if box is None:
         return None
@@ -103,14 +103,14 @@ class ToolLoop:
         looking = asyncio.ensure_future(self._box.offered(self._servers))
         try:
             if not self._turn and not (await asyncio.wait([looking], timeout=SLOW_START))[0]:
-                self._state.notice(
+                self._state.stream.notice(
                     f"waiting for the tools of {format_list(self._servers)} to start", self._number
                 )
             self._offered = {item.tool.name: item for item in await looking}
         finally:
             looking.cancel()
         for text in self._box.take_notices():
-            self._state.notice(text, self._number, recovered=True)
+            self._state.stream.notice(text, self._number, recovered=True)
 
     async def answer(self, reply: ModelReply) -> tuple[Message, ...]:
         """Make the calls of a reply. Returns the messages by which the conversation goes on."""
@@ -131,7 +131,7 @@ class ToolLoop:
             if not self._is_last:
                 self._is_last = True
                 text = f"{self._worker.name} has called tools often enough, and now has to answer"
-                self._state.notice(text, self._number, recovered=True)
+                self._state.stream.notice(text, self._number, recovered=True)
         else:
             await self.offer()
         asked = Message(
@@ -173,10 +173,10 @@ class ToolLoop:
                 async def ask() -> ToolVerdict:
                     verdict = state.resources.approvals.verdict()
                     offered = ev.ToolOffered(
-                        at=state.now(), **place, call=call, server=server, worker=worker
+                        at=state.stream.now(), **place, call=call, server=server, worker=worker
                     )
-                    state.emit(offered)
-                    return await state.answer_of_user(verdict)
+                    state.stream.emit(offered)
+                    return await state.ending.answer_of_user(verdict)
 
                 problem = await state.resources.approvals.objection(tool, ask)
                 if problem == NOBODY:
@@ -186,8 +186,8 @@ class ToolLoop:
                         "--allow-tools "
                         f"{name}"
                     )
-                    state.notice(text, self._number)
-        started = state.now()
+                    state.stream.notice(text, self._number)
+        started = state.stream.now()
         called = ev.ToolCalled(
             at=started,
             **place,
@@ -196,13 +196,13 @@ class ToolLoop:
             read_only=tool is not None and tool.read_only,
             tool="" if tool is None else tool.full_name,
         )
-        state.emit(called)
+        state.stream.emit(called)
         if tool is None or problem:
             result = ToolResult(text=problem, error=True)
         else:
             result = await self._box.call(tool, arguments)
         text, attachments = self._readable(result, of)
-        ended = state.now()
+        ended = state.stream.now()
         returned = ev.ToolReturned(
             at=ended,
             **place,
@@ -212,7 +212,7 @@ class ToolLoop:
             seconds=round(ended - started, 4),
             attachments=attachments,
         )
-        state.emit(returned)
+        state.stream.emit(returned)
         return Message(
             role="tool",
             content=text,
@@ -241,7 +241,7 @@ class ToolLoop:
         short = shorten(text.encode("utf-8", "replace").decode(), most)
         if len(short) < len(text):
             what = format_count(len(text), "character")
-            self._state.notice(
+            self._state.stream.notice(
                 f"a tool's result of {what} was shortened for {self._worker.name}", self._number
             )
         return short, seen
@@ -284,4 +284,4 @@ def tell_of_changes(state: RunState, number: int) -> None:
             f"step {number} starts again and may repeat calls that can change something: "
             f"{', '.join(names)}"
         )
-        state.notice(text, number, recovered=True)
+        state.stream.notice(text, number, recovered=True)

@@ -570,9 +570,7 @@ def open_rollouts(
         pool,
         opened.limits,
         workers={worker.name: wrapped[id(team.workers[worker.name])] for worker in members},
-        pool_policy=team.pool_policy,
-        timeouts=opened.timeouts,
-        daily_spend=opened.daily_spend,
+        opened=opened,
     )
     try:
         yield Rollouts(

@@ -26,12 +26,10 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from random import Random
-from types import MappingProxyType
 from typing import Any, Final, Protocol
 
 from conductor_cli.core.errors import ConductorError, ConfigError
-from conductor_cli.core.policy import PoolPolicy
-from conductor_cli.core.pool import Limits, Pool, Timeouts
+from conductor_cli.core.pool import Limits, Pool
 from conductor_cli.core.profile import PROFILES, WorkerProfile
 from conductor_cli.core.question import Question
 from conductor_cli.evals.cases import Case, hash_cases, score_answer
@@ -40,7 +38,6 @@ from conductor_cli.evals.score import Score
 from conductor_cli.evals.scorers import SCORERS
 from conductor_cli.models.base import Model
 from conductor_cli.run import Orchestra, Team
-from conductor_cli.state.interfaces import Spending
 from conductor_cli.system.disk import read_lines, write_atomically
 from conductor_cli.train.recipe import Recipe
 from conductor_cli.train.rollouts import Exercise, PlanOutcome, Rollouts, SampledPlan
@@ -393,17 +390,17 @@ def split_cases(cases: Sequence[Case], recipe: Recipe) -> tuple[tuple[Case, ...]
     return kept, tuple(cases[at] for at in sorted(drawn))
 
 
-def bare_orchestra(  # noqa: PLR0913 - all that is kept of the one that was opened
+def bare_orchestra(
     recipe: Recipe,
     pool: Pool,
     limits: Limits,
     *,
-    workers: Mapping[str, Model] = MappingProxyType({}),
-    pool_policy: PoolPolicy = PoolPolicy(),
-    timeouts: Timeouts = Timeouts(),
-    daily_spend: Spending | None = None,
+    workers: Mapping[str, Model] | None = None,
+    opened: Orchestra | None = None,
 ) -> Orchestra:
     """The orchestra of the planner that is trained, without its model.
+
+    Policy, timeouts and record of spending are those of `opened`.
 
     It writes plans without a grammar, and reviews nothing.
 
@@ -420,15 +417,15 @@ def bare_orchestra(  # noqa: PLR0913 - all that is kept of the one that was open
         tokens=None,
         calls=None,
     )
-    team = Team(
-        model=None,
-        pool=pool,
-        workers=workers,
-        profile=PROFILES[recipe.profile],
-        pool_policy=pool_policy,
-    )
+    team = Team(model=None, pool=pool, workers=workers or {}, profile=PROFILES[recipe.profile])
+    if opened is None:
+        return Orchestra(team=team, limits=kept, seed=recipe.seed)
     return Orchestra(
-        team=team, limits=kept, timeouts=timeouts, seed=recipe.seed, daily_spend=daily_spend
+        team=replace(team, pool_policy=opened.team.pool_policy),
+        limits=kept,
+        timeouts=opened.timeouts,
+        seed=recipe.seed,
+        daily_spend=opened.daily_spend,
     )
 
 
