@@ -523,8 +523,8 @@ def test_too_many_and_too_much_together_are_refused(seeing: Stage, tmp_path: Pat
     for index, path in enumerate(paths):
         path.write_bytes(png(width=index + 1, padding=400_000))
     for name, most, said in (
-        ("MAX_FILES", 1, "the limit is 1"),
-        ("MAX_TOTAL", 1_000_000, "the limit is 1"),
+        ("MAX_ATTACHMENTS", 1, "the limit is 1"),
+        ("MAX_ATTACHED_BYTES", 1_000_000, "the limit is 1"),
     ):
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(attach, name, most)
@@ -712,7 +712,7 @@ def test_documents_of_a_directory_together_have_bounded_time(
 def test_too_many_pdfs_of_a_directory_end_before_all_are_read(
     seeing: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(attach, "MAX_FILES", 2)
+    monkeypatch.setattr(attach, "MAX_ATTACHMENTS", 2)
     for number in range(5):
         (tmp_path / f"{number}.pdf").write_bytes(pdf(f"Words {number}"))
     seeing.costs_nothing(

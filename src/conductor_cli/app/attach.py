@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import codecs
 import json
+import math
 import os
 import re
 import select
@@ -51,10 +52,35 @@ _REASONS: Final = {
     "damaged": "it is damaged",
     "length": "it is very long",
 }
-_WORD: Final = b"word/document.xml"
-"""The part of a Word document that has its text; a ZIP archive has the names of its parts in plain
-letters.
+_WORD_PART: Final = b"word/document.xml"
+"""The part of a Word document that has its text.
+
+A ZIP archive has the names of its parts in plain letters.
 """
+
+TEXT_LIMIT: Final = 16 * 1024 * 1024  # Bytes of one text. More is a mistake: no worker reads it
+ATTACHABLE: Final = (
+    "attach text, PNG, JPEG, GIF, WebP, PDF, .docx or HTML files, notebooks or directories"
+)
+
+_CONTROL_BYTES: Final = re.compile(rb"[\x00-\x06\x0e-\x1a\x1c-\x1f]")
+"""Control characters that no text has, in whatever 8-bit encoding."""
+
+_NOT_CP1252_BYTES: Final = re.compile(rb"[\x81\x8d\x8f\x90\x9d]")
+"""Bytes that mean nothing in Windows-1252."""
+
+TO_UTF8: Final = "convert it first, for example with: iconv -t utf-8"
+
+SILENCE_SECONDS: Final = 3.0  # After which it is said that input is waited for
+_HEAD_BYTES: Final = 4096  # By which the type of a file is found
+_MB: Final = 10**6
+
+# For all PDFs and Word documents of a directory: at most 500 could take 20 s each
+TREE_SECONDS: Final = 30.0
+# Files of a directory or a pattern. More is a mistake: no worker reads them
+MAX_TREE_FILES: Final = 500
+MAX_ATTACHMENTS: Final = 20  # Images and PDFs of a question, those of earlier turns included
+MAX_ATTACHED_BYTES: Final = 64 * _MB  # Together: each worker is sent a copy
 
 
 class DocumentUnread(UsageError):
@@ -74,53 +100,44 @@ class PdfText:
     problem: Literal["", "damaged", "encrypted", "memory", "length", "time"] = ""
 
 
-def read_pdf(data: bytes, limits: ChildLimits | None = None) -> PdfText:
-    """The text of a PDF. Never raises: what cannot be read is a `problem`."""
-    lines = _read_in_child(data, limits)
-    found = {name: value for line in lines for name, value in line.items()}
+def read_pdf(content: bytes, limits: ChildLimits | None = None) -> PdfText:
+    """Return the text of a PDF. Never raises: what cannot be read is a `problem`."""
+    lines = _read_in_child(content, limits)
+    fields = _merge(lines)
     texts = [line["text"] for line in lines if "text" in line]
-    text = "\n".join(f"[page {number}]\n{text}" for number, text in enumerate(texts, start=1))
+    text = ""
+    if any(map(str.strip, texts)):
+        text = "\n".join(f"[page {number}]\n{page}" for number, page in enumerate(texts, start=1))
     return PdfText(
-        text=text if any(map(str.strip, texts)) else "",
-        pages=found.get("pages", 0),
+        text=text,
+        pages=fields.get("pages", 0),
         read=len(texts),
-        problem=found["end"],
+        problem=fields["end"],
     )
 
 
-def _read_in_child(data: bytes, limits: ChildLimits | None = None) -> list[dict[str, Any]]:
+def _read_in_child(content: bytes, limits: ChildLimits | None = None) -> list[dict[str, Any]]:
     """Return what the child process says of a document; the last line has the `end`."""
     limits = limits or PDF_LIMITS
     if limits.seconds <= 0:
         return [{"end": "time"}]
     try:
-        lines = run_child(Path(__file__).with_name("document_process.py"), data, limits)
+        lines = run_child(Path(__file__).with_name("document_process.py"), content, limits)
     except ChildStopped as stopped:
         # By the clock, or because it needed more memory or processor time than allowed
-        return [*stopped.values, {"end": "time" if stopped.why == "time" else "memory"}]
-    return lines if lines and "end" in lines[-1] else [*lines, {"end": "memory"}]
+        end = "time" if stopped.why == "time" else "memory"
+        return [*stopped.values, {"end": end}]
+    if not lines or "end" not in lines[-1]:
+        lines.append({"end": "memory"})
+    return lines
 
 
-TEXT_LIMIT: Final = 16 * 1024 * 1024  # Bytes of one text. More is a mistake: no worker reads it
-
-_BINARY: Final = re.compile(rb"[\x00-\x06\x0e-\x1a\x1c-\x1f]")
-"""Control characters that no text has, in whatever 8-bit encoding."""
-
-_NOT_WINDOWS: Final = re.compile(rb"[\x81\x8d\x8f\x90\x9d]")
-"""Bytes that mean nothing in Windows-1252."""
-
-TO_UTF8: Final = "convert it first, for example with: iconv -t utf-8"
-
-SILENCE: Final = 3.0  # Seconds after which it is said that input is waited for
-_HEAD: Final = 4096  # Bytes by which the type of a file is found
-_MB: Final = 10**6
-
-# For all PDFs and Word documents of a directory: at most 500 could take 20 s each
-TREE_SECONDS: Final = 30.0
-# Files of a directory or a pattern. More is a mistake: no worker reads them
-MAX_TREE_FILES: Final = 500
-MAX_FILES: Final = 20  # Images and PDFs of a question, those of earlier turns included
-MAX_TOTAL: Final = 64 * _MB  # Their bytes together: each worker is sent a copy
+def _merge(lines: Iterable[dict[str, Any]]) -> dict[str, Any]:
+    """Return the fields of all lines; of one that several have, the last value."""
+    fields: dict[str, Any] = {}
+    for line in lines:
+        fields.update(line)
+    return fields
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,36 +156,34 @@ class Attacher:
         linked: bool = True,
         limits: ChildLimits | None = None,
     ) -> File:
-        """The file at a path, an image, a PDF, a Word document or a text. Raises `UsageError`.
+        """Return the file at a path: an image, a PDF, a Word document or a text.
 
         With `pages`, one that is called HTML is read as a page, and not as the source of one.
-        Without `linked`, a link is an error. `limits` are those of reading a document.
+        Without `linked`, a link is an error. `limits` are those of reading a document. Raises
+        `UsageError`.
         """
         path = path.expanduser()
         try:
             with self._open(path, linked=linked) as file:
                 before = os.fstat(file.fileno())
-                data = self._read(file, path.name, before)
+                content = self._read(file, path.name, before)
                 after = os.fstat(file.fileno())
         except OSError as error:
-            raise UsageError(
-                f"{path} cannot be read: {error.strerror}", hint="check its name"
-            ) from None
-        if (before.st_size, before.st_mtime_ns) != (after.st_size, after.st_mtime_ns):
-            raise UsageError(
-                f"{path} changed while it was read", hint="attach it again when nobody writes it"
-            )
-        page = pages and path.suffix.lower() in {".html", ".htm"}
-        return self.take(data, path.name, path=str(path), page=page, limits=limits)
+            message = f"{path} cannot be read: {error.strerror}"
+            raise UsageError(message, hint="check its name") from None
+        is_same_size = before.st_size == after.st_size
+        if not is_same_size or before.st_mtime_ns != after.st_mtime_ns:
+            hint = "attach it again when nobody writes it"
+            raise UsageError(f"{path} changed while it was read", hint=hint)
+        is_page = pages and path.suffix.lower() in {".html", ".htm"}
+        return self.take(content, path.name, path=str(path), page=is_page, limits=limits)
 
     def attach_all(self, name: str) -> list[File]:
-        """The file of this name, or those of a directory or of a pattern (`src/**/*.py`).
-
-        Raises `UsageError`.
+        """Return the file of this name, or those of a directory or of a pattern (`src/**/*.py`).
 
         Of several files, links, hidden ones, those that a `.gitignore` names, those that look like
         secrets, images and what is no text are left out, and a line says so. A file that the user
-        names is attached whatever it is.
+        names is attached whatever it is. Raises `UsageError`.
         """
         if name.startswith(("http://", "https://")):
             hint = f"curl -sSL -o page.html {shlex.quote(name)}; then: -f page.html"
@@ -187,12 +202,8 @@ class Attacher:
                 message += f"; left out: {left_out}"
             hint = "hidden files do not count; a file is attached by its own name: -f PATH"
             raise UsageError(message, hint=hint)
-        size = sum(len(file.text) for file in files)
-        line = (
-            f"{name}: {format_count(len(files), 'file')}, about "
-            f"{int(size / CHARS_PER_TOKEN):,} "
-            "tokens"
-        )
+        tokens = int(sum(len(file.text) for file in files) / CHARS_PER_TOKEN)
+        line = f"{name}: {format_count(len(files), 'file')}, about {tokens:,} tokens"
         if left_out:
             line += f"; left out: {left_out}"
         self.tell(line)
@@ -221,15 +232,11 @@ class Attacher:
     def _attach_tree(self, tree: FileTree, name: str) -> list[File]:
         """Return what can be attached of a tree, and note in it what cannot.
 
-        Raises `UsageError` where it is too much.
-
-        `name` is what the user called it.
+        `name` is what the user called it. Raises `UsageError` where it is too much.
         """
         if len(tree.files) > MAX_TREE_FILES:
-            raise UsageError(
-                f"{name} has {len(tree.files):,} files; the limit is {MAX_TREE_FILES}",
-                hint=PART_HINT,
-            )
+            message = f"{name} has {len(tree.files):,} files; the limit is {MAX_TREE_FILES}"
+            raise UsageError(message, hint=PART_HINT)
         files = list[File]()
         size = 0
         seconds = TREE_SECONDS
@@ -255,9 +262,8 @@ class Attacher:
                 continue
             size += len(file.text)
             if size > TEXT_LIMIT:
-                raise UsageError(
-                    f"{name} has more than {TEXT_LIMIT >> 20} MiB of text", hint=PART_HINT
-                )
+                message = f"{name} has more than {TEXT_LIMIT >> 20} MiB of text"
+                raise UsageError(message, hint=PART_HINT)
             files.append(replace(file, name=path.as_posix()))
             check_attachments([file.attachment for file in files if file.attachment is not None])
         return files
@@ -268,220 +274,235 @@ class Attacher:
 
     def take(
         self,
-        data: bytes,
+        content: bytes,
         name: str,
         *,
         path: str = "",
         page: bool = False,
         limits: ChildLimits | None = None,
     ) -> File:
-        """These bytes as a file of this name, or as what a web page says. Raises `UsageError`."""
-        found = media_type_of(data)
+        """Return these bytes as a file of this name.
+
+        With `page` it is what a web page says. Raises `UsageError`.
+        """
+        media_type = media_type_of(content)
+        self._check_suffix(content, name, media_type)
+        self._check_size(name, media_type, len(content))
+        if media_type == PDF:
+            return self._take_pdf(content, name, limits)
+        if media_type:
+            return self._take_image(content, name, media_type)
+        is_word_document = content.startswith(b"PK") and _WORD_PART in content
+        if page or is_word_document:
+            return self._take_document(content, name, limits)
+        text = decode_text(content, name, path)
+        if name.endswith(".ipynb"):
+            text = _notebook_text(text)
+        return File(name=name, text=text)
+
+    def _check_suffix(self, content: bytes, name: str, media_type: str) -> None:
+        """Tell where the name of a file claims another type than it has.
+
+        Raises `UsageError` for an empty file that claims one.
+        """
         claimed = SUFFIXES.get(name.rpartition(".")[2].lower(), "")
-        if not data and claimed:
+        if not content and claimed:
             raise UsageError(f"{name} is empty", hint=f"a {NAMES[claimed]} was expected")
-        if claimed and found and found != claimed:
-            self.tell(
-                f"{name} is a {NAMES[found]}, not a {NAMES[claimed]}, and is attached as such"
-            )
-        elif found and not claimed and "." in name:
-            self.tell(f"{name} is a {NAMES[found]}, and is attached as such")
-        self._check_size(name, found, len(data))
-        if not found:
-            if page or (data.startswith(b"PK") and _WORD in data):
-                return self._take_document(data, name, limits)
-            text = decode_text(data, name, path)
-            return File(name=name, text=_notebook_text(text) if name.endswith(".ipynb") else text)
-        if found == PDF:
-            return self._take_pdf(data, name, limits)
-        size = image_size(data, found)
+        if not media_type or media_type == claimed:
+            return
+        if claimed:
+            types = f"a {NAMES[media_type]}, not a {NAMES[claimed]}"
+            self.tell(f"{name} is {types}, and is attached as such")
+        elif "." in name:
+            self.tell(f"{name} is a {NAMES[media_type]}, and is attached as such")
+
+    def _take_image(self, content: bytes, name: str, media_type: str) -> File:
+        size = image_size(content, media_type)
         if size is None:
-            raise UsageError(
-                f"{name} is a damaged or truncated {NAMES[found]}", hint="open it, save it again"
-            )
+            message = f"{name} is a damaged or truncated {NAMES[media_type]}"
+            raise UsageError(message, hint="open it, save it again")
+        width, height = size
         attachment = Attachment(
             name=name,
-            media_type=found,
-            sha256=self.attachments.add(data),
-            size=len(data),
-            width=size[0],
-            height=size[1],
+            media_type=media_type,
+            sha256=self.attachments.add(content),
+            size=len(content),
+            width=width,
+            height=height,
         )
         return File(name=name, text="", attachment=attachment)
 
-    def _take_pdf(self, data: bytes, name: str, limits: ChildLimits | None) -> File:
-        found = read_pdf(data, limits)
-        if found.problem == "encrypted":
-            raise UsageError(
-                f"{name} is encrypted",
-                hint="remove its password first: qpdf --decrypt IN.pdf OUT.pdf",
-            )
-        if found.problem == "damaged" and not found.pages:
+    def _take_pdf(self, content: bytes, name: str, limits: ChildLimits | None) -> File:
+        document = read_pdf(content, limits)
+        if document.problem == "encrypted":
+            hint = "remove its password first: qpdf --decrypt IN.pdf OUT.pdf"
+            raise UsageError(f"{name} is encrypted", hint=hint)
+        if document.problem == "damaged" and not document.pages:
             raise UsageError(f"{name} is a damaged PDF document", hint="open it, save it again")
-        if found.problem:
-            why = _REASONS.get(found.problem, found.problem)
-            read = (
-                f"only the text of {found.read} of {format_count(found.pages, 'page')} was "
-                f"read: {why}"
-            )
-            self.tell(f"{name}: {read if found.read else f'its text cannot be read: {why}'}")
-        elif not found.text:
-            self.tell(
-                f"{name}: it holds no text, as scanned documents do; only workers that accept "
-                "PDFs "
-                "can read it"
-            )
+        if message := _describe_unread(document):
+            self.tell(f"{name}: {message}")
         attachment = Attachment(
             name=name,
             media_type=PDF,
-            sha256=self.attachments.add(data),
-            size=len(data),
-            pages=found.pages,
+            sha256=self.attachments.add(content),
+            size=len(content),
+            pages=document.pages,
         )
-        return File(name=name, text=found.text, attachment=attachment)
+        return File(name=name, text=document.text, attachment=attachment)
 
-    def _take_document(self, data: bytes, name: str, limits: ChildLimits | None) -> File:
-        """A Word document or a web page as its text, with a line on what was left out."""
-        found = {key: value for line in _read_in_child(data, limits) for key, value in line.items()}
-        text = found.get("text", "")
-        end = found["end"]
+    def _take_document(self, content: bytes, name: str, limits: ChildLimits | None) -> File:
+        """Return a Word document or a web page as its text, and tell what was left out."""
+        fields = _merge(_read_in_child(content, limits))
+        text = fields.get("text", "")
+        end = fields["end"]
         if not text.strip():
-            if end == "missing":
-                raise UsageError(
-                    f"{name} needs two libraries", hint="pip install mammoth selectolax"
-                )
-            kind = DocumentUnread if end in {"time", "memory"} else UsageError
-            raise kind(
-                f"{name} cannot be read: {_REASONS.get(end, 'it holds no text')}",
-                hint="save it as text",
-            )
-        left_out = [f"{count:,} {what}" for what, count in found["left_out"].items()]
-        left_out += [f"the end, because {_REASONS[end]}"] if end else []
-        self.tell(
-            f"{name} is read as text: about {int(len(text) / CHARS_PER_TOKEN):,} tokens"
-            + (f"; left out: {', '.join(left_out)}" if left_out else "")
-        )
+            raise _unread_document(name, end)
+        left_out = [f"{count:,} {kind}" for kind, count in fields["left_out"].items()]
+        if end:
+            left_out.append(f"the end, because {_REASONS[end]}")
+        message = f"{name} is read as text: about {int(len(text) / CHARS_PER_TOKEN):,} tokens"
+        if left_out:
+            message += f"; left out: {', '.join(left_out)}"
+        self.tell(message)
         return File(name=name, text=text)
 
     def _open(self, path: Path, *, linked: bool = True) -> BinaryIO:
-        """A file, or a pipe as a shell makes it of `<(…)`. Raises `UsageError` or `OSError`."""
+        """Open a file, or a pipe as a shell makes it of `<(…)`. Raises `UsageError`, `OSError`."""
         if not linked:
             return open_finite(path, linked=False)
         mode = path.stat().st_mode
         if stat.S_ISCHR(mode) or stat.S_ISBLK(mode) or stat.S_ISSOCK(mode):
-            what = "a socket" if stat.S_ISSOCK(mode) else "a device"
-            raise UsageError(f"{path} is {what}", hint="attach files only")
+            kind = "a socket" if stat.S_ISSOCK(mode) else "a device"
+            raise UsageError(f"{path} is {kind}", hint="attach files only")
         if not stat.S_ISFIFO(mode):
             return open_finite(path)
         # Opening a pipe that nobody writes to would wait for ever without a word.
         pipe = os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb")
-        if not select.select([pipe], [], [], SILENCE)[0]:
+        if not select.select([pipe], [], [], SILENCE_SECONDS)[0]:
             self.tell(f"waiting for somebody to write to the pipe {path}")
             select.select([pipe], [], [])
         os.set_blocking(pipe.fileno(), True)
         return pipe
 
-    def _read(self, stream: BinaryIO, name: str, known: os.stat_result | None = None) -> bytes:
-        """All of a stream, and of one that is too large not more than its beginning.
+    def _read(self, stream: BinaryIO, name: str, status: os.stat_result | None = None) -> bytes:
+        """Return all of a stream, and of one that is too large not more than its beginning.
 
-        Raises `UsageError`, `OSError`.
+        `status` is that of a file. Raises `UsageError`, `OSError`.
         """
-        head = stream.read(_HEAD)
-        media_type = media_type_of(head)
-        if known is not None and stat.S_ISREG(known.st_mode):
-            self._check_size(name, media_type, known.st_size)
-        most = self._limit(media_type)
-        data = head + stream.read(most + 1 - len(head)) if len(head) == _HEAD else head
-        self._check_size(name, media_type, len(data))
-        return data
+        content = stream.read(_HEAD_BYTES)
+        media_type = media_type_of(content)
+        if status is not None and stat.S_ISREG(status.st_mode):
+            self._check_size(name, media_type, status.st_size)
+        if len(content) == _HEAD_BYTES:
+            content += stream.read(self._limit(media_type) + 1 - len(content))
+        self._check_size(name, media_type, len(content))
+        return content
 
     def _limit(self, media_type: str) -> int:
+        """Return how many bytes a file of a type may have; without one it is a text."""
         if not media_type:
             return TEXT_LIMIT
-        return (
-            int(
-                self.settings["attachments.pdf_mb" if media_type == PDF else "attachments.image_mb"]
-            )
-            * _MB
-        )
+        return int(self.settings[_limit_setting(media_type)]) * _MB
 
     def _check_size(self, name: str, media_type: str, size: int) -> None:
-        most = self._limit(media_type)
-        if size <= most:
+        limit = self._limit(media_type)
+        if size <= limit:
             return
         if not media_type:
-            raise UsageError(
-                f"{name} is larger than {TEXT_LIMIT >> 20} MiB",
-                hint="attach only the part that matters",
-            )
-        setting = "attachments.pdf_mb" if media_type == PDF else "attachments.image_mb"
-        hint = (
-            f"make it smaller, or raise the limit: conductor config set {setting} {-(-size // _MB)}"
-        )
-        raise UsageError(
-            f"{name} is larger than {most // _MB} MB, the limit for a {NAMES[media_type]}",
-            hint=hint,
-        )
+            message = f"{name} is larger than {TEXT_LIMIT >> 20} MiB"
+            raise UsageError(message, hint="attach only the part that matters")
+        message = f"{name} is larger than {limit // _MB} MB, the limit for a {NAMES[media_type]}"
+        command = f"conductor config set {_limit_setting(media_type)} {math.ceil(size / _MB)}"
+        raise UsageError(message, hint=f"make it smaller, or raise the limit: {command}")
 
 
-def decode_text(data: bytes, source: str, path: str = "") -> str:
-    """These bytes as text. Raises `UsageError` where they are no UTF-8 or hold NUL bytes.
+def _limit_setting(media_type: str) -> str:
+    return "attachments.pdf_mb" if media_type == PDF else "attachments.image_mb"
+
+
+def _describe_unread(document: PdfText) -> str:
+    """Return what could not be read of a PDF, and why; empty where all was."""
+    if not document.problem:
+        if document.text:
+            return ""
+        return (
+            "it holds no text, as scanned documents do; only workers that accept PDFs can read it"
+        )
+    why = _REASONS.get(document.problem, document.problem)
+    if not document.read:
+        return f"its text cannot be read: {why}"
+    pages = format_count(document.pages, "page")
+    return f"only the text of {document.read} of {pages} was read: {why}"
+
+
+def _unread_document(name: str, end: str) -> UsageError:
+    """Return the error of a document of which no text was read; `end` says why."""
+    if end == "missing":
+        message = f"{name} needs two libraries"
+        return UsageError(message, hint="pip install mammoth selectolax")
+    message = f"{name} cannot be read: {_REASONS.get(end, 'it holds no text')}"
+    if end in {"time", "memory"}:
+        return DocumentUnread(message, hint="save it as text")
+    return UsageError(message, hint="save it as text")
+
+
+def decode_text(content: bytes, source: str, path: str = "") -> str:
+    """Return these bytes as text. Raises `UsageError` where they are no UTF-8 or hold NUL bytes.
 
     `path` is the file's, for the command that converts it, if that is not `source`.
     """
-    refused = describe_refused(data)
-    attachable = (
-        "attach text, PNG, JPEG, GIF, WebP, PDF, .docx or HTML files, notebooks or directories"
-    )
+    refused = describe_refused(content)
     try:
-        text = data.decode("utf-8-sig")
+        text = content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         if refused:
-            raise UsageError(
-                f"{source} is {refused}, which cannot be attached", hint=attachable
-            ) from None
-        encoding = _guess_encoding(data)
+            message = f"{source} is {refused}, which cannot be attached"
+            raise UsageError(message, hint=ATTACHABLE) from None
+        encoding = _guess_encoding(content)
         if not encoding:
-            raise UsageError(f"{source} is not text", hint=attachable) from None
-        where = f"byte 0x{data[error.start]:02x} at offset {error.start}; it may be {encoding}"
-        hint = _conversion(path or source, encoding)
-        raise UsageError(f"{source} is not UTF-8 text: {where}", hint=hint) from None
+            raise UsageError(f"{source} is not text", hint=ATTACHABLE) from None
+        where = f"byte 0x{content[error.start]:02x} at offset {error.start}"
+        message = f"{source} is not UTF-8 text: {where}; it may be {encoding}"
+        raise UsageError(message, hint=_conversion(path or source, encoding)) from None
     if "\x00" in text:
-        encoding = _guess_encoding(data)
-        if encoding and not refused:
-            hint = _conversion(path or source, encoding)
-            raise UsageError(f"{source} is not UTF-8 text: it may be {encoding}", hint=hint)
-        what = (
-            f"is {refused}, which cannot be attached"
-            if refused
-            else "holds NUL bytes, so it is not text"
-        )
-        raise UsageError(f"{source} {what}", hint=attachable)
+        raise _has_nul_bytes(content, source, path, refused)
     return text
 
 
-def _guess_encoding(data: bytes) -> str:
-    """Return what text in another encoding than UTF-8 is probably encoded in, as iconv calls it.
+def _has_nul_bytes(content: bytes, source: str, path: str, refused: str) -> UsageError:
+    """Return the error of a text with NUL bytes, which is UTF-8 all the same."""
+    if refused:
+        message = f"{source} is {refused}, which cannot be attached"
+        return UsageError(message, hint=ATTACHABLE)
+    encoding = _guess_encoding(content)
+    if not encoding:
+        message = f"{source} holds NUL bytes, so it is not text"
+        return UsageError(message, hint=ATTACHABLE)
+    message = f"{source} is not UTF-8 text: it may be {encoding}"
+    return UsageError(message, hint=_conversion(path or source, encoding))
 
-    Empty if no text is.
 
-    A byte order mark says it. Without one, UTF-16 of a text in Latin letters has a zero in every
-    second byte. Other bytes may be of any encoding of 8 bits: Windows-1252 is the commonest one,
-    and holds Latin-1.
+def _guess_encoding(content: bytes) -> str:
+    """Return in what encoding text probably is that is no UTF-8, as iconv calls it.
+
+    The name is empty where the bytes are no text. A byte order mark says it. Without one, UTF-16 of
+    a text in Latin letters has a zero in every second byte. Other bytes may be of any encoding of 8
+    bits: Windows-1252 is the commonest one, and holds Latin-1.
     """
-    for mark, name in ((codecs.BOM_UTF32_LE, "UTF-32"), (codecs.BOM_UTF32_BE, "UTF-32")):
-        if data.startswith(mark):
-            return name
-    if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+    if content.startswith((codecs.BOM_UTF32_LE, codecs.BOM_UTF32_BE)):
+        return "UTF-32"
+    if content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         return "UTF-16"
-    head = data[: _HEAD // 2 * 2]
-    zeros = [head[number::2].count(0) for number in (0, 1)]
-    for name, mostly, never in (("UTF-16LE", zeros[1], zeros[0]), ("UTF-16BE", zeros[0], zeros[1])):
-        if never == 0 and mostly * 4 > len(head):
-            return name
-    if _BINARY.search(data):
+    head = content[: _HEAD_BYTES // 2 * 2]
+    even_zeros = head[0::2].count(0)
+    odd_zeros = head[1::2].count(0)
+    if even_zeros == 0 and odd_zeros * 4 > len(head):
+        return "UTF-16LE"
+    if odd_zeros == 0 and even_zeros * 4 > len(head):
+        return "UTF-16BE"
+    if _CONTROL_BYTES.search(content):
         return ""
-    return "ISO-8859-1" if _NOT_WINDOWS.search(data) else "CP1252"
+    return "ISO-8859-1" if _NOT_CP1252_BYTES.search(content) else "CP1252"
 
 
 def _conversion(path: str, encoding: str) -> str:
@@ -494,40 +515,37 @@ def _conversion(path: str, encoding: str) -> str:
 
 
 def _notebook_text(text: str) -> str:
-    """Return what a Jupyter notebook says: its texts, its code and the texts of its results.
-
-    Else the text as it is.
-    """
+    """Return the texts, the code and the results of a Jupyter notebook; else the text as it is."""
     try:
-        cells = json.loads(text)["cells"]
-        parts = []
-        for cell in cells:
+        parts: list[str] = []
+        for cell in json.loads(text)["cells"]:
             source = "".join(cell["source"])
-            parts.append(source if cell["cell_type"] != "code" else f"```\n{source}\n```")
-            for output in cell.get("outputs", ()):
-                said = (
-                    output.get("text")
-                    or output.get("data", {}).get("text/plain")
-                    or output.get("evalue")
-                    or ""
-                )
-                parts += [f"result:\n{''.join(said)}"] if said else []
+            is_code = cell["cell_type"] == "code"
+            parts.append(f"```\n{source}\n```" if is_code else source)
+            results = map(_output_text, cell.get("outputs", ()))
+            parts.extend(f"result:\n{result}" for result in results if result)
         return "\n\n".join(parts)
     except (ValueError, RecursionError, LookupError, TypeError, AttributeError):
         return text
 
 
+def _output_text(output: dict[str, Any]) -> str:
+    """Return the text of a result in a notebook: what was printed, its value, or its error."""
+    lines = output.get("text") or output.get("data", {}).get("text/plain") or output.get("evalue")
+    return "".join(lines or "")
+
+
 def _describe_left_out(tree: FileTree) -> str:
     """Return what was left out of a tree, with numbers, some names, and how to attach it.
 
-    Empty if nothing was.
+    The text is empty if nothing was.
     """
-    parts = []
+    parts: list[str] = []
     if tree.ignored:
         parts.append(f"{tree.ignored:,} ignored")
     if tree.other:
         parts.append(f"{tree.other:,} not text")
-    for what, paths in (
+    for kind, paths in (
         ("link", tree.links),
         ("linked .gitignore", tree.linked_rules),
         ("unreadable path", tree.unreadable),
@@ -536,17 +554,16 @@ def _describe_left_out(tree: FileTree) -> str:
     ):
         if paths:
             names = format_names([path.as_posix() for path in paths])
-            parts.append(f"{format_count(len(paths), what)} ({names})")
+            parts.append(f"{format_count(len(paths), kind)} ({names})")
+    left_out = ", ".join(parts)
     by_name = tree.secrets or tree.links
     if by_name:
-        parts.append(f"to attach one of these, name it: -f {shlex.quote(str(by_name[0]))}")
-    return "; ".join([", ".join(parts[:-1]), parts[-1]]) if by_name else ", ".join(parts)
+        left_out += f"; to attach one of these, name it: -f {shlex.quote(str(by_name[0]))}"
+    return left_out
 
 
 def check_total(question: Question) -> None:
-    """Raise `UsageError` where the images and documents of a question are too many, or together too
-    large.
-    """
+    """Raise `UsageError` where the images and documents of a question are too many or too large."""
     check_attachments(question.attachments)
 
 
@@ -554,16 +571,10 @@ def check_attachments(attached: Iterable[Attachment]) -> None:
     """Raise `UsageError` where images and documents are too many, or together too large."""
     attachments = {attachment.sha256: attachment for attachment in attached}.values()
     total = sum(attachment.size for attachment in attachments)
-    if len(attachments) > MAX_FILES:
-        hint = "attach fewer, or ask in several questions"
-        raise UsageError(
-            f"{len(attachments)} images and PDFs are attached; the limit is {MAX_FILES}", hint=hint
-        )
-    if total > MAX_TOTAL:
-        raise UsageError(
-            (
-                f"the attached images and PDFs are {format_size(total)} together; the limit is "
-                f"{format_size(MAX_TOTAL)}"
-            ),
-            hint="attach fewer or smaller ones",
-        )
+    if len(attachments) > MAX_ATTACHMENTS:
+        message = f"{len(attachments)} images and PDFs are attached; the limit is {MAX_ATTACHMENTS}"
+        raise UsageError(message, hint="attach fewer, or ask in several questions")
+    if total > MAX_ATTACHED_BYTES:
+        sizes = f"{format_size(total)} together; the limit is {format_size(MAX_ATTACHED_BYTES)}"
+        message = f"the attached images and PDFs are {sizes}"
+        raise UsageError(message, hint="attach fewer or smaller ones")

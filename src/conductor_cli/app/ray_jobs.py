@@ -119,12 +119,13 @@ def check_node(settings: Settings, first: str) -> None:
     `first` is the node of the process that has the job, whose files have the spending of its own
     machine.
     """
+    has_limit_of_the_day = settings.day_limits != DayLimits()
+    is_state_shared = bool(settings.paths.database)
+    if not has_limit_of_the_day or is_state_shared:
+        return
     import ray
 
-    has_limit_of_the_day = settings.day_limits != DayLimits()
-    is_state_in_files = not settings.paths.database
-    is_another_node = ray.get_runtime_context().get_node_id() != first
-    if has_limit_of_the_day and is_state_in_files and is_another_node:
+    if ray.get_runtime_context().get_node_id() != first:
         hint = "name a PostgreSQL database in the setting state of each node: docs/scale.md"
         raise PolicyError(
             "a limit of the day cannot hold for several nodes whose state is in files", hint=hint

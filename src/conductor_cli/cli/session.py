@@ -18,7 +18,7 @@ from pathlib import Path
 from signal import SIGINT
 from typing import Any, BinaryIO, Final
 
-from conductor_cli.app.attach import SILENCE, TEXT_LIMIT, TO_UTF8, Attacher, decode_text
+from conductor_cli.app.attach import SILENCE_SECONDS, TEXT_LIMIT, TO_UTF8, Attacher, decode_text
 from conductor_cli.app.driver import Job, RunResult, begin_run, check_job, open_store, run_to_end
 from conductor_cli.app.learning import SETTING, check_command, check_learning, check_run
 from conductor_cli.app.opening import OpeningRequest, find_lost_calls, open_orchestra
@@ -294,7 +294,7 @@ def build_question(
         # A script may have left stdin open with nothing to say: after some seconds a notice tells
         # what is waited for.
         try:
-            ready = select.select([sys.stdin.buffer], [], [], SILENCE)[0]
+            ready = select.select([sys.stdin.buffer], [], [], SILENCE_SECONDS)[0]
         except (OSError, ValueError):  # Windows can do this with sockets only
             ready = [sys.stdin.buffer]
         if not ready:
