@@ -9,6 +9,7 @@ import asyncio
 import random
 import threading
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -18,7 +19,7 @@ from conductor_cli.core.pool import DayLimits, Worker
 from conductor_cli.core.usage import Usage
 from conductor_cli.run.circuits import BreakerRules, Circuits
 from conductor_cli.state.postgres import database as module
-from conductor_cli.state.postgres import records
+from conductor_cli.state.postgres import records, traces
 from conductor_cli.state.postgres.database import Database
 from conductor_cli.state.postgres.records import SharedCircuits
 from conductor_cli.state.postgres.spending import SharedSpend
@@ -65,6 +66,31 @@ def test_a_run_of_a_process_that_was_killed_is_interrupted_when_its_lease_is_ove
     writer.close()
     assert [row.state for row in other.newest()[0]] == ["finished"]
     assert other.check(RUN).whole
+
+
+def test_a_list_reads_all_runs_that_go_on_at_once(
+    databases: Two, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One of them is longer than what is read at once."""
+    monkeypatch.setattr(traces, "BEGINNING_BLOCKS", 3)
+    one, two = databases
+    runs = [f"20261102-10000{number}-00000a" for number in range(5)]
+    for run in runs:
+        writer = begin_run(SharedTraces(one), run, events(run, "How many pears?")[:1])
+        for event in events(run, "How many pears?")[1:-1] if run == runs[2] else ():
+            writer.write(event)
+    calls = list[str]()
+    call = two.call
+
+    def counted(statement: str, *values: object) -> list[Any]:
+        calls.append(statement)
+        return call(statement, *values)
+
+    monkeypatch.setattr(two, "call", counted)
+    rows, _ = SharedTraces(two).newest()
+    assert [row.run for row in rows] == runs[::-1]
+    assert [row.answers for row in rows] == ["", "", "twelve", "", ""]
+    assert len(calls) == 5, "interrupted runs, the list, their beginnings; the rest of one, its end"
 
 
 def test_who_flushes_waits_for_pieces_that_a_thread_is_writing(

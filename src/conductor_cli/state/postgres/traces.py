@@ -42,6 +42,8 @@ BEAT_SECONDS: Final = 4.0  # Time between two renewals of the leases of a proces
 LOOK_SECONDS: Final = 0.25  # A reader looks for new lines no more often
 # Blocks of lines that are read at once. A run writes blocks of a few thousand characters
 MAX_BLOCKS: Final = 64
+MAX_BEGINNINGS: Final = 100  # Runs of which `BEGINNING_BLOCKS` are read at once, for a list
+BEGINNING_BLOCKS: Final = 16
 FIRST_BLOCKS: Final = 4  # Those that are read at once of the beginning, which may be all of it
 # Characters of a question, of the subtasks or of the answers that lists and searches have of a run
 MAX_TEXT: Final = 200_000
@@ -208,7 +210,7 @@ class SharedTraces(Traces):
         has_more = 0 <= count < len(rows)
         if has_more:
             rows = rows[:count]
-        return [self._as_it_is_now(StoredRun(*row)) for row in rows], has_more
+        return self._as_they_are_now([StoredRun(*row) for row in rows]), has_more
 
     def _summarize_interrupted(self) -> None:
         """Give runs their rows that were being written when their processes were killed."""
@@ -222,13 +224,22 @@ class SharedTraces(Traces):
                 end = "UPDATE conductor_leases SET summed = %s WHERE run = %s RETURNING *"
                 self.set_row(row, end=end, of=(size, run))
 
-    def _as_it_is_now(self, row: StoredRun) -> StoredRun:
-        """The row of a run; of one that is being written, with what has happened by now."""
-        if row.state != "running":
+    def _as_they_are_now(self, rows: list[StoredRun]) -> list[StoredRun]:
+        """The rows; those of runs that are being written, with what has happened by now."""
+        running = [row.run for row in rows if row.state == "running"]
+        beginnings = dict[str, _Lines]()
+        for start in range(0, len(running), MAX_BEGINNINGS):
+            beginnings |= _read_beginnings(self._database, running[start : start + MAX_BEGINNINGS])
+        return [self._with_lines(row, beginnings.get(row.run)) for row in rows]
+
+    def _with_lines(self, row: StoredRun, lines: _Lines | None) -> StoredRun:
+        if lines is None:
             return row
-        try:
-            trace = self.trace(row.run, pieces=False)
-        except UsageError:
+        trace = Trace()
+        with suppress(UsageError), io.BufferedReader(lines, 1 << 16) as file:
+            for event in events_in(file, self.location(row.run), pieces=False):
+                trace = apply_event(trace, event)
+        if not trace.run:
             return row
         now = make_stored_run(trace, row.run, live=True, problem="")
         return now._replace(written=row.written, size=row.size)
@@ -590,17 +601,21 @@ class _Lines(io.RawIOBase):
     Reading raises `UsageError` where there is none.
     """
 
-    def __init__(self, database: Database, run: str) -> None:
+    def __init__(
+        self, database: Database, run: str, beginning: bytes = b"", *, is_whole: bool = False
+    ) -> None:
+        """`beginning` was read before; it `is_whole` where it had nothing behind it."""
         self._database = database
         self._run = run
-        self._position = 0
-        self._unread = b""
+        self._position = len(beginning)
+        self._unread = beginning
+        self._is_whole = is_whole
 
     def readable(self) -> bool:
         return True
 
     def readinto(self, buffer: Any) -> int:  # noqa: ANN401 - a buffer has no type
-        if not self._unread:
+        if not self._unread and not self._is_whole:
             count = MAX_BLOCKS if self._position else FIRST_BLOCKS
             rows = read_blocks(self._database, self._run, self._position, count)
             if not rows:
@@ -612,6 +627,27 @@ class _Lines(io.RawIOBase):
         buffer[:size] = self._unread[:size]
         self._unread = self._unread[size:]
         return size
+
+
+def _read_beginnings(database: Database, runs: Sequence[str]) -> dict[str, _Lines]:
+    """Return the traces of runs, whose first blocks are read at once. Most are not longer."""
+    rows = database.call(
+        "SELECT r.run, block.lines FROM unnest(%s::date[], %s::text[]) AS r(day, run),"
+        " LATERAL (SELECT start, lines FROM conductor_lines c"
+        " WHERE c.day = r.day AND c.run = r.run ORDER BY c.start LIMIT %s) block"
+        " ORDER BY r.run, block.start",
+        [day_of(run) for run in runs],
+        list(runs),
+        BEGINNING_BLOCKS,
+    )
+    blocks = dict[str, list[bytes]]()
+    for run, lines in rows:
+        blocks.setdefault(run, []).append(lines)
+    traces = dict[str, _Lines]()
+    for run, beginning in blocks.items():
+        is_whole = len(beginning) < BEGINNING_BLOCKS
+        traces[run] = _Lines(database, run, b"".join(beginning), is_whole=is_whole)
+    return traces
 
 
 class SharedReader:
