@@ -8,7 +8,6 @@ from dataclasses import replace
 
 import pytest
 
-from conductor_cli.core.terminal_text import render_rows
 from conductor_cli.evals.outcomes import EvaluationSpec
 from conductor_cli.evals.report import (
     SOURCES,
@@ -22,6 +21,7 @@ from conductor_cli.evals.report import (
 )
 from conductor_cli.evals.summary import Summary, summarize
 from conductor_cli.evals.systems import NAMES
+from conductor_cli.system.terminal_tables import render_rows
 from tests.evals.sample_outcomes import outcomes
 
 SYSTEMS = ("alone:one", "alone:two", "conductor")

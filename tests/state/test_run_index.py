@@ -21,7 +21,6 @@ from conductor_cli.core import events as ev
 from conductor_cli.core.plan import Plan, Step
 from conductor_cli.core.pool import Limits, Pool, Worker
 from conductor_cli.core.question import Question
-from conductor_cli.core.terminal_text import display_width
 from conductor_cli.core.usage import Usage
 from conductor_cli.state import run_index, run_summary
 from conductor_cli.state.interfaces import Traces
@@ -35,6 +34,7 @@ from conductor_cli.state.stored_run import (
     stored_run_data,
 )
 from conductor_cli.state.trace_store import TraceStore
+from conductor_cli.system.terminal_tables import display_width
 from tests.traces.stored import begin_run, unpack
 
 STEP = Step(worker="alpha", subtask="Count the pears")

@@ -15,7 +15,7 @@ from conductor_cli.config.settings import Settings, app_paths, find_setting, for
 from conductor_cli.config.tables import find_pool
 from conductor_cli.core.errors import ConfigError, UsageError
 from conductor_cli.core.serialization import dump
-from conductor_cli.core.terminal_text import Column
+from conductor_cli.system.terminal_tables import Column
 
 app = typer.Typer(help="Settings: where they come from and what they are.", no_args_is_help=True)
 

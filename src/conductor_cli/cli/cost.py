@@ -14,11 +14,11 @@ from conductor_cli.cli.output import print_json, print_notice, print_table
 from conductor_cli.config.settings import Settings
 from conductor_cli.core.formatting import UNKNOWN, format_cost, format_count, format_money
 from conductor_cli.core.serialization import dump
-from conductor_cli.core.terminal_text import Column
 from conductor_cli.core.usage import NO_USAGE, Usage
 from conductor_cli.state.interfaces import CONDUCTOR
 from conductor_cli.state.opening import open_state
 from conductor_cli.state.spending import SpentRow, local_now
+from conductor_cli.system.terminal_tables import Column
 
 _FIGURES: Final = (
     Column("CALLS", drop=1),

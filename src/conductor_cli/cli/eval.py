@@ -28,7 +28,6 @@ from conductor_cli.cli.signals import on_signal
 from conductor_cli.config.settings import Settings, load_settings
 from conductor_cli.core.errors import Failure, UsageError
 from conductor_cli.core.formatting import format_count, format_money, format_time
-from conductor_cli.core.terminal_text import Column, shown_heads
 from conductor_cli.evals.cases import write_cases
 from conductor_cli.evals.outcomes import Evaluation
 from conductor_cli.evals.report import (
@@ -41,6 +40,7 @@ from conductor_cli.evals.report import (
 from conductor_cli.evals.suites import SUITES
 from conductor_cli.evals.summary import summarize
 from conductor_cli.evals.systems import DEFAULT
+from conductor_cli.system.terminal_tables import Column, shown_heads
 
 CONTINUE: Final = "the same command continues"
 _Ray = tuple[str, Callable[[], Settings]] | None

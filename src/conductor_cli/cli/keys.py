@@ -26,7 +26,6 @@ from conductor_cli.config.settings import app_paths
 from conductor_cli.core.errors import UsageError
 from conductor_cli.core.formatting import UNKNOWN, format_time
 from conductor_cli.core.redact import SHORTEST
-from conductor_cli.core.terminal_text import Column
 from conductor_cli.models.addresses import is_loopback
 from conductor_cli.state.key_store import (
     MAX_KEY,
@@ -37,6 +36,7 @@ from conductor_cli.state.key_store import (
     known_provider,
 )
 from conductor_cli.system.known_secrets import KNOWN_SECRETS
+from conductor_cli.system.terminal_tables import Column
 
 app = typer.Typer(help="Store and check the API keys of providers.", no_args_is_help=True)
 

@@ -34,11 +34,11 @@ from conductor_cli.config.files import set_value
 from conductor_cli.config.settings import Settings
 from conductor_cli.core.errors import ConductorUnusable, UsageError
 from conductor_cli.core.formatting import UNKNOWN, format_count, format_size
-from conductor_cli.core.terminal_text import Column
 from conductor_cli.models.weights.import_file import import_model
 from conductor_cli.models.weights.model_store import Manifest
 from conductor_cli.models.weights.registry import RegistryModel
 from conductor_cli.models.weights.verify import verify_model
+from conductor_cli.system.terminal_tables import Column
 
 if TYPE_CHECKING:
     from conductor_cli.models.weights.verify import Report

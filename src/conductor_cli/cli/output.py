@@ -20,8 +20,9 @@ from typing import TYPE_CHECKING, Any, Final, TextIO
 
 from conductor_cli.core.errors import ConductorError, Failure
 from conductor_cli.core.formatting import format_duration
-from conductor_cli.core.terminal_text import Column, escape_json, one_line, render_table, sanitize
+from conductor_cli.core.terminal_text import escape_json, one_line, sanitize
 from conductor_cli.system.known_secrets import KNOWN_SECRETS
+from conductor_cli.system.terminal_tables import Column, render_table
 
 if TYPE_CHECKING:
     from conductor_cli.app.check_results import CheckResult

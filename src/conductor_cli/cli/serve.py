@@ -29,7 +29,6 @@ from conductor_cli.config.settings import Settings, app_paths
 from conductor_cli.config.tables import find_pool
 from conductor_cli.core.errors import ConductorError, UsageError
 from conductor_cli.core.formatting import UNKNOWN, format_money, format_time
-from conductor_cli.core.terminal_text import Column
 from conductor_cli.server.client_keys import ClientKeys, make_key
 from conductor_cli.server.http.process import (
     HttpServer,
@@ -40,6 +39,7 @@ from conductor_cli.server.http.process import (
 from conductor_cli.server.launch import CLIENTS, check_ready, find_client, own_server, run_client
 from conductor_cli.server.mcp.process import serve_stdio
 from conductor_cli.server.options import ServerOptions
+from conductor_cli.system.terminal_tables import Column
 
 keys_app = typer.Typer(
     help="Add and remove the keys with which clients use the server.", no_args_is_help=True

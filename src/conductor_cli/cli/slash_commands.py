@@ -36,10 +36,11 @@ from conductor_cli.core.formatting import format_cost, format_count, without_fil
 from conductor_cli.core.learning import Verdict, describe_rating
 from conductor_cli.core.plan import Plan
 from conductor_cli.core.question import PastTurn
-from conductor_cli.core.terminal_text import Column, one_line
+from conductor_cli.core.terminal_text import one_line
 from conductor_cli.core.trace import Trace, describe_left_out
 from conductor_cli.models.recipients import recipient_of
 from conductor_cli.state.stored_run import OFFERED_NAMES, run_names
+from conductor_cli.system.terminal_tables import Column
 from conductor_cli.views.base import Stdout
 from conductor_cli.views.output_formats import choose_progress
 from conductor_cli.views.plan_text import plan_lines

@@ -19,8 +19,8 @@ from conductor_cli.cli.output import print_json, print_line, print_table
 from conductor_cli.cli.session import Session, read_text_file
 from conductor_cli.core.errors import ConductorError, UsageError
 from conductor_cli.core.plan import SELF
-from conductor_cli.core.terminal_text import Column
 from conductor_cli.state.opening import open_state
+from conductor_cli.system.terminal_tables import Column
 
 Action = Literal["list", "show", "save", "edit"]
 

@@ -24,9 +24,10 @@ from conductor_cli.cli.session import read_text_file
 from conductor_cli.config.settings import app_paths
 from conductor_cli.core.errors import KeyMissing, UsageError
 from conductor_cli.core.formatting import UNKNOWN, format_count, format_duration
-from conductor_cli.core.terminal_text import Column, one_line
+from conductor_cli.core.terminal_text import one_line
 from conductor_cli.core.tools import tool_party
 from conductor_cli.state.key_store import KeyStore
+from conductor_cli.system.terminal_tables import Column
 
 app = typer.Typer(help="Add and test tools that workers may call (MCP).", no_args_is_help=True)
 

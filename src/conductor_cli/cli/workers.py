@@ -31,9 +31,9 @@ from conductor_cli.config.tables import find_pool
 from conductor_cli.core.errors import UsageError, suggest
 from conductor_cli.core.formatting import UNKNOWN, format_cost_cell, format_duration, format_money
 from conductor_cli.core.serialization import dump
-from conductor_cli.core.terminal_text import Column
 from conductor_cli.models.recipients import recipient_of
 from conductor_cli.models.worker_options import model_of
+from conductor_cli.system.terminal_tables import Column
 
 if TYPE_CHECKING:
     from conductor_cli.config.cards import MeasuredCard

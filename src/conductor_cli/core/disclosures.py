@@ -1,6 +1,4 @@
-"""Which model is sent which texts.
-
-In a run by the prompts in its events, in a plan by what it will show. Pure.
+"""Tells which model is sent which texts: of a run by the prompts in its events, of a plan ahead.
 
 `disclosures_of` lists what was really sent, failed attempts and nested runs included;
 `expected_disclosures` lists it before the run. A prompt is searched for the known texts: the
@@ -23,7 +21,7 @@ from conductor_cli.core.pool import Pool, Worker
 from conductor_cli.core.question import Question
 from conductor_cli.core.tools import tool_party
 
-HEAD: Final = 40  # How many characters identify a text whose middle or end was left out
+HEAD_CHARS: Final = 40  # As many identify a text whose middle or end was left out
 PLANNER: Final = "planner"
 UNKNOWN: Final = "unknown"  # The recipient if the trace does not say it
 
@@ -58,25 +56,22 @@ def expected_disclosures(
 ) -> list[Disclosure]:
     """Return the calls that a plan makes.
 
-    For a step on the planner itself, one for each recipient it may reach.
-
-    `question_for` is the question as a worker is sent it, by its name: without images that it does
-    not accept. `tools_of` are the servers of the tools that a step may call, by its number: their
-    arguments may quote all that the step's worker reads.
+    A step on the planner itself has one for each recipient it may reach. `question_for` is the
+    question as a worker is sent it, by its name: without images that it does not accept. `tools_of`
+    are the servers of the tools that a step may call, by its number: their arguments may quote all
+    that the step's worker reads.
     """
-    expected = []
+    disclosures = []
     for number, step in enumerate(steps, start=1):
-        texts = (
-            *_names_of(question_for(step.worker)),
-            *(f"the answer of step {seen}" for seen in step.access),
-        )
+        answers = [f"the answer of step {earlier}" for earlier in step.access]
+        texts = (*_names_of(question_for(step.worker)), *answers)
         readers = [(step.worker, recipient) for recipient in recipients[step.worker]]
         readers += [(tool_party(server), tool_party(server)) for server in tools_of(number)]
-        expected += [
-            Disclosure(step=(number,), worker=worker, recipient=recipient, texts=texts)
-            for worker, recipient in readers
-        ]
-    return expected
+        for worker, recipient in readers:
+            disclosures.append(
+                Disclosure(step=(number,), worker=worker, recipient=recipient, texts=texts)
+            )
+    return disclosures
 
 
 def planning_disclosure(question: Question, recipient: str) -> Disclosure:
@@ -88,12 +83,12 @@ def planning_disclosure(question: Question, recipient: str) -> Disclosure:
 
 def _names_of(question: Question) -> tuple[str, ...]:
     attached = {f"file {file.name}" for file in question.files if file.attachment is not None}
-    return tuple(
-        dict.fromkeys(name for name, text in _texts_of(question) if text or name in attached)
-    )
+    names = [name for name, text in _texts_of(question) if text or name in attached]
+    return tuple(dict.fromkeys(names))
 
 
 def _texts_of(question: Question) -> Iterator[tuple[str, str]]:
+    """Yield the name and the text of each part of a question; a name may come twice."""
     yield "the question", question.text
     yield "the system text", question.system
     for text in question.context:
@@ -110,10 +105,7 @@ def _texts_of(question: Question) -> Iterator[tuple[str, str]]:
 
 
 def _normalized(text: str) -> str:
-    """Return a text without what a profile's own prompt may change.
-
-    Spaces, capitals, the final full stop.
-    """
+    """Return a text without what a prompt may change: spaces, capitals, the final full stop."""
     return " ".join(text.casefold().split()).strip(".?!")
 
 
@@ -124,8 +116,9 @@ class _RunReader:
     recipient_of: Callable[[Worker], str]
     path: tuple[int, ...] = ()
     sent: dict[tuple[int | str, ...], Disclosure] = field(default_factory=dict)
-    """The calls by path, step and attempt, of tools by their server too; those of nested runs are
-    among them.
+    """The calls by path, step and attempt, of tools by their server too.
+
+    Those of nested runs are among them.
     """
     question: Question = Question(text="")
     pool: Pool = Pool(workers=())
@@ -138,80 +131,94 @@ class _RunReader:
     planning: bool = False  # The planner is writing, and no event has reported the call yet
 
     def follow(self, event: ev.Event) -> None:
-        step = 0
-        attempt = 0
-        worker = PLANNER
-        recipient = self.recipient
-        texts = tuple[str, ...]()
         match event:
             case ev.RunStarted():
                 self.question = event.question
                 self.pool = event.pool
                 self.recipient = event.recipient or UNKNOWN
             case ev.PlanDelta():
-                self.plans += not self.planning
+                self._note_planning(planning_disclosure(self.question, self.recipient).texts)
                 self.planning = True
-                attempt = self.plans
-                texts = planning_disclosure(self.question, self.recipient).texts
             case ev.PlanRejected() | ev.PlanReady():
                 if event.usage.calls or self.planning:
-                    self.plans += not self.planning
-                    attempt = self.plans
-                    texts = _held([*_texts_of(self.question), *self.feedback], event.prompt)
+                    named_texts = [*_texts_of(self.question), *self.feedback]
+                    self._note_planning(_names_in(named_texts, event.prompt))
                 self.planning = False
             case ev.StepPlanned():
                 self.access[event.step] = event.access
             case ev.PlanDecided(feedback=feedback) if feedback:
                 self.feedback.append(("the feedback on a plan", feedback))
             case ev.StepStarted() if event.worker != SELF:
-                step = event.step
-                attempt = event.attempt
-                worker = event.worker
-                numbers = [number for number in self.access.get(step, ()) if number != GIVEN]
-                answers = [
-                    (f"the answer of step {number}", self.answers.get(number, ""))
-                    for number in numbers
-                ]
-                recipient = self.recipient_of(self.pool[worker]) if worker in self.pool else UNKNOWN
-                texts = _held([*_texts_of(self.question), *answers], event.prompt)
+                self._note_attempt(event)
             case ev.ToolCalled() if event.server:
-                # What a tool is called with is text of the worker's own, which may quote all that
-                # it reads.
-                reader = tool_party(event.server)
-                key: tuple[int | str, ...] = (*self.path, event.step, event.attempt, event.server)
-                before = self.sent[key].texts if key in self.sent else ()
-                self.sent[key] = Disclosure(
-                    step=(*self.path, event.step),
-                    worker=reader,
-                    recipient=reader,
-                    attempt=event.attempt,
-                    texts=tuple(dict.fromkeys((*before, f"arguments of {event.call.name}"))),
-                )
+                self._note_tool_call(event, event.server)
             case ev.StepFinished():
                 self.answers[event.step] = event.text
                 # Without a call, an earlier run had done the step: nothing was sent.
                 if not event.usage.calls:
                     self.sent.pop((*self.path, event.step, event.attempt), None)
             case ev.NestedEvent():
-                path = (*self.path, event.step)
-                nested = self.nested.setdefault(
-                    event.step, _RunReader(self.recipient_of, path, self.sent)
-                )
-                nested.follow(event.event)
+                self._nested_reader(event.step).follow(event.event)
             case _:
                 pass
-        if attempt:
-            path = (*self.path, step)
-            self.sent[*path, attempt] = Disclosure(
-                step=path, worker=worker, recipient=recipient, texts=texts, attempt=attempt
-            )
+
+    def _note_planning(self, texts: tuple[str, ...]) -> None:
+        """Note a call of the planner, once for all that it writes in one."""
+        if not self.planning:
+            self.plans += 1
+        self._note(0, self.plans, PLANNER, self.recipient, texts)
+
+    def _note_attempt(self, event: ev.StepStarted) -> None:
+        recipient = UNKNOWN
+        if event.worker in self.pool:
+            recipient = self.recipient_of(self.pool[event.worker])
+        numbers = [number for number in self.access.get(event.step, ()) if number != GIVEN]
+        answers = [
+            (f"the answer of step {number}", self.answers.get(number, "")) for number in numbers
+        ]
+        named_texts = [*_texts_of(self.question), *answers]
+        texts = _names_in(named_texts, event.prompt)
+        self._note(event.step, event.attempt, event.worker, recipient, texts)
+
+    def _note(
+        self, step: int, attempt: int, worker: str, recipient: str, texts: tuple[str, ...]
+    ) -> None:
+        path = (*self.path, step)
+        self.sent[*path, attempt] = Disclosure(
+            step=path, worker=worker, recipient=recipient, texts=texts, attempt=attempt
+        )
+
+    def _note_tool_call(self, event: ev.ToolCalled, server: str) -> None:
+        """Note the arguments of a tool, which may quote all that its worker reads."""
+        key: tuple[int | str, ...] = (*self.path, event.step, event.attempt, server)
+        arguments = f"arguments of {event.call.name}"
+        earlier = self.sent[key].texts if key in self.sent else ()
+        self.sent[key] = Disclosure(
+            step=(*self.path, event.step),
+            worker=tool_party(server),
+            recipient=tool_party(server),
+            attempt=event.attempt,
+            texts=tuple(dict.fromkeys((*earlier, arguments))),
+        )
+
+    def _nested_reader(self, step: int) -> _RunReader:
+        if step not in self.nested:
+            self.nested[step] = _RunReader(self.recipient_of, (*self.path, step), self.sent)
+        return self.nested[step]
 
 
-def _held(known: Iterable[tuple[str, str]], messages: Iterable[Message]) -> tuple[str, ...]:
-    messages = tuple(messages)
+def _names_in(
+    named_texts: Iterable[tuple[str, str]], messages: Sequence[Message]
+) -> tuple[str, ...]:
+    """Return the names of the texts that messages hold, in their prompt or attached."""
     prompt = _normalized("\n\n".join(message.content for message in messages))
-    attached = {f"file {each.name}" for message in messages for each in message.attachments}
-    heads = ((name, _normalized(text)[:HEAD]) for name, text in known)
-    return tuple(
-        dict.fromkeys(name for name, head in heads if name in attached or (head and head in prompt))
-    )
+    attached = set[str]()
+    for message in messages:
+        attached.update(f"file {attachment.name}" for attachment in message.attachments)
+    names = dict[str, None]()
+    for name, text in named_texts:
+        head = _normalized(text)[:HEAD_CHARS]
+        is_quoted = head != "" and head in prompt
+        if is_quoted or name in attached:
+            names[name] = None
+    return tuple(names)

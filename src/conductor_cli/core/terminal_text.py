@@ -1,22 +1,16 @@
-"""Untrusted text made safe for a terminal, and plain-text tables that fit a width.
+"""Makes untrusted text safe for a terminal.
 
 `sanitize` removes escape sequences (colours, cursor moves, titles, links, clipboard writes),
 control characters, and the marks that reverse the reading order. It keeps newline, tab and every
 printable character. Line ends of any kind become newlines. A lone surrogate, which no encoding can
 write, becomes the replacement character.
-
-In a table on a narrow screen the columns that may shrink are cropped or wrapped down to their least
-width; then the least important columns are left out, which a line below the table says; then every
-other column is cropped, the first one last. No rich here: its import costs more than a whole `trace
-list`.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
-from typing import Final, NamedTuple
+from typing import Final
 
 _UNSAFE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 
@@ -167,171 +161,3 @@ class StreamSanitizer:
         held = self._held
         self._held = ""
         return sanitize(held)
-
-
-GAP: Final = 2  # Spaces between two columns
-LEAST_WRAPPED: Final = 20  # The narrowest column that text is wrapped into
-
-ELLIPSIS: Final = "…"
-
-
-class Column(NamedTuple):
-    """How one column is shown.
-
-    `drop` orders the columns that a narrow screen leaves out: the highest first, 0 never. `shrink`
-    allows cropping down to that many cells before a column is left out, `wrap` allows several
-    lines.
-    """
-
-    head: str
-    right: bool = False
-    drop: int = 0
-    shrink: int = 0
-    wrap: bool = False
-
-
-class TableLines(NamedTuple):
-    """A rendered table.
-
-    Its heading, the lines of each row, and the line that says what is left out, if anything.
-    """
-
-    head: list[str]
-    rows: list[list[str]]
-    foot: list[str]
-
-
-def render_table(
-    columns: Sequence[Column], rows: Sequence[Sequence[str]], width: int = 0
-) -> list[str]:
-    """Return the table as lines of at most `width` cells; 0 means no limit.
-
-    Only a wrapped word may be longer.
-    """
-    head, blocks, foot = render_rows(columns, rows, width)
-    return [*head, *(line for block in blocks for line in block), *foot]
-
-
-def shown_heads(
-    columns: Sequence[Column], rows: Sequence[Sequence[str]], width: int = 0
-) -> list[str]:
-    """Return the headings of the columns that are not left out at this width."""
-    return [columns[index].head for index in _column_sizes(columns, _clean_rows(rows), width)]
-
-
-def render_rows(
-    columns: Sequence[Column], rows: Sequence[Sequence[str]], width: int = 0
-) -> TableLines:
-    """Return the table row by row."""
-    rows = _clean_rows(rows)
-    sizes = _column_sizes(columns, rows, width)
-    shown = [(columns[index], size) for index, size in sizes.items()]
-    head = _render_row(shown, [crop_text(column.head, size) for column, size in shown])
-    left_out = [column.head for index, column in enumerate(columns) if index not in sizes]
-    foot = [crop_text(f"not shown here: {', '.join(left_out)}", width)] if left_out else []
-    return TableLines(
-        head, [_render_row(shown, [row[index] for index in sizes]) for row in rows], foot
-    )
-
-
-def _clean_rows(rows: Sequence[Sequence[str]]) -> list[list[str]]:
-    return [[cell if cell.isprintable() else one_line(cell) for cell in row] for row in rows]
-
-
-def _column_sizes(
-    columns: Sequence[Column], rows: Sequence[Sequence[str]], width: int
-) -> dict[int, int]:
-    """Return the cells of each column that is shown, by its index.
-
-    The widest one gives way first.
-    """
-    natural = [
-        max(display_width(column.head), *(display_width(row[index]) for row in rows), 0)
-        for index, column in enumerate(columns)
-    ]
-    least = [
-        min(size, LEAST_WRAPPED)
-        if column.wrap
-        else max(min(size, column.shrink), display_width(column.head))
-        if column.shrink
-        else size
-        for column, size in zip(columns, natural, strict=True)
-    ]
-    sizes = dict(enumerate(natural))
-
-    def excess(taken: Sequence[int]) -> int:
-        return sum(taken) + GAP * (len(taken) - 1) - width if width else 0
-
-    while excess([least[index] for index in sizes]) > 0 and any(
-        columns[index].drop for index in sizes
-    ):
-        del sizes[max(sizes, key=lambda index: (columns[index].drop, index))]
-    shrinking = [
-        1 if column.shrink or column.wrap else size
-        for column, size in zip(columns, least, strict=True)
-    ]
-    for floor in (
-        least,
-        shrinking,
-        [shrinking[0], *(1 for _ in columns[1:])],
-        [1 for _ in columns],
-    ):
-        while (over := excess([*sizes.values()])) > 0:
-            wider = [index for index in sizes if sizes[index] > floor[index]]
-            if not wider:
-                break
-            widest = max(wider, key=lambda index: sizes[index])
-            sizes[widest] = max(floor[widest], sizes[widest] - over)
-    return sizes
-
-
-def _render_row(columns: Sequence[tuple[Column, int]], row: Sequence[str]) -> list[str]:
-    cells = [
-        wrap_text(cell, size) if column.wrap else [crop_text(cell, size)]
-        for (column, size), cell in zip(columns, row, strict=True)
-    ]
-    lines = []
-    for number in range(max(map(len, cells), default=0)):
-        parts = []
-        for (column, size), cell in zip(columns, cells, strict=True):
-            text = cell[number] if number < len(cell) else ""
-            space = " " * (size - display_width(text))
-            parts.append(space + text if column.right else text + space)
-        lines.append((" " * GAP).join(parts).rstrip())
-    return lines
-
-
-def display_width(text: str) -> int:
-    """Return how many terminal cells a text takes."""
-    if text.isascii():
-        return len(text)
-    from unicodedata import combining, east_asian_width  # most lists are ASCII and never load it
-
-    return sum(
-        0 if combining(letter) else 2 if east_asian_width(letter) in "WF" else 1 for letter in text
-    )
-
-
-def crop_text(text: str, width: int) -> str:
-    """Return the beginning of a text that fits, with an ellipsis when something was cut."""
-    if display_width(text) <= width:
-        return text
-    end = max(width - 1, 0)
-    while end > 0 and display_width(text[:end]) > width - 1:
-        end -= 1
-    return text[:end] + ELLIPSIS
-
-
-def wrap_text(text: str, width: int) -> list[str]:
-    """Return the text as lines broken between words.
-
-    A word stays whole, so that paths and options can be copied.
-    """
-    lines = [""]
-    for word in text.split():
-        joined = f"{lines[-1]} {word}" if lines[-1] else word
-        if lines[-1] and display_width(joined) > width:
-            lines.append(word)
-        else:
-            lines[-1] = joined
-    return lines

@@ -18,7 +18,7 @@ from conductor_cli.core.formatting import (
     format_money,
 )
 from conductor_cli.core.serialization import dump
-from conductor_cli.core.terminal_text import Column, one_line
+from conductor_cli.core.terminal_text import one_line
 from conductor_cli.evals.judge import INSTRUCTIONS
 from conductor_cli.evals.outcomes import EvaluationSpec
 from conductor_cli.evals.summary import (
@@ -35,6 +35,7 @@ from conductor_cli.evals.summary import (
     wilson_interval,
 )
 from conductor_cli.evals.systems import ALONE, BEST_ROUTING, BEST_WORKER
+from conductor_cli.system.terminal_tables import Column
 
 SOURCES: Final[dict[str, dict[str, str]]] = {
     "reflect": {

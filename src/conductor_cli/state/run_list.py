@@ -15,8 +15,8 @@ from conductor_cli.core.formatting import (
     without_file_hash,
 )
 from conductor_cli.core.plan import SELF
-from conductor_cli.core.terminal_text import ELLIPSIS, Column, crop_text, render_rows
 from conductor_cli.state.stored_run import SEPARATOR, RunQuery, StoredRun, stored_run_data
+from conductor_cli.system.terminal_tables import ELLIPSIS, Column, crop_text, render_rows
 
 if TYPE_CHECKING:
     from conductor_cli.state.interfaces import Traces  # loads the events
