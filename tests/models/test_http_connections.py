@@ -203,6 +203,61 @@ def test_an_address_that_does_not_answer_is_passed_over(monkeypatch: pytest.Monk
     assert asyncio.run(go()) == b"ok"
 
 
+def test_an_address_that_is_silent_is_passed_over(
+    monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """It accepts the connection, and never begins TLS. The attempt at it is ended."""
+    signed = authority(tmp_path_factory.mktemp("tls"))
+
+    async def go(url: str, ports: list[int]) -> bytes:
+        addresses = [
+            (socket.AF_INET, socket.SOCK_STREAM, 6, "", ("127.0.0.1", port)) for port in ports
+        ]
+        monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: addresses)
+        client = HttpClient(url, ca_file=str(signed.ca))
+        try:
+            return await body_of(client)
+        finally:
+            await client.close()
+
+    with (
+        socket.create_server(("127.0.0.1", 0)) as silent,
+        loopback(answering({"said": "yes"}), signed.tls) as server,
+    ):
+        ports = [silent.getsockname()[1], server.port]
+        assert asyncio.run(go(server.url, ports)) == b'{"said": "yes"}'
+        accepted, _ = silent.accept()
+        with accepted:
+            while accepted.recv(4096):  # the greeting, then the end
+                pass
+
+
+@pytest.mark.parametrize(("choice", "header"), [("", None), ("httpx", "keep-alive")])
+def test_a_variable_chooses_httpx_for_every_server(
+    choice: str, header: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Only httpx says that it keeps connections."""
+    monkeypatch.setenv("CONDUCTOR_LLM_HTTP", choice)
+
+    async def go(url: str) -> bytes:
+        client = HttpClient(url)
+        try:
+            return await body_of(client)
+        finally:
+            await client.close()
+
+    with loopback(answering({"said": "yes"})) as server:
+        assert asyncio.run(go(server.url)) == b'{"said": "yes"}'
+        assert server.requests[0].headers.get("connection") == header
+
+
+def test_a_choice_that_is_no_client_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CONDUCTOR_LLM_HTTP", "curl")
+    with pytest.raises(ModelError, match="CONDUCTOR_LLM_HTTP is curl") as error:
+        one_answer(WHOLE)
+    assert error.value.hint == "unset it, or set CONDUCTOR_LLM_HTTP=httpx"
+
+
 @pytest.mark.skipif(sys.platform == "win32", reason="uvloop does not run on Windows")
 @pytest.mark.parametrize("secure", [False, True], ids=["plain", "tls"])
 def test_the_loop_of_the_server_is_spoken_to_as_well(

@@ -112,6 +112,11 @@ MAX_ERROR_BODY: Final = 64 * 1024  # the most bytes that are read of an answer w
 MAX_LIST: Final = 4 * 1024 * 1024
 DONE: Final = "[DONE]"  # the data of the last event of a stream
 
+CLIENT_VARIABLE: Final = "CONDUCTOR_LLM_HTTP"
+"""The variable that chooses httpx, for a server that the connections of this package do not suit."""
+
+_PROXY_SCHEMES: Final = {"http", "https", "all"}
+
 _UNREACHABLE: Final[tuple[ModelErrorReason, str]] = ("connect", "cannot be reached")
 _INVALID_URL: Final[tuple[ModelErrorReason, str]] = ("missing", "invalid URL")
 
@@ -458,8 +463,9 @@ def _open_client(ca_file: str, base_url: str) -> httpx.AsyncClient | DirectClien
     tls = _tls(ca_file, os.environ.get("SSL_CERT_FILE", ""), os.environ.get("SSL_CERT_DIR", ""))
     parts = http_url(base_url)
     is_plain = parts is not None and "@" not in parts.netloc and parts.netloc.isascii()
+    has_proxy = not is_loopback(base_url) and bool(getproxies().keys() & _PROXY_SCHEMES)
     # httpx knows what to do where a proxy is set, or what is wrong with any other address.
-    if is_plain and (is_loopback(base_url) or not getproxies().keys() & {"http", "https", "all"}):
+    if is_plain and not has_proxy and not _is_httpx_chosen():
         return DirectClient(tls)
     import httpx
 
@@ -471,6 +477,15 @@ def _open_client(ca_file: str, base_url: str) -> httpx.AsyncClient | DirectClien
         mounts={f"all://{host}": None for host in ("localhost", "127.0.0.1", "[::1]", own)},
         follow_redirects=False,
     )
+
+
+def _is_httpx_chosen() -> bool:
+    """Return whether the user wants httpx for every server. Raises `ModelError`."""
+    choice = os.environ.get(CLIENT_VARIABLE, "")
+    if choice not in ("", "httpx"):
+        message = f"{CLIENT_VARIABLE} is {one_line(choice):.40}, which is no HTTP client"
+        raise ModelError("refused", message, hint=f"unset it, or set {CLIENT_VARIABLE}=httpx")
+    return choice == "httpx"
 
 
 @cache

@@ -14,10 +14,10 @@ import re
 import select
 import socket
 import ssl
-from asyncio.staggered import staggered_race
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
+from enum import Enum
 from functools import lru_cache, partial
 from itertools import chain, zip_longest
 from typing import Any, Final, cast
@@ -52,7 +52,8 @@ _HEADER_VALUE: Final = re.compile(
 )
 _SAFE: Final = "/%:@!$&'()*+,;=~?[]"
 
-Origin = tuple[str, str, int]  # Scheme, host, port
+Origin = tuple[str, str, int]
+"""Scheme, host, port."""
 
 
 class ConnectionFailure(Exception):
@@ -99,14 +100,15 @@ class DirectClient:
 
         Raises `ConnectionFailure`, and `UnicodeError` for a header that is not ASCII.
         """
-        scheme, name, port, host, target = _parts_of(url)
+        scheme, hostname, port, host, target = _parts_of(url)
         lines = [b"%s %s HTTP/1.1" % (method.encode("ascii"), target)]
-        for title, value in {"host": host, "accept": "*/*", **headers}.items():
-            line = title.encode("ascii"), value.encode("ascii")
-            if not _HEADER_NAME.fullmatch(line[0]) or not _HEADER_VALUE.fullmatch(line[1]):
+        for name, value in {"host": host, "accept": "*/*", **headers}.items():
+            field = name.encode("ascii")
+            content_of_field = value.encode("ascii")
+            if not _HEADER_NAME.fullmatch(field) or not _HEADER_VALUE.fullmatch(content_of_field):
                 raise ConnectionFailure("LocalProtocolError", "Illegal header")
-            lines.append(b"%s: %s" % line)
-        connection = await self._connected((scheme, name, port))
+            lines.append(b"%s: %s" % (field, content_of_field))
+        connection = await self._connected((scheme, hostname, port))
         try:
             await connection.ask(b"\r\n".join((*lines, b"", b"")), content, ends)
         except BaseException:
@@ -160,30 +162,72 @@ class DirectClient:
         loop = asyncio.get_running_loop()
         # On a thread of Python: where no thread can be started any more, that of uvloop would end
         # the process.
-        found = await asyncio.to_thread(socket.getaddrinfo, host, port, type=socket.SOCK_STREAM)
-        kinds = [
-            [each for each in found if (each[0] == found[0][0]) is is_first]
-            for is_first in (True, False)
-        ]
+        addresses = await asyncio.to_thread(socket.getaddrinfo, host, port, type=socket.SOCK_STREAM)
+        first_family = addresses[0][0]
+        of_first_family = [address for address in addresses if address[0] == first_family]
+        of_others = [address for address in addresses if address[0] != first_family]
         attempts = [
             partial(
                 loop.create_connection,
                 lambda: _Connection(origin, self._all),
-                *each[4][:2],
+                *address[4][:2],
                 ssl=self._tls if scheme == "https" else None,
                 server_hostname=host if scheme == "https" else None,
             )
-            for each in chain.from_iterable(zip_longest(*kinds))
-            if each is not None
+            for address in chain.from_iterable(zip_longest(of_first_family, of_others))
+            if address is not None
         ]
-        opened, _, problems = await staggered_race(attempts, STAGGER_SECONDS)
-        if opened is None:
-            raise next(
-                (problem for problem in reversed(problems) if problem is not None),
-                OSError("no address"),
+        return await _first_connected(attempts)
+
+
+async def _first_connected(attempts: Sequence[_Attempt]) -> _Connection:
+    """Return the connection of the first attempt that succeeds, as RFC 8305 has it.
+
+    The next one begins when the one before it has failed, or takes longer than `STAGGER_SECONDS`.
+    Raises the last error where all fail.
+    """
+    unbegun = deque(attempts)
+    running: set[asyncio.Task[_Connected]] = set()
+    problem: BaseException = OSError("no address")
+    try:
+        while unbegun or running:
+            if unbegun:
+                running.add(asyncio.create_task(unbegun.popleft()()))
+            finished, _ = await asyncio.wait(
+                running,
+                timeout=STAGGER_SECONDS if unbegun else None,
+                return_when=asyncio.FIRST_COMPLETED,
             )
-        connection: _Connection = opened[1]
-        return connection
+            for task in finished:
+                running.discard(task)
+                failure = task.exception()
+                if failure is None:
+                    return task.result()[1]
+                problem = failure
+        raise problem
+    finally:
+        await _give_up(running)
+
+
+async def _give_up(attempts: set[asyncio.Task[_Connected]]) -> None:
+    """End attempts that are not needed, and what some of them have connected meanwhile."""
+    for attempt in attempts:
+        attempt.cancel()
+    for outcome in await asyncio.gather(*attempts, return_exceptions=True):
+        if not isinstance(outcome, BaseException):
+            outcome[0].abort()
+
+
+class _Phase(Enum):
+    """How much of an answer has come."""
+
+    AWAITED = "the status and the headers have not come"
+    BODY = "the body has not ended"
+    KEPT = "all has come, and the server keeps the connection"
+    ENDED = "all has come, and nothing may follow on the connection"
+
+
+_COMPLETE: Final = (_Phase.KEPT, _Phase.ENDED)
 
 
 class _Connection(asyncio.Protocol):
@@ -209,9 +253,7 @@ class _Connection(asyncio.Protocol):
         self._pieces: list[bytes] = []
         self._unread = 0
         self._silent = 0
-        self._has_head = False
-        self._is_complete = False
-        self._may_go_on = False
+        self._phase = _Phase.AWAITED
         self._is_sent = False
         self._ends_with_close = False
         self._is_paused = False
@@ -226,16 +268,17 @@ class _Connection(asyncio.Protocol):
     @property
     def is_reusable(self) -> bool:
         """Whether the request and its answer are complete, and the server keeps the connection."""
-        whole = self._is_complete and self._may_go_on and self._is_sent and self._error is None
-        return whole and not self._pieces and not self.transport.is_closing()
+        if self._phase is not _Phase.KEPT or not self._is_sent or self._error is not None:
+            return False
+        return not self._pieces and not self.transport.is_closing()
 
     @property
     def is_alive(self) -> bool:
         """Whether an idle connection is still open. What can be read from it is its end."""
-        if (
-            self.transport.is_closing()
-            or (file := self.transport.get_extra_info("socket").fileno()) < 0
-        ):
+        if self.transport.is_closing():
+            return False
+        file = self.transport.get_extra_info("socket").fileno()
+        if file < 0:
             return False
         if not hasattr(select, "poll"):  # Windows
             return not select.select([file], [], [], 0)[0]
@@ -270,9 +313,7 @@ class _Connection(asyncio.Protocol):
         self.headers = {}
         self._silent = 0
         self._quick_reads = 0
-        self._has_head = False
-        self._is_complete = False
-        self._may_go_on = False
+        self._phase = _Phase.AWAITED
         self._is_sent = False
         self._is_stream = False
         if isinstance(body, bytes):
@@ -287,22 +328,22 @@ class _Connection(asyncio.Protocol):
                 self.transport.write(piece)
             else:
                 self._is_sent = True
-        while not self._has_head:
+        while self._phase is _Phase.AWAITED:
             await self._wait()
         # One timer for all of the answer: one for each token costs too much.
         self._end = None if ends is None else self._loop.call_at(ends, self._fail, TimeoutError())
 
     async def piece(self) -> bytes:
         """Return what has arrived of the body; empty at its end. Raises `ConnectionFailure`."""
-        while not self._pieces and not self._is_complete:
+        while not self._pieces and self._phase not in _COMPLETE:
             await self._wait()
-        data = self._pieces[0] if len(self._pieces) == 1 else b"".join(self._pieces)
+        content = self._pieces[0] if len(self._pieces) == 1 else b"".join(self._pieces)
         self._pieces.clear()
         self._unread = 0
         if self._is_paused:
             self._is_paused = False
             self._resume_reading()
-        return data
+        return content
 
     def _resume_reading(self) -> None:
         if not (self._is_lost or self._is_paused or self._pace is not None):
@@ -314,7 +355,8 @@ class _Connection(asyncio.Protocol):
         Reading each token by itself costs most.
         """
         now = self._loop.time()
-        self._quick_reads = self._quick_reads + 1 if now - self._last_read < QUICK_SECONDS else 0
+        is_quick = now - self._last_read < QUICK_SECONDS
+        self._quick_reads = self._quick_reads + 1 if is_quick else 0
         self._last_read = now
         if (
             self._quick_reads >= QUICK_READS
@@ -353,7 +395,7 @@ class _Connection(asyncio.Protocol):
         self._register.add(self)
 
     def data_received(self, data: bytes) -> None:
-        if self._parser is None or self._is_complete:
+        if self._parser is None or self._phase in _COMPLETE:
             self.transport.abort()  # nobody asked: it must not be taken for the next answer
             return
         self._silent += len(data)
@@ -366,7 +408,7 @@ class _Connection(asyncio.Protocol):
         if self._unread > MAX_UNREAD and not self._is_paused and not self.transport.is_closing():
             self._is_paused = True
             self.transport.pause_reading()
-        elif self._is_stream and not self._is_complete:
+        elif self._is_stream and self._phase not in _COMPLETE:
             self._read_at_pace()
         self._wake()
 
@@ -377,14 +419,15 @@ class _Connection(asyncio.Protocol):
             if timer is not None:
                 timer.cancel()
         self._may_write.set()
-        if exc is None and self._has_head and self._ends_with_close:
-            self._is_complete = True
-            self._wake()
-        elif exc is not None:
+        if exc is not None:
             self._fail(ConnectionFailure("NetworkError", str(exc)))
-        elif not self._is_complete:
-            what = "incomplete" if self._has_head else "no"
-            self._fail(ConnectionFailure("ProtocolError", f"server disconnected: {what} answer"))
+        elif self._phase is _Phase.AWAITED:
+            self._fail(ConnectionFailure("ProtocolError", "server disconnected: no answer"))
+        elif self._ends_with_close:
+            self._phase = _Phase.ENDED
+            self._wake()
+        elif self._phase is _Phase.BODY:
+            self._fail(ConnectionFailure("ProtocolError", "server disconnected: incomplete answer"))
 
     def pause_writing(self) -> None:
         self._may_write.clear()
@@ -395,53 +438,59 @@ class _Connection(asyncio.Protocol):
     # What the parser calls
 
     def on_message_begin(self) -> None:
-        if self._is_complete:
-            self._may_go_on = False  # a second answer to one request
+        if self._phase in _COMPLETE:
+            self._phase = _Phase.ENDED  # a second answer to one request
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        if not self._has_head:  # not those that follow the body
-            title = name.decode("latin-1").lower()
-            text = value.decode("latin-1").strip()
-            self.headers[title] = (
-                f"{self.headers[title]}, {text}" if title in self.headers else text
-            )
+        if self._phase is not _Phase.AWAITED:  # those that follow the body
+            return
+        title = name.decode("latin-1").lower()
+        text = value.decode("latin-1").strip()
+        if title in self.headers:
+            text = f"{self.headers[title]}, {text}"
+        self.headers[title] = text
 
     def on_headers_complete(self) -> None:
         status = self._parser.get_status_code()
         if status < 200:  # the answer follows
             self.headers = {}
             return
-        if self._has_head:
+        if self._phase is not _Phase.AWAITED:
             return
         self.status = status
-        self._is_stream = (
-            self.headers.get("content-type", "").lower().startswith("text/event-stream")
-        )
+        content_type = self.headers.get("content-type", "").lower()
+        self._is_stream = content_type.startswith("text/event-stream")
         is_chunked = "chunked" in self.headers.get("transfer-encoding", "").lower()
         self._ends_with_close = not is_chunked and "content-length" not in self.headers
-        self._has_head = True
+        self._phase = _Phase.BODY
         self._silent = 0
 
     def on_body(self, body: bytes) -> None:
-        if not self._is_complete:
+        if self._phase not in _COMPLETE:
             self._pieces.append(body)
             self._unread += len(body)
             self._silent = 0
 
     def on_message_complete(self) -> None:
-        if self._has_head and not self._is_complete:
-            self._may_go_on = self._parser.should_keep_alive()
-            self._is_complete = True
+        if self._phase is _Phase.BODY:
+            keeps = self._parser.should_keep_alive()
+            self._phase = _Phase.KEPT if keeps else _Phase.ENDED
 
 
 @lru_cache(maxsize=256)  # a server asks for the same few
 def _parts_of(url: str) -> tuple[str, str, int, str, bytes]:
     parts = urlsplit(url)
-    usual = 443 if parts.scheme == "https" else 80
+    usual_port = 443 if parts.scheme == "https" else 80
     name = parts.hostname or ""
-    port = parts.port or usual
-    host = (f"[{name}]" if ":" in name else name) + ("" if port == usual else f":{port}")
-    target = quote(parts.path or "/", safe=_SAFE) + (
-        f"?{quote(parts.query, safe=_SAFE)}" if parts.query else ""
-    )
+    port = parts.port or usual_port
+    host = f"[{name}]" if ":" in name else name
+    if port != usual_port:
+        host = f"{host}:{port}"
+    target = quote(parts.path or "/", safe=_SAFE)
+    if parts.query:
+        target = f"{target}?{quote(parts.query, safe=_SAFE)}"
     return parts.scheme, name, port, host, target.encode("ascii")
+
+
+_Connected = tuple[asyncio.Transport, _Connection]
+_Attempt = Callable[[], Coroutine[Any, Any, _Connected]]
