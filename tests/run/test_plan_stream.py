@@ -24,7 +24,7 @@ def kept(
     repeats = RepeatFilter(standing, keep_last=keep_last)
     found = list(standing)
     for number, step in enumerate(steps, start=len(standing) + 1):
-        item = repeats.take(
+        item = repeats.renumber_step(
             ParsedStep(number=number, step=step, last=number == len(standing) + len(steps))
         )
         if item is not None:
@@ -41,7 +41,7 @@ def test_a_planner_that_only_repeats_its_newest_step_is_in_a_loop(*, keep_last: 
     for number, step in enumerate(
         [SOLVE, check, SOLVE, SOLVE, SOLVE, check, check, check], start=1
     ):
-        repeats.take(ParsedStep(number=number, step=step, last=False))
+        repeats.renumber_step(ParsedStep(number=number, step=step, last=False))
         seen.append(repeats.is_loop)
     assert seen == [False] * 7 + [not keep_last]
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from conductor_cli.core import events as ev
-from conductor_cli.core.chat import Chunk, Finish, Message, Request
+from conductor_cli.core.chat import Chunk, Finish, Message, Request, Tool, ToolCall, ToolChoice
 from conductor_cli.core.data_policy import withheld_note
 from conductor_cli.core.errors import LimitReached, ModelError, PolicyError
 from conductor_cli.core.estimate import billed_usage
@@ -32,11 +32,13 @@ from conductor_cli.core.usage import NO_USAGE, Usage
 from conductor_cli.run.state import NOT_CHECKED, RunState, with_fault
 from conductor_cli.run.tool_loop import ModelReply, ToolLoop, conversation_tokens, open_tool_loop
 
-BACKOFF: Final = 0.5
+FIRST_BACKOFF_SECONDS: Final = 0.5
 """Seconds before the second attempt; doubled for each one after it, and jittered by a half either
 way.
 """
-MAX_RETRY_WAIT: Final = 30.0  # The longest wait before another attempt, whatever a server asks for
+MAX_RETRY_SECONDS: Final = (
+    30.0  # The longest wait before another attempt, whatever a server asks for
+)
 CLIENT_TOKENS: Final = 32_000
 """Tokens of a reply to a client that sets no limit, where the model's own is not known: what coding
 clients ask for.
@@ -91,11 +93,7 @@ async def read_chunks(
                         timer.cancel()
                         timer = loop.call_at(due, watch)
                     if not (chunk.text.isascii() and chunk.thinking.isascii()):
-                        text, thinking = (
-                            each.encode("utf-8", "replace").decode()
-                            for each in (chunk.text, chunk.thinking)
-                        )
-                        chunk = replace(chunk, text=text, thinking=thinking)  # noqa: PLW2901
+                        chunk = _without_surrogates(chunk)  # noqa: PLW2901
                     if take(chunk):
                         return True
         except TimeoutError:
@@ -117,11 +115,23 @@ async def read_chunks(
     return False
 
 
+def _without_surrogates(chunk: Chunk) -> Chunk:
+    text = chunk.text.encode("utf-8", "replace").decode()
+    thinking = chunk.thinking.encode("utf-8", "replace").decode()
+    return replace(chunk, text=text, thinking=thinking)
+
+
 def retry_wait(attempt: int, retry_after: float | None, chance: random.Random) -> float:
     """Return seconds before the attempt (2 or more): the server's `Retry-After`, else a backoff."""
     if retry_after is not None and not math.isnan(retry_after):
-        return min(max(retry_after, 0.0), MAX_RETRY_WAIT)
-    return round(min(BACKOFF * 2.0 ** (attempt - 2) * chance.uniform(0.5, 1.5), MAX_RETRY_WAIT), 3)
+        return min(max(retry_after, 0.0), MAX_RETRY_SECONDS)
+    return round(
+        min(
+            FIRST_BACKOFF_SECONDS * 2.0 ** (attempt - 2) * chance.uniform(0.5, 1.5),
+            MAX_RETRY_SECONDS,
+        ),
+        3,
+    )
 
 
 class Attempt:
@@ -140,7 +150,7 @@ class Attempt:
         self._number = number
         self.worker = worker
         self._attempt = attempt
-        self._said: list[str] = []  # The pieces of the reply
+        self._pieces: list[str] = []  # The pieces of the reply
         self._finish: Finish = "other"
         # The event that the attempt begins, until it has begun
         self._announce: ev.StepStarted | None = None
@@ -155,19 +165,16 @@ class Attempt:
     def text_is_out(self) -> bool:
         """Whether some of the text has been shown as the answer and cannot be taken back."""
         state = self._state
+        if not state.spec.streams_answer or not state.record(self._number).last:
+            return False
         # An answer with a schema is shown when it is complete.
-        held = state.question.schema is not None or state.team.holds_answer
-        in_view = (
-            state.spec.streams_nested and state.nesting.final if state.nesting.nested else True
-        )
-        shown = (
-            state.spec.streams_answer and not held and in_view and state.record(self._number).last
-        )
-        return shown and bool(self._text.strip())
+        is_held = state.question.schema is not None or state.team.holds_answer
+        is_hidden = state.nesting.nested and not (state.spec.streams_nested and state.nesting.final)
+        return not is_held and not is_hidden and bool(self._text.strip())
 
     @property
     def _text(self) -> str:
-        return "".join(self._said)
+        return "".join(self._pieces)
 
     async def make(self) -> None:
         """Call the worker.
@@ -195,7 +202,7 @@ class Attempt:
         try:
             while (reply := await self._call(messages, tools)).calls and tools is not None:
                 messages = (*messages, *await tools.answer(reply))
-                self._said = []
+                self._pieces = []
             # An answer that breaks its JSON Schema is asked for again, once. What is found about
             # one that may not be repaired is kept for the end of the run.
             answers = state.record(self._number).last and state.nesting.final
@@ -266,14 +273,7 @@ class Attempt:
         resources = self._state.resources
         worker = self.worker
         model = state.team.workers[worker.name]
-        offered = (
-            tools.tools
-            if tools is not None
-            else self._conversation.tools
-            if self._conversation
-            else ()
-        )
-        tokens = conversation_tokens(messages, offered)
+        tokens = conversation_tokens(messages, self._offered_tools(tools))
         # Turns, slot, reservation: always in this order, so that no two calls wait for each other.
         async with resources.turn(model), resources.provider_slot(worker), resources.call_slots:
             wanted = self._reply_token_limit(tokens)
@@ -285,7 +285,7 @@ class Attempt:
 
             def take(chunk: Chunk) -> None:
                 if chunk.text or chunk.thinking:
-                    self._said.append(chunk.text)
+                    self._pieces.append(chunk.text)
                     call.written += (chunk.text, chunk.thinking)
                     delta = ev.StepDelta(
                         at=state.stream.now(),
@@ -341,83 +341,113 @@ class Attempt:
                 resources.settle(reservation, usage, cached=call.cached, failed=call.failed)
         return reply
 
+    def _offered_tools(self, tools: ToolLoop | None) -> tuple[Tool, ...]:
+        """Return the worker's tools, or those of the client."""
+        if tools is not None:
+            return tools.tools
+        return self._conversation.tools if self._conversation is not None else ()
+
     def _reply_token_limit(self, tokens_in: int) -> int:
-        """Return the most tokens of a reply.
+        """Return the most tokens of a reply to a prompt of `tokens_in`."""
+        configured = self.worker.options.get("max_tokens")
+        if self._conversation is None:
+            return int(configured or self._state.team.worker_profile.max_tokens)
+        return self._client_token_limit(self._conversation, configured, tokens_in)
 
-        A client's own limit counts, unless the user has set a lower one.
+    def _client_token_limit(
+        self, client: Conversation, configured: int | None, tokens_in: int
+    ) -> int:
+        """Return the most tokens of a reply to a client.
 
-        Where the worker's context is known, a client's limit is cut so that the `tokens_in` of the
-        prompt still fit.
+        The client's own limit counts, unless the user has set a lower one. Where the worker's
+        context is known, it is cut so that the prompt still fits.
         """
         worker = self.worker
-        profile = self._state.team.worker_profile
-        own = worker.options.get("max_tokens")
-        usual = profile.max_tokens
-        if self._conversation is None:
-            return int(own or usual)
-        # A model file in this process is given memory for all that is asked for.
-        spares = worker.kind == "llama" or profile.render is not None
-        asked = self._conversation.max_tokens or int(
-            own or (usual if spares else worker.max_output or CLIENT_TOKENS)
-        )
+        usual = self._state.team.worker_profile.max_tokens
+        limit = client.max_tokens or int(configured or self._default_client_limit())
         context = worker.options.get("context")
-        if context and asked > usual:
-            asked = max(min(asked, int(context) - tokens_in), usual)
-        most = own or worker.max_output
-        return min(asked, int(most)) if most else asked
+        if context and limit > usual:
+            limit = max(min(limit, int(context) - tokens_in), usual)
+        highest = configured or worker.max_output
+        return min(limit, int(highest)) if highest else limit
 
-    def _request(self, messages: tuple[Message, ...], most: int, tools: ToolLoop | None) -> Request:
-        orchestra = self._state.orchestra
+    def _default_client_limit(self) -> int:
+        """Return the tokens of a reply where neither the client nor the user sets a limit.
+
+        A model file in this process is given memory for all that is asked for.
+        """
+        profile = self._state.team.worker_profile
+        is_spared = self.worker.kind == "llama" or profile.render is not None
+        return profile.max_tokens if is_spared else self.worker.max_output or CLIENT_TOKENS
+
+    def _request(
+        self, messages: tuple[Message, ...], max_tokens: int, tools: ToolLoop | None
+    ) -> Request:
+        state = self._state
+        store = state.orchestra.attachments
         options = self.worker.options
-        client = self._conversation
         request = Request(
             messages=messages,
-            max_tokens=most,
+            max_tokens=max_tokens,
             temperature=options.get("temperature"),
-            seed=options.get("seed", self._state.seed),
-            deadline=orchestra.timeouts.for_worker(self.worker).total,
+            seed=options.get("seed", state.seed),
+            deadline=state.orchestra.timeouts.for_worker(self.worker).total,
             tools=tools.tools if tools is not None else (),
             tool_choice=tools.choice if tools is not None else "auto",
-            read_attachment=orchestra.attachments.read
-            if orchestra.attachments is not None
-            else None,
+            read_attachment=store.read if store is not None else None,
         )
-        if client is None:
+        if self._conversation is None:
             return request
-        if request.temperature is None:
-            request = replace(request, temperature=client.temperature)
-        request = replace(request, stop=client.stop)
-        if not client.tools:
-            return request
-        only = next((tool for tool in client.tools if tool.name == client.only_tool), None)
-        return replace(
-            request,
-            tools=client.tools,
-            tool_choice=only or client.tool_choice,
-            parallel_tool_calls=client.parallel_tool_calls,
-        )
+        return _as_client_asks(request, self._conversation)
 
     def _reply(self, call: _Call, request: Request) -> ModelReply:
+        """Return the reply of a call that has ended. Raises `ModelError` where it is empty."""
         # In a last turn a model may go on asking; nobody calls anything for it any more.
         is_cut = self._finish == "length"
-        asked = call.collector.calls() if request.tools and not is_cut else ()
-        calls = asked if request.tool_choice != "none" else ()
+        requested: tuple[ToolCall, ...] = ()
+        if request.tools and not is_cut:
+            requested = call.collector.calls()
+        calls = requested if request.tool_choice != "none" else ()
         if is_blank(self._text) and not calls:
-            if asked:
+            if requested:
                 # The next attempt would call all the tools again, and most likely end here.
                 raise ModelError(
                     "empty_answer", "it asked for tools again instead of answering", retryable=False
                 )
-            if not is_cut or self._conversation is None:
-                # To a client it is an answer that its limit has cut; for a step the next attempt
-                # would end here too.
-                said = (
-                    "the reply reached its limit of tokens before an answer"
-                    if is_cut
-                    else "the answer is empty"
-                )
-                raise ModelError("empty_answer", said, retryable=not is_cut)
+            self._check_empty_reply(is_cut=is_cut)
         return ModelReply(text=self._text, calls=calls, provider_data=call.provider_data)
+
+    def _check_empty_reply(self, *, is_cut: bool) -> None:
+        """Raise `ModelError` for an empty reply.
+
+        To a client it is an answer that its limit has cut; for a step the next attempt would end
+        here too.
+        """
+        if not is_cut:
+            raise ModelError("empty_answer", "the answer is empty")
+        if self._conversation is None:
+            message = "the reply reached its limit of tokens before an answer"
+            raise ModelError("empty_answer", message, retryable=False)
+
+
+def _as_client_asks(request: Request, client: Conversation) -> Request:
+    """Return a request with what a client asks of its model: temperature, stops, its tools."""
+    if request.temperature is None:
+        request = replace(request, temperature=client.temperature)
+    request = replace(request, stop=client.stop)
+    if not client.tools:
+        return request
+    choice: ToolChoice | Tool = client.tool_choice
+    for tool in client.tools:
+        if tool.name == client.only_tool:
+            choice = tool
+            break
+    return replace(
+        request,
+        tools=client.tools,
+        tool_choice=choice,
+        parallel_tool_calls=client.parallel_tool_calls,
+    )
 
 
 @dataclass
@@ -442,8 +472,8 @@ def steps_seen_by(state: RunState, step: Step) -> list[SeenStep]:
         if number == GIVEN:
             given = state.question.given
             items += [
-                SeenStep(number=GIVEN, worker=g.worker, subtask=g.subtask, answer=g.answer)
-                for g in given
+                SeenStep(number=GIVEN, worker=item.worker, subtask=item.subtask, answer=item.answer)
+                for item in given
             ]
             continue
         record = state.record(number)

@@ -10,15 +10,16 @@ from dataclasses import replace
 from typing import Final
 
 from conductor_cli.core import events as ev
-from conductor_cli.core.chat import Chunk, Message
+from conductor_cli.core.chat import Chunk, Message, Request
 from conductor_cli.core.data_policy import describe_attached
 from conductor_cli.core.errors import ConductorError, ModelError, PlanError
 from conductor_cli.core.estimate import billed_usage, prompt_tokens
 from conductor_cli.core.formatting import format_list
+from conductor_cli.core.ledger import Reservation
 from conductor_cli.core.plan import SELF, KeepAnswer, Step, lost_operand
 from conductor_cli.core.plan_formats import ParsedStep, PlanFormatContext
 from conductor_cli.core.prompts import plan_format_for, planner_notice, planner_request
-from conductor_cli.core.question import NESTED
+from conductor_cli.core.question import NESTED, Question
 from conductor_cli.core.terminal_text import one_line
 from conductor_cli.core.tools import MAX_ABOUT
 from conductor_cli.core.usage import NO_USAGE, Usage
@@ -26,7 +27,7 @@ from conductor_cli.models.base import Model
 from conductor_cli.run.attempt import read_chunks
 from conductor_cli.run.state import RunState
 
-LOOP: Final = 3
+LOOP_REPETITIONS: Final = 3
 """So many repetitions one after another are a planner that would go on like this up to its limit of
 tokens.
 """
@@ -54,29 +55,20 @@ class RepeatFilter:
 
     @property
     def is_loop(self) -> bool:
-        return self._in_a_row >= LOOP and not self._keep_last
+        return self._in_a_row >= LOOP_REPETITIONS and not self._keep_last
 
-    def take(self, item: ParsedStep) -> ParsedStep | None:
+    def renumber_step(self, item: ParsedStep) -> ParsedStep | None:
         """Return the step under its new number, with an access list of new numbers.
 
-        None where it is left out.
-
-        The last step is left out only where it repeats the newest one: then that one gives the
-        answer.
+        None where it is left out. The last step is left out only where it repeats the newest one:
+        then that one gives the answer.
         """
         access = tuple(dict.fromkeys(self._numbers[number] for number in item.step.access))
         step = replace(item.step, access=access)
-        # The number of the same step among those that are kept. White space and order do not count.
-        same = (
-            number
-            for number, kept in enumerate(self._kept, start=1)
-            if kept.worker == step.worker
-            and kept.subtask.split() == step.subtask.split()
-            and {*kept.access} == {*step.access}
-        )
-        number = next(same, 0)
+        number = self._find_same(step)
         is_newest = number == len(self._kept)
-        if number and (not item.last or (is_newest and not self._keep_last)):
+        may_leave_out = not item.last or (is_newest and not self._keep_last)
+        if number and may_leave_out:
             self._numbers[item.number] = number
             self.left_out.append(item.number)
             self._in_a_row = self._in_a_row + 1 if is_newest else 0
@@ -85,6 +77,22 @@ class RepeatFilter:
         self._kept.append(step)
         self._numbers[item.number] = len(self._kept)
         return replace(item, number=len(self._kept), step=step)
+
+    def _find_same(self, step: Step) -> int:
+        """Return the number of the same step among those that are kept; 0 where there is none."""
+        for number, kept in enumerate(self._kept, start=1):
+            if _is_same(kept, step):
+                return number
+        return 0
+
+
+def _is_same(one: Step, other: Step) -> bool:
+    """Whether two steps ask for the same. White space and the order of access do not count."""
+    return (
+        one.worker == other.worker
+        and one.subtask.split() == other.subtask.split()
+        and set(one.access) == set(other.access)
+    )
 
 
 REVIEW: Final = (
@@ -133,79 +141,103 @@ class PlanStream:
         Raises `PlanError`, `ModelError` or `LimitReached`; the steps announced before that stand.
         """
         state = self._state
-        question = state.policy.question_for_planner()
-        self._notice = planner_notice(question)
-        pool = state.team.pool
-        about = state.orchestra.tools.about if state.orchestra.tools is not None else {}
-        attached: list[str] = []
-        # A conductor that was trained on prompts of its own is told nothing of the attachments.
-        if state.team.profile.names and question.attachments:
-            shown = {worker.name: state.policy.question_for(worker.name) for worker in pool}
-            attached = describe_attached(question, shown, self._context.labels, pool)
-        tools = []
-        for worker in pool:
-            if worker.tools and worker.name in self._context.rules.workers:
-                told = "; ".join(
-                    one_line(about.get(server, "") or server)[:MAX_ABOUT] for server in worker.tools
-                )
-                tools.append(f"{self._context.label(worker.name)} can use tools: {told}.")
-        request = planner_request(
-            question,
-            pool,
-            state.team.profile,
-            self._context,
-            standing=standing,
-            fault=fault,
-            rejected=state.planning.rejected,
-            revision=state.planning.revision,
-            rules=(*state.policy.rules_for_planner(self._context), *attached, *tools),
-        )
-        price = state.team.price
         resources = state.resources
+        request = self._request(standing, fault)
+        self._prompt = request.messages
+        price = state.team.price
         async with resources.turn(self._model):
             wanted = request.max_tokens or 0
-            reservation = await resources.reserve(
-                prompt_tokens(request.messages), wanted, price, None
-            )
-            # The seed and the rank rise with each attempt, or the model would repeat its plan.
-            retries = self._attempt - 1
-            request = replace(
-                request,
-                seed=None if state.seed is None else state.seed + retries,
-                rank=retries if state.team.profile.sampling.search else 0,
-                max_tokens=reservation.answer,
-            )
+            tokens_in = prompt_tokens(request.messages)
+            reservation = await resources.reserve(tokens_in, wanted, price, None)
+            request = replace(request, max_tokens=reservation.answer)
             began = state.stream.now()
             failed = False
-            self._prompt = request.messages
             try:
-                done = await read_chunks(
-                    self._model.stream(request), self._take, state.orchestra.timeouts
-                )
-                if not done and self._truncated and not self._complete and not self._context.single:
-                    resources.check_cut(reservation, wanted)
-                    raise PlanError(
-                        "the plan was cut off at the token limit", line=self._text[-200:].strip()
-                    )
-                if not done and not self._complete:
-                    self._announce(self._parser.end())
+                await self._read_reply(request, reservation, wanted)
             except PlanError:
                 failed = True
                 raise
             except ModelError as error:
                 failed = True
                 # As for workers, a call that failed before its first word counts as free.
-                self._reported = (
-                    error.usage or self._reported or (None if self._text else Usage(calls=1))
-                )
+                free = None if self._text else Usage(calls=1)
+                self._reported = error.usage or self._reported or free
                 raise
             finally:
                 used = billed_usage(self._reported, request.messages, self._text, price)
-                used = replace(used, seconds=used.seconds or round(state.stream.now() - began, 4))
-                self._usage = used
-                resources.settle(reservation, used, cached=self._cached, failed=failed)
+                seconds = used.seconds or round(state.stream.now() - began, 4)
+                self._usage = replace(used, seconds=seconds)
+                resources.settle(reservation, self._usage, cached=self._cached, failed=failed)
 
-    def _take(self, chunk: Chunk) -> bool:
+    async def _read_reply(self, request: Request, reservation: Reservation, wanted: int) -> None:
+        """Stream one reply. Raises `PlanError` where it ends before its plan does."""
+        timeouts = self._state.orchestra.timeouts
+        has_enough = await read_chunks(self._model.stream(request), self._take_chunk, timeouts)
+        if has_enough or self._complete:
+            return
+        if self._truncated and not self._context.single:
+            self._state.resources.check_cut(reservation, wanted)
+            raise PlanError(
+                "the plan was cut off at the token limit", line=self._text[-200:].strip()
+            )
+        self._announce(self._parser.end())
+
+    def _request(self, standing: tuple[Step, ...], fault: str) -> Request:
+        state = self._state
+        question = state.policy.question_for_planner()
+        self._notice = planner_notice(question)
+        request = planner_request(
+            question,
+            state.team.pool,
+            state.team.profile,
+            self._context,
+            standing=standing,
+            fault=fault,
+            rejected=state.planning.rejected,
+            revision=state.planning.revision,
+            rules=(
+                *state.policy.rules_for_planner(self._context),
+                *self._describe_attachments(question),
+                *self._describe_tools(),
+            ),
+        )
+        # The seed and the rank rise with each attempt, or the model would repeat its plan.
+        retries = self._attempt - 1
+        return replace(
+            request,
+            seed=None if state.seed is None else state.seed + retries,
+            rank=retries if state.team.profile.sampling.search else 0,
+        )
+
+    def _describe_attachments(self, question: Question) -> list[str]:
+        """Return who can see what is attached.
+
+        A planner that was trained on prompts of its own is told nothing of it.
+        """
+        state = self._state
+        if not state.team.profile.names or not question.attachments:
+            return []
+        pool = state.team.pool
+        shown = {worker.name: state.policy.question_for(worker.name) for worker in pool}
+        return describe_attached(question, shown, self._context.labels, pool)
+
+    def _describe_tools(self) -> list[str]:
+        """Return for each worker that may be planned with what its tools are for."""
+        state = self._state
+        about: Mapping[str, str] = {}
+        if state.orchestra.tools is not None:
+            about = state.orchestra.tools.about
+        lines: list[str] = []
+        for worker in state.team.pool:
+            if worker.tools and worker.name in self._context.rules.workers:
+                described = (
+                    one_line(about.get(server, "") or server)[:MAX_ABOUT] for server in worker.tools
+                )
+                label = self._context.label(worker.name)
+                lines.append(f"{label} can use tools: {'; '.join(described)}.")
+        return lines
+
+    def _take_chunk(self, chunk: Chunk) -> bool:
         """Announce what a chunk completes.
 
         Returns whether nobody waits for the rest of the reply.
@@ -238,42 +270,71 @@ class PlanStream:
 
         Raises `PlanError` where one is forbidden or the whole plan has a fault.
         """
-        state = self._state
         for item in parsed:
             if isinstance(item, KeepAnswer):
                 self._keep_answer = item
                 self._complete = True
                 return
-            kept = self._repeats.take(item)
-            before = (*state.steps_before(), *(held.step for held in self._held))
-            forbidden = state.policy.violation(before, kept.step) if kept else ""
-            if forbidden:
-                raise PlanError(forbidden, line=item.step.subtask)
+            self._hold_step(item)
+            is_last = item.last or self._repeats.is_loop
+            if is_last:
+                self._check_plan(line=item.step.subtask)
             # Set before announcing: the step may end, and the run with it, while it is being
             # announced.
-            self._complete = item.last or self._repeats.is_loop
-            self._held += [kept] if kept else []
-            if self._complete:
-                numbered = enumerate(state.steps_before(), start=1)
-                steps = [step for number, step in numbered if number not in state.planning.given_up]
-                steps += [held.step for held in self._held]
-                fault = state.media_access.fault(steps)
-                operands = state.team.worker_profile.operands
-                if not fault and operands is not None and not self._context.single:
-                    lost = lost_operand(state.question.text.partition(NESTED)[0], steps, operands)
-                    fault = f"no step names {lost}" if lost else ""
-                if not fault and self._find_fault is not None:
-                    fault = self._find_fault(state.question, steps, state.team.pool)
-                if fault:
-                    self._complete = False
-                    raise PlanError(fault, line=item.step.subtask)
-            if self._complete or self._find_fault is None:
-                complete = self._held
-                self._held = []
-                for each in complete:
-                    announce_parsed(state, each)
-            if self._complete:
+            self._complete = is_last
+            if is_last or self._find_fault is None:
+                self._announce_held()
+            if is_last:
                 return
+
+    def _hold_step(self, item: ParsedStep) -> None:
+        """Hold a step until it may be announced, unless it repeats another.
+
+        Raises `PlanError` where the policy forbids it.
+        """
+        kept = self._repeats.renumber_step(item)
+        if kept is None:
+            return
+        before = (*self._state.steps_before(), *(held.step for held in self._held))
+        forbidden = self._state.policy.violation(before, kept.step)
+        if forbidden:
+            raise PlanError(forbidden, line=item.step.subtask)
+        self._held.append(kept)
+
+    def _check_plan(self, line: str) -> None:
+        """Raise `PlanError` for the first fault of the whole plan, whose last line is `line`."""
+        given_up = self._state.planning.given_up
+        numbered = enumerate(self._state.steps_before(), start=1)
+        steps = [step for number, step in numbered if number not in given_up]
+        steps += [held.step for held in self._held]
+        for find_fault in (self._find_media_fault, self._find_lost_operand, self._find_own_fault):
+            fault = find_fault(steps)
+            if fault:
+                raise PlanError(fault, line=line)
+
+    def _find_media_fault(self, steps: Sequence[Step]) -> str:
+        """Return which attachment no step can see; empty where each is seen."""
+        return self._state.media_access.fault(steps)
+
+    def _find_lost_operand(self, steps: Sequence[Step]) -> str:
+        """Return which operand of the question no step names; empty where none is lost."""
+        operands = self._state.team.worker_profile.operands
+        if operands is None or self._context.single:
+            return ""
+        lost = lost_operand(self._state.question.text.partition(NESTED)[0], steps, operands)
+        return f"no step names {lost}" if lost else ""
+
+    def _find_own_fault(self, steps: Sequence[Step]) -> str:
+        """Return what the planner's profile finds wrong; empty where that is nothing."""
+        if self._find_fault is None:
+            return ""
+        return self._find_fault(self._state.question, steps, self._state.team.pool)
+
+    def _announce_held(self) -> None:
+        complete = self._held
+        self._held = []
+        for item in complete:
+            announce_parsed(self._state, item)
 
     def finish(self) -> None:
         usage = self._end()
@@ -307,9 +368,11 @@ class PlanStream:
 
     def _end(self) -> Usage:
         """Say which steps of the reply repeat others. Returns what the reply cost."""
-        if numbers := self._repeats.left_out:
-            which = f"step{'s' * (len(numbers) > 1)} {format_list([*map(str, numbers)])}"
-            text = f"the planner repeated an earlier step word for word; left out: {which}"
+        numbers = self._repeats.left_out
+        if numbers:
+            word = "step" if len(numbers) == 1 else "steps"
+            listed = format_list([str(number) for number in numbers])
+            text = f"the planner repeated an earlier step word for word; left out: {word} {listed}"
             self._state.stream.notice(text, recovered=True)
         return self._take_usage()
 
@@ -320,18 +383,23 @@ class PlanStream:
 
 def announce_parsed(state: RunState, item: ParsedStep) -> None:
     """Schedule a planned step, and after the last one the review that `limits.recursion` asks for."""
-    if state.planning.given_up:
-        seen = tuple(number for number in item.step.access if number not in state.planning.given_up)
-        item = replace(item, step=replace(item.step, access=seen))
-    review = None
-    if item.last and state.nesting.reviews > 0:
-        access = tuple(
-            number for number in range(1, item.number + 1) if number not in state.planning.given_up
-        )
-        review = Step(worker=SELF, subtask=REVIEW, access=access)
-        if forbidden := state.policy.violation((*state.steps_before(), item.step), review):
-            state.stream.notice(f"no review was added: {forbidden}")
-            review = None
+    given_up = state.planning.given_up
+    if given_up:
+        access = tuple(number for number in item.step.access if number not in given_up)
+        item = replace(item, step=replace(item.step, access=access))
+    review = _make_review(state, item) if item.last and state.nesting.reviews > 0 else None
     state.add_step(item.number, item.step, last=item.last and review is None)
     if review is not None:
         state.add_step(item.number + 1, review, last=True)
+
+
+def _make_review(state: RunState, last: ParsedStep) -> Step | None:
+    """Return the review of a plan; None, told to the user, where the policy forbids it."""
+    numbers = range(1, last.number + 1)
+    access = tuple(number for number in numbers if number not in state.planning.given_up)
+    review = Step(worker=SELF, subtask=REVIEW, access=access)
+    forbidden = state.policy.violation((*state.steps_before(), last.step), review)
+    if forbidden:
+        state.stream.notice(f"no review was added: {forbidden}")
+        return None
+    return review
