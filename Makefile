@@ -1,7 +1,7 @@
 # Every target works from a fresh clone: it installs what it needs first.
 .DEFAULT_GOAL := help
 .PHONY: help setup train-setup demo test check check-long coverage mutants lint types contracts docs freeze docs-check bench \
-  bench-conductor rehearsal rewards planner faults clients screens audit sbom wheels lock clean
+  bench-conductor newest rehearsal rewards planner faults clients screens audit sbom wheels lock clean
 PYTHON ?= python3
 BIN := .venv/bin
 LOCK := uv pip compile pyproject.toml --universal --generate-hashes --no-annotate --python-version 3.11 \
@@ -91,6 +91,9 @@ clients: setup ## try real clients against `serve` (ARGS="codex openai": some); 
 screens: setup ## draw docs/screens/*.svg from a real run
 	@$(BIN)/python -m scripts.screens
 
+newest: setup ## run the tests of what touches libraries with the newest of them, in .venv-newest, 10 minutes
+	@$(BIN)/python scripts/newest.py $(ARGS)
+
 audit: setup ## look for known vulnerabilities in the lock files (ARGS=--require: fail where nobody answers)
 	@$(BIN)/python -m scripts.supply.audit $(ARGS)
 
@@ -105,7 +108,7 @@ lock: ## resolve the lock files (needs uv; ARGS=--upgrade for newer versions)
 	$(LOCK) --extra train --extra ray --constraint requirements.lock $(ARGS) $(CUDA:%=--no-emit-package %) --output-file requirements-train.lock
 
 clean: ## remove .venv and the caches of the tools
-	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis tests/aimock/node_modules dist build
+	rm -rf .venv .venv-newest .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis tests/aimock/node_modules dist build
 
 # The fake provider that some tests use, installed by the npm in .venv. Without a network those tests are skipped.
 $(DOUBLE): $(wildcard tests/aimock/package-lock.json)

@@ -12,6 +12,7 @@ import struct
 import sys
 from collections.abc import Callable
 from contextlib import suppress
+from importlib.util import find_spec
 from math import prod
 from pathlib import Path
 from typing import Any
@@ -39,6 +40,10 @@ from tests.models.conftest import NEVER_ENDS
 from tests.models.kit import text
 from tests.models.test_llama import ask, play, reply_texts
 from tests.tiny_gguf import END, Extra, Shape, lora, make
+
+needs_llama = pytest.mark.skipif(
+    find_spec("llama_cpp") is None, reason="llama-cpp-python is not installed"
+)
 
 
 def number(data: bytes, key: str, form: str, value: float) -> bytes:
@@ -191,6 +196,7 @@ def test_a_repaired_file_loads(models: Path, whole: bytes) -> None:
     asyncio.run(go())
 
 
+@needs_llama
 @pytest.mark.parametrize("alignment", [32, 4096])
 def test_a_file_that_is_too_short_is_refused(tmp_path: Path, alignment: int) -> None:
     path = retyped(tmp_path / "model.gguf", "blk.0.attn_q.weight", 12, alignment=alignment)
@@ -296,6 +302,7 @@ F64 = 28
 BF16 = 30
 
 
+@needs_llama
 def test_the_sizes_of_blocks_are_those_of_ggml() -> None:
     stem = {"win32": "ggml-base.dll", "darwin": "libggml-base.dylib"}.get(
         sys.platform, "libggml-base.so"
