@@ -365,7 +365,7 @@ def test_the_notice_says_how_much_the_conductor_reads() -> None:
     assert planner_notice(Question(text="q" * CONDUCTOR_CHARS)) == ""
     told = planner_notice(Question(text="q" * 9999))
     assert told.startswith(
-        f"the planner reads {CONDUCTOR_CHARS} of 9999 characters of the question"
+        f"the planner reads {CONDUCTOR_CHARS:,} of 9,999 characters of the question"
     )
     assert 0 <= CONDUCTOR_CHARS - asked(Question(text="q" * 9999))[1].content.count("q") < 100
 

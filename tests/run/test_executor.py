@@ -72,7 +72,7 @@ def test_what_does_not_fit_is_shortened_with_a_notice() -> None:
     question = Question(text="sum?", files=(File(name="long.txt", text="word " * 5000),))
     _, events = play(setting("A | - | one", {"ann": ann}, pool=pool), question)
     orchestra, worker = notices(events)
-    assert orchestra.startswith("the planner reads 6000 of 25055 characters of the question")
+    assert orchestra.startswith("the planner reads 6,000 of 25,055 characters of the question")
     assert "the prompt for ann was shortened" in worker
     assert len(ann.requests[1].messages[-1].content) < 4000
 

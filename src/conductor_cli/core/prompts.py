@@ -580,7 +580,7 @@ def planner_notice(question: Question) -> str:
     if length <= CONDUCTOR_CHARS:
         return ""
     return (
-        f"the planner reads {CONDUCTOR_CHARS} of {length} characters of the {shortened}; "
+        f"the planner reads {CONDUCTOR_CHARS:,} of {length:,} characters of the {shortened}; "
         "workers get all that fits them"
     )
 
