@@ -55,6 +55,14 @@ def test_of_many_rejected_plans_only_the_first_have_lines() -> None:
     assert "problem 2" in lines[-1]
 
 
+def test_a_step_of_an_earlier_run_is_reused_and_takes_no_time() -> None:
+    run = Writer(replace(started(), resumed="20260101-000000-abcdef"))
+    run.plan(Step(worker="gpt", subtask="Answer."))
+    run.finish(1, "Yes.", Usage())
+    [line] = [line for line in lines_of(run.end("Yes.", usage=Usage())) if "finished: " in line]
+    assert line == "step 1 of 1 finished: gpt, reused"
+
+
 def test_lines_are_held_back_while_the_answer_streams() -> None:
     events = parallel()
     sink = Sink()

@@ -173,6 +173,24 @@ def test_no_line_is_wider_than_the_screen(run: Run) -> None:
             assert "".join(text for text, _ in line).encode(encoding, "strict")
 
 
+@pytest.mark.parametrize("width", [40, 60, 80, 100, 200])
+def test_the_figures_of_a_stopped_step_are_whole_or_left_out(width: int) -> None:
+    stopped = Node(
+        kind="step",
+        state="stopped",
+        number="1",
+        name="gpt",
+        label="Say it.",
+        status="cancelled",
+        figures=("1.0 s", "89 tokens", "unpriced"),
+    )
+    [line] = line_texts(tree_lines(stopped, TreeLayout(Screen(width=width))))
+    assert "\N{HORIZONTAL ELLIPSIS}" not in line
+    assert "cancelled" in line
+    if width >= 80:
+        assert line.endswith("cancelled, 1.0 s, 89 tokens")
+
+
 @pytest.mark.parametrize("height", [3, 6, 8, 10, 14, 24, 50])
 def test_what_matters_least_is_left_out_first(height: int) -> None:
     run = Writer(started())

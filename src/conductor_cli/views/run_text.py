@@ -135,6 +135,19 @@ def running_calls(record: StepRecord) -> list[ToolRecord]:
     ]
 
 
+def is_reused(record: StepRecord, trace: Trace) -> bool:
+    """Return whether an earlier run, which this one goes on with, had done the step.
+
+    Nobody was called.
+    """
+    return (
+        bool(trace.resumed)
+        and record.state == "done"
+        and not record.usage.calls
+        and record.nested is None
+    )
+
+
 def find_step(trace: Trace, number: int) -> StepRecord | None:
     """Return the step of this number; None when the trace has none."""
     for record in trace.steps:
@@ -213,6 +226,8 @@ def event_text(event: ev.Event, trace: Trace, outer: str = "") -> EventText | No
     step = f"step {outer}{record.number}"
     if trace.plan is not None and not outer:
         step += f" of {len(trace.steps)}"
+    if isinstance(event, ev.StepFinished) and is_reused(record, trace):
+        return EventText(f"{step} finished: {short_name(record.worker)}, reused")
     return _step_event_text(event, record, step)
 
 

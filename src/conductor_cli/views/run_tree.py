@@ -32,6 +32,7 @@ from conductor_cli.views.run_text import (
     describe_access,
     describe_failure,
     describe_planning,
+    is_reused,
     running_calls,
     tokens_so_far,
     tool_name,
@@ -352,24 +353,11 @@ def _status(record: StepRecord, run: _Run) -> str:
         return f"waits for {', '.join(missing)}" if missing else "waiting"
     if record.state == "running" and record.retry_at is not None:
         return f"again in {round(max(0.0, record.retry_at - run.now))} s"
-    if _is_reused(record, run):
+    if is_reused(record, run.trace):
         return "reused"
     if record.reason is not None:
         return REASONS[record.reason]
     return ""
-
-
-def _is_reused(record: StepRecord, run: _Run) -> bool:
-    """Return whether an earlier run, which this one goes on with, had done the step.
-
-    Nobody was called.
-    """
-    return (
-        bool(run.trace.resumed)
-        and record.state == "done"
-        and not record.usage.calls
-        and record.nested is None
-    )
 
 
 def _figures(record: StepRecord, run: _Run) -> tuple[str, ...]:
@@ -378,7 +366,7 @@ def _figures(record: StepRecord, run: _Run) -> tuple[str, ...]:
     took = ""
     tokens = ""
     cost = ""
-    if record.started is not None and not _is_reused(record, run):
+    if record.started is not None and not is_reused(record, run.trace):
         took = format_duration(record.seconds(run.now), tenths=record.state in ENDED)
         tokens = _describe_tokens(record)
         cost = _describe_step_cost(record.usage)
@@ -796,7 +784,7 @@ def _with_state(line: Line, node: Node, layout: TreeLayout) -> Line:
     mark = _mark(state, status, screen)[: layout.state_width]
     room = layout.state_width - len(mark)
     if status:
-        text = screen.crop(", ".join(filter(None, (status, *figures))), room)
+        text = screen.crop(_with_fitting_figures(status, figures, room), room)
     else:
         columns = zip(figures, FIGURE_WIDTHS, strict=False)
         text = "".join(f"{figure:<{width - 1}} " for figure, width in columns)[:room].rstrip()
@@ -813,3 +801,14 @@ def _mark(state: NodeState, status: str, screen: Screen) -> str:
         return ""
     word = "running" if state == "planning" else state
     return f"{word:<8} "
+
+
+def _with_fitting_figures(status: str, figures: Sequence[str], room: int) -> str:
+    """Return a status and as many figures as fit whole, from the left."""
+    text = status
+    for figure in filter(None, figures):
+        longer = f"{text}, {figure}"
+        if text_cells(longer) > room:
+            break
+        text = longer
+    return text
