@@ -333,6 +333,8 @@ async def _name(chat: ChatSession, rest: str) -> None:
         if len(chat.turns) > turns:  # with the policy of the run that it ended with
             await chat.change({})
             out.print_notice(f"going on with {rest}: {describe_conversation(chat.turns)}")
+        else:
+            out.print_notice(f"this conversation is called {rest}")
         return
     out.print_notice(
         f"this conversation is called {chat.name}" if chat.name else "this conversation has no name"
