@@ -105,10 +105,10 @@ def test_list_shows_registry_and_installed_models(desk: Stage, tiny: Path, tmp_p
     done = desk.inside("model", "list")
     heads, *lines = (line.split() for line in done.out.splitlines())
     assert heads == ["NAME", "SIZE", "MEMORY", "LICENCE", "STATE", "SOURCE"]
-    assert lines[0][0] == "small"
-    assert lines[0][-4:-1] == ["not", "installed,", "default"]
-    assert lines[2][0] == "mine"
-    assert " in use " in done.out.splitlines()[3]
+    assert lines[0][0] == "mine"
+    assert " in use " in done.out.splitlines()[1]
+    assert lines[1][0] == "small"
+    assert lines[1][-4:-1] == ["not", "installed,", "default"]
     assert done.err == ""
     assert [row(desk, "mine")[key] for key in ("in_use", "state", "hash_source")] == [
         True,
@@ -450,3 +450,13 @@ def test_a_pull_without_disk_space_does_not_begin(desk: Stage, tiny: Path) -> No
         told=("Research only is not Apache-2.0", "too little", "free some space"),
     )
     assert json.loads(desk.inside("model", "list", "--json").out)[0]["state"] == "not installed"
+
+
+def test_what_is_installed_is_listed_first(desk: Stage, tmp_path: Path) -> None:
+    """The model that plans, then others on this machine, then what can be downloaded."""
+    for seed, name in enumerate(("spare", "planning")):
+        file = make(tmp_path / f"{name}.gguf", seed=seed)
+        assert desk.inside("model", "import", file, "--name", name, "--no-use").code == 0
+    assert desk.inside("model", "use", "planning").code == 0
+    names = [line.split()[0] for line in desk.inside("model", "list").out.splitlines()[1:]]
+    assert names == ["planning", "spare", "small", "other"]

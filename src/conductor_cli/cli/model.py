@@ -165,7 +165,7 @@ def list_models_command(context: typer.Context, json: opt.Json = False) -> None:
         print_json([row.data() for row in rows])
         return
     cells = []
-    for row in rows:
+    for row in sorted(rows, key=_list_rank):
         state = "in use" if row.in_use and row.state != "damaged" else row.state
         partial = f"{format_size(row.partial)} downloaded" if row.partial else ""
         cells.append(
@@ -179,6 +179,13 @@ def list_models_command(context: typer.Context, json: opt.Json = False) -> None:
             ]
         )
     print_table(MODEL_COLUMNS, cells)
+
+
+def _list_rank(row: models.ModelRow) -> int:
+    """Return where a model stands in the list: what is on this machine comes first."""
+    if row.in_use:
+        return 0
+    return 2 if row.state == "not installed" else 1
 
 
 @app.command("pull")
