@@ -29,7 +29,7 @@ from conductor_cli.models.presets import PRESETS
 from conductor_cli.models.prices import with_prices
 from conductor_cli.system.hardware import Gpu, Memory
 from tests.cli.stage import COMMAND, Stage
-from tests.cli.terminals import start_in_terminal
+from tests.cli.terminals import start_in_terminal, terminal
 from tests.hub import read_environment
 from tests.state.bus import items
 
@@ -350,6 +350,16 @@ def test_a_mistyped_answer_is_asked_for_again(fresh: Stage) -> None:
     text = person.end()
     assert "that is not a provider" in text
     assert "answer with" in text
+
+
+@pytest.mark.parametrize("columns", [40, 120])
+def test_a_key_that_is_pasted_too_early_is_hidden(fresh: Stage, columns: int) -> None:
+    with terminal(fresh, "setup", size=(columns, 40)) as shown:
+        shown.until(lambda screen: "skip):" in screen)
+        shown.program.send(f"{KEY}\r")
+        shown.until(lambda screen: screen.count("skip):") == 2)
+        assert KEY[-6:] not in shown.screen
+        assert "looks like a key" in " ".join(shown.screen.split())
 
 
 def test_a_server_is_added_by_its_address(fresh: Stage) -> None:

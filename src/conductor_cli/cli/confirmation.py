@@ -6,6 +6,7 @@ Questions go to standard error, so that standard output holds results only. The 
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 from collections.abc import Sequence
@@ -14,6 +15,7 @@ from typing import Final
 from conductor_cli.cli.output import print_notice, stdout_problem, terminal_width, wrap_lines
 from conductor_cli.cli.signals import handle_signal
 from conductor_cli.core.errors import UsageError
+from conductor_cli.views.base import cannot_redraw
 
 YES_NO: Final = {"y": True, "yes": True, "n": False, "no": False}
 
@@ -50,6 +52,17 @@ def ask_line(question: str) -> str | None:
         print_notice("")
         return None
     return line.strip()
+
+
+def hide_answer(question: str, answer: str) -> None:
+    """Erase what was typed to `ask_line` from the screen, where the terminal can do so."""
+    if not sys.stderr.isatty() or cannot_redraw(os.environ):
+        return
+    width = max(1, terminal_width(sys.stderr))
+    last_line = wrap_lines(question, width).splitlines()[-1]
+    rows = -(-len(f"{last_line} {answer}") // width)  # rounded up
+    sys.stderr.write(f"\x1b[{rows}A\r\x1b[J{last_line}\n")
+    sys.stderr.flush()
 
 
 def confirm_cost(estimate: Sequence[str], what: str, *, yes: bool, quiet: bool) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Sequence
 from contextlib import redirect_stdout
@@ -14,7 +15,7 @@ from conductor_cli.app import setup
 from conductor_cli.app.rehearsal import DEMO_QUESTION
 from conductor_cli.app.workers import list_offered_models
 from conductor_cli.cli import options as opt
-from conductor_cli.cli.confirmation import ask_line, can_ask, confirm
+from conductor_cli.cli.confirmation import ask_line, can_ask, confirm, hide_answer
 from conductor_cli.cli.entry import run_command_line
 from conductor_cli.cli.output import print_error, print_json, print_line, print_notice, print_text
 from conductor_cli.core.errors import ConductorError, ModelError, UsageError
@@ -22,6 +23,7 @@ from conductor_cli.core.formatting import format_count
 from conductor_cli.core.pool import Worker
 from conductor_cli.models.discovery import key_state_of, worker_name
 from conductor_cli.state.opening import open_state
+from conductor_cli.system.known_secrets import KNOWN_SECRETS
 
 # The exit code of a command that Ctrl-C ended, which ends the interview too
 INTERRUPTED: Final = 130
@@ -136,7 +138,14 @@ class Interview:
             )
         servers = list[Worker]()
         while name := ask_line(KEY_OR_SERVER):
-            if ":" in name:
+            if _looks_like_key(name):
+                KNOWN_SECRETS.add(name)
+                hide_answer(KEY_OR_SERVER, name)
+                print_notice(
+                    "that looks like a key, so it was not used: name its provider first, then "
+                    "the key is asked for and not shown"
+                )
+            elif ":" in name:
                 servers += self._choose_model(name, storage)
             elif self._run(["keys", "set", name, *storage]) == 0:
                 self._run(["keys", "test", name])
@@ -259,6 +268,11 @@ class Interview:
             raise KeyboardInterrupt
         self.settings = opt.stored_settings(self._context)
         return code
+
+
+def _looks_like_key(text: str) -> bool:
+    """Return whether a key was pasted where a provider is asked for; no provider's name is long."""
+    return re.fullmatch(r"(?=.*\d)[\w-]{20,}", text) is not None
 
 
 def _wants_key(error: ConductorError) -> bool:
