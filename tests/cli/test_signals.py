@@ -230,6 +230,19 @@ def test_resume_replaces_a_missing_worker_and_reports_it(stage: Stage) -> None:
     )
 
 
+def test_resume_of_a_finished_run_says_so_and_names_one_that_was_stopped(stage: Stage) -> None:
+    stage.plan = "alpha | - | Find it out.\nbeta | 1 | Answer."
+    stage.configure()
+    assert stage.inside("ask", "first", "--max-calls", "1").code == 6
+    stopped = stage.inside("trace", "list", "--json").json[0]["run"]
+    stage.ok("ask", "second")
+    count = len(stage.posts)
+    done = stage.ok("ask", "--resume", "last")
+    assert "is finished already, so no worker is asked again" in done.err
+    assert f"conductor ask --resume {stopped}" in done.err
+    assert len(stage.posts) == count
+
+
 @pytest.mark.parametrize(
     "more",
     [["a question"], ["-c", "last"], ["-f", "x.txt"], ["--system", "x"], ["--schema", "x.json"]],

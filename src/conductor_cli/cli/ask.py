@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
 
@@ -23,9 +23,13 @@ from conductor_cli.cli.session import (
     read_limited_text,
     read_text_file,
 )
+from conductor_cli.core.continuation import is_complete
 from conductor_cli.core.errors import UsageError
 from conductor_cli.core.plan import Plan
 from conductor_cli.core.plan_file import parse_plan_file
+from conductor_cli.core.trace import Trace
+
+SEARCHED_RUNS: Final = 50  # Among so many newest runs a stopped one is looked for
 
 
 @opt.with_run_options()
@@ -69,6 +73,8 @@ def ask_command(
     )
     if resume is not None:
         stopped = session.read_ended(resume)
+        if is_complete(stopped):
+            session.tell(_describe_complete(stopped, session))
         raise typer.Exit(session.run(stopped.question, only=only, resume=stopped).exit_code)
     named = opt.run_to_continue(continued, continue_from, question or ())
     earlier = session.read_ended(named) if named is not None else None
@@ -92,6 +98,16 @@ def ask_command(
     )
     asked = replace(asked, schema=filled.schema if schema is None else asked.schema)
     raise typer.Exit(session.run(asked, only=only or filled.workers, plan=filled.plan).exit_code)
+
+
+def _describe_complete(trace: Trace, session: Session) -> str:
+    """Return that a run has nothing left to do, and which one has."""
+    text = f"run {trace.run} is finished already, so no worker is asked again"
+    rows, _ = session.store.newest(count=SEARCHED_RUNS)
+    for row in rows:
+        if row.state not in ("finished", "running"):
+            return f"{text}; the last one that was stopped: conductor ask --resume {row.run}"
+    return text
 
 
 @opt.with_run_options(omit=("mode", "max_steps"))

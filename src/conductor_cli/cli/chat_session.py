@@ -28,6 +28,7 @@ from conductor_cli.cli.session import Session
 from conductor_cli.core.continuation import (
     continue_conversation,
     first_turn_to_send,
+    is_complete,
     reset_from_step,
 )
 from conductor_cli.core.errors import ConductorError, UsageError
@@ -290,7 +291,7 @@ class ChatSession:
     async def finish(self) -> None:
         """Run what the last run did not finish. Raises `UsageError` where it is complete."""
         last = self.last
-        if last.state == "finished" and last.error is None and not last.partial and last.answer:
+        if is_complete(last):
             hint = ""
             if last.steps:
                 hint = f"to repeat a step: /redo N [worker], N from 1 to {len(last.steps)}"

@@ -109,6 +109,12 @@ def first_turn_to_send(turns: Sequence[PastTurn], first: int, tokens: int) -> in
     return max(kept, first)
 
 
+def is_complete(trace: Trace) -> bool:
+    """Return whether a run has its whole answer, so that nothing is left to finish."""
+    is_whole = trace.state == "finished" and not trace.partial
+    return is_whole and trace.error is None and bool(trace.answer)
+
+
 def reset_from_step(
     trace: Trace, number: int, worker: str | None = None, *, only_dependents: bool = False
 ) -> Trace:
