@@ -17,7 +17,17 @@ import pytest
 from conductor_cli.core.events import to_line
 from conductor_cli.state.trace_file import read_events
 from conductor_cli.views.plain import PlainProgress
-from tests.cli.stage import COMMAND, TWO, Stage, explained, finished, limit_file_size, says, until
+from tests.cli.stage import (
+    COMMAND,
+    TWO,
+    Stage,
+    explained,
+    finished,
+    limit_file_size,
+    says,
+    stopped,
+    until,
+)
 from tests.cli.terminals import Gate
 from tests.servers import SeenRequest, Wire, delta
 from tests.traces.stored import trace_bytes
@@ -170,3 +180,11 @@ def test_error_in_a_view_ends_the_run_and_is_reported(
     monkeypatch.setattr(PlainProgress, "show", fail)
     stage.ends(1, "ask", "hi", "--progress", "plain", told="this is a bug in conductor: ValueError")
     assert signal.getsignal(signal.SIGINT) is before
+
+
+def test_a_server_that_starts_and_ends_logs_nothing(stage: Stage) -> None:
+    """Its lines would stand in the screen of a client that `launch` has started."""
+    with stage.start("serve", "--port", "0") as server:
+        assert server.stdout is not None
+        assert b"conductor serves at" in server.stdout.readline()
+        assert stopped(server, signal.SIGTERM).err == ""

@@ -105,7 +105,9 @@ class HttpServer:
         sys.setswitchinterval(0.001)
         with (
             self._socket,
-            asyncio.Runner(loop_factory=uvicorn.Config("").get_loop_factory()) as runner,
+            asyncio.Runner(
+                loop_factory=uvicorn.Config("", log_config=None).get_loop_factory()
+            ) as runner,
         ):
             self._loop = runner.get_loop()
             self._ready.set()
