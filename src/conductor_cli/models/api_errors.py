@@ -44,9 +44,9 @@ OPTIONAL_FIELDS: Final = (
 settings.
 """
 
-_NO_MONEY: Final = ("insufficient_quota", "insufficient_balance", "billing")
+_NO_CREDIT_CODES: Final = ("insufficient_quota", "insufficient_balance", "billing")
 
-_REASONS: Final[Mapping[str, ModelErrorReason]] = {
+_REASON_BY_CODE: Final[Mapping[str, ModelErrorReason]] = {
     "401": "auth",
     "403": "auth",
     "404": "missing",
@@ -56,7 +56,7 @@ _REASONS: Final[Mapping[str, ModelErrorReason]] = {
     "409": "overloaded",
     "425": "overloaded",
     "429": "rate",
-    **dict.fromkeys(_NO_MONEY, "refused"),
+    **dict.fromkeys(_NO_CREDIT_CODES, "refused"),
     "rate_limit": "rate",
     "resource_exhausted": "rate",
     "too_many_requests": "rate",
@@ -105,7 +105,7 @@ _MEANINGS: Final[Mapping[ModelErrorReason, tuple[str, str]]] = {
 }
 """What each reason is called, and what to do about it."""
 
-_TOO_LONG: Final = re.compile(
+_TOO_LONG_WORDS: Final = re.compile(
     r"""
     max(?:imum)?\ (?:possible\ )?(?:context|prompt|input|model)\ (?:length|limit|size)
     | (?:exceed|longer\ than|greater\ than|fit\ into|larger\ than|overflow).{0,80}\b(?:context|n_ctx\b)
@@ -117,20 +117,18 @@ _TOO_LONG: Final = re.compile(
     """,
     re.IGNORECASE | re.VERBOSE,
 )
-"""How servers say that a question, or a question and its reply, have more tokens than the model can
-hold.
-"""
+"""How servers say that a question, or it and its reply, have more tokens than the model can hold."""
 
 _CONSTRAINT_WORDS: Final = re.compile(
-    (
-        r"grammar|\bebnf\b|\bgbnf\b|json[ _-]?schema|(?:response|output)[ _-]format|structured[ "
-        r"_-]outputs?|\bguided"
-    ),
+    r"grammar|\bebnf\b|\bgbnf\b|json[ _-]?schema|(?:response|output)[ _-]format"
+    r"|structured[ _-]outputs?|\bguided",
     re.IGNORECASE,
 )
 """How servers speak of a constraint that they do not support, if they do not name the field."""
 
-_CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2066-\u2069\ufeff]+")
+_CONTROL_CHARACTERS: Final = re.compile(
+    r"[\x00-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2066-\u2069\ufeff]+"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,9 +148,7 @@ NO_BODY: Final = ErrorBody()
 
 
 class ApiError(ModelError):
-    """An answer with an error status, or an error object inside an answer of status 200, and what
-    it said.
-    """
+    """What a server said in an answer with an error status, or in an error object of status 200."""
 
     def __init__(
         self, name: str, reason: ModelErrorReason, status: int, said: ErrorBody, words: str
@@ -280,13 +276,14 @@ def clean_excerpt(text: str | bytes, secrets: Secrets) -> str:
     text = secrets.redact(text)[: 64 * MAX_EXCERPT]
     if "<html" in text[:MAX_EXCERPT].lower() or text.lstrip()[:9].lower() == "<!doctype":
         return "a web page"
-    text = " ".join(_CONTROL.sub(" ", text).split())
+    text = " ".join(_CONTROL_CHARACTERS.sub(" ", text).split())
     return text if len(text) <= MAX_EXCERPT else text[: MAX_EXCERPT - 1] + "…"
 
 
 def retry_after(headers: Mapping[str, str], now: float) -> float | None:
-    """Return the seconds that a server asks to wait, which `retry-after` gives as a number or as a
-    date.
+    """Return the seconds that a server asks to wait.
+
+    `retry-after` gives them as a number or as a date.
     """
     value = headers.get("retry-after", "")
     seconds = _parse_seconds(value)
@@ -313,7 +310,7 @@ def exceeds_context(said: ErrorBody) -> bool:
     """
     reasons = [_reason_of_code(code) for code in said.codes]
     return "length" in reasons or (
-        "rate" not in reasons and _TOO_LONG.search(said.message) is not None
+        "rate" not in reasons and _TOO_LONG_WORDS.search(said.message) is not None
     )
 
 
@@ -323,18 +320,20 @@ def reason_of_status(status: int, said: ErrorBody = NO_BODY) -> ModelErrorReason
         return "length"
     if status == 400 and "auth" in map(_reason_of_code, said.codes):
         return "auth"  # Google's answer to a wrong key
-    if status == 429 and any(part in code.lower() for code in said.codes for part in _NO_MONEY):
+    if status == 429 and any(
+        part in code.lower() for code in said.codes for part in _NO_CREDIT_CODES
+    ):
         return "refused"  # asking again does not help an account without credit
     if 300 <= status < 400:
         return "missing"
-    return "overloaded" if status >= 500 else _REASONS.get(str(status), "refused")
+    return "overloaded" if status >= 500 else _REASON_BY_CODE.get(str(status), "refused")
 
 
 def _reason_of_code(code: str) -> ModelErrorReason | None:
     if code.isascii() and code.isdigit() and len(code) == 3:
         return reason_of_status(int(code)) if int(code) >= 300 else None
     code = code.lower().replace("-", "_").replace(" ", "_")
-    return next((reason for part, reason in _REASONS.items() if part in code), None)
+    return next((reason for part, reason in _REASON_BY_CODE.items() if part in code), None)
 
 
 def _parse_json(body: str | bytes) -> Any:  # noqa: ANN401 - any JSON value
@@ -344,13 +343,15 @@ def _parse_json(body: str | bytes) -> Any:  # noqa: ANN401 - any JSON value
         return None
 
 
-USUAL_REPLY: Final = 4096  # tokens of a reply below which nothing shorter is asked for
-MIN_REPLY: Final = 256
+USUAL_REPLY_TOKENS: Final = 4096
+"""Tokens of a reply below which nothing shorter is asked for."""
+
+MIN_REPLY_TOKENS: Final = 256
 """Tokens of a reply that are worth asking for. With less room the conversation must become
 shorter.
 """
 
-_LARGEST: Final = re.compile(
+_OUTPUT_LIMIT: Final = re.compile(
     r"""
     supports\ at\ most\ (\d{1,7})\ (?:completion|output)\ tokens
     | max_tokens:\ \d+\ >\ (\d{1,7})\b
@@ -359,9 +360,9 @@ _LARGEST: Final = re.compile(
     re.VERBOSE,
 )
 
-_OF_REPLY: Final = re.compile(r"completion|output tokens|max(?:_completion|_output)?_tokens")
+_ABOUT_REPLY: Final = re.compile(r"completion|output tokens|max(?:_completion|_output)?_tokens")
 
-_ROOM: Final = re.compile(
+_LENGTHS_IN_MESSAGE: Final = re.compile(
     r"""
     context\ length\ is\s+(?P<context>\d{1,8})\ tokens
         .*?(?:\((?P<messages>\d{1,8})\ in\ the\ messages|request\ has\ (?P<input>\d{1,8})\ input\ tokens)
@@ -373,25 +374,27 @@ _ROOM: Final = re.compile(
 
 
 def largest_output(message: str) -> int | None:
-    """Return the most tokens that a model ever writes, if `message` refuses a request for asking
-    for more.
+    """Return the most tokens that a model ever writes.
+
+    None unless `message` refuses a request for asking for more.
     """
-    found = _LARGEST.search(message)
-    return int(next(filter(None, found.groups()))) if found else None
-
-
-def shorter_output(message: str, asked: int) -> int | None:
-    """A lower limit than `asked`, if `message` says that prompt and reply do not fit together.
-
-    None if none helps.
-
-    Some servers say how long the prompt is. For others a quarter is tried.
-    """
-    if asked <= USUAL_REPLY or not _OF_REPLY.search(message):
+    match = _OUTPUT_LIMIT.search(message)
+    if match is None:
         return None
-    if found := _ROOM.search(message):
-        whole = found["context"] or found["limit"]
-        taken = found["messages"] or found["input"] or found["read"]
-        room = int(whole) - int(taken)
-        return room if MIN_REPLY <= room < asked else None
-    return max(asked // 4, USUAL_REPLY)
+    return int(match[match.lastindex or 0])
+
+
+def shorter_output(message: str, limit: int) -> int | None:
+    """Return a lower limit than `limit` if `message` says that prompt and reply do not fit together.
+
+    None if none helps. Some servers say how long the prompt is. For others a quarter is tried.
+    """
+    if limit <= USUAL_REPLY_TOKENS or not _ABOUT_REPLY.search(message):
+        return None
+    match = _LENGTHS_IN_MESSAGE.search(message)
+    if match is None:
+        return max(limit // 4, USUAL_REPLY_TOKENS)
+    context_tokens = int(match["context"] or match["limit"])
+    prompt_tokens = int(match["messages"] or match["input"] or match["read"])
+    room = context_tokens - prompt_tokens
+    return room if MIN_REPLY_TOKENS <= room < limit else None

@@ -49,11 +49,8 @@ def missing_bytes(model: RegistryModel) -> int:
     for part in model.parts:
         path = huggingface.cached_path(model.repo, model.revision, part.file)
         if path is None and not _is_file(_blob(model.repo, part.sha256), part.size):
-            missing += max(
-                0,
-                part.size
-                - sum(path.stat().st_size for path in partial_files(model.repo, part.file)),
-            )
+            partial = sum(file_size(path) for path in partial_files(model.repo, part.file))
+            missing += max(0, part.size - partial)
     return missing
 
 
@@ -108,21 +105,13 @@ def pull_model(model: RegistryModel, store: ModelStore, report: Report) -> Manif
 
 def _pull_locked(model: RegistryModel, store: ModelStore, report: Report) -> Manifest:
     """Return the manifest of a model whose files are in the cache from now on."""
-    # What an earlier pull of the same files saved: its hashes count from then on.
-    saved = store.find_readable(model.name)
-    names = [part.file for part in model.parts]
-    if saved is not None and (saved.repo, list(saved.repo_files)) != (model.repo, names):
-        saved = None
-    hashes = saved.hashes if saved is not None else [""] * len(model.parts)
-    parts = [
-        replace(part, sha256=part.sha256 or known)
-        for part, known in zip(model.parts, hashes, strict=True)
-    ]
+    saved = _saved_manifest(model, store)
+    parts = _parts_with_hashes(model, saved)
     source: HashSource = "file"
     endpoint = ""
-    found = _find_whole_model(model, parts, report)
-    if found is not None:
-        files, commit = found
+    cached = _find_whole_model(model, parts, report)
+    if cached is not None:
+        files, commit = cached
     else:
         report(f"asking about {model.repo}", 0, 0)
         repository = huggingface.ask_repository(model.repo, model.revision)
@@ -134,26 +123,13 @@ def _pull_locked(model: RegistryModel, store: ModelStore, report: Report) -> Man
     if saved is not None and saved.hashes == [file.sha256 for file in files]:
         source = saved.hash_source
         endpoint = saved.endpoint
-    ours = {
-        file.path.resolve()
-        for other in store.manifests()
-        for file in other.files
-        if file.downloaded
-    }
-    kept = tuple(
-        ModelFile(
-            path=file.path,
-            size=file_size(file.path),
-            sha256=file.sha256,
-            downloaded=file.downloaded or file.path.resolve() in ours,
-        )
-        for file in files
-    )
+    if all(part.sha256 for part in model.parts):
+        source = "registry"
     return Manifest(
         name=model.name,
-        files=kept,
+        files=_stored_files(files, store),
         source=f"hub:{model.repo}@{commit}",
-        hash_source="registry" if all(part.sha256 for part in model.parts) else source,
+        hash_source=source,
         endpoint=endpoint,
         licence=model.licence,
         profile=model.profile,
@@ -162,38 +138,95 @@ def _pull_locked(model: RegistryModel, store: ModelStore, report: Report) -> Man
     )
 
 
+def _saved_manifest(model: RegistryModel, store: ModelStore) -> Manifest | None:
+    """Return what an earlier pull of the same files saved."""
+    saved = store.find_readable(model.name)
+    if saved is None:
+        return None
+    names = [part.file for part in model.parts]
+    is_same_model = saved.repo == model.repo and list(saved.repo_files) == names
+    return saved if is_same_model else None
+
+
+def _parts_with_hashes(model: RegistryModel, saved: Manifest | None) -> list[ModelFile]:
+    """Return the parts of a model; the hashes that an earlier pull saved count from then on."""
+    if saved is None:
+        return list(model.parts)
+    return [
+        replace(part, sha256=part.sha256 or saved_hash)
+        for part, saved_hash in zip(model.parts, saved.hashes, strict=True)
+    ]
+
+
+def _stored_files(files: Sequence[ModelFile], store: ModelStore) -> tuple[ModelFile, ...]:
+    """Return what a manifest says of the files.
+
+    What a pull of another model downloaded was downloaded by conductor, too.
+    """
+    downloads: set[Path] = set()
+    for manifest in store.manifests():
+        downloads.update(file.path.resolve() for file in manifest.files if file.downloaded)
+    return tuple(
+        ModelFile(
+            path=file.path,
+            size=file_size(file.path),
+            sha256=file.sha256,
+            downloaded=file.downloaded or file.path.resolve() in downloads,
+        )
+        for file in files
+    )
+
+
 def _find_whole_model(
     model: RegistryModel, parts: Sequence[ModelFile], report: Report
 ) -> tuple[list[ModelFile], str] | None:
-    """Return the files, all in the cache and right, and their commit.
+    """Return the files and their commit, where all are in the cache and right.
 
-    Raises `ConductorUnusable` if offline without.
+    Raises `ConductorUnusable` where they are not and the hub must not be asked.
     """
     offline = huggingface.is_offline()
-    found = [huggingface.cached_path(model.repo, model.revision, part.file) for part in parts]
-    paths = [path for path in found if path is not None]
+    paths: list[Path] = []
+    for part in parts:
+        path = huggingface.cached_path(model.repo, model.revision, part.file)
+        if path is not None:
+            paths.append(path)
     # Where a hash is unknown, the hub is asked for it, if that is allowed.
-    if len(paths) == len(found) and (offline or all(part.sha256 for part in parts)):
-        files = [
-            replace(part, path=path, sha256=hash_file(path, report))
-            for part, path in zip(parts, paths, strict=True)
-        ]
-        # Offline, the name of a large blob is its SHA-256.
-        wanted = [
-            part.sha256 or path.resolve().name for part, path in zip(parts, paths, strict=True)
-        ]
-        if [file.sha256 for file in files] == wanted:
-            return files, paths[0].parts[-1 - len(PurePosixPath(parts[0].file).parts)]
+    has_hashes = all(part.sha256 for part in parts)
+    if len(paths) == len(parts) and (offline or has_hashes):
+        files = _matching_files(parts, paths, report)
+        if files is not None:
+            return files, _commit_of(paths[0], parts[0])
     if offline:
         raise huggingface.offline(f"{model.name} is incomplete in {huggingface.cache_directory()}")
     return None
 
 
+def _matching_files(
+    parts: Sequence[ModelFile], paths: Sequence[Path], report: Report
+) -> list[ModelFile] | None:
+    """Return the files of a model with their hashes, None where one is not what it should be."""
+    files = []
+    is_right = True
+    for part, path in zip(parts, paths, strict=True):
+        sha256 = hash_file(path, report)
+        # Offline, the name of a large blob is its SHA-256.
+        is_right = is_right and sha256 == (part.sha256 or path.resolve().name)
+        files.append(replace(part, path=path, sha256=sha256))
+    return files if is_right else None
+
+
+def _commit_of(path: Path, part: ModelFile) -> str:
+    """Return the commit that a path in the cache belongs to: snapshots/COMMIT/FILE."""
+    depth = len(PurePosixPath(part.file).parts)
+    return path.parts[-1 - depth]
+
+
 def _download_model(
     model: RegistryModel, repository: HubRepository, parts: Sequence[ModelFile], report: Report
 ) -> list[ModelFile]:
-    """Download what is missing of the parts, all of one commit, and put them into the cache once
-    all were checked.
+    """Download what is missing of the parts, all of one commit, and return the files.
+
+    They are put into the cache once all were checked.
     """
     wanted = [_match_remote(repository, part) for part in parts]
     missing = sum(
@@ -213,8 +246,9 @@ def _download_model(
 
 
 def _match_remote(repository: HubRepository, part: ModelFile) -> ModelFile:
-    """Return what the hub has under the name of a part, compared with what is known before a byte
-    is downloaded.
+    """Return what the hub has under the name of a part.
+
+    It is compared with what is known of the part before a byte is downloaded.
     """
     hub = huggingface.shown_endpoint()
     name = f"{part.file} of {repository.name}"
@@ -224,13 +258,12 @@ def _match_remote(repository: HubRepository, part: ModelFile) -> ModelFile:
             f"{hub} has no {name}", hint="choose another model, or update conductor-llm"
         )
     pairs = {"SHA-256": (remote.sha256, part.sha256), "size": (remote.size, part.size)}
-    for kind, (found, expected) in pairs.items():
-        if found and expected and found != expected:
+    for kind, (offered, expected) in pairs.items():
+        if offered and expected and offered != expected:
             raise ConductorUnusable(
-                f"{hub} has another {name}: its {kind} is {found}, not {expected}",
+                f"{hub} has another {name}: its {kind} is {offered}, not {expected}",
                 hint="nothing was replaced; to accept the new file, update conductor-llm or the "
-                "registry, or remove "
-                "the model and pull it again",
+                "registry, or remove the model and pull it again",
             )
     size = remote.size or part.size
     sha256 = remote.sha256 or part.sha256
@@ -284,13 +317,12 @@ def _fetch_file(repository: HubRepository, file: ModelFile, report: Report) -> M
         path.unlink()
         # A file that was downloaded whole is wrong at its source, and would be wrong again.
         if not continued:
-            what = f"the download of {file.file} of {repository.name}"
+            download = f"the download of {file.file} of {repository.name}"
+            problem = f"{download} has the SHA-256 {sha256}, not {file.sha256}"
             hint = (
                 "it was deleted and nothing was replaced; pull again, or from another HF_ENDPOINT"
             )
-            raise ConductorUnusable(
-                f"{what} has the SHA-256 {sha256}, not {file.sha256}", hint=hint
-            )
+            raise ConductorUnusable(problem, hint=hint)
         continued = False
 
 
@@ -351,45 +383,69 @@ class Removal:
 
 
 def plan_removal(name: str, store: ModelStore, model: RegistryModel | None) -> Removal:
-    """Return what would go with a stored model, which `model` may be pulled as, or with a stopped
-    pull of `model`.
+    """Return what would go with a stored model, or with a stopped pull of `model`.
 
-    A file that another stored model uses, too, is kept.
+    A stored model may be pulled as `model`. A file that another stored model uses, too, is kept.
     """
     names = unfinished_files(model) if model is not None else []
-    kept = list[Path]()
-    adapters = list[str]()
+    kept: list[Path] = []
+    adapters: list[str] = []
     if model is None or model.listed:  # else it is a stopped pull, which has no name in the store
-        folder = store.folder(name)
-        others = [other for other in store.manifests() if other.name != name]
-        adapters += [other.name for other in others if other.base == name]
+        others = [manifest for manifest in store.manifests() if manifest.name != name]
+        adapters = [manifest.name for manifest in others if manifest.base == name]
         try:
             manifest = store.find(name)
         except ConductorUnusable:  # it cannot be read, so only the model's own directory is known
-            names += [
-                path
-                for path in sorted(folder.iterdir())
-                if path.is_file() and path.name != MANIFEST
-            ]
+            names += _files_beside_manifest(store.folder(name))
         else:
-            shared = {file.path.resolve() for other in others for file in other.files}
-            for file in manifest.files if manifest is not None else ():
-                own = (
-                    [file.path]
-                    if file.path.parent == folder
-                    else _cache_names(file.path)
-                    if file.downloaded
-                    else []
-                )
-                if own and file.path.resolve() not in shared:
-                    names += own
-                elif file.path.exists():
-                    kept.append(file.path)
+            if manifest is not None:
+                removed, kept = _split_files(manifest, store.folder(name), others)
+                names += removed
             names += store.unlisted_files(name)
-    # An imported file is linked: its bytes stay as long as the name that the user knows it by.
-    found = {path.resolve(): path.stat() for path in names if path.exists()}
-    freed = sum(stat.st_size for stat in found.values() if stat.st_nlink == 1)
-    return Removal(names=tuple(names), freed=freed, kept=tuple(kept), adapters=tuple(adapters))
+    return Removal(
+        names=tuple(names), freed=_freed_bytes(names), kept=tuple(kept), adapters=tuple(adapters)
+    )
+
+
+def _files_beside_manifest(folder: Path) -> list[Path]:
+    paths = sorted(folder.iterdir())
+    return [path for path in paths if path.is_file() and path.name != MANIFEST]
+
+
+def _split_files(
+    manifest: Manifest, folder: Path, others: Sequence[Manifest]
+) -> tuple[list[Path], list[Path]]:
+    """Return the names of a model's files that go with it, and the files that stay."""
+    shared: set[Path] = set()
+    for other in others:
+        shared.update(file.path.resolve() for file in other.files)
+    removed: list[Path] = []
+    kept: list[Path] = []
+    for file in manifest.files:
+        names = _removable_names(file, folder)
+        if names and file.path.resolve() not in shared:
+            removed += names
+        elif file.path.exists():
+            kept.append(file.path)
+    return removed, kept
+
+
+def _removable_names(file: ModelFile, folder: Path) -> list[Path]:
+    """Return the names of a file that conductor put there, none for a file of somebody else."""
+    if file.path.parent == folder:
+        return [file.path]
+    if file.downloaded:
+        return _cache_names(file.path)
+    return []
+
+
+def _freed_bytes(names: Sequence[Path]) -> int:
+    """Return the bytes that are free once these names are gone.
+
+    An imported file is linked: its bytes stay as long as the name that the user knows it by.
+    """
+    files = {path.resolve(): path.stat() for path in names if path.exists()}
+    return sum(stat.st_size for stat in files.values() if stat.st_nlink == 1)
 
 
 def remove_model(name: str, store: ModelStore, model: RegistryModel | None) -> Removal:
@@ -422,18 +478,24 @@ def remove_model(name: str, store: ModelStore, model: RegistryModel | None) -> R
                 raise ConductorUnusable(
                     problem, hint="close what uses it, or fix its permissions"
                 ) from None
-        for repo in {repo for path in removal.names if (repo := _repo_folder(path)) is not None}:
-            for empty in sorted((path for path in repo.rglob("*") if path.is_dir()), reverse=True):
-                with suppress(OSError):  # not empty
-                    empty.rmdir()
-            # Without files only the names of branches are left, which lead nowhere.
-            if not any(
-                repo.joinpath(left).exists() for left in ("snapshots", "blobs", ".conductor-llm")
-            ):
-                shutil.rmtree(repo, ignore_errors=True)
+        for repo in {_repo_folder(path) for path in removal.names}:
+            if repo is not None:
+                _remove_empty_directories(repo)
         if stored:
             store.delete(name)
     return removal
+
+
+def _remove_empty_directories(repo: Path) -> None:
+    """Remove what is empty in the cached repository, and all of it where no file is left."""
+    directories = [path for path in repo.rglob("*") if path.is_dir()]
+    for directory in sorted(directories, reverse=True):
+        with suppress(OSError):  # not empty
+            directory.rmdir()
+    # Without files only the names of branches are left, which lead nowhere.
+    contents = (repo / "snapshots", repo / "blobs", repo / ".conductor-llm")
+    if not any(directory.exists() for directory in contents):
+        shutil.rmtree(repo, ignore_errors=True)
 
 
 def find_stopped_pulls(registry: Iterable[RegistryModel]) -> list[RegistryModel]:
@@ -467,11 +529,11 @@ def _cache_names(path: Path) -> list[Path]:
     """
     real = path.resolve()
     repo = _repo_folder(real)
-    links = repo.joinpath("snapshots").rglob("*") if repo is not None else ()
-    return [
-        *(link for link in links if link.is_symlink() and link.resolve() == real),
-        *([real] if repo else []),
-    ]
+    if repo is None:
+        return []
+    paths = repo.joinpath("snapshots").rglob("*")
+    links = [path for path in paths if path.is_symlink() and path.resolve() == real]
+    return [*links, real]
 
 
 def _repo_folder(path: Path) -> Path | None:
