@@ -613,7 +613,6 @@ PICTURE = (
 
 
 def test_a_page_is_read_as_its_text_and_in_a_tree_as_source(stage: Stage, tmp_path: Path) -> None:
-    pytest.importorskip("markdownify")
     (tmp_path / "site").mkdir()
     page = tmp_path / "site/terms.html"
     page.write_text(PAGE)

@@ -283,11 +283,11 @@ def test_changed_settings_keep_the_models_open(stage: Stage) -> None:
         await enter(chat, "/limits")
         assert chat.session.settings.limits.calls is None
         second = await chat.open()
-        assert (second.mode, second.pool.names) == ("mini", ("beta",))
-        assert second.model is first.model
-        assert second.workers["beta"] is first.workers["beta"]
+        assert (second.team.mode, second.team.pool.names) == ("mini", ("beta",))
+        assert second.team.model is first.team.model
+        assert second.team.workers["beta"] is first.team.workers["beta"]
         await enter(chat, "/workers all")
-        assert (await chat.open()).pool.names == ("alpha", "beta")
+        assert (await chat.open()).team.pool.names == ("alpha", "beta")
         await chat.ready()
         assert chat.status() == ["mini", "2 workers", "$0.00"]
 

@@ -257,7 +257,7 @@ def test_an_unusable_file_is_an_error(tmp_path: Path, file: str, content: bytes,
 
 
 def test_an_unknown_suite_is_an_error(tmp_path: Path) -> None:
-    for name, hint in (("x", "gpqa-diamond"), ("mmlu-pro", "Inspect has it")):
+    for name, hint in (("x", "gpqa-diamond"), ("mmlu-max", "mmlu-pro")):
         with pytest.raises(UsageError, match=f"unknown suite '{name}'") as error:
             load_cases(name, file="x.jsonl", count=None, seed=0)
         assert hint in error.value.hint

@@ -496,9 +496,10 @@ def _guess_encoding(content: bytes) -> str:
     head = content[: _HEAD_BYTES // 2 * 2]
     even_zeros = head[0::2].count(0)
     odd_zeros = head[1::2].count(0)
-    if even_zeros == 0 and odd_zeros * 4 > len(head):
+    has_whole_units = len(content) % 2 == 0
+    if has_whole_units and even_zeros == 0 and odd_zeros * 4 > len(head):
         return "UTF-16LE"
-    if odd_zeros == 0 and even_zeros * 4 > len(head):
+    if has_whole_units and odd_zeros == 0 and even_zeros * 4 > len(head):
         return "UTF-16BE"
     if _CONTROL_BYTES.search(content):
         return ""
