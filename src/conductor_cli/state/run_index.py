@@ -20,9 +20,16 @@ import threading
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from typing import Any, Final
+from typing import Final
 
-from conductor_cli.state.stored_run import EVERY_RUN, SEPARATOR, SUFFIX, RunQuery, StoredRun
+from conductor_cli.state.stored_run import (
+    EVERY_RUN,
+    SEPARATOR,
+    SUFFIX,
+    Conditions,
+    RunQuery,
+    StoredRun,
+)
 
 # Raise it when rows are computed differently, so that existing indexes are rebuilt
 VERSION: Final = 9
@@ -36,6 +43,9 @@ closed.
 _COLUMNS: Final = ", ".join(StoredRun._fields)
 _PLACES: Final = ", ".join("?" * len(StoredRun._fields))
 _TEXTS: Final = "question, subtasks, answers"
+_BEFORE: Final = (
+    "(substr(run, 1, 15), written) < (SELECT substr(run, 1, 15), written FROM runs WHERE run = ?)"
+)
 _TABLES: Final = (
     f"CREATE TABLE runs (id INTEGER PRIMARY KEY, {_COLUMNS}, UNIQUE (run))",
     "CREATE INDEX newest ON runs (substr(run, 1, 15) DESC, written DESC)",
@@ -201,36 +211,28 @@ def _find_runs(
         return all(term in joined for term in terms)
 
     database.create_function("has_terms", 3, has_terms)
-    conditions: list[tuple[str, list[Any]]] = [
-        ("state = ?", [query.state] * bool(query.state)),
-        (
-            f"instr('{SEPARATOR}' || workers || '{SEPARATOR}', ?)",
-            [f"{SEPARATOR}{query.worker}{SEPARATOR}"] * bool(query.worker),
-        ),
-        ("run >= ?", [query.since] * bool(query.since)),
-        (
-            (
-                "(substr(run, 1, 15), written) < (SELECT substr(run, 1, 15), written FROM runs "
-                "WHERE "
-                "run = ?)"
-            ),
-            [query.before] * bool(query.before),
-        ),
-        (f"origin IN ({', '.join('?' * len(query.origins))})", [*query.origins]),
-    ]
-    parts = [condition for condition in conditions if condition[1]]
-    # Looking at every text takes 4 µs a run. A full-text index takes 1 ms a run to make, and saves
-    # a search 40 ms.
-    where = (
-        " AND ".join([text for text, _ in parts] + [f"has_terms({_TEXTS})"] * bool(terms)) or "1"
+    where = Conditions()
+    if query.state:
+        where.require("state = ?", query.state)
+    if query.worker:
+        has_worker = f"instr('{SEPARATOR}' || workers || '{SEPARATOR}', ?)"
+        where.require(has_worker, f"{SEPARATOR}{query.worker}{SEPARATOR}")
+    if query.since:
+        where.require("run >= ?", query.since)
+    if query.before:
+        where.require(_BEFORE, query.before)
+    if query.origins:
+        where.require(f"origin IN ({', '.join('?' * len(query.origins))})", *query.origins)
+    if terms:
+        # Looking at every text takes 4 µs a run. A full-text index takes 1 ms a run to make, and
+        # saves a search 40 ms.
+        where.require(f"has_terms({_TEXTS})")
+    cursor = database.execute(
+        f"SELECT {_COLUMNS} FROM runs WHERE {where.text}"
+        " ORDER BY substr(run, 1, 15) DESC, written DESC LIMIT ?",
+        [*where.values, count if count < 0 else count + 1],
     )
-    rows = database.execute(
-        (
-            f"SELECT {_COLUMNS} FROM runs WHERE {where} ORDER BY substr(run, 1, 15) DESC, written "
-            "DESC "
-            "LIMIT ?"
-        ),
-        [*(value for _, values in parts for value in values), count if count < 0 else count + 1],
-    )
-    found = [StoredRun(*row) for row in rows]
-    return (found, False) if count < 0 else (found[:count], len(found) > count)
+    rows = [StoredRun(*row) for row in cursor]
+    if count < 0:
+        return rows, False
+    return rows[:count], len(rows) > count

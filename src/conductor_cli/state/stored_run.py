@@ -72,6 +72,22 @@ class RunQuery(NamedTuple):
 EVERY_RUN: Final = RunQuery()
 
 
+class Conditions:
+    """The conditions of an SQL query, and their values."""
+
+    def __init__(self) -> None:
+        self._clauses = list[str]()
+        self.values = list[object]()
+
+    def require(self, clause: str, *values: object) -> None:
+        self._clauses.append(clause)
+        self.values += values
+
+    @property
+    def text(self) -> str:
+        return " AND ".join(self._clauses) or "true"
+
+
 def stored_run_data(row: StoredRun, location: str) -> dict[str, Any]:
     """The run as a JSON object. Unknown values are null; money is text."""
     return {

@@ -28,7 +28,13 @@ from conductor_cli.state.interfaces import TraceCheck, Traces, find_run, runs_ba
 from conductor_cli.state.postgres.database import Database, storable
 from conductor_cli.state.records import NAMED
 from conductor_cli.state.run_summary import make_stored_run
-from conductor_cli.state.stored_run import EVERY_RUN, SEPARATOR, RunQuery, StoredRun
+from conductor_cli.state.stored_run import (
+    EVERY_RUN,
+    SEPARATOR,
+    Conditions,
+    RunQuery,
+    StoredRun,
+)
 from conductor_cli.state.trace_check import check_trace
 from conductor_cli.state.trace_file import STARTING, events_in
 from conductor_cli.state.trace_lines import DELTAS, START, LineReader, LineWriter, read_hash
@@ -89,25 +95,9 @@ _BRIEF: Final = {
 }
 
 
-class _Conditions:
-    """The conditions of a query, and their values."""
-
-    def __init__(self) -> None:
-        self._clauses = list[str]()
-        self.values = list[object]()
-
-    def require(self, clause: str, *values: object) -> None:
-        self._clauses.append(clause)
-        self.values += values
-
-    @property
-    def text(self) -> str:
-        return " AND ".join(self._clauses) or "true"
-
-
-def _conditions(query: RunQuery) -> _Conditions:
+def _conditions(query: RunQuery) -> Conditions:
     """Return what the runs of a list have in common."""
-    where = _Conditions()
+    where = Conditions()
     if query.state:
         where.require(f"{_STATE} = %s", query.state)
     if query.worker:
