@@ -1,7 +1,4 @@
-"""API keys of providers.
-
-Which ones there are, where they come from, and whether their providers accept them.
-"""
+"""API keys of providers: where they come from, and whether their providers accept them."""
 
 from __future__ import annotations
 
@@ -16,7 +13,7 @@ from conductor_cli.core.formatting import format_list
 from conductor_cli.models.addresses import base_url_of, is_own_address
 from conductor_cli.models.discovery import KeyVerdict, check_key
 from conductor_cli.models.presets import PRESETS
-from conductor_cli.state.key_store import KeyStore, StoredKey, checked_key, same_address
+from conductor_cli.state.key_store import KeyEntry, KeyStore, StoredKey, checked_key, same_address
 from conductor_cli.system.known_secrets import KNOWN_SECRETS
 
 if TYPE_CHECKING:
@@ -30,7 +27,7 @@ _EXIT_CODES: Final = {"wrong": 4, "unreadable": 4, "unreachable": 8, "failed": 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FoundKey:
-    """One key: whose it is, the address it is sent to, and whether another one is used instead.
+    """A key: whose it is, the address it is sent to, and whether another one is used instead.
 
     `source` is a variable, `keyring` or `file`; `workers` use the key. A stored key has the time
     since when it is there; `key` is filled in only for a variable, because a stored key stays where
@@ -74,25 +71,47 @@ def providers_with_stored_key(store: KeyStore) -> tuple[str, ...]:
 
 def set_variables(provider: str, environ: Mapping[str, str]) -> list[str]:
     """The provider's own variables that are set, the one that is used first."""
-    return (
-        [name for name in PRESETS[provider].keys if environ.get(name, "").strip()]
-        if provider in PRESETS
-        else []
-    )
+    if provider not in PRESETS:
+        return []
+    return [name for name in PRESETS[provider].keys if environ.get(name, "").strip()]
 
 
 def find_keys(settings: Settings, store: KeyStore) -> list[FoundKey]:
-    """Every key once, those that are used first. The keyring is not asked. Raises `ConfigError`."""
-    environ = settings.environ
-    found = list[FoundKey]()
+    """Return every key once, those that are used first. The keyring is not asked.
+
+    Raises `ConfigError`.
+    """
     enabled = [
         item.worker for item in settings.workers if item.enabled and item.worker.kind in PRESETS
     ]
+    keys = _keys_of_variables(settings.environ)
+    for worker in enabled:
+        key = _own_key(worker, settings.environ)
+        if key is None:
+            continue
+        if not any(_is_key_of(worker, other, key.source) for other in keys):
+            keys.append(key)
+    keys += [_stored_key(entry, settings.environ) for entry in store.entries().values()]
+    sources = {worker.name: key_state(worker, settings.environ, store) for worker in enabled}
+    return [
+        replace(
+            key,
+            workers=tuple(
+                worker.name for worker in enabled if _is_key_of(worker, key, sources[worker.name])
+            ),
+        )
+        for key in keys
+    ]
+
+
+def _keys_of_variables(environ: Mapping[str, str]) -> list[FoundKey]:
+    """Return the keys in the providers' own variables. Of two variables, the first one is used."""
+    keys: list[FoundKey] = []
     for provider, preset in PRESETS.items():
-        names = set_variables(provider, environ)  # of two variables, the first one is used
+        names = set_variables(provider, environ)
         for name in names:
             state = "set" if name == names[0] else f"overridden by {names[0]}"
-            found.append(
+            keys.append(
                 FoundKey(
                     provider=provider,
                     source=name,
@@ -101,66 +120,64 @@ def find_keys(settings: Settings, store: KeyStore) -> list[FoundKey]:
                     key=environ[name],
                 )
             )
-    for worker in enabled:
-        name = str(worker.options.get("key_env") or "")
-        known = any(_is_key_of(worker, key, name) for key in found)
-        if name and not known and environ.get(name, "").strip():
-            found.append(
-                FoundKey(
-                    provider=worker.kind,
-                    source=name,
-                    base_url=base_url_of(worker),
-                    state="set",
-                    ca_file=str(worker.options.get("ca_file") or ""),
-                    key=environ[name],
-                )
-            )
-    for entry in store.entries().values():
-        own = entry.provider in PRESETS and same_address(
-            entry.base_url, PRESETS[entry.provider].base_url
-        )
-        used = set_variables(entry.provider, environ)[:1] if own else []
-        found.append(
-            FoundKey(
-                provider=entry.provider,
-                source=entry.where,
-                base_url=entry.base_url,
-                since=entry.since,
-                state=f"overridden by {used[0]}" if used else "stored",
-            )
-        )
-    sources = {worker.name: key_state(worker, environ, store) for worker in enabled}
-    return [
-        replace(
-            key,
-            workers=tuple(
-                each.name for each in enabled if _is_key_of(each, key, sources[each.name])
-            ),
-        )
-        for key in found
-    ]
+    return keys
+
+
+def _own_key(worker: Worker, environ: Mapping[str, str]) -> FoundKey | None:
+    """Return the key in the variable that a worker names; None where it names none that is set."""
+    name = str(worker.options.get("key_env") or "")
+    if not name or not environ.get(name, "").strip():
+        return None
+    return FoundKey(
+        provider=worker.kind,
+        source=name,
+        base_url=base_url_of(worker),
+        state="set",
+        ca_file=str(worker.options.get("ca_file") or ""),
+        key=environ[name],
+    )
+
+
+def _stored_key(entry: KeyEntry, environ: Mapping[str, str]) -> FoundKey:
+    """Return a stored key, which a variable of its provider may override."""
+    state = "stored"
+    preset = PRESETS.get(entry.provider)
+    if preset is not None and same_address(entry.base_url, preset.base_url):
+        names = set_variables(entry.provider, environ)
+        if names:
+            state = f"overridden by {names[0]}"
+    return FoundKey(
+        provider=entry.provider,
+        source=entry.where,
+        base_url=entry.base_url,
+        since=entry.since,
+        state=state,
+    )
 
 
 def _is_key_of(worker: Worker, key: FoundKey, source: str) -> bool:
     """Return whether a worker that takes its key from `source` uses this one."""
-    same = worker.kind == key.provider and source == key.source
-    return same and same_address(base_url_of(worker), key.base_url)
+    is_same_source = worker.kind == key.provider and source == key.source
+    return is_same_source and same_address(base_url_of(worker), key.base_url)
 
 
 def key_state(worker: Worker, environ: Mapping[str, str], store: KeyStore) -> str:
-    """`not needed`, the variable that holds a worker's key, `keyring`, `file`, or `missing`.
+    """Return where a worker's key is: its variable, `keyring` or `file`.
 
-    The places are those of `api_key_of`, in its order, but no key is read: listing workers must not
+    Else it is `missing` or `not needed`. The places are those of `api_key_of`, in its order, but no key is read: listing workers must not
     ask the keyring.
     """
     if worker.kind not in PRESETS:
         return "not needed"
     named = str(worker.options.get("key_env") or "")
-    own = PRESETS[worker.kind].keys if is_own_address(worker) else ()
-    names = (named,) if named else own
-    used = next((name for name in names if environ.get(name, "").strip()), "")
-    if used:
-        return used
+    names: Sequence[str] = ()
+    if named:
+        names = (named,)
+    elif is_own_address(worker):
+        names = PRESETS[worker.kind].keys
+    for name in names:
+        if environ.get(name, "").strip():
+            return name
     entry = None if named else store.entry(worker.kind, base_url_of(worker))
     if entry is not None:
         return entry.where
@@ -172,53 +189,66 @@ def check_keys(settings: Settings, store: KeyStore, providers: Sequence[str]) ->
 
     Raises `KeyMissing` when there is no key, and `ConfigError`.
     """
-    found = [
-        key for key in find_keys(settings, store) if not providers or key.provider in providers
-    ]
-    # Conductor state check tries the other one
-    found = [key for key in found if key.provider in PRESETS]
-    missing = [name for name in providers if name not in {key.provider for key in found}]
-    if missing or not found:
-        name = missing[0] if missing else "PROVIDER"
-        message = f"no key of {name} was found" if missing else "no key was found"
-        raise KeyMissing(message, hint=f"conductor keys set {name}")
-    stored = store.read() if any(key.since for key in found) else {}
+    keys: list[FoundKey] = []
+    for key in find_keys(settings, store):
+        is_wanted = not providers or key.provider in providers
+        # `conductor state check` tries a key that is of no provider
+        if is_wanted and key.provider in PRESETS:
+            keys.append(key)
+    with_key = {key.provider for key in keys}
+    for name in providers:
+        if name not in with_key:
+            message = f"no key of {name} was found"
+            raise KeyMissing(message, hint=f"conductor keys set {name}")
+    if not keys:
+        raise KeyMissing("no key was found", hint="conductor keys set PROVIDER")
+    stored = store.read() if any(key.since for key in keys) else {}
 
     async def check_all() -> list[CheckResult]:
-        checks = [_check_one(key, stored[key.provider] if key.since else None) for key in found]
+        checks = [_check_key(key, stored[key.provider] if key.since else None) for key in keys]
         return list(await asyncio.gather(*checks))
 
     return asyncio.run(check_all())
 
 
-async def _check_one(found: FoundKey, stored: StoredKey | None) -> CheckResult:
-    if stored is not None and stored.fault is not None:
-        verdict = KeyVerdict(
-            state="unreadable", message=stored.fault.message, hint=stored.fault.hint
-        )
-    else:
-        # The address in the keyring's item counts, as when a worker is asked.
-        text, base_url = (
-            (found.key, found.base_url) if stored is None else (stored.key, stored.entry.base_url)
-        )
-        KNOWN_SECRETS.add(text.strip())
-        try:
-            key = checked_key(text)
-        except UsageError as error:
-            verdict = KeyVerdict(state="wrong", message=error.message)
-        else:
-            verdict = await check_key(
-                found.provider, base_url, key, seconds=CHECK_SECONDS, ca_file=found.ca_file
-            )
-    refused = verdict.state == "wrong"
-    who = [f"of {format_list(found.workers)}"] if found.workers else []
-    checked = CheckResult(
-        name=found.provider,
+async def _check_key(found_key: FoundKey, stored: StoredKey | None) -> CheckResult:
+    """Ask a provider about a key, and return its verdict with what to do next."""
+    verdict = await _verdict_on(found_key, stored)
+    parts = [found_key.source]
+    if found_key.workers:
+        parts.append(f"of {format_list(found_key.workers)}")
+    parts.append(verdict.message)
+    hint = verdict.hint.partition("\n")[0]
+    if verdict.state == "wrong":
+        hint = f"replace this key ({found_key.source})"
+    message = "; ".join(filter(None, (verdict.message, hint)))
+    return CheckResult(
+        name=found_key.provider,
         state=verdict.state,
-        text=", ".join((found.source, *who, verdict.message)),
-        hint=f"replace this key ({found.source})" if refused else verdict.hint.partition("\n")[0],
+        text=", ".join(parts),
+        hint=hint,
         code=_EXIT_CODES.get(verdict.state, 0),
         seconds=verdict.seconds,
+        data={**found_key.data(), "state": verdict.state, "message": message},
     )
-    message = "; ".join(filter(None, (verdict.message, checked.hint)))
-    return replace(checked, data={**found.data(), "state": checked.state, "message": message})
+
+
+async def _verdict_on(found_key: FoundKey, stored: StoredKey | None) -> KeyVerdict:
+    """Return what a provider says of a key, or why it was not asked."""
+    text = found_key.key
+    base_url = found_key.base_url
+    if stored is not None:
+        if stored.fault is not None:
+            fault = stored.fault
+            return KeyVerdict(state="unreadable", message=fault.message, hint=fault.hint)
+        # The address in the keyring's item counts, as when a worker is asked.
+        text = stored.key
+        base_url = stored.entry.base_url
+    KNOWN_SECRETS.add(text.strip())
+    try:
+        key = checked_key(text)
+    except UsageError as error:
+        return KeyVerdict(state="wrong", message=error.message)
+    return await check_key(
+        found_key.provider, base_url, key, seconds=CHECK_SECONDS, ca_file=found_key.ca_file
+    )

@@ -7,7 +7,7 @@ send them to anyway, and spares a download of 4.7 GB.
 from __future__ import annotations
 
 import shlex
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -50,7 +50,9 @@ NO_MODEL: Final = "none"  # What `--model` says for no planner
 FREE_LICENCES: Final = frozenset({"Apache-2.0", "MIT"})
 """What is proposed unasked; a model under another licence is for whoever asks for it."""
 
-SMALL: Final = 5 << 29  # Bytes of a small planner, of up to 3B
+SMALL_BYTES: Final = 5 << 29  # Of a small planner, of up to 3B
+SPARE_BYTES: Final = 1 << 30  # Of memory, left for everything else
+MAX_STEM: Final = 36  # Characters of a name before its number: it has at most 40
 
 LIMITS: Final = {"run": (Decimal("0.50"), 200_000), "day": (Decimal(5), 2_000_000)}
 """What is proposed for a run and a day: US dollars, or tokens where a price is not known.
@@ -86,27 +88,23 @@ class Findings:
     agents: tuple[str, ...] = ()
 
     def lines(self) -> dict[str, str]:
-        """For a person, by topic; it contains no key."""
+        """Return what a person reads, by topic; it contains no key."""
         servers = [f"{worker.model} ({worker.kind})" for worker in self.workers if is_local(worker)]
-        add = "conductor workers add NAME --kind"
-        return {
-            "memory": f"{format_size(self.memory.total)}, {format_size(self.memory.available)} free",
-            **(
-                {}
-                if self.llama
-                else {
-                    "llama.cpp": f"not installed; models on this machine need it: {INSTALL_BUILT}"
-                }
-            ),
-            "GPU": ", ".join(gpu.name for gpu in self.gpus) or "none",
-            "disk": f"{format_size(self.free)} free for models in {self.downloads}",
-            "keyring": self.keyring or "none that works",
-            "keys": ", ".join(f"{key.provider} in {key.source}" for key in self.keys) or "none",
-            "servers": ", ".join(servers) or "none on this machine",
-            "agents": f"{', '.join(self.agents)}; to add one: {add} {self.agents[0]}"
-            if self.agents
-            else "none",
+        lines = {
+            "memory": f"{format_size(self.memory.total)}, {format_size(self.memory.available)} free"
         }
+        if not self.llama:
+            lines["llama.cpp"] = f"not installed; models on this machine need it: {INSTALL_BUILT}"
+        lines["GPU"] = ", ".join(gpu.name for gpu in self.gpus) or "none"
+        lines["disk"] = f"{format_size(self.free)} free for models in {self.downloads}"
+        lines["keyring"] = self.keyring or "none that works"
+        lines["keys"] = ", ".join(f"{key.provider} in {key.source}" for key in self.keys) or "none"
+        lines["servers"] = ", ".join(servers) or "none on this machine"
+        lines["agents"] = "none"
+        if self.agents:
+            add = f"conductor workers add NAME --kind {self.agents[0]}"
+            lines["agents"] = f"{', '.join(self.agents)}; to add one: {add}"
+        return lines
 
 
 def look_around(settings: Settings) -> Findings:
@@ -180,7 +178,7 @@ class SetupStep:
 def propose_steps(
     findings: Findings, settings: Settings, wanted_model: str = ""
 ) -> list[SetupStep]:
-    """Everything to set up, and what is done already.
+    """Return everything to set up, and what is done already.
 
     The model comes last: its prompt names the workers.
     """
@@ -192,7 +190,7 @@ def propose_steps(
 
 
 def next_step(settings: Settings) -> str:
-    """The most useful command now, in one line: to ask, or what is still missing for that."""
+    """Return the most useful command now: to ask, or what is still missing for that."""
     try:
         planner = resolve_planner(settings)
     except ConductorError as error:
@@ -219,7 +217,7 @@ def next_step(settings: Settings) -> str:
 
 
 def propose_workers(findings: Findings, settings: Settings) -> list[SetupStep]:
-    """The workers that are set up, then the new ones."""
+    """Return the workers that are set up, then the new ones."""
     steps = list[SetupStep]()
     store = open_key_store(settings)
     for item in settings.workers:
@@ -247,38 +245,47 @@ def propose_workers(findings: Findings, settings: Settings) -> list[SetupStep]:
 
 
 def new_workers(findings: Findings, settings: Settings) -> list[Worker]:
-    """The workers that were found, are not set up yet, and that no rule forbids, each under a free
-    name.
+    """Return the workers that were found and are not set up yet, each under a free name.
+
+    Those that a rule forbids are left out.
     """
     names = {item.worker.name for item in settings.workers}
-
-    def place(worker: Worker) -> tuple[str, str, str]:
-        return (
-            worker.kind,
-            model_of(worker),
-            base_url_of(worker) if worker.kind == "openai-compatible" else "",
-        )
-
     # The same model of the same provider under another name would only answer twice.
-    known = {place(item.worker) for item in settings.workers}
-    new = []
-    for worker in with_prices(
-        [item for item in findings.workers if not policy_objection(settings, item)]
-    )[0]:
-        if place(worker) not in known:
-            # A name has at most 40 characters.
-            candidates = (worker.name, *(f"{worker.name[:36]}-{number}" for number in range(2, 99)))
-            new.append(replace(worker, name=next(name for name in candidates if name not in names)))
-            names.add(new[-1].name)
-    return new
+    models = {_address_of(item.worker) for item in settings.workers}
+    allowed = [worker for worker in findings.workers if not policy_objection(settings, worker)]
+    workers: list[Worker] = []
+    for worker in with_prices(allowed)[0]:
+        if _address_of(worker) not in models:
+            name = _free_name(worker.name, names)
+            names.add(name)
+            workers.append(replace(worker, name=name))
+    return workers
+
+
+def _address_of(worker: Worker) -> tuple[str, str, str]:
+    """Return what two workers that ask the same model have in common."""
+    base_url = base_url_of(worker) if worker.kind == "openai-compatible" else ""
+    return (worker.kind, model_of(worker), base_url)
+
+
+def _free_name(name: str, names: Collection[str]) -> str:
+    """Return a name that is not among `names`: this one, or this one with a number."""
+    number = 2
+    candidate = name
+    while candidate in names:
+        candidate = f"{name[:MAX_STEM]}-{number}"
+        number += 1
+    return candidate
 
 
 def _known_price(worker: Worker) -> Price | None:
-    """The price of a worker's tokens, nothing for a model on this machine.
+    """Return the price of a worker's tokens, None where it is not known.
 
-    None where it is not known.
+    A model on this machine costs nothing.
     """
-    return worker.price or (FREE if costs_nothing(worker) else None)
+    if worker.price:
+        return worker.price
+    return FREE if costs_nothing(worker) else None
 
 
 def _describe_price(worker: Worker) -> str:
@@ -289,44 +296,54 @@ def _describe_price(worker: Worker) -> str:
 # Limits
 
 
-def propose_limits(new: Sequence[Worker], settings: Settings) -> list[SetupStep]:
-    """Limits on what a run and a day may use, where a worker that is set up or `new` may cost
-    something.
+def propose_limits(added: Sequence[Worker], settings: Settings) -> list[SetupStep]:
+    """Return limits on what a run and a day may use, where a worker may cost something.
 
-    They are in dollars where every price is known, since a limit in dollars is refused for workers
-    without one; else in tokens.
+    That is one that is set up, or `added`. They are in dollars where every price is known, since a
+    limit in dollars is refused for workers without one; else in tokens.
     """
-    paid_for = [*(item.worker for item in settings.workers if item.enabled), *new]
+    paid_for = [*(item.worker for item in settings.workers if item.enabled), *added]
     with suppress(ConductorError):  # planning is paid for, too
         paid_for.append(resolve_planner(settings))
     prices = [_known_price(worker) for worker in with_prices(paid_for)[0]]
-    costs = any(price is None or any(price.amounts()) for price in prices)
-    steps = list[SetupStep]()
+    may_cost = any(price is None or any(price.amounts()) for price in prices)
+    steps: list[SetupStep] = []
     for period, (dollars, tokens) in LIMITS.items():
-        suffix = "_day" if period == "day" else ""
-        names = [f"limits.{kind}{suffix}" for kind in ("cost", "tokens", "calls")]
         # Whoever limits calls or tokens has decided; a limit in dollars is not proposed on top of
         # that.
-        if name := next((name for name in names if settings[name] is not None), ""):
-            steps.append(
-                SetupStep(
-                    kind="limit", name=name, text=_describe_limit(name, settings[name], period)
-                )
-            )
-        elif costs:
-            name, most = (names[0], dollars) if None not in prices else (names[1], tokens)
-            command = ("config", "set", name, f"{most}")
-            text = _describe_limit(name, most, period)
+        name = _limit_of(settings, period)
+        if name:
+            text = _describe_limit(name, settings[name], period)
+            steps.append(SetupStep(kind="limit", name=name, text=text))
+        elif may_cost:
+            limit: Decimal | int = tokens if None in prices else dollars
+            kind = "tokens" if None in prices else "cost"
+            name = _limit_setting(kind, period)
+            command = ("config", "set", name, f"{limit}")
+            text = _describe_limit(name, limit, period)
             steps.append(SetupStep(kind="limit", name=name, text=text, command=command))
     return steps
 
 
-def _describe_limit(name: str, most: Decimal | int, period: str) -> str:
-    amount = (
-        format_money(most)
-        if "cost" in name
-        else f"{most:,} {name.partition('.')[2].removesuffix('_day')}"
-    )
+def _limit_of(settings: Settings, period: str) -> str:
+    """Return the name of a limit of a period that is set; empty where none is."""
+    for kind in ("cost", "tokens", "calls"):
+        name = _limit_setting(kind, period)
+        if settings[name] is not None:
+            return name
+    return ""
+
+
+def _limit_setting(kind: str, period: str) -> str:
+    return f"limits.{kind}_day" if period == "day" else f"limits.{kind}"
+
+
+def _describe_limit(name: str, limit: Decimal | int, period: str) -> str:
+    if "cost" in name:
+        amount = format_money(limit)
+    else:
+        unit = name.partition(".")[2].removesuffix("_day")
+        amount = f"{limit:,} {unit}"
     return f"{name}: at most {amount} a {period}"
 
 
@@ -392,13 +409,18 @@ def hosted_planner(findings: Findings, settings: Settings) -> Worker | None:
     """
     kinds = dict.fromkeys(key.provider for key in findings.keys if key.provider in PRESETS)
     planners = [Worker(name="conductor", kind=kind, model=PRESETS[kind].planner) for kind in kinds]
-    allowed = [each for each in planners if each.model and not policy_objection(settings, each)]
-    priced = [each for each in with_prices(allowed)[0] if each.price is not None]
-    return min(
-        priced,
-        key=lambda each: each.price.input + each.price.output if each.price else 0,
-        default=None,
-    )
+    allowed = [
+        planner for planner in planners if planner.model and not policy_objection(settings, planner)
+    ]
+    priced = [planner for planner in with_prices(allowed)[0] if planner.price is not None]
+    return min(priced, key=_token_price, default=None)
+
+
+def _token_price(worker: Worker) -> Decimal:
+    """Return what a million tokens in and a million out cost in US dollars."""
+    if worker.price is None:
+        return Decimal(0)
+    return Decimal(worker.price.input + worker.price.output)
 
 
 def fitting_model(findings: Findings, settings: Settings) -> RegistryModel | None:
@@ -412,8 +434,9 @@ def fitting_model(findings: Findings, settings: Settings) -> RegistryModel | Non
     allowed = [
         model for model in fitting if model.name == default or model.licence in FREE_LICENCES
     ]
-    small = [model for model in allowed if model.size <= SMALL]
-    return next(iter(small if small and _has_few_cores(findings) else allowed), None)
+    small = [model for model in allowed if model.size <= SMALL_BYTES]
+    choice = small if small and _has_few_cores(findings) else allowed
+    return choice[0] if choice else None
 
 
 def _has_few_cores(findings: Findings) -> bool:
@@ -422,62 +445,74 @@ def _has_few_cores(findings: Findings) -> bool:
 
 
 def _fitting_models(findings: Findings, settings: Settings) -> list[RegistryModel]:
-    """The registry's default and all smaller models with room in memory and on the disk, the
-    default first.
+    """Return the registry's default and all smaller models that fit, the default first.
+
+    Memory and disk have room for one that fits.
     """
-    first, *others = load_registry(settings.environ)
-    found = []
-    for model in (first, *sorted(others, key=lambda model: -model.size)):
-        # A gigabyte is left for everything else.
-        fits = not findings.memory.total or model.memory + (1 << 30) <= findings.memory.total
-        if model.base or not model.size or model.size > first.size or not fits:
-            continue
-        missing = missing_bytes(model)
-        if not missing or missing + disk.MARGIN <= findings.free:
-            found.append(model)
-    return found
+    default, *others = load_registry(settings.environ)
+    others.sort(key=lambda model: -model.size)
+    models: list[RegistryModel] = []
+    for model in (default, *others):
+        is_planner = not model.base and 0 < model.size <= default.size
+        if is_planner and _fits_in_memory(model, findings) and _fits_on_disk(model, findings):
+            models.append(model)
+    return models
+
+
+def _fits_in_memory(model: RegistryModel, findings: Findings) -> bool:
+    if not findings.memory.total:
+        return True
+    return model.memory + SPARE_BYTES <= findings.memory.total
+
+
+def _fits_on_disk(model: RegistryModel, findings: Findings) -> bool:
+    missing = missing_bytes(model)
+    return not missing or missing + disk.MARGIN <= findings.free
 
 
 def _describe_size(model: RegistryModel, findings: Findings, settings: Settings) -> str:
     """Return what to know about small planners before one is downloaded.
 
-    Empty where there is no choice.
+    The text is empty where there is no choice.
     """
-    if model.size <= SMALL:
-        cores = (
-            f", chosen for {format_count(findings.cores, 'core')}"
-            if _has_few_cores(findings)
-            else ""
-        )
+    if model.size <= SMALL_BYTES:
         larger = load_registry(settings.environ)[0].name
+        cores = ""
+        if _has_few_cores(findings):
+            cores = f", chosen for {format_count(findings.cores, 'core')}"
         return (
-            f"{cores}; likely to plan worse than {larger}, which was not measured: conductor "
-            f"setup --model {larger}"
+            f"{cores}; likely to plan worse than {larger}, which was not measured: "
+            f"conductor setup --model {larger}"
         )
     small = [
-        f"{each.name} ({format_size(each.size)}{'' if each.licence in FREE_LICENCES else ', not for commercial use'})"
-        for each in _fitting_models(findings, settings)
-        if each.size <= SMALL
+        _describe_small(other)
+        for other in _fitting_models(findings, settings)
+        if other.size <= SMALL_BYTES
     ]
+    if not small:
+        return ""
     how = "faster, and likely to plan worse, which was not measured"
-    return f"; {how}: {', '.join(small)}: conductor setup --model NAME" if small else ""
+    return f"; {how}: {', '.join(small)}: conductor setup --model NAME"
+
+
+def _describe_small(model: RegistryModel) -> str:
+    if model.licence in FREE_LICENCES:
+        return f"{model.name} ({format_size(model.size)})"
+    return f"{model.name} ({format_size(model.size)}, not for commercial use)"
 
 
 def _pull_step(model: RegistryModel) -> SetupStep:
     missing = missing_bytes(model)
-    duration = format_duration(missing / USUAL_RATE, tenths=False)
-    download = (
-        f"{format_size(missing)} to download, about {duration} at {format_size(USUAL_RATE)}/s"
-    )
-    text = (
-        f"{model.name}: {format_size(model.size) if model.size else 'size unknown'}, licence "
-        f"{model.licence}, "
-        f"needs {format_size(model.memory)} of memory; "
-        f"{download if missing else 'already downloaded'}"
-    )
+    download = "already downloaded"
+    if missing:
+        duration = format_duration(missing / USUAL_RATE, tenths=False)
+        rate = f"{format_size(USUAL_RATE)}/s"
+        download = f"{format_size(missing)} to download, about {duration} at {rate}"
+    size = format_size(model.size) if model.size else "size unknown"
+    needs = f"needs {format_size(model.memory)} of memory"
     return SetupStep(
         kind="model",
         name=model.name,
-        text=text,
+        text=f"{model.name}: {size}, licence {model.licence}, {needs}; {download}",
         command=("model", "pull", model.name, "--use", "--yes"),
     )

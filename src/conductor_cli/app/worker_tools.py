@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, fields, replace
 from typing import Any, Final
@@ -22,7 +22,7 @@ from conductor_cli.config.tables import VARIABLE, plain_secrets, update_tool_ser
 from conductor_cli.core.bounded_parsing import parse_json
 from conductor_cli.core.errors import ConfigError, KeyMissing, UsageError
 from conductor_cli.core.plan import SELF
-from conductor_cli.core.pool import Pool
+from conductor_cli.core.pool import Pool, Worker
 from conductor_cli.core.redact import REDACTED, secrets_in
 from conductor_cli.core.serialization import dump
 from conductor_cli.core.tools import RunTools, ToolBox, tool_party
@@ -42,78 +42,99 @@ ALLOW_SETTING: Final = "conductor.allow_tools"
 def pool_with_tools(
     settings: Settings, pool: Pool, models: Mapping[str, Model], *, asking: bool
 ) -> tuple[Pool, tuple[str, ...]]:
-    """The pool with the tools that each worker gets in this run, and remarks to show.
+    """Return the pool with the tools that each worker gets in this run, and remarks to show.
 
     Those that a command line or `conductor.tools` names replace the workers' own. A worker whose
     adapter carries no tools gets none. Raises `UsageError` or `ConfigError` for servers that no
     file has.
     """
-    text = settings[TOOLS_SETTING]
-    chosen = None if text == "auto" else () if text == "none" else tuple(text.split(","))
-    in_use = next(
-        (pool for pool in settings.pools if pool.name == settings["conductor.pool"]), None
-    )
-    of_pool = in_use.tools if in_use is not None else ()
-    known = [item.name for item in settings.tool_servers]
-    workers = []
-    unable = []
+    chosen = _chosen_tools(settings)
+    of_pool = _tools_of_pool(settings)
+    workers: list[Worker] = []
+    unable: list[str] = []
     for worker in pool:
-        names = tuple(dict.fromkeys((*worker.tools, *of_pool))) if chosen is None else chosen
+        names = dict.fromkeys((*worker.tools, *of_pool)) if chosen is None else chosen
         if worker.kind == SELF or not names:
             workers.append(replace(worker, tools=()))
             continue
         for name in names:
-            if name not in known and chosen is None:
-                message = f"worker {worker.name!r} names the tools {name!r:.60}, which no file has"
-                raise ConfigError(message, hint="conductor tools add NAME")
+            if chosen is None:
+                _check_named(settings, worker, name)
             find_tool_server(settings, name)
-        able = not asking or worker.name not in models or "tools" in models[worker.name].features
-        if not able:
-            # Of a file it is the chat template that says how its model calls tools.
-            why = (
-                " (its chat template has no form for them that is read here)"
-                if worker.kind == "llama"
-                else ""
-            )
-            unable.append(f"{worker.name}{why}")
-        workers.append(replace(worker, tools=names if able else ()))
-    remarks = [f"without tools, which they cannot be sent: {', '.join(unable)}"] if unable else []
-    if settings.origins[ALLOW_SETTING] == "command line":
-        idle = [
-            name
-            for name in _allowed_tools(settings)
-            if not any(name in worker.tools for worker in workers)
-        ]
-        remarks += [
-            (
-                f"--allow-tools {name} allows nothing, because no worker has these tools: --tools "
-                f"{name}"
-            )
-            for name in idle
-        ]
+        model = models.get(worker.name)
+        if asking and model is not None and "tools" not in model.features:
+            unable.append(_describe_unable(worker))
+            names = ()
+        workers.append(replace(worker, tools=tuple(names)))
+    remarks = _remarks(settings, workers, unable)
     return Pool(workers=tuple(workers)), tuple(remarks)
 
 
-def keep_tools_of(settings: Settings, earlier: Trace) -> Settings:
-    """The settings with the tools that every worker of an earlier run had, unless a command line
-    names some.
+def _chosen_tools(settings: Settings) -> tuple[str, ...] | None:
+    """Return the servers that a setting or a command line names; None where it leaves them be."""
+    text = settings[TOOLS_SETTING]
+    if text == "auto":
+        return None
+    if text == "none":
+        return ()
+    return tuple(text.split(","))
 
-    So whoever resumes a run need not repeat `--tools`.
+
+def _tools_of_pool(settings: Settings) -> tuple[str, ...]:
+    """Return the servers that every worker of the pool in use gets."""
+    for pool in settings.pools:
+        if pool.name == settings["conductor.pool"]:
+            return pool.tools
+    return ()
+
+
+def _check_named(settings: Settings, worker: Worker, name: str) -> None:
+    """Raise `ConfigError` where a worker of the settings names a server that no file has."""
+    if name not in [item.name for item in settings.tool_servers]:
+        message = f"worker {worker.name!r} names the tools {name!r:.60}, which no file has"
+        raise ConfigError(message, hint="conductor tools add NAME")
+
+
+def _describe_unable(worker: Worker) -> str:
+    """Return the name of a worker that cannot be sent tools, and why where that is known."""
+    if worker.kind == "llama":
+        return f"{worker.name} (its chat template has no form for them that is read here)"
+    return worker.name
+
+
+def _remarks(settings: Settings, workers: Sequence[Worker], unable: Sequence[str]) -> Iterator[str]:
+    """Yield what a user should know of the tools of a run."""
+    if unable:
+        yield f"without tools, which they cannot be sent: {', '.join(unable)}"
+    if settings.origins[ALLOW_SETTING] != "command line":
+        return
+    for name in _allowed_tools(settings):
+        if not any(name in worker.tools for worker in workers):
+            yield (
+                f"--allow-tools {name} allows nothing, because no worker has these tools: "
+                f"--tools {name}"
+            )
+
+
+def keep_tools_of(settings: Settings, earlier: Trace) -> Settings:
+    """Return the settings with the tools that every worker of an earlier run had.
+
+    So whoever resumes a run need not repeat `--tools`. What a command line names stays.
     """
-    had = {worker.tools for worker in earlier.pool if worker.kind != SELF}
-    if settings.origins[TOOLS_SETTING] == "command line" or len(had) != 1:
+    selections = {worker.tools for worker in earlier.pool if worker.kind != SELF}
+    if settings.origins[TOOLS_SETTING] == "command line" or len(selections) != 1:
         return settings
-    return replace(settings, values={**settings.values, TOOLS_SETTING: ",".join(*had) or "none"})
+    names = ",".join(*selections) or "none"
+    return replace(settings, values={**settings.values, TOOLS_SETTING: names})
 
 
 def open_tools(
     settings: Settings, pool: Pool, attachments: AttachmentStore | None
 ) -> RunTools | None:
-    """The tools of the runs over `pool`; None where no worker has any. Nothing is started yet.
+    """Return the tools of the runs over `pool`; None where no worker has any.
 
-    `attachments` keeps the images that they give back.
-
-    Raises `ConfigError` where the extra is not installed, `KeyMissing` where a variable is not set.
+    Nothing is started yet. `attachments` keeps the images that they give back. Raises `ConfigError`
+    where the extra is not installed, `KeyMissing` where a variable is not set.
     """
     wanted = dict.fromkeys(name for worker in pool for name in worker.tools)
     allowed = _allowed_tools(settings)
@@ -153,7 +174,7 @@ def server_of(item: ConfiguredTools, settings: Settings, allow: Iterable[str] = 
         # A header is a secret as a whole and in its parts.
         parts = {variable: value_of(variable) for variable in VARIABLE.findall(text)}
         KNOWN_SECRETS.add(*parts.values())
-        headers[name] = VARIABLE.sub(lambda found, parts=parts: parts[found[1]], text)  # type: ignore[misc]
+        headers[name] = VARIABLE.sub(lambda match, parts=parts: parts[match[1]], text)  # type: ignore[misc]
     env = {name: value_of(name) for name in table.env}
     login = None
     if table.url:
@@ -170,9 +191,9 @@ def server_of(item: ConfiguredTools, settings: Settings, allow: Iterable[str] = 
                 ),
             )
     KNOWN_SECRETS.add(*secrets_in(headers), *secrets_in(env))
-    known = {field.name: getattr(table, field.name) for field in fields(table)}
-    known |= {"headers": headers, "allow": (*table.allow, *allow)}
-    return ToolServer(name=item.name, variables=env, login=login, **known)
+    options = {field.name: getattr(table, field.name) for field in fields(table)}
+    options |= {"headers": headers, "allow": (*table.allow, *allow)}
+    return ToolServer(name=item.name, variables=env, login=login, **options)
 
 
 def stored_secrets(settings: Settings, name: str, url: str) -> dict[str, Any]:
@@ -180,10 +201,12 @@ def stored_secrets(settings: Settings, name: str, url: str) -> dict[str, Any]:
 
     Raises `KeyMissing`.
     """
-    found: dict[str, Any] = json.loads(open_key_store(settings)(tool_party(name), url) or "{}")
-    tokens = found.get("login", {}).get("tokens", {})
-    KNOWN_SECRETS.add(*(tokens[key] for key in ("access_token", "refresh_token") if key in tokens))
-    return found
+    secrets: dict[str, Any] = json.loads(open_key_store(settings)(tool_party(name), url) or "{}")
+    tokens = secrets.get("login", {}).get("tokens", {})
+    for key in ("access_token", "refresh_token"):
+        if key in tokens:
+            KNOWN_SECRETS.add(tokens[key])
+    return secrets
 
 
 def store_secrets(
@@ -210,16 +233,15 @@ def _in_file(settings: Settings, name: str, url: str) -> bool:
 
 
 def _allowed_tools(settings: Settings) -> dict[str, list[str]]:
-    """The tools that `--allow-tools NAME[.TOOL]` allows, by server. Raises `UsageError`."""
+    """Return the tools that `--allow-tools NAME[.TOOL]` allows, by server. Raises `UsageError`."""
     allowed: dict[str, list[str]] = {}
-    known = [item.name for item in settings.tool_servers]
     for text in settings[ALLOW_SETTING]:
-        # A server's name may hold dots too.
-        server = max(
-            (name for name in known if text == name or text.startswith(f"{name}.")),
-            key=len,
-            default="",
-        )
+        server = ""
+        for item in settings.tool_servers:
+            is_of_server = text == item.name or text.startswith(f"{item.name}.")
+            # A server's name may hold dots too: the longest one counts.
+            if is_of_server and len(item.name) > len(server):
+                server = item.name
         find_tool_server(settings, server or text)
         allowed.setdefault(server, []).append(text.removeprefix(server).removeprefix(".") or ALL)
     return allowed
@@ -268,7 +290,9 @@ def list_tool_servers(settings: Settings) -> list[ToolsRow]:
             recipient=party_server(item).recipient,
             objection=settings.policy.denial_reason(party_server(item).party),
             workers=tuple(
-                one.worker.name for one in settings.workers if item.name in one.worker.tools
+                listed.worker.name
+                for listed in settings.workers
+                if item.name in listed.worker.tools
             ),
         )
         for item in settings.tool_servers
@@ -280,8 +304,8 @@ def find_tool_server(settings: Settings, name: str) -> ConfiguredTools:
     for item in settings.tool_servers:
         if item.name == name:
             return item
-    known = ", ".join(item.name for item in settings.tool_servers)
-    hint = f"known: {known}" if known else "conductor tools add NAME"
+    names = ", ".join(item.name for item in settings.tool_servers)
+    hint = f"known: {names}" if names else "conductor tools add NAME"
     raise UsageError(f"no tool server is named {name!r:.60}", hint=hint)
 
 
@@ -323,28 +347,27 @@ def add_tool_server(
     except ConfigError as error:
         raise UsageError(error.message, hint=error.hint) from None
     if secret or plaintext:
-        known = stored_secrets(settings, name, url).get("headers", {})
-        store_secrets(settings, name, url, {"headers": known | secret}, plaintext=plaintext)
+        stored = stored_secrets(settings, name, url).get("headers", {})
+        store_secrets(settings, name, url, {"headers": stored | secret}, plaintext=plaintext)
     return bool(before)
 
 
 _REFERENCE: Final = re.compile(r"\$\{(?:env:)?([A-Za-z_][A-Za-z0-9_]*)(?::-[^}]*)?\}")
-"""A variable in the files of Claude, Cursor and VS Code: `${NAME}`, `${NAME:-default}` or
-`${env:NAME}`.
+"""A variable in the files of Claude, Cursor and VS Code.
+
+It is written `${NAME}`, `${NAME:-default}` or `${env:NAME}`.
 """
 
 
 def read_mcp_file(text: str) -> dict[str, tuple[dict[str, Any], list[str]]]:
-    """Return the servers in an `mcp.json` of Claude, Cursor or VS Code.
+    """Return the servers in an `mcp.json` of Claude, Cursor or VS Code, by name.
 
-    A table for each, and what is not taken.
-
-    A variable keeps its name. The value of one that stands in the file is not copied. Raises
-    `UsageError`.
+    Each has its table, and what is not taken of it. A variable keeps its name. The value of one
+    that stands in the file is not copied. Raises `UsageError`.
     """
     try:
-        data = parse_json(text)
-        servers = data["mcpServers"] if "mcpServers" in data else data["servers"]
+        content = parse_json(text)
+        servers = content["mcpServers"] if "mcpServers" in content else content["servers"]
         return {
             str(name): _read_mcp_server(entry)
             for name, entry in servers.items()
@@ -359,31 +382,34 @@ def read_mcp_file(text: str) -> dict[str, tuple[dict[str, Any], list[str]]]:
 
 
 def _read_mcp_server(entry: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
-    table = dict[str, Any]()
-    missing = list[str]()
+    """Return the table of a server, and what of its entry is not taken."""
+    table: dict[str, Any] = {}
+    missing: list[str] = []
     if "url" in entry:
         table["url"] = str(entry["url"])
         headers = {
             str(name): _REFERENCE.sub(r"$\1", str(value))
             for name, value in entry.get("headers", {}).items()
         }
-        table |= {"headers": headers} if headers else {}
+        if headers:
+            table["headers"] = headers
     else:
         table["command"] = [str(entry["command"]), *map(str, entry.get("args", ()))]
         given = {str(name): str(value) for name, value in entry.get("env", {}).items()}
-        table |= {"env": list(given)} if given else {}
-        missing += [
-            f"the value of {name}: export {name}=…"
-            for name, value in given.items()
-            if "${" not in value
-        ]
-        missing += ["its directory: start conductor there"] if entry.get("cwd") else []
+        if given:
+            table["env"] = list(given)
+        for name, value in given.items():
+            if "${" not in value:
+                missing.append(f"the value of {name}: export {name}=…")
+        if entry.get("cwd"):
+            missing.append("its directory: start conductor there")
     return table, missing
 
 
 Visit = tuple[str, Callable[[str], Awaitable[Mapping[str, str]]]]
-"""Where a browser comes back to after a login, and what sends it away and returns the query with
-which it came back.
+"""Where a browser comes back to after a login, and what sends it away.
+
+The latter returns the query with which the browser came back.
 """
 
 
@@ -394,9 +420,7 @@ def try_tool_servers(
 ) -> list[CheckResult]:
     """Start these servers, all of them if none is named, and ask each for its tools.
 
-    Nothing is called.
-
-    `log_in` has the user log in at the server of a name. Raises `KeyMissing` where a login could
+    Nothing is called. `log_in` has the user log in at the server of a name. Raises `KeyMissing` where a login could
     not be kept.
     """
     import asyncio  # what reads the settings needs no event loop
@@ -407,9 +431,9 @@ def try_tool_servers(
         one_at_a_time = asyncio.Lock()
 
         async def try_one(item: ConfiguredTools) -> CheckResult:
-            found = await _try(item, settings)
-            if log_in is None or not found.text.startswith(ASKS_FOR_LOGIN):
-                return found
+            result = await _try(item, settings)
+            if log_in is None or not result.text.startswith(ASKS_FOR_LOGIN):
+                return result
             _in_file(settings, item.name, item.table.url)
             async with one_at_a_time, log_in(item.name) as visit:
                 return await _try(item, settings, visit)
