@@ -333,12 +333,11 @@ def _content(message: Mapping[str, Any]) -> str | list[dict[str, Any]]:
     content = message["content"]
     if message["role"] == "tool":
         result: dict[str, Any] = {"type": "tool_result", "tool_use_id": message["tool_call_id"]}
-        result |= (
-            {"content": _blocks(content) if isinstance(content, list) else content}
-            if content
-            else {}
-        )
-        return [result | ({"is_error": True} if message.get(IS_ERROR) else {})]
+        if content:
+            result["content"] = _blocks(content) if isinstance(content, list) else content
+        if message.get(IS_ERROR):
+            result["is_error"] = True
+        return [result]
     if message.get("tool_calls"):
         return list(_calling_turn(message))
     return _blocks(content) if isinstance(content, list) else content or ""

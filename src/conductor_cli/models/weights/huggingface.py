@@ -121,44 +121,28 @@ def ask_repository(
     api = HfApi(endpoint=constants.ENDPOINT, token=token or False)
     seconds = constants.HF_HUB_DOWNLOAD_TIMEOUT
 
-    def ask() -> HubRepository:
-        ask_info = api.model_info if kind == "model" else api.dataset_info
-        info = ask_info(repo, revision=revision, timeout=seconds, files_metadata=True)
-        commit = str(info.sha)
-        files = dict[str, ModelFile]()
-        for sibling in (info.siblings or ()) if _COMMIT.fullmatch(commit) else ():
-            sha256 = str(sibling.lfs.sha256) if sibling.lfs else ""
-            etag = sha256 or str(sibling.blob_id or "")
-            # The hash becomes the name of a file, so the answer is not trusted.
-            if etag and not _ETAG.fullmatch(etag):
-                raise ValueError("an invalid hash")
-            size = max(0, int((sibling.lfs.size if sibling.lfs else sibling.size) or 0))
-            name = str(sibling.rfilename)
-            files[name] = ModelFile(file=name, size=size, sha256=sha256, etag=etag)
-        # The licence that a repository's card names, as one line.
-        card = info.card_data
-        named = getattr(card, "license", None)
-        if named == "other":
-            named = getattr(card, "license_name", None) or named
-        if isinstance(named, list):
-            named = ", ".join(map(str, named))
-        return HubRepository(
-            name=repo,
-            commit=commit,
-            files=files,
-            licence=short_line(str(named or ""), 60),
-            kind=kind,
-        )
+    ask_info = api.model_info if kind == "model" else api.dataset_info
 
-    def ask_once() -> HubRepository:
+    def ask() -> HubRepository:
         try:
-            return ask()
+            info = ask_info(repo, revision=revision, timeout=seconds, files_metadata=True)
+            commit = str(info.sha)
+            # Without a commit nothing in the answer can be used.
+            siblings = (info.siblings or ()) if _COMMIT.fullmatch(commit) else ()
+            listed = [_listed_file(sibling) for sibling in siblings]
+            return HubRepository(
+                name=repo,
+                commit=commit,
+                files={file.file: file for file in listed},
+                licence=_licence_of(info.card_data),
+                kind=kind,
+            )
         except Exception as error:
             if not isinstance(error, (*connection_errors(), *_UNREADABLE_LISTING)):
                 raise
             raise _listing_failure(error, token) from None
 
-    repository = _retry(ask_once, f"revision {revision} of {repo}", repo, token)
+    repository = _retry(ask, f"revision {revision} of {repo}", repo, token)
     if not repository.files:
         problem = (
             f"{host_of(constants.ENDPOINT)} does not answer like a model hub: it lists no "
@@ -167,6 +151,29 @@ def ask_repository(
         hint = "check HF_ENDPOINT, the proxy, and whether the network requires a login"
         raise ConductorUnusable(problem, hint=hint)
     return repository
+
+
+def _listed_file(sibling: Any) -> ModelFile:  # noqa: ANN401 - what the library makes of the answer
+    """Return a file of a repository as the hub lists it. Raises `ValueError`."""
+    large = sibling.lfs
+    sha256 = str(large.sha256) if large else ""
+    etag = sha256 or str(sibling.blob_id or "")
+    # The hash becomes the name of a file, so the answer is not trusted.
+    if etag and not _ETAG.fullmatch(etag):
+        raise ValueError("an invalid hash")
+    size = large.size if large else sibling.size
+    name = str(sibling.rfilename)
+    return ModelFile(file=name, size=max(0, int(size or 0)), sha256=sha256, etag=etag)
+
+
+def _licence_of(card: Any) -> str:  # noqa: ANN401 - what the library makes of the answer
+    """Return the licence that a repository's card names, as one line."""
+    licence = getattr(card, "license", None)
+    if licence == "other":
+        licence = getattr(card, "license_name", None) or licence
+    if isinstance(licence, list):
+        licence = ", ".join(map(str, licence))
+    return short_line(str(licence or ""), 60)
 
 
 def download_file(repository: HubRepository, file: ModelFile, part: Path, report: Report) -> None:
