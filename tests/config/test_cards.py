@@ -68,7 +68,7 @@ def test_a_newer_measurement_takes_the_place_of_the_older(tmp_path: Path) -> Non
     ids=["model", "kind", "temperature", "address"],
 )
 def test_a_worker_that_changed_has_no_card(changed: Worker) -> None:
-    assert Cards(measured=(measured(),)).on(changed).card == Card()
+    assert Cards(measured=(measured(),)).apply_to(changed).card == Card()
 
 
 def test_a_worker_keeps_its_card_when_renamed_or_repriced() -> None:
@@ -80,7 +80,7 @@ def test_a_worker_keeps_its_card_when_renamed_or_repriced() -> None:
         price=Price(input=Decimal(3), output=Decimal(3)),
     )
     same = replace(same, options={**same.options, "key_env": "MY_KEY"})
-    card = Cards(measured=(measured(),)).on(same).card
+    card = Cards(measured=(measured(),)).apply_to(same).card
     assert card == Card(
         strengths={"letters": 0.75}, measured=True, source="4 cases of basics, 2026-11-21"
     )
@@ -175,14 +175,17 @@ def test_a_measured_card_takes_the_place_of_what_was_known_beforehand() -> None:
     A card by hand wins over both.
     """
     known = Worker(name="w", kind="openai", model="gpt-5")
-    assert (Cards().on(known).card.measured, Cards().on(known).card.strengths["code"]) == (
+    assert (
+        Cards().apply_to(known).card.measured,
+        Cards().apply_to(known).card.strengths["code"],
+    ) == (
         False,
         0.829,
     )
     cards = Cards(measured=(measured(known),))
-    assert (cards.on(known).card.measured, dict(cards.on(known).card.strengths)) == (
+    assert (cards.apply_to(known).card.measured, dict(cards.apply_to(known).card.strengths)) == (
         True,
         {"letters": 0.75},
     )
     own = replace(known, card=Card(strengths={"code": 0.1}))
-    assert cards.on(own) == own
+    assert cards.apply_to(own) == own

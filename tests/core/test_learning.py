@@ -138,7 +138,7 @@ def test_a_worker_without_figures_gets_one_when_there_is_enough_evidence() -> No
     worker = Worker(name="b", kind="openai", card=Card(words="general purpose"))
     for count, known in ((1, False), (int(ENOUGH) + 2, True)):
         ratings = [rating(str(n), "good", replace(share(), key="b")) for n in range(count)]
-        card = learn(ratings, 0.0).on(worker, "b").card
+        card = learn(ratings, 0.0).apply_to(worker, "b").card
         assert (RATED in card.strengths) is known
         assert card.words == "general purpose"
 
@@ -146,5 +146,5 @@ def test_a_worker_without_figures_gets_one_when_there_is_enough_evidence() -> No
 def test_the_card_of_another_worker_stays() -> None:
     learned = learn([rating("1", "bad", share(good=False))], 0.0)
     worker = POOL["a"]
-    assert learned.on(worker, "another key") == worker
-    assert learned.on(worker, "a").card.strengths["math"] < 0.8
+    assert learned.apply_to(worker, "another key") == worker
+    assert learned.apply_to(worker, "a").card.strengths["math"] < 0.8

@@ -14,9 +14,9 @@ from conductor_cli.core.errors import ConfigError, PolicyError
 from conductor_cli.core.plan import PlanRules
 from conductor_cli.core.policy import (
     NO_POLICY,
-    Party,
     Policy,
     PoolPolicy,
+    Recipient,
     check_limits,
     check_pool,
     check_selectors,
@@ -106,9 +106,9 @@ def test_a_plan_may_name_all_workers_if_all_are_down() -> None:
     ).workers == ("ann",)
 
 
-GPT = Party(name="gpt", recipient="openai", kind="openai", tags=("eu", "fast"))
-PROXIED = Party(name="gpt2", recipient="proxy.example.org", kind="openai")
-OWN = Party(name="own", recipient="this machine", kind="ollama", local=True)
+GPT = Recipient(name="gpt", provider="openai", kind="openai", tags=("eu", "fast"))
+PROXIED = Recipient(name="gpt2", provider="proxy.example.org", kind="openai")
+OWN = Recipient(name="own", provider="this machine", kind="ollama", local=True)
 
 
 @pytest.mark.parametrize(
@@ -126,7 +126,9 @@ OWN = Party(name="own", recipient="this machine", kind="ollama", local=True)
         ("provider:ollama", OWN, True),
     ],
 )
-def test_a_selector_means_by_name_tag_or_provider(selector: str, party: Party, meant: bool) -> None:
+def test_a_selector_means_by_name_tag_or_provider(
+    selector: str, party: Recipient, meant: bool
+) -> None:
     assert selector_matches(selector, party) is meant
 
 
@@ -146,17 +148,17 @@ def test_every_group_of_those_allowed_has_to_mean_a_worker() -> None:
 
 
 def test_a_policy_without_workers_gives_the_reason_for_each() -> None:
-    parties = {name: Party(name=name, recipient="x", kind="x") for name in ("ann", "bob")}
+    parties = {name: Recipient(name=name, provider="x", kind="x") for name in ("ann", "bob")}
 
     def permitted(policy: Policy) -> Pool:
-        return permitted_pool(pool(ANN, BOB, SELF), PoolPolicy(policy=policy, parties=parties))
+        return permitted_pool(pool(ANN, BOB, SELF), PoolPolicy(policy=policy, recipients=parties))
 
     with pytest.raises(PolicyError) as caught:
         permitted(Policy(deny=("ann",), local_only=True))
     local = "policy.local_only keeps everything on this machine, and x is not"
     assert caught.value.message == f"the policy allows no worker (ann: {local}; bob: {local})"
     assert permitted(Policy(deny=("ann",))).names == ("bob", "self")
-    hidden = Party(name="cat", recipient="unknown", kind="x")
+    hidden = Recipient(name="cat", provider="unknown", kind="x")
     assert (
         Policy(local_only=True)
         .denial_reason(hidden)

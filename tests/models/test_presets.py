@@ -23,7 +23,7 @@ from conductor_cli.models.cards import builtin_card
 from conductor_cli.models.key_hints import key_hint, missing_key_hint
 from conductor_cli.models.presets import PRESETS, SHIPPED
 from conductor_cli.models.prices import price_name
-from conductor_cli.models.recipients import party_of
+from conductor_cli.models.recipients import recipient_facts
 
 PUBLISHED = [
     item.worker
@@ -254,8 +254,8 @@ def test_a_party_is_known_by_who_reads_what_it_is_sent(
     kind: str, values: dict[str, Any], recipient: str, local: bool
 ) -> None:
     model = values.pop("model", "")
-    party = party_of(Worker(name="w", kind=kind, model=model, options=values, tags=("eu",)))
-    assert (party.recipient, party.local, party.kind, party.tags) == (
+    party = recipient_facts(Worker(name="w", kind=kind, model=model, options=values, tags=("eu",)))
+    assert (party.provider, party.local, party.kind, party.tags) == (
         recipient,
         local,
         kind,
@@ -264,7 +264,7 @@ def test_a_party_is_known_by_who_reads_what_it_is_sent(
 
 
 def test_a_worker_whose_provider_nobody_knows_is_forbidden_with_any() -> None:
-    party = party_of(Worker(name="w", kind="litellm", model="gpt-4o"))
+    party = recipient_facts(Worker(name="w", kind="litellm", model="gpt-4o"))
     said = Policy(deny=("provider:openai",)).denial_reason(party)
     assert said == "policy.deny names provider:openai, and the provider of w is not known"
     assert Policy(allow=(("provider:openai",),)).denial_reason(party)
@@ -279,7 +279,7 @@ def test_no_program_is_shown_what_must_stay_here_unless_it_can_send_nothing() ->
         "args": {"args": ["-x"]},
     }
     parties = [
-        party_of(Worker(name=name, kind="command", options={"command": ["cat"], **options}))
+        recipient_facts(Worker(name=name, kind="command", options={"command": ["cat"], **options}))
         for name, options in programs.items()
     ]
     here = Policy(local_only=True)

@@ -13,7 +13,7 @@ from conductor_cli.core.policy import Policy
 from conductor_cli.core.pool import Worker
 from conductor_cli.models import several_servers
 from conductor_cli.models.catalog import open_model
-from conductor_cli.models.recipients import party_of
+from conductor_cli.models.recipients import recipient_facts
 from conductor_cli.models.several_servers import SeveralServers
 from tests.models.kit import answering, text
 from tests.models.test_structured import FIELDS, GRAMMAR, owned
@@ -134,7 +134,7 @@ def test_an_answer_that_has_begun_a_refusal_and_the_last_failure_are_told(
 )
 def test_a_rule_has_to_allow_each_address(policy: Policy, allowed: bool) -> None:
     urls = "http://a.example/v1,http://b.example/v1"
-    party = party_of(Worker(name="w", kind="openai-compatible", options={"base_url": urls}))
-    assert party.recipient == "a.example, b.example"
+    party = recipient_facts(Worker(name="w", kind="openai-compatible", options={"base_url": urls}))
+    assert party.provider == "a.example, b.example"
     assert (not policy.denial_reason(party)) == allowed
     assert Policy(files_only=policy.allow).allows_files(party) == (not policy.allow or allowed)

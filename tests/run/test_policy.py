@@ -19,7 +19,7 @@ from conductor_cli.core.chat import Request
 from conductor_cli.core.data_policy import DataPolicy
 from conductor_cli.core.errors import ModelError, PolicyError
 from conductor_cli.core.plan import SELF
-from conductor_cli.core.policy import Party, Policy, PoolPolicy
+from conductor_cli.core.policy import Policy, PoolPolicy, Recipient
 from conductor_cli.core.pool import Limits, Pool
 from conductor_cli.core.question import File, PastTurn, Question
 from conductor_cli.core.trace import Trace
@@ -79,9 +79,9 @@ def gossip(*lines: tuple[str, str], waits: float = 0.0) -> ScriptedModel:
     return model
 
 
-def party(name: str, recipient: str, *tags: str) -> Party:
-    return Party(
-        name=name, recipient=recipient, kind=recipient, local=recipient == "here", tags=tags
+def party(name: str, recipient: str, *tags: str) -> Recipient:
+    return Recipient(
+        name=name, provider=recipient, kind=recipient, local=recipient == "here", tags=tags
     )
 
 
@@ -98,7 +98,7 @@ lines = st.lists(
     min_size=1,
     max_size=4,
 )
-parties = st.fixed_dictionaries(
+recipients = st.fixed_dictionaries(
     {
         name: st.builds(
             party, st.just(name), st.sampled_from(READERS), st.sampled_from(["red", "blue"])
@@ -118,21 +118,21 @@ POOL = with_self(*NAMES)
 def hold_readers(
     readers: Mapping[str, ScriptedModel],
     policy: Policy,
-    parties: Mapping[str, Party],
+    recipients: Mapping[str, Recipient],
     question: Question,
 ) -> None:
     """Fail if the conductor or a worker read something that the policy keeps from them."""
     for name, reader in readers.items():
         for text in heard(reader):
-            assert not policy.denial_reason(parties[name], plans=name == SELF)
+            assert not policy.denial_reason(recipients[name], plans=name == SELF)
             if question.files:
-                assert FILED not in text or policy.allows_files(parties[name])
+                assert FILED not in text or policy.allows_files(recipients[name])
 
 
 @given(
     policies,
     lines,
-    parties,
+    recipients,
     questions,
     st.sets(st.sampled_from(NAMES), max_size=2),
     st.sampled_from([0, 1]),
@@ -140,7 +140,7 @@ def hold_readers(
 def test_no_worker_is_sent_what_a_rule_forbids(
     policy: Policy,
     lines: list[tuple[str, str]],
-    parties: Mapping[str, Party],
+    recipients: Mapping[str, Recipient],
     question: Question,
     gone: set[str],
     recursion: int,
@@ -156,18 +156,19 @@ def test_no_worker_is_sent_what_a_rule_forbids(
     limits = Limits(attempts=1, recursion=recursion)
     try:
         run, _ = play(
-            desk(orchestra, policy, workers, pool=POOL, limits=limits, parties=parties), question
+            desk(orchestra, policy, workers, pool=POOL, limits=limits, recipients=recipients),
+            question,
         )
     except PolicyError:
         assert not any(model.requests for model in (orchestra, *workers.values()))
         return
     assert (run.trace.ended, run.trace.policy) == (True, policy)
-    hold_readers({SELF: orchestra, **workers}, policy, parties, question)
+    hold_readers({SELF: orchestra, **workers}, policy, recipients, question)
 
 
-@given(policies, parties, questions, st.sets(st.sampled_from(NAMES), max_size=2))
+@given(policies, recipients, questions, st.sets(st.sampled_from(NAMES), max_size=2))
 def test_in_mini_mode_one_worker_answers_that_sees_all_of_the_question(
-    policy: Policy, parties: Mapping[str, Party], question: Question, gone: set[str]
+    policy: Policy, recipients: Mapping[str, Recipient], question: Question, gone: set[str]
 ) -> None:
     orchestra = gossip()
     workers = parrots(*gone)
@@ -176,14 +177,20 @@ def test_in_mini_mode_one_worker_answers_that_sees_all_of_the_question(
     try:
         play(
             desk(
-                orchestra, policy, workers, pool=pool, limits=limits, mode="mini", parties=parties
+                orchestra,
+                policy,
+                workers,
+                pool=pool,
+                limits=limits,
+                mode="mini",
+                recipients=recipients,
             ),
             question,
         )
     except PolicyError:
         assert not any(worker.requests for worker in workers.values())
         return
-    hold_readers({SELF: orchestra, **workers}, policy, parties, question)
+    hold_readers({SELF: orchestra, **workers}, policy, recipients, question)
     for text in (text for worker in workers.values() for text in heard(worker)):
         assert ASKED in text
         assert FILED in text or not question.files
@@ -200,8 +207,10 @@ LOCAL_FILES = Policy(files_only=(("provider:local",),))
 
 
 def desk(plan: Any, policy: Policy, workers: Mapping[str, Any] | None = None, **more: Any) -> Any:
-    parties = more.pop("parties", ALL)
-    return setting(plan, workers, pool_policy=PoolPolicy(policy=policy, parties=parties), **more)
+    recipients = more.pop("recipients", ALL)
+    return setting(
+        plan, workers, pool_policy=PoolPolicy(policy=policy, recipients=recipients), **more
+    )
 
 
 def stopped(plan: Any, policy: Policy, workers: Mapping[str, Any], **more: Any) -> Trace:
@@ -280,9 +289,9 @@ def test_a_given_plan_is_checked_before_any_call() -> None:
     ],
 )
 def test_rules_hold_for_the_conductor(policy: Policy, recipient: str, said: str) -> None:
-    parties = {**ALL, SELF: party("conductor", recipient)}
+    recipients = {**ALL, SELF: party("conductor", recipient)}
     with pytest.raises(PolicyError, match=re.escape(said)):
-        play(desk("A | - | x", policy, parties=parties), FILES)
+        play(desk("A | - | x", policy, recipients=recipients), FILES)
 
 
 def test_a_conductor_on_this_machine_needs_no_permission() -> None:
@@ -297,9 +306,11 @@ def test_files_that_no_worker_may_see_are_an_error() -> None:
 
 
 def test_a_review_that_would_see_too_much_is_left_out() -> None:
-    parties = {**ALL, SELF: party("conductor", "north")}
+    recipients = {**ALL, SELF: party("conductor", "north")}
     limits = Limits(recursion=1)
-    run, events = play(desk("A | - | Read it.", LOCAL_FILES, parties=parties, limits=limits), FILES)
+    run, events = play(
+        desk("A | - | Read it.", LOCAL_FILES, recipients=recipients, limits=limits), FILES
+    )
     assert [record.worker for record in run.trace.steps] == ["ann"]
     assert notices(events)[0].startswith(
         "no review was added: step 2 shows self the answer of step 1"
@@ -342,7 +353,7 @@ few_rules = st.builds(
     st.lists(few_rules, min_size=3, max_size=3),
     lines,
     lines,
-    parties,
+    recipients,
     questions,
     st.sets(st.sampled_from(NAMES)),
 )
@@ -350,24 +361,26 @@ def test_no_worker_is_sent_what_a_rule_forbids_in_a_resumed_run(
     rules: list[Policy],
     begun: list[tuple[str, str]],
     more: list[tuple[str, str]],
-    parties: Mapping[str, Party],
+    recipients: Mapping[str, Recipient],
     question: Question,
     first: set[str],
 ) -> None:
     few = Pool(workers=tuple(worker for worker in POOL if worker.name in {*first, "ann"}))
     earlier: Trace | None = None
     for policy, pool, said in zip(rules, (few, POOL, POOL), (begun, more, more), strict=True):
-        known = {name: parties[name] for name in (*pool.names, SELF)}
+        known = {name: recipients[name] for name in (*pool.names, SELF)}
         orchestra = gossip(*said, waits=9.0 if pool is few else 0.0)
         workers = {name: parrot() for name in pool.names if name != SELF}
         if policy is rules[1]:
             workers["ann"] = says(9.0)
-        made = desk(orchestra, policy, workers, pool=pool, limits=Limits(attempts=1), parties=known)
+        made = desk(
+            orchestra, policy, workers, pool=pool, limits=Limits(attempts=1), recipients=known
+        )
         try:
             run, _ = play_and_stop(made, 1, "cancelled", question=question, resume=earlier)
         except PolicyError:
             continue
-        hold_readers({SELF: orchestra, **workers}, policy, parties, question)
+        hold_readers({SELF: orchestra, **workers}, policy, recipients, question)
         earlier = run.trace
 
 
@@ -430,9 +443,11 @@ def test_a_nested_run_reveals_files_only_to_workers_that_may_see_them() -> None:
     for recipient, state in (("here", "done"), ("north", "failed")):
         inner = gossip(("B", "-"))
         workers = parrots()
-        parties = {**ALL, SELF: party("conductor", recipient)}
+        recipients = {**ALL, SELF: party("conductor", recipient)}
         run, _ = play(
-            desk(inner, LOCAL_FILES, workers, pool=POOL, parties=parties), FILES, resume=earlier
+            desk(inner, LOCAL_FILES, workers, pool=POOL, recipients=recipients),
+            FILES,
+            resume=earlier,
         )
         assert run.trace.steps[1].state == state
         assert bool(inner.requests) == (recipient == "here")
@@ -459,12 +474,12 @@ def test_an_answer_of_a_run_under_other_rules_may_quote_the_files() -> None:
 
 
 def test_an_answer_of_a_worker_that_is_gone_may_quote_the_files() -> None:
-    policy = DataPolicy(PoolPolicy(policy=LOCAL_FILES, parties=ALL), ["ann", "bob"], FILES)
+    policy = DataPolicy(PoolPolicy(policy=LOCAL_FILES, recipients=ALL), ["ann", "bob"], FILES)
     steps = plan_of(("bob", ()), ("gone", ()), ("bob", (2,))).steps
     assert policy.hold_files(steps) == [False, False, True, True]
 
 
 def test_a_nested_run_is_shown_files_that_one_of_its_workers_may_see() -> None:
-    rules = PoolPolicy(policy=LOCAL_FILES, parties=ALL)
+    rules = PoolPolicy(policy=LOCAL_FILES, recipients=ALL)
     assert DataPolicy(rules, ["ann", "bob"], FILES).withheld(SELF) == ()
     assert DataPolicy(rules, ["bob"], FILES).withheld(SELF) == ("files",)

@@ -17,7 +17,7 @@ import pytest
 from conductor_cli.core import events as ev
 from conductor_cli.core.chat import Chunk, Request, Tool, ToolCallDelta
 from conductor_cli.core.errors import ModelError
-from conductor_cli.core.policy import Party, Policy, PoolPolicy
+from conductor_cli.core.policy import Policy, PoolPolicy, Recipient
 from conductor_cli.core.pool import Limits, Pool
 from conductor_cli.core.question import File, Question
 from conductor_cli.core.tools import (
@@ -329,10 +329,10 @@ SECRET = Question(text="?", files=(File(name="a.txt", text="secret"),))
 def guarding(*files_only: str) -> PoolPolicy:
     """Files are for these alone; workers are on this machine, and the tools are not."""
     parties = {
-        name: Party(name=name, recipient="this machine", local=True) for name in ("ann", "bob")
+        name: Recipient(name=name, provider="this machine", local=True) for name in ("ann", "bob")
     }
-    parties["tool:web"] = Party(name="tool:web", recipient="web.example")
-    return PoolPolicy(policy=Policy(files_only=(files_only,)), parties=parties)
+    parties["tool:web"] = Recipient(name="tool:web", provider="web.example")
+    return PoolPolicy(policy=Policy(files_only=(files_only,)), recipients=parties)
 
 
 def test_a_step_with_files_that_must_stay_local_gets_no_remote_tools() -> None:

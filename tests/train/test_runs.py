@@ -14,7 +14,7 @@ import pytest
 from conductor_cli.core.chat import Chunk, Message, Request
 from conductor_cli.core.errors import ConfigError, LimitReached, ModelError, PolicyError
 from conductor_cli.core.estimate import PlanEstimate
-from conductor_cli.core.policy import Party, Policy, PoolPolicy
+from conductor_cli.core.policy import Policy, PoolPolicy, Recipient
 from conductor_cli.core.pool import Card, DayLimits, Limits, Pool, Worker
 from conductor_cli.core.usage import Price, Usage
 from conductor_cli.evals.cases import Case
@@ -349,8 +349,8 @@ def test_spending_counts_towards_the_limits_of_the_day(tmp_path: Path) -> None:
 def test_the_policy_applies_in_training(tmp_path: Path) -> None:
     bob = says("It is 9.")
     runs = rollouts(tmp_path, bob=bob)
-    parties = {worker.name: Party(name=worker.name, recipient=worker.name) for worker in POOL}
-    pool_policy = PoolPolicy(policy=Policy(deny=("bob",)), parties=parties)
+    parties = {worker.name: Recipient(name=worker.name, provider=worker.name) for worker in POOL}
+    pool_policy = PoolPolicy(policy=Policy(deny=("bob",)), recipients=parties)
     runs.orchestra = with_team(runs.orchestra, pool_policy=pool_policy)
     with pytest.raises(PolicyError, match=r"asks bob, and policy\.deny names bob"):
         outcomes(runs, [WRONG])

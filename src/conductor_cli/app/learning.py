@@ -104,7 +104,7 @@ def with_learned_cards(pool: Pool, learned: Learned) -> Pool:
         return pool
     return Pool(
         workers=tuple(
-            worker if worker.kind == SELF else learned.on(worker, learning_key(worker))
+            worker if worker.kind == SELF else learned.apply_to(worker, learning_key(worker))
             for worker in pool
         )
     )

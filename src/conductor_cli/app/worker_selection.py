@@ -33,7 +33,7 @@ from conductor_cli.core.pool import Pool, Worker
 from conductor_cli.core.trace import Trace
 from conductor_cli.models.discovery import discover, workers_with_keys
 from conductor_cli.models.prices import with_abilities, with_prices
-from conductor_cli.models.recipients import party_of
+from conductor_cli.models.recipients import recipient_facts
 from conductor_cli.models.worker_options import kinds, model_of
 from conductor_cli.tools.servers import ToolServer
 
@@ -48,12 +48,12 @@ def build_guard(settings: Settings, pool: Iterable[Worker], planner: Worker | No
     """
     # Configured workers outside the pool count too: a rule that names one of them is no mistake.
     workers = [*(item.worker for item in settings.workers), *pool]
-    parties = {worker.name: party_of(worker) for worker in workers if worker.kind != SELF}
+    recipients = {worker.name: recipient_facts(worker) for worker in workers if worker.kind != SELF}
     if planner is not None:
-        parties[SELF] = party_of(planner)
-    servers = [party_server(item).party for item in settings.tool_servers]
-    parties |= {party.name: party for party in servers}
-    return PoolPolicy(policy=settings.policy, parties=parties)
+        recipients[SELF] = recipient_facts(planner)
+    servers = [server_for_policy(item).recipient_facts for item in settings.tool_servers]
+    recipients |= {server.name: server for server in servers}
+    return PoolPolicy(policy=settings.policy, recipients=recipients)
 
 
 def filter_pool(
@@ -72,7 +72,7 @@ def filter_pool(
     worker is left or one of `only` is not allowed.
     """
     pool_policy = build_guard(settings, pool, planner)
-    parties = (*pool_policy.parties.values(), *map(party_of, known))
+    recipients = (*pool_policy.recipients.values(), *map(recipient_facts, known))
     pool = pool.subset(only) if only else pool
     narrowed = [f"{path} narrows {', '.join(names)}" for path, names in settings.projects if names]
     # The selectors of a command line, whichever rule they are in.
@@ -80,7 +80,7 @@ def filter_pool(
     flat = [each if isinstance(each, tuple) else (each,) for group in groups for each in group]
     unmatched = check_selectors(
         pool_policy.policy,
-        parties,
+        recipients,
         kinds(),
         tuple(selector for group in flat for selector in group),
     )
@@ -98,7 +98,7 @@ def unmatched_selectors(settings: Settings, name: str) -> tuple[str, ...]:
     rule = Policy(**{name.removeprefix("policy."): settings[name]})
     try:
         return check_selectors(
-            rule, tuple(build_guard(settings, (), None).parties.values()), kinds()
+            rule, tuple(build_guard(settings, (), None).recipients.values()), kinds()
         )
     except PolicyError as error:  # nobody at all is allowed
         return (error.message,)
@@ -114,7 +114,7 @@ def check_allowed(pool_policy: PoolPolicy, names: Iterable[str]) -> None:
 
 def policy_objection(settings: Settings, worker: Worker) -> str:
     """Why the policy forbids a worker; empty where it does not."""
-    return settings.policy.denial_reason(party_of(worker))
+    return settings.policy.denial_reason(recipient_facts(worker))
 
 
 def keep_policy_of(settings: Settings, earlier: Trace) -> tuple[Settings, tuple[str, ...]]:
@@ -137,7 +137,7 @@ def keep_policy_of(settings: Settings, earlier: Trace) -> tuple[Settings, tuple[
     return replace(settings, values=values, origins=origins), tuple(changed)
 
 
-def party_server(item: ConfiguredTools) -> ToolServer:
+def server_for_policy(item: ConfiguredTools) -> ToolServer:
     """A server as policies know it; no variable is read."""
     return ToolServer(
         name=item.name, command=item.table.command, url=item.table.url, local=item.table.local
@@ -176,7 +176,9 @@ async def resolve_pool(
             settings.environ, providers_with_stored_key(open_key_store(settings))
         )
         workers = tuple(
-            settings.cards.on(worker) for worker in found if not policy_objection(settings, worker)
+            settings.cards.apply_to(worker)
+            for worker in found
+            if not policy_objection(settings, worker)
         )
         names = ", ".join(worker.name for worker in workers)
         remarks.append(f"no workers are configured; found on this machine: {names}")
@@ -247,7 +249,7 @@ def discovered_workers(
     )
     return tuple(
         ConfiguredWorker(
-            worker=settings.cards.on(worker), enabled=True, source="found on this machine"
+            worker=settings.cards.apply_to(worker), enabled=True, source="found on this machine"
         )
         for worker in found
     )

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from conductor_cli.app.check_results import CheckResult
 from conductor_cli.app.keys import open_key_store
-from conductor_cli.app.worker_selection import party_server
+from conductor_cli.app.worker_selection import server_for_policy
 from conductor_cli.app.workers import check_changeable
 from conductor_cli.config.files import own_section
 from conductor_cli.config.settings import ConfiguredTools, Settings
@@ -25,12 +25,12 @@ from conductor_cli.core.plan import SELF
 from conductor_cli.core.pool import Pool, Worker
 from conductor_cli.core.redact import REDACTED, secrets_in
 from conductor_cli.core.serialization import dump
-from conductor_cli.core.tools import RunTools, ToolBox, tool_party
+from conductor_cli.core.tools import RunTools, ToolBox, tool_selector
 from conductor_cli.core.trace import Trace
 from conductor_cli.models.base import Model
 from conductor_cli.state.interfaces import AttachmentStore
 from conductor_cli.system.known_secrets import KNOWN_SECRETS
-from conductor_cli.tools.servers import ALL, ASKS_FOR_LOGIN, Login, ToolServer
+from conductor_cli.tools.servers import ASKS_FOR_LOGIN, EVERY_TOOL, Login, ToolServer
 
 TOOLS_SETTING: Final = "conductor.tools"
 ALLOW_SETTING: Final = "conductor.allow_tools"
@@ -201,7 +201,7 @@ def stored_secrets(settings: Settings, name: str, url: str) -> dict[str, Any]:
 
     Raises `KeyMissing`.
     """
-    secrets: dict[str, Any] = json.loads(open_key_store(settings)(tool_party(name), url) or "{}")
+    secrets: dict[str, Any] = json.loads(open_key_store(settings)(tool_selector(name), url) or "{}")
     tokens = secrets.get("login", {}).get("tokens", {})
     for key in ("access_token", "refresh_token"):
         if key in tokens:
@@ -217,7 +217,7 @@ def store_secrets(
     Raises `KeyMissing`.
     """
     kept = {**stored_secrets(settings, name, url), **parts}
-    open_key_store(settings).set(tool_party(name), url, json.dumps(kept), plaintext=plaintext)
+    open_key_store(settings).set(tool_selector(name), url, json.dumps(kept), plaintext=plaintext)
 
 
 def _in_file(settings: Settings, name: str, url: str) -> bool:
@@ -226,7 +226,7 @@ def _in_file(settings: Settings, name: str, url: str) -> bool:
     Raises `KeyMissing` without a keyring, too.
     """
     store = open_key_store(settings)
-    entry = store.entry(tool_party(name), url)
+    entry = store.entry(tool_selector(name), url)
     if entry is None:
         store.check_keyring()
     return entry is not None and entry.where == "file"
@@ -243,7 +243,9 @@ def _allowed_tools(settings: Settings) -> dict[str, list[str]]:
             if is_of_server and len(item.name) > len(server):
                 server = item.name
         find_tool_server(settings, server or text)
-        allowed.setdefault(server, []).append(text.removeprefix(server).removeprefix(".") or ALL)
+        allowed.setdefault(server, []).append(
+            text.removeprefix(server).removeprefix(".") or EVERY_TOOL
+        )
     return allowed
 
 
@@ -287,8 +289,8 @@ def list_tool_servers(settings: Settings) -> list[ToolsRow]:
     return [
         ToolsRow(
             configured=item,
-            recipient=party_server(item).recipient,
-            objection=settings.policy.denial_reason(party_server(item).party),
+            recipient=server_for_policy(item).recipient,
+            objection=settings.policy.denial_reason(server_for_policy(item).recipient_facts),
             workers=tuple(
                 listed.worker.name
                 for listed in settings.workers

@@ -25,7 +25,7 @@ from conductor_cli.config.settings import app_paths
 from conductor_cli.core.errors import KeyMissing, UsageError
 from conductor_cli.core.formatting import UNKNOWN, format_count, format_duration
 from conductor_cli.core.terminal_text import one_line
-from conductor_cli.core.tools import tool_party
+from conductor_cli.core.tools import tool_selector
 from conductor_cli.state.key_store import KeyStore
 from conductor_cli.system.terminal_tables import Column
 
@@ -168,8 +168,8 @@ def remove_tools_command(
     remove_tables(app_paths(os.environ), "tools", names, lambda: opt.stored_settings(context))
     store = KeyStore(app_paths(os.environ).data, os.environ)
     for name in names:
-        if tool_party(name) in store.entries():
-            store.remove(tool_party(name))
+        if tool_selector(name) in store.entries():
+            store.remove(tool_selector(name))
         print_text(f"removed {name}")
 
 

@@ -148,7 +148,7 @@ def show_worker_command(context: typer.Context, name: Name, json: opt.Json = Fal
     learned, stored = read_learned(settings)
     if stored.problem:
         print_notice(stored.problem)
-    now = learned.on(worker, learning_key(worker)).card.strengths
+    now = learned.apply_to(worker, learning_key(worker)).card.strengths
     ratings = {
         tag: {
             "good": each.good,

@@ -28,7 +28,7 @@ from conductor_cli.models.cards import builtin_card
 from conductor_cli.models.worker_options import model_of
 from conductor_cli.system.disk import editing, write_atomically
 
-LARGEST: Final = 16 << 20  # bytes of a file of cards; a larger file is something else
+MAX_CARDS_BYTES: Final = 16 << 20  # bytes of a file of cards; a larger file is something else
 
 WITHOUT_EFFECT: Final = frozenset(
     {"threads", "gpu_layers", "repack", "mmap", "cache", "ca_file", "key_env", "seconds"}
@@ -100,7 +100,7 @@ class Cards:
         found = [item for item in self.measured if item.key == key and hash in ("", item.hash)]
         return found[-1] if found else None
 
-    def on(self, worker: Worker) -> Worker:
+    def apply_to(self, worker: Worker) -> Worker:
         """The worker with its newest measured card, else with the built-in card of its model.
 
         A card that the user wrote is kept.
@@ -159,8 +159,10 @@ def load_cards(path: Path) -> Cards:
     if not path.is_file():  # a pipe would be waited for
         return Cards()
     try:
-        if path.stat().st_size > LARGEST:
-            return Cards(problem=f"{path} is damaged: it is larger than {LARGEST >> 20} MiB")
+        if path.stat().st_size > MAX_CARDS_BYTES:
+            return Cards(
+                problem=f"{path} is damaged: it is larger than {MAX_CARDS_BYTES >> 20} MiB"
+            )
         listed = json.loads(path.read_bytes())["cards"]
         return Cards(measured=tuple(load(MeasuredCard, item, "a card") for item in listed))
     except OSError as error:

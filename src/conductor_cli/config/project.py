@@ -20,7 +20,7 @@ from conductor_cli.core.errors import ConfigError
 from conductor_cli.core.terminal_text import one_line
 
 NAME: Final = ".conductor.toml"
-LARGEST: Final = 16 << 10
+MAX_PROJECT_BYTES: Final = 16 << 10
 """Bytes of all such files together; more is a mistake or an attack, and each name is compared with
 each worker.
 """
@@ -37,7 +37,7 @@ def project_files(directory: Path | None = None) -> tuple[Source, ...]:
     Raises `ConfigError` for one that cannot be read.
     """
     found = list[Source]()
-    room = LARGEST
+    room = MAX_PROJECT_BYTES
     for path in project_places(directory):
         size = -1
         with suppress(OSError):  # a directory without permission
@@ -45,7 +45,7 @@ def project_files(directory: Path | None = None) -> tuple[Source, ...]:
         room -= max(0, size)
         if room < 0:
             what = "and those around it are" if found else "is"
-            message = f"{path} {what} larger than {LARGEST >> 10} KiB"
+            message = f"{path} {what} larger than {MAX_PROJECT_BYTES >> 10} KiB"
             raise ConfigError(message, hint="a project file holds a few lines")
         if size >= 0:
             found.append(read_toml(path))

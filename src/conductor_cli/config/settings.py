@@ -165,7 +165,9 @@ def load_settings(
         (str(source.path), apply_project_file(values, origins, source)) for source in projects
     )
     cards = load_cards(cards_file(paths))
-    workers = tuple(replace(item, worker=cards.on(item.worker)) for item in workers_of(sources))
+    workers = tuple(
+        replace(item, worker=cards.apply_to(item.worker)) for item in workers_of(sources)
+    )
     return Settings(
         values=values,
         origins=origins,

@@ -31,7 +31,7 @@ from conductor_cli.core.policy import NO_POLICY, POLICY_HINT, PoolPolicy, no_wor
 from conductor_cli.core.pool import Pool
 from conductor_cli.core.question import Question
 from conductor_cli.core.terminal_text import one_line
-from conductor_cli.core.tools import tool_party
+from conductor_cli.core.tools import tool_selector
 from conductor_cli.core.trace import Trace
 
 _PARTS: Final = {"history": "the earlier turns", "files": "the attached files"}
@@ -89,7 +89,7 @@ class DataPolicy:
         if name == SELF:
             return self._conductor_sees_files or any(map(self._may_see_files, self.allowed))
         # A worker that is gone from the settings may have had a tag by which it was shown them.
-        known = name in self._workers or name in self.pool_policy.parties
+        known = name in self._workers or name in self.pool_policy.recipients
         return not known or self._may_see_files(name)
 
     # What a model is shown
@@ -231,11 +231,11 @@ class DataPolicy:
         """
         if self._is_empty:
             return ""
-        party = tool_party(server)
-        denied = self.pool_policy.denial_reason(party)
+        selector = tool_selector(server)
+        denied = self.pool_policy.denial_reason(selector)
         if (
             denied
-            or self.pool_policy.allows_files(party)
+            or self.pool_policy.allows_files(selector)
             or not self.hold_files([*before, step])[-1]
         ):
             return denied

@@ -19,7 +19,7 @@ from conductor_cli.core.chat import Message
 from conductor_cli.core.plan import GIVEN, SELF, Step
 from conductor_cli.core.pool import Pool, Worker
 from conductor_cli.core.question import Question
-from conductor_cli.core.tools import tool_party
+from conductor_cli.core.tools import tool_selector
 
 HEAD_CHARS: Final = 40  # As many identify a text whose middle or end was left out
 PLANNER: Final = "planner"
@@ -66,7 +66,7 @@ def expected_disclosures(
         answers = [f"the answer of step {earlier}" for earlier in step.access]
         texts = (*_names_of(question_for(step.worker)), *answers)
         readers = [(step.worker, recipient) for recipient in recipients[step.worker]]
-        readers += [(tool_party(server), tool_party(server)) for server in tools_of(number)]
+        readers += [(tool_selector(server), tool_selector(server)) for server in tools_of(number)]
         for worker, recipient in readers:
             disclosures.append(
                 Disclosure(step=(number,), worker=worker, recipient=recipient, texts=texts)
@@ -195,8 +195,8 @@ class _RunReader:
         earlier = self.sent[key].texts if key in self.sent else ()
         self.sent[key] = Disclosure(
             step=(*self.path, event.step),
-            worker=tool_party(server),
-            recipient=tool_party(server),
+            worker=tool_selector(server),
+            recipient=tool_selector(server),
             attempt=event.attempt,
             texts=tuple(dict.fromkeys((*earlier, arguments))),
         )

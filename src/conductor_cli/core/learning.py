@@ -295,7 +295,7 @@ class Learned:
     def estimates(self, key: str, card: Card) -> dict[str, SkillEstimate]:
         return {tag: self.estimate(key, card, tag) for tag in card.strengths or (RATED,)}
 
-    def on(self, worker: Worker, key: str) -> Worker:
+    def apply_to(self, worker: Worker, key: str) -> Worker:
         """Return the worker with the card that the planner reads.
 
         The estimates in place of its figures.

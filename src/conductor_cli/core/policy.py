@@ -12,45 +12,46 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Final
 
 from conductor_cli.core.errors import ConfigError, PolicyError, UsageError, suggest
 from conductor_cli.core.plan import MAX_STEPS, SELF, PlanRules
 from conductor_cli.core.pool import Limits, Pool
-from conductor_cli.core.tools import tool_party
+from conductor_cli.core.tools import tool_selector
 
 LOCAL: Final = "local"  # The provider of workers whose questions stay on this machine, in selectors
 
 UNKNOWN_PROVIDER: Final = "unknown"
-"""The recipient of a worker whose provider is not known before the call. A rule against any
-provider covers it.
-"""
+"""That of a worker whose provider is not known before the call: a rule against any covers it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Party:
-    """A worker or the planner as policies know it.
+class Recipient:
+    """A worker, the planner or a server of tools as policies know it.
 
-    `recipient` gets what it is sent, `local` means this machine.
-
-    Where one of several addresses gets it, they are its `parts`, and a rule has to allow each of
-    them.
+    `provider` gets what it is sent, `local` means this machine. Where one of several addresses gets
+    it, they are its `parts`, and a rule has to allow each of them.
     """
 
     name: str
-    recipient: str
+    provider: str
     kind: str = ""
     local: bool = False
     tags: tuple[str, ...] = ()
-    parts: tuple[Party, ...] = ()
+    parts: tuple[Recipient, ...] = ()
+
+    @property
+    def has_unknown_provider(self) -> bool:
+        return self.provider == UNKNOWN_PROVIDER
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Policy:
     """Who may be asked, and who may see attached files. Empty, it forbids nothing.
 
-    `allow` and `files_only` hold one group of selectors for each place that says so; a worker has
-    to match every group.
+    `allow` and `files_only` hold one group of selectors for each file that says so; a worker has to
+    match every group.
     """
 
     allow: tuple[tuple[str, ...], ...] = ()
@@ -58,96 +59,122 @@ class Policy:
     local_only: bool = False
     files_only: tuple[tuple[str, ...], ...] = ()
 
-    def denial_reason(self, party: Party, *, plans: bool = False) -> str:
-        """Return why nothing may be sent to `party`, empty where it may.
+    def denial_reason(self, recipient: Recipient, *, plans: bool = False) -> str:
+        """Return why nothing may be sent to `recipient`, empty where it may.
 
         `plans`: it is the planner.
         """
-        if party.parts:
-            return next(
-                filter(None, (self.denial_reason(part, plans=plans) for part in party.parts)), ""
-            )
-        if self.local_only and not party.local:
-            is_unknown = party.recipient == UNKNOWN_PROVIDER
-            elsewhere = "who reads this is unknown" if is_unknown else f"{party.recipient} is not"
-            return f"policy.local_only keeps everything on this machine, and {elsewhere}"
-        for selector in self.deny:
-            if selector_matches(selector, party, widely=True):
-                unknown = party.recipient == UNKNOWN_PROVIDER and selector.startswith("provider:")
-                why = f", and the provider of {party.name} is not known" if unknown else ""
-                return f"policy.deny names {selector}{why}"
+        for part in recipient.parts:
+            reason = self.denial_reason(part, plans=plans)
+            if reason:
+                return reason
+        if recipient.parts:
+            return ""
         # `allow` is about workers: a planner on this machine need not be in it.
-        for group in self.allow if not (plans and party.local) else ():
-            if not any(selector_matches(selector, party) for selector in group):
+        needs_no_permission = plans and recipient.local
+        return (
+            self._leaves_machine_reason(recipient)
+            or self._denied_reason(recipient)
+            or ("" if needs_no_permission else self._not_allowed_reason(recipient))
+        )
+
+    def _leaves_machine_reason(self, recipient: Recipient) -> str:
+        if not self.local_only or recipient.local:
+            return ""
+        elsewhere = f"{recipient.provider} is not"
+        if recipient.has_unknown_provider:
+            elsewhere = "who reads this is unknown"
+        return f"policy.local_only keeps everything on this machine, and {elsewhere}"
+
+    def _denied_reason(self, recipient: Recipient) -> str:
+        for selector in self.deny:
+            if not selector_matches(selector, recipient, widely=True):
+                continue
+            reason = f"policy.deny names {selector}"
+            if recipient.has_unknown_provider and selector.startswith("provider:"):
+                reason += f", and the provider of {recipient.name} is not known"
+            return reason
+        return ""
+
+    def _not_allowed_reason(self, recipient: Recipient) -> str:
+        for group in self.allow:
+            if not _is_in_group(recipient, group):
                 return f"policy.allow names only {', '.join(group) or 'nobody'}"
         return ""
 
-    def allows_files(self, party: Party) -> bool:
-        return all(
-            any(selector_matches(selector, part) for selector in group)
-            for part in party.parts or (party,)
-            for group in self.files_only
-        )
+    def allows_files(self, recipient: Recipient) -> bool:
+        """Return whether each address of `recipient` is in every group of `files_only`."""
+        parts = recipient.parts or (recipient,)
+        return all(_is_in_every_group(part, self.files_only) for part in parts)
 
 
 NO_POLICY: Final = Policy()
 
 
-def selector_matches(selector: str, party: Party, *, widely: bool = False) -> bool:
-    """Return whether a selector means `party`.
+def selector_matches(selector: str, recipient: Recipient, *, widely: bool = False) -> bool:
+    """Return whether a selector means `recipient`.
 
-    `widely`, in rules that forbid: also by its kind, for any recipient.
+    `widely`, in rules that forbid: also by its kind, for any provider.
     """
-    what, colon, value = selector.partition(":")
-    if not colon or what == "tool":
-        return party.name == selector
-    if what == "tag":
-        return value in party.tags
+    key, colon, value = selector.partition(":")
+    if not colon or key == "tool":
+        return recipient.name == selector
+    if key == "tag":
+        return value in recipient.tags
     value = value.lower()
     if value == LOCAL:
-        return party.local
+        return recipient.local
     # A rule that forbids must not be avoided by a worker whose provider cannot be determined.
-    if widely and party.recipient == UNKNOWN_PROVIDER:
+    if widely and recipient.has_unknown_provider:
         return True
-    return value == party.recipient.lower() or (
-        value == party.kind.lower() and (widely or party.local)
-    )
+    if value == recipient.provider.lower():
+        return True
+    counts_by_kind = widely or recipient.local
+    return counts_by_kind and value == recipient.kind.lower()
+
+
+def _is_in_group(recipient: Recipient, group: Collection[str]) -> bool:
+    return any(selector_matches(selector, recipient) for selector in group)
+
+
+def _is_in_every_group(recipient: Recipient, groups: Collection[Collection[str]]) -> bool:
+    return all(_is_in_group(recipient, group) for group in groups)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PoolPolicy:
-    """A policy, and the parties it is about by worker name.
+    """A policy, and the recipients it is about by worker name.
 
     The workers of the pool, and the planner as `self`.
     """
 
     policy: Policy = NO_POLICY
-    parties: Mapping[str, Party] = field(default_factory=dict)
+    recipients: Mapping[str, Recipient] = field(default_factory=dict)
 
-    def party(self, name: str) -> Party:
-        """The party of a worker.
+    def recipient(self, name: str) -> Recipient:
+        """Return a worker as policies know it.
 
-        One that is not known has no tags and no provider, so no rule allows it by these.
+        One that is not listed has no tags and no provider, so no rule allows it by these.
         """
-        return self.parties.get(name) or Party(name=name, recipient=name)
+        return self.recipients.get(name) or Recipient(name=name, provider=name)
 
     def denial_reason(self, name: str) -> str:
         """Return why nothing may be sent to a worker, or to the planner as `self`.
 
         Empty where it may.
         """
-        return self.policy.denial_reason(self.party(name), plans=name == SELF)
+        return self.policy.denial_reason(self.recipient(name), plans=name == SELF)
 
     def allows_files(self, name: str) -> bool:
         """Return whether attached files may be sent to a worker, or to the planner as `self`."""
-        return self.policy.allows_files(self.party(name))
+        return self.policy.allows_files(self.recipient(name))
 
     def check_conductor(self) -> None:
         """Raise `PolicyError` where the planner must not be asked, whatever the question."""
         denied = self.denial_reason(SELF)
         if denied:
             message = (
-                f"the policy forbids asking the planner ({self.party(SELF).recipient}): {denied}"
+                f"the policy forbids asking the planner ({self.recipient(SELF).provider}): {denied}"
             )
             raise PolicyError(message, hint="plan with a local model: conductor model use NAME")
 
@@ -171,24 +198,29 @@ def permitted_pool(pool: Pool, pool_policy: PoolPolicy) -> Pool:
 
 def no_worker_error(why: Mapping[str, str]) -> PolicyError:
     """Return the error that no worker is left, with the reason for each."""
-    said = "; ".join(f"{name}: {reason}" for name, reason in list(why.items())[:4])
-    more = f"; and {len(why) - 4} more" if len(why) > 4 else ""
-    return PolicyError(f"the policy allows no worker ({said}{more})", hint=POLICY_HINT)
+    reasons = [f"{name}: {reason}" for name, reason in why.items()]
+    named = reasons[:MAX_REASONS]
+    if len(reasons) > MAX_REASONS:
+        named.append(f"and {len(reasons) - MAX_REASONS} more")
+    return PolicyError(f"the policy allows no worker ({'; '.join(named)})", hint=POLICY_HINT)
 
 
 POLICY_HINT: Final = (
-    "see where each rule is set: conductor config show; a new conversation drops "
-    "the rules of this one"
+    "see where each rule is set: conductor config show; "
+    "a new conversation drops the rules of this one"
 )
 
 
 CONDUCTOR: Final = "conductor"  # The name of a planner that is no worker, in selectors
+MAX_REASONS: Final = 4  # Workers that an error names, each with its reason
 MAX_NOTES: Final = 5  # Notes about one rule; a project file may have thousands of names
 
 NO_WORKERS_HINT: Final = (
-    "find some: conductor setup, or add one: conductor workers add; to try "
-    "the demo models: conductor ask --rehearsal"
+    "find some: conductor setup, or add one: conductor workers add; "
+    "to try the demo models: conductor ask --rehearsal"
 )
+
+_SELECTORS_HINT: Final = "see names, kinds and tags: conductor workers list"
 
 COST_LIMIT: Final = "the cost limit"
 DAY_COST_LIMIT: Final = "the cost limit of the day (limits.cost_day)"
@@ -196,7 +228,7 @@ DAY_COST_LIMIT: Final = "the cost limit of the day (limits.cost_day)"
 
 def check_selectors(
     policy: Policy,
-    parties: Collection[Party],
+    recipients: Collection[Recipient],
     providers: Collection[str],
     given: Collection[str] = (),
 ) -> tuple[str, ...]:
@@ -209,33 +241,29 @@ def check_selectors(
     Those of the settings stay notes, because pools differ. Raises `PolicyError` where a whole group
     of `allow` means nobody: that forbids everything, which is hardly intended.
     """
-    known = {SELF, CONDUCTOR, *(f"provider:{name}" for name in (*providers, LOCAL))}
+    usual = {SELF, CONDUCTOR, *(f"provider:{name}" for name in (*providers, LOCAL))}
+
+    def means_nobody(selector: str) -> bool:
+        return selector.lower() not in usual and not _means_somebody(selector, recipients)
+
     for selector in given:
-        if selector.lower() not in known and not _means_somebody(selector, parties):
-            raise _no_match(selector, parties, known)
+        if means_nobody(selector):
+            raise _no_match(selector, recipients, usual)
+    # Rules that allow only tools would leave nobody to call them.
+    workers = [item for item in recipients if not item.name.startswith(tool_selector(""))]
     for group in policy.allow:
-        # Rules that allow only tools would leave nobody to call them.
-        workers = [party for party in parties if not party.name.startswith(tool_party(""))]
-        if not any(selector_matches(selector, party) for selector in group for party in workers):
+        if not any(_is_in_group(worker, group) for worker in workers):
             if set(group) & set(given):
-                raise _no_match(group[0], parties, known)
-            said = ", ".join(group)
-            reason = f"no worker matches {said}" if said else "it is empty, so it allows no worker"
-            raise PolicyError(
-                f"policy.allow: {reason}", hint="see names, kinds and tags: conductor workers list"
-            )
-    rules = {
-        name: [one for group in getattr(policy, name) for one in group]
-        for name in ("allow", "files_only")
-    }
+                raise _no_match(group[0], recipients, usual)
+            raise _empty_group(group)
     notes = []
-    for name, selectors in (rules | {"deny": list(policy.deny)}).items():
-        idle = [
-            one
-            for one in selectors
-            if one.lower() not in known and not _means_somebody(one, parties)
-        ]
-        notes += [f"policy.{name}: no worker matches {one}" for one in idle[:MAX_NOTES]]
+    for name, groups in (
+        ("allow", policy.allow),
+        ("files_only", policy.files_only),
+        ("deny", (policy.deny,)),
+    ):
+        idle = [selector for selector in chain(*groups) if means_nobody(selector)]
+        notes += [f"policy.{name}: no worker matches {selector}" for selector in idle[:MAX_NOTES]]
         if len(idle) > MAX_NOTES:
             notes.append(
                 f"policy.{name}: no worker matches {len(idle) - MAX_NOTES:,} more of its names"
@@ -243,19 +271,26 @@ def check_selectors(
     return tuple(notes)
 
 
-def _means_somebody(selector: str, parties: Collection[Party]) -> bool:
-    return any(selector_matches(selector, party, widely=True) for party in parties)
+def _means_somebody(selector: str, recipients: Collection[Recipient]) -> bool:
+    return any(selector_matches(selector, recipient, widely=True) for recipient in recipients)
 
 
-def _no_match(selector: str, parties: Collection[Party], known: Collection[str]) -> UsageError:
-    names = [
-        *(party.name for party in parties),
-        *(f"tag:{tag}" for party in parties for tag in party.tags),
-    ]
-    names += [f"provider:{party.recipient}" for party in parties]
-    hint = suggest(
-        selector, (*names, *sorted(known)), "see names, kinds and tags: conductor workers list"
-    )
+def _empty_group(group: Collection[str]) -> PolicyError:
+    """Return the error that a whole group of `allow` means nobody."""
+    reason = "it is empty, so it allows no worker"
+    if group:
+        reason = f"no worker matches {', '.join(group)}"
+    return PolicyError(f"policy.allow: {reason}", hint=_SELECTORS_HINT)
+
+
+def _no_match(
+    selector: str, recipients: Collection[Recipient], usual: Collection[str]
+) -> UsageError:
+    names = [recipient.name for recipient in recipients]
+    for recipient in recipients:
+        names += [f"tag:{tag}" for tag in recipient.tags]
+    names += [f"provider:{recipient.provider}" for recipient in recipients]
+    hint = suggest(selector, (*names, *sorted(usual)), _SELECTORS_HINT)
     return UsageError(f"no worker matches {selector!r}", hint=hint)
 
 
@@ -284,8 +319,7 @@ def check_pool(pool: Pool, limits: Limits, cost_limit: str = COST_LIMIT) -> None
             raise PolicyError(
                 f"{cost_limit} cannot be enforced: {', '.join(unpriced)} {verb} no price",
                 hint="set a price for each (conductor workers add NAME … --set price=IN,OUT), "
-                "leave these workers out,"
-                " or limit tokens instead",
+                "leave these workers out, or limit tokens instead",
             )
 
 

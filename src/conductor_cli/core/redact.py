@@ -34,7 +34,7 @@ eight are unknown then; fewer than 12 would also be found in dates, versions and
 
 GAP: Final = 8  # Other characters between two of them: a line break with an indent has as many
 
-_BLOCK: Final = RUN // 2
+_BLOCK_CHARS: Final = RUN // 2
 """Every run holds a whole block of this length that begins at a multiple of it: only those are
 looked up.
 """
@@ -100,9 +100,9 @@ class NearCopies:
         blocks = self._blocks
         found = [
             start
-            for block in range(0, len(data) - _BLOCK + 1, _BLOCK)
-            if data[block : block + _BLOCK] in blocks
-            for start in range(max(0, block + _BLOCK - RUN), min(block, len(data) - RUN) + 1)
+            for block in range(0, len(data) - _BLOCK_CHARS + 1, _BLOCK_CHARS)
+            if data[block : block + _BLOCK_CHARS] in blocks
+            for start in range(max(0, block + _BLOCK_CHARS - RUN), min(block, len(data) - RUN) + 1)
             if data[start : start + RUN] in self._windows
         ]
         if not found:
@@ -163,7 +163,7 @@ def _look_for(key: str) -> tuple[frozenset[bytes], frozenset[bytes], frozenset[b
         # Runs that do not alternate may be made of words.
         runs |= {run.lower().encode() for run in every if _alternations(run) >= _ALTERNATIONS}
     parts = {part for size in range(1, _PART + 1) for part in _pieces(forms, size)}
-    return frozenset(runs), frozenset(_pieces(forms, _BLOCK)), frozenset(parts)
+    return frozenset(runs), frozenset(_pieces(forms, _BLOCK_CHARS)), frozenset(parts)
 
 
 def _pieces(forms: Iterable[bytes], size: int) -> set[bytes]:

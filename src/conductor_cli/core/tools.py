@@ -89,7 +89,7 @@ class RunTools:
     about: Mapping[str, str] = field(default_factory=dict)
 
 
-def tool_party(server: str) -> str:
+def tool_selector(server: str) -> str:
     """Return the name by which policies know a server of tools."""
     return f"tool:{server}"
 
@@ -97,10 +97,8 @@ def tool_party(server: str) -> str:
 # Characters of the arguments of one reply; a model that writes more is broken
 MAX_ARGUMENT_BYTES: Final = 1 << 20
 CALLS_PER_REPLY: Final = 64
-LOOP: Final = 3
-"""So many calls of one tool with the same arguments in one step are enough: the next one gives
-nothing new.
-"""
+MAX_SAME_CALLS: Final = 3
+"""Calls of one tool with the same arguments in one step: the next one gives nothing new."""
 # So many calls of a step may be wrong: unknown tools, arguments that are no JSON, repetitions
 FAULTS: Final = 5
 CALLS_PER_STEP: Final = 50
@@ -187,11 +185,11 @@ class CallBounds:
         key = name + json.dumps(arguments, sort_keys=True)
         made = self._made.get(key, 0) + 1
         self._made[key] = made
-        if made > LOOP:
+        if made > MAX_SAME_CALLS:
             self.add_fault()
             return (
-                f"not called: it was called {LOOP} times with the same arguments. Use the "
-                "results that you have."
+                f"not called: it was called {MAX_SAME_CALLS} times with the same "
+                "arguments. Use the results that you have."
             )
         self._calls += 1
         return ""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 from urllib.parse import urlsplit
 
-from conductor_cli.core.policy import LOCAL, UNKNOWN_PROVIDER, Party
+from conductor_cli.core.policy import LOCAL, UNKNOWN_PROVIDER, Recipient
 from conductor_cli.core.pool import Worker
 from conductor_cli.models.addresses import at_url, base_url_of, is_loopback, urls_of
 from conductor_cli.models.command.programs import PROGRAMS, recipient_of_program
@@ -83,11 +83,11 @@ def is_at_provider(worker: Worker, name: str) -> bool:
 
     A recipient, a host, a kind of worker, or `local`.
     """
-    party = party_of(worker)
-    names = {party.recipient.lower(), party.kind.lower()}
+    facts = recipient_facts(worker)
+    names = {facts.provider.lower(), facts.kind.lower()}
     if worker.kind in PRESETS:
         names.add(urlsplit(base_url_of(worker)).hostname or "")
-    if party.local:
+    if facts.local:
         names.add(LOCAL.lower())
     return bool(name) and name.lower() in names
 
@@ -116,16 +116,16 @@ def account_of(worker: Worker) -> tuple[str, ...]:
     return (address, key)
 
 
-def party_of(worker: Worker) -> Party:
+def recipient_facts(worker: Worker) -> Recipient:
     """Return a worker as policies know it."""
     recipient = recipient_of(worker)
     urls = urls_of(worker)
-    parts: tuple[Party, ...] = ()
+    parts: tuple[Recipient, ...] = ()
     if len(urls) > 1:
-        parts = tuple(party_of(at_url(worker, url)) for url in urls)
-    return Party(
+        parts = tuple(recipient_facts(at_url(worker, url)) for url in urls)
+    return Recipient(
         name=worker.name,
-        recipient=recipient,
+        provider=recipient,
         kind=worker.kind,
         local=recipient == THIS_MACHINE,
         tags=worker.tags,

@@ -20,7 +20,7 @@ from conductor_cli.core.chat import Attachment, Tool
 from conductor_cli.core.media import SUFFIXES, image_size, media_type_of
 from conductor_cli.core.terminal_text import one_line, sanitize
 from conductor_cli.core.tools import OfferedTool, ToolResult
-from conductor_cli.tools.servers import ALL, ToolServer
+from conductor_cli.tools.servers import EVERY_TOOL, ToolServer
 
 if TYPE_CHECKING:
     from mcp.types import CallToolResult, ContentBlock, ImageContent
@@ -71,8 +71,9 @@ def read_tool(server: ToolServer, listed: ListedTool) -> OfferedTool:
         ),
         server=server.name,
         own_name=listed.name,
-        read_only=not {listed.name, ALL}.isdisjoint(server.read_only) or (hint and server.trust),
-        allowed=not {listed.name, ALL}.isdisjoint(server.allow),
+        read_only=not {listed.name, EVERY_TOOL}.isdisjoint(server.read_only)
+        or (hint and server.trust),
+        allowed=not {listed.name, EVERY_TOOL}.isdisjoint(server.allow),
     )
 
 

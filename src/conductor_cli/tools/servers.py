@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 from urllib.parse import urlsplit
 
-from conductor_cli.core.policy import UNKNOWN_PROVIDER, Party
-from conductor_cli.core.tools import tool_party
+from conductor_cli.core.policy import UNKNOWN_PROVIDER, Recipient
+from conductor_cli.core.tools import tool_selector
 
-ALL: Final = "*"  # In a list of names of tools: every tool
+EVERY_TOOL: Final = "*"  # In a list of names of tools: every tool
 THIS_MACHINE: Final = "this machine"
 ASKS_FOR_LOGIN: Final = "it asks for a login: conductor tools test"
 """How the reason begins why a server cannot be used that asks its user to log in."""
@@ -77,7 +77,7 @@ class ToolServer(ToolTable):
         return (urlsplit(self.url).hostname or UNKNOWN_PROVIDER) if self.url else UNKNOWN_PROVIDER
 
     @property
-    def party(self) -> Party:
-        return Party(
-            name=tool_party(self.name), recipient=self.recipient, kind="mcp", local=self.local
+    def recipient_facts(self) -> Recipient:
+        return Recipient(
+            name=tool_selector(self.name), provider=self.recipient, kind="mcp", local=self.local
         )

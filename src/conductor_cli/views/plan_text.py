@@ -17,7 +17,7 @@ from conductor_cli.core.pool import Limits, Pool
 from conductor_cli.core.profile import WorkerProfile
 from conductor_cli.core.question import Question
 from conductor_cli.core.terminal_text import one_line
-from conductor_cli.core.tools import tool_party
+from conductor_cli.core.tools import tool_selector
 from conductor_cli.views.run_text import describe_access, short_name
 from conductor_cli.views.text_layout import BLANK, Line, Screen
 
@@ -77,7 +77,7 @@ def _step_lines(
         "plans again" if step.worker == SELF else offer.recipients.get(step.worker, ""),
         _describe_reads(step, offer),
         "done" if number in offer.done else _describe_cost(estimate),
-        f"may call {', '.join(map(tool_party, tools))}" if tools else "",
+        f"may call {', '.join(map(tool_selector, tools))}" if tools else "",
     )
     name = screen.crop(short_name(step.worker), room)
     return [

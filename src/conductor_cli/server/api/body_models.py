@@ -78,7 +78,7 @@ class Body(BaseModel):
     model_config = ConfigDict(strict=True)
 
 
-Many = Annotated[list[T], Field(fail_fast=True)]
+BoundedList = Annotated[list[T], Field(fail_fast=True)]
 """An array. Only its first fault is looked for: a body may have a million."""
 
 
@@ -234,7 +234,7 @@ Count = Annotated[int, Field(ge=1, le=2**63 - 1)]
 ToolName = Annotated[str, Field(min_length=1, max_length=128)]
 
 StopTexts = Annotated[
-    Many[str],
+    BoundedList[str],
     Field(max_length=16),
     BeforeValidator(
         lambda value: [value] if isinstance(value, str) else value,

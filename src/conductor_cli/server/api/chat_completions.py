@@ -20,8 +20,8 @@ from conductor_cli.server.api.body_models import (
     AnswerFormat,
     AttachmentCollector,
     Body,
+    BoundedList,
     Count,
-    Many,
     fault,
     impossible,
     late_instructions,
@@ -184,7 +184,7 @@ class _ChatMessage(Body):
     content: Content | None = None
     name: str | None = None
     refusal: str | None = None
-    tool_calls: Many[_Call] | None = None
+    tool_calls: BoundedList[_Call] | None = None
     function_call: _Function | None = None
     tool_call_id: str | None = None
 
@@ -204,7 +204,7 @@ def _no_audio(modalities: list[Any]) -> list[Any]:
 class ChatBody(OpenAIAsking):
     """The body of `POST /v1/chat/completions`."""
 
-    messages: Annotated[Many[_ChatMessage], Field(min_length=1)]
+    messages: Annotated[BoundedList[_ChatMessage], Field(min_length=1)]
     max_tokens: Count | None = None
     max_completion_tokens: Count | None = None
     response_format: AnswerFormat | None = None

@@ -27,9 +27,9 @@ from conductor_cli.server.api.body_models import (
     Asking,
     AttachmentCollector,
     Body,
+    BoundedList,
     Choice,
     Count,
-    Many,
     Part,
     StopTexts,
     TextPart,
@@ -294,7 +294,7 @@ _ResultPart = Annotated[
 class _ResultBlock(Part):
     type: Literal["tool_result"]
     tool_use_id: str
-    content: Annotated[Many[_ResultPart], BeforeValidator(as_parts)] | None = None
+    content: Annotated[BoundedList[_ResultPart], BeforeValidator(as_parts)] | None = None
     is_error: bool | None = None
 
     def take(self, files: AttachmentCollector) -> Iterator[Message]:
@@ -331,7 +331,8 @@ _Block = Annotated[
     Discriminator(_kind_of_block),
 ]
 _Content = Annotated[
-    Many[_Block], BeforeValidator(as_parts, json_schema_input_type=str | list[dict[str, Any]])
+    BoundedList[_Block],
+    BeforeValidator(as_parts, json_schema_input_type=str | list[dict[str, Any]]),
 ]
 
 _ALLOWED: Final[Mapping[str, tuple[type[Body], ...]]] = {
@@ -378,9 +379,9 @@ class _Thinking(Body):
 class MessagesBody(Asking):
     """The body of `POST /v1/messages`, and of `/v1/messages/count_tokens`."""
 
-    messages: Annotated[Many[_MessagesTurn], Field(min_length=1)]
+    messages: Annotated[BoundedList[_MessagesTurn], Field(min_length=1)]
     system: _Content | None = None
-    tools: Many[_Tool] | None = None
+    tools: BoundedList[_Tool] | None = None
     mcp_servers: Any = None
     tool_choice: _Choice | None = None
     max_tokens: Count | None = None

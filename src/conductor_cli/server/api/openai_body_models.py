@@ -19,8 +19,8 @@ from conductor_cli.server.api.body_models import (
     Asking,
     AttachmentCollector,
     Body,
+    BoundedList,
     Choice,
-    Many,
     Part,
     StopTexts,
     TextPart,
@@ -100,7 +100,7 @@ _Part = Annotated[
     Field(discriminator="type"),
 ]
 Content = Annotated[
-    Many[_Part], BeforeValidator(as_parts, json_schema_input_type=str | list[dict[str, Any]])
+    BoundedList[_Part], BeforeValidator(as_parts, json_schema_input_type=str | list[dict[str, Any]])
 ]
 
 
@@ -118,7 +118,7 @@ class _ToolEntry(_FunctionSpec):
 
     type: str
     function: _FunctionSpec | None = None
-    tools: Many[_ToolEntry] | None = None
+    tools: BoundedList[_ToolEntry] | None = None
 
 
 def name_in(namespace: str | None, name: str) -> str:
@@ -134,7 +134,7 @@ def name_in(namespace: str | None, name: str) -> str:
 
 class _Allowed(Body):
     mode: str | None = None
-    tools: Many[ToolChoiceField]
+    tools: BoundedList[ToolChoiceField]
 
 
 class ToolChoiceField(Body):
@@ -148,7 +148,7 @@ class ToolChoiceField(Body):
     namespace: str | None = None
     function: _FunctionSpec | None = None
     mode: str | None = None
-    tools: Many[ToolChoiceField] | None = None
+    tools: BoundedList[ToolChoiceField] | None = None
     allowed_tools: _Allowed | None = None
 
     def named(self, where: str, tools: Mapping[str, Tool]) -> Tool:
@@ -177,7 +177,7 @@ class _StreamOptions(Body):
 class OpenAIAsking(Asking):
     """Fields of both APIs. What only steers a model's sampling is read and not used."""
 
-    tools: Many[_ToolEntry] | None = None
+    tools: BoundedList[_ToolEntry] | None = None
     tool_choice: (
         Annotated[
             ToolChoiceField,

@@ -22,8 +22,8 @@ from conductor_cli.server.api.body_models import (
     AnswerFormat,
     AttachmentCollector,
     Body,
+    BoundedList,
     Count,
-    Many,
     fault,
     impossible,
     late_instructions,
@@ -438,7 +438,7 @@ class ResponsesBody(OpenAIAsking):
     """The body of `POST /v1/responses`."""
 
     input: Annotated[
-        Many[_Item],
+        BoundedList[_Item],
         BeforeValidator(
             lambda value: (
                 [{"type": "message", "role": "user", "content": value}]

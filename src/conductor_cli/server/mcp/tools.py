@@ -22,7 +22,7 @@ from conductor_cli.core.plan_file import PlanFile, parse_plan_file
 from conductor_cli.core.question import File, Question
 from conductor_cli.core.terminal_text import one_line
 from conductor_cli.programs.schema_check import size_of
-from conductor_cli.server.api.body_models import Many, describe_fault
+from conductor_cli.server.api.body_models import BoundedList, describe_fault
 
 MAX_ATTACHED_FILES: Final = 100  # Files that one question may bring
 # Steps of a plan that a client gives. A model writes at most `MAX_STEPS`
@@ -56,7 +56,7 @@ class _AttachedFile(_Closed):
 
 
 class _RuleArguments(_Closed):
-    workers: Many[Name] = Field(
+    workers: BoundedList[Name] = Field(
         Unset,
         min_length=1,
         max_length=100,
@@ -74,11 +74,11 @@ class _RuleArguments(_Closed):
     no_tools: bool = Field(
         Unset, description="true: the workers use none of the tools that the user gave them."
     )
-    allow: Many[Name] = Field(
+    allow: BoundedList[Name] = Field(
         Unset,
         description="Ask only workers that match one of these: a name, tag:NAME or provider:NAME.",
     )
-    deny: Many[Name] = Field(
+    deny: BoundedList[Name] = Field(
         Unset, description="Never ask workers that match one of these; same syntax as allow."
     )
 
@@ -103,7 +103,7 @@ class _PlanArguments(_RuleArguments):
             "this conversation."
         ),
     )
-    files: Many[_AttachedFile] = Field(
+    files: BoundedList[_AttachedFile] = Field(
         Unset,
         max_length=MAX_ATTACHED_FILES,
         description="Text files that belong to the question, with their contents.",
@@ -129,7 +129,7 @@ class _AskArguments(_PlanArguments, _LimitArguments):
 class _GivenStep(_Closed):
     worker: Name = Field(description="The name of the worker that does this step.")
     subtask: str = Field(min_length=1, description="What this worker is to do.")
-    access: Many[Annotated[int, Field(ge=0)]] = Field(
+    access: BoundedList[Annotated[int, Field(ge=0)]] = Field(
         Unset,
         description=(
             "The numbers of earlier steps (from 1) whose subtask and answer this worker sees."
@@ -146,7 +146,7 @@ class GivenPlan(BaseModel):
     question: Any = Field(
         description="The question as text, or as the object that the tool plan returned."
     )
-    steps: Many[_GivenStep] = Field(
+    steps: BoundedList[_GivenStep] = Field(
         min_length=1,
         max_length=MAX_GIVEN_STEPS,
         description="The steps in order. The answer of the last one is the answer.",
