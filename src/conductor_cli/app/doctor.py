@@ -302,9 +302,7 @@ _URL: Final = re.compile(r"[a-z][a-z0-9+.-]*://[^\s\"'<>]+", re.IGNORECASE)
 
 
 def make_report(settings: Settings, checks: Sequence[CheckResult]) -> dict[str, Any]:
-    """The results of the checks, every setting with its origin, and the workers, as JSON values
-    without secrets.
-    """
+    """Return checks, every setting with its origin, and the workers, as JSON without secrets."""
     for name, value in settings.environ.items():
         if _SECRET_NAME.search(name):
             KNOWN_SECRETS.add(value.strip())

@@ -21,31 +21,32 @@ MAX_TEXT: Final = 4_000_000
 PAGE_SECONDS: Final = 12.0
 
 
-def answer(data: bytes) -> Iterator[dict[str, Any]]:
+def answer(content: bytes) -> Iterator[dict[str, Any]]:
     """Give the text of one document, and why it is not all of it."""
     try:
         # As `media_type_of` in core/media.py, which is not imported here.
-        is_pdf = b"%PDF-" in data[:1024] and not data.lstrip()[:1].isalpha()
-        reason = yield from _read_pages(data) if is_pdf else _read_page(data)
+        is_pdf = b"%PDF-" in content[:1024] and not content.lstrip()[:1].isalpha()
+        reader = _read_pages if is_pdf else _read_page
+        reason = yield from reader(content)
     except ModuleNotFoundError:
         reason = "missing"
     except MemoryError:
         reason = "memory"
     except Exception as error:  # noqa: BLE001
-        # The libraries raise whatever a damaged document leads to
-        # pypdf has limits of its own, for what one stream may unpack to.
+        # The libraries raise whatever a damaged document leads to. pypdf has limits of its own, for
+        # what one stream may unpack to.
         reason = "memory" if type(error).__name__ == "LimitReachedError" else "damaged"
     yield {"end": reason}
 
 
-def _read_pages(data: bytes) -> Generator[dict[str, Any], None, str]:
+def _read_pages(content: bytes) -> Generator[dict[str, Any], None, str]:
     """Give each page of a PDF, and return why not all of them were given.
 
     Raises whatever pypdf does.
     """
     from pypdf import PdfReader
 
-    reader = PdfReader(BytesIO(data))
+    reader = PdfReader(BytesIO(content))
     # Many documents are encrypted with an empty password, which only asks readers not to print or
     # copy.
     if reader.is_encrypted and not reader.decrypt(""):
@@ -61,13 +62,13 @@ def _read_pages(data: bytes) -> Generator[dict[str, Any], None, str]:
     return ""
 
 
-def _read_page(data: bytes) -> Generator[dict[str, Any], None, str]:
+def _read_page(content: bytes) -> Generator[dict[str, Any], None, str]:
     """Give a Word document or a web page as Markdown. Raises whatever the libraries do."""
     from conductor_cli.app.page_markdown import decode_page, to_markdown
 
-    left_out = dict[str, int]()
-    cut = False
-    if data.startswith(b"PK"):
+    left_out: dict[str, int] = {}
+    is_cut = False
+    if content.startswith(b"PK"):
         import gc
 
         from mammoth import convert_to_html, images
@@ -77,14 +78,16 @@ def _read_page(data: bytes) -> Generator[dict[str, Any], None, str]:
         # It took half the time of mammoth's many small objects; the memory of this process is
         # bounded
         gc.disable()
-        data, left_out, cut = prepare(data, MAX_TEXT)
+        document, left_out, is_cut = prepare(content, MAX_TEXT)
         # An image is only counted, and never opened: it may be a link to a file.
         unread = images.img_element(lambda _: {"src": ""})
-        page = convert_to_html(BytesIO(data), convert_image=unread).value
+        page = convert_to_html(BytesIO(document), convert_image=unread).value
     else:
-        page = decode_page(data)
-    text, more, end = to_markdown(page, MAX_TEXT, PAGE_SECONDS)
-    for what, count in more.items():
-        left_out[what] = left_out.get(what, 0) + count
+        page = decode_page(content)
+    text, page_left_out, end = to_markdown(page, MAX_TEXT, PAGE_SECONDS)
+    for kind, count in page_left_out.items():
+        left_out[kind] = left_out.get(kind, 0) + count
     yield {"text": text, "left_out": left_out}
-    return end or ("length" if cut else "")
+    if not end and is_cut:
+        return "length"
+    return end

@@ -164,8 +164,8 @@ def _is_key_of(worker: Worker, key: FoundKey, source: str) -> bool:
 def key_state(worker: Worker, environ: Mapping[str, str], store: KeyStore) -> str:
     """Return where a worker's key is: its variable, `keyring` or `file`.
 
-    Else it is `missing` or `not needed`. The places are those of `api_key_of`, in its order, but no key is read: listing workers must not
-    ask the keyring.
+    Else it is `missing` or `not needed`. The places are those of `api_key_of`, in its order, but no
+    key is read: listing workers must not ask the keyring.
     """
     if worker.kind not in PRESETS:
         return "not needed"

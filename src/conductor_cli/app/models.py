@@ -71,8 +71,9 @@ class ModelRow:
 
 
 def list_model_rows(settings: Settings) -> list[ModelRow]:
-    """The registry's models, then other stored ones, stopped pulls, and the model that plans if it
-    is none of these.
+    """Return the registry's models, then other stored ones, and stopped pulls.
+
+    The model that plans comes last if it is none of these.
     """
     store = open_model_store(settings)
     planning = stored_planner(settings)

@@ -122,8 +122,7 @@ def decode_page(data: bytes) -> str:
 
 
 def to_markdown(page: str, most: int, seconds: float) -> tuple[str, dict[str, int], str]:
-    """Return the text of a page, how many elements of what kind were left out, and why the end is
-    missing.
+    """Return the text of a page, how many elements of each kind it lacks, and why its end does.
 
     It ends behind `most` characters (`length`), where it takes longer than so many seconds
     (`time`), and where its elements need more memory than there is (`memory`).

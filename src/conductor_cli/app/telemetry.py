@@ -231,8 +231,9 @@ class RunTelemetry:
             self._attempt(attempt, pool, over, step)
 
     def _attempt(self, own: Sequence[ev.Event], pool: Pool, over: float, step: Span) -> None:
-        """Send the span of an attempt, made from its `own` events, with its tool calls or its
-        nested run inside.
+        """Send the span of an attempt, made from its `own` events.
+
+        Its tool calls or its nested run are inside.
         """
         first = own[0]
         assert isinstance(first, ev.StepStarted)

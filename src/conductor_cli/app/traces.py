@@ -164,10 +164,9 @@ def verify_trace(store: Traces, run: str, *, repair: bool = False) -> VerifiedTr
 def find_old_runs(
     store: Traces, older_than: str | None, keep: int | None, now: datetime
 ) -> list[StoredRun]:
-    """The runs that are older than a time span and not among the newest `keep`, none of them
-    running.
+    """Return the runs that are older than a time span and not among the newest `keep`.
 
-    Raises `UsageError`.
+    None of them is running. Raises `UsageError`.
     """
     before = earliest_run_id(older_than, now) if older_than else "~"  # no id sorts after a tilde
     try:

@@ -422,8 +422,8 @@ def try_tool_servers(
 ) -> list[CheckResult]:
     """Start these servers, all of them if none is named, and ask each for its tools.
 
-    Nothing is called. `log_in` has the user log in at the server of a name. Raises `KeyMissing` where a login could
-    not be kept.
+    Nothing is called. `log_in` has the user log in at the server of a name. Raises `KeyMissing`
+    where a login could not be kept.
     """
     import asyncio  # what reads the settings needs no event loop
 

@@ -237,9 +237,7 @@ WHAT: Final = {"workers": "worker", "tools": "tool server"}  # What a table of e
 
 
 def check_changeable(settings: Settings, section: str, name: str) -> None:
-    """Raise `ConfigError` for a table that is in a file which the user writes, and which takes
-    precedence.
-    """
+    """Raise `ConfigError` for a table in a file that the user writes, which takes precedence."""
     source = _table_sources(settings, section).get(name, "")
     if source and source != str(settings.paths.own_file):
         message = f"{WHAT[section]} {name!r} is in {source}, which conductor does not change"
