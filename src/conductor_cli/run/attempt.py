@@ -51,10 +51,9 @@ async def read_chunks(
     timeouts: Timeouts,
     keeps_up: asyncio.Event | None = None,
 ) -> bool:
-    """Give each chunk of one call to `take` until the call ends or `take` returns true, which this
-    then returns.
+    """Give each chunk of one call to `take` until the call ends or `take` returns true.
 
-    While `keeps_up` is not set, nothing is read, and only the timeout of the whole answer runs.
+    Returns whether `take` did. While `keeps_up` is not set, nothing is read, and only the timeout of the whole answer runs.
     Lone surrogates, which no encoding can write, become question marks.
     Raises `ModelError` of reason `timeout` when the first chunk, the next one or the last is late.
     """
@@ -145,7 +144,7 @@ class Attempt:
         attempt: int,
         repair: tuple[Message, ...] = (),
     ) -> None:
-        """`repair` are the messages that ask for an answer again, because it broke its JSON Schema."""
+        """Make an attempt; `repair` asks for an answer again, because it broke its JSON Schema."""
         self._state = state
         self._number = number
         self.worker = worker

@@ -255,8 +255,10 @@ class Circuits:
 
 
 def _describe(circuit: Circuit, seconds: float, who: str) -> str:
-    """Return `skipped for 30 s, because it failed 3 times in a row, the last time by a server
-    error`.
+    """Return for how long a worker is skipped, and why.
+
+    For example: skipped for 30 s, because it failed 3 times in a row, the last time by a server
+    error.
     """
     how_long = (
         f"for {format_duration(math.ceil(seconds), tenths=False)}"

@@ -34,8 +34,9 @@ class EventStream:
         self._start = self._clock() - self.trace.at
 
     def now(self) -> float:
-        """Return seconds since the run began, to the millisecond, in which a trace keeps the times
-        of pieces.
+        """Return seconds since the run began.
+
+        To the millisecond, in which a trace keeps the times of pieces.
         """
         return round(self._clock() - self._start, 3)
 

@@ -19,7 +19,7 @@ from conductor_cli.core.errors import Failure, LimitReached, ModelError, PolicyE
 from conductor_cli.core.plan import SELF
 from conductor_cli.core.policy import POLICY_HINT, substitutes
 from conductor_cli.core.question import NESTED, Given
-from conductor_cli.core.trace import ENDED
+from conductor_cli.core.trace import ENDED, Trace
 from conductor_cli.core.usage import NO_USAGE, Usage
 from conductor_cli.models.key_hints import with_key_hint
 from conductor_cli.run.attempt import Attempt, retry_wait, steps_seen_by
@@ -57,32 +57,43 @@ class _WorkerStep:
         return None
 
     def _first_worker(self) -> str | None:
-        """Return the planned worker, or another one where it cannot be asked or is skipped for a
-        time.
+        """Return the planned worker, or another one.
+
+        That is so where it cannot be asked, or is skipped for a time.
         """
-        state = self._state
         name = self._state.record(self._number).step.worker
-        failure = state.resources.down.get(name)
-        if failure is None and (forbidden := state.call_violation(self._number, name)):
-            failure = Failure(kind="policy", message=forbidden, hint=POLICY_HINT)
-        if failure is None and name not in state.team.pool:
-            hint = "list the workers: conductor workers list"
-            failure = Failure(
-                kind="config",
-                message=f"no worker is named {name}",
-                hint=hint,
-                reason="worker_unknown",
-            )
+        failure = self._objection_to(name)
         if failure is not None:
             self._tried.append(name)
             substitute = self._substitute()
-        else:
-            failure = state.resources.skipped.get(name)
-            substitute = self._substitute(besides=name) if failure is not None else None
-            if failure is None or substitute is None or substitute in state.resources.skipped:
-                return name
-        self._fail(failure, substitute=substitute)
+            self._fail(failure, substitute=substitute)
+            return substitute
+        skipped = self._state.resources.skipped
+        if name not in skipped:
+            return name
+        substitute = self._substitute(besides=name)
+        if substitute is None or substitute in skipped:
+            return name
+        self._fail(skipped[name], substitute=substitute)
         return substitute
+
+    def _objection_to(self, name: str) -> Failure | None:
+        """Return why a worker cannot be asked; None where it can."""
+        state = self._state
+        failure = state.resources.down.get(name)
+        if failure is not None:
+            return failure
+        forbidden = state.call_violation(self._number, name)
+        if forbidden:
+            return Failure(kind="policy", message=forbidden, hint=POLICY_HINT)
+        if name in state.team.pool:
+            return None
+        return Failure(
+            kind="config",
+            message=f"no worker is named {name}",
+            hint="list the workers: conductor workers list",
+            reason="worker_unknown",
+        )
 
     async def _make_attempts(self, name: str) -> str | None:
         """Make all attempts with one worker. Returns who is to try next, if anyone."""
@@ -111,28 +122,39 @@ class _WorkerStep:
                     state.work.text_is_out = call.text_is_out
                     self._fail(failure, call.usage)
                     return None
-                wait = None
-                if error.reason == "schema":  # once, whatever the limit on attempts
-                    wait = 0.0
-                elif error.retryable and turn < state.limits.attempts:
-                    skipped = state.resources.skipped
-                    if name not in skipped or self._substitute() in (None, *skipped):
-                        wait = retry_wait(turn + 1, error.retry_after, state.orchestra.random)
-                if wait is None:
-                    if error.reason == "connect":
-                        state.resources.down[name] = failure  # other steps need not find out again
-                    substitute = self._substitute()
-                    self._fail(failure, call.usage, substitute=substitute)
-                    if substitute is not None:
-                        tell_of_changes(state, self._number)
-                    return substitute
-                self._fail(failure, call.usage, retry_in=wait)
+                seconds = self._seconds_to_wait(error, name, turn)
+                if seconds is None:
+                    return self._give_up_worker(error, failure, call)
+                self._fail(failure, call.usage, retry_in=seconds)
                 repair = call.repair
                 if not repair:  # otherwise what was done with tools stays in the messages
                     tell_of_changes(state, self._number)
-                await asyncio.sleep(wait)
+                await asyncio.sleep(seconds)
             else:
                 return None
+
+    def _seconds_to_wait(self, error: ModelError, name: str, turn: int) -> float | None:
+        """Return seconds until the same worker is asked again; None where it is not."""
+        state = self._state
+        if error.reason == "schema":  # once, whatever the limit on attempts
+            return 0.0
+        if not error.retryable or turn >= state.limits.attempts:
+            return None
+        skipped = state.resources.skipped
+        # A worker that is skipped by now is asked again only where nobody better is left.
+        if name in skipped and self._substitute() not in (None, *skipped):
+            return None
+        return retry_wait(turn + 1, error.retry_after, state.orchestra.random)
+
+    def _give_up_worker(self, error: ModelError, failure: Failure, call: Attempt) -> str | None:
+        """Return who does the step instead, if anyone."""
+        if error.reason == "connect":  # other steps need not find out again
+            self._state.resources.down[call.worker.name] = failure
+        substitute = self._substitute()
+        self._fail(failure, call.usage, substitute=substitute)
+        if substitute is not None:
+            tell_of_changes(self._state, self._number)
+        return substitute
 
     def _substitute(self, besides: str = "") -> str | None:
         """Return who may do the step instead.
@@ -185,93 +207,104 @@ async def run_step(
     A step on worker `self` is a run of its own over the same pool, which `read_nested` starts; its
     events come as `NestedEvent`.
     """
-    record = state.record(number)
-    if record.step.worker != SELF:
+    if state.record(number).step.worker != SELF:
         return await _WorkerStep(state, number).run()
-
-    def fail(failure: Failure, usage: Usage = NO_USAGE) -> None:
-        state.work.add_error(number, failure)
-        state.stream.emit(
-            ev.StepFailed(at=state.stream.now(), step=number, attempt=1, error=failure, usage=usage)
-        )
-
-    if state.team.model is None:
-        fail(Failure(kind="conductor", message="a review needs a planner", reason="no_planner"))
-        return None
-    if state.nesting.depth_left <= 0:
-        fail(
-            Failure(
-                kind="worker", message="runs cannot be nested any deeper", reason="nesting_limit"
-            )
-        )
-        return None
-    forbidden = state.call_violation(number, SELF)
-    if forbidden:
-        fail(Failure(kind="policy", message=forbidden, hint=POLICY_HINT))
+    objection = _nesting_objection(state, number)
+    if objection is not None:
+        _fail_nested(state, number, objection)
         return None
     state.stream.emit(
         ev.StepStarted(at=state.stream.now(), step=number, worker=SELF, attempt=1, prompt=())
     )
-    # The question is the same, with the subtask and the answers that the step sees.
+    nested = _nested_state(state, number)
+    state.work.busy.add(number)
+    try:
+        async for event in read_nested(nested):
+            _pass_on(state, number, event)
+    except asyncio.CancelledError:
+        for event in nested.stream.unread_events():
+            _pass_on(state, number, event)
+        state.stop_step(number, usage=nested.trace.usage)
+        raise
+    return _end_nested(state, number, nested)
+
+
+def _nesting_objection(state: RunState, number: int) -> Failure | None:
+    """Return why a step may not be a run of its own; None where it may."""
+    if state.team.model is None:
+        return Failure(kind="conductor", message="a review needs a planner", reason="no_planner")
+    if state.nesting.depth_left <= 0:
+        message = "runs cannot be nested any deeper"
+        return Failure(kind="worker", message=message, reason="nesting_limit")
+    forbidden = state.call_violation(number, SELF)
+    return Failure(kind="policy", message=forbidden, hint=POLICY_HINT) if forbidden else None
+
+
+def _nested_state(state: RunState, number: int) -> RunState:
+    """Return the state of a nested run: of the same question, with the subtask and what it sees."""
+    record = state.record(number)
     step = record.step
-    earlier = state.resumed.steps if state.resumed is not None else ()
+    text = f"{state.question.text}{NESTED}{step.subtask}"
     given = tuple(
         Given(worker=item.worker, subtask=item.subtask, answer=item.answer)
         for item in steps_seen_by(state, step)
         if item.answer is not None
     )
-    text = f"{state.question.text}{NESTED}{step.subtask}"
     nested_id = f"{state.id}.{number}"
-    nested = RunState(
+    spec = replace(
+        state.spec,
+        id=nested_id,
+        question=replace(state.question, text=text, given=given, parent=state.id),
+        plan=None,
+        resume=_earlier_nested(state, number),
+        approves=False,
+    )
+    held_files = state.policy.hold_files(state.steps_before(number))
+    nesting = Nesting(
+        depth_left=state.nesting.depth_left - 1,
+        reviews=max(state.nesting.reviews - 1, 0),
+        final=state.nesting.final and record.last,
+        nested=True,
+        given_holds_files=state.policy.receives_files(step, held_files),
+    )
+    return RunState(
         id=nested_id,
         orchestra=state.orchestra,
-        spec=replace(
-            state.spec,
-            id=nested_id,
-            question=replace(state.question, text=text, given=given, parent=state.id),
-            plan=None,
-            resume=next((record.nested for record in earlier if record.number == number), None),
-            approves=False,
-        ),
+        spec=spec,
         resources=state.resources,
-        nesting=Nesting(
-            depth_left=state.nesting.depth_left - 1,
-            reviews=max(state.nesting.reviews - 1, 0),
-            final=state.nesting.final and record.last,
-            nested=True,
-            given_holds_files=state.policy.receives_files(
-                step, state.policy.hold_files(state.steps_before(number))
-            ),
-        ),
+        nesting=nesting,
     )
-    state.work.busy.add(number)
-    try:
-        async for event in read_nested(nested):
-            state.stream.emit(ev.NestedEvent(at=state.stream.now(), step=number, event=event))
-    except asyncio.CancelledError:
-        for event in nested.stream.unread_events():
-            state.stream.emit(ev.NestedEvent(at=state.stream.now(), step=number, event=event))
-        state.stop_step(number, usage=nested.trace.usage)
-        raise
+
+
+def _earlier_nested(state: RunState, number: int) -> Trace | None:
+    """Return what the run that is resumed has of the nested run of a step."""
+    if state.resumed is None:
+        return None
+    for record in state.resumed.steps:
+        if record.number == number:
+            return record.nested
+    return None
+
+
+def _pass_on(state: RunState, number: int, event: ev.Event) -> None:
+    state.stream.emit(ev.NestedEvent(at=state.stream.now(), step=number, event=event))
+
+
+def _fail_nested(state: RunState, number: int, failure: Failure, usage: Usage = NO_USAGE) -> None:
+    state.work.add_error(number, failure)
+    failed = ev.StepFailed(
+        at=state.stream.now(), step=number, attempt=1, error=failure, usage=usage
+    )
+    state.stream.emit(failed)
+
+
+def _end_nested(state: RunState, number: int, nested: RunState) -> Failure | None:
+    """End a step whose run has ended. Returns what ends the run around it, too."""
     trace = nested.trace
-    stopped_by = nested.ending.failure
-    limit = stopped_by if stopped_by is not None and stopped_by.kind == "limit" else None
+    ended_by = nested.ending.failure
+    limit = ended_by if ended_by is not None and ended_by.kind == "limit" else None
     if trace.state == "finished":
-        # The text of a finished step must equal its joined deltas, so the answer comes as one
-        # delta.
-        state.stream.emit(
-            ev.StepDelta(at=state.stream.now(), step=number, attempt=1, text=trace.answer)
-        )
-        finished = ev.StepFinished(
-            at=state.stream.now(),
-            step=number,
-            attempt=1,
-            text=trace.answer,
-            usage=trace.usage,
-            finish="tool" if trace.tool_calls else "stop",
-            tool_calls=trace.tool_calls,
-        )
-        state.stream.emit(finished)
+        _finish_nested(state, number, trace)
         return limit
     failure = trace.error or Failure(
         kind="internal", message="the nested run ended without a reason"
@@ -279,6 +312,22 @@ async def run_step(
     if failure.kind in ("limit", "cancelled", "terminated"):
         state.stop_step(number, "limit" if limit is not None else None, usage=trace.usage)
         return limit
-    fail(failure, trace.usage)
+    _fail_nested(state, number, failure, trace.usage)
     # An error of our own in a nested run is one of the whole run.
     return failure if failure.kind == "internal" else limit
+
+
+def _finish_nested(state: RunState, number: int, trace: Trace) -> None:
+    # The text of a finished step must equal its joined deltas, so the answer comes as one delta.
+    stream = state.stream
+    stream.emit(ev.StepDelta(at=stream.now(), step=number, attempt=1, text=trace.answer))
+    finished = ev.StepFinished(
+        at=stream.now(),
+        step=number,
+        attempt=1,
+        text=trace.answer,
+        usage=trace.usage,
+        finish="tool" if trace.tool_calls else "stop",
+        tool_calls=trace.tool_calls,
+    )
+    stream.emit(finished)

@@ -40,7 +40,7 @@ from conductor_cli.state.interfaces import AttachmentStore, Spending
 
 ToolVerdict = Literal["once", "always", "no"]
 """What the user says of a call: yes, yes for every call of this tool in this run, no."""
-NOBODY: Final = (
+NOBODY_TO_ASK: Final = (
     "not called: it may change something, and nobody can be asked to allow it. Answer without it."
 )
 
@@ -60,12 +60,12 @@ class ToolApprovals:
         `ask` asks the user.
         """
         # A tool whose description or parameters change later is another one.
-        what = [tool.server, tool.own_name, tool.tool.description, tool.tool.parameters]
-        key = hashlib.sha256(json.dumps(what, sort_keys=True, default=str).encode()).hexdigest()
+        identity = [tool.server, tool.own_name, tool.tool.description, tool.tool.parameters]
+        key = hashlib.sha256(json.dumps(identity, sort_keys=True, default=str).encode()).hexdigest()
         if tool.allowed or tool.read_only or key in self._always:
             return ""
         if not self._asks:
-            return NOBODY
+            return NOBODY_TO_ASK
         async with self._turn:  # one question at a time
             verdict = "always" if key in self._always else await ask()
         if verdict == "always":
@@ -132,14 +132,13 @@ class Orchestra:
         return self.seed if spec.seed is None else spec.seed
 
     def check_limits(self) -> None:
-        """Check that the limits can be enforced, whatever is asked. Raises as `check_run_limits`."""
+        """Check that the limits can be enforced. Raises as `check_run_limits`."""
         check_run_limits(self.team, self.limits, self.daily_spend)
 
     async def prepare(self) -> Usage:
-        """Have the model read what comes before every question, so that one that remembers need not
-        read it again.
+        """Have the model read what comes before every question.
 
-        Returns what that took: `tokens_in` were to be read, `tokens_cached` were known already.
+        One that remembers need not read it again. Returns what that took: `tokens_in` were to be read, `tokens_cached` were known already.
         Raises `ModelError`, or `ConductorUnusable` without a model.
         """
         if self.team.model is None:
@@ -180,8 +179,9 @@ def check_run_limits(
 
 
 def new_run_id(now: datetime) -> str:
-    """Return an id that sorts by time, also within a second, and differs for two runs of the same
-    moment.
+    """Return an id that sorts by time, also within a second.
+
+    Two runs of the same moment differ in it.
     """
     return f"{now:%Y%m%d-%H%M%S}-{now.microsecond:05x}{secrets.token_hex(1)[0]}"
 
@@ -244,12 +244,12 @@ class RunResources:
     @property
     def skipped(self) -> Mapping[str, Failure]:
         """Workers that are asked only where nobody else can do a step, and why."""
-        why = {
-            worker.name: self.circuits.why_skipped(worker)
-            for worker in self._pool
-            if worker.name not in self.down
-        }
-        return {name: failure for name, failure in why.items() if failure is not None}
+        skipped: dict[str, Failure] = {}
+        for worker in self._pool:
+            failure = None if worker.name in self.down else self.circuits.why_skipped(worker)
+            if failure is not None:
+                skipped[worker.name] = failure
+        return skipped
 
     def turn(self, model: Model) -> AbstractAsyncContextManager[None]:
         """Return a turn on a model. A local one that both plans and works does one thing at a time.
@@ -284,8 +284,7 @@ class RunResources:
         return reservation
 
     def check_cut(self, reservation: Reservation, wanted: int) -> None:
-        """Raise `LimitReached` for a reply at its end that was not left all the tokens that were
-        `wanted`.
+        """Raise `LimitReached` for a reply that was not left all the tokens that were `wanted`.
 
         That is so for one of many runs, which is made again later, and for a limit that they share.
         """

@@ -34,8 +34,7 @@ tokens.
 
 
 class RepeatFilter:
-    """Takes the steps of a plan in order, leaves out those that repeat an earlier one, and
-    renumbers the others.
+    """Leaves out the steps of a plan that repeat an earlier one, and renumbers the others.
 
     A weak planner may write the same step again and again. A repetition asks the same worker for
     the same thing with the same access list, so it costs a call and adds nothing.
@@ -382,7 +381,7 @@ class PlanStream:
 
 
 def announce_parsed(state: RunState, item: ParsedStep) -> None:
-    """Schedule a planned step, and after the last one the review that `limits.recursion` asks for."""
+    """Schedule a planned step, and after the last the review that `limits.recursion` asks for."""
     given_up = state.planning.given_up
     if given_up:
         access = tuple(number for number in item.step.access if number not in given_up)

@@ -13,6 +13,7 @@ events.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Final
 
@@ -48,7 +49,7 @@ from conductor_cli.run.circuits import WORDS
 from conductor_cli.run.plan_stream import REVIEW, PlanStream, announce_parsed
 from conductor_cli.run.state import RunState
 
-_WHY: Final = WORDS | {
+REASONS_FOR_PLANNER: Final = WORDS | {
     "length": "the prompt is too long",
     "refused": "it refused the request",
     "empty_answer": "an empty answer",
@@ -60,8 +61,7 @@ _WHY: Final = WORDS | {
 
 
 def wants_revision(state: RunState, number: int) -> bool:
-    """Return whether the planner is to be asked for another way to the answer, now that step
-    `number` has ended.
+    """Return whether the planner is asked for another way, now that step `number` has ended.
 
     Not where the user gave or approved the plan, where the planner cannot be told of its own plan,
     or where no worker is left that could do better. Nor once a step gives the answer: two answers
@@ -81,11 +81,19 @@ def wants_revision(state: RunState, number: int) -> bool:
         return False
     if state.spec.plan is not None or state.planning.decision is not None:
         return False
-    answers = next((each.number for each in state.trace.steps if each.last), number)
-    if answers != number and answers not in state.schedule.waiting:
+    if _has_begun_to_answer(state, number):
         return False
-    left = set(team.pool.names) - {SELF} - set(state.policy.excluded) - _unusable(state, record)
-    return bool(left) and state.policy.may_show_steps(state.steps_before())
+    unusable = {SELF, *state.policy.excluded, *_unusable(state, record)}
+    somebody_is_left = any(name not in unusable for name in team.pool.names)
+    return somebody_is_left and state.policy.may_show_steps(state.steps_before())
+
+
+def _has_begun_to_answer(state: RunState, number: int) -> bool:
+    """Return whether another step than `number` answers, and has begun."""
+    for record in state.trace.steps:
+        if record.last:
+            return record.number != number and record.number not in state.schedule.waiting
+    return False
 
 
 def begin_revision(state: RunState, number: int) -> None:
@@ -109,20 +117,22 @@ def begin_revision(state: RunState, number: int) -> None:
 def _revise(state: RunState, revised: ev.PlanRevised, record: StepRecord) -> None:
     names = set(state.team.pool.names)
     hidden = {revised.step, *revised.left_out}
-    kept = sum(
-        each.number not in hidden and each.number < revised.first for each in state.trace.steps
-    )
+    kept = [
+        step
+        for step in state.trace.steps
+        if step.number not in hidden and step.number < revised.first
+    ]
     state.resources.revisions_left = 0
     state.planning.revision = Revision(
         step=revised.step,
         why={
-            a.worker: _WHY.get(a.error.reason, "it failed")
+            a.worker: REASONS_FOR_PLANNER.get(a.error.reason, "it failed")
             for a in record.failed
             if a.worker in names
         },
         left_out=revised.left_out,
         first=revised.first,
-        most=max(1, step_limit(state.limits, state.team.pool.names) - kept),
+        most=max(1, step_limit(state.limits, state.team.pool.names) - len(kept)),
         unusable=frozenset(_unusable(state, record)) if state.resumed is None else frozenset(),
     )
     if not state.is_takeover or state.trace.revised is None:
@@ -182,22 +192,7 @@ async def wait_for_approval(state: RunState) -> Failure | None:
             state.discard_plan()
             failure = _announce(state, decision.edited, reviewed=True)
         elif decision.feedback:
-            # The plan as the planner wrote it, without the review that was appended.
-            plan = state.trace.plan
-            assert isinstance(plan, Plan)
-            if (
-                state.nesting.reviews > 0
-                and len(plan.steps) > 1
-                and plan.steps[-1].subtask == REVIEW
-            ):
-                plan = replace(plan, steps=plan.steps[:-1])
-            state.planning.rejected += (RejectedPlan(plan=plan, feedback=decision.feedback),)
-            state.stream.emit(
-                ev.PlanDecided(at=state.stream.now(), verdict="replan", feedback=decision.feedback)
-            )
-            state.discard_plan()
-            assert state.team.model is not None
-            failure = await _write(state, state.team.model)
+            failure = await _plan_again(state, decision.feedback)
         else:
             state.stream.emit(ev.PlanDecided(at=state.stream.now(), verdict="approved"))
             state.planning.awaits_approval = False
@@ -205,6 +200,22 @@ async def wait_for_approval(state: RunState) -> Failure | None:
             return None
         if failure is not None:
             return failure
+
+
+async def _plan_again(state: RunState, feedback: str) -> Failure | None:
+    """Have another plan written, for what the user says of this one."""
+    # The plan as the planner wrote it, without the review that was appended.
+    plan = state.trace.plan
+    assert isinstance(plan, Plan)
+    is_reviewed = len(plan.steps) > 1 and plan.steps[-1].subtask == REVIEW
+    if state.nesting.reviews > 0 and is_reviewed:
+        plan = replace(plan, steps=plan.steps[:-1])
+    state.planning.rejected += (RejectedPlan(plan=plan, feedback=feedback),)
+    decided = ev.PlanDecided(at=state.stream.now(), verdict="replan", feedback=feedback)
+    state.stream.emit(decided)
+    state.discard_plan()
+    assert state.team.model is not None
+    return await _write(state, state.team.model)
 
 
 def problem_with(state: RunState, plan: Plan, *, reviewed: bool = False) -> Failure | None:
@@ -226,8 +237,10 @@ def problem_with(state: RunState, plan: Plan, *, reviewed: bool = False) -> Fail
         rules = _rules(state)
         # A step on the planner itself is not a worker of the pool, and `MAX_STEPS` bounds only what
         # a model writes.
-        most = (state.limits.steps or MAX_STEPS) + (state.nesting.reviews if reviewed else 0)
-        check_plan(plan, replace(rules, workers=(*rules.workers, SELF), steps=most))
+        max_steps = state.limits.steps or MAX_STEPS
+        if reviewed:
+            max_steps += state.nesting.reviews
+        check_plan(plan, replace(rules, workers=(*rules.workers, SELF), steps=max_steps))
     except PlanError as error:
         return Failure(kind="usage", message=error.message, hint=error.hint, reason=error.reason)
     unseen = state.media_access.fault(plan.steps)
@@ -238,8 +251,8 @@ def _announce(state: RunState, plan: Plan, *, reviewed: bool = False) -> Failure
     failure = problem_with(state, plan, reviewed=reviewed)
     if failure is not None:
         return failure
-    known = len(state.trace.steps)  # where another process has begun to announce them
-    for number, step in enumerate(plan.steps[known:], start=known + 1):
+    announced = len(state.trace.steps)  # where another process has begun to announce them
+    for number, step in enumerate(plan.steps[announced:], start=announced + 1):
         last = number == len(plan.steps)
         if reviewed:
             state.add_step(number, step, last=last)
@@ -266,26 +279,25 @@ def _take_over(state: RunState, trace: Trace) -> bool:
         kind="terminated", message="the process that made this call was lost", reason="taken_over"
     )
     for record in trace.steps:
-        in_flight = record.state == "running" and record.step.worker != SELF
-        if in_flight and not (record.failed and record.failed[-1].attempt == record.attempt):
-            place: Any = {
-                "at": state.stream.now(),
-                "step": record.number,
-                "attempt": record.attempt,
-            }
-            state.stream.emit(
-                ev.StepFailed(**place, error=lost, usage=Usage(calls=1, unpriced=1), retry_in=0.0)
+        if _was_in_flight(record):
+            failed = ev.StepFailed(
+                at=state.stream.now(),
+                step=record.number,
+                attempt=record.attempt,
+                error=lost,
+                usage=Usage(calls=1, unpriced=1),
+                retry_in=0.0,
             )
+            state.stream.emit(failed)
         state.schedule.add(record.number, record.step.worker, record.step.access)
         if record.state in ENDED:
             state.schedule.mark_ended(record.number)
     if not state.nesting.nested:
-        left = (
-            each.nested.usage
-            for each in trace.steps
-            if each.nested is not None and each.state not in ENDED
-        )
-        spent = sum(left, state.trace.usage)
+        spent = state.trace.usage
+        for record in trace.steps:
+            # What a nested run has used counts for its step when that has ended
+            if record.nested is not None and record.state not in ENDED:
+                spent += record.nested.usage
         resources.ledger.count(spent, spent.calls - trace.planning.calls)
         resources.tool_calls_left -= sum(len(record.tools) for record in trace.steps)
     if trace.plan is None and any(record.last for record in trace.steps):
@@ -294,18 +306,22 @@ def _take_over(state: RunState, trace: Trace) -> bool:
     return state.trace.plan is not None
 
 
+def _was_in_flight(record: StepRecord) -> bool:
+    """Return whether a worker was being called for a step when its process was lost."""
+    if record.state != "running" or record.step.worker == SELF:
+        return False
+    has_failed = bool(record.failed) and record.failed[-1].attempt == record.attempt
+    return not has_failed
+
+
 def _reuse(state: RunState, earlier: Trace) -> bool:
     done = [str(number) for number in earlier.done()]
     if earlier.steps:
-        what = f"finished step{'s' * (len(done) > 1)} {', '.join(done)}" if done else "the plan"
-        state.stream.notice(f"reusing {what} of run {earlier.run}")
+        reused = f"finished {_name_steps(done)}" if done else "the plan"
+        state.stream.notice(f"reusing {reused} of run {earlier.run}")
     if state.repeated:
-        again = ", ".join(map(str, state.repeated))
-        state.stream.notice(
-            f"doing step{'s' * (len(state.repeated) > 1)} {again} again, which had to do "
-            "without "
-            "an answer"
-        )
+        repeated = _name_steps([str(number) for number in state.repeated])
+        state.stream.notice(f"doing {repeated} again, which had to do without an answer")
     revised = earlier.revised
     first = earlier.revised.first if earlier.revised is not None else 0
     before = [record for record in earlier.steps if not first or record.number < first]
@@ -321,6 +337,11 @@ def _reuse(state: RunState, earlier: Trace) -> bool:
     elif earlier.plan is not None or any(record.last for record in earlier.steps):
         state.finish_plan(earlier.plan or state.current_plan())
     return state.trace.plan is not None
+
+
+def _name_steps(numbers: Sequence[str]) -> str:
+    word = "step" if len(numbers) == 1 else "steps"
+    return f"{word} {', '.join(numbers)}"
 
 
 def _reuse_step(state: RunState, record: StepRecord, earlier: Trace) -> None:

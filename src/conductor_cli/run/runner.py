@@ -226,25 +226,24 @@ class Run:
         state = self.state
         if self._group is None or self._over.is_set():
             return
-        if not (
-            state.ending.failure is not None
-            or state.spec.plan_only
-            or state.planning.awaits_approval
-        ):
+        is_ending = state.ending.failure is not None
+        if not (is_ending or self.spec.plan_only or state.planning.awaits_approval):
             for number in state.schedule.take_ready():
                 self._start(number, self._run_step(number), f"step {number}")
-        answered = (
-            not self._revising
-            and state.trace.plan is not None
-            and any(record.last and record.state in ENDED for record in state.trace.steps)
-        )
-        pending = (state.schedule.waiting and not state.spec.plan_only) or not self._tasks[
-            PLANNING
-        ].done()
-        if answered or (
-            not state.schedule.running and (state.ending.failure is not None or not pending)
-        ):
+        is_idle = not state.schedule.running and (is_ending or not self._has_work_left())
+        if is_idle or self._is_answered():
             self._over.set()
+
+    def _is_answered(self) -> bool:
+        """Return whether the step that answers has ended."""
+        if self._revising or self.trace.plan is None:
+            return False
+        return any(record.last and record.state in ENDED for record in self.trace.steps)
+
+    def _has_work_left(self) -> bool:
+        """Return whether a step waits to be started, or the plan is still being made."""
+        has_waiting_steps = bool(self.state.schedule.waiting) and not self.spec.plan_only
+        return has_waiting_steps or not self._tasks[PLANNING].done()
 
     def _start(self, number: int, work: Coroutine[None, None, None], name: str) -> None:
 
@@ -265,50 +264,8 @@ class Run:
             state.restart_clock()
             if self.trace.ended:  # a nested run, whose step is to end
                 return
-            state.stream.all_read.clear()
-            if not state.is_takeover:
-                self._announce_start()
-            # The reader takes the start before anything is called: it may have to store it first,
-            # and fail.
-            await asyncio.sleep(0)
-            if state.spec.stored and not state.is_takeover:
-                await state.stream.all_read.wait()
-            # A nested run ends with the run around it, so only that one watches the clock.
-            limit = None if state.nesting.nested else self.limits.seconds
-            before = self.trace.at
-            async with asyncio.TaskGroup() as group:
-                self._group = group
-                # Planning is a task like a step, because steps start while the plan is still being
-                # written.
-                self._start(PLANNING, self._plan(), "plan")
-                try:
-                    async with asyncio.timeout(
-                        None if limit is None else max(limit - before, 0.0)
-                    ) as state.ending.time_limit:
-                        await self._over.wait()
-                except TimeoutError:
-                    seconds = limit or 0.0
-                    message = f"stopped: limit of {format_duration(seconds)}"
-                    suggested = f"{2 * seconds:g}"
-                    failure = Failure(
-                        kind="limit",
-                        message=message,
-                        reason="limit_time",
-                        suggested_limit=suggested,
-                    )
-                    self.stop("limit", failure=failure)
-                except asyncio.CancelledError:
-                    self._drain(Failure(kind="cancelled", message="interrupted"))
-                    self._over.set()
-                    raise
-                finally:
-                    why = state.ending.failure or Failure(
-                        kind="cancelled", message="this answer is no longer needed"
-                    )
-                    for nested in self._nested.values():
-                        nested.abandon(why, state.ending.reason)
-                    for task in self._tasks.values():
-                        task.cancel()
+            await self._begin()
+            await self._plan_and_run()
             self._finish(await self._schema_failure())
         except asyncio.CancelledError:
             self._drain(Failure(kind="cancelled", message="interrupted"))
@@ -322,6 +279,58 @@ class Run:
                     await state.resources.close()
             finally:
                 state.stream.end()
+
+    async def _begin(self) -> None:
+        """Announce the run, and have its start stored where the reader stores it."""
+        state = self.state
+        state.stream.all_read.clear()
+        if not state.is_takeover:
+            self._announce_start()
+        # The reader takes the start before anything is called: it may have to store it first, and
+        # fail.
+        await asyncio.sleep(0)
+        if self.spec.stored and not state.is_takeover:
+            await state.stream.all_read.wait()
+
+    async def _plan_and_run(self) -> None:
+        """Plan and do the steps, until the run is over."""
+        # A nested run ends with the run around it, so only that one watches the clock.
+        limit = None if self.state.nesting.nested else self.limits.seconds
+        seconds_left = None if limit is None else max(limit - self.trace.at, 0.0)
+        async with asyncio.TaskGroup() as group:
+            self._group = group
+            # Planning is a task like a step, because steps start while the plan is still being
+            # written.
+            self._start(PLANNING, self._plan(), "plan")
+            try:
+                async with asyncio.timeout(seconds_left) as self.state.ending.time_limit:
+                    await self._over.wait()
+            except TimeoutError:
+                self._stop_at_time_limit(limit or 0.0)
+            except asyncio.CancelledError:
+                self._drain(Failure(kind="cancelled", message="interrupted"))
+                self._over.set()
+                raise
+            finally:
+                self._stop_tasks()
+
+    def _stop_at_time_limit(self, seconds: float) -> None:
+        failure = Failure(
+            kind="limit",
+            message=f"stopped: limit of {format_duration(seconds)}",
+            reason="limit_time",
+            suggested_limit=f"{2 * seconds:g}",
+        )
+        self.stop("limit", failure=failure)
+
+    def _stop_tasks(self) -> None:
+        """Stop all that still runs, nested runs first."""
+        ending = self.state.ending
+        not_needed = Failure(kind="cancelled", message="this answer is no longer needed")
+        for nested in self._nested.values():
+            nested.abandon(ending.failure or not_needed, ending.reason)
+        for task in self._tasks.values():
+            task.cancel()
 
     def _announce_start(self) -> None:
         state = self.state

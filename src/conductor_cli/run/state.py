@@ -328,8 +328,9 @@ class RunState:
         )
 
     def steps_before(self, number: int | None = None) -> tuple[Step, ...]:
-        """Return the steps before step `number`, or all of them, each with the worker that really
-        has it.
+        """Return the steps before step `number`, or all of them.
+
+        Each is with the worker that really has it.
         """
         return tuple(
             replace(record.step, worker=record.worker)

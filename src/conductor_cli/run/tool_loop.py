@@ -23,12 +23,12 @@ from conductor_cli.core.pool import Worker
 from conductor_cli.core.question import shorten
 from conductor_cli.core.tools import CallBounds, OfferedTool, ToolBox, ToolResult, parse_arguments
 from conductor_cli.core.usage import CHARS_PER_TOKEN
-from conductor_cli.run.orchestra import NOBODY, ToolVerdict
+from conductor_cli.run.orchestra import NOBODY_TO_ASK, ToolVerdict
 from conductor_cli.run.state import RunState
 
 # Characters of a result that a worker is given; of a longer one, the middle is left out
-MAX_RESULT: Final = 40_000
-SLOW_START: Final = 1.0  # Seconds after which a reader is told what a step waits for
+MAX_RESULT_CHARS: Final = 40_000
+SLOW_START_SECONDS: Final = 1.0  # After which a reader is told what a step waits for
 MAX_TURNS: Final = 25  # Replies of one attempt that may ask for tools
 
 
@@ -102,7 +102,10 @@ class ToolLoop:
         """
         looking = asyncio.ensure_future(self._box.offered(self._servers))
         try:
-            if not self._turn and not (await asyncio.wait([looking], timeout=SLOW_START))[0]:
+            if (
+                not self._turn
+                and not (await asyncio.wait([looking], timeout=SLOW_START_SECONDS))[0]
+            ):
                 self._state.stream.notice(
                     f"waiting for the tools of {format_list(self._servers)} to start", self._number
                 )
@@ -144,75 +147,41 @@ class ToolLoop:
 
     async def _answer_call(self, call: ToolCall, of: int) -> Message:
         """Make one of the `of` calls of a reply, or say why it is not made."""
-        state = self._state
+        stream = self._state.stream
         tool = self._offered.get(call.name)
-        place: Any = {"step": self._number, "attempt": self._attempt, "turn": self._turn}
-        arguments: dict[str, Any] = {}
         if tool is None:
-            self._bounds.add_fault()
-            known = ", ".join(list(self._offered)[:20]) or "none"
-            problem = f"there is no tool {call.name!r:.80}; the tools are: {known}"
+            arguments: dict[str, Any] = {}
+            problem = self._unknown_tool(call)
         else:
-            try:
-                arguments = parse_arguments(call)
-                problem = self._bounds.admit(call.name, arguments)
-                if not problem and state.resources.tool_calls_left <= 0:
-                    problem = (
-                        "not called: the run's limit of tool calls is reached. Answer with "
-                        "what you have."
-                    )
-                elif not problem:
-                    state.resources.tool_calls_left -= 1
-            except ValueError as error:
-                self._bounds.add_fault()
-                problem = f"not called: {error}"
+            arguments, problem = self._admit(call)
             if not problem:
-                server = tool.server
-                worker = self._worker.name
-
-                async def ask() -> ToolVerdict:
-                    verdict = state.resources.approvals.verdict()
-                    offered = ev.ToolOffered(
-                        at=state.stream.now(), **place, call=call, server=server, worker=worker
-                    )
-                    state.stream.emit(offered)
-                    return await state.ending.answer_of_user(verdict)
-
-                problem = await state.resources.approvals.objection(tool, ask)
-                if problem == NOBODY:
-                    name = tool.full_name
-                    text = (
-                        f"{name} was not called, because it may change something: "
-                        "--allow-tools "
-                        f"{name}"
-                    )
-                    state.stream.notice(text, self._number)
-        started = state.stream.now()
+                problem = await self._ask_to_allow(call, tool)
+        started = stream.now()
         called = ev.ToolCalled(
             at=started,
-            **place,
+            **self._position,
             call=call,
             server=tool.server if tool is not None and not problem else "",
             read_only=tool is not None and tool.read_only,
             tool="" if tool is None else tool.full_name,
         )
-        state.stream.emit(called)
+        stream.emit(called)
         if tool is None or problem:
             result = ToolResult(text=problem, error=True)
         else:
             result = await self._box.call(tool, arguments)
         text, attachments = self._readable(result, of)
-        ended = state.stream.now()
+        ended = stream.now()
         returned = ev.ToolReturned(
             at=ended,
-            **place,
+            **self._position,
             call_id=call.id,
             text=text,
             error=result.error,
             seconds=round(ended - started, 4),
             attachments=attachments,
         )
-        state.stream.emit(returned)
+        stream.emit(returned)
         return Message(
             role="tool",
             content=text,
@@ -221,30 +190,86 @@ class ToolLoop:
             is_error=result.error,
         )
 
-    def _readable(self, result: ToolResult, of: int) -> tuple[str, tuple[Attachment, ...]]:
-        """Return the text of a result, one of `of`, and those of its attachments that the worker
-        accepts.
+    @property
+    def _position(self) -> dict[str, Any]:
+        """Where in the run a call is made, as its events say it."""
+        return {"step": self._number, "attempt": self._attempt, "turn": self._turn}
+
+    def _unknown_tool(self, call: ToolCall) -> str:
+        self._bounds.add_fault()
+        names = ", ".join(list(self._offered)[:20]) or "none"
+        return f"there is no tool {call.name!r:.80}; the tools are: {names}"
+
+    def _admit(self, call: ToolCall) -> tuple[dict[str, Any], str]:
+        """Return the arguments of a call, and why it is not made; empty where it may be.
+
+        One that may be made counts towards the run's limit of calls.
         """
+        resources = self._state.resources
+        try:
+            arguments = parse_arguments(call)
+            problem = self._bounds.admit(call.name, arguments)
+        except ValueError as error:
+            self._bounds.add_fault()
+            return {}, f"not called: {error}"
+        if problem:
+            return arguments, problem
+        if resources.tool_calls_left <= 0:
+            problem = (
+                "not called: the run's limit of tool calls is reached. Answer with what you have."
+            )
+            return arguments, problem
+        resources.tool_calls_left -= 1
+        return arguments, ""
+
+    async def _ask_to_allow(self, call: ToolCall, tool: OfferedTool) -> str:
+        """Return why a call is not allowed; empty where it is. The user may be asked."""
+        state = self._state
+        approvals = state.resources.approvals
+        offered_in = self._position
+
+        async def ask() -> ToolVerdict:
+            verdict = approvals.verdict()
+            offered = ev.ToolOffered(
+                at=state.stream.now(),
+                **offered_in,
+                call=call,
+                server=tool.server,
+                worker=self._worker.name,
+            )
+            state.stream.emit(offered)
+            return await state.ending.answer_of_user(verdict)
+
+        problem = await approvals.objection(tool, ask)
+        if problem == NOBODY_TO_ASK:
+            name = tool.full_name
+            text = f"{name} was not called, because it may change something: --allow-tools {name}"
+            state.stream.notice(text, self._number)
+        return problem
+
+    def _readable(self, result: ToolResult, of: int) -> tuple[str, tuple[Attachment, ...]]:
+        """Return the text of a result, one of `of`, and what the worker accepts of its attachments."""
         accepts = self._worker.accepts or ()
-        seen = tuple(each for each in result.attachments if each.kind in accepts)
-        unseen = [
-            f"[{each.name} cannot be shown to you]"
-            for each in result.attachments
-            if each.kind not in accepts
-        ]
-        text = "\n".join([result.text, *unseen])
+        accepted: list[Attachment] = []
+        lines = [result.text]
+        for attachment in result.attachments:
+            if attachment.kind in accepts:
+                accepted.append(attachment)
+            else:
+                lines.append(f"[{attachment.name} cannot be shown to you]")
+        text = "\n".join(lines)
         # A small context must hold the results of several turns.
         context = int(
             self._worker.options.get("context") or self._state.team.worker_profile.context
         )
-        most = min(MAX_RESULT, max(int(context * CHARS_PER_TOKEN) // (4 * of), 500))
+        most = min(MAX_RESULT_CHARS, max(int(context * CHARS_PER_TOKEN) // (4 * of), 500))
         short = shorten(text.encode("utf-8", "replace").decode(), most)
         if len(short) < len(text):
             what = format_count(len(text), "character")
             self._state.stream.notice(
                 f"a tool's result of {what} was shortened for {self._worker.name}", self._number
             )
-        return short, seen
+        return short, tuple(accepted)
 
 
 def conversation_tokens(messages: Sequence[Message], tools: Sequence[Tool] = ()) -> int:
@@ -252,9 +277,9 @@ def conversation_tokens(messages: Sequence[Message], tools: Sequence[Tool] = ())
 
     Its texts, its calls, and the descriptions of its tools.
     """
-    calls = sum(
-        len(call.name) + len(call.arguments) for message in messages for call in message.tool_calls
-    )
+    calls = 0
+    for message in messages:
+        calls += sum(len(call.name) + len(call.arguments) for call in message.tool_calls)
     described = sum(
         len(f"{tool.name} {tool.description} {json.dumps(tool.parameters, default=str)}")
         for tool in tools
@@ -263,17 +288,16 @@ def conversation_tokens(messages: Sequence[Message], tools: Sequence[Tool] = ())
 
 
 def tell_of_changes(state: RunState, number: int) -> None:
-    """Before a step starts again.
+    """Tell the user which calls of a step may have changed something and may be repeated.
 
-    Tell the user which of its calls may have changed something and may be repeated.
-
-    They are those of the newest attempt, or of the run that this one resumes.
+    That is before the step starts again. They are those of the newest attempt, or of the run that this one resumes.
     """
     record = state.record(number)
-    earlier = state.resumed.steps if state.resumed is not None and not record.tools else ()
-    record = next(
-        (step for step in earlier if step.number == number and step.step == record.step), record
-    )
+    if state.resumed is not None and not record.tools:
+        for earlier in state.resumed.steps:
+            if earlier.number == number and earlier.step == record.step:
+                record = earlier
+                break
     newest = max((use.attempt for use in record.tools), default=0)
     made = (
         use for use in record.tools if use.attempt == newest and use.server and not use.read_only
