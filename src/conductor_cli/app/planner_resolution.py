@@ -28,7 +28,7 @@ from conductor_cli.models.weights.model_store import Manifest, ModelStore
 from conductor_cli.models.weights.registry import load_registry
 from conductor_cli.models.worker_options import model_of
 
-IDENTITY: Final = len("sha256-ends:") + 16
+IDENTITY_CHARS: Final = len("sha256-ends:") + 16
 """Characters of a file's identity hash that name it: 64 bits are enough to tell one file from
 another.
 """
@@ -38,10 +38,9 @@ TRY_DEMO: Final = 'conductor ask --rehearsal "What is the capital of France?"'
 
 
 def resolve_planner(settings: Settings) -> Worker:
-    """The model that plans, as a worker named `conductor` (or under its own name, if it is a
-    configured worker).
+    """Return the model that plans, as a worker.
 
-    The setting is a URL, a configured worker, a stored model, a GGUF file, or provider/model; where
+    Its name is `conductor`, or its own if it is a configured worker. The setting is a URL, a configured worker, a stored model, a GGUF file, or provider/model; where
     it is empty, the model store's default is taken. Raises `ConductorUnusable` or `ConfigError`.
     """
     settings = read_guided(settings).settings
@@ -74,8 +73,9 @@ def resolve_planner(settings: Settings) -> Worker:
 
 
 class Guided(NamedTuple):
-    """The settings with the planner that a file of `conductor tune` names, its guide, and what says
-    so in its name.
+    """What a file of `conductor tune` says of the planner.
+
+    The settings with the planner that it names, its guide, and what says so in the planner's name.
     """
 
     settings: Settings
@@ -92,15 +92,14 @@ def read_guided(settings: Settings) -> Guided:
     if path.suffix != SUFFIX or not path.is_file():
         return Guided(settings, Guide(), "")
     try:
-        found = read_planner(path)
+        file = read_planner(path)
     except ModelError as error:
         raise ConductorUnusable(error.message, hint=error.hint) from None
-    if isinstance(found, RouterFile):
+    if isinstance(file, RouterFile):
         return Guided(settings, Guide(), "")
-    values = {**settings.values, "conductor.model": found.planner}
-    return Guided(
-        replace(settings, values=values), found, f" + {_describe_file('guide', path, {})}"
-    )
+    values = {**settings.values, "conductor.model": file.planner}
+    name = f" + {_describe_file('guide', path, {})}"
+    return Guided(replace(settings, values=values), file, name)
 
 
 def planner_manifest(settings: Settings) -> Manifest | None:
@@ -114,21 +113,25 @@ def planner_manifest(settings: Settings) -> Manifest | None:
     text = settings["conductor.model"]
     if not text:
         manifests = store.manifests()
-        first = load_registry(settings.environ)[0].name if manifests else ""
-        default = next((manifest for manifest in manifests if manifest.name == first), None)
-        return default or (manifests[0] if len(manifests) == 1 else None)
+        if len(manifests) == 1:
+            return manifests[0]
+        default = load_registry(settings.environ)[0].name if manifests else ""
+        for manifest in manifests:
+            if manifest.name == default:
+                return manifest
+        return None
     if _is_url(text) or any(item.worker.name == text for item in settings.workers):
         return None
-    found = store.find(text)
-    if found is not None:
-        return found
+    named = store.find(text)
+    if named is not None:
+        return named
     path = Path(text).expanduser().absolute()
     if path.suffix != ".gguf" and not path.is_file():
         return None
-    return next(
-        (manifest for manifest in store.manifests() if manifest.path in (path, path.resolve())),
-        None,
-    )
+    for manifest in store.manifests():
+        if manifest.path in (path, path.resolve()):
+            return manifest
+    return None
 
 
 def open_model_store(settings: Settings) -> ModelStore:
@@ -137,8 +140,9 @@ def open_model_store(settings: Settings) -> ModelStore:
 
 
 def has_no_model(settings: Settings) -> bool:
-    """Return whether no model is chosen and none is stored, so that only downloading or naming one
-    can help.
+    """Return whether no model is chosen and none is stored.
+
+    Then only downloading or naming one can help.
     """
     store = open_model_store(settings)
     return not settings["conductor.model"] and not store.manifests() and not store.damaged()
@@ -170,9 +174,9 @@ def _from_name(text: str, settings: Settings) -> Worker:
     if slash and provider in PRESETS:
         hosted = Worker(name="conductor", kind=provider, model=model)
         return replace(hosted, price=FREE if costs_nothing(hosted) else None)
-    known = [manifest.name for manifest in open_model_store(settings).manifests()]
-    known += [entry.name for entry in load_registry(settings.environ)]
-    known += [item.worker.name for item in settings.workers]
+    names = [manifest.name for manifest in open_model_store(settings).manifests()]
+    names += [entry.name for entry in load_registry(settings.environ)]
+    names += [item.worker.name for item in settings.workers]
     otherwise = (
         "conductor model list, conductor model use FILE.gguf, or from the hub: conductor "
         "model pull OWNER/REPO"
@@ -186,7 +190,7 @@ def _from_name(text: str, settings: Settings) -> Worker:
     message = (
         f"the planner {text!r} is not a stored model, a file, a URL, a worker or provider/model"
     )
-    hint = f"did you mean {meant}?" if meant else suggest(text, known, otherwise)
+    hint = f"did you mean {meant}?" if meant else suggest(text, names, otherwise)
     raise ConductorUnusable(message, hint=hint)
 
 
@@ -218,12 +222,13 @@ def _from_store(manifest: Manifest, settings: Settings) -> Worker:
     Raises `ConductorUnusable`.
     """
     base = open_model_store(settings).find(manifest.base) if manifest.base else None
-    for each in (manifest, base):
-        if each is not None and (problem := each.fault()):
+    for stored in (manifest, base):
+        problem = stored.fault() if stored is not None else ""
+        if stored is not None and problem:
             from conductor_cli.models.weights.verify import repair_hint  # it reads model files
 
-            hint = repair_hint(each, settings.environ)
-            raise ConductorUnusable(f"the model {each.name} cannot be used: {problem}", hint=hint)
+            hint = repair_hint(stored, settings.environ)
+            raise ConductorUnusable(f"the model {stored.name} cannot be used: {problem}", hint=hint)
     if not manifest.base:
         return _from_file(manifest.path, settings)
     path = base.path if base is not None else Path(manifest.base)
@@ -291,17 +296,17 @@ def describe_planning_model(planner: Worker, store: ModelStore | None = None) ->
     return _describe_file("planner", Path(planner.model), names) + suffix
 
 
-def _describe_file(what: str, path: Path, names: Mapping[Path, str]) -> str:
+def _describe_file(role: str, path: Path, names: Mapping[Path, str]) -> str:
     if path.suffix == SUFFIX and path.is_file():
         return f"{path.name} sha256:{sha256(path.read_bytes()).hexdigest()[:16]}"
     # A planner behind a URL needs nothing of llama.cpp
     from conductor_cli.models.llama import read_model_info
 
     try:
-        return f"{names.get(path, path.name)} {read_model_info(path).identity[:IDENTITY]}"
+        return f"{names.get(path, path.name)} {read_model_info(path).identity[:IDENTITY_CHARS]}"
     except ModelError as error:
         raise ConductorUnusable(
-            f"the {what} cannot be used: {error.message}", hint=error.hint
+            f"the {role} cannot be used: {error.message}", hint=error.hint
         ) from None
 
 
@@ -327,8 +332,9 @@ async def resolve_profile(settings: Settings, model: Model | None) -> Profile:
 
 
 def configured_profile(settings: Settings) -> Profile:
-    """The profile of the settings, else that of the model's manifest, else that of a registry file
-    of this name.
+    """Return the profile of the settings, else the one that is known for the model.
+
+    That is the one of its manifest, else of a registry file of this name.
     """
     name = settings["conductor.profile"]
     if name != "auto":

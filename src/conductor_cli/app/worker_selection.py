@@ -61,29 +61,25 @@ def filter_pool(
     settings: Settings,
     only: Sequence[str],
     planner: Worker | None,
-    known: Iterable[Worker] = (),
+    nameable: Iterable[Worker] = (),
 ) -> tuple[Pool, tuple[str, ...]]:
-    """The workers of `pool` that the policy allows, of `only` where a command line names some, and
-    remarks to show.
+    """Return the workers of `pool` that the policy allows, and remarks to show.
 
-    The remarks name project files that narrowed the policy, and rules of the settings that match no
-    worker. `known` are workers that a rule may name although the pool lacks them. Raises
+    Those of `only` where a command line names some. The remarks name project files that narrowed the policy, and rules of the settings that match no
+    worker. `nameable` are workers that a rule may name although the pool lacks them. Raises
     `UsageError` for a rule of a command line that matches no worker, and `PolicyError` where no
     worker is left or one of `only` is not allowed.
     """
     pool_policy = build_guard(settings, pool, planner)
-    recipients = (*pool_policy.recipients.values(), *map(recipient_facts, known))
+    recipients = (*pool_policy.recipients.values(), *map(recipient_facts, nameable))
     pool = pool.subset(only) if only else pool
     narrowed = [f"{path} narrows {', '.join(names)}" for path, names in settings.projects if names]
     # The selectors of a command line, whichever rule they are in.
-    groups = [settings.given.get(name, ()) for name in SELECTORS]
-    flat = [each if isinstance(each, tuple) else (each,) for group in groups for each in group]
-    unmatched = check_selectors(
-        pool_policy.policy,
-        recipients,
-        kinds(),
-        tuple(selector for group in flat for selector in group),
-    )
+    selectors: list[str] = []
+    for name in SELECTORS:
+        for value in settings.given.get(name, ()):
+            selectors += value if isinstance(value, tuple) else (value,)
+    unmatched = check_selectors(pool_policy.policy, recipients, kinds(), tuple(selectors))
     check_allowed(pool_policy, only)
     return permitted_pool(pool, pool_policy), (*narrowed, *unmatched)
 
@@ -118,8 +114,7 @@ def policy_objection(settings: Settings, worker: Worker) -> str:
 
 
 def keep_policy_of(settings: Settings, earlier: Trace) -> tuple[Settings, tuple[str, ...]]:
-    """The settings with the policy of an earlier run added, and the names of the rules that this
-    changed.
+    """Return the settings with the policy of an earlier run added, and the rules that this changed.
 
     So whoever resumes or continues a run need not repeat its flags.
     """
@@ -168,16 +163,16 @@ async def resolve_pool(
         if name in disabled:
             raise PolicyError(f"worker {name!r} is disabled", hint=f"conductor workers add {name}")
     remarks: list[str] = []
-    found: Sequence[Worker] = ()
+    discovered: Sequence[Worker] = ()
     # So that a first question works: local servers, and providers whose API keys are on this
     # machine.
     if not settings.workers:
-        found = await discover(
+        discovered = await discover(
             settings.environ, providers_with_stored_key(open_key_store(settings))
         )
         workers = tuple(
             settings.cards.apply_to(worker)
-            for worker in found
+            for worker in discovered
             if not policy_objection(settings, worker)
         )
         names = ", ".join(worker.name for worker in workers)
@@ -196,7 +191,7 @@ async def resolve_pool(
     if settings.cards.problem:
         remarks.append(f"{settings.cards.problem}; measured capability cards are not used")
     pool = Pool(workers=with_abilities(workers))
-    pool, policy_remarks = filter_pool(pool, settings, only, planner, found)
+    pool, policy_remarks = filter_pool(pool, settings, only, planner, discovered)
     return pool, (*remarks, *policy_remarks)
 
 
@@ -244,14 +239,15 @@ def discovered_workers(
     """
     stored = providers_with_stored_key(open_key_store(settings))
     environ = settings.environ
-    found = (
-        workers_with_keys(environ, stored) if offline else asyncio.run(discover(environ, stored))
-    )
+    if offline:
+        workers = workers_with_keys(environ, stored)
+    else:
+        workers = asyncio.run(discover(environ, stored))
     return tuple(
         ConfiguredWorker(
             worker=settings.cards.apply_to(worker), enabled=True, source="found on this machine"
         )
-        for worker in found
+        for worker in workers
     )
 
 
