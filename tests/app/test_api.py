@@ -11,6 +11,7 @@ import pytest
 import conductor_cli
 from conductor_cli.core.errors import ConfigError, PolicyError, UsageError
 from tests.cli.stage import TWO, Stage, refuses, says, stalls
+from tests.servers import SeenRequest, Wire
 
 
 def test_a_run_is_iterated_answered_stored_and_replayed(stage: Stage) -> None:
@@ -137,6 +138,31 @@ def test_a_directory_in_files_follows_no_link_and_sends_no_secret(
     told = str(run.trace.notices)
     assert "1 link (" in told
     assert "1 likely secret (" in told
+
+
+def test_runs_at_once_share_what_a_worker_does_in_parallel(stage: Stage) -> None:
+    """With `parallel = 1` the second question waits until the first has its answer."""
+    stage.configure(workers={"alpha": "parallel = 1"})
+    open_calls = 0
+    most_calls = 0
+
+    async def count(seen: SeenRequest, wire: Wire) -> None:
+        nonlocal open_calls, most_calls
+        open_calls += 1
+        most_calls = max(most_calls, open_calls)
+        await asyncio.sleep(0.2)  # so long each call could meet another
+        open_calls -= 1
+        await says("done")(seen, wire)
+
+    stage.models["alpha"] = count
+
+    async def main() -> list[str]:
+        async with conductor_cli.open_async(store=False) as orchestra:
+            runs = [orchestra.ask(f"Question {number}?") for number in range(3)]
+            return list(await asyncio.gather(*(run.wait() for run in runs)))
+
+    assert asyncio.run(main()) == ["done"] * 3
+    assert most_calls == 1
 
 
 def test_waiting_raises_what_went_wrong(stage: Stage) -> None:
