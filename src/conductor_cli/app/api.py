@@ -38,11 +38,13 @@ from conductor_cli.core.plan import Decision, Plan
 from conductor_cli.core.policy import PoolPolicy
 from conductor_cli.core.pool import Limits, Pool, Timeouts
 from conductor_cli.core.profile import PROMPTED, Profile, WorkerProfile
-from conductor_cli.core.question import Question
+from conductor_cli.core.question import File, Question
+from conductor_cli.core.tools import RunTools
 from conductor_cli.core.trace import Trace
 from conductor_cli.core.usage import Price, Usage
 from conductor_cli.models.base import Model
 from conductor_cli.run import Orchestra, Run, RunSpec, Team, start_run
+from conductor_cli.state.interfaces import AttachmentStore
 from conductor_cli.state.opening import open_state
 from conductor_cli.views.run_text import describe_notice
 
@@ -241,28 +243,33 @@ class AsyncConductor:
         """
         if self._opened is None:
             raise RuntimeError("the conductor is not open: use it in a with block")
-        told: list[str] = []
+        notices: list[str] = []
         if isinstance(question, str):
-            attacher = Attacher(self._attachments, self.settings, told.append)
-            schema = options.get("schema")
-            question = Question(
-                text=question,
-                files=tuple(
-                    file
-                    for path in options.get("files", ())
-                    for file in attacher.attach_all(str(path))
-                ),
-                system=options.get("system", ""),
-                schema=dict(schema) if schema is not None else None,
-            )
+            question = self._make_question(question, options, notices.append)
         spec = RunSpec(
             question=question,
             approves=self._approve is not None,
-            notices=tuple(told),
+            notices=tuple(notices),
             streams_answer=True,
         )
         job = Job(spec=spec, settings=self.settings, store=self._store)
         return AsyncRun(begin_run(job, self._opened.orchestra), job, self._approve)
+
+    def _make_question(
+        self, text: str, options: AskOptions, notice: Callable[[str], None]
+    ) -> Question:
+        """Return a question with its files. What a user should know of them goes to `notice`."""
+        attacher = Attacher(self._attachments, self.settings, notice)
+        files: list[File] = []
+        for path in options.get("files", ()):
+            files += attacher.attach_all(str(path))
+        schema = options.get("schema")
+        return Question(
+            text=text,
+            files=tuple(files),
+            system=options.get("system", ""),
+            schema=dict(schema) if schema is not None else None,
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -286,6 +293,8 @@ class ModelConductor:
     timeouts: Timeouts = Timeouts()
     seed: int | None = None
     notices: tuple[str, ...] = ()  # Shown at the start of each run
+    tools: RunTools | None = None  # Those that workers may call
+    attachments: AttachmentStore | None = None  # It has the bytes of images and documents
     stored: bool = False
 
     def run(self, question: Question, *, plan: Plan | None = None) -> Run:
@@ -309,7 +318,14 @@ class ModelConductor:
             mode=self.mode,
             notices=self.notices,
         )
-        orchestra = Orchestra(team=team, limits=self.limits, timeouts=self.timeouts, seed=self.seed)
+        orchestra = Orchestra(
+            team=team,
+            limits=self.limits,
+            timeouts=self.timeouts,
+            seed=self.seed,
+            tools=self.tools,
+            attachments=self.attachments,
+        )
         return start_run(orchestra, RunSpec(question=question, plan=plan, stored=self.stored))
 
 

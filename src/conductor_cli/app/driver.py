@@ -46,6 +46,9 @@ ALWAYS: Final = "always"
 COMMIT_SECONDS: Final = 0.1
 MAX_PIECES: Final = 64  # The most pieces that are committed together
 
+MAX_UNREAD_TRACES: Final = 64  # Traces that a slow view may hold
+WAKE_SECONDS: Final = 0.02  # How long a piece of text waits for others before a view is woken
+
 PLAN_DROPPED: Final = "the plan was dropped"
 
 
@@ -97,10 +100,9 @@ def begin_run(job: Job, orchestra: Orchestra) -> Run:
 
 
 async def perform(run: Run, job: Job) -> AsyncGenerator[tuple[Event, Trace], None]:
-    """Yield each event of a job's run with the trace after it, once it is stored, and notices of
-    what could not be.
+    """Yield each event of a job's run with the trace after it, once it is stored.
 
-    Where telemetry is configured, it is told each event too. Raises `ConfigError` before anything
+    Notices say what could not be stored. Where telemetry is configured, it is told each event too. Raises `ConfigError` before anything
     is called where a trace is required and cannot be stored, and `TraceIncomplete` at the end where
     it could not be stored whole.
     """
@@ -152,7 +154,7 @@ class RunRecorder:
     """
 
     def __init__(self, run: Run, job: Job) -> None:
-        """Without a store nothing is stored, and only spending that cannot be recorded is reported."""
+        """Store nothing without a store; only spending that cannot be recorded is reported then."""
         self._run = run
         self._job = job
         self._required = job.settings["traces.keep"] == ALWAYS
@@ -177,7 +179,7 @@ class RunRecorder:
             return (
                 await self._begin(event, self._job.store) if self._job.store is not None else None
             )
-        found = dict[str, str]()
+        problems = dict[str, str]()
         writer = self._writer
         spending = self._run.orchestra.daily_spend
         if writer is not None:
@@ -185,7 +187,7 @@ class RunRecorder:
             if isinstance(event, ev.StepDelta) and not writer.problem:
                 return None  # the next event asks for the rest; one for each token costs too much
             if writer.problem:
-                found["trace"] = (
+                problems["trace"] = (
                     f"the trace cannot be written any more: {writer.place}: {writer.problem}; the "
                     "run goes on"
                 )
@@ -193,13 +195,16 @@ class RunRecorder:
             if isinstance(returned, ev.ToolReturned) and (
                 why := await self._store_attachments(returned.attachments)
             ):
-                found["image"] = f"an image that a tool gave back cannot be stored: {why}"
+                problems["image"] = f"an image that a tool gave back cannot be stored: {why}"
         if spending is not None:
-            found["spending"] = spending.take_problem()
-        texts = [text for kind, text in found.items() if text and kind not in self._reported]
+            problems["spending"] = spending.take_problem()
+        texts: list[str] = []
+        for kind, text in problems.items():
+            if text and kind not in self._reported:
+                self._reported.add(kind)
+                texts.append(text)
         if not texts:
             return None
-        self._reported |= {kind for kind, text in found.items() if text}
         notice = self._run.add_notice(event.at, "; ".join(texts))
         if not isinstance(event, ENDS):  # no event follows the end of a run
             await self._write(notice)
@@ -344,10 +349,9 @@ async def run_to_end(
 
 
 class _ViewThread:
-    """Shows a run on its own thread, so that a reader who stops reading does not hold a worker's
-    stream up.
+    """Shows a run on its own thread.
 
-    The run is stopped when nobody reads standard output any more, or when it cannot be written.
+    So a reader who stops reading does not hold a worker's stream up. The run is stopped when nobody reads standard output any more, or when it cannot be written.
     """
 
     def __init__(
@@ -377,11 +381,12 @@ class _ViewThread:
 
     def show(self, event: Event, trace: Trace) -> None:
         # Each trace holds the text so far, so a slow view folds those of further events itself.
-        self._unread.append((event, trace if len(self._unread) < 64 else None))
+        is_slow = len(self._unread) >= MAX_UNREAD_TRACES
+        self._unread.append((event, None if is_slow else trace))
         if not isinstance(innermost_event(event), ev.PlanDelta | ev.StepDelta):
             self._wake()
         elif self._timer is None:  # a thread that is woken for each piece of text costs more
-            self._timer = self._loop.call_later(0.02, self._wake)
+            self._timer = self._loop.call_later(WAKE_SECONDS, self._wake)
 
     def _wake(self) -> None:
         if self._timer is not None:
@@ -413,10 +418,9 @@ class _ViewThread:
                 trace = after if after is not None else apply_event(trace, event)
                 self._try(partial(self.view.show, event, trace))
                 # Nothing else is shown while somebody decides.
-                if isinstance(event, PlanOffered) or isinstance(
-                    innermost_event(event), ToolOffered
-                ):
-                    self._try(partial(self._decide, innermost_event(event)))
+                offered = innermost_event(event)
+                if isinstance(event, PlanOffered) or isinstance(offered, ToolOffered):
+                    self._try(partial(self._decide, offered))
             self._try(self.view.close)
         finally:
             self._loop.call_soon_threadsafe(self._ended.set)
@@ -428,7 +432,9 @@ class _ViewThread:
                 self._decide_tool(offered) if self._decide_tool is not None else "no"
             )
             self._loop.call_soon_threadsafe(self.run.decide_tool, verdict)
-        elif decision := self._decide_plan(self.run) if self._decide_plan is not None else None:
+            return
+        decision = self._decide_plan(self.run) if self._decide_plan is not None else None
+        if decision is not None:
             self._loop.call_soon_threadsafe(self.run.decide, decision)
         else:
             self._stop(PLAN_DROPPED)

@@ -93,8 +93,9 @@ class LoadedModels:
     def slots_for(
         self, pool: Pool, providers: Sequence[ConfiguredProvider]
     ) -> dict[str, asyncio.Semaphore]:
-        """By the name of a worker, the turns at the first of `providers` that it is at, which all
-        runs share.
+        """Return the turns of each worker at its provider, by the worker's name.
+
+        That is the first of `providers` that it is at. All runs share them.
         """
         slots: dict[str, asyncio.Semaphore] = {}
         for worker in pool:
@@ -239,7 +240,7 @@ async def _choose_pool(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _OpenedPlanner:
-    """The model that plans. `also_worker` is the worker that is the same model, where there is one."""
+    """The model that plans; `also_worker` is the worker that is the same model, where one is."""
 
     worker: Worker | None = None
     model: Model | None = None
@@ -269,8 +270,8 @@ async def _open_planner(
     if model_id and not model_of(planner):
         also = f", and is also the worker {also_worker}" if also_worker else ""
         remark = (
-            f"{model_id} plans{also}: it is the first chat model that {base_url_of(planner)} lists; "
-            "to choose another: --conductor URL#MODEL"
+            f"{model_id} plans{also}: it is the first chat model that "
+            f"{base_url_of(planner)} lists; to choose another: --conductor URL#MODEL"
         )
         remarks = (remark,)
     return _OpenedPlanner(worker=worker, model=model, also_worker=also_worker, remarks=remarks)

@@ -155,7 +155,7 @@ def _recorded(budget: Budget, evaluation: Evaluation) -> Iterator[None]:
         budget.close()
 
 
-def case_runner(
+def case_runner(  # noqa: PLR0913 - all of it decides how a run is made
     spec: EvaluationSpec,
     systems: Sequence[System],
     orchestra: Orchestra,
