@@ -274,7 +274,7 @@ def test_another_model_plans_from_the_next_question_on(
 
 def test_changed_settings_keep_the_models_open(stage: Stage) -> None:
     async def work(chat: ChatSession) -> None:
-        first = await chat.open()
+        first = (await chat.open()).team
         await enter(chat, "/mode mini")
         await enter(chat, "/workers beta")
         await enter(chat, "/limits calls 3")
