@@ -100,6 +100,68 @@ def test_each_system_runs_on_the_same_cases(two_workers: Stage, cases: Path) -> 
     assert {row["worker"] for row in spent} == {"alpha", "beta"}
 
 
+@pytest.fixture
+def own_scorer(tmp_path: Path) -> Path:
+    """A file with a scorer that takes an even number for right, whatever the case expects."""
+    path = tmp_path / "checks.py"
+    path.write_text(
+        "def even(answer, case):\n"
+        "    assert case.question.startswith('What is')\n"
+        "    return 0.5 if int(answer.split()[-1].strip('.')) % 2 == 0 else 0.25\n"
+        "def word(answer, case):\n    return 'right'\n"
+    )
+    return path
+
+
+def test_a_scorer_of_the_users_own_takes_the_place_of_those_of_the_cases(
+    two_workers: Stage, cases: Path, own_scorer: Path
+) -> None:
+    """Another one, or a changed one, begins a new evaluation."""
+    command = ("eval", cases, "--systems", "alone", "--yes", "--json")
+    own = two_workers.ok(*command, "--scorer", f"{own_scorer}:even").json
+    # alpha says 2, 3, 4, 5, 0 and 0; beta says 0, 0, 0, 5, 6 and 0
+    assert [by_name(own)[f"alone:{name}"]["right"] for name in ("alpha", "beta")] == [4, 5]
+    assert any(f"scored by {own_scorer}:even" in note and "0.5" in note for note in own["notes"])
+    state = app_paths(two_workers.environ()).state
+    (stored,) = state.glob("evals/*/outcomes.jsonl")
+    assert "checks.py:even gave 0.25" in stored.read_text()
+    usual = two_workers.ok(*command).json
+    assert by_name(usual)["alone:alpha"]["right"] == 4
+    assert by_name(usual)["alone:beta"]["right"] == 2
+    assert usual["id"] != own["id"]
+
+
+@pytest.mark.parametrize(
+    ("function", "options", "code", "problem"),
+    [
+        ("word", (), 3, "returned 'right', not a number from 0 to 1"),
+        ("missing", (), 3, "has no function missing"),
+        ("even", ("--judge", "alpha"), 2, "--scorer and --judge cannot be given together"),
+        ("even", ("--ray", "auto"), 2, "--scorer and --ray cannot be given together"),
+    ],
+)
+def test_a_scorer_that_cannot_score_is_refused(
+    two_workers: Stage,
+    cases: Path,
+    own_scorer: Path,
+    function: str,
+    options: tuple[str, ...],
+    code: int,
+    problem: str,
+) -> None:
+    scorer = f"{own_scorer}:{function}"
+    command = ("eval", cases, "--systems", "alone", "--yes", "--scorer", scorer)
+    two_workers.ends(code, *command, *options, told=problem)
+
+
+def test_a_file_of_cases_cannot_name_code(two_workers: Stage, own_scorer: Path) -> None:
+    cases = own_scorer.with_name("foreign.jsonl")
+    cases.write_text(json.dumps({**SUMS[0], "scorer": f"{own_scorer}:even"}) + "\n")
+    two_workers.costs_nothing(
+        2, "eval", cases, "--systems", "alone", "--yes", told="unknown scorer"
+    )
+
+
 def test_by_default_one_system_of_each_idea_is_compared(stage: Stage, cases: Path) -> None:
     stage.models = {"alpha": knows(1, 2, 3), "beta": knows()}
     done = stage.ok("eval", cases, "--yes", "--json")

@@ -51,7 +51,8 @@ from conductor_cli.evals.summary import summarize
 from conductor_cli.models.base import ScriptedModel
 from conductor_cli.programs.process_guard import descendants
 from conductor_cli.train.job import Task
-from conductor_cli.train.rollouts import CORRECT, VALID, Rollouts, SampledPlan
+from conductor_cli.train.reward import CORRECT, VALID
+from conductor_cli.train.rollouts import Rollouts, SampledPlan
 from tests.evals.kit import NAMES, orchestra, run_evaluation
 
 SMALL = SandboxLimits(

@@ -50,10 +50,12 @@ from conductor_cli.evals.cases import (
     EVERYDAY,
     EVERYDAY_FILE,
     NAME,
+    RIGHT_FROM,
     Case,
     hash_cases,
     make_basics,
     read_cases,
+    user_scorer,
 )
 from conductor_cli.evals.cost import CostEstimate, estimate_cost, has_no_cost, unpriced_models
 from conductor_cli.evals.judge import Judge
@@ -80,6 +82,7 @@ from conductor_cli.run.budget import Budget, CallBudget
 from conductor_cli.run.orchestra import new_run_id
 from conductor_cli.state.opening import open_state
 from conductor_cli.system import disk
+from conductor_cli.system.user_functions import UserFunction
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,8 +93,9 @@ class EvaluationRequest:
     model that plans.
 
     `max_cost` is in US dollars, for all parts of a continued evaluation together. `judge` is the
-    worker that judges answers, beside the rules where a case has one; empty for none. With
-    `reuses`, an evaluation of the same that has ended is taken as it is, instead of a new one.
+    worker that judges answers, beside the rules where a case has one; empty for none. `scorer` is
+    the user's own, in place of those of the cases. With `reuses`, an evaluation of the same that
+    has ended is taken as it is, instead of a new one.
     """
 
     source: str
@@ -104,6 +108,7 @@ class EvaluationRequest:
     parallel: int = 8
     max_cost: Decimal | None = None
     judge: str = ""
+    scorer: UserFunction | None = None
     reuses: bool = False
 
     @property
@@ -160,6 +165,7 @@ class PreparedEvaluation:
             parallel=self.request.parallel,
             budget=self.budget,
             judge=self.judge,
+            scorer=None if self.request.scorer is None else user_scorer(self.request.scorer),
             elsewhere=elsewhere,
         )
 
@@ -178,7 +184,10 @@ async def open_evaluation(
     `ConfigError` if nothing can be stored.
     """
     disk.check_writable(evaluations_directory(settings), "the evaluation", f"{PREFIX}STATE_DIR=DIR")
-    if not request.judge and any(SCORERS[case.scorer].needs == "judge" for case in request.cases):
+    if request.judge and request.scorer is not None:
+        hint = "leave one of them out: the scorer decides alone"
+        raise UsageError("--scorer and --judge cannot be given together", hint=hint)
+    if not request.judge and "judge" in _scorer_needs(request):
         raise UsageError(
             "a case has the scorer model, which needs a judge", hint="name a worker: --judge WORKER"
         )
@@ -255,7 +264,7 @@ async def _open_systems(
     Yields them, the systems that can run, why others cannot, the judge, and what is evaluated.
     """
     # Before anything is paid for
-    if any(SCORERS[case.scorer].needs == "sandbox" for case in request.cases):
+    if "sandbox" in _scorer_needs(request):
         use_interpreter(require_sandbox(settings["eval.python"]))
     async with AsyncExitStack() as stack:
         opened, no_planner = await _open_models(request, settings)
@@ -304,8 +313,20 @@ async def _open_systems(
             )
         if settings.cards.problem and not settings.rehearsal:
             notes.append(settings.cards.problem)
+        if request.scorer is not None:
+            notes.append(
+                f"answers were scored by {request.scorer.name}, not by the scorers of the cases: "
+                f"{RIGHT_FROM:g} or more counts as right"
+            )
         spec = _make_spec(request, opened, tuple(system.name for system in systems), judge, notes)
         yield opened, systems, left_out, judge, spec
+
+
+def _scorer_needs(request: EvaluationRequest) -> set[str]:
+    """Return what must be there for the scorers of the cases, where these score the answers."""
+    if request.scorer is not None:
+        return set()
+    return {SCORERS[case.scorer].needs for case in request.cases}
 
 
 @asynccontextmanager
@@ -374,6 +395,24 @@ def _make_spec(
         orchestra.team.pool.public(),
         [model_identity(worker) for worker in orchestra.team.pool],
     )
+    judged_by = [] if judge is None else [judge.worker.name, model_identity(judge.worker)]
+    identity: list[object] = [
+        request.source,
+        hashed,
+        names,
+        request.seed,
+        workers,
+        planner_id,
+        planned_by,
+        profile,
+        orchestra.limits,
+        orchestra.timeouts,
+        judged_by,
+        request.repeat,
+    ]
+    # An evaluation from before there was such a scorer has no place for it.
+    if request.scorer is not None:
+        identity.append([request.scorer.name, request.scorer.digest])
     return EvaluationSpec(
         source=request.source,
         hash=hashed,
@@ -385,22 +424,7 @@ def _make_spec(
         planner_id=planner_id,
         conductor=planned_by,
         judge=None if judge is None else judge.worker.name,
-        identity=dump(
-            (
-                request.source,
-                hashed,
-                names,
-                request.seed,
-                workers,
-                planner_id,
-                planned_by,
-                profile,
-                orchestra.limits,
-                orchestra.timeouts,
-                [] if judge is None else [judge.worker.name, model_identity(judge.worker)],
-                request.repeat,
-            )
-        ),
+        identity=dump(identity),
         notes=tuple(notes),
         version=__version__,
         time=f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}",
@@ -579,8 +603,9 @@ def _hash_of(path: Path) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Calibration:
-    """The workers to measure on a set of cases, those of `request`, and the cards that others
-    already have on it.
+    """The workers to measure on a set of cases, and what was measured before.
+
+    Those of `request` are measured; `known` are the cards that others already have on the set.
     """
 
     request: EvaluationRequest
@@ -601,10 +626,10 @@ def plan_calibration(
     seed: int,
     parallel: int,
 ) -> Calibration:
-    """Choose the cases (a file, by default a built-in set) and the workers, and find what was
-    measured before.
+    """Choose cases and workers, and find what was measured before.
 
-    Workers with a card on the same cases are not measured again.
+    The cases are a file, by default a built-in set. Workers with a card on the same cases are not
+    measured again.
     """
     name, cases = load_cases(source or NAME, file=None, count=count, seed=seed)
     pool, _ = asyncio.run(resolve_pool(settings, None, workers))

@@ -45,6 +45,7 @@ from conductor_cli.evals.sandbox import require_sandbox, use_interpreter
 from conductor_cli.evals.scorers import SCORERS
 from conductor_cli.models.response_cache import model_identity
 from conductor_cli.system.disk import check_room
+from conductor_cli.system.user_functions import UserFunction, load_user_function
 from conductor_cli.train.checkpoints import (
     best_checkpoint,
     check_same_training,
@@ -64,6 +65,7 @@ from conductor_cli.train.job import (
     split_cases,
 )
 from conductor_cli.train.recipe import Recipe, require
+from conductor_cli.train.reward import user_reward
 from conductor_cli.train.rollouts import Rollouts
 
 # `train.base_model` and `train.grpo` import torch, which takes seconds and may not be installed.
@@ -99,7 +101,7 @@ class TrainingRequest:
     export: bool = False
 
 
-WITHOUT_LIBRARIES: Final = ("base model", "workers", "cases", "memory", "cost")
+WITHOUT_LIBRARIES: Final = ("base model", "workers", "reward", "cases", "memory", "cost")
 """Checks that need no library of the training: what it needs and costs is known before anything is
 installed.
 """
@@ -124,6 +126,7 @@ class Training:
         self._settings = settings
         self._runner = asyncio.Runner()
         self._opened: OpenedOrchestra | None = None
+        self._reward: UserFunction | None = None
 
     def __enter__(self) -> Self:
         return self
@@ -145,6 +148,7 @@ class Training:
             "libraries": self._check_imports,
             "base model": self._check_base_model,
             "workers": self._check_workers,
+            "reward": self._check_reward,
             "cases": self._check_cases,
             "prompts": self._check_prompts,
             "directory": self._check_directory,
@@ -152,6 +156,8 @@ class Training:
             "export": self._check_export,
             "cost": self.check_cost,
         }
+        if not self.request.recipe.reward:
+            del checks["reward"]
         found: list[CheckResult] = []
         for name, check in checks.items():
             if self.error is not None and name not in WITHOUT_LIBRARIES:
@@ -227,6 +233,10 @@ class Training:
         )
         return f"{', '.join(pool.names)}{without}"
 
+    def _check_reward(self) -> str:
+        self._reward = load_user_function(self.request.recipe.reward)
+        return f"{self._reward.name}, which takes the place of the built-in one for valid plans"
+
     def _check_cases(self) -> str:
         request = self.request
         recipe = self.request.recipe
@@ -268,6 +278,7 @@ class Training:
             workers=pool.names,
             identities=identities,
             validation=validation,
+            reward_digest="" if self._reward is None else self._reward.digest,
         )
         drawn = recipe.steps * recipe.prompts
         found_line = (
@@ -485,8 +496,9 @@ class Training:
         request = self.request
         opened = self._opened
         assert opened is not None
+        reward = None if self._reward is None else user_reward(self._reward)
         with open_rollouts(
-            request.directory, request.recipe, opened.orchestra, request.max_cost
+            request.directory, request.recipe, opened.orchestra, request.max_cost, reward
         ) as rollouts:
             job = TrainingJob(
                 curriculum=self._curriculum,

@@ -41,6 +41,7 @@ from conductor_cli.evals.suites import SUITES
 from conductor_cli.evals.summary import summarize
 from conductor_cli.evals.systems import DEFAULT
 from conductor_cli.system.terminal_tables import Column, shown_heads
+from conductor_cli.system.user_functions import load_user_function
 
 CONTINUE: Final = "the same command continues"
 _Ray = tuple[str, Callable[[], Settings]] | None
@@ -119,6 +120,14 @@ def eval_command(
             "WORKER",
         ),
     ] = "",
+    scorer: Annotated[
+        str | None,
+        opt.option(
+            "--scorer",
+            "Your own function, which scores all answers in place of the scorers of the cases.",
+            "FILE.py:FUNCTION|MODULE:FUNCTION",
+        ),
+    ] = None,
     parallel: opt.ParallelRuns = 8,
     ray: opt.RayCluster = None,
     show: Annotated[
@@ -157,6 +166,10 @@ def eval_command(
     if show is not None:
         _print_report(evaluations.find_evaluation(show, settings), json=json)
         return
+    own_scorer = None if scorer is None else load_user_function(scorer)
+    if own_scorer is not None and ray is not None:
+        hint = "leave one of them out: a function of your own runs in this process only"
+        raise UsageError("--scorer and --ray cannot be given together", hint=hint)
     if file is None and cases in SUITES and not Path(cases).exists():  # from the hub the first time
         with show_progress(settings, quiet=context.obj.quiet, unit="bytes") as display:
             file = str(evaluations.fetch_suite(SUITES[cases], settings, display.update))
@@ -177,6 +190,7 @@ def eval_command(
         workers=opt.parse_names(workers),
         max_cost=opt.parse_cost(max_cost),
         judge=judge,
+        scorer=own_scorer,
     )
     stored, code = run_evaluation(
         request, settings, yes=yes, quiet=context.obj.quiet, ray=(ray, load) if ray else None

@@ -21,12 +21,13 @@ from conductor_cli.core.plan import MAX_STEPS
 from conductor_cli.train.job import is_first
 from conductor_cli.train.recipe import DEFAULT_RECIPE, LoraSettings
 
-TUNED: Final = {
+TUNED: Final[dict[str, tuple[Any, str]]] = {
     "group": (2, "plans sampled for each case"),
     "draws": (1, "runs of each plan"),
     "tries": (1, "times that a group is drawn until its rewards differ"),
     "rate": (0.0, "highest learning rate"),
     "kl": (0.0, "weight of the distance from the model at the start"),
+    "reward": ("", "your own reward, FILE.py:FUNCTION"),
     "max_plan_tokens": (8, "most tokens of a plan"),
     "max_workers": (2, "most workers that are offered for a case"),
     "vllm": (False, "sample the plans with vLLM"),
@@ -204,6 +205,10 @@ def _tuned(texts: Sequence[str] | None) -> dict[str, Any]:
             type(value) in (int, float) if isinstance(least, float) else type(value) is type(least)
         )
         if not right or value < least:
-            expected = "true or false" if isinstance(least, bool) else f"a number, at least {least}"
+            expected = f"a number, at least {least}"
+            if isinstance(least, bool):
+                expected = "true or false"
+            elif isinstance(least, str):
+                expected = "a text"
             raise UsageError(f"{name} ({about}) takes {expected}, not {value!s:.40}")
     return changes

@@ -1,6 +1,6 @@
 """Cases: questions whose answers can be checked, as JSON Lines with one case a line.
 
-    {"id": "7", "question": "What is 2 + 2?", "answer": "4", "scorer": "number", "tags": ["numbers"]}
+    {"id": "7", "question": "What is 2 + 2?", "answer": "4", "scorer": "number", "tags": ["sums"]}
 
 `scorer`, `tags`, `choices` and `steps` are optional. People write such files by hand, so errors
 name file and line.
@@ -29,6 +29,7 @@ from conductor_cli.evals.mathematics import require_math_verify
 from conductor_cli.evals.score import Score
 from conductor_cli.evals.scorers import SCORERS
 from conductor_cli.system.disk import open_finite
+from conductor_cli.system.user_functions import UserFunction
 
 MAX_FILE_SIZE: Final = 256_000_000  # Bytes of a file of cases
 MAX_TAG: Final = 48  # Characters of a tag. Tags become strengths on cards, which planners read.
@@ -143,6 +144,26 @@ def score_answer(text: str, case: Case) -> Score:
     if scorer.explain is not None:
         return scorer.explain(text, case.answer, case.choices)
     return Score(right=scorer.is_correct(text, case.answer, case.choices))
+
+
+AnswerScorer = Callable[[str, Case], Score]
+"""Says whether a text answers a case: `score_answer`, or `user_scorer`."""
+
+RIGHT_FROM: Final = 0.5
+"""The least number of a scorer of the user's own that counts as right."""
+
+
+def user_scorer(function: UserFunction) -> AnswerScorer:
+    """Return the scorer by a function of the user, which gets the answer and the case.
+
+    It returns a number from 0 to 1. Raises `ConfigError` where it does not, or where it raises.
+    """
+
+    def score(text: str, case: Case) -> Score:
+        number = function.call_for_number(text, case, least=0.0, most=1.0)
+        return Score(right=number >= RIGHT_FROM, why=f"{function.name} gave {number:.4g}")
+
+    return score
 
 
 def is_correct(text: str, case: Case) -> bool:

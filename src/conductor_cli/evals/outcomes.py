@@ -35,7 +35,13 @@ from conductor_cli.core.serialization import dump, encode_line, load
 from conductor_cli.core.terminal_text import escape_json
 from conductor_cli.core.trace import Trace
 from conductor_cli.core.usage import NO_USAGE, Usage
-from conductor_cli.evals.cases import Case, read_cases, score_answer, write_cases
+from conductor_cli.evals.cases import (
+    AnswerScorer,
+    Case,
+    read_cases,
+    score_answer,
+    write_cases,
+)
 from conductor_cli.evals.score import Score
 from conductor_cli.evals.systems import System, majority_answer
 from conductor_cli.models.response_cache import ResponseCache
@@ -99,13 +105,19 @@ class CaseOutcome:
 MAX_PLAN_REQUESTS: Final = 2
 
 
-def judge_run(system: System, case: Case, trace: Trace, events: Sequence[ev.Event]) -> CaseOutcome:
+def judge_run(
+    system: System,
+    case: Case,
+    trace: Trace,
+    events: Sequence[ev.Event],
+    scorer: AnswerScorer = score_answer,
+) -> CaseOutcome:
     """Return the outcome of a case; `trace` is the fold of `events`, which are all of one run."""
     planned = system.plan is None
     error = infrastructure_error(trace, events, planned=planned)
     counted = majority_answer(trace, case) if system.votes else trace.answer
     answer = "" if error else counted
-    score = score_answer(answer, case) if answer else Score(right=False)
+    score = scorer(answer, case) if answer else Score(right=False)
     if score.right is None:
         error = score.why
     verdict: Verdict = "failed" if error else "right" if score.right else "wrong"
@@ -170,8 +182,7 @@ def planning_usage(trace: Trace) -> Usage:
 
 
 def critical_path_seconds(trace: Trace, *, independent: bool = False) -> float:
-    """The duration of the run's longest chain of calls, each call with the time it took when it was
-    made.
+    """The seconds of the run's longest chain of calls, each as long as when it was made.
 
     Planning comes first, although steps may in fact start before it has ended. With `independent`
     no step waits for another.
@@ -191,8 +202,9 @@ def critical_path_seconds(trace: Trace, *, independent: bool = False) -> float:
 
 
 def check_limit_of_all(trace: Trace) -> None:
-    """Raise `LimitReached` for a run that had no room in a limit of several runs, which says
-    nothing of its system.
+    """Raise `LimitReached` for a run that had no room in a limit of several runs.
+
+    Such a run says nothing of its system.
     """
     failure = trace.error
     if failure is not None and failure.reason in LIMITS_OF_SEVERAL:
@@ -283,8 +295,9 @@ class Evaluation:
         return {outcome.key for outcome in self.outcomes() if outcome.verdict != "failed"}
 
     def spent(self) -> Decimal:
-        """US dollars that all runs have cost, including those that failed, were repeated or were
-        cut off by a kill.
+        """The US dollars that all runs have cost.
+
+        Runs that failed, were repeated or were cut off by a kill are included.
         """
         record = self.directory / SPENT
         if record.exists():

@@ -14,7 +14,7 @@ from typing import Final
 
 from conductor_cli.core.errors import LIMITS_OF_SEVERAL, ConfigError, Failure, LimitReached
 from conductor_cli.core.question import Question
-from conductor_cli.evals.cases import Case
+from conductor_cli.evals.cases import AnswerScorer, Case, score_answer
 from conductor_cli.evals.judge import Judge
 from conductor_cli.evals.outcomes import (
     SPENT,
@@ -52,6 +52,7 @@ async def run_cases(  # noqa: PLR0913 - each is a way to run them
     parallel: int = 8,
     budget: Budget | None = None,
     judge: Judge | None = None,
+    scorer: AnswerScorer | None = None,
     elsewhere: Elsewhere | None = None,
 ) -> AsyncGenerator[CaseOutcome, None]:
     """Run each case under each system that is not `missing`, at most `parallel` at once.
@@ -59,7 +60,8 @@ async def run_cases(  # noqa: PLR0913 - each is a way to run them
     Yield each outcome.
 
     Without `cases` those of the evaluation are run. A case may be run several times. Each of these
-    draws has another seed. `judge` judges each answer. With `elsewhere` that makes the runs, and
+    draws has another seed. `judge` judges each answer. `scorer` scores all answers in place of the
+    scorers of the cases. With `elsewhere` that makes the runs, and
     holds the budget.
 
     Cases that were judged before are not run again; those that failed are. When `budget` is used up
@@ -105,7 +107,9 @@ async def run_cases(  # noqa: PLR0913 - each is a way to run them
                     writer.write(outcome)
                     yield outcome
             return
-        run_case = case_runner(spec, systems, orchestra, judge, writer.replies, budget=budget)
+        run_case = case_runner(
+            spec, systems, orchestra, judge, writer.replies, budget=budget, scorer=scorer
+        )
 
         async def run_and_store(row: Row) -> CaseOutcome:
             outcome = await run_case(row)
@@ -163,10 +167,12 @@ def case_runner(  # noqa: PLR0913 - all of it decides how a run is made
     replies: ResponseCache,
     *,
     budget: CallBudget | None = None,
+    scorer: AnswerScorer | None = None,
 ) -> Callable[[Row], Awaitable[CaseOutcome]]:
     """Return what makes one run of a case and judges it.
 
-    Equal calls are made once, as `replies` has them, and paid from `budget`.
+    Equal calls are made once, as `replies` has them, and paid from `budget`. `scorer` scores all
+    answers in place of the scorers of the cases.
     """
     # A run has no time limit as a whole: it also waits for other runs on the same model.
     limits = replace(orchestra.limits, seconds=None)
@@ -195,8 +201,9 @@ def case_runner(  # noqa: PLR0913 - all of it decides how a run is made
         run = start_run(orchestra, run_spec)
         events = [event async for event, _ in run]
         check_limit_of_all(run.trace)
-        score = partial(judge_run, system, case, run.trace, events)
-        outcome = await run_off_loop(score) if SCORERS[case.scorer].slow else score()
+        score = partial(judge_run, system, case, run.trace, events, scorer or score_answer)
+        is_slow = scorer is not None or SCORERS[case.scorer].slow
+        outcome = await run_off_loop(score) if is_slow else score()
         if judge is not None:
             outcome = await judge.judge(outcome, case)
         return replace(outcome, draw=draw)

@@ -41,6 +41,7 @@ from conductor_cli.train.base_model import (
     render_chat,
 )
 from conductor_cli.train.recipe import Recipe, require
+from conductor_cli.train.reward import RewardFunction
 from conductor_cli.train.rollouts import (
     BudgetedModel,
     Exercise,
@@ -536,12 +537,17 @@ def trl_arguments(recipe: Recipe) -> dict[str, Any]:
 
 @contextmanager
 def open_rollouts(
-    directory: Path, recipe: Recipe, opened: Orchestra, limit: Decimal | None = None
+    directory: Path,
+    recipe: Recipe,
+    opened: Orchestra,
+    limit: Decimal | None = None,
+    reward: RewardFunction | None = None,
 ) -> Iterator[Rollouts]:
     """The rollouts of a training over the workers of an opened conductor. Raises `OSError`.
 
     Answers in the cache are not asked for again; the others are paid from a budget of `limit` US
-    dollars. The data rules and the limits of the day apply as in any run.
+    dollars. The data rules and the limits of the day apply as in any run. `reward` takes the place
+    of the built-in one.
     """
     budget = TrainingBudget(directory / "spent.jsonl", limit)
     cache = ResponseCache(directory / "answers.jsonl")
@@ -580,6 +586,7 @@ def open_rollouts(
             draws=recipe.draws,
             format_bonus=recipe.format_bonus,
             unused_step=recipe.unused_step,
+            reward=reward,
             concurrency=recipe.concurrency,
             tells=jobs.tells_answer,
         )

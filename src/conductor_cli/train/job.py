@@ -324,6 +324,7 @@ class TaskCurriculum:
     workers: tuple[str, ...]
     identities: Mapping[str, Any]  # As JSON values, which model each worker is, and its card
     validation: tuple[Case, ...] = ()  # Cases that are never drawn
+    reward_digest: str = ""  # SHA-256 of the file of the user's own reward
 
     steps = property(lambda self: self.recipe.steps)
     prompts = property(lambda self: self.recipe.prompts)
@@ -358,6 +359,11 @@ class TaskCurriculum:
         recipe = {
             name: value for name, value in asdict(self.recipe).items() if name not in SPEED_SETTINGS
         }
+        if self.recipe.reward:
+            recipe["reward"] = [self.recipe.reward, self.reward_digest]
+        else:
+            # A training that was begun before there was this setting goes on.
+            del recipe["reward"]
         workers = [[name, self.identities[name]] for name in self.workers]
         cases = {"cases": hash_cases(self.cases), "validation_cases": hash_cases(self.validation)}
         known = {**recipe, **cases, "workers": workers}
@@ -432,8 +438,9 @@ def bare_orchestra(
 def estimate_training(
     curriculum: TaskCurriculum, pool: Pool, *, begin: int = 0, validations: int = 0
 ) -> CostEstimate:
-    """The estimate for the steps after `begin` and the runs of validations, as if no answer were
-    known yet.
+    """The estimate for the steps after `begin` and the runs of validations.
+
+    It is made as if no answer were known yet.
 
     At least, every plan is one step by the cheapest worker. At most, it has all the steps that are
     allowed, by the most expensive worker, each of them sees all the steps before it, and all groups

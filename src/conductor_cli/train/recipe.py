@@ -57,6 +57,7 @@ class Recipe:
     entropy: float = 0.002  # The weight of a bonus for their uncertainty
     format_bonus: float = 0.5  # What a valid plan with a wrong answer earns
     unused_step: float = 0.05  # What each step costs that the answer does not depend on
+    reward: str = ""  # The user's own reward function, as `FILE.py:FUNCTION`; empty: the built-in
     min_workers: int = 2  # The fewest workers of an exercise
     max_workers: int | None = None  # The most; None for the whole pool
     lora: LoraSettings | None = None

@@ -1,11 +1,7 @@
 """Sampled plans, run by the ordinary `Orchestra` over real workers.
 
 The planner that runs later is quantized as a rule and writes under a grammar; the one that is
-sampled here is neither.
-
-Rewards are those of the published recipe (arXiv 2512.04388, section 3.2): 0 for a text that is not
-a valid plan, 0.5 for a plan whose answer is wrong, 1 for a correct answer. Less is earned by a plan
-with steps that the answer does not depend on, and by one that holds the answer itself.
+sampled here is neither. What a plan earns stands in `reward.py`.
 """
 
 from __future__ import annotations
@@ -19,14 +15,13 @@ from dataclasses import dataclass, field, replace
 from decimal import Decimal, InvalidOperation
 from functools import partial
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Protocol
 
 from conductor_cli.core import events as ev
 from conductor_cli.core.chat import Chunk, Request, ThinkingSplitter
 from conductor_cli.core.errors import ConfigError, LimitReached, ModelError
 from conductor_cli.core.estimate import billed_usage, prompt_tokens
 from conductor_cli.core.formatting import format_money
-from conductor_cli.core.learning import steps_behind_answer
 from conductor_cli.core.ledger import Ledger, Reservation
 from conductor_cli.core.plan import Plan
 from conductor_cli.core.policy import PoolPolicy
@@ -43,10 +38,16 @@ from conductor_cli.run import Orchestra, RunSpec, Team, start_run
 from conductor_cli.run.orchestra import model_turns
 from conductor_cli.run.runner import Run
 from conductor_cli.system.disk import AppendLog, read_lines
-
-INVALID: Final = 0.0
-VALID: Final = 0.5
-CORRECT: Final = 1.0
+from conductor_cli.train.reward import (
+    INVALID,
+    VALID,
+    RewardFunction,
+    ScoredRun,
+    builtin_reward,
+    count_unused_steps,
+    is_valid,
+    says_something,
+)
 
 
 class TrainingBudget:
@@ -191,8 +192,9 @@ class BudgetedModel:
 
 
 class Exercise(Protocol):
-    """A question to train on, with the names of the workers on offer for it, in the order of the
-    pool.
+    """A question to train on, with the names of the workers on offer for it.
+
+    The names are in the order of the pool.
     """
 
     @property
@@ -254,6 +256,7 @@ class Rollouts:
     # What a plan with a wrong answer earns, and one that `tells` the answer in a subtask
     format_bonus: float = VALID
     unused_step: float = 0.0  # What each step costs that the answer does not depend on
+    reward: RewardFunction | None = None  # The user's own, in place of the built-in one
     concurrency: int = 64  # Runs that are active at once
     # The name of a worker in the metrics
     name_route: Callable[[Worker], str] = lambda worker: worker.name
@@ -328,37 +331,66 @@ class Rollouts:
 
     async def outcome(self, trace: Trace, exercise: Exercise) -> PlanOutcome:
         """The outcome of a run, from its trace."""
-        judge = partial(
-            compute_reward, trace, partial(self._score, exercise), valid=self.format_bonus
-        )
-        reward = await run_off_loop(judge) if exercise.slow else judge()
         found = PlanOutcome(
-            reward=reward,
+            reward=INVALID,
             valid=is_valid(trace),
             tokens=trace.usage.tokens,
             cost=trace.usage.cost,
-            right=float(reward == CORRECT),
         )
         if not found.valid:
             return found
         told = any(self.tells(exercise, record.step.subtask) for record in trace.steps)
-        if reward is not None:
-            unused = len(trace.steps) - len(steps_behind_answer(trace))
-            reward = (self.format_bonus if told else reward) - self.unused_step * unused
+        reward: float | None = None
+        right = 0.0
+        if says_something(trace):
+            grade = partial(self._grade, trace, exercise, told=told)
+            is_slow = exercise.slow or self.reward is not None
+            reward, right = await run_off_loop(grade) if is_slow else grade()
         pool = self.team_for(exercise).pool
         # A review by the conductor itself is no route.
         asked = [record.step.worker for record in trace.steps if record.step.worker in pool]
         routes = tuple(self.name_route(pool[name]) for name in asked)
         calls = sum(record.state == "done" for record in trace.steps)
         return replace(
-            found, steps=len(routes), calls=calls, routes=routes, told=told, reward=reward
+            found,
+            steps=len(routes),
+            calls=calls,
+            routes=routes,
+            told=told,
+            reward=reward,
+            right=right,
         )
 
-    def _score(self, exercise: Exercise, text: str) -> bool | None:
-        score = exercise.score(text)
+    def _grade(self, trace: Trace, exercise: Exercise, *, told: bool) -> tuple[float | None, float]:
+        """Return what the plan earns, and 1.0 if its answer is right, else 0.0.
+
+        It earns None if the answer cannot be scored. Raises `ConfigError` as a reward does.
+        """
+        score = exercise.score(trace.answer)
         if score.right is None:
             self._failures[score.why] += 1
-        return score.right
+            return None, 0.0
+        unused_steps = count_unused_steps(trace)
+        earned = builtin_reward(
+            is_right=score.right,
+            told=told,
+            unused_steps=unused_steps,
+            format_bonus=self.format_bonus,
+            step_cost=self.unused_step,
+        )
+        if self.reward is not None:
+            assert trace.plan is not None
+            run = ScoredRun(
+                question=exercise.question,
+                plan=trace.plan,
+                trace=trace,
+                score=score,
+                unused_steps=unused_steps,
+                told=told,
+                builtin_reward=earned,
+            )
+            earned = self.reward(run)
+        return earned, float(score.right)
 
     async def _run(
         self, plan: SampledPlan, turn: int, turns: Mapping[int, asyncio.Semaphore]
@@ -427,37 +459,3 @@ def average_draws(outcomes: Sequence[PlanOutcome]) -> PlanOutcome:
         tokens=sum(outcome.tokens for outcome in outcomes),
         cost=sum(costs, Decimal(0)) if costs else None,
     )
-
-
-def compute_reward(
-    trace: Trace, is_correct: Callable[[str], bool | None], *, valid: float = VALID
-) -> float | None:
-    """The reward of a run.
-
-    None if a worker failed or the answer cannot be scored, which says nothing about the plan.
-
-    `valid` is the reward for a valid plan with a wrong answer. A text that is cut off, or has a
-    fault anywhere, is invalid, whatever the run made of it.
-    """
-    if not is_valid(trace):
-        return INVALID
-    # A planned worker failed, or the run did, for a reason other than its plan or a worker's
-    # refusal.
-    if trace.error is None or trace.error.reason != "declined":
-        missed = any(
-            record.state == "failed" or record.worker != record.step.worker
-            for record in trace.steps
-        )
-        if missed or trace.state != "finished":
-            return None
-    right = is_correct(trace.answer)
-    if right is None:
-        return None
-    return CORRECT if right else valid
-
-
-def is_valid(trace: Trace) -> bool:
-    """Return whether the conductor's text was a plan, without a grammar and without a second
-    attempt.
-    """
-    return trace.plan is not None and not trace.rejected
