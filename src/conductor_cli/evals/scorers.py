@@ -2,22 +2,25 @@ r"""Which answer a text gives, and whether it is right.
 
 The text was written by a model and is not trusted.
 
-    exact    the whole text, ignoring case, white space, quotes and a final stop. If the last line starts with "Answer:"
-             or "The answer is", only the rest of that line counts
+    exact    the whole text, ignoring case, white space, quotes and a final stop. If the last line
+             starts with "Answer:" or "The answer is", only the rest of that line counts
     contains the text has the expected one in it, ignoring case, white space, quotes and emphasis
-    regex    the expected answer is a regular expression of Python, which must match somewhere in the text
-    number   the last number in the last \boxed{}, else in the text. Thousands separators, signs and exponents are
-             understood. Whole numbers must be equal, others agree to six digits. A part of an expression (`q + 70`)
-             and one of several ("70 or 71") are no answer
-    choice   the letter of a multiple choice: in a box or after "answer is", called right, alone on the first or last
-             line, chosen ("I would go with C"), one of the choices written out, or the only one in brackets. A small
-             letter counts only in brackets or at the end of its line; letters that are not offered are ignored
+    regex    the expected answer is a regular expression of Python, which must match somewhere
+    number   the last number in the last \boxed{}, else in the text. Thousands separators, signs and
+             exponents are understood. Whole numbers must be equal, others agree to six digits. A
+             part of an expression (`q + 70`) and one of several ("70 or 71") are no answer
+    choice   the letter of a multiple choice: in a box or after "answer is", called right, alone on
+             the first or last line, chosen ("I would go with C"), one of the choices written out,
+             or the only one in brackets. A small letter counts only in brackets or at the end of
+             its line; letters that are not offered are ignored
     math     the last expression in the text, compared by the library math-verify (extra `eval`)
-    mmlu-pro the letter by the three rules of TIGER-AI-Lab/MMLU-Pro (`evaluate_from_api.py`), one after the other. Its
-             authors guess for a text without any letter; here it is wrong
-    rlpr     what stands between <answer> and </answer>, compared as the authors of arXiv 2512.04388 do it: as text
-             without case, as a percentage, and as a number with a tolerance of a thousandth
-    program  the program in the text passes the tests that are the expected answer, in a sandbox (`programs`)
+    mmlu-pro the letter by the three rules of TIGER-AI-Lab/MMLU-Pro (`evaluate_from_api.py`), one
+             after the other. Its authors guess for a text without any letter; here it is wrong
+    rlpr     what stands between <answer> and </answer>, compared as the authors of arXiv 2512.04388
+             do it: as text without case, as a percentage, and as a number with a tolerance of a
+             thousandth
+    program  the program in the text passes the tests of the expected answer, in a sandbox
+             (`programs`)
     model    a worker judges it by the expected answer (`judge`)
 
 What a text denies ("not 70", "it cannot be (C)", "(D) is wrong") is not its answer.
@@ -358,6 +361,20 @@ _LINE_AFTER: Final = re.compile(r"(?<=[)\]])[.:]?(?:\s|$)|[.:](?:\s|$)|\s*(?:\n|
 _ONLY: Final = re.compile(r"[\s>]*[(\[]?([A-Za-z])[)\]]?[\s.]*")
 
 
+_Strength = Literal["announced", "confirmed", "preferred", "leading", "bracketed"]
+
+
+@dataclass(frozen=True, slots=True)
+class _Mention:
+    """A letter that a text names, and the clearest way in which it does.
+
+    The letter is empty where the text leaves open which of several it means.
+    """
+
+    letter: str
+    strength: _Strength
+
+
 def _extract_choice(text: str, choices: Sequence[str]) -> str:
     """The letter, by the clearest way of naming one that the text uses.
 
@@ -367,52 +384,113 @@ def _extract_choice(text: str, choices: Sequence[str]) -> str:
     no answer.
     """
     plain = _MARKS.sub("", _tail(text)).strip()
-    announced, confirmed, preferred, leading, bracketed = (list[str]() for _ in range(5))
-    for found in _MENTION.finditer(plain):
-        before = plain[max(found.start() - _CONTEXT, 0) : found.start()]
-        after = plain[found.end() :][:_CONTEXT]
-        in_brackets = found[0][0] in "([" and found[0][-1] in ")]"
-        listed = found[0][-1] == ")" and not in_brackets
-        letters = _offered([found[1] or found[2]], choices)
-        article = found[1] and not in_brackets and _ARTICLE.match(plain, found.start(1))
-        if not letters or article or _DENIED_BEFORE.search(before) or _DENIED_AFTER.match(after):
-            continue
-        letter = "" if _OPEN_BEFORE.search(before) or _OPEN_AFTER.match(after) else letters[0]
-        for named, fits in (
-            (announced, _ANNOUNCED_BEFORE.search(before)),
-            (confirmed, _CONFIRMED_AFTER.match(after)),
-            (preferred, _PREFERRED_BEFORE.search(before)),
-            (
-                leading,
-                (listed or _LINE_BEFORE.search(before)) and _LINE_AFTER.match(plain, found.end()),
-            ),
-            (bracketed, in_brackets),
-        ):
-            if fits:
-                named.append(letter)
-    if clear := announced or confirmed:
+    mentions = _find_mentions(plain, choices)
+    clear = _letters_of(mentions, "announced") or _letters_of(mentions, "confirmed")
+    if clear:
         return clear[-1]
-    lines = plain.split("\n")
-    if letters := _offered(
-        [only[1] for line in (lines[-1], lines[0]) if (only := _ONLY.fullmatch(line))], choices
-    ):
-        return letters[0]
+    alone = _letter_alone(plain, choices)
+    if alone:
+        return alone
+    preferred = _letters_of(mentions, "preferred")
     if preferred:
         return preferred[-1]
-    written = [
-        letter
-        for letter, choice in zip(ascii_uppercase, choices, strict=False)
-        if _is_exact(text, choice)
-    ]
-    if len(written) > 1:  # formulas that differ only by case
-        written = [
-            letter
-            for letter in written
-            if choices[ascii_uppercase.index(letter)].strip() == text.strip()
-        ]
+    named = (
+        _written_choices(text, choices)
+        or _letters_of(mentions, "leading")
+        or _letters_of(mentions, "bracketed")
+    )
     # A text that names or quotes several names none of them.
-    several = written or leading or bracketed
-    return several[0] if len(set(several)) == 1 else ""
+    return named[0] if len(set(named)) == 1 else ""
+
+
+def _find_mentions(plain: str, choices: Sequence[str]) -> list[_Mention]:
+    """Return the letters that the text names and does not deny, in their order."""
+    mentions = list[_Mention]()
+    for match in _MENTION.finditer(plain):
+        letters = _offered([match[1] or match[2]], choices)
+        if not letters or _is_article(match) or _is_denied(match):
+            continue
+        strength = _strength_of(match)
+        if strength is None:
+            continue
+        letter = "" if _is_left_open(match) else letters[0]
+        mentions.append(_Mention(letter, strength))
+    return mentions
+
+
+def _strength_of(match: re.Match[str]) -> _Strength | None:
+    """Return the clearest way in which the text names this letter; None where it only occurs."""
+    before = _text_before(match)
+    is_bracketed = _is_bracketed(match)
+    is_listed = match[0][-1] == ")" and not is_bracketed
+    begins_line = is_listed or _LINE_BEFORE.search(before)
+    if _ANNOUNCED_BEFORE.search(before):
+        return "announced"
+    if _CONFIRMED_AFTER.match(_text_after(match)):
+        return "confirmed"
+    if _PREFERRED_BEFORE.search(before):
+        return "preferred"
+    if begins_line and _LINE_AFTER.match(match.string, match.end()):
+        return "leading"
+    return "bracketed" if is_bracketed else None
+
+
+def _is_bracketed(match: re.Match[str]) -> bool:
+    return match[0][0] in "([" and match[0][-1] in ")]"
+
+
+def _is_article(match: re.Match[str]) -> bool:
+    """Return whether the letter is a word of its sentence: `A whale` or `I think`."""
+    is_capital = match[1] is not None
+    if not is_capital or _is_bracketed(match):
+        return False
+    return _ARTICLE.match(match.string, match.start(1)) is not None
+
+
+def _is_denied(match: re.Match[str]) -> bool:
+    denied_before = _DENIED_BEFORE.search(_text_before(match))
+    denied_after = _DENIED_AFTER.match(_text_after(match))
+    return denied_before is not None or denied_after is not None
+
+
+def _is_left_open(match: re.Match[str]) -> bool:
+    """Return whether the letter is one of several: `B or C`."""
+    open_before = _OPEN_BEFORE.search(_text_before(match))
+    open_after = _OPEN_AFTER.match(_text_after(match))
+    return open_before is not None or open_after is not None
+
+
+def _text_before(match: re.Match[str]) -> str:
+    return match.string[max(match.start() - _CONTEXT, 0) : match.start()]
+
+
+def _text_after(match: re.Match[str]) -> str:
+    return match.string[match.end() : match.end() + _CONTEXT]
+
+
+def _letters_of(mentions: Iterable[_Mention], strength: _Strength) -> list[str]:
+    return [mention.letter for mention in mentions if mention.strength == strength]
+
+
+def _letter_alone(plain: str, choices: Sequence[str]) -> str:
+    """Return the letter that is all of the last line, or of the first one; else nothing."""
+    lines = plain.split("\n")
+    for line in (lines[-1], lines[0]):
+        match = _ONLY.fullmatch(line)
+        letters = _offered([match[1]], choices) if match else []
+        if letters:
+            return letters[0]
+    return ""
+
+
+def _written_choices(text: str, choices: Sequence[str]) -> list[str]:
+    """Return the letters of the choices that the text consists of."""
+    lettered = list(zip(ascii_uppercase, choices, strict=False))
+    written = [letter for letter, choice in lettered if _is_exact(text, choice)]
+    if len(written) < 2:
+        return written
+    # Formulas that differ only by case
+    return [letter for letter, choice in lettered if choice.strip() == text.strip()]
 
 
 def _offered(letters: Iterable[str], choices: Sequence[str]) -> list[str]:
@@ -420,8 +498,8 @@ def _offered(letters: Iterable[str], choices: Sequence[str]) -> list[str]:
 
     Others may be words: "Answer: I believe it is (B)".
     """
-    known = ascii_uppercase[: len(choices) or None]
-    return [letter.upper() for letter in letters if letter.upper() in known]
+    offered = ascii_uppercase[: len(choices) or None]
+    return [letter.upper() for letter in letters if letter.upper() in offered]
 
 
 SCORERS: Final[dict[str, Scorer]] = {
