@@ -20,6 +20,7 @@ import asyncio
 import hashlib
 import json
 import warnings
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import aclosing, closing
 from dataclasses import dataclass, replace
@@ -165,62 +166,108 @@ def learn_ways(
     Raises `UsageError` where there are too few cases that every worker was judged on, `ModelError`
     for the encoder.
     """
-    import numpy as np
-
     from conductor_cli.models.llama import read_model_info
-    from conductor_cli.models.llama.engine import Encoder
 
-    teaching, proof, judged, alone = halve(outcomes, cases, seed)
-    with closing(Encoder(encoder)) as model:
-        states = np.array([model.encode(case.question) for case in (*teaching, *proof)])
-    # Cases × workers: 1 for a right answer, a little less for an expensive one.
-    results = [[judged[system, case.id] for system in alone] for case in teaching]
-    costs = np.array([[float(each.usage.cost or 0) for each in row] for row in results])
-    scores = np.array([[float(each.right) for each in row] for row in results])
-    scores -= CHEAPER * costs / max(float(costs.mean(axis=0).max()), 1e-12)
-    head = fit_head(states[: len(teaching)], scores, seed)
-    chosen = (states[len(teaching) :] @ head[:, 1:].T + head[:, 0]).argmax(axis=1)
-    best = alone[int(scores.mean(axis=0).argmax())]
-    compared = [judged[best, case.id] for case in proof]
-    compared += [
-        replace(judged[alone[index], case.id], system=ROUTER)
-        for case, index in zip(proof, chosen, strict=True)
-    ]
-    for name, system in ((PLAN, PLAN), (GUIDED, system_name(guided) if guided else "")):
-        compared += [
-            replace(judged[system, case.id], system=name)
-            for case in proof
-            if (system, case.id) in judged
-        ]
-    summary = summarize(compared, [*dict.fromkeys(each.system for each in compared)])
-    proved = {
-        each.name: each.accuracy.accuracy or 0
-        for each in summary.systems
-        if each.versus_best is not None
-        and each.versus_best.interval.low > 0
-        and each.versus_best.n == len(proof)
-    }
-    right = {
-        way: {it.case: it.right for it in compared if it.system == way} for way in (GUIDED, PLAN)
-    }
-    pairs = [
-        (right[GUIDED][case], right[PLAN][case]) for case in right[GUIDED] if case in right[PLAN]
-    ]
-    counts = (
-        pairs.count(pair) for pair in ((True, True), (True, False), (False, True), (False, False))
-    )
-    if PLAN in proved and (not pairs or newcombe_interval(*counts).low <= 0):
+    halves = halve(outcomes, cases, seed)
+    teaching_states, proving_states = _encode_halves(halves, encoder)
+    scores = _score_workers(halves)
+    head = fit_head(teaching_states, scores, seed)
+    best = halves.alone[int(scores.mean(axis=0).argmax())]
+    chosen = (proving_states @ head[:, 1:].T + head[:, 0]).argmax(axis=1)
+    compared = _proving_outcomes(halves, best, [int(index) for index in chosen], guided)
+    summary = summarize(compared, [*dict.fromkeys(outcome.system for outcome in compared)])
+    proved = _proved_ways(summary, len(halves.proving))
+    if PLAN in proved and not _guide_is_better(compared):
         # It is not proved to be better, and the planner as it is needs no file
         proved.pop(GUIDED, None)
     way = max(proved, key=proved.__getitem__) if proved else best
     router = RouterFile(
         encoder=str(encoder),
         identity=read_model_info(encoder).identity,
-        workers=tuple(system.partition(":")[2] for system in alone),
+        workers=tuple(_worker_name(system) for system in halves.alone),
         # Seven digits are enough
         weights=tuple(tuple(float(f"{value:.7g}") for value in row) for row in head),
     )
-    return Tuned(router, summary, best.partition(":")[2], way, guided)
+    return Tuned(router, summary, _worker_name(best), way, guided)
+
+
+def _worker_name(system: str) -> str:
+    return system.removeprefix(f"{ALONE}:")
+
+
+def _encode_halves(halves: Halves, encoder: Path) -> tuple[Array, Array]:
+    """Return the states of the teaching and of the proving questions, cases × dimensions each."""
+    import numpy as np
+
+    from conductor_cli.models.llama.engine import Encoder
+
+    questions = [case.question for case in (*halves.teaching, *halves.proving)]
+    with closing(Encoder(encoder)) as model:
+        states = np.array([model.encode(question) for question in questions])
+    count = len(halves.teaching)
+    return states[:count], states[count:]
+
+
+def _score_workers(halves: Halves) -> Array:
+    """Return cases × workers: 1 for a right answer, a little less for an expensive one."""
+    import numpy as np
+
+    rights = list[list[float]]()
+    prices = list[list[float]]()
+    for case in halves.teaching:
+        row = [halves.judged[system, case.id] for system in halves.alone]
+        rights.append([float(outcome.right) for outcome in row])
+        prices.append([float(outcome.usage.cost or 0) for outcome in row])
+    costs = np.array(prices)
+    dearest = max(float(costs.mean(axis=0).max()), 1e-12)
+    return np.array(rights) - CHEAPER * costs / dearest
+
+
+def _proving_outcomes(
+    halves: Halves, best: str, chosen: Sequence[int], guided: Guide | None
+) -> list[CaseOutcome]:
+    """Return how each way did on the proving cases, under the name of the way.
+
+    `chosen` are the positions of the workers that the router chooses.
+    """
+    judged = halves.judged
+    compared = [judged[best, case.id] for case in halves.proving]
+    for case, index in zip(halves.proving, chosen, strict=True):
+        outcome = judged[halves.alone[index], case.id]
+        compared.append(replace(outcome, system=ROUTER))
+    planned = {PLAN: PLAN}
+    if guided is not None:
+        planned[GUIDED] = system_name(guided)
+    for way, system in planned.items():
+        outcomes = [judged.get((system, case.id)) for case in halves.proving]
+        compared += [replace(outcome, system=way) for outcome in outcomes if outcome is not None]
+    return compared
+
+
+def _proved_ways(summary: Summary, count: int) -> dict[str, float]:
+    """Return the accuracy of each way that is proved better than the best worker, on all cases."""
+    proved = {}
+    for result in summary.systems:
+        versus = result.versus_best
+        if versus is not None and versus.interval.low > 0 and versus.n == count:
+            proved[result.name] = result.accuracy.accuracy or 0
+    return proved
+
+
+def _guide_is_better(compared: Sequence[CaseOutcome]) -> bool:
+    """Return whether planning as was learned is proved better than planning as it is."""
+    right: dict[str, dict[str, bool]] = {GUIDED: {}, PLAN: {}}
+    for outcome in compared:
+        if outcome.system in right:
+            right[outcome.system][outcome.case] = outcome.right
+    shared = [case for case in right[GUIDED] if case in right[PLAN]]
+    if not shared:
+        return False
+    pairs = Counter((right[GUIDED][case], right[PLAN][case]) for case in shared)
+    interval = newcombe_interval(
+        pairs[True, True], pairs[True, False], pairs[False, True], pairs[False, False]
+    )
+    return interval.low > 0
 
 
 # Whom to ask
