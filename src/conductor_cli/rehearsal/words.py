@@ -145,42 +145,59 @@ def normalize(text: str) -> str:
 
 def _words(text: str, *, shouted: bool) -> Iterator[str]:
     """Return the words of a text; a word that stands for a number is marked by a leading `#`."""
-    # whether the last token was a number, so that a sign here is an operator
-    counting = False
+    # A sign after a number is an operator.
+    follows_number = False
     last = ""
     for token in _TOKEN.finditer(text):
-        word = token["word"]
-        before = counting
-        counting = token["number"] is not None
-        if token["quoted"]:
-            found = [token["quoted"].upper()]
-        elif word is None:
-            operates = token["sign"] and (before or (last and _APART.match(text, token.start())))
-            sign = _SIGNS[token["sign"]] if operates else ""
-            found = [token["number"] or sign] if token["number"] or sign else []
-        elif before and word in _SIGNS:
-            found = [_SIGNS[word]]
-        elif word.lower() in NUMBER_WORDS and (shouted or not word.isupper()):
-            found = [f"#{word.lower()}"]
-            counting = True
-        else:
-            found = list(_word(word, last, owns=bool(token["own"]), shouted=shouted))
-        last = found[-1] if found else last
-        yield from found
+        words = list(_words_of_token(token, last, follows_number=follows_number, shouted=shouted))
+        follows_number = token["number"] is not None or _is_number_word(words)
+        if words:
+            last = words[-1]
+        yield from words
+
+
+def _is_number_word(words: list[str]) -> bool:
+    return len(words) == 1 and words[0].startswith("#")
+
+
+def _words_of_token(
+    token: re.Match[str], last: str, *, follows_number: bool, shouted: bool
+) -> Iterator[str]:
+    """Return the words that one token stands for; `last` is the word before them."""
+    word = token["word"]
+    if token["quoted"]:
+        yield token["quoted"].upper()
+    elif token["number"]:
+        yield token["number"]
+    elif word is None:
+        stands_apart = last and _APART.match(token.string, token.start())
+        if follows_number or stands_apart:
+            yield _SIGNS[token["sign"]]
+    elif follows_number and word in _SIGNS:
+        yield _SIGNS[word]
+    elif word.lower() in NUMBER_WORDS and (shouted or not word.isupper()):
+        yield f"#{word.lower()}"
+    else:
+        yield from _word(word, last, owns=bool(token["own"]), shouted=shouted)
 
 
 def _word(word: str, last: str, *, owns: bool, shouted: bool) -> Iterator[str]:
-    small = _without_slip(word.lower()) if shouted or not word.isupper() else word.lower()
+    """Return what a word is read as; one in capitals is a value, unless all of the text is so."""
+    is_value = word.isupper() and not shouted
+    small = word.lower() if is_value else _without_slip(word.lower())
+    is_phrasing = small in VOCABULARY or (small == "table" and last == "periodic")
     if small == "u" and last in {"symbol", "element"}:
         yield "U"
-    elif small in _MEANT and (shouted or not word.isupper()):
+    elif small in _MEANT and not is_value:
         yield from _MEANT[small].split()
-    elif (small in VOCABULARY or (small == "table" and last == "periodic")) and (
-        shouted or len(word) == 1 or not word.isupper()
-    ):
-        yield from (small, "is") if owns and small in _ASKING else (small,)
+    elif is_phrasing and (len(word) == 1 or not is_value):
+        yield small
+        if owns and small in _ASKING:
+            yield "is"
+    elif owns:
+        yield f"{word.upper()}'s"
     else:
-        yield word.upper() + ("'s" if owns else "")
+        yield word.upper()
 
 
 # The fewest letters of a word that is corrected: short words are near too many others
