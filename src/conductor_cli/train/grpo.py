@@ -90,8 +90,9 @@ Torch = Any
 
 
 class _Trainer(GRPOTrainer):  # type: ignore[misc]
-    """TRL's trainer, which draws groups without a signal again, and makes no connection to the
-    Hugging Face hub.
+    """TRL's trainer, which draws groups without a signal again.
+
+    It makes no connection to the Hugging Face hub.
     """
 
     job: jobs.TrainingJob
@@ -103,40 +104,49 @@ class _Trainer(GRPOTrainer):  # type: ignore[misc]
         """Write no model card."""
 
     def _generate_and_score_completions(self, inputs: list[dict[str, Any]]) -> dict[str, Any]:
-        """As TRL does it.
+        """The plans of a step and their rewards, as TRL makes them.
 
         The plans of a group that all earn the same give way to those for another case.
 
         A process holds whole groups. All of them sample as many plans, as TRL's exchanges between
         them demand, so what one samples too much is not run.
         """
-        found: dict[str, Any] = super()._generate_and_score_completions(inputs)
+        step: dict[str, Any] = super()._generate_and_score_completions(inputs)
         group = self.num_generations
-        job = self.job
-        slots = len(inputs) // self.num_generations
-        for turn in range(1, job.tries):
-            silent = [
-                at for at in range(0, len(inputs), group) if not _has_signal(found, at, group)
+        for turn in range(1, self.job.tries):
+            silent_rows = [
+                row for row in range(0, len(inputs), group) if not _has_signal(step, row, group)
             ]
-            if not (most := max(jobs.gather_lists([len(silent)]))):
+            most_silent = max(jobs.gather_lists([len(silent_rows)]))
+            if not most_silent:
                 break
-            # Numbers that no other step, turn or process has.
-            place = (
-                self.state.global_step * job.tries + turn
-            ) * jobs.process_count() + self.accelerator.process_index
-            first = job.curriculum.steps * job.curriculum.prompts + place * slots
-            numbers = [first + at if at < len(silent) else jobs.NOT_RUN for at in range(most)]
-            rows = [
-                _row(job, self.processing_class, number) for number in numbers for _ in range(group)
-            ]
-            drawn = super()._generate_and_score_completions(rows)
+            first = self._first_number(turn, groups=len(inputs) // group)
+            numbers = [first + index for index in range(len(silent_rows))]
+            numbers += [jobs.NOT_RUN] * (most_silent - len(numbers))
+            redrawn = super()._generate_and_score_completions(self._group_rows(numbers))
             moved = [
-                (at, group * place)
-                for place, at in enumerate(silent)
-                if _has_signal(drawn, group * place, group)
+                (row, group * index)
+                for index, row in enumerate(silent_rows)
+                if _has_signal(redrawn, group * index, group)
             ]
-            found = self._with_groups(found, drawn, moved)
-        return found
+            step = self._with_groups(step, redrawn, moved)
+        return step
+
+    def _first_number(self, turn: int, *, groups: int) -> int:
+        """Return the first of `groups` numbers that no other step, turn or process has."""
+        curriculum = self.job.curriculum
+        turns_before = self.state.global_step * self.job.tries + turn
+        draws_before = turns_before * jobs.process_count() + self.accelerator.process_index
+        first: int = curriculum.steps * curriculum.prompts + draws_before * groups
+        return first
+
+    def _group_rows(self, numbers: Sequence[int]) -> list[dict[str, Any]]:
+        """Return the rows of the exercises with these numbers, one row for each plan."""
+        rows = list[dict[str, Any]]()
+        for number in numbers:
+            for _ in range(self.num_generations):
+                rows.append(_row(self.job, self.processing_class, number))
+        return rows
 
     def _with_groups(
         self, old: dict[str, Any], new: dict[str, Any], moved: list[tuple[int, int]]
@@ -197,8 +207,9 @@ class _Trainer(GRPOTrainer):  # type: ignore[misc]
             )
 
     def validate(self) -> dict[str, Any]:
-        """The figures of the likeliest plans for the validation set (`job.compute_metrics`), and
-        `cases`, their number.
+        """The figures of the likeliest plans for the validation set.
+
+        Those of `job.compute_metrics`, and `cases`, their number.
 
         The seeds of the workers are always the same. So equal plans get equal answers, and a curve
         shows what the model has learnt, not the luck of its workers. Each process measures a part.
@@ -357,12 +368,11 @@ def train_model(
 
 
 def _check_weights(trainer: Torch) -> None:
-    """Raise `ConfigError` unless trained weights have 32 bits, which a library may change, and are
-    stored whole.
+    """Raise `ConfigError` unless trained weights have 32 bits and are stored whole.
 
-    With DeepSpeed ZeRO-3, TRL keeps an adapter in the 16 bits of the frozen weights
-    (`GRPOTrainer.__init__`, trl pull request 6091), because DeepSpeed cannot gather weights of two
-    kinds (DeepSpeed issue 8072).
+    A library may change their bits. With DeepSpeed ZeRO-3, TRL keeps an adapter in the 16 bits of
+    the frozen weights (`GRPOTrainer.__init__`, trl pull request 6091), because DeepSpeed cannot
+    gather weights of two kinds (DeepSpeed issue 8072).
     """
     weights = (weight for weight in trainer.model.parameters() if weight.requires_grad)
     if found := {str(weight.dtype) for weight in weights} - {"torch.float32"}:
