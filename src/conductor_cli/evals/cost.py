@@ -165,8 +165,10 @@ def _estimate_case(
 def chain_estimates(
     question: Question, workers: Sequence[str], steps: int, pool: Pool, profile: WorkerProfile
 ) -> tuple[PlanEstimate, PlanEstimate]:
-    """One step by the cheapest worker, and `steps` by the most expensive one, each of which sees
-    all before it.
+    """The cheapest and the dearest chain of steps.
+
+    One step by the cheapest worker, and `steps` by the most expensive one, each of which sees all
+    before it.
     """
 
     def chain(worker: str, length: int) -> PlanEstimate:

@@ -1,8 +1,8 @@
-"""A worker that says whether an answer is right, for cases that no rule can score (the scorer
-`model`).
+"""A worker that says whether an answer is right.
 
-Its verdicts on cases that a rule scores are counted against the rule's, which decides there: that
-is how far the judge can be trusted on the others. What it costs is counted apart from the systems.
+It is for cases that no rule can score (the scorer `model`). Its verdicts on cases that a rule
+scores are counted against the rule's, which decides there: that is how far the judge can be trusted
+on the others. What it costs is counted apart from the systems.
 
 The judge need not be one of the workers that are compared, since models prefer their own answers.
 It judges what a rule scores, too: only that says how far it can be trusted.

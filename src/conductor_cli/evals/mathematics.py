@@ -1,5 +1,4 @@
-"""Whether two mathematical expressions are equal, decided by the library math-verify in a child
-process.
+"""Whether two mathematical expressions are equal, by math-verify in a child process.
 
 The text was written by a model and may contain a power tower that no computer finishes. The
 library's own timeout is a signal, which works only in a main thread and not inside one long
@@ -113,8 +112,9 @@ def _boxed(expression: str) -> str:
 
 
 def last_box(text: str) -> str:
-    """The last closed box in `text` that it does not deny, an empty one if it denies all, else the
-    whole text.
+    """The last closed box in `text` that it does not deny.
+
+    An empty one if it denies all, and the whole text if it has none.
 
     The library would join all boxes into one answer, even if a later one corrects an earlier one.
     """

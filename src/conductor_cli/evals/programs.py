@@ -1,12 +1,14 @@
-"""Programs that a model wrote are taken out of its text, and scored by running their tests in a
-sandbox.
+"""Takes a program out of a model's text, and scores it by running its tests in a sandbox.
 
 There are three kinds of tests, which are the answer of a case, as JSON:
 
-    {"tests": [["INPUT", "OUTPUT"], …]}    The program reads and writes. With "function", an input is a JSON value a
-                                           line for each argument, and the output is the value as JSON. LiveCodeBench
-    {"asserts": "assert f(1) == 2"}        Code that fails where the program is wrong. HumanEval, MBPP
-    {"unittest": "class TestCases(…): …"}  Unit tests that replace parts of the program's module. BigCodeBench
+    {"tests": [["INPUT", "OUTPUT"], …]}
+        The program reads and writes. With "function", an input is a JSON value a line for each
+        argument, and the output is the value as JSON. LiveCodeBench
+    {"asserts": "assert f(1) == 2"}
+        Code that fails where the program is wrong. HumanEval, MBPP
+    {"unittest": "class TestCases(…): …"}
+        Unit tests that replace parts of the program's module. BigCodeBench
 
 What is right never enters the sandbox of the program: outputs are compared here, and asserts run in
 a sandbox of their own, which asks that of the program for values. So a program can only answer.
@@ -241,7 +243,7 @@ _PYTHON: Final = {"", "python", "python3", "py", "py3"}
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """A program from a text, empty where there is none, and in words from where in the text it is."""
+    """A program from a text, empty where there is none, and in words where in the text it was."""
 
     code: str
     source: str
@@ -316,8 +318,9 @@ def _is_python(text: str) -> bool:
 
 
 def defined_names(code: str) -> set[str]:
-    """Return the functions and classes that code defines at its top, and the methods of a class
-    `Solution`.
+    """Return the names of the functions and classes that code defines at its top.
+
+    The methods of a class `Solution` are among them.
     """
     try:
         tree = parse(code)

@@ -89,8 +89,9 @@ class SandboxLimits:
 
 
 def wall_seconds(seconds: float) -> float:
-    """Return the bound on the clock for so many seconds of processor time, wide enough for a busy
-    machine.
+    """Return the seconds by the clock for so many seconds of processor time.
+
+    They are enough on a busy machine.
     """
     return 5 * seconds + 20
 
@@ -125,8 +126,9 @@ class SandboxEnded(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Interpreter:
-    """Bubblewrap's path, the Python that it runs, and the directories of it that the system's do
-    not have.
+    """Bubblewrap's path and the Python that it runs.
+
+    `shown` are the directories of that Python that the system's do not have.
     """
 
     bwrap: str
@@ -374,8 +376,9 @@ class Sandbox:
                 stream.close()  # type: ignore[union-attr]
 
     def begin(self, seconds: float) -> bytes:
-        """Send the job and return the first message, for which the code has so many seconds of
-        processor time.
+        """Send the job and return the first message.
+
+        The code has so many seconds of processor time for it.
 
         Raises `SandboxError` where the sandbox does not start, `SandboxEnded` where its code ends
         it.

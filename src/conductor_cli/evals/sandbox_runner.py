@@ -7,13 +7,16 @@ namespace of processes of its own, because it ends every process that it sees. A
 directions, is a line with a number of bytes, and these bytes. The first one is the job, as JSON,
 and `way` says what is made of it:
 
-    run     Each further message is one run of the code, in a new process: a line of JSON with `seconds`, then the
-            standard input. The reply is a line of JSON (`end`, `code`, `output`, `complaint`), then the output.
-    serve   The code is run once. Each further message asks for a call, an attribute or a name of it, and the reply has
-            the value as data, or an error. What is no data stays here, and the reply has its number.
-    test    The code is a test of what another sandbox serves. The messages are those of `serve`, sent by this side;
-            the last one says whether the test has passed.
-    unit    The code and its unit tests are run in one process. The reply says how many have run and which failed.
+    run     Each further message is one run of the code, in a new process: a line of JSON with
+            `seconds`, then the standard input. The reply is a line of JSON (`end`, `code`,
+            `output`, `complaint`), then the output.
+    serve   The code is run once. Each further message asks for a call, an attribute or a name of
+            it, and the reply has the value as data, or an error. What is no data stays here, and
+            the reply has its number.
+    test    The code is a test of what another sandbox serves. The messages are those of `serve`,
+            sent by this side; the last one says whether the test has passed.
+    unit    The code and its unit tests are run in one process. The reply says how many have run
+            and which failed.
 
 In the last three, all messages but the job are of the process that runs the code: whoever reads
 them must not trust them. Only `test` may be believed, since it runs nothing that a model wrote.
@@ -390,8 +393,9 @@ def serve_calls(job: dict[str, Any], channel: Channel) -> None:
 def answer_request(
     request: dict[str, Any], module: types.ModuleType, objects: list[Any]
 ) -> dict[str, Any]:
-    """Return the value of a call, an attribute or a name, and what a call has made of its
-    arguments.
+    """Return the value of a call, an attribute or a name.
+
+    Of a call, also what it has made of its arguments.
     """
     what = request["do"]
     if what == "name":

@@ -532,7 +532,9 @@ SUITES: Final = {
             licence="MIT",
             examples="data/validation-00000-of-00001.parquet",
             reader_with=mmlu_pro,
-            prompt="its authors' (evaluate_from_api.py), with five solved questions of the category",
+            prompt=(
+                "its authors' (evaluate_from_api.py), with five solved questions of the category"
+            ),
             scoring="its authors' (evaluate_from_api.py); no letter is wrong",
         ),
         Suite(
@@ -664,11 +666,11 @@ def suite_by_columns(name: str, text: str) -> Suite:
 def read_suite(
     suite: Suite, path: Path, *, count: int | None = None, seed: int = 0
 ) -> tuple[Case, ...]:
-    """The cases of a suite from its file, all or `count` of them that the seed chooses, in the
-    order of the file.
+    """The cases of a suite from its file, in the order of the file.
 
-    `seed` also shuffles choices. Only what is chosen is read. Raises `UsageError` for a file that
-    cannot be read, a row that is not of this suite, or fewer cases than `count`.
+    All of them, or `count` that the seed chooses. `seed` also shuffles choices. Only what is chosen
+    is read. Raises `UsageError` for a file that cannot be read, a row that is not of this suite, or
+    fewer cases than `count`.
     """
     hint = f"use {suite.source}"
     rows, read_row = _open_file_of(suite, path)
@@ -753,8 +755,9 @@ def _examples_beside(suite: Suite, path: Path) -> list[Row]:
 
 
 def _open_rows(path: Path) -> tuple[int, Callable[[int], Any]]:
-    """Return how many rows a file has, by its ending, and what reads one by its number from 0 or
-    raises `ValueError`.
+    """Return how many rows a file has, and what reads one by its number from 0.
+
+    The ending says what kind of file it is. What reads a row raises `ValueError`.
 
     Raises `UsageError`, `ConfigError` if an extra is missing, or `csv.Error`.
     """

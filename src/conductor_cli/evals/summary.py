@@ -48,11 +48,10 @@ class Interval(NamedTuple):
 
 
 def effective_size(cases: Sequence[Sequence[float]]) -> float:
-    """Return how many answers, each to another case, say as much about the mean as these numbers,
-    listed by case.
+    """Return how many answers to different cases say as much about the mean as these numbers.
 
-    Several answers to one case are alike, so that a second one says less than a further case. The
-    result lies between the number of cases and that of the answers.
+    The numbers are listed by case. Several answers to one case are alike, so that a second one says
+    less than a further case. The result lies between the number of cases and that of the answers.
     """
     answers = [*chain.from_iterable(cases)]
     n = len(cases)
@@ -81,8 +80,9 @@ def wilson_interval(right: int, n: int, size: float | None = None) -> Interval:
 def newcombe_interval(
     both: int, only_first: int, only_second: int, neither: int, size: float | None = None
 ) -> Interval:
-    """The limits of the difference of two shares on the same answers, at least one, effectively
-    `size` of them.
+    """The limits of the difference of two shares on the same answers.
+
+    There is at least one answer; effectively, there are `size` of them.
     """
     n = both + only_first + only_second + neither
     difference = (only_first - only_second) / n
@@ -143,11 +143,11 @@ def paired_p(differences: Sequence[int]) -> float:
 
 
 def holm_corrected(p_values: Sequence[float]) -> list[float]:
-    """The p-values of several tests, corrected so that one of them is falsely below a limit no more
-    often than it says.
+    """The p-values of several tests, corrected by the method of Holm.
 
-    The lowest is multiplied by the number of tests, the next by one less, and so on; none gets
-    lower than one before.
+    One of them is then falsely below a limit no more often than the limit says. The lowest is
+    multiplied by the number of tests, the next by one less, and so on; none gets lower than one
+    before.
     """
     order = sorted(range(len(p_values)), key=p_values.__getitem__)
     raised = (p_values[index] * (len(p_values) - rank) for rank, index in enumerate(order))
@@ -228,8 +228,9 @@ class ShareEstimate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Comparison:
-    """A system compared with the `other` on the `cases` that were judged for both, in `n` pairs of
-    runs.
+    """A system compared with the `other`.
+
+    There are `n` pairs of runs, on the `cases` that were judged for both.
 
     `only_this` and `only_other` count the runs that only one of the two got right. `difference` is
     the accuracy of this one minus that of the other, `p` the two-sided p-value. `unequal` is what

@@ -377,7 +377,7 @@ def _build_systems(team: Team, cases: Sequence[Case], keywords: Keywords) -> lis
         return lambda _: plan
 
     def routed(case: Case) -> Plan:
-        """The case's known decomposition, each step by the worker whose card is best for its skill."""
+        """The case's known decomposition, each step by the worker that is best by its card."""
         chosen = ((best_worker_on(workers, step.skill), step) for step in case.steps)
         return Plan(
             steps=tuple(

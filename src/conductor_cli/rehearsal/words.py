@@ -207,8 +207,9 @@ NO_SLIPS: Final = frozenset({"periodico"})  # Words of the world that are near a
 
 @lru_cache(maxsize=4096)
 def _without_slip(word: str) -> str:
-    """Return the word of the phrasings that was meant, if two letters were exchanged, or one is
-    missing or too many.
+    """Return the word of the phrasings that was meant, where it has one slip.
+
+    A slip is two letters that were exchanged, or one that is missing or too many.
     """
     if len(word) < LEAST_CORRECTED or word in VOCABULARY or word in NO_SLIPS:
         return word

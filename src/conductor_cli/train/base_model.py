@@ -322,8 +322,9 @@ def load_model(base: BaseModel, *, lora: LoraSettings | None) -> tuple[Any, Any]
 
 # Of transformers
 def render_chat(tokenizer: Any, messages: Sequence[Mapping[str, str]]) -> str:  # noqa: ANN401
-    """The text of a prompt by the tokenizer's chat template, without thinking where the template
-    has a switch for it.
+    """The text of a prompt by the tokenizer's chat template.
+
+    It is without thinking where the template has a switch for it.
 
     A last message of the assistant is the beginning of the reply and follows the text as it is. So
     a planner reads the same text in training and in a run (`models/llama/prompt.py`). A tokenizer
@@ -346,8 +347,9 @@ def render_chat(tokenizer: Any, messages: Sequence[Mapping[str, str]]) -> str:  
 
 
 def thinks_by_itself(tokenizer: Any) -> bool:  # noqa: ANN401
-    """Return whether the prompt opens the model's thinking, and the template has no switch that
-    keeps it closed.
+    """Return whether the prompt opens the model's thinking.
+
+    The template then has no switch that keeps it closed.
     """
     return render_chat(tokenizer, [{"role": "user", "content": "x"}]).rstrip().endswith(OPEN)
 
@@ -372,8 +374,9 @@ def longest_prompt(base: BaseModel, prompts: list[list[dict[str, str]]]) -> int:
 
 @contextmanager
 def quiet_libraries() -> Iterator[None]:
-    """Without the warnings of the libraries about each other, and TRL's about each prompt whose
-    runs all failed.
+    """Keep the libraries quiet inside the block.
+
+    They warn about each other, and TRL warns about each prompt whose runs all failed.
     """
     from transformers.utils import logging
 
