@@ -142,8 +142,9 @@ def _compare_systems(summary: Summary, judged: Sequence[SystemResult]) -> Evalua
 
 
 def corrected_p_values(summary: Summary) -> dict[str, float]:
-    """For each system that the verdict compares with the best single worker, its p-value among all
-    of these.
+    """The corrected p-value of each system that the verdict compares with the best single worker.
+
+    It is corrected for the number of these systems.
     """
     compared = _compared(summary)
     corrected = holm_corrected([comparison.p for comparison, _ in compared])
@@ -274,42 +275,35 @@ def system_table(summary: Summary) -> ReportTable:
     def percent(share: float | None, form: str) -> str:
         return UNKNOWN if share is None else format(100 * share, form)
 
+    def difference(result: SystemResult) -> str:
+        versus = result.versus_best
+        return UNKNOWN if versus is None else percent(versus.difference, "+.1f")
+
+    def difference_limits(result: SystemResult) -> str:
+        if result.versus_best is None:
+            return UNKNOWN
+        return " to ".join(f"{100 * limit:+.1f}" for limit in result.versus_best.interval)
+
+    def p_value(result: SystemResult) -> str:
+        return format_p(corrected[result.name]) if result.name in corrected else UNKNOWN
+
     # Whether the column is shown, its head, how early it is dropped, and its cells.
-    known: list[tuple[bool, str, int, Callable[[SystemResult], str]]] = [
-        (True, "RIGHT", 0, lambda s: format_share(s.accuracy)),
-        (True, "95 %", 1, lambda s: format_limits(s.accuracy.interval)),
-        (repeated, BETWEEN_DRAWS, 4, lambda s: percent(s.between_draws, ".1f")),
-        (failed, "FAILED", 0, lambda s: str(s.failed)),
-        (
-            compared,
-            VS_BEST,
-            2,
-            lambda s: percent(getattr(s.versus_best, "difference", None), "+.1f"),
-        ),
-        (
-            compared,
-            VS_BEST_LIMITS,
-            6,
-            lambda s: (
-                UNKNOWN
-                if s.versus_best is None
-                else " to ".join(f"{100 * limit:+.1f}" for limit in s.versus_best.interval)
-            ),
-        ),
-        (
-            compared,
-            P_VALUE,
-            3,
-            lambda s: format_p(corrected[s.name]) if s.name in corrected else UNKNOWN,
-        ),
-        (planned, "VALID", 5, lambda s: format_share(s.valid_plans)),
-        (True, "TOKENS", 1, lambda s: _format_mean(s.tokens)),
-        (planned, "PLANNER", 7, lambda s: _format_mean(s.tokens_conductor)),
-        (True, "CALLS", 3, lambda s: _format_mean(s.calls)),
-        (True, "COST", 2, lambda s: format_cost_cell(s.cost, s.unpriced)),
-        (True, "SECONDS", 4, lambda s: _format_mean(s.seconds)),
+    columns: list[tuple[bool, str, int, Callable[[SystemResult], str]]] = [
+        (True, "RIGHT", 0, lambda result: format_share(result.accuracy)),
+        (True, "95 %", 1, lambda result: format_limits(result.accuracy.interval)),
+        (repeated, BETWEEN_DRAWS, 4, lambda result: percent(result.between_draws, ".1f")),
+        (failed, "FAILED", 0, lambda result: str(result.failed)),
+        (compared, VS_BEST, 2, difference),
+        (compared, VS_BEST_LIMITS, 6, difference_limits),
+        (compared, P_VALUE, 3, p_value),
+        (planned, "VALID", 5, lambda result: format_share(result.valid_plans)),
+        (True, "TOKENS", 1, lambda result: _format_mean(result.tokens)),
+        (planned, "PLANNER", 7, lambda result: _format_mean(result.tokens_conductor)),
+        (True, "CALLS", 3, lambda result: _format_mean(result.calls)),
+        (True, "COST", 2, lambda result: format_cost_cell(result.cost, result.unpriced)),
+        (True, "SECONDS", 4, lambda result: _format_mean(result.seconds)),
     ]
-    shown = [item[1:] for item in known if item[0]]
+    shown = [item[1:] for item in columns if item[0]]
     return ReportTable(
         [SYSTEM_COLUMN, *(Column(head, right=True, drop=drop) for head, drop, _ in shown)],
         [[system.name, *(cell(system) for *_, cell in shown)] for system in systems],
@@ -332,8 +326,9 @@ def tag_table(summary: Summary) -> ReportTable | None:
 
 
 def report_notes(spec: EvaluationSpec, summary: Summary, shown: Collection[str]) -> list[str]:
-    """Return what a reader must know to understand the table, of which the columns `shown` can be
-    seen.
+    """Return what a reader must know to understand the table.
+
+    `shown` are the heads of the columns that can be seen.
     """
     cases = format_count(spec.cases, "case")
     times = f", each run {spec.repeat:,} times" if spec.repeat > 1 else ""
