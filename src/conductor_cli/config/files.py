@@ -256,8 +256,8 @@ def edit_settings_file(path: Path) -> Iterator[dict[str, Any]]:
 def set_value(paths: AppPaths, name: str, value: Any) -> None:  # noqa: ANN401 - any TOML value
     """Write one setting into the tool's own file; None removes it. Raises `ConfigError`."""
     section, key = name.split(".")
-    if isinstance(value, tuple):  # groups of selectors are written as one list
-        value = [item for each in value for item in (each if isinstance(each, tuple) else (each,))]
+    if isinstance(value, tuple):
+        value = _flat_list(value)
     with edit_settings_file(paths.own_file) as values:
         if value is None:
             values.get(section, {}).pop(key, None)
@@ -265,3 +265,14 @@ def set_value(paths: AppPaths, name: str, value: Any) -> None:  # noqa: ANN401 -
             values.setdefault(section, {})[key] = (
                 str(value) if isinstance(value, Decimal) else value
             )
+
+
+def _flat_list(values: tuple[Any, ...]) -> list[Any]:
+    """Return the values, with those of groups among them: groups are written as one list."""
+    items: list[Any] = []
+    for value in values:
+        if isinstance(value, tuple):
+            items += value
+        else:
+            items.append(value)
+    return items

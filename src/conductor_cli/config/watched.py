@@ -51,7 +51,7 @@ class WatchedSettings:
         known = self._kept.get(key)
         if known is None:
             known = load_settings(self._environ, flags, self._file)
-            newest = max(written for stamp in stamps for written in stamp[-2:])
+            newest = max(max(stamp[-2:]) for stamp in stamps)
             if len(self._kept) < MAX_KEPT and time.time_ns() - newest > SETTLED_SECONDS * 1e9:
                 self._kept[key] = known
         return known

@@ -9,6 +9,7 @@ list`.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from itertools import chain
 from typing import Final, NamedTuple
 
 from conductor_cli.core.terminal_text import one_line
@@ -53,7 +54,7 @@ def render_table(
     Only a wrapped word may be longer.
     """
     head, blocks, foot = render_rows(columns, rows, width)
-    return [*head, *(line for block in blocks for line in block), *foot]
+    return [*head, *chain.from_iterable(blocks), *foot]
 
 
 def shown_heads(

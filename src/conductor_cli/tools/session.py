@@ -74,14 +74,13 @@ async def login_client(server: ToolServer, login: Login) -> OAuthClientProvider:
         async def set_tokens(self, tokens: auth.OAuthToken) -> None:
             kept["tokens"] = tokens.model_dump(mode="json", exclude_none=True)
             # Tokens of unknown life are renewed at each start, where that can be done.
-            lasts = (
-                tokens.expires_in
-                if tokens.expires_in is not None
-                else 0
-                if tokens.refresh_token
-                else 1e9
-            )
-            kept["until"] = time.time() + lasts
+            if tokens.expires_in is not None:
+                valid_seconds: float = tokens.expires_in
+            elif tokens.refresh_token:
+                valid_seconds = 0
+            else:
+                valid_seconds = 1e9
+            kept["until"] = time.time() + valid_seconds
             # Without these the SDK could not renew the tokens in another process.
             for name, found in (
                 ("server", here.oauth_metadata),
