@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from conductor_cli.core.formatting import format_size
-from conductor_cli.rehearsal.players import CHECKED, SHIPPED, model_path
+from conductor_cli.rehearsal.players import CHECKED, PROFILE, SHIPPED, model_path
 from conductor_cli.train import grpo
 from conductor_cli.train.checkpoints import exclusive_directory
 from conductor_cli.train.job import TrainingJob
@@ -73,10 +73,9 @@ def train_seed(
                 draw_problems(HELD_OUT, practice.seed, split="test"), STRONG, practice.seed
             )
             bank = Bank(workers or model_path("spelling").parent)
-            rollouts = build_rollouts(bank)
+            profile = CHECKED if practice.refuses_faults else PROFILE
+            rollouts = build_rollouts(bank, profile)
             rollouts.demands_checks = practice.demands_checks
-            if practice.refuses_faults:
-                rollouts.use_profile(CHECKED)
             with exclusive_directory(directory):
                 try:
                     job = TrainingJob(

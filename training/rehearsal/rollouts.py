@@ -13,6 +13,7 @@ from typing import Any, Protocol
 from conductor_cli.core.chat import Chunk, Request
 from conductor_cli.core.plan import Plan, Step
 from conductor_cli.core.pool import Limits, Pool
+from conductor_cli.core.profile import Profile
 from conductor_cli.core.question import Question
 from conductor_cli.core.trace import Trace
 from conductor_cli.core.usage import FREE, Usage, with_cost
@@ -155,7 +156,7 @@ def best_workers(pool: Pool, skill: str) -> tuple[str, ...]:
     return ()
 
 
-def build_rollouts(answers: Answers) -> DrawnPools:
+def build_rollouts(answers: Answers, profile: Profile = players.PROFILE) -> DrawnPools:
     """Runs of the rehearsal's conductor.
 
     Each exercise has its pool, and `answers` the answers of its members.
@@ -164,7 +165,7 @@ def build_rollouts(answers: Answers) -> DrawnPools:
         model=None,
         pool=Pool(workers=()),
         workers={},
-        profile=players.PROFILE,
+        profile=profile,
         worker_profile=players.WORKER_PROFILE,
     )
     orchestra = Orchestra(team=team, limits=Limits(attempts=1))

@@ -11,6 +11,7 @@ import random
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, Final
 
 from conductor_cli.core import events as ev
@@ -282,34 +283,13 @@ class Attempt:
             began = state.stream.now()
             usage = NO_USAGE
 
-            def take(chunk: Chunk) -> None:
-                if chunk.text or chunk.thinking:
-                    self._pieces.append(chunk.text)
-                    call.written += (chunk.text, chunk.thinking)
-                    delta = ev.StepDelta(
-                        at=state.stream.now(),
-                        step=self._number,
-                        attempt=self._attempt,
-                        text=chunk.text,
-                        thinking=chunk.thinking,
-                    )
-                    state.stream.emit(delta)
-                if chunk.tool_call is not None:
-                    call.collector.add(chunk.tool_call)
-                    call.written.append(chunk.tool_call.arguments)
-                if chunk.note:
-                    state.stream.notice(f"{worker.name}: {chunk.note}", self._number)
-                call.reported = chunk.usage or call.reported
-                call.cached = call.cached or chunk.from_cache
-                call.provider_data = chunk.provider_data or call.provider_data
-                self._finish = chunk.finish or self._finish
-
             if self._announce is not None:
                 state.stream.emit(replace(self._announce, at=began))
                 self._announce = None
             state.work.busy.add(self._number)
             try:
                 timeouts = state.orchestra.timeouts.for_worker(worker)
+                take = partial(self._take_chunk, call)
                 await read_chunks(model.stream(request), take, timeouts, state.spec.keeps_up)
                 reply = self._reply(call, request)
                 if not call.cached:
@@ -339,6 +319,30 @@ class Attempt:
                 self.usage += usage
                 resources.settle(reservation, usage, cached=call.cached, failed=call.failed)
         return reply
+
+    def _take_chunk(self, call: _Call, chunk: Chunk) -> None:
+        """Add a chunk to what is known of a call, and its text to the events of the run."""
+        stream = self._state.stream
+        if chunk.text or chunk.thinking:
+            self._pieces.append(chunk.text)
+            call.written += (chunk.text, chunk.thinking)
+            delta = ev.StepDelta(
+                at=stream.now(),
+                step=self._number,
+                attempt=self._attempt,
+                text=chunk.text,
+                thinking=chunk.thinking,
+            )
+            stream.emit(delta)
+        if chunk.tool_call is not None:
+            call.collector.add(chunk.tool_call)
+            call.written.append(chunk.tool_call.arguments)
+        if chunk.note:
+            stream.notice(f"{self.worker.name}: {chunk.note}", self._number)
+        call.reported = chunk.usage or call.reported
+        call.cached = call.cached or chunk.from_cache
+        call.provider_data = chunk.provider_data or call.provider_data
+        self._finish = chunk.finish or self._finish
 
     def _offered_tools(self, tools: ToolLoop | None) -> tuple[Tool, ...]:
         """Return the worker's tools, or those of the client."""

@@ -26,7 +26,7 @@ from conductor_cli.core.ledger import Ledger, Reservation
 from conductor_cli.core.plan import Plan
 from conductor_cli.core.policy import PoolPolicy
 from conductor_cli.core.pool import Limits, Pool, Worker
-from conductor_cli.core.profile import Profile, WorkerProfile
+from conductor_cli.core.profile import WorkerProfile
 from conductor_cli.core.question import Question
 from conductor_cli.core.trace import Trace
 from conductor_cli.core.usage import NO_USAGE, Usage, with_cost
@@ -279,11 +279,6 @@ class Rollouts:
 
     def question(self, exercise: Exercise) -> Question:
         return Question(text=exercise.question)
-
-    def use_profile(self, profile: Profile) -> None:
-        """Have the planner asked by another profile from now on."""
-        team = replace(self.orchestra.team, profile=profile)
-        self.orchestra = replace(self.orchestra, team=team)
 
     def team_for(self, exercise: Exercise) -> Team:
         """The workers of an exercise, and how the planner is asked for a plan over them."""
