@@ -102,9 +102,9 @@ def begin_run(job: Job, orchestra: Orchestra) -> Run:
 async def perform(run: Run, job: Job) -> AsyncGenerator[tuple[Event, Trace], None]:
     """Yield each event of a job's run with the trace after it, once it is stored.
 
-    Notices say what could not be stored. Where telemetry is configured, it is told each event too. Raises `ConfigError` before anything
-    is called where a trace is required and cannot be stored, and `TraceIncomplete` at the end where
-    it could not be stored whole.
+    Notices say what could not be stored. Where telemetry is configured, it is told each event too.
+    Raises `ConfigError` before anything is called where a trace is required and cannot be stored,
+    and `TraceIncomplete` at the end where it could not be stored whole.
     """
     recorder = RunRecorder(run, job)
     telemetry = None if run.state.is_takeover else watch_run()
@@ -351,7 +351,8 @@ async def run_to_end(
 class _ViewThread:
     """Shows a run on its own thread.
 
-    So a reader who stops reading does not hold a worker's stream up. The run is stopped when nobody reads standard output any more, or when it cannot be written.
+    So a reader who stops reading does not hold a worker's stream up. The run is stopped when nobody
+    reads standard output any more, or when it cannot be written.
     """
 
     def __init__(

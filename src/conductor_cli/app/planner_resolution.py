@@ -40,8 +40,9 @@ TRY_DEMO: Final = 'conductor ask --rehearsal "What is the capital of France?"'
 def resolve_planner(settings: Settings) -> Worker:
     """Return the model that plans, as a worker.
 
-    Its name is `conductor`, or its own if it is a configured worker. The setting is a URL, a configured worker, a stored model, a GGUF file, or provider/model; where
-    it is empty, the model store's default is taken. Raises `ConductorUnusable` or `ConfigError`.
+    Its name is `conductor`, or its own if it is a configured worker. The setting is a URL, a
+    configured worker, a stored model, a GGUF file, or provider/model; where it is empty, the model
+    store's default is taken. Raises `ConductorUnusable` or `ConfigError`.
     """
     settings = read_guided(settings).settings
     text = settings["conductor.model"]

@@ -65,10 +65,10 @@ def filter_pool(
 ) -> tuple[Pool, tuple[str, ...]]:
     """Return the workers of `pool` that the policy allows, and remarks to show.
 
-    Those of `only` where a command line names some. The remarks name project files that narrowed the policy, and rules of the settings that match no
-    worker. `nameable` are workers that a rule may name although the pool lacks them. Raises
-    `UsageError` for a rule of a command line that matches no worker, and `PolicyError` where no
-    worker is left or one of `only` is not allowed.
+    Those of `only` where a command line names some. The remarks name project files that narrowed
+    the policy, and rules of the settings that match no worker. `nameable` are workers that a rule
+    may name although the pool lacks them. Raises `UsageError` for a rule of a command line that
+    matches no worker, and `PolicyError` where no worker is left or one of `only` is not allowed.
     """
     pool_policy = build_guard(settings, pool, planner)
     recipients = (*pool_policy.recipients.values(), *map(recipient_facts, nameable))

@@ -54,8 +54,8 @@ async def read_chunks(
 ) -> bool:
     """Give each chunk of one call to `take` until the call ends or `take` returns true.
 
-    Returns whether `take` did. While `keeps_up` is not set, nothing is read, and only the timeout of the whole answer runs.
-    Lone surrogates, which no encoding can write, become question marks.
+    Returns whether `take` did. While `keeps_up` is not set, nothing is read, and only the timeout
+    of the whole answer runs. Lone surrogates, which no encoding can write, become question marks.
     Raises `ModelError` of reason `timeout` when the first chunk, the next one or the last is late.
     """
     loop = asyncio.get_running_loop()

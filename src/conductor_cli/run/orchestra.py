@@ -138,8 +138,9 @@ class Orchestra:
     async def prepare(self) -> Usage:
         """Have the model read what comes before every question.
 
-        One that remembers need not read it again. Returns what that took: `tokens_in` were to be read, `tokens_cached` were known already.
-        Raises `ModelError`, or `ConductorUnusable` without a model.
+        One that remembers need not read it again. Returns what that took: `tokens_in` were to be
+        read, `tokens_cached` were known already. Raises `ModelError`, or `ConductorUnusable`
+        without a model.
         """
         if self.team.model is None:
             raise ConductorUnusable(

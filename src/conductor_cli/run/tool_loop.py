@@ -248,7 +248,7 @@ class ToolLoop:
         return problem
 
     def _readable(self, result: ToolResult, of: int) -> tuple[str, tuple[Attachment, ...]]:
-        """Return the text of a result, one of `of`, and what the worker accepts of its attachments."""
+        """Return the text of a result, one of `of`, and the attachments that are accepted."""
         accepts = self._worker.accepts or ()
         accepted: list[Attachment] = []
         lines = [result.text]
@@ -290,7 +290,8 @@ def conversation_tokens(messages: Sequence[Message], tools: Sequence[Tool] = ())
 def tell_of_changes(state: RunState, number: int) -> None:
     """Tell the user which calls of a step may have changed something and may be repeated.
 
-    That is before the step starts again. They are those of the newest attempt, or of the run that this one resumes.
+    That is before the step starts again. They are those of the newest attempt, or of the run that
+    this one resumes.
     """
     record = state.record(number)
     if state.resumed is not None and not record.tools:
