@@ -282,10 +282,10 @@ def test_changed_settings_keep_the_models_open(stage: Stage) -> None:
         await enter(chat, "/limits calls -")
         await enter(chat, "/limits")
         assert chat.session.settings.limits.calls is None
-        second = await chat.open()
-        assert (second.team.mode, second.team.pool.names) == ("mini", ("beta",))
-        assert second.team.model is first.team.model
-        assert second.team.workers["beta"] is first.team.workers["beta"]
+        second = (await chat.open()).team
+        assert (second.mode, second.pool.names) == ("mini", ("beta",))
+        assert second.model is first.model
+        assert second.workers["beta"] is first.workers["beta"]
         await enter(chat, "/workers all")
         assert (await chat.open()).team.pool.names == ("alpha", "beta")
         await chat.ready()
