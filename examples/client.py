@@ -1,5 +1,6 @@
-"""Ask a server of `conductor serve` as any client of OpenAI's API does, and print the answer as it
-comes.
+"""Ask `conductor serve` as any client of OpenAI's API does.
+
+The answer is printed as it comes.
 
 Start a server with: conductor serve --rehearsal
 Then run:            python examples/client.py http://127.0.0.1:8080 "Find the capital of Italy."

@@ -7,7 +7,7 @@ layers, each importing only those below it (checked by import-linter):
 
     cli | plugins              declares options, calls app or server, and prints; a model of Inspect
     server                     the orchestra for other programs
-    app                        what the commands and the Python API do, as functions that return data
+    app                        what the commands and the Python API do; returns data
     train | views              training a conductor; showing events
     evals | rehearsal          measuring; the demo models
     run                        a question becomes a stream of events

@@ -93,7 +93,7 @@ class Cards:
 
     # The field's name
     def of(self, worker: Worker, hash: str = "") -> MeasuredCard | None:  # noqa: A002
-        """The newest card of a worker as it is now, of the set with this hash where one is given."""
+        """The newest card of a worker of the set with this hash where one is named."""
         if not self.measured:
             return None
         key = worker_key(worker)

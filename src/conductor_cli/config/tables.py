@@ -88,8 +88,9 @@ class Table:
             raise self.error(re.split(r"\W", message, maxsplit=1)[0], message) from None
 
     def refuse_unknown(self, key: str, known: Sequence[str], values: Mapping[str, Any]) -> None:
-        """Raise `ConfigError` for a name that the inner table `key`, or with "" this one, cannot
-        have.
+        """Raise `ConfigError` for a name that the inner table `key` cannot have.
+
+        With "" the table itself is meant.
         """
         for name in values:
             if name not in known:
@@ -241,8 +242,9 @@ class ConfiguredWorker:
 
 
 def workers_of(sources: Sequence[Source]) -> tuple[ConfiguredWorker, ...]:
-    """The workers of all files, later files over earlier ones by name, in the order of their first
-    mention.
+    """The workers of all files, in the order of their first mention.
+
+    A later file replaces a worker of the same name.
 
     Raises `ConfigError` with file, line and what was expected.
     """

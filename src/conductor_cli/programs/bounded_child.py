@@ -26,8 +26,9 @@ _VARIABLES: Final = frozenset({"PATH", "SYSTEMROOT", "LD_LIBRARY_PATH", "DYLD_LI
 
 
 class ChildLimits(NamedTuple):
-    """The seconds until the parent ends the child, and what the system holds it to, if `memory` is
-    not 0.
+    """The seconds until the parent ends the child, and what the system holds it to.
+
+    A `memory` of 0 is no limit.
 
     `memory` is in bytes of address space, `cpu_seconds` is processor time. Then it cannot write
     files either.

@@ -131,8 +131,9 @@ def _is_plain(schema: object, depth: int = 0) -> bool:
 
 
 def _has_pattern(schema: object) -> bool:
-    """Return whether a schema, known to be small, may have a regular expression, which can take
-    minutes to compile.
+    """Return whether a small schema may have a regular expression.
+
+    One can take minutes to compile.
     """
     if isinstance(schema, Mapping):
         return not {"pattern", "patternProperties"}.isdisjoint(schema) or any(

@@ -1,1 +1,1 @@
-"""What every layer above core needs of a machine: files, threads, memory, secrets that are known."""
+"""What the layers above core need of a machine: files, threads, memory, known secrets."""

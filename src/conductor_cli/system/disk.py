@@ -180,8 +180,9 @@ def write_atomically(path: Path, *content: str | bytes, mode: int = READABLE) ->
 
 
 class AppendLog:
-    """An append-only file of text blocks, which several processes may write and a kill may cut
-    anywhere.
+    """An append-only file of text blocks.
+
+    Several processes may write it, and a kill may cut it anywhere.
 
     Each block is written at once and begins with a newline, so that a block which was cut off
     spoils no other; readers drop it because it does not parse.

@@ -78,8 +78,9 @@ def read_tool(server: ToolServer, listed: ListedTool) -> OfferedTool:
 
 
 def _fit(name: str) -> str:
-    """Return a name of letters, digits, dashes and underscores, of a length that every provider
-    takes.
+    """Return a name that every provider takes.
+
+    It has letters, digits, dashes and underscores, and a bounded length.
     """
     fitting = _NOT_IN_NAMES.sub("_", name).strip("_") or "tool"
     return fitting if len(fitting) <= MAX_OFFERED_NAME else _with_digest(fitting, name)

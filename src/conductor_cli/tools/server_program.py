@@ -157,8 +157,9 @@ class ServerProgram:
 
 
 async def _ended(process: Process, seconds: float) -> bool:
-    """Return whether the guard ends in time, which it does after the program and all that it has
-    started.
+    """Return whether the guard ends in time.
+
+    It ends after the program and all that the program has started.
     """
     loop = asyncio.get_running_loop()
     due = loop.time() + seconds

@@ -284,7 +284,7 @@ class ServerSession:
         return result
 
     async def _check_result(self, name: str, result: CallToolResult) -> None:
-        """Raise `RuntimeError` for a structured result that does not follow the schema of its tool."""
+        """Raise `RuntimeError` for a structured result that breaks the schema of its tool."""
         if (schema := self._result_schemas.get(name)) is None:
             return
         if (
@@ -305,9 +305,7 @@ class ServerSession:
         return (self._program.problem if self._program is not None else "") or self._broken
 
     async def _bound_response(self, response: Response) -> None:
-        """Have a reply end the connection that is longer than a message may be, or that asks for a
-        login.
-        """
+        """Have a reply that is too long for a message, or asks for a login, end the connection."""
         from httpx2 import AsyncByteStream
 
         login = self.server.login

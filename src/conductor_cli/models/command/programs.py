@@ -1,5 +1,6 @@
-"""The kinds of worker that are programs (`programs.toml`), and who reads what such a worker is
-sent. Pure.
+"""The kinds of worker that are programs (`programs.toml`), and who reads what they are sent.
+
+Pure.
 """
 
 from __future__ import annotations
@@ -100,8 +101,9 @@ def describe_program(worker: Worker) -> str:
 
 
 def is_confined(worker: Worker) -> bool:
-    """Return whether a program runs in a sandbox without a network, so that it can send nothing to
-    anybody.
+    """Return whether a program runs in a sandbox without a network.
+
+    Such a program can send nothing to anybody.
     """
     return worker.options.get("sandbox") is True and worker.options.get("network") is not True
 

@@ -138,7 +138,7 @@ class _GivenStep(_Closed):
 
 
 class GivenPlan(BaseModel):
-    """A plan as the tool plan returns it in `plan`, changed or not, or one that you write yourself."""
+    """A plan as the tool plan returns it in `plan`, changed or not, or one that you write."""
 
     model_config = ConfigDict(strict=True, extra="allow")
 

@@ -91,7 +91,7 @@ class FollowedRuns:
                 log.error("the runs of other servers: %s", describe_error(error))  # noqa: TRY400
 
     async def _look_at_leases(self, leases: Leases) -> None:
-        """Give up runs that others have, stop those that are unwanted, and take over what is left."""
+        """Give up runs that others have, stop those that are unwanted, take over what is left."""
         lost, unwanted = await asyncio.to_thread(leases.look)
         for run in lost:
             self._registry.lose(run)
