@@ -50,8 +50,8 @@ class Recipient:
 class Policy:
     """Who may be asked, and who may see attached files. Empty, it forbids nothing.
 
-    `allow` and `files_only` hold one group of selectors for each source that says so; a worker has to
-    match every group.
+    `allow` and `files_only` hold one group of selectors for each source that says so; a worker has
+    to match every group.
     """
 
     allow: tuple[tuple[str, ...], ...] = ()
