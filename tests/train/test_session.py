@@ -346,9 +346,7 @@ def test_workers_that_fail_in_most_runs_end_the_training(tmp_path: Path) -> None
             SampledPlan(exercise=opened.curriculum.exercise(number), text=text)
             for number, text in enumerate(texts)
         ]
-        problem = (
-            r"workers failed in 2 of the 2 plans of a step that were run.*: the key was refused"
-        )
+        problem = r"workers or the scorer failed in 2 of the 2 plans of a step that were run.*: the key was refused"
         with pytest.raises(ConfigError, match=problem):
             asyncio.run(opened.rollouts.outcomes(written))
 

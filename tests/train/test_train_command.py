@@ -69,6 +69,12 @@ def command(base: Path, cases: Path, tmp_path: Path) -> Command:
     return ("train", "--base", base, "--cases", cases, "--out", tmp_path / "out", *SMALL)
 
 
+def changed(command: Command, option: str, value: str | Path) -> Command:
+    """The command with another value of an option; an option given twice is refused."""
+    position = command.index(option)
+    return (*command[: position + 1], value, *command[position + 2 :])
+
+
 def asked(stage: Stage) -> int:
     return sum(seen.method == "POST" for seen in stage.server.requests)
 
@@ -96,7 +102,8 @@ def test_a_dry_run_says_what_is_expected_and_the_most(stage: Stage, command: Com
     """
     price = "price = { input = 100, output = 400 }"
     stage.configure(stage.worker("alpha", price) + "\n" + stage.worker("beta", price), workers=())
-    done = stage.ok(*command, "--steps", "200", "--max-cost", "50", "--dry-run", "--json")
+    longer = changed(command, "--steps", "200")
+    done = stage.ok(*longer, "--max-cost", "50", "--dry-run", "--json")
     cost = state(done.json["checks"], "cost")[1]
     found = re.fullmatch(
         r"800 runs: about \$600.00; never more than \$([\d,.]+); at most \$50.00, (.*)", cost
@@ -213,14 +220,19 @@ def test_invalid_options_are_refused_before_anything_is_loaded(
         (
             "base model",
             ["--base", "model.gguf"],
-            "model.gguf is a file; training needs a model directory",
+            "there is no file model.gguf",
         ),
     ],
 )
 def test_a_check_names_its_problem(
     stage: Stage, command: Command, name: str, arguments: list[str], said: str
 ) -> None:
-    done = stage.inside(*command, "--dry-run", "--json", *arguments)
+    option, value = arguments
+    if option in command and option != "--set":
+        command = changed(command, option, value)
+    else:
+        command = (*command, option, value)
+    done = stage.inside(*command, "--dry-run", "--json")
     assert done.code in (2, 3)
     assert state(done.json["checks"], name)[0] == "failed"
     assert said in state(done.json["checks"], name)[1]
@@ -232,7 +244,8 @@ def test_an_architecture_without_export_is_refused(
     copy = Path(shutil.copytree(base, tmp_path / "copy"))
     config = json.loads((copy / "config.json").read_text())
     (copy / "config.json").write_text(json.dumps({**config, "model_type": "gemma"}))
-    done = stage.ends(3, *command, "--base", copy, "--export", "--dry-run", "--json")
+    of_copy = changed(command, "--base", copy)
+    done = stage.ends(3, *of_copy, "--export", "--dry-run", "--json")
     assert (
         "this is a gemma model, and the export supports llama, qwen2"
         in state(done.json["checks"], "export")[1]
