@@ -87,9 +87,17 @@ def read_plan(text: str, context: PlanFormatContext, profile: Profile) -> tuple[
 
 
 def plan_all(
-    engine: LlamaEngine, profile: Profile, seed: int, chosen: Sequence[str], out: Path
+    engine: LlamaEngine,
+    profile: Profile,
+    seed: int,
+    chosen: Sequence[str],
+    out: Path,
+    every: int = 1,
 ) -> Iterator[Planned]:
-    """Each question over each pool, planned or read from the file of an earlier call."""
+    """Each question over each pool, planned or read from the file of an earlier call.
+
+    With `every` above 1, only so many-th questions are asked.
+    """
     path = out / "plans.jsonl"
     lines = map(json.loads, path.read_text().splitlines()) if path.exists() else ()
     known: dict[tuple[str, int], str] = {
@@ -101,7 +109,7 @@ def plan_all(
         context = plan_format_context(
             profile, pool, PlanRules(workers=pool.names), "auto", constrained=True
         )
-        for number, examined in enumerate(QUESTIONS):
+        for number, examined in list(enumerate(QUESTIONS))[::every]:
             text = known.get((name, number))
             if text is None:
                 request = planner_request(examined.question, pool, profile, context)
@@ -212,18 +220,21 @@ def main() -> int:
     parser.add_argument("--profile", choices=tuple(PROFILES), default="brief")
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--every", type=int, default=1, help="ask only every so many questions")
     parser.add_argument("--pools", nargs="+", default=[*map(str, SIZES), "3 reversed"])
     given = parser.parse_args()
     given.out.mkdir(parents=True, exist_ok=True)
     engine = LlamaEngine(given.model, LlamaOptions(adapter=given.adapter, threads=1), CancelToken())
     found = dict[str, list[Planned]]()
-    names = [
-        name for name, pool in pools(given.seed).items() if name in given.pools for _ in QUESTIONS
-    ]
-    planned = plan_all(engine, PROFILES[given.profile], given.seed, given.pools, given.out)
+    count = len(QUESTIONS[:: given.every])
+    chosen = [name for name in pools(given.seed) if name in given.pools]
+    names = [name for name in chosen for _ in range(count)]
+    planned = plan_all(
+        engine, PROFILES[given.profile], given.seed, given.pools, given.out, given.every
+    )
     for name, each in zip(names, planned, strict=True):
         found.setdefault(name, []).append(each)
-        if len(found[name]) == len(QUESTIONS):
+        if len(found[name]) == count:
             print(json.dumps({"pool": name, **figures(found[name])}), flush=True)
     together = figures(
         [each for name, plans in found.items() if name != "3 reversed" for each in plans]
