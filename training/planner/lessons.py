@@ -311,6 +311,21 @@ def _decorated(random: Random, text: str, *, form: bool) -> str:
     return text
 
 
+_ON_IT: Final = (
+    "check it for {edges}",
+    "test it on {edges} and {edges.2}",
+    "make sure that it is right",
+    "check it for mistakes",
+    "review it",
+    "list what could go wrong with it",
+    "say what could be misunderstood in it",
+    "have it reviewed",
+    "check all of it twice",
+    "verify the figures in it",
+)
+"""Parts of a question that are about the results of the other parts."""
+
+
 def _draw_parts(random: Random, *, held: bool) -> Task:
     """A question of two to four parts.
 
@@ -322,6 +337,9 @@ def _draw_parts(random: Random, *, held: bool) -> Task:
     known = [shape for shape in _singles() if shape.easy == easy]
     shapes = random.sample(known, count)
     orders = [Slots(random, held).fill(shape.order).rstrip(".") for shape in shapes]
+    follows = not easy and count > 2 and random.random() < 0.5
+    if follows:
+        orders[-1] = Slots(random, held).fill(random.choice(_ON_IT))
     asked = random.choice(_JOINED[count]).format(*orders)
     question = Question(text=_decorated(random, asked[:1].upper() + asked[1:], form=False))
     if easy:
@@ -330,6 +348,11 @@ def _draw_parts(random: Random, *, held: bool) -> Task:
         StepShape(skill=shape.skill, access=(), subtask=order[:1].upper() + order[1:] + ".")
         for shape, order in zip(shapes, orders, strict=True)
     ]
+    if follows:
+        # The last part is about the results of the others, so it reads them, and is done by another
+        # worker.
+        before = tuple(range(1, count))
+        steps[-1] = replace(steps[-1], skill="review", access=before, other_than=1)
     last = StepShape(
         skill="writing",
         access=tuple(range(1, count + 1)),
