@@ -125,7 +125,7 @@ def eval_command(
         opt.option(
             "--scorer",
             "Your own function, which scores all answers in place of the scorers of the cases.",
-            "FILE.py:FUNCTION|MODULE:FUNCTION",
+            "FILE:FUNCTION|MODULE:FUNCTION",
         ),
     ] = None,
     parallel: opt.ParallelRuns = 8,
