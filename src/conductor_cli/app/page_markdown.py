@@ -165,11 +165,21 @@ def _parse(page: str) -> tuple[LexborNode | None, bool]:
     length = len(page)
     while True:
         try:
-            return LexborHTMLParser(page[:length]).root, length == len(page)
+            return LexborHTMLParser(_beginning(page, length)).root, length == len(page)
         except (MemoryError, SelectolaxError):
             length //= 2
             if length < _SMALLEST_CUT:
                 raise
+
+
+def _beginning(page: str, length: int) -> str:
+    """Return so many characters of a page, without a tag that they cut in two."""
+    beginning = page[:length]
+    if length >= len(page):
+        return beginning
+    last_tag = beginning.rfind("<")
+    is_cut = last_tag > beginning.rfind(">")
+    return beginning[:last_tag] if is_cut else beginning
 
 
 def _next(node: LexborNode, writer: _Writer) -> LexborNode | None:
