@@ -66,6 +66,13 @@ app = typer.Typer(help="List, add and test the models that answer.", no_args_is_
 Name = Annotated[str, opt.argument(None, "The worker's name.")]
 
 
+def _enabled_word(row: workers.WorkerRow, *, forbidden: str) -> str:
+    """Return whether a worker may be used: `no`, `yes`, or what is said of a forbidden one."""
+    if not row.configured.enabled:
+        return "no"
+    return forbidden if row.objection else "yes"
+
+
 @app.command("list")
 def list_workers_command(context: typer.Context, json: opt.Json = False) -> None:
     """List the workers of the settings, or those found on this machine if the settings have none."""
@@ -76,16 +83,15 @@ def list_workers_command(context: typer.Context, json: opt.Json = False) -> None
         return
     if not settings.workers:
         none = (
-            "; none was found on this machine either: conductor setup, or conductor workers "
-            "add "
-            "NAME --kind KIND"
+            "; none was found on this machine either: conductor setup, "
+            "or conductor workers add NAME --kind KIND"
         )
         print_notice("no workers are configured" + ("; found on this machine:" if rows else none))
     cells = []
     for row in rows:
         worker = row.worker
         price = row.price
-        enabled = "no" if not row.configured.enabled else "forbidden" if row.objection else "yes"
+        enabled = _enabled_word(row, forbidden="forbidden")
         amounts = (
             f"{format_money(price.input)} / {format_money(price.output)}" if price else "unknown"
         )
@@ -161,13 +167,7 @@ def show_worker_command(context: typer.Context, name: Name, json: opt.Json = Fal
     if json:
         print_json(row.data() | {"ratings": ratings})
         return
-    enabled = (
-        "no"
-        if not row.configured.enabled
-        else f"yes, but {row.objection}"
-        if row.objection
-        else "yes"
-    )
+    enabled = _enabled_word(row, forbidden=f"yes, but {row.objection}")
     told = [
         f"{name} {shlex.join(map(str, value)) if isinstance(value, list | tuple) else value}"
         for name, value in options.items()

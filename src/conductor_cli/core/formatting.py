@@ -72,9 +72,17 @@ def format_size(size: int) -> str:
     """Return bytes in decimal units, as disks are sold: `264 kB`, `4.68 GB`."""
     for unit, factor in (("GB", 10**9), ("MB", 10**6), ("kB", 10**3)):
         if size >= factor:
-            value = size / factor
-            return f"{value:.{2 if value < 10 else 1 if value < 100 else 0}f} {unit}"
+            return f"{_three_digits(size / factor)} {unit}"
     return format_count(size, "byte")
+
+
+def _three_digits(value: float) -> str:
+    """Return a value of at least 1 with three digits: `4.68`, `46.8`, `468`."""
+    if value < 10:
+        return f"{value:.2f}"
+    if value < 100:
+        return f"{value:.1f}"
+    return f"{value:.0f}"
 
 
 def format_count(number: int, noun: str) -> str:
