@@ -11,7 +11,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
-from conductor_cli.app.ray_jobs import SILENT_SECONDS, NodeBudget, _Node
+from conductor_cli.app.ray_jobs import SILENT_SECONDS, JobControl, _Node
 from conductor_cli.core.errors import Failure, LimitReached
 from conductor_cli.core.ledger import Reservation
 from conductor_cli.core.usage import Price, Usage
@@ -24,7 +24,7 @@ PRICE = Price(input=Decimal(0), output=Decimal(1000))
 class Actor:
     """An object whose methods are called as those of an actor of Ray: everything goes as bytes."""
 
-    def __init__(self, target: NodeBudget) -> None:
+    def __init__(self, target: JobControl) -> None:
         self._target = target
 
     def __getattr__(self, name: str) -> Any:
@@ -36,8 +36,11 @@ class _Method:
     call: Callable[..., Any]
 
     def remote(self, *arguments: Any) -> asyncio.Future[Any]:
+        outcome = self.call(*pickle.loads(pickle.dumps(arguments)))
+        if asyncio.iscoroutine(outcome):
+            return asyncio.ensure_future(outcome)
         result = asyncio.get_running_loop().create_future()
-        result.set_result(self.call(*pickle.loads(pickle.dumps(arguments))))
+        result.set_result(outcome)
         return result
 
 
@@ -63,9 +66,17 @@ async def opener(budget: CallBudget | None) -> AsyncIterator[Callable[[Any], Awa
     yield ask
 
 
+def release(node: _Node) -> None:
+    """Leave nothing for the node to close when it is collected, after the loop has ended."""
+    for task in node._watching:
+        task.cancel()
+    node._watching.clear()
+    node._ask = None
+
+
 def test_all_nodes_together_spend_no_cent_too_much(tmp_path: Path) -> None:
     record = tmp_path / "spent.jsonl"
-    actor = Actor(NodeBudget(Decimal("7.5"), Decimal(1), Decimal(0), record))
+    actor = Actor(JobControl(Decimal("7.5"), Decimal(1), Decimal(0), record))
 
     async def asked() -> list[Any]:
         nodes = [_Node(opener, actor) for _ in range(3)]
@@ -74,9 +85,7 @@ def test_all_nodes_together_spend_no_cent_too_much(tmp_path: Path) -> None:
             *(node({"number": list(range(8)), "row": rows}) for node in nodes)
         )
         for node in nodes:
-            assert node._beating is not None
-            node._beating.cancel()
-            node._ask = None  # nothing is left to close
+            release(node)
         return [pickle.loads(result) for batch in batches for result in batch["result"]]
 
     results = asyncio.run(asked())
@@ -92,7 +101,7 @@ def test_all_nodes_together_spend_no_cent_too_much(tmp_path: Path) -> None:
 def test_what_a_dead_node_has_reserved_counts_as_spent() -> None:
     """Others do not wait for it for ever; and where it is alive after all, nothing counts twice."""
     now = 0.0
-    budget = NodeBudget(Decimal(3), Decimal(0), Decimal(3), None, lambda: now)
+    budget = JobControl(Decimal(3), Decimal(0), Decimal(3), None, lambda: now)
     assert budget.start("dead")
     held = budget.reserve("dead", 0, MOST, PRICE)
     assert isinstance(held, Reservation)
@@ -114,7 +123,7 @@ def test_what_a_dead_node_has_reserved_counts_as_spent() -> None:
 
 
 def test_a_call_without_room_is_told_on_its_node() -> None:
-    actor = Actor(NodeBudget(Decimal("0.1"), Decimal(0), Decimal(0), None))
+    actor = Actor(JobControl(Decimal("0.1"), Decimal(0), Decimal(0), None))
 
     async def ask() -> str:
         node = _Node(opener, actor)
@@ -126,3 +135,64 @@ def test_a_call_without_room_is_told_on_its_node() -> None:
         return ""
 
     assert asyncio.run(ask()) == "limit_cost_all"
+
+
+def test_a_stopped_job_asks_no_further_row_and_ends_what_is_under_way() -> None:
+    control = JobControl(None, Decimal(0), Decimal(0), None)
+
+    async def ask() -> list[Any]:
+        node = _Node(opener_without_limit, Actor(control), False)
+        first = asyncio.create_task(node({"number": [0], "row": [pickle.dumps(0)]}))
+        await is_asked.wait()
+        control.stop()
+        second = await node({"number": [1], "row": [pickle.dumps(1)]})
+        answer.set()
+        results = [pickle.loads(batch["result"][0]) for batch in (await first, second)]
+        release(node)
+        return results
+
+    is_asked = asyncio.Event()
+    answer = asyncio.Event()
+
+    @asynccontextmanager
+    async def opener_without_limit(
+        budget: CallBudget | None,
+    ) -> AsyncIterator[Callable[[Any], Awaitable[Result]]]:
+        assert budget is None
+
+        async def wait(row: Any) -> Result:
+            is_asked.set()
+            await answer.wait()
+            return Result(Decimal(row))
+
+        yield wait
+
+    assert asyncio.run(ask()) == [Result(Decimal(0)), None]
+
+
+def test_a_cancelled_job_ends_rows_that_would_never_end() -> None:
+    control = JobControl(None, Decimal(0), Decimal(0), None)
+    is_asked = asyncio.Event()
+
+    @asynccontextmanager
+    async def opener_for_ever(
+        budget: CallBudget | None,
+    ) -> AsyncIterator[Callable[[Any], Awaitable[Result]]]:
+        async def wait(row: Any) -> Result:
+            is_asked.set()
+            await asyncio.Event().wait()
+            raise AssertionError
+
+        yield wait
+
+    async def ask() -> Any:
+        node = _Node(opener_for_ever, Actor(control), False)
+        rows = asyncio.create_task(node({"number": [0], "row": [pickle.dumps(0)]}))
+        await is_asked.wait()
+        control.cancel()
+        block = await rows
+        release(node)
+        return pickle.loads(block["result"][0])
+
+    assert asyncio.run(ask()) is None
+    assert not any(control._runs.values())

@@ -532,6 +532,28 @@ def test_a_batch_on_ray_asks_each_question_once_and_goes_on_without_it(
 
 
 @needs_ray
+@pytest.mark.timeout(600)
+def test_a_batch_on_ray_that_is_interrupted_ends_as_one_without_it(
+    one: Stage, tmp_path: Path
+) -> None:
+    (tmp_path / "rfc3987_syntax.py").write_text("raise ImportError\n")  # as above
+    path = f"{tmp_path}{os.pathsep}{one.environ()['PYTHONPATH']}"
+    questions = numbers(tmp_path / "q.jsonl", 4)
+    words = ("batch", questions, "-o", tmp_path / "a.jsonl", "--yes", "--no-trace")
+
+    async def interrupts(seen: SeenRequest, wire: Wire) -> None:
+        if len(one.asked("alpha")) == 1:
+            process.send_signal(signal.SIGINT)
+        await wire.stall()
+
+    one.models["alpha"] = interrupts
+    with one.start(*words, "--ray", "auto", env={"PYTHONPATH": path}) as process:
+        _, err = process.communicate(timeout=500)
+    assert process.returncode == 130, err.decode()
+    assert b"stopped: 0 of 4 questions are done; the same command continues" in err, err.decode()
+
+
+@needs_ray
 def test_an_evaluation_on_nodes_runs_cases_once(
     one: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -106,6 +106,8 @@ def test_a_batch_on_ray_spends_no_cent_too_much(
         _, err = process.communicate(timeout=500)
     assert process.returncode == 6, err.decode()
     assert Decimal("4.5") < provider.billed <= Decimal("5.5")
+    answers = (tmp_path / "a.jsonl").read_text().splitlines()
+    assert len(answers) >= 5, "what was paid for is written, though the batch has stopped"
     stage.ends(6, *command, "7.5", told="continuing")
     assert Decimal("6.5") < provider.billed <= Decimal("7.5")
 

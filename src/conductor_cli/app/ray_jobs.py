@@ -20,9 +20,15 @@ import pickle
 import secrets
 import time
 import warnings
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, aclosing, contextmanager
+from contextlib import (
+    AbstractAsyncContextManager,
+    AsyncExitStack,
+    aclosing,
+    contextmanager,
+    suppress,
+)
 from dataclasses import replace
 from decimal import Decimal
 from itertools import islice
@@ -62,6 +68,7 @@ KILLED: Final = Failure(
 )
 POLL_SECONDS: Final = 0.1  # Between two times that a node asks whether there is room in the budget
 BEAT_SECONDS: Final = 5.0  # Between two signs of life of a node
+ENDING_SECONDS: Final = 10.0  # For the nodes to leave a job whose results nobody takes any more
 # After which a node is taken for dead, and what it has reserved for spent
 SILENT_SECONDS: Final = 60.0
 
@@ -150,26 +157,32 @@ def models_of(orchestra: Orchestra) -> str:
 
 
 async def ask_over_nodes(
-    rows: Iterable[Any], opener: Opener, *, parallel: int, budget: Budget
+    rows: Iterable[Any],
+    opener: Opener,
+    *,
+    parallel: int,
+    budget: Budget,
+    is_stopped: Callable[[], bool] = lambda: False,
 ) -> AsyncGenerator[tuple[Any, Any], None]:
     """Ask every row, at most `parallel` at once on each node.
 
     Yields each with its result, in any order. The result is a `Failure` where there is no other.
     Rows for which the `budget` has no room are left out. With a limit, one process counts the calls
-    of all nodes, in the file of the budget.
+    of all nodes, in the file of the budget. Once `is_stopped` says so, no further row is asked;
+    those under way are yielded with their results.
     """
     rows = iter(rows)
     unanswered: list[Any] = []  # Rows of the last job, which are asked again one by one
     while job_rows := unanswered or list(islice(rows, ROWS_OF_A_JOB)):
         size = 1 if unanswered else max(1, parallel // BLOCKS_AT_ONCE)
-        job = _Job(job_rows, budget)
+        job = _Job(job_rows, budget, is_stopped)
         async with aclosing(job.results(opener, parallel=parallel, block_rows=size)) as results:
             async for row, result in results:
                 yield row, result
+        if job.leaves_rows_out:
+            return
         unanswered = job.unanswered
         if len(unanswered) == len(job_rows):
-            if job.has_no_room:
-                return
             for row in unanswered:
                 yield row, KILLED
             unanswered = []
@@ -178,11 +191,13 @@ async def ask_over_nodes(
 class _Job:
     """A job of Ray Data over some rows."""
 
-    def __init__(self, rows: Sequence[Any], budget: Budget) -> None:
+    def __init__(self, rows: Sequence[Any], budget: Budget, is_stopped: Callable[[], bool]) -> None:
         self._rows = rows
         self._left = dict(enumerate(rows))
         self._budget = budget
-        self.has_no_room = False  # The budget had no room for one of them
+        self._is_stopped = is_stopped
+        self._is_stop_told = False
+        self.leaves_rows_out = False  # The budget had no room for them, or the job was stopped
 
     @property
     def unanswered(self) -> list[Any]:
@@ -192,28 +207,38 @@ class _Job:
         self, opener: Opener, *, parallel: int, block_rows: int
     ) -> AsyncGenerator[tuple[Any, Any], None]:
         """Ask the rows in blocks of `block_rows`; yields each with its result."""
-        node_budget = _start_node_budget(self._budget)
-        blocks = self._start(opener, node_budget, parallel=parallel, block_rows=block_rows)
+        control = _start_control(self._budget)
+        blocks = _Blocks(self._start(opener, control, parallel=parallel, block_rows=block_rows))
         try:
-            while (block := await asyncio.to_thread(next, blocks, None)) is not None:
+            while (block := await blocks.next()) is not None:
                 for number, pickled in zip(block["number"], block["result"], strict=True):
                     # Of a node, which Ray lets run code here anyway
                     result = pickle.loads(pickled)  # noqa: S301
                     if result is None:
-                        self.has_no_room = True
+                        self.leaves_rows_out = True
                     # Ray may ask the rows of a lost block again whose result has come before.
                     elif int(number) in self._left:
-                        if node_budget is None:
+                        if self._budget.limit is None:
                             self._budget.add(_cost_of(result))
                         yield self._left.pop(int(number)), result
+                self._tell_stop(control)
         finally:
-            if node_budget is not None:
+            if not blocks.are_over:
+                control.cancel.remote()
+                await blocks.leave()
+            if self._budget.limit is not None:
                 self._budget.read_again()
+
+    def _tell_stop(self, control: Any) -> None:  # noqa: ANN401 - an actor of Ray
+        """Tell the nodes, once, that no further row is asked, if that is so."""
+        if self._is_stopped() and not self._is_stop_told:
+            control.stop.remote()
+            self._is_stop_told = True
 
     def _start(
         self,
         opener: Opener,
-        node_budget: Any,  # noqa: ANN401 - an actor of Ray
+        control: Any,  # noqa: ANN401 - an actor of Ray
         *,
         parallel: int,
         block_rows: int,
@@ -232,7 +257,7 @@ class _Job:
             ray.data.from_items(items, override_num_blocks=math.ceil(len(items) / block_rows))
             .map_batches(
                 _Node,
-                fn_constructor_args=(opener, node_budget),
+                fn_constructor_args=(opener, control, self._budget.limit is not None),
                 batch_size=None,
                 num_cpus=1,
                 max_task_retries=RETRIES,
@@ -254,16 +279,45 @@ def _node_count() -> int:
     return count
 
 
-def _start_node_budget(budget: Budget) -> Any:  # noqa: ANN401 - an actor of Ray
-    """Return an actor on this node that counts the calls of all; None without a limit."""
-    if budget.limit is None:
-        return None
+def _start_control(budget: Budget) -> Any:  # noqa: ANN401 - an actor of Ray
+    """Return an actor on this node that counts the calls of all nodes, and can stop them."""
     import ray
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
     this_node = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
-    actor = ray.remote(NodeBudget).options(num_cpus=0, scheduling_strategy=this_node)
+    actor = ray.remote(JobControl).options(num_cpus=0, scheduling_strategy=this_node)
     return actor.remote(budget.limit, budget.spent, budget.per_run, budget.record)
+
+
+class _Blocks:
+    """The blocks of results of a job, which a thread waits for.
+
+    Ray ends a process at once, with the exit code 1 and without a word, when one of its threads
+    uses the cluster after the process has left it. So a job is left only when it has ended.
+    """
+
+    def __init__(self, blocks: Iterator[dict[str, Any]]) -> None:
+        self._blocks = blocks
+        self._waiting: asyncio.Future[dict[str, Any] | None] | None = None
+        self.are_over = False
+
+    async def next(self) -> dict[str, Any] | None:
+        """Wait for the next block; None after the last."""
+        self._waiting = asyncio.ensure_future(asyncio.to_thread(next, self._blocks, None))
+        block = await asyncio.shield(self._waiting)
+        self.are_over = block is None
+        return block
+
+    async def leave(self) -> None:
+        """Wait until the job has ended, `ENDING_SECONDS` at most; what comes is dropped."""
+        await asyncio.wait({asyncio.ensure_future(self._drain())}, timeout=ENDING_SECONDS)
+
+    async def _drain(self) -> None:
+        # An error of the job was raised where its blocks were taken.
+        with suppress(Exception):
+            if self._waiting is not None:
+                await self._waiting
+            await asyncio.to_thread(deque, self._blocks, 0)
 
 
 def _cost_of(result: Any) -> Decimal | None:  # noqa: ANN401 - what the job is about
@@ -273,8 +327,8 @@ def _cost_of(result: Any) -> Decimal | None:  # noqa: ANN401 - what the job is a
     return cost
 
 
-class NodeBudget:
-    """The budget of all nodes, an actor of Ray.
+class JobControl:
+    """The budget of all nodes of a job, and what ends it: an actor of Ray.
 
     Each node has a name, `owner`, and gives signs of life. What a node that is silent has reserved
     counts as spent, because its provider may charge for it.
@@ -289,12 +343,27 @@ class NodeBudget:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._budget = Budget(limit, spent=spent, expected=expected)
-        if record is not None:
+        if limit is not None and record is not None:
             self._budget.remember(record)
         self._clock = clock
         self._last_signs: dict[str, float] = {}  # When each node gave its last sign of life
         self._runs = Counter[str]()
         self._calls: dict[str, list[Reservation]] = {}
+        self._is_stopped = False
+        self._cancelled = asyncio.Event()
+
+    def stop(self) -> None:
+        """Let no further run start."""
+        self._is_stopped = True
+
+    def cancel(self) -> None:
+        """Let no further run start, and end those under way."""
+        self.stop()
+        self._cancelled.set()
+
+    async def wait_cancelled(self) -> None:
+        """Wait until the job is cancelled."""
+        await self._cancelled.wait()
 
     def beat(self, owner: str) -> None:
         """A node is there."""
@@ -315,6 +384,8 @@ class NodeBudget:
     def start(self, owner: str) -> bool | None:
         """Return whether a run may start; None while others must end before it."""
         self.beat(owner)
+        if self._is_stopped:
+            return False
         if self._budget.start():
             self._runs[owner] += 1
             return True
@@ -351,8 +422,8 @@ class NodeBudget:
         self._budget.add(max(beyond, Decimal(0)))
 
 
-class _RemoteBudget:
-    """The budget of all nodes, as a node sees it."""
+class _RemoteControl:
+    """The budget of all nodes and the end of their job, as a node sees them."""
 
     def __init__(self, actor: Any, owner: str) -> None:  # noqa: ANN401 - an actor of Ray
         self._actor = actor
@@ -393,34 +464,63 @@ class _RemoteBudget:
             await self._actor.beat.remote(self._owner)
             await asyncio.sleep(BEAT_SECONDS)
 
+    async def wait_cancelled(self) -> None:
+        await self._actor.wait_cancelled.remote()
+
 
 class _Node:
     """The actor of a node: it opens what is asked with the first row, and closes it at the end."""
 
-    def __init__(self, opener: Opener, budget: Any) -> None:  # noqa: ANN401 - an actor of Ray
+    def __init__(
+        self,
+        opener: Opener,
+        control: Any,  # noqa: ANN401 - an actor of Ray
+        is_limited: bool = True,  # noqa: FBT001, FBT002 - Ray passes it by its place
+    ) -> None:
         self._opener = opener
-        self._budget = None if budget is None else _RemoteBudget(budget, secrets.token_hex(8))
-        self._beating: asyncio.Task[None] | None = None
+        self._control = None if control is None else _RemoteControl(control, secrets.token_hex(8))
+        self._budget = self._control if is_limited else None
         self._ask: Ask | None = None
         self._opening = asyncio.Lock()
         self._open = AsyncExitStack()
+        self._watching: list[asyncio.Task[None]] = []
+        self._asking: set[asyncio.Task[Any]] = set()
 
     async def __call__(self, batch: dict[str, Any]) -> dict[str, Any]:
         self._loop = asyncio.get_running_loop()
-        results = await asyncio.gather(*(self._result(pickle.loads(row)) for row in batch["row"]))  # noqa: S301
+        self._watch()
+        tasks = [asyncio.create_task(self._result(pickle.loads(row))) for row in batch["row"]]  # noqa: S301
+        self._asking.update(tasks)
+        try:
+            outcomes = await asyncio.gather(*tasks, return_exceptions=True)
+        finally:
+            self._asking.difference_update(tasks)
+        # Only a job that was cancelled ends a row with an exception, and nobody takes its results.
+        results = [None if isinstance(outcome, BaseException) else outcome for outcome in outcomes]
         return {"number": batch["number"], "result": [pickle.dumps(result) for result in results]}
 
-    async def _result(self, row: Any) -> Any:  # noqa: ANN401 - what the job is about
-        """Return what became of a row; None where the budget has no room.
+    def _watch(self) -> None:
+        """Give signs of life from the first block on, and look for the end of the job."""
+        if self._control is None or self._watching:
+            return
+        self._watching = [
+            asyncio.create_task(self._control.beat()),
+            asyncio.create_task(self._end_when_cancelled(self._control)),
+        ]
 
-        Raises nothing: others are in its block.
+    async def _end_when_cancelled(self, control: _RemoteControl) -> None:
+        await control.wait_cancelled()
+        for task in self._asking:
+            task.cancel()
+
+    async def _result(self, row: Any) -> Any:  # noqa: ANN401 - what the job is about
+        """Return what became of a row; None where the budget has no room or the job is stopped.
+
+        Raises nothing unless it is cancelled: others are in its block.
         """
+        if self._control is not None and not await self._control.start():
+            return None
         cost = None
-        if self._budget is not None:
-            if self._beating is None:
-                self._beating = asyncio.create_task(self._budget.beat())
-            if not await self._budget.start():
-                return None
         try:
             async with self._opening:
                 if self._ask is None:
@@ -433,12 +533,12 @@ class _Node:
             message = f"on a node of Ray: {type(error).__name__}: {error}"
             return Failure(kind="internal", message=message[:500])
         finally:
-            if self._budget is not None:
-                await self._budget.finish(cost)
+            if self._control is not None:
+                await self._control.finish(cost)
         return result
 
     def __del__(self) -> None:  # Ray's way to say that no row will come
-        if self._beating is not None:
-            self._loop.call_soon_threadsafe(self._beating.cancel)
+        for task in self._watching:
+            self._loop.call_soon_threadsafe(task.cancel)
         if self._ask is not None:
             asyncio.run_coroutine_threadsafe(self._open.aclose(), self._loop).result(30)

@@ -25,15 +25,17 @@ class NodeAsker:
         while items := await _questions_of_a_job(batch):
             unasked = len(items)
             results = ask_over_nodes(
-                items, self._opener, parallel=self._parallel, budget=self._budget
+                items,
+                self._opener,
+                parallel=self._parallel,
+                budget=self._budget,
+                is_stopped=lambda: batch.stopped is not None,
             )
             async with aclosing(results):
                 async for item, result in results:
                     unasked -= 1
                     batch.finish(_batch_result(item, result))
-                    if batch.stopped is not None:
-                        return
-            if unasked:  # the budget has no room
+            if unasked:  # the budget has no room, or the batch is stopped
                 return
 
 
