@@ -442,10 +442,10 @@ def test_moving_the_log_creates_no_database(place: Path) -> None:
     assert list(place.iterdir()) == []
 
 
-def test_a_reservation_adds_up_no_calls_of_the_day(
+def test_a_reservation_adds_up_neither_calls_nor_clients_of_the_day(
     place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The steps of SQLite are counted, after ten calls of the day and after a thousand."""
+    """The steps of SQLite are counted, after ten calls and after a thousand of as many clients."""
     steps = 0
 
     def count_step() -> int:
@@ -466,8 +466,8 @@ def test_a_reservation_adds_up_no_calls_of_the_day(
     run.call()
     few = steps
     with closing(sqlite3.connect(place / FILE)) as other, other:
-        insert = "INSERT INTO calls (day, worker_call, cost) VALUES (?, 1, 1000)"
-        other.executemany(insert, [(str(NOON.date()),)] * 990)
+        insert = "INSERT INTO calls (day, client, worker_call, cost) VALUES (?, ?, 1, 1000)"
+        other.executemany(insert, [(str(NOON.date()), f"client{n}") for n in range(990)])
     steps = 0
     run.call()
     assert steps <= few * 1.1

@@ -77,39 +77,43 @@ _TOTALS: Final = (
     """
     CREATE TABLE totals (
         day TEXT NOT NULL,
-        client TEXT NOT NULL,
-        cost INTEGER NOT NULL,
-        tokens INTEGER NOT NULL,
-        calls INTEGER NOT NULL,
-        PRIMARY KEY (day, client)
+        scope TEXT NOT NULL,  -- empty for everybody, else a slash and the name of a client
+        cost INTEGER NOT NULL DEFAULT 0,
+        tokens INTEGER NOT NULL DEFAULT 0,
+        calls INTEGER NOT NULL DEFAULT 0,
+        PRIMARY KEY (day, scope)
     ) WITHOUT ROWID
     """,
     """
     INSERT INTO totals
-    SELECT day, client, COALESCE(SUM(cost), 0), SUM(tokens_in + tokens_out), SUM(worker_call)
+    SELECT day, '', COALESCE(SUM(cost), 0), SUM(tokens_in + tokens_out), SUM(worker_call)
+    FROM calls GROUP BY day
+    UNION ALL
+    SELECT day, '/' || client, COALESCE(SUM(cost), 0), SUM(tokens_in + tokens_out), SUM(worker_call)
     FROM calls GROUP BY day, client
     """,
     """
     CREATE TRIGGER calls_added AFTER INSERT ON calls BEGIN
-        INSERT INTO totals VALUES (
+        INSERT INTO totals (day, scope, cost, tokens, calls)
+        SELECT
             NEW.day,
-            NEW.client,
+            column1,
             COALESCE(NEW.cost, 0),
             NEW.tokens_in + NEW.tokens_out,
             NEW.worker_call
-        ) ON CONFLICT (day, client) DO UPDATE SET
+        FROM (VALUES (''), ('/' || NEW.client))
+        WHERE true  -- so that SQLite does not take ON for a part of a join
+        ON CONFLICT (day, scope) DO UPDATE SET
             cost = cost + excluded.cost,
             tokens = tokens + excluded.tokens,
             calls = calls + excluded.calls;
     END
     """,
+    # `INSERT OR REPLACE` deletes the row that was there without a trigger.
     """
-    CREATE TRIGGER calls_replaced BEFORE INSERT ON calls BEGIN
-        UPDATE totals SET
-            cost = totals.cost - COALESCE((SELECT c.cost FROM calls c WHERE c.id = NEW.id), 0),
-            tokens = tokens - (SELECT tokens_in + tokens_out FROM calls c WHERE c.id = NEW.id),
-            calls = totals.calls - (SELECT worker_call FROM calls c WHERE c.id = NEW.id)
-        WHERE (day, client) = (SELECT c.day, c.client FROM calls c WHERE c.id = NEW.id);
+    CREATE TRIGGER calls_replaced BEFORE INSERT ON calls
+    WHEN EXISTS (SELECT 1 FROM calls WHERE id = NEW.id) BEGIN
+        DELETE FROM calls WHERE id = NEW.id;
     END
     """,
     """
@@ -118,7 +122,7 @@ _TOTALS: Final = (
             cost = cost + COALESCE(NEW.cost, 0) - COALESCE(OLD.cost, 0),
             tokens = tokens + NEW.tokens_in + NEW.tokens_out - OLD.tokens_in - OLD.tokens_out,
             calls = calls + NEW.worker_call - OLD.worker_call
-        WHERE day = NEW.day AND client = NEW.client;
+        WHERE day = NEW.day AND scope IN ('', '/' || NEW.client);
     END
     """,
     """
@@ -127,13 +131,14 @@ _TOTALS: Final = (
             cost = cost - COALESCE(OLD.cost, 0),
             tokens = tokens - OLD.tokens_in - OLD.tokens_out,
             calls = calls - OLD.worker_call
-        WHERE day = OLD.day AND client = OLD.client;
+        WHERE day = OLD.day AND scope IN ('', '/' || OLD.client);
     END
     """,
 )
-"""What limits count on each day, by client, so that a reservation does not add up all calls.
+"""What limits count on each day, so that a reservation adds up neither all calls nor all clients.
 
-Triggers keep it, in the transaction of each change: also where an earlier version writes the file.
+There is a row for everybody, and one for each client. Triggers keep them, in the transaction of
+each change: also where an earlier version writes the file.
 """
 
 _ADDED: Final = {
@@ -612,12 +617,12 @@ class DailySpend(Spending):
 
         Reserved is what calls hold that are under way or were killed.
         """
-        cost, tokens, calls, of_client = database.execute(
-            "SELECT COALESCE(SUM(cost), 0), COALESCE(SUM(tokens), 0), COALESCE(SUM(calls), 0),"
-            " COALESCE(SUM(CASE WHEN client = ? THEN cost END), 0) FROM totals WHERE day = ?",
-            (self.client.name, str(day)),
-        ).fetchone()
-        return self._budget(cost, tokens, calls, of_client)
+        of_all = "SELECT cost, tokens, calls FROM totals WHERE day = ? AND scope = ''"
+        cost, tokens, calls = database.execute(of_all, (str(day),)).fetchone() or (0, 0, 0)
+        of_client = "SELECT cost FROM totals WHERE day = ? AND scope = ?"
+        client_scope = f"/{self.client.name}"
+        (client_cost,) = database.execute(of_client, (str(day), client_scope)).fetchone() or (0,)
+        return self._budget(cost, tokens, calls, client_cost)
 
     def _record_reservation(
         self, database: sqlite3.Connection, day: date, room: Reservation, worker: Worker | None
