@@ -8,10 +8,10 @@ import pytest
 
 from conductor_cli.core.errors import Failure
 from conductor_cli.core.learning import (
-    ENOUGH,
-    FAILED,
+    CARD_WEIGHT,
+    FAILURE_WEIGHT,
     HALF_LIFE_DAYS,
-    PRIOR,
+    MIN_WEIGHT,
     Learned,
     Rating,
     RatingShare,
@@ -74,7 +74,7 @@ def test_a_worker_that_gave_up_gets_a_bad_share_in_a_good_run() -> None:
 
     refused = Failure(kind="key", message="no", reason="auth")
     for attempt, expected in (
-        (failed("a"), [("b", 1.0, True), ("a", FAILED, False)]),
+        (failed("a"), [("b", 1.0, True), ("a", FAILURE_WEIGHT, False)]),
         (failed("a", started=None), [("b", 1.0, True)]),
         (failed("a", error=refused), [("b", 1.0, True)]),
         (failed("a", retry_in=1.0), [("b", 1.0, True)]),
@@ -102,7 +102,7 @@ def test_an_estimate_begins_at_the_card_and_moves_with_ratings() -> None:
     )
     assert (found.good, found.bad) == (0, 10)
     assert found.card == pytest.approx(0.6)
-    assert found.mean == pytest.approx(0.6 * PRIOR / (PRIOR + found.weight))
+    assert found.mean == pytest.approx(0.6 * CARD_WEIGHT / (CARD_WEIGHT + found.weight))
     assert 0.3 < found.mean < 0.4
 
 
@@ -136,7 +136,7 @@ def test_rating_a_run_twice_replaces_the_first() -> None:
 
 def test_a_worker_without_figures_gets_one_when_there_is_enough_evidence() -> None:
     worker = Worker(name="b", kind="openai", card=Card(words="general purpose"))
-    for count, known in ((1, False), (int(ENOUGH) + 2, True)):
+    for count, known in ((1, False), (int(MIN_WEIGHT) + 2, True)):
         ratings = [rating(str(n), "good", replace(share(), key="b")) for n in range(count)]
         card = learn(ratings, 0.0).apply_to(worker, "b").card
         assert (RATED in card.strengths) is known

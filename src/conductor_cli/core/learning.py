@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from typing import Final, Literal
 
 from conductor_cli.core.pool import RATED, Card, Pool, Worker
@@ -17,9 +18,9 @@ from conductor_cli.core.trace import StepRecord, Trace
 Verdict = Literal["good", "bad"]
 RatedBy = Literal["user", "check"]
 
-PRIOR: Final = 10.0  # So many ratings weigh as much as a figure of a card
+CARD_WEIGHT: Final = 10.0  # So many ratings weigh as much as a figure of a card
 # So many ratings weigh as much as not knowing anything, which counts as one half
-NO_PRIOR: Final = 2.0
+IGNORANCE_WEIGHT: Final = 2.0
 HALF_LIFE_DAYS: Final = 90.0  # After so many days a rating weighs half
 
 HALF_LIFE_RATINGS: Final = 20.0
@@ -28,14 +29,14 @@ changed is noticed.
 """
 
 # The weight of a rating whose kind of task is not known, in the figure for one kind
-OTHER_KIND: Final = 0.5
+UNKNOWN_KIND_RELEVANCE: Final = 0.5
 
-FAILED: Final = 0.5
+FAILURE_WEIGHT: Final = 0.5
 """The weight of an answer that a worker failed to give. It is half, because the fault may be the
 network's.
 """
 
-ENOUGH: Final = 3.0  # A worker without figures gets one as soon as its ratings weigh so much
+MIN_WEIGHT: Final = 3.0  # A worker without figures gets one as soon as its ratings weigh so much
 
 _NOT_ITS_FAULT: Final = frozenset(
     {"auth", "worker_unknown", "worker_excluded", "nesting_limit", "output_closed"}
@@ -159,50 +160,62 @@ class SkillEstimate:
     @property
     def mean(self) -> float:
         """The share of good answers to be expected."""
-        prior = 0.5 if self.card is None else self.card
-        trust = NO_PRIOR if self.card is None else PRIOR
-        return (trust * prior + self.weight_good) / (trust + self.weight)
+        prior = 0.5
+        prior_weight = IGNORANCE_WEIGHT
+        if self.card is not None:
+            prior = self.card
+            prior_weight = CARD_WEIGHT
+        return (prior_weight * prior + self.weight_good) / (prior_weight + self.weight)
 
 
 def shares_of(trace: Trace, verdict: Verdict, step: int = 0) -> tuple[RatingShare, ...]:
-    """Return what a verdict about a whole run, or with `step` about one step, says about the
-    workers.
+    """Return what a verdict about a run says about its workers; with `step`, about one step.
 
     The steps that the answer depends on share a verdict about the run equally, so that it weighs 1
     in all. A verdict about one step weighs 1 for its worker. A worker that failed at one of these
-    steps gave a bad answer of weight `FAILED`, whatever the verdict. Steps on the planner itself
+    steps gave a bad answer of weight `FAILURE_WEIGHT`, whatever the verdict. Steps on the planner itself
     count as steps, and no worker gets their share.
     """
-    records = (
-        [record for record in trace.steps if record.number == step]
-        if step
-        else steps_behind_answer(trace)
-    )
+    if step:
+        records = [record for record in trace.steps if record.number == step]
+    else:
+        records = steps_behind_answer(trace)
     good = verdict == "good"
-    done = [record for record in records if record.state == "done"]
+    done_count = sum(record.state == "done" for record in records)
     shares = []
     for record in records:
         kind = kind_of_task(record.step.subtask, trace.pool)
-        if record in done and record.worker in trace.pool:
-            weight = round(1 / len(done), 4)
-            shares.append(
-                RatingShare(
-                    worker=record.worker, step=record.number, kind=kind, weight=weight, good=good
+        if record.state == "done" and record.worker in trace.pool:
+            share = RatingShare(
+                worker=record.worker,
+                step=record.number,
+                kind=kind,
+                weight=round(1 / done_count, 4),
+                good=good,
+            )
+            shares.append(share)
+        for worker in _workers_at_fault(record):
+            if worker in trace.pool:
+                share = RatingShare(
+                    worker=worker,
+                    step=record.number,
+                    kind=kind,
+                    weight=FAILURE_WEIGHT,
+                    good=False,
                 )
-            )
-        # Those that were asked and gave this step up.
-        gone = [
-            item for item in record.failed if item.retry_in is None and item.started is not None
-        ]
-        asked = [item for item in gone if item.error.kind != "limit"]
-        shares += [
-            RatingShare(worker=name, step=record.number, kind=kind, weight=FAILED, good=False)
-            for name in dict.fromkeys(
-                item.worker for item in asked if item.error.reason not in _NOT_ITS_FAULT
-            )
-            if name in trace.pool
-        ]
+                shares.append(share)
     return tuple(shares)
+
+
+def _workers_at_fault(record: StepRecord) -> Iterable[str]:
+    """The workers that were called at a step and gave it up, for a reason that is theirs."""
+    workers: dict[str, None] = {}
+    for attempt in record.failed:
+        was_last = attempt.retry_in is None and attempt.started is not None
+        is_limit = attempt.error.kind == "limit"
+        if was_last and not is_limit and attempt.error.reason not in _NOT_ITS_FAULT:
+            workers[attempt.worker] = None
+    return workers
 
 
 def steps_behind_answer(trace: Trace) -> list[StepRecord]:
@@ -214,12 +227,11 @@ def steps_behind_answer(trace: Trace) -> list[StepRecord]:
     wanted = [record.number for record in trace.steps if record.last]
     if not wanted:
         return list(trace.steps)
+    # The list grows while it is read: each step that is wanted brings those that it reads.
     for number in wanted:
-        wanted += [
-            item
-            for item in by_number[number].step.access
-            if item in by_number and item not in wanted
-        ]
+        for read in by_number[number].step.access:
+            if read in by_number and read not in wanted:
+                wanted.append(read)
     return [record for record in trace.steps if record.number in wanted]
 
 
@@ -229,27 +241,31 @@ def kind_of_task(subtask: str, pool: Pool) -> str:
     Empty unless it is exactly one.
     """
     words = {word.strip(".,:;?!()\"'`").lower() for word in subtask.split()}
-    tags = dict.fromkeys(tag for worker in pool for tag in worker.card.strengths if tag != RATED)
-    scores = {tag: len(words & (_KINDS.get(tag, frozenset()) | {tag.lower()})) for tag in tags}
+    scores: dict[str, int] = {}
+    for tag in chain.from_iterable(worker.card.strengths for worker in pool):
+        if tag != RATED:
+            words_of_tag = _KINDS.get(tag, frozenset()) | {tag.lower()}
+            scores[tag] = len(words & words_of_tag)
     best = max(scores.values(), default=0)
-    found = [tag for tag, score in scores.items() if score == best]
-    return found[0] if best and len(found) == 1 else ""
+    best_tags = [tag for tag, score in scores.items() if score == best]
+    if best == 0 or len(best_tags) > 1:
+        return ""
+    return best_tags[0]
 
 
 def describe_rating(rating: Rating) -> str:
-    """Return `rated run 20261120-… good; credit.
-
-    Alpha 0.50, beta 0.50`, with the weight for each worker.
-    """
-    what = f"step {rating.step} of run {rating.run}" if rating.step else f"run {rating.run}"
-    good = rating.verdict == "good"
-    parts = [
-        f"{share.worker} {share.weight:.2f}{'' if share.good == good else ' bad, for a failed attempt'}"
-        for share in rating.shares
-    ]
-    return (
-        f"rated {what} {rating.verdict}; credit: {', '.join(parts) or 'no worker had a part in it'}"
-    )
+    """Return `rated run 20261120-… good; credit: alpha 0.50, beta 0.50`, a weight a worker."""
+    rated = f"run {rating.run}"
+    if rating.step:
+        rated = f"step {rating.step} of run {rating.run}"
+    parts = []
+    for share in rating.shares:
+        credit = f"{share.worker} {share.weight:.2f}"
+        if share.good != (rating.verdict == "good"):
+            credit += " bad, for a failed attempt"
+        parts.append(credit)
+    credit = ", ".join(parts) or "no worker had a part in it"
+    return f"rated {rated} {rating.verdict}; credit: {credit}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -267,16 +283,18 @@ class Learned:
 
         Without a `kind` that its card has, over all kinds.
         """
-        prior = card.mean() if card.strengths else None
+        prior = None
         if kind in card.strengths:
             prior = card.strengths[kind]
         else:
             kind = ""
+            if card.strengths:
+                prior = card.mean()
         counts = {True: 0, False: 0}
         weights = {True: 0.0, False: 0.0}
         newer = 0.0
         for time, share in reversed(self.shares.get(key, ())):
-            relevance = 1.0 if not kind or share.kind == kind else 0.0 if share.kind else OTHER_KIND
+            relevance = _relevance(share, kind)
             if not relevance:
                 continue
             days = max(self.now - time, 0.0) / 86_400
@@ -301,17 +319,27 @@ class Learned:
         The estimates in place of its figures.
         """
         card = worker.card
-        found = {
-            tag: round(item.mean, 4)
-            for tag, item in self.estimates(key, card).items()
-            if item.good + item.bad and (card.strengths or item.weight >= ENOUGH)
-        }
-        if not found:
+        learned: dict[str, float] = {}
+        for tag, estimate in self.estimates(key, card).items():
+            is_rated = estimate.good + estimate.bad > 0
+            may_replace = bool(card.strengths) or estimate.weight >= MIN_WEIGHT
+            if is_rated and may_replace:
+                learned[tag] = round(estimate.mean, 4)
+        if not learned:
             return worker
         source = ", ".join(filter(None, (card.source, "your ratings")))
         return replace(
-            worker, card=replace(card, strengths={**card.strengths, **found}, source=source)
+            worker, card=replace(card, strengths={**card.strengths, **learned}, source=source)
         )
+
+
+def _relevance(share: RatingShare, kind: str) -> float:
+    """How much a share says about a kind of task, from 0 to 1; all of it where `kind` is empty."""
+    if not kind or share.kind == kind:
+        return 1.0
+    if not share.kind:
+        return UNKNOWN_KIND_RELEVANCE
+    return 0.0
 
 
 def learn(ratings: Iterable[Rating], now: float) -> Learned:

@@ -50,6 +50,81 @@ class DayBudget:
 NO_DAY_LIMITS: Final = DayBudget()  # A day without limits
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _WantedCall:
+    """A call that asks for room: its tokens of prompt, and the most of answer that it wants."""
+
+    tokens_in: int
+    answer: int
+    price: Price | None
+
+    @property
+    def least_answer(self) -> int:
+        """A call that wants less than `WORTH_ASKING` in the first place needs only that much."""
+        return min(self.answer, WORTH_ASKING)
+
+    def cost_with_answer(self, answer: int) -> Decimal:
+        """The most that the call can cost with so many tokens of answer; 0 without a price."""
+        if self.price is None:
+            return Decimal(0)
+        return self.price.most(self.tokens_in, answer)
+
+
+@dataclass(frozen=True, slots=True)
+class _TokenLimit:
+    """A limit on tokens, and what of it is used or reserved."""
+
+    limit: int
+    used: int
+    name: str
+    reason: LimitReason
+
+    @property
+    def amount(self) -> str:
+        return format_count(self.limit, "token")
+
+    def room_for_answer(self, call: _WantedCall) -> int:
+        return self.limit - self.used - call.tokens_in
+
+    def suggested_value(self, call: _WantedCall) -> str:
+        """A value of the limit that would be enough for the call."""
+        needed = call.tokens_in + call.least_answer
+        return str(max(2 * self.limit, self.used + needed))
+
+
+@dataclass(frozen=True, slots=True)
+class _CostLimit:
+    """A limit on money, and what of it is spent or reserved."""
+
+    limit: Decimal
+    used: Decimal
+    name: str
+    reason: LimitReason
+
+    @property
+    def amount(self) -> str:
+        return format_money(self.limit)
+
+    def room_for_answer(self, call: _WantedCall) -> int:
+        """So many tokens of answer can be paid for; less than 0 where the prompt cannot."""
+        if call.price is None:
+            return call.answer
+        money = self.limit - self.used - call.cost_with_answer(0)
+        if money < 0:
+            return -1
+        price_of_answer = call.price.at(call.tokens_in).written
+        if not price_of_answer:
+            return call.answer
+        return int(money * MILLION / price_of_answer)
+
+    def suggested_value(self, call: _WantedCall) -> str:
+        """A value of the limit that would be enough, rounded up to two significant digits."""
+        needed = call.cost_with_answer(call.least_answer)
+        enough = max(2 * self.limit, self.used + needed)
+        second_digit = Decimal(1).scaleb(enough.adjusted() - 1)
+        return f"{enough.quantize(second_digit, ROUND_UP).normalize():f}"
+
+
 class Ledger:
     """One per run, shared with the runs nested in it. `calls` counts calls to workers."""
 
@@ -69,79 +144,78 @@ class Ledger:
         whole: bool = False,
         today: DayBudget = NO_DAY_LIMITS,
     ) -> Reservation | None:
-        """Return room for a call with `tokens_in` tokens of prompt and at most `answer` tokens of
-        reply.
+        """Return room for a call of `tokens_in` prompt tokens and at most `answer` reply tokens.
 
         Where a `whole` answer is wanted, it is cut only while no other call is running, which could
         leave it room. None: not now, but running calls may leave room. Raises `LimitReached` if
         they cannot.
         """
-        limits = self._limits
-        day = today.limits
-        made = self._calls + sum(held.call for held in self._held)
-        counted: list[tuple[int | None, int, str, LimitReason]] = [
-            (limits.calls, made, "limit", "limit_calls"),
-            (day.calls, today.calls, "today's limit", "limit_calls_day"),
-        ]
-        for most, so_far, name, reason in counted:
-            if call and most is not None and so_far >= most:
-                message = f"stopped: {name} of {format_count(most, 'call')}"
-                raise LimitReached(message, reason=reason, suggested=str(2 * most))
-        # A call that wants less than WORTH_ASKING in the first place needs only that much.
-        least = min(answer, WORTH_ASKING)
-        tokens = self.spent.tokens + sum(held.tokens for held in self._held)
-        spent = sum((held.cost for held in self._held), self.spent.cost or Decimal(0))
+        if call:
+            self._check_call_limits(today)
+        wanted = _WantedCall(tokens_in=tokens_in, answer=answer, price=price)
         room = answer
         cut: LimitReason | Literal[""] = ""
-        tightest: LimitReached | None = None
-        # The limits of the run come before those of the day: the first that is too tight is the one
-        # reported.
-        used: list[tuple[Decimal | int | None, Decimal | int, str, LimitReason]] = [
-            (limits.tokens, tokens, "limit", "limit_tokens"),
-            (limits.cost, spent, "limit", "limit_cost"),
-            (day.tokens, today.tokens, "today's limit", "limit_tokens_day"),
-            (day.cost, today.cost, "today's limit", "limit_cost_day"),
-        ]
-        for limit, before, name, reason in used:
-            # How many tokens of answer the limit leaves room for, and a value of it that would be
-            # enough.
-            if isinstance(limit, Decimal):
-                amount = format_money(limit)
-                needed = Decimal(0)
-                left = answer
-                if price is not None:
-                    needed = price.most(tokens_in, least)
-                    each = price.at(tokens_in).written
-                    money = limit - before - price.most(tokens_in, 0)
-                    left = -1 if money < 0 else int(money * MILLION / each) if each else answer
-                enough = max(2 * limit, before + needed)
-                # Rounded up to two significant digits.
-                suggested = f"{enough.quantize(Decimal(1).scaleb(enough.adjusted() - 1), ROUND_UP).normalize():f}"
-            elif limit is not None:
-                left = limit - int(before) - tokens_in
-                amount = format_count(limit, "token")
-                suggested = str(max(2 * limit, int(before) + tokens_in + least))
-            else:
-                continue
+        tightest: _TokenLimit | _CostLimit | None = None
+        for limit in self._limits_of_size(today):
+            left = limit.room_for_answer(wanted)
             if left < room:
                 room = left
-                cut = reason
-            if left < least and tightest is None:
-                message = f"stopped: {name} of {amount}, no room for another call"
-                tightest = LimitReached(message, reason=reason, suggested=suggested)
+                cut = limit.reason
+            if left < wanted.least_answer and tightest is None:
+                tightest = limit
         if tightest is not None:
             # Running calls hold the most they may use; when they settle, some of that becomes free.
             if self._held:
                 return None
-            raise tightest
+            raise LimitReached(
+                f"stopped: {tightest.name} of {tightest.amount}, no room for another call",
+                reason=tightest.reason,
+                suggested=tightest.suggested_value(wanted),
+            )
         if whole and room < answer and self._held:
             return None
-        cost = Decimal(0) if price is None else price.most(tokens_in, room)
         reservation = Reservation(
-            answer=room, tokens=tokens_in + room, cost=cost, call=call, cut=cut
+            answer=room,
+            tokens=tokens_in + room,
+            cost=wanted.cost_with_answer(room),
+            call=call,
+            cut=cut,
         )
         self._held.append(reservation)
         return reservation
+
+    def _check_call_limits(self, today: DayBudget) -> None:
+        """Raise `LimitReached` where the run or the day has no call left."""
+        made = self._calls + sum(held.call for held in self._held)
+        counted: list[tuple[int | None, int, str, LimitReason]] = [
+            (self._limits.calls, made, "limit", "limit_calls"),
+            (today.limits.calls, today.calls, "today's limit", "limit_calls_day"),
+        ]
+        for most, so_far, name, reason in counted:
+            if most is not None and so_far >= most:
+                message = f"stopped: {name} of {format_count(most, 'call')}"
+                raise LimitReached(message, reason=reason, suggested=str(2 * most))
+
+    def _limits_of_size(self, today: DayBudget) -> list[_TokenLimit | _CostLimit]:
+        """The limits that are set on tokens and on cost.
+
+        Those of the run come before those of the day: the first that is too tight is reported.
+        """
+        tokens = self.spent.tokens + sum(held.tokens for held in self._held)
+        cost = sum((held.cost for held in self._held), self.spent.cost or Decimal(0))
+        limits: list[_TokenLimit | _CostLimit] = []
+        if self._limits.tokens is not None:
+            limits.append(_TokenLimit(self._limits.tokens, tokens, "limit", "limit_tokens"))
+        if self._limits.cost is not None:
+            limits.append(_CostLimit(self._limits.cost, cost, "limit", "limit_cost"))
+        day = today.limits
+        if day.tokens is not None:
+            limits.append(
+                _TokenLimit(day.tokens, today.tokens, "today's limit", "limit_tokens_day")
+            )
+        if day.cost is not None:
+            limits.append(_CostLimit(day.cost, today.cost, "today's limit", "limit_cost_day"))
+        return limits
 
     def settle(self, reservation: Reservation, usage: Usage) -> None:
         # What was reserved beyond the real usage is free again from here on.

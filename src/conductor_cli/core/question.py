@@ -32,9 +32,7 @@ class File:
     attachment: Attachment | None = None
 
     def is_sent_to(self, accepts: Collection[MediaKind]) -> bool:
-        """Return whether a worker that accepts these kinds is sent the file itself, and not its
-        text.
-        """
+        """Return whether a worker that accepts these kinds is sent the file, and not its text."""
         return self.attachment is not None and self.attachment.kind in accepts
 
     @property
@@ -43,7 +41,9 @@ class File:
 
         An image, a scanned document.
         """
-        return None if self.attachment is None or self.text.strip() else self.attachment.kind
+        if self.attachment is None or self.text.strip():
+            return None
+        return self.attachment.kind
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,8 +65,7 @@ class Given:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Conversation:
-    """A conversation as a client of the server has it, word for word, and how its next reply is
-    asked for.
+    """A client's conversation, word for word, and how its next reply is asked for.
 
     `messages` have no system text, and end with the user's question or with the results of tool
     calls. `tools` are those that the client calls itself; `only_tool` is the name of the one that
@@ -98,8 +97,10 @@ class Conversation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Question:
-    """The text, the caller's system text, earlier turns, attached files, a JSON Schema the answer
-    should follow.
+    """What is asked, with everything that belongs to it.
+
+    `system` is the caller's system text, `history` the earlier turns, `schema` a JSON Schema that
+    the answer should follow.
 
     `parent` is the run that this one continues. `given` is set only in a nested run: what its
     workers may see as item 0; the last of it is the existing answer, which the nested plan may keep
@@ -123,11 +124,13 @@ class Question:
         return tuple(file.attachment for file in self.files if file.attachment is not None)
 
     def attachments_for(self, accepts: Collection[MediaKind]) -> tuple[Attachment, ...]:
-        return tuple(each for each in self.attachments if each.kind in accepts)
+        return tuple(item for item in self.attachments if item.kind in accepts)
 
     def as_sent_to(self, accepts: Collection[MediaKind]) -> Question:
         files = tuple(file for file in self.files if file.text or file.is_sent_to(accepts))
-        return self if files == self.files else replace(self, files=files)
+        if files == self.files:
+            return self
+        return replace(self, files=files)
 
 
 _QUOTED: Final = json.JSONEncoder(ensure_ascii=False).encode
@@ -163,9 +166,7 @@ def shorten(text: str, limit: int) -> str:
 def question_text(
     question: Question, room: int | None = None, accepts: Collection[MediaKind] = ()
 ) -> str:
-    """Return the whole question as one text.
-
-    Earlier turns, the question, each file between tags with its name.
+    """Return the whole question as one text: earlier turns, the question, each file between tags.
 
     A file that goes along as an attachment, because the reader accepts its kind, is only named; so
     is an image that the reader cannot see.
@@ -177,42 +178,63 @@ def question_text(
     the oldest are left out, the files are shortened to equal shares; the question itself only where
     it alone is longer.
     """
-    asked_before = [
-        f"Question:\n{turn.question}\n\n" if turn.question else "" for turn in question.history
+    history = [_turn_text(turn) for turn in question.history]
+    text = question.text
+    files = [_text_shown(file, accepts) for file in question.files]
+    if room is not None and len(text) + _total_length(history) + _total_length(files) > room:
+        text = shorten(text, room)
+        left = max(room - len(text), 0)
+        room_for_history = left
+        if files:
+            room_for_history = left // 2
+        history = _latest_turns(history, room_for_history)
+        left = max(left - _total_length(history), 0)
+        files = [shorten(file, left // len(files)) for file in files]
+    if history:
+        text = f"Question:\n{text}"
+    file_parts = [
+        _file_part(file, file_text, accepts)
+        for file, file_text in zip(question.files, files, strict=True)
     ]
-    history = [
-        f"{asked}Answer:\n{turn.answer}"
-        for asked, turn in zip(asked_before, question.history, strict=True)
-    ]
-    asked = question.text
-    files = ["" if _is_only_named(file, accepts) else file.text for file in question.files]
-    if room is not None and len(asked) + sum(map(len, [*history, *files])) > room:
-        asked = shorten(asked, room)
-        left = max(room - len(asked), 0)
-        # The latest turns: the last one shortened if needed, older ones whole or left out.
-        space = left // 2 if files else left
-        kept = [shorten(turn, space) for turn in history[-1:]]
-        for turn in reversed(history[:-1]):
-            if sum(map(len, kept)) + len(turn) > space:
-                kept.insert(0, f"[… {len(history) - len(kept)} earlier turns left out …]")
-                break
-            kept.insert(0, turn)
-        history = kept
-        share = max(left - sum(map(len, history)), 0) // max(len(files), 1)
-        files = [shorten(text, share) for text in files]
-    named = [
-        f"The file {_QUOTED(file.name)} ({describe_media(file.attachment)}) "
-        + (
-            "is attached to this message."
-            if file.is_sent_to(accepts)
-            else "belongs to the question, but you cannot see it."
-        )
-        if file.attachment is not None and _is_only_named(file, accepts)
-        else fence("file", text, name=file.name)
-        for file, text in zip(question.files, files, strict=True)
-    ]
-    heading = "Question:\n" if history else ""
-    return "\n\n".join([*history, heading + asked, *named])
+    return "\n\n".join([*history, text, *file_parts])
+
+
+def _turn_text(turn: PastTurn) -> str:
+    if not turn.question:
+        return f"Answer:\n{turn.answer}"
+    return f"Question:\n{turn.question}\n\nAnswer:\n{turn.answer}"
+
+
+def _total_length(texts: list[str]) -> int:
+    return sum(map(len, texts))
+
+
+def _latest_turns(turns: list[str], room: int) -> list[str]:
+    """The latest turns: the last one shortened if needed, older ones whole or left out."""
+    kept = [shorten(turn, room) for turn in turns[-1:]]
+    for turn in reversed(turns[:-1]):
+        if _total_length(kept) + len(turn) > room:
+            kept.insert(0, f"[… {len(turns) - len(kept)} earlier turns left out …]")
+            break
+        kept.insert(0, turn)
+    return kept
+
+
+def _text_shown(file: File, accepts: Collection[MediaKind]) -> str:
+    """The text of a file; empty for one that is only named."""
+    if _is_only_named(file, accepts):
+        return ""
+    return file.text
+
+
+def _file_part(file: File, text: str, accepts: Collection[MediaKind]) -> str:
+    """A file as it stands in the prompt: its `text` between tags, or its name alone."""
+    if file.attachment is None or not _is_only_named(file, accepts):
+        return fence("file", text, name=file.name)
+    name = f"The file {_QUOTED(file.name)} ({describe_media(file.attachment)})"
+    if file.is_sent_to(accepts):
+        return f"{name} is attached to this message."
+    return f"{name} belongs to the question, but you cannot see it."
 
 
 def _is_only_named(file: File, accepts: Collection[MediaKind]) -> bool:
