@@ -98,7 +98,9 @@ class Cards:
             return None
         key = worker_key(worker)
         found = [item for item in self.measured if item.key == key and hash in ("", item.hash)]
-        return found[-1] if found else None
+        if not found:
+            return None
+        return found[-1]
 
     def apply_to(self, worker: Worker) -> Worker:
         """The worker with its newest measured card, else with the built-in card of its model.

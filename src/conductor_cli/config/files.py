@@ -100,11 +100,9 @@ def _find_database(environ: Mapping[str, str], paths: AppPaths) -> str:
         return check_database_url(url, f"{PREFIX}STATE")
     for path in (chosen_file(environ) or paths.user_file, paths.own_file):
         with suppress(OSError, UnicodeDecodeError):
-            found = (
-                _STATE.search(path.read_text("utf-8").partition("\n[")[0])
-                if path.is_file()
-                else None
-            )
+            found = None
+            if path.is_file():
+                found = _STATE.search(path.read_text("utf-8").partition("\n[")[0])
             if found is not None:
                 return check_database_url(found[1], str(path))
     return ""
@@ -116,7 +114,9 @@ def chosen_file(environ: Mapping[str, str], file: str | None = None) -> Path | N
     The `file` of a command, or what a variable names.
     """
     chosen = file or environ.get(f"{PREFIX}CONFIG")
-    return Path(chosen).expanduser() if chosen else None
+    if not chosen:
+        return None
+    return Path(chosen).expanduser()
 
 
 def check_database_url(url: object, where: str) -> str:
@@ -148,7 +148,9 @@ class Source:
         `tomllib` keeps no line numbers, so the text is searched. What TOML allows beyond plain
         tables and keys only makes the line less exact.
         """
-        name = f"{section}.{key}" if key else section
+        name = section
+        if key:
+            name = f"{section}.{key}"
         best = 0
         depth = 0
         table = ""
@@ -166,7 +168,9 @@ class Source:
             if name.startswith(f"{found}.") and len(found) > depth:
                 best = number
                 depth = len(found)
-        return f"{self.path}, line {best}" if best else str(self.path)
+        if best:
+            return f"{self.path}, line {best}"
+        return str(self.path)
 
 
 # Possessive, since a line of many spaces would else be divided in every way.
@@ -216,7 +220,9 @@ def own_section(paths: AppPaths, name: str) -> Mapping[str, Any]:
     Raises `ConfigError`.
     """
     section = read_toml(paths.own_file).values.get(name, {})
-    return section if isinstance(section, Mapping) else {}
+    if isinstance(section, Mapping):
+        return section
+    return {}
 
 
 @contextmanager

@@ -44,7 +44,9 @@ def project_files(directory: Path | None = None) -> tuple[Source, ...]:
             size = path.stat().st_size if path.is_file() else -1  # a pipe would be waited for
         room -= max(0, size)
         if room < 0:
-            what = "and those around it are" if found else "is"
+            what = "is"
+            if found:
+                what = "and those around it are"
             message = f"{path} {what} larger than {MAX_PROJECT_BYTES >> 10} KiB"
             raise ConfigError(message, hint="a project file holds a few lines")
         if size >= 0:
@@ -58,7 +60,7 @@ def project_places(directory: Path | None = None) -> tuple[Path, ...]:
     The working directory), outermost first.
     """
     try:
-        here = Path.cwd() if directory is None else directory
+        here = directory or Path.cwd()
     except OSError:  # the working directory was deleted
         return ()
     homes: tuple[Path, ...] = ()
@@ -148,7 +150,9 @@ def narrow(
     elif item.type == "yes-no":
         both = old or new
     else:
-        both = new if old is None else min(old, new)
+        both = new
+        if old is not None:
+            both = min(old, new)
     if both == old:
         return False
     # The origin names both places if both contribute to the value.

@@ -81,7 +81,9 @@ class Setting:
                 else f"from {self.least} to {self.most}"
             )
             return f"a whole number {bounds}"
-        more = " above 0" if self.type in {"number", "money"} else ""
+        more = ""
+        if self.type in {"number", "money"}:
+            more = " above 0"
         return self.form or _TYPE_NAMES.get(self.type, "true or false") + more
 
     def check(self, value: Any) -> Any:  # noqa: ANN401 - any TOML value
@@ -106,21 +108,27 @@ class Setting:
                     fits = math.isfinite(checked) and checked > 0
                 case "names" | "groups":
                     checked = tuple(dict.fromkeys(value))
-                    pattern = re.compile(self.pattern) if self.pattern else _SELECTOR
+                    pattern = _SELECTOR
+                    if self.pattern:
+                        pattern = re.compile(self.pattern)
                     fits = all(
                         isinstance(name, str) and pattern.fullmatch(name) is not None
                         for name in checked
                     )
                 case "text":
                     matches = not self.pattern or re.fullmatch(self.pattern, value) is not None
-                    fits = value in self.choices if self.choices else matches
+                    fits = matches
+                    if self.choices:
+                        fits = value in self.choices
         except (ValueError, OverflowError, InvalidOperation, TypeError):
             # TypeError: lists in a list
             fits = False
         if not fits:
             shown = str(value) if isinstance(value, Decimal) else repr(value)
             raise ConfigError(f"{self.name} is {shown:.60}; expected {self.expected}")
-        return (checked,) if self.type == "groups" else checked
+        if self.type != "groups":
+            return checked
+        return (checked,)
 
     def parse(self, text: str) -> Any:  # noqa: ANN401 - any TOML value
         """The value that `text`, from a command line or the environment, means.

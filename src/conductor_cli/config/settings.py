@@ -286,7 +286,9 @@ def format_value(value: Any) -> str:  # noqa: ANN401 - any TOML value
     if value is None:
         return "none"
     if isinstance(value, bool):
-        return "true" if value else "false"
+        if value:
+            return "true"
+        return "false"
     if isinstance(value, tuple):
         groups = (
             [", ".join(group) or "nobody" for group in value]
@@ -294,4 +296,6 @@ def format_value(value: Any) -> str:  # noqa: ANN401 - any TOML value
             else []
         )
         return " and ".join(groups) or ", ".join(value) or "no rule"
-    return f"{value:f}" if isinstance(value, Decimal) else str(value)
+    if isinstance(value, Decimal):
+        return f"{value:f}"
+    return str(value)

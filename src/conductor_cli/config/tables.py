@@ -63,12 +63,16 @@ class Table:
     def file_of(self, key: str) -> str:
         """The file of `key`, else of the table; empty where there is none."""
         source = self._source_of(key)
-        return str(source.path) if source else ""
+        if not source:
+            return ""
+        return str(source.path)
 
     def where(self, key: str) -> str:
         """File and line of `key`, else of the table; empty where there is no file."""
         source = self._source_of(key)
-        return source.where(f"{self.section}.{self.name}", key) if source else ""
+        if not source:
+            return ""
+        return source.where(f"{self.section}.{self.name}", key)
 
     def error(self, key: str, message: str, hint: str = "") -> ConfigError:
         """An error that names the file and line of `key`, or of the table."""
@@ -152,7 +156,9 @@ def _merge(old: object, new: Mapping[str, Any]) -> dict[str, Any]:
     Where the kind changes, nothing of the old table is kept.
     """
     same_kind = isinstance(old, Mapping) and new.get("kind", old.get("kind")) == old.get("kind")
-    merged = {**old, **new} if same_kind and isinstance(old, Mapping) else new
+    merged = new
+    if same_kind and isinstance(old, Mapping):
+        merged = {**old, **new}
     return {key: value for key, value in merged.items() if value is not None}
 
 
@@ -377,7 +383,9 @@ def find_pool(pools: Iterable[NamedPool], name: str) -> NamedPool:
     known = {pool.name: pool for pool in pools}
     if name in known:
         return known[name]
-    hint = suggest(name, known) if known else "to make one: conductor config set pools.NAME A,B"
+    hint = "to make one: conductor config set pools.NAME A,B"
+    if known:
+        hint = suggest(name, known)
     raise UsageError(f"no pool is named {name!r:.60}", hint=hint)
 
 

@@ -44,7 +44,9 @@ class Attachment:
 
     @property
     def kind(self) -> MediaKind:
-        return "image" if self.media_type.startswith("image/") else "pdf"
+        if self.media_type.startswith("image/"):
+            return "image"
+        return "pdf"
 
 
 ReadAttachment = Callable[[Attachment], bytes]
@@ -251,13 +253,17 @@ class ThinkingSplitter:
         if self._place == "closed":
             self._held = self._held.lstrip()
             self._place = "text" if self._held else "closed"
-        text = self._take(len(self._held)) if self._place == "text" else ""
+        text = ""
+        if self._place == "text":
+            text = self._take(len(self._held))
         return text, thinking
 
     def end(self) -> tuple[str, str]:
         """Return what was held back, as text or as thinking, now that nothing more will come."""
         rest = self._take(len(self._held))
-        return ("", rest) if self._place == "inside" else (rest, "")
+        if self._place == "inside":
+            return ("", rest)
+        return (rest, "")
 
     def _take(self, length: int) -> str:
         taken = self._held[:length]

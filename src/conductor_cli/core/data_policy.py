@@ -72,7 +72,9 @@ class DataPolicy:
 
     @cached_property
     def excluded(self) -> frozenset[str]:
-        return frozenset() if self._is_empty else frozenset(self._workers) - frozenset(self.allowed)
+        if self._is_empty:
+            return frozenset()
+        return frozenset(self._workers) - frozenset(self.allowed)
 
     @cached_property
     def _conductor_sees_files(self) -> bool:
@@ -95,19 +97,27 @@ class DataPolicy:
     # What a model is shown
 
     def withheld(self, name: str) -> tuple[str, ...]:
-        return () if self._is_shown_files(name) else self._parts_with_files()
+        if self._is_shown_files(name):
+            return ()
+        return self._parts_with_files()
 
     def withheld_from_conductor(self) -> tuple[str, ...]:
-        return () if self._conductor_sees_files else self._parts_with_files()
+        if self._conductor_sees_files:
+            return ()
+        return self._parts_with_files()
 
     def _parts_with_files(self) -> tuple[str, ...]:
         return tuple(part for part in _PARTS if getattr(self.question, part))
 
     def question_for(self, name: str) -> Question:
-        return self.question if self._is_shown_files(name) else self._question_without_files
+        if self._is_shown_files(name):
+            return self.question
+        return self._question_without_files
 
     def question_for_planner(self) -> Question:
-        return self.question if self._conductor_sees_files else self._question_without_files
+        if self._conductor_sees_files:
+            return self.question
+        return self._question_without_files
 
     @cached_property
     def _question_without_files(self) -> Question:
@@ -121,7 +131,9 @@ class DataPolicy:
         lines = [
             f"{context.label(name)} {rule}" for name in context.rules.workers if self.withheld(name)
         ]
-        return (withheld_note(hidden), *lines) if hidden else tuple(lines)
+        if hidden:
+            return (withheld_note(hidden), *lines)
+        return tuple(lines)
 
     # What subtasks may reveal
 
@@ -205,7 +217,9 @@ class DataPolicy:
             return f"step {number} asks {name}, which may not be shown what this run is about"
         if self._may_see_answers_with_files(name):
             return ""
-        text = "its subtask" if self.reveals_files(step) else ""
+        text = ""
+        if self.reveals_files(step):
+            text = "its subtask"
         if not text:
             holds = self.hold_files(before)
             shown = (item for item in step.access if item < len(holds) and holds[item])
@@ -213,7 +227,9 @@ class DataPolicy:
                 (f"the answer of step {item}" if item else "what was given" for item in shown), ""
             )
         files = "may quote the attached files, which policy.files_only keeps from"
-        return f"step {number} shows {name} {text}, which {files} {name}" if text else ""
+        if not text:
+            return ""
+        return f"step {number} shows {name} {text}, which {files} {name}"
 
     def _may_see_answers_with_files(self, name: str) -> bool:
         # A nested run shows an existing answer to its planner, and needs a worker that may see it
@@ -277,7 +293,9 @@ class DataPolicy:
 
 def withheld_note(parts: Sequence[str]) -> str:
     """Return what a model is told about the parts of the question that it is not shown."""
-    return f"Not shown to you: {', '.join(_PARTS[part] for part in parts)}." if parts else ""
+    if not parts:
+        return ""
+    return f"Not shown to you: {', '.join(_PARTS[part] for part in parts)}."
 
 
 _MEDIA: Final[Mapping[MediaKind, str]] = {"image": "image", "pdf": "PDF"}
@@ -368,7 +386,9 @@ def nobody_sees(media_access: MediaAccess, absent: Collection[str]) -> tuple[str
     for kind, names in media_access.names.items():
         if set(names) - set(absent):
             continue
-        could = f"{format_list(names)} could, but cannot be used; " if names else ""
+        could = ""
+        if names:
+            could = f"{format_list(names)} could, but cannot be used; "
         if hidden := media_access.hidden.get(kind):
             hint = f"{format_list(hidden)} could, but a rule hides the files: conductor config show"
             return f"nobody who may see {media_access.files[kind]} accepts {_MEDIA[kind]}s", hint

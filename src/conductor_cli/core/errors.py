@@ -291,7 +291,9 @@ def without_numbers(text: str) -> str:
     text = _PLACE.sub("", _NUMBER.sub("", text)).strip()
     if _NO_SUCH_HOST.search(text):
         return "there is no host of this name, or no network"
-    return "" if _EMPTY.fullmatch(text) else text
+    if _EMPTY.fullmatch(text):
+        return ""
+    return text
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
@@ -303,7 +305,9 @@ def nearest(name: str, known: Iterable[str]) -> str:
 
     by_lower = {each.lower(): each for each in known}
     found = get_close_matches(name.lower(), by_lower, n=1)
-    return by_lower[found[0]] if found else ""
+    if not found:
+        return ""
+    return by_lower[found[0]]
 
 
 def suggest(name: str, known: Iterable[str], otherwise: str = "") -> str:
@@ -313,4 +317,6 @@ def suggest(name: str, known: Iterable[str], otherwise: str = "") -> str:
     """
     names = tuple(known)
     near = nearest(name, names)
-    return f"did you mean {near}?" if near else otherwise or f"known: {', '.join(names) or 'none'}"
+    if near:
+        return f"did you mean {near}?"
+    return otherwise or f"known: {', '.join(names) or 'none'}"

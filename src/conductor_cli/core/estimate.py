@@ -97,7 +97,9 @@ def estimate_steps(
         fixed += sum(map(attachment_tokens, question.attachments_for(accepts)))
         seen = [answers[number - 1] for number in step.access]
         short = min(SHORT_ANSWER, longest)
-        price = worker.price if worker else None
+        price = None
+        if worker:
+            price = worker.price
         low_in = fixed + sum(min(SHORT_ANSWER, most) for most in seen)
         high_in = fixed + sum(seen)
         found.append(

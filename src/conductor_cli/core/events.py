@@ -399,7 +399,9 @@ def to_json(event: Event, *, brief: bool = False) -> dict[str, Any]:
 
 def from_json(data: Any) -> Event:  # noqa: ANN401 - any JSON value
     """Return the event of a JSON object. Raises `DecodeError`."""
-    kind = data.get("kind") if isinstance(data, Mapping) else None
+    kind = None
+    if isinstance(data, Mapping):
+        kind = data.get("kind")
     if not isinstance(kind, str) or kind not in KINDS:
         raise DecodeError(f"not an event: {kind!r:.40}")
     # `load` tells classes apart by their required keys, which is not enough for the events: their

@@ -36,10 +36,14 @@ def format_cost(usage: Usage) -> str:
 
     Empty without calls.
     """
-    missing = f"price unknown for {format_count(usage.unpriced, 'call')}" if usage.unpriced else ""
+    missing = ""
+    if usage.unpriced:
+        missing = f"price unknown for {format_count(usage.unpriced, 'call')}"
     if usage.cost is None:
         return missing
-    return f"{format_money(usage.cost)}, {missing}" if missing else format_money(usage.cost)
+    if missing:
+        return f"{format_money(usage.cost)}, {missing}"
+    return format_money(usage.cost)
 
 
 def format_cost_cell(cost: Decimal | float | None, unpriced: int = 0) -> str:
@@ -48,7 +52,9 @@ def format_cost_cell(cost: Decimal | float | None, unpriced: int = 0) -> str:
     `$0.0042`, `$0.0042+` when some calls had no price, `unknown` when none had one.
     """
     if cost is None:
-        return "unknown" if unpriced else UNKNOWN
+        if unpriced:
+            return "unknown"
+        return UNKNOWN
     return format_money(cost) + ("+" if unpriced else "")
 
 
@@ -65,7 +71,9 @@ def format_duration(seconds: float, *, tenths: bool = True) -> str:
     if whole < 120:
         return f"{whole} s"
     minutes, rest = divmod(whole, 60)
-    return f"{minutes} min {rest} s" if minutes < 120 else f"{minutes // 60} h {minutes % 60} min"
+    if minutes < 120:
+        return f"{minutes} min {rest} s"
+    return f"{minutes // 60} h {minutes % 60} min"
 
 
 def format_size(size: int) -> str:
@@ -89,7 +97,9 @@ def format_count(number: int, noun: str) -> str:
     """Return `1 step`, `1,302 tokens`, `2 batches`."""
     if number == 1:
         return f"1 {noun}"
-    ending = "es" if noun.endswith(("ch", "sh", "s", "x")) else "s"
+    ending = "s"
+    if noun.endswith(("ch", "sh", "s", "x")):
+        ending = "es"
     return f"{number:,} {noun}{ending}"
 
 
@@ -102,7 +112,9 @@ def format_list(names: Sequence[str]) -> str:
 
 def format_names(names: Sequence[str]) -> str:
     """Return the first names of many and how many more there are: `a, b, c, d and 8 more`."""
-    more = f" and {len(names) - MAX_NAMED:,} more" if len(names) > MAX_NAMED else ""
+    more = ""
+    if len(names) > MAX_NAMED:
+        more = f" and {len(names) - MAX_NAMED:,} more"
     return ", ".join(names[:MAX_NAMED]) + more
 
 

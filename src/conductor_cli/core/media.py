@@ -66,7 +66,9 @@ def media_type_of(data: bytes) -> str:
         return "image/gif"
     if data.startswith(b"RIFF") and data[8:12] == b"WEBP":
         return "image/webp"
-    return PDF if b"%PDF-" in data[:_PDF_HEAD] and not data.lstrip()[:1].isalpha() else ""
+    if b"%PDF-" in data[:_PDF_HEAD] and not data.lstrip()[:1].isalpha():
+        return PDF
+    return ""
 
 
 def describe_refused(data: bytes) -> str:
@@ -87,18 +89,18 @@ def image_size(data: bytes, media_type: str) -> tuple[int, int] | None:
             # Its screen descriptor (GIF89a, section 18); the trailer ends the file, which some
             # programs pad.
             whole = len(data) > 13 and data.rstrip(b"\x00").endswith(b";")
-            size = (
-                (int.from_bytes(data[6:8], "little"), int.from_bytes(data[8:10], "little"))
-                if whole
-                else None
-            )
+            size = None
+            if whole:
+                size = (int.from_bytes(data[6:8], "little"), int.from_bytes(data[8:10], "little"))
         else:
             size = {"image/png": _png_size, "image/jpeg": _jpeg_size, "image/webp": _webp_size}[
                 media_type
             ](data)
     except IndexError:
         return None
-    return size if size is not None and min(size) > 0 else None
+    if size is not None and min(size) > 0:
+        return size
+    return None
 
 
 def _png_size(data: bytes) -> tuple[int, int] | None:
@@ -126,7 +128,9 @@ def _jpeg_size(data: bytes) -> tuple[int, int] | None:
             at += 1
             continue
         if marker == 0xDA:  # the scan: from here on there are compressed data
-            return size if data.rfind(b"\xff\xd9") > at else None
+            if data.rfind(b"\xff\xd9") > at:
+                return size
+            return None
         length = int.from_bytes(data[at + 2 : at + 4], "big")
         if 0xC0 <= marker <= 0xCF and marker not in (0xC4, 0xC8, 0xCC):
             size = (
@@ -184,4 +188,6 @@ def attachment_tokens(attachment: Attachment) -> int:
     if attachment.kind == "pdf":
         return max(attachment.pages, 1) * PAGE_TOKENS
     by_area = -(-attachment.width * attachment.height // PIXELS_PER_TOKEN)
-    return min(by_area, IMAGE_TOKENS) if by_area else IMAGE_TOKENS
+    if not by_area:
+        return IMAGE_TOKENS
+    return min(by_area, IMAGE_TOKENS)

@@ -134,7 +134,9 @@ class IgnoreFile:
 
         The first that does is the one that counts.
         """
-        return self._rules if self._names.fullmatch(name) else self._elsewhere
+        if self._names.fullmatch(name):
+            return self._rules
+        return self._elsewhere
 
 
 def parse_ignore_line(line: bytes) -> IgnoreRule | None:
@@ -173,7 +175,9 @@ def _without_trailing_spaces(line: bytes) -> bytes:
     end = 0
     position = 0
     while position < len(line):
-        width = 2 if line[position : position + 1] == b"\\" else 1
+        width = 1
+        if line[position : position + 1] == b"\\":
+            width = 2
         if line[position : position + 1] != b" ":
             end = position + width
         position += width

@@ -132,7 +132,9 @@ def check_step(step: Step, number: int, rules: PlanRules, line: str = "") -> Non
     elif unseen := [
         item for item in step.access if item not in range(GIVEN if rules.given else 1, number)
     ]:
-        what = "itself or a later step" if unseen[0] >= number else "a step that does not exist"
+        what = "a step that does not exist"
+        if unseen[0] >= number:
+            what = "itself or a later step"
         problem = f"cannot see {what}: {unseen[0]}"
     elif len(set(step.access)) != len(step.access):
         problem = "names a step twice in its access list"

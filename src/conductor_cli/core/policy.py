@@ -315,7 +315,9 @@ def check_pool(pool: Pool, limits: Limits, cost_limit: str = COST_LIMIT) -> None
     if limits.cost is not None:
         unpriced = [worker.name for worker in pool if worker.price is None and worker.kind != SELF]
         if unpriced:
-            verb = "has" if len(unpriced) == 1 else "have"
+            verb = "have"
+            if len(unpriced) == 1:
+                verb = "has"
             raise PolicyError(
                 f"{cost_limit} cannot be enforced: {', '.join(unpriced)} {verb} no price",
                 hint="set a price for each (conductor workers add NAME … --set price=IN,OUT), "

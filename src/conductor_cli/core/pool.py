@@ -30,7 +30,9 @@ class Card:
     words: str = ""
 
     def mean(self) -> float:
-        return sum(self.strengths.values()) / len(self.strengths) if self.strengths else 0.0
+        if not self.strengths:
+            return 0.0
+        return sum(self.strengths.values()) / len(self.strengths)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,11 +70,9 @@ class Worker:
         Empty where the server chooses.
         """
         is_file = self.kind == "llama" or self.model.endswith(".gguf")
-        return (
-            self.model.replace("\\", "/").rpartition("/")[2].removesuffix(".gguf")
-            if is_file
-            else self.model
-        )
+        if not is_file:
+            return self.model
+        return self.model.replace("\\", "/").rpartition("/")[2].removesuffix(".gguf")
 
     def public(self) -> Worker:
         headers = self.options.get("headers")
@@ -186,6 +186,6 @@ class Timeouts:
         has finished.
         """
         seconds = worker.options.get("seconds")
-        return (
-            self if seconds is None else Timeouts(first_token=seconds, idle=seconds, total=seconds)
-        )
+        if seconds is None:
+            return self
+        return Timeouts(first_token=seconds, idle=seconds, total=seconds)

@@ -236,7 +236,9 @@ class Secrets:
         if not self.forms or len(text) < SHORTEST:
             return text
         spans = self.spans(text)
-        return _marked(text, spans, len(text))[0] if spans else text
+        if not spans:
+            return text
+        return _marked(text, spans, len(text))[0]
 
     def spans(self, text: str) -> list[tuple[int, int]]:
         """Return the spans of encodings and near copies in `text`, in order.

@@ -49,9 +49,13 @@ def sanitize(text: str) -> str:
         piece = found[0]
         if piece == "\r\n" or (len(piece) == 1 and piece in "\r\x0b\x0c\x85\u2028\u2029"):
             return "\n"
-        return "\ufffd" if "\ud800" <= piece <= "\udfff" else ""
+        if "\ud800" <= piece <= "\udfff":
+            return "\ufffd"
+        return ""
 
-    return text if is_sanitized(text) else _PIECES.sub(replacement, text)
+    if is_sanitized(text):
+        return text
+    return _PIECES.sub(replacement, text)
 
 
 def one_line(text: str) -> str:
@@ -70,7 +74,9 @@ def short_line(text: str, max_length: int = 200) -> str:
     """
     printable = "".join(letter if letter.isprintable() else " " for letter in text)
     line = " ".join(printable.split())
-    return line if len(line) <= max_length else line[: max_length - 1] + "…"
+    if len(line) <= max_length:
+        return line
+    return line[: max_length - 1] + "…"
 
 
 def reveal(text: str) -> str:
@@ -89,9 +95,13 @@ def reveal(text: str) -> str:
             return run
         named = "".join(f"\u27e8U+{ord(letter):04X}\u27e9" for letter in run[:3])
         rest = len(run) - 3
-        return f"{named}\u27e8and {rest} more that cannot be seen\u27e9" if rest > 0 else named
+        if rest > 0:
+            return f"{named}\u27e8and {rest} more that cannot be seen\u27e9"
+        return named
 
-    return text if text.isascii() else _UNSEEN_RUN.sub(revealed, text)
+    if text.isascii():
+        return text
+    return _UNSEEN_RUN.sub(revealed, text)
 
 
 def without_hidden(text: str) -> str:
@@ -99,7 +109,9 @@ def without_hidden(text: str) -> str:
 
     Joiners stay, which scripts need.
     """
-    return text if text.isascii() else _HIDDEN.sub("", text)
+    if text.isascii():
+        return text
+    return _HIDDEN.sub("", text)
 
 
 def is_blank(text: str) -> bool:
@@ -117,23 +129,27 @@ def without_controls(text: str) -> str:
         piece = found[0]
         if piece == "\r\n" or (len(piece) == 1 and (piece in "\r\x0b\x0c" or piece >= "\u2028")):
             return piece
-        return "\n" if piece == "\x85" else ""
+        if piece == "\x85":
+            return "\n"
+        return ""
 
-    return text if is_sanitized(text) else _PIECES.sub(replacement, text)
+    if is_sanitized(text):
+        return text
+    return _PIECES.sub(replacement, text)
 
 
 def escape_unseen(line: str) -> str:
     """Return the same line of JSON, with escapes for the characters that nobody can see."""
-    return (
-        line if line.isascii() else _UNSEEN_RUN.sub(lambda found: json.dumps(found[0])[1:-1], line)
-    )
+    if line.isascii():
+        return line
+    return _UNSEEN_RUN.sub(lambda found: json.dumps(found[0])[1:-1], line)
 
 
 def escape_json(line: str) -> str:
     """Return the same line of JSON, with escapes for whatever is unsafe in it."""
-    return (
-        line if is_sanitized(line) else _UNSAFE.sub(lambda found: f"\\u{ord(found[0]):04x}", line)
-    )
+    if is_sanitized(line):
+        return line
+    return _UNSAFE.sub(lambda found: f"\\u{ord(found[0]):04x}", line)
 
 
 class StreamSanitizer:

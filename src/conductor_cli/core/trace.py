@@ -83,8 +83,12 @@ def describe_revised_plan(
 
     The planner was asked for the rest of the plan`. With reasons.
     """
-    who = f" by {' or '.join(workers)}" if workers else ""
-    why = f": {describe_failed_attempts(failed)}" if failed else ""
+    who = ""
+    if workers:
+        who = f" by {' or '.join(workers)}"
+    why = ""
+    if failed:
+        why = f": {describe_failed_attempts(failed)}"
     return (
         f"step {step} could not be done{who}{why}; the planner was asked for the rest of the plan"
     )
@@ -96,11 +100,15 @@ def describe_left_out(worker: str, why: Failure) -> str:
 
 
 def _with_hint(message: str, hint: str) -> str:
-    return f"{_shorten(message)}; hint: {_shorten(hint)}" if hint else _shorten(message)
+    if hint:
+        return f"{_shorten(message)}; hint: {_shorten(hint)}"
+    return _shorten(message)
 
 
 def _shorten(text: str) -> str:
-    return text if len(text) <= MAX_REASON else f"{text[: MAX_REASON - 4].rstrip()} ..."
+    if len(text) <= MAX_REASON:
+        return text
+    return f"{text[: MAX_REASON - 4].rstrip()} ..."
 
 
 StepState = Literal["waiting", "running", "done", "failed", "stopped", "skipped"]
@@ -170,11 +178,9 @@ class StepRecord:
     nested: Trace | None = None
 
     def seconds(self, now: float) -> float:
-        return (
-            0.0
-            if self.started is None
-            else (now if self.ended is None else self.ended) - self.started
-        )
+        if self.started is None:
+            return 0.0
+        return (now if self.ended is None else self.ended) - self.started
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -234,7 +240,9 @@ class Trace:
         stronger = ("limit", "cancelled", "terminated")
         if self.error is not None and (self.state == "failed" or self.error.kind in stronger):
             return self.error.exit_code
-        return 7 if self.partial else 0
+        if self.partial:
+            return 7
+        return 0
 
     @property
     def cancelled(self) -> bool:
@@ -242,10 +250,16 @@ class Trace:
 
     def outcome(self, *, live: bool = False) -> Outcome:
         if not self.ended:
-            return "running" if live else "interrupted"
+            if live:
+                return "running"
+            return "interrupted"
         if self.cancelled:
             return "cancelled"
-        return "failed" if self.state == "failed" else "partial" if self.partial else "finished"
+        if self.state == "failed":
+            return "failed"
+        if self.partial:
+            return "partial"
+        return "finished"
 
     def done(self) -> dict[int, StepRecord]:
         return {record.number: record for record in self.steps if record.state == "done"}
@@ -258,9 +272,9 @@ class Trace:
         told = {*self.notices, *self.recovered}
         for record in self.steps:
             for notice in record.nested.all_notices() if record.nested is not None else ():
-                place = (
-                    f"step {notice.step} of its nested run: " if notice.step else "its nested run: "
-                )
+                place = "its nested run: "
+                if notice.step:
+                    place = f"step {notice.step} of its nested run: "
                 at = (record.started or 0.0) + notice.at
                 told.add(replace(notice, at=at, step=record.number, text=place + notice.text))
         return sorted(told, key=lambda notice: (notice.at, notice.step, notice.text))
@@ -325,9 +339,9 @@ def _changes(trace: Trace, event: ev.Event) -> dict[str, Any]:
             if event.prompt and trace.rejected:
                 rejected = trace.rejected[-1]
                 written = rejected.reason == "plan_invalid"
-                what = (
-                    "the planner's output was not a valid plan" if written else "the planner failed"
-                )
+                what = "the planner failed"
+                if written:
+                    what = "the planner's output was not a valid plan"
                 text = f"{what}: {_shorten(rejected.problem)}; the planner was asked again"
                 # It may be an earlier plan that was repaired: one that the user has rejected since.
                 if all(notice.text != text for notice in recovered):
@@ -344,7 +358,9 @@ def _changes(trace: Trace, event: ev.Event) -> dict[str, Any]:
             return {}
         case ev.PlanDecided():
             discarded = {"plan": None, "plan_text": "", "steps": (), "state": "planning"}
-            return {} if event.verdict == "approved" else discarded
+            if event.verdict != "approved":
+                return discarded
+            return {}
         case ev.PlanRevised():
             failed = next(
                 (record.failed for record in trace.steps if record.number == event.step), ()
@@ -359,7 +375,9 @@ def _changes(trace: Trace, event: ev.Event) -> dict[str, Any]:
                 "steps": tuple(fast_replace(record, last=False) for record in trace.steps),
             }
         case ev.Notice():
-            recovered = (*trace.recovered, event) if event.recovered else trace.recovered
+            recovered = trace.recovered
+            if event.recovered:
+                recovered = (*trace.recovered, event)
             return {"notices": (*trace.notices, event), "recovered": recovered}
         case ev.RunFinished():
             ending = {
@@ -412,7 +430,9 @@ def _record_after(
 ) -> StepRecord:
     match event:
         case ev.StepStarted():
-            started = event.at if record.started is None else record.started
+            started = event.at
+            if record.started is not None:
+                started = record.started
             return fast_replace(
                 record,
                 state="running",

@@ -41,7 +41,9 @@ def stated_dollars(value: object) -> Decimal | None:
         return None
     # Compared before it becomes text, which takes long for many digits, or is refused.
     cost = MAX_DOLLARS if value >= MAX_DOLLARS else Decimal(str(abs(value)))  # -0.0
-    return cost.quantize(_LEAST_DOLLARS, ROUND_CEILING) if 0 < cost < _LEAST_DOLLARS else cost
+    if 0 < cost < _LEAST_DOLLARS:
+        return cost.quantize(_LEAST_DOLLARS, ROUND_CEILING)
+    return cost
 
 
 def whole_input(read: int, cached: int, stored: int) -> int:
@@ -52,7 +54,9 @@ def whole_input(read: int, cached: int, stored: int) -> int:
     them, they are beside them: what is cheaper by an error of the provider is not believed.
     """
     apart = cached + stored
-    return read + apart if apart > read else read
+    if apart > read:
+        return read + apart
+    return read
 
 
 def _is_number(value: object) -> TypeGuard[int | float]:
@@ -139,7 +143,9 @@ class Usage:
     def __add__(self, other: Usage) -> Usage:
         """Return the sum. A usage without a price leaves the known cost unchanged."""
         if self.cost is None or other.cost is None:
-            cost = self.cost if other.cost is None else other.cost
+            cost = self.cost
+            if other.cost is not None:
+                cost = other.cost
         else:
             cost = self.cost + other.cost
         sums = zip(_COUNTS, map(add, _counts(self), _counts(other)), strict=True)
@@ -183,4 +189,6 @@ def with_cost(usage: Usage, price: Price | None) -> Usage:
 
 
 def _or(amount: Decimal | None, otherwise: Decimal) -> Decimal:
-    return otherwise if amount is None else amount
+    if amount is None:
+        return otherwise
+    return amount

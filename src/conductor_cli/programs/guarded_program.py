@@ -134,7 +134,9 @@ class GuardedProgram:
             return ProgramEnding(code=int(rest))
         if word == "signal":
             return ProgramEnding(signal=int(rest))
-        killed = "its guard was killed" if guard.done() else ""
+        killed = ""
+        if guard.done():
+            killed = "its guard was killed"
         return ProgramEnding(problem=rest if word == "error" else killed)
 
     def stop(self) -> None:

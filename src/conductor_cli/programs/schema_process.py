@@ -39,7 +39,9 @@ def fault_of_value(schema: Mapping[str, Any], value: object) -> str:
     if error is None:
         return ""
     place = ".".join(str(part) for part in error.absolute_path)
-    return f"{place}: {error.message:.300}" if place else f"{error.message:.300}"
+    if place:
+        return f"{place}: {error.message:.300}"
+    return f"{error.message:.300}"
 
 
 def fault_of_schema(schema: Mapping[str, Any]) -> str:

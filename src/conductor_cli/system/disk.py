@@ -99,7 +99,9 @@ def check_room(directory: Path, size: int, other: str = "") -> None:
     """
     room = free_bytes(directory)
     if size and size + MARGIN > room:
-        elsewhere = f", or use another disk: {other}" if other else ""
+        elsewhere = ""
+        if other:
+            elsewhere = f", or use another disk: {other}"
         hint = f"free some space ({format_size(MARGIN)} must stay free){elsewhere}"
         message = (
             f"{format_size(size)} do not fit on the disk of {directory}, which has "

@@ -84,9 +84,9 @@ def physical_cores() -> int:
 def find_gpus(environ: Mapping[str, str] = os.environ) -> tuple[Gpu, ...]:
     """Return the GPUs of this machine. Whether they are free is not checked."""
     if sys.platform == "darwin":
-        return (
-            (Gpu(kind="metal", name=platform.processor()),) if platform.machine() == "arm64" else ()
-        )
+        if platform.machine() != "arm64":
+            return ()
+        return (Gpu(kind="metal", name=platform.processor()),)
     program = shutil.which("nvidia-smi", path=environ.get("PATH", os.defpath))
     listed = ""
     if program is not None:
@@ -101,7 +101,9 @@ def find_gpus(environ: Mapping[str, str] = os.environ) -> tuple[Gpu, ...]:
                 timeout=NVIDIA_SMI_SECONDS,
                 check=False,
             )
-            listed = done.stdout if done.returncode == 0 else ""
+            listed = ""
+            if done.returncode == 0:
+                listed = done.stdout
     nvidia = (Gpu(kind="cuda", name=line.strip()) for line in listed.splitlines() if line.strip())
     # 0x1002 is AMD's number as a maker of PCI devices.
     makers = [_text(file).strip() for file in sorted(DRM.glob("render*/device/vendor"))]

@@ -150,7 +150,9 @@ def _render_row(columns: Sequence[tuple[Column, int]], row: Sequence[str]) -> li
     for number in range(max(map(len, cells), default=0)):
         parts = []
         for (column, size), cell in zip(columns, cells, strict=True):
-            text = cell[number] if number < len(cell) else ""
+            text = ""
+            if number < len(cell):
+                text = cell[number]
             space = " " * (size - display_width(text))
             parts.append(space + text if column.right else text + space)
         lines.append((" " * GAP_CELLS).join(parts).rstrip())
@@ -183,7 +185,9 @@ def wrap_text(text: str, width: int) -> list[str]:
     """
     lines = [""]
     for word in text.split():
-        joined = f"{lines[-1]} {word}" if lines[-1] else word
+        joined = word
+        if lines[-1]:
+            joined = f"{lines[-1]} {word}"
         if lines[-1] and display_width(joined) > width:
             lines.append(word)
         else:

@@ -210,7 +210,9 @@ def checked_accept(context: PlanFormatContext, reasoning: str, line: str) -> Kee
     Raises `PlanError`.
     """
     if not context.may_accept:
-        what = "there is none" if not context.rules.given else "a plan has begun"
+        what = "a plan has begun"
+        if not context.rules.given:
+            what = "there is none"
         raise PlanError(f"accept needs an existing answer, and {what}", line=line)
     return KeepAnswer(reasoning=reasoning.strip())
 

@@ -155,15 +155,20 @@ class JsonFormat(PlanFormat):
 
     def grammar(self, context: PlanFormatContext) -> str:
         """GBNF for compact JSON under the rules; a subtask holds no control characters."""
-        head = '"\\"reasoning\\":\\"" char{0,600} "\\"," ' if context.reasons else ""
+        head = ""
+        if context.reasons:
+            head = '"\\"reasoning\\":\\"" char{0,600} "\\"," '
         plan = f'"\\"steps\\":[" step{context.first} "]"'
-        plan = f"({base.literal(ACCEPT)} | {plan})" if context.may_accept else plan
+        if context.may_accept:
+            plan = f"({base.literal(ACCEPT)} | {plan})"
         lines = [
             f'root ::= "{{" {head}{plan} "}}"',
             f"label ::= {base.alternatives(context.allowed)}",
         ]
         for number in range(context.first, context.rules.steps + 1):
-            follows = f' ("," step{number + 1})?' if number < context.rules.steps else ""
+            follows = ""
+            if number < context.rules.steps:
+                follows = f' ("," step{number + 1})?'
             access = base.alternatives(
                 [",".join(map(str, chosen)) for chosen in base.access_sets(number, context)]
             )
@@ -182,7 +187,9 @@ class JsonFormat(PlanFormat):
         return "\n".join(lines)
 
     def instructions(self, context: PlanFormatContext) -> str:
-        first = '"reasoning": "…", ' if context.reasons else ""
+        first = ""
+        if context.reasons:
+            first = '"reasoning": "…", '
         return (
             f'Write one JSON object: {{{first}"steps": [{{"worker": "A", "access": [1], "subtask": '
             '"…"}]}. '
@@ -217,7 +224,9 @@ class JsonFormat(PlanFormat):
             "access": {"type": "array", "items": number, "maxItems": len(visible)},
             "subtask": {"type": "string"},
         }
-        least = 0 if context.may_accept else 1
+        least = 1
+        if context.may_accept:
+            least = 0
         steps = {
             "type": "array",
             "items": closed(step),

@@ -84,16 +84,12 @@ class NativeParser(PlanParser):
             self._held = None
             yield ParsedStep(number=held.number, step=held.step, last=True)
         elif not self._accepted:
-            wanted = (
-                f"a line {PLAN!r} and a plan after it"
-                if not self._open
-                else "a line like A | - | subtask"
-            )
-            said = (
-                "there is no plan in the text"
-                if self._number == self._context.first
-                else "the last step is missing"
-            )
+            wanted = "a line like A | - | subtask"
+            if not self._open:
+                wanted = f"a line {PLAN!r} and a plan after it"
+            said = "the last step is missing"
+            if self._number == self._context.first:
+                said = "there is no plan in the text"
             raise PlanError(said, hint=f"expected {wanted}", line=self.reasoning[-200:].strip())
 
     def _release(self, line: str) -> Iterator[ParsedStep]:
@@ -116,7 +112,9 @@ class NativeParser(PlanParser):
             self._open = line == PLAN if self._context.constrained else plain in (PLAN, "plan")
             self.reasoning += "" if self._open else line + "\n"
             return
-        clean = line if self._context.constrained else _undecorated(line)
+        clean = line
+        if not self._context.constrained:
+            clean = _undecorated(line)
         # Only before the first step: a later line belongs to a subtask, which may mention the word.
         if (
             clean.strip().strip(".!*\"'").lower() == ACCEPT
@@ -203,7 +201,9 @@ class NativeFormat(PlanFormat):
 
     def render(self, plan: Plan | KeepAnswer, context: PlanFormatContext) -> str:
         """Return the plan as text. Line breaks inside a subtask become spaces."""
-        head = f"{plan.reasoning.strip()}\n{PLAN}\n" if context.reasons else ""
+        head = ""
+        if context.reasons:
+            head = f"{plan.reasoning.strip()}\n{PLAN}\n"
         if isinstance(plan, KeepAnswer):
             return head + ACCEPT
         if context.single:
@@ -237,10 +237,14 @@ class NativeFormat(PlanFormat):
         if context.reasons:
             root = f'thought{{0,8}} "plan:\\n" {root}'
         skills = [f"{skill} " for skill in context.skills]
-        named = f"({base.alternatives(skills)})? ({labels})" if skills else labels
+        named = labels
+        if skills:
+            named = f"({base.alternatives(skills)})? ({labels})"
         lines = [f"root ::= {root}", f"label ::= {named}"]
         for number in range(context.first, last + 1):
-            follows = f' ("\\n" step{number + 1})?' if number < last else ""
+            follows = ""
+            if number < last:
+                follows = f' ("\\n" step{number + 1})?'
             columns = {"worker": "label", "access": f"access{number}", "subtask": "subtask"}
             cells = f" {base.literal(context.bar)} ".join(
                 columns[column] for column in context.order

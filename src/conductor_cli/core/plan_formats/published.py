@@ -268,7 +268,9 @@ class PublishedFormat(PlanFormat):
                 access.append(_positions(step.access))
         subtasks = json.dumps([step.subtask for step in steps], ensure_ascii=False)
         subtasks = _JSON_ESCAPE.sub(_long_escape, subtasks.translate(_SPELLED))
-        head = f"{plan.reasoning.strip()}\n" if plan.reasoning else ""
+        head = ""
+        if plan.reasoning:
+            head = f"{plan.reasoning.strip()}\n"
         return f"{head}model_id = {ids}\nsubtasks = {subtasks}\naccess_list = {json.dumps(access)}"
 
     def grammar(self, context: PlanFormatContext) -> str:
