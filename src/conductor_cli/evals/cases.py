@@ -219,7 +219,9 @@ def parse_case(text: str, where: str) -> Case:
         case = load(Case, data, "")
         check_case(case)
     except (DecodeError, UsageError) as error:
-        hint = error.hint if isinstance(error, UsageError) else ""
+        hint = ""
+        if isinstance(error, UsageError):
+            hint = error.hint
         said = str(error).removeprefix(f"{Case.__name__}: ")
         raise UsageError(f"{where}: {said}", hint=hint or EXAMPLE) from None
     return case

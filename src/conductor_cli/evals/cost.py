@@ -112,7 +112,9 @@ def scale_ranges(
     sample: Sequence[tuple[PlanEstimate, PlanEstimate]], runs: int
 ) -> tuple[PlanEstimate, PlanEstimate]:
     """The least and the most of so many runs, if all are like those of the sample."""
-    factor = runs / len(sample) if sample else 0
+    factor = 0.0
+    if sample:
+        factor = runs / len(sample)
 
     def scaled(found: Iterable[PlanEstimate]) -> PlanEstimate:
         one = sum(found, PlanEstimate())

@@ -55,7 +55,9 @@ def read_verdict(text: str) -> bool | None:
     None where it is no verdict.
     """
     found = _VERDICT.match(text.strip().rpartition("\n")[2])
-    return None if found is None else found[1].upper() == "RIGHT"
+    if found is None:
+        return None
+    return found[1].upper() == "RIGHT"
 
 
 @dataclass(frozen=True, slots=True)

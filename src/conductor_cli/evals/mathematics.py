@@ -108,7 +108,9 @@ def _boxed(expression: str) -> str:
     """An expression in a box, without a final stop, fonts and the small spaces between digits."""
     bare = re.sub(r"\\[,;!:]", "", _FONT.sub("", expression)).strip().rstrip(".,")
     whole = f"\\boxed{bare}"
-    return whole if bare.startswith("{") and last_box(whole) == whole else f"\\boxed{{{bare}}}"
+    if bare.startswith("{") and last_box(whole) == whole:
+        return whole
+    return f"\\boxed{{{bare}}}"
 
 
 def last_box(text: str) -> str:

@@ -115,8 +115,12 @@ def judge_run(
     """Return the outcome of a case; `trace` is the fold of `events`, which are all of one run."""
     planned = system.plan is None
     error = infrastructure_error(trace, events, planned=planned)
-    counted = majority_answer(trace, case) if system.votes else trace.answer
-    answer = "" if error else counted
+    counted = trace.answer
+    if system.votes:
+        counted = majority_answer(trace, case)
+    answer = counted
+    if error:
+        answer = ""
     score = scorer(answer, case) if answer else Score(right=False)
     if score.right is None:
         error = score.why
@@ -155,7 +159,9 @@ def infrastructure_error(trace: Trace, events: Iterable[ev.Event], *, planned: b
             and event.error.reason != "empty_answer"
         ):
             return event.error.message
-    failure = trace.error if trace.state == "failed" else None
+    failure = None
+    if trace.state == "failed":
+        failure = trace.error
     if (
         failure is not None
         and failure.kind != "limit"
@@ -165,7 +171,9 @@ def infrastructure_error(trace: Trace, events: Iterable[ev.Event], *, planned: b
     # One unanswered request is repeated by the engine; only when all were, a worker answered
     # without a plan.
     unanswered = [rejected for rejected in trace.rejected if not _has_reply(rejected)]
-    return unanswered[-1].problem if planned and len(unanswered) >= MAX_PLAN_REQUESTS else ""
+    if planned and len(unanswered) >= MAX_PLAN_REQUESTS:
+        return unanswered[-1].problem
+    return ""
 
 
 def _has_reply(rejected: ev.PlanRejected) -> bool:
@@ -190,9 +198,9 @@ def critical_path_seconds(trace: Trace, *, independent: bool = False) -> float:
     ends: dict[int, float] = {}
     for record in trace.steps:
         before = max((ends.get(number, 0.0) for number in record.step.access), default=0.0)
-        taken = (
-            record.usage.seconds if record.nested is None else critical_path_seconds(record.nested)
-        )
+        taken = record.usage.seconds
+        if record.nested is not None:
+            taken = critical_path_seconds(record.nested)
         ends[record.number] = (0.0 if independent else before) + taken
     # The run ends with the step that gives the answer, even if another one would take longer.
     last = next(

@@ -261,7 +261,9 @@ def find_program(text: str, function: str = "") -> Program:
     text = text[-MAX_TEXT:]
     every = list(_blocks(text))
     if not every:
-        return Program(text, "the whole answer") if _is_python(text) else Program("", "no code")
+        if _is_python(text):
+            return Program(text, "the whole answer")
+        return Program("", "no code")
     blocks = [number for number, (language, _) in enumerate(every) if language in _PYTHON] or range(
         len(every)
     )
@@ -270,8 +272,12 @@ def find_program(text: str, function: str = "") -> Program:
     ]
     chosen = (defining or blocks)[-1]
     code = every[chosen][1]
-    which = "its block" if len(every) == 1 else f"block {chosen + 1} of {len(every)}"
-    return Program(code, which) if code.strip() else Program("", "no code")
+    which = "its block"
+    if len(every) != 1:
+        which = f"block {chosen + 1} of {len(every)}"
+    if code.strip():
+        return Program(code, which)
+    return Program("", "no code")
 
 
 def _blocks(text: str) -> Iterator[tuple[str, str]]:
@@ -390,7 +396,9 @@ def score_program(text: str, answer: str, _: Sequence[str] = ()) -> Score:
         score = _score(program.code, tests, interpreter)
     except SandboxError as error:
         return Score(right=None, why=f"{UNSCORED}: {error}"[:MAX_WHY])
-    source = "" if score.right is None else f"{program.source}: "
+    source = ""
+    if score.right is not None:
+        source = f"{program.source}: "
     return Score(right=score.right, why=f"{source}{score.why}"[:MAX_WHY])
 
 
@@ -518,7 +526,9 @@ def _run_calls(code: str, tests: IoTests, interpreter: Interpreter) -> Score:
             return score
         try:
             # As in the authors' harness: one object for all tests, where a text has this in it.
-            way = "method_of_class" if "class Solution" in code else "name"
+            way = "name"
+            if "class Solution" in code:
+                way = "method_of_class"
             called = _ask(sandbox, {"do": way, "name": tests.function}, SECONDS)
             for number, (given, expected) in enumerate(tests.tests, start=1):
                 arguments = [_encoded(json.loads(line)) for line in given.split("\n")]
@@ -544,7 +554,9 @@ def _encoded(value: Any) -> Any:  # noqa: ANN401 - JSON
     """Return JSON as `sandbox_runner.encode` writes it, which marks an object."""
     if isinstance(value, dict):
         return {"dict": [[key, _encoded(item)] for key, item in value.items()]}
-    return [_encoded(item) for item in value] if isinstance(value, list) else value
+    if not isinstance(value, list):
+        return value
+    return [_encoded(item) for item in value]
 
 
 def same_value(value: Any, expected: Any) -> bool:  # noqa: ANN401 - JSON
@@ -616,7 +628,9 @@ def _from_tests(tester: Sandbox, reply: bytes | None) -> dict[str, Any]:
         message = json.loads(tester.exchange(reply or b"go", ASSERT_SECONDS))
     except SandboxEnded as ended:
         return {"passed": False, "why": f"its tests: {ENDS[ended.end]}"}
-    return message if isinstance(message, dict) else {}
+    if isinstance(message, dict):
+        return message
+    return {}
 
 
 # Unit tests
@@ -650,7 +664,9 @@ def _score_reference(tests: UnitTests, interpreter: Interpreter) -> Score:
 
 
 def _run_unit_tests(code: str, tests: UnitTests, interpreter: Interpreter) -> Score:
-    before = f"{tests.before}\n    pass\n" if tests.before.strip() else ""
+    before = ""
+    if tests.before.strip():
+        before = f"{tests.before}\n    pass\n"
     job = {"way": "unit", "code": [before, code, tests.unittest], "seconds": UNIT_SECONDS}
     count = len(test_methods(tests.unittest))
     word = secrets.token_hex(16)

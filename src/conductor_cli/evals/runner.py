@@ -6,11 +6,20 @@ In parallel, within a budget, and continued after a kill at any moment.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Iterator, Sequence
+from collections.abc import (
+    AsyncGenerator,
+    Awaitable,
+    Callable,
+    Container,
+    Coroutine,
+    Iterable,
+    Iterator,
+    Sequence,
+)
 from contextlib import aclosing, contextmanager
 from dataclasses import replace
 from functools import partial
-from typing import Final
+from typing import Any, Final
 
 from conductor_cli.core.errors import LIMITS_OF_SEVERAL, ConfigError, Failure, LimitReached
 from conductor_cli.core.question import Question
@@ -74,36 +83,12 @@ async def run_cases(  # noqa: PLR0913 - each is a way to run them
     spec = evaluation.spec
     # The lock is held while runs are in progress: a second process would repeat the same calls.
     with evaluation.writer() as writer, _recorded(budget, evaluation):
-        known = evaluation.judged()
-        cases = evaluation.cases() if cases is None else cases
-        # Case by case, because the systems share calls on the same case.
-        todo = (
-            (system.name, case, draw)
-            for draw in range(spec.repeat)
-            for case in cases
-            for system in systems
-            if not system.missing and (system.name, case.id, draw) not in known
-        )
+        if cases is None:
+            cases = evaluation.cases()
+        todo = _missing_runs(spec, cases, systems, evaluation.judged())
         if elsewhere is not None:
-            async with aclosing(elsewhere(todo)) as results:
-                async for (system, case, draw), result in results:
-                    if isinstance(result, Failure) and result.reason in LIMITS_OF_SEVERAL:
-                        budget.reached = result
-                        continue
-                    if isinstance(result, Failure) and result.kind in NO_NODE:
-                        raise ConfigError(result.message, hint=result.hint)
-                    outcome = (
-                        result
-                        if isinstance(result, CaseOutcome)
-                        else CaseOutcome(
-                            system=system,
-                            case=case.id,
-                            tags=case.tags,
-                            verdict="failed",
-                            error=result.message,
-                            draw=draw,
-                        )
-                    )
+            async with aclosing(_outcomes_from_elsewhere(elsewhere(todo), budget)) as outcomes:
+                async for outcome in outcomes:
                     writer.write(outcome)
                     yield outcome
             return
@@ -116,31 +101,86 @@ async def run_cases(  # noqa: PLR0913 - each is a way to run them
             writer.write(outcome)
             return outcome
 
-        running: set[asyncio.Task[CaseOutcome]] = set()
-        try:
-            while True:
-                while budget.reached is None and len(running) < max(parallel, 1) and budget.start():
-                    if (row := next(todo, None)) is None:
-                        budget.finish(None)
-                        break
-                    running.add(asyncio.create_task(run_and_store(row)))
-                if not running:
+        async with aclosing(_run_in_parallel(todo, run_and_store, budget, parallel)) as outcomes:
+            async for outcome in outcomes:
+                yield outcome
+
+
+def _missing_runs(
+    spec: EvaluationSpec,
+    cases: Sequence[Case],
+    systems: Sequence[System],
+    judged: Container[tuple[str, str, int]],
+) -> Iterator[Row]:
+    """Yield the runs that were not judged yet.
+
+    Case by case, because the systems share calls on the same case.
+    """
+    for draw in range(spec.repeat):
+        for case in cases:
+            for system in systems:
+                if not system.missing and (system.name, case.id, draw) not in judged:
+                    yield system.name, case, draw
+
+
+async def _outcomes_from_elsewhere(
+    results: AsyncGenerator[tuple[Row, CaseOutcome | Failure], None], budget: Budget
+) -> AsyncGenerator[CaseOutcome, None]:
+    """Yield what the runs of other processes came to.
+
+    Raises `ConfigError` where a process cannot make any run.
+    """
+    async with aclosing(results):
+        async for (system, case, draw), result in results:
+            if isinstance(result, CaseOutcome):
+                yield result
+            elif result.reason in LIMITS_OF_SEVERAL:
+                budget.reached = result
+            elif result.kind in NO_NODE:
+                raise ConfigError(result.message, hint=result.hint)
+            else:
+                yield CaseOutcome(
+                    system=system,
+                    case=case.id,
+                    tags=case.tags,
+                    verdict="failed",
+                    error=result.message,
+                    draw=draw,
+                )
+
+
+async def _run_in_parallel(
+    todo: Iterator[Row],
+    run_case: Callable[[Row], Coroutine[Any, Any, CaseOutcome]],
+    budget: Budget,
+    parallel: int,
+) -> AsyncGenerator[CaseOutcome, None]:
+    """Make the runs while the budget lasts, so many at once, and yield each outcome."""
+    running: set[asyncio.Task[CaseOutcome]] = set()
+    try:
+        while True:
+            while budget.reached is None and len(running) < max(parallel, 1) and budget.start():
+                if (row := next(todo, None)) is None:
+                    budget.finish(None)
                     break
-                done, _ = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
-                for task in done:
-                    running.remove(task)
-                    try:
-                        outcome = task.result()
-                    except LimitReached as error:  # what it has paid for is in the response cache
-                        budget.reached = error.failure
-                        budget.finish(None)
-                        continue
-                    budget.finish(outcome.cost)
-                    yield outcome
-        finally:
-            for task in running:
-                task.cancel()
-            await asyncio.gather(*running, return_exceptions=True)
+                running.add(asyncio.create_task(run_case(row)))
+            if not running:
+                break
+            done, _ = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
+            for task in done:
+                running.remove(task)
+                try:
+                    outcome = task.result()
+                except LimitReached as error:  # what it has paid for is in the response cache
+                    budget.reached = error.failure
+                    budget.finish(None)
+                    continue
+                budget.finish(outcome.cost)
+                yield outcome
+    finally:
+        for task in running:
+            task.cancel()
+        await asyncio.gather(*running, return_exceptions=True)
 
 
 @contextmanager

@@ -423,7 +423,8 @@ class Sandbox:
             if (now := time.monotonic()) - self._looked > POLL:
                 self._looked = now
                 used = self._check_limits()
-                cpu_end = used + seconds if cpu_end is None else cpu_end
+                if cpu_end is None:
+                    cpu_end = used + seconds
                 if used > min(cpu_end, self.total or cpu_end):
                     raise SandboxEnded("time")
             if now > deadline:
@@ -457,7 +458,9 @@ class Sandbox:
             code = self._process.wait(1)
             if code == 128 + 24:  # SIGXCPU
                 return "time"
-            return "signal" if code > 128 else "exit"
+            if code > 128:
+                return "signal"
+            return "exit"
         return "broken"
 
     def _check_limits(self) -> float:

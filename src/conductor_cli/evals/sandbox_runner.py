@@ -158,7 +158,9 @@ def limit(limits: dict[str, int], seconds: float) -> None:
         wanted[resource.RLIMIT_NPROC] = limits["processes"]
     for what, value in wanted.items():
         hard = resource.getrlimit(what)[1]
-        most = value if hard == resource.RLIM_INFINITY else min(value, hard)
+        most = value
+        if hard != resource.RLIM_INFINITY:
+            most = min(value, hard)
         resource.setrlimit(what, (most, most))
 
 
@@ -224,7 +226,9 @@ def run_once(
     code = 0
     if end == "exit" and os.WIFSIGNALED(status):
         code = os.WTERMSIG(status)
-        end = "time" if code == signal.SIGXCPU else "signal"
+        end = "signal"
+        if code == signal.SIGXCPU:
+            end = "time"
     elif end == "exit":
         code = os.WEXITSTATUS(status)
     said = bytes(taken[complaint[0]])[-COMPLAINT:].decode("utf-8", "replace")
@@ -494,10 +498,14 @@ def decode(value: Any, find: Any) -> Any:  # noqa: ANN401 - JSON
     if name == "object":
         return find(held)
     if name in ("bytes", "bytearray"):
-        return bytes.fromhex(held) if name == "bytes" else bytearray.fromhex(held)
+        if name == "bytes":
+            return bytes.fromhex(held)
+        return bytearray.fromhex(held)
     if name in ("dict", "ordered"):
         pairs = ((decode(key, find), decode(item, find)) for key, item in held)
-        return dict(pairs) if name == "dict" else collections.OrderedDict(pairs)
+        if name == "dict":
+            return dict(pairs)
+        return collections.OrderedDict(pairs)
     if name in _TAGGED:
         return _TAGGED[name](decode(item, find) for item in held)
     if name == "range":
@@ -507,7 +515,9 @@ def decode(value: Any, find: Any) -> Any:  # noqa: ANN401 - JSON
     if name == "type":
         return vars(builtins)[held]
     kind = _WRITTEN[name]
-    return kind.fromisoformat(held) if hasattr(kind, "fromisoformat") else kind(held)
+    if hasattr(kind, "fromisoformat"):
+        return kind.fromisoformat(held)
+    return kind(held)
 
 
 # test: the side of the tests, where no code of a model is run
@@ -658,7 +668,9 @@ def run_unit_tests(job: dict[str, Any], channel: Channel) -> None:
     suite.run(result)
     failed = [test.id().rpartition(".")[2] for test, _ in (*result.failures, *result.errors)]
     failed += [test.id().rpartition(".")[2] for test in result.unexpectedSuccesses]
-    why = (result.failures + result.errors)[0][1].strip().rpartition("\n")[2] if failed else ""
+    why = ""
+    if failed:
+        why = (result.failures + result.errors)[0][1].strip().rpartition("\n")[2]
     send_value(
         channel,
         {"word": word, "ran": result.testsRun, "failed": failed[:20], "why": why[:COMPLAINT]},

@@ -96,7 +96,9 @@ def newcombe_interval(
     shared: float = both * neither - only_first * only_second
     if shared > 0:
         shared = max(0.0, shared - n * n / (2 * (size or n)))
-    correlation = shared / sqrt(margins) if margins else 0.0
+    correlation = 0.0
+    if margins:
+        correlation = shared / sqrt(margins)
 
     def combine(one: float, other: float) -> float:
         return sqrt(max(0.0, one * one - 2 * correlation * one * other + other * other))
@@ -340,7 +342,9 @@ def _summarize_system(name: str, outcomes: Sequence[CaseOutcome]) -> SystemResul
         draws[outcome.draw].append(outcome.right)
 
     def mean(total: float) -> float | None:
-        return total / n if n else None
+        if not n:
+            return None
+        return total / n
 
     return SystemResult(
         name=name,

@@ -237,11 +237,9 @@ def best_worker_on(workers: Sequence[Worker], tag: str) -> Worker:
     The best overall by its card if the tag is empty or on no card.
     """
     known = [worker for worker in workers if tag in worker.card.strengths]
-    return (
-        max(known, key=lambda worker: worker.card.strengths[tag])
-        if known
-        else Pool(workers=tuple(workers)).best()
-    )
+    if known:
+        return max(known, key=lambda worker: worker.card.strengths[tag])
+    return Pool(workers=tuple(workers)).best()
 
 
 def find_tag(text: str, keywords: Keywords) -> str:
@@ -256,7 +254,9 @@ def find_tag(text: str, keywords: Keywords) -> str:
     }
     hits = {tag: len(re.findall(pattern, text, re.IGNORECASE)) for tag, pattern in patterns.items()}
     best = max(hits, key=lambda tag: hits[tag], default="")
-    return best if hits.get(best) else ""
+    if hits.get(best):
+        return best
+    return ""
 
 
 ALONE: Final = "alone"  # Stands for every single worker; one of them is `alone:NAME`
@@ -369,9 +369,13 @@ def _build_systems(team: Team, cases: Sequence[Case], keywords: Keywords) -> lis
         raise UsageError("no worker of the pool is available", hint="conductor doctor says why")
     best = Pool(workers=workers).best()
     over_all = partial(without_planner, workers=workers)
-    too_few = "" if len(workers) > 1 else "needs at least two workers"
+    too_few = "needs at least two workers"
+    if len(workers) > 1:
+        too_few = ""
     # A profile with its own prompt means that the model was trained on that prompt alone.
-    plans_only = "" if team.profile.render is None else "this planner was trained only to plan"
+    plans_only = "this planner was trained only to plan"
+    if team.profile.render is None:
+        plans_only = ""
 
     def fixed(plan: Plan) -> Callable[[Case], Plan]:
         return lambda _: plan

@@ -97,11 +97,9 @@ async def read_chunks(
                     if take(chunk):
                         return True
         except TimeoutError:
-            message = (
-                f"the answer did not end within {format_duration(timeouts.total)}"
-                if due == ends
-                else late
-            )
+            message = late
+            if due == ends:
+                message = f"the answer did not end within {format_duration(timeouts.total)}"
             raise ModelError("timeout", message) from None
         except asyncio.CancelledError:
             # A library may cancel its own task. Only a cancellation that somebody asked of this
@@ -348,7 +346,9 @@ class Attempt:
         """Return the worker's tools, or those of the client."""
         if tools is not None:
             return tools.tools
-        return self._conversation.tools if self._conversation is not None else ()
+        if self._conversation is not None:
+            return self._conversation.tools
+        return ()
 
     def _reply_token_limit(self, tokens_in: int) -> int:
         """Return the most tokens of a reply to a prompt of `tokens_in`."""
@@ -372,7 +372,9 @@ class Attempt:
         if context and limit > usual:
             limit = max(min(limit, int(context) - tokens_in), usual)
         highest = configured or worker.max_output
-        return min(limit, int(highest)) if highest else limit
+        if not highest:
+            return limit
+        return min(limit, int(highest))
 
     def _default_client_limit(self) -> int:
         """Return the tokens of a reply where neither the client nor the user sets a limit.
@@ -381,7 +383,9 @@ class Attempt:
         """
         profile = self._state.team.worker_profile
         is_spared = self.worker.kind == "llama" or profile.render is not None
-        return profile.max_tokens if is_spared else self.worker.max_output or CLIENT_TOKENS
+        if is_spared:
+            return profile.max_tokens
+        return self.worker.max_output or CLIENT_TOKENS
 
     def _request(
         self, messages: tuple[Message, ...], max_tokens: int, tools: ToolLoop | None
@@ -410,7 +414,9 @@ class Attempt:
         requested: tuple[ToolCall, ...] = ()
         if request.tools and not is_cut:
             requested = call.collector.calls()
-        calls = requested if request.tool_choice != "none" else ()
+        calls = requested
+        if request.tool_choice == "none":
+            calls = ()
         if is_blank(self._text) and not calls:
             if requested:
                 # The next attempt would call all the tools again, and most likely end here.
@@ -480,7 +486,9 @@ def steps_seen_by(state: RunState, step: Step) -> list[SeenStep]:
             ]
             continue
         record = state.record(number)
-        answer = record.text if record.state == "done" else None
+        answer = None
+        if record.state == "done":
+            answer = record.text
         items.append(
             SeenStep(
                 number=number, worker=record.worker, subtask=record.step.subtask, answer=answer

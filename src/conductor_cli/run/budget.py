@@ -113,7 +113,9 @@ class Budget:
     @property
     def per_run(self) -> Decimal:
         """What a run is assumed to cost."""
-        return self._expected if self._dearest is None else self._dearest
+        if self._dearest is None:
+            return self._expected
+        return self._dearest
 
     # Runs
 

@@ -84,7 +84,9 @@ class Circuit:
     def state(self, now: float) -> CircuitState:
         if self._until is None:
             return "closed"
-        return "open" if now < self._until else "half_open"
+        if now < self._until:
+            return "open"
+        return "half_open"
 
     def seconds_left(self, now: float) -> float | None:
         """Return how long no call may be made; None where one may.
@@ -180,7 +182,9 @@ class Circuits:
         now = self._clock()
         for key in _keys_of(worker):
             circuit = self._circuits.get(key)
-            left = circuit.seconds_left(now) if circuit is not None else None
+            left = None
+            if circuit is not None:
+                left = circuit.seconds_left(now)
             if (
                 left is None
                 and self.shared_circuits is not None
@@ -189,9 +193,13 @@ class Circuits:
                 circuit = Circuit()
                 left, circuit.failures, circuit.reason, circuit.kind = told
             if circuit is not None and left is not None:
-                who = key[1] if key[0] == "provider" else "it"
+                who = "it"
+                if key[0] == "provider":
+                    who = key[1]
                 message = f"{worker.name}: {_describe(circuit, left, who)}"
-                hint = key_hint(worker) if circuit.reason == "auth" else ""
+                hint = ""
+                if circuit.reason == "auth":
+                    hint = key_hint(worker)
                 return Failure(kind=circuit.kind, message=message, hint=hint, reason="circuit_open")
         return None
 
@@ -240,8 +248,12 @@ class Circuits:
         reports = []
         for key, circuit in sorted(self._circuits.items(), reverse=True):
             left = circuit.seconds_left(now)
-            text = f"{key[1]}: {_describe(circuit, left, 'it')}" if left is not None else ""
-            kind: Literal["worker", "provider"] = "provider" if key[0] == "provider" else "worker"
+            text = ""
+            if left is not None:
+                text = f"{key[1]}: {_describe(circuit, left, 'it')}"
+            kind: Literal["worker", "provider"] = "worker"
+            if key[0] == "provider":
+                kind = "provider"
             reports.append(
                 CircuitReport(
                     kind=kind,
@@ -260,11 +272,9 @@ def _describe(circuit: Circuit, seconds: float, who: str) -> str:
     For example: skipped for 30 s, because it failed 3 times in a row, the last time by a server
     error.
     """
-    how_long = (
-        f"for {format_duration(math.ceil(seconds), tenths=False)}"
-        if seconds
-        else "while one call tries it"
-    )
+    how_long = "while one call tries it"
+    if seconds:
+        how_long = f"for {format_duration(math.ceil(seconds), tenths=False)}"
     times = format_count(circuit.failures, "time")
     why = WORDS.get(circuit.reason, "an error")
     often = f"{times} in a row, the last time by {why}" if circuit.failures > 1 else f"by {why}"
@@ -282,4 +292,6 @@ def _keys_of(worker: Worker) -> tuple[_Key, ...]:
     """
     account = account_of(worker)
     own = ("worker", worker.name, worker.kind, worker.model, *account)
-    return (own, ("provider", provider_name(worker), *account)) if account else (own,)
+    if account:
+        return (own, ("provider", provider_name(worker), *account))
+    return (own,)

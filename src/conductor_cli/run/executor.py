@@ -237,7 +237,9 @@ def _nesting_objection(state: RunState, number: int) -> Failure | None:
         message = "runs cannot be nested any deeper"
         return Failure(kind="worker", message=message, reason="nesting_limit")
     forbidden = state.call_violation(number, SELF)
-    return Failure(kind="policy", message=forbidden, hint=POLICY_HINT) if forbidden else None
+    if not forbidden:
+        return None
+    return Failure(kind="policy", message=forbidden, hint=POLICY_HINT)
 
 
 def _nested_state(state: RunState, number: int) -> RunState:
@@ -302,7 +304,9 @@ def _end_nested(state: RunState, number: int, nested: RunState) -> Failure | Non
     """End a step whose run has ended. Returns what ends the run around it, too."""
     trace = nested.trace
     ended_by = nested.ending.failure
-    limit = ended_by if ended_by is not None and ended_by.kind == "limit" else None
+    limit = None
+    if ended_by is not None and ended_by.kind == "limit":
+        limit = ended_by
     if trace.state == "finished":
         _finish_nested(state, number, trace)
         return limit
@@ -314,7 +318,9 @@ def _end_nested(state: RunState, number: int, nested: RunState) -> Failure | Non
         return limit
     _fail_nested(state, number, failure, trace.usage)
     # An error of our own in a nested run is one of the whole run.
-    return failure if failure.kind == "internal" else limit
+    if failure.kind == "internal":
+        return failure
+    return limit
 
 
 def _finish_nested(state: RunState, number: int, trace: Trace) -> None:

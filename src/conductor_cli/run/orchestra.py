@@ -67,13 +67,17 @@ class ToolApprovals:
         if not self._asks:
             return NOBODY_TO_ASK
         async with self._turn:  # one question at a time
-            verdict = "always" if key in self._always else await ask()
+            verdict = "always"
+            if key not in self._always:
+                verdict = await ask()
         if verdict == "always":
             self._always.add(key)
         refused = (
             "not called: the user does not allow it. Do not ask for it again; answer without it."
         )
-        return refused if verdict == "no" else ""
+        if verdict == "no":
+            return refused
+        return ""
 
     def verdict(self) -> asyncio.Future[ToolVerdict]:
         self._waiting = asyncio.get_running_loop().create_future()
@@ -115,21 +119,27 @@ class Orchestra:
 
     def team_of(self, spec: RunSpec) -> Team:
         """Return who takes part in a run."""
-        return self.team if spec.team is None else spec.team
+        if spec.team is None:
+            return self.team
+        return spec.team
 
     def limits_of(self, spec: RunSpec) -> Limits:
         """Return the limits of a run.
 
         Without reviews where it only plans: they are appended when the plan is run.
         """
-        limits = self.limits if spec.limits is None else spec.limits
+        limits = self.limits
+        if spec.limits is not None:
+            limits = spec.limits
         if spec.plan_only or not spec.reviews:
             return replace(limits, recursion=0)
         return limits
 
     def seed_of(self, spec: RunSpec) -> int | None:
         """Return the seed of a run's calls."""
-        return self.seed if spec.seed is None else spec.seed
+        if spec.seed is None:
+            return self.seed
+        return spec.seed
 
     def check_limits(self) -> None:
         """Check that the limits can be enforced. Raises as `check_run_limits`."""
@@ -168,7 +178,9 @@ def check_run_limits(
         daily_spend.check()
         if cost is None:
             cost = daily_spend.cost_limit
-    cost_limit = COST_LIMIT if limits.cost is not None else DAY_COST_LIMIT
+    cost_limit = DAY_COST_LIMIT
+    if limits.cost is not None:
+        cost_limit = COST_LIMIT
     check_pool(team.pool, limits if cost is None else replace(limits, cost=cost), cost_limit)
     if cost is not None and team.model is not None and team.price is None:
         raise PolicyError(
@@ -247,7 +259,9 @@ class RunResources:
         """Workers that are asked only where nobody else can do a step, and why."""
         skipped: dict[str, Failure] = {}
         for worker in self._pool:
-            failure = None if worker.name in self.down else self.circuits.why_skipped(worker)
+            failure = None
+            if worker.name not in self.down:
+                failure = self.circuits.why_skipped(worker)
             if failure is not None:
                 skipped[worker.name] = failure
         return skipped

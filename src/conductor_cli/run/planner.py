@@ -244,7 +244,9 @@ def problem_with(state: RunState, plan: Plan, *, reviewed: bool = False) -> Fail
     except PlanError as error:
         return Failure(kind="usage", message=error.message, hint=error.hint, reason=error.reason)
     unseen = state.media_access.fault(plan.steps)
-    return Failure(kind="usage", message=unseen, reason="plan_invalid") if unseen else None
+    if not unseen:
+        return None
+    return Failure(kind="usage", message=unseen, reason="plan_invalid")
 
 
 def _announce(state: RunState, plan: Plan, *, reviewed: bool = False) -> Failure | None:
@@ -317,13 +319,17 @@ def _was_in_flight(record: StepRecord) -> bool:
 def _reuse(state: RunState, earlier: Trace) -> bool:
     done = [str(number) for number in earlier.done()]
     if earlier.steps:
-        reused = f"finished {_name_steps(done)}" if done else "the plan"
+        reused = "the plan"
+        if done:
+            reused = f"finished {_name_steps(done)}"
         state.stream.notice(f"reusing {reused} of run {earlier.run}")
     if state.repeated:
         repeated = _name_steps([str(number) for number in state.repeated])
         state.stream.notice(f"doing {repeated} again, which had to do without an answer")
     revised = earlier.revised
-    first = earlier.revised.first if earlier.revised is not None else 0
+    first = 0
+    if earlier.revised is not None:
+        first = earlier.revised.first
     before = [record for record in earlier.steps if not first or record.number < first]
     for record in before:
         _reuse_step(state, record, earlier)
@@ -340,7 +346,9 @@ def _reuse(state: RunState, earlier: Trace) -> bool:
 
 
 def _name_steps(numbers: Sequence[str]) -> str:
-    word = "step" if len(numbers) == 1 else "steps"
+    word = "steps"
+    if len(numbers) == 1:
+        word = "step"
     return f"{word} {', '.join(numbers)}"
 
 
@@ -439,11 +447,9 @@ def _fall_back(state: RunState, why: str) -> Failure | None:
         )
         names = [name for name in rules.workers if not policy.withheld(name)] or rules.workers
         names = state.media_access.best_of(names)
-        worker = (
-            Pool(workers=tuple(state.team.pool[name] for name in names)).best().name
-            if names
-            else None
-        )
+        worker = None
+        if names:
+            worker = Pool(workers=tuple(state.team.pool[name] for name in names)).best().name
     if worker is None and state.planning.revision is not None:
         return None  # the answer is what the finished steps have
     if not state.team.profile.fallback:
@@ -455,7 +461,9 @@ def _fall_back(state: RunState, why: str) -> Failure | None:
     if worker is None:
         message = f"{why}, and the policy allows no worker to answer alone"
         return Failure(kind="policy", message=message, hint=POLICY_HINT)
-    how = "as a fallback," if number == 1 else "the steps planned so far are kept, and"
+    how = "the steps planned so far are kept, and"
+    if number == 1:
+        how = "as a fallback,"
     state.stream.notice(f"{why}; {how} worker {worker} answers", recovered=True)
     everything = _context(state).all_before(number)
     step = Step(worker=worker, subtask=FINISH if number > 1 else ANSWER_DIRECTLY, access=everything)
@@ -499,7 +507,9 @@ def _cannot_plan(error: ConductorError, key_hint: str) -> Failure:
     A missing key stays one, so that the exit code tells it.
     """
     failure = error.failure
-    kind: FailureKind = "key" if failure.kind == "key" else "conductor"
+    kind: FailureKind = "conductor"
+    if failure.kind == "key":
+        kind = "key"
     hints = {
         "length": "give it a larger context: conductor config set conductor.context N",
         "auth": key_hint,

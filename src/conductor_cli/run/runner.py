@@ -72,7 +72,9 @@ def start_run(orchestra: Orchestra, spec: RunSpec) -> Run:
     )
     _check_attachments(state)
     state.policy.check(plans=team.model is not None and (spec.plan is None or nests))
-    violation = None if spec.plan is None else state.policy.plan_violation(spec.plan)
+    violation = None
+    if spec.plan is not None:
+        violation = state.policy.plan_violation(spec.plan)
     if violation is not None:
         raise PolicyError(violation.message, hint=violation.hint)
     return Run(state)
@@ -295,8 +297,12 @@ class Run:
     async def _plan_and_run(self) -> None:
         """Plan and do the steps, until the run is over."""
         # A nested run ends with the run around it, so only that one watches the clock.
-        limit = None if self.state.nesting.nested else self.limits.seconds
-        seconds_left = None if limit is None else max(limit - self.trace.at, 0.0)
+        limit = self.limits.seconds
+        if self.state.nesting.nested:
+            limit = None
+        seconds_left = None
+        if limit is not None:
+            seconds_left = max(limit - self.trace.at, 0.0)
         async with asyncio.TaskGroup() as group:
             self._group = group
             # Planning is a task like a step, because steps start while the plan is still being
@@ -491,9 +497,9 @@ class Run:
             message = "the answer is not JSON, which the schema requires"
             return Failure(kind="partial", message=message, reason="answer_not_json")
         message = f"the answer does not follow the JSON Schema: {fault}"
-        return (
-            Failure(kind="partial", message=message, reason="answer_not_schema") if fault else None
-        )
+        if not fault:
+            return None
+        return Failure(kind="partial", message=message, reason="answer_not_schema")
 
     def _finish(self, broken: Failure | None) -> None:
         """End the stream with the best answer there is, or with the reason why there is none."""
@@ -530,7 +536,9 @@ class Run:
             verdict = _verdict(last.text, self.team.profile.verdicts)
             if verdict and _judged_by(last, state.trace) is not None:
                 state.stream.notice(f"{last.worker} says of this answer: {verdict}", last.number)
-        error = failure_of(state) if partial else None
+        error = None
+        if partial:
+            error = failure_of(state)
         calls = tool_calls_of(state.trace)
         if not (partial or calls or state.nesting.nested):
             # what is wrong with an answer that is whole
@@ -565,7 +573,9 @@ def answer_of(
         ), False
     last = _answering_step(trace)
     if last is not None and last.state == "done":
-        judged = _judged_by(last, trace) if _verdict(last.text, verdicts) else None
+        judged = None
+        if _verdict(last.text, verdicts):
+            judged = _judged_by(last, trace)
         cut_off = last.finish == "length" or (last.nested is not None and last.nested.partial)
         return (judged or last).text, cut_off
     if last is not None and last.text.strip():
@@ -583,7 +593,9 @@ def answer_of(
 def tool_calls_of(trace: Trace) -> tuple[ToolCall, ...]:
     """Return the calls that the answering step leaves to the client of the server."""
     last = _answering_step(trace)
-    return last.tool_calls if last is not None and last.state == "done" else ()
+    if last is not None and last.state == "done":
+        return last.tool_calls
+    return ()
 
 
 def failure_of(state: RunState) -> Failure:
@@ -622,11 +634,15 @@ def internal_failure(error: BaseException) -> Failure:
 
 def _verdict(text: str, verdicts: Collection[str]) -> str:
     last = text.split()[-1:]
-    return last[0] if last and last[0] in verdicts else ""
+    if last and last[0] in verdicts:
+        return last[0]
+    return ""
 
 
 def _judged_by(check: StepRecord, trace: Trace) -> StepRecord | None:
-    number = check.step.access[-1] if check.step.access else None
+    number = None
+    if check.step.access:
+        number = check.step.access[-1]
     return next(
         (record for record in trace.steps if record.number == number and record.state == "done"),
         None,

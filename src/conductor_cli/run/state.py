@@ -124,7 +124,9 @@ class PlanUnderWay:
     @property
     def given_up(self) -> tuple[int, ...]:
         """Steps that another plan took the place of. Nobody is shown that they were there."""
-        return self.revision.hidden if self.revision is not None else ()
+        if self.revision is not None:
+            return self.revision.hidden
+        return ()
 
 
 @dataclass(slots=True)
@@ -182,7 +184,9 @@ class RunEnding:
         loop = asyncio.get_running_loop()
         limit = self.time_limit
         began = loop.time()
-        due = limit.when() if limit is not None else None
+        due = None
+        if limit is not None:
+            due = limit.when()
         if limit is not None:
             limit.reschedule(None)
         decision = await answer
@@ -344,5 +348,7 @@ class RunState:
         Empty where it may.
         """
         planned = self.record(number).step
-        step = planned if planned.worker == worker else replace(planned, worker=worker)
+        step = planned
+        if planned.worker != worker:
+            step = replace(planned, worker=worker)
         return self.policy.violation(self.steps_before(number), step)

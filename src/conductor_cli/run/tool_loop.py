@@ -58,7 +58,9 @@ async def open_tool_loop(
             servers.append(server)
         elif all((notice.text, notice.step) != (text, number) for notice in state.trace.notices):
             state.stream.notice(text, number)
-    box = state.resources.tools if servers else None
+    box = None
+    if servers:
+        box = state.resources.tools
     if box is None:
         return None
     if attempt == 1:
@@ -93,7 +95,9 @@ class ToolLoop:
 
         Providers want them in the request even where it may not.
         """
-        return "none" if self._is_last else "auto"
+        if self._is_last:
+            return "none"
+        return "auto"
 
     async def offer(self) -> None:
         """Look which tools there are now.

@@ -204,7 +204,9 @@ def guess_base_model(name: str, lora: LoraSettings | None = None) -> BaseModel |
         return None
     weights = int(float(found[1]) * (10**9 if found[2] in "bB" else 10**6))
     # An adapter of rank 32 has about a hundredth of the weights of a model with 7 billion.
-    adapter = weights * lora.rank // 3200 if lora else 0
+    adapter = 0
+    if lora:
+        adapter = weights * lora.rank // 3200
     return BaseModel(directory=Path(name), weights=weights, adapter_weights=adapter)
 
 
@@ -264,7 +266,9 @@ def check_memory(base: BaseModel, recipe: Recipe) -> str:
             f"there are {gpus} GPUs, and one process cannot train on several", hint=hint
         )
     there = torch.cuda.get_device_properties(0).total_memory if gpu else read_memory().total
-    sampler = int(recipe.vllm_memory * there) if recipe.vllm else 0
+    sampler = 0
+    if recipe.vllm:
+        sampler = int(recipe.vllm_memory * there)
     if sampler and sampler <= 2 * base.weights:
         problem = (
             f"vLLM has {format_size(sampler)}, and the weights alone need "
@@ -273,11 +277,17 @@ def check_memory(base: BaseModel, recipe: Recipe) -> str:
         raise ConfigError(
             problem, hint="give it a larger share of the memory: --set vllm_memory=0.5"
         )
-    more = f" and {format_size(sampler)} for vLLM" if sampler else ""
-    where = "a GPU" if gpu else "this machine"
+    more = ""
+    if sampler:
+        more = f" and {format_size(sampler)} for vLLM"
+    where = "this machine"
+    if gpu:
+        where = "a GPU"
     found = f"{format_size(needed)}{more} of the {format_size(there)} of {where}, and activations"
     if needed + sampler > there and processes == 1:
-        advice = "" if recipe.lora else "train an adapter (--lora), or "
+        advice = "train an adapter (--lora), or "
+        if recipe.lora:
+            advice = ""
         raise ConfigError(f"it needs {found}", hint=f"{advice}use more GPUs: see docs/train.md")
     return found
 
@@ -302,7 +312,9 @@ def load_model(base: BaseModel, *, lora: LoraSettings | None) -> tuple[Any, Any]
     import torch
     from transformers import AutoModelForCausalLM
 
-    dtype = torch.bfloat16 if lora is not None and has_fast_bfloat16() else torch.float32
+    dtype = torch.float32
+    if lora is not None and has_fast_bfloat16():
+        dtype = torch.bfloat16
     with quiet_libraries(), _explain_errors(str(base.directory)):
         model = AutoModelForCausalLM.from_pretrained(
             base.directory, dtype=dtype, local_files_only=True, use_safetensors=True
@@ -332,7 +344,9 @@ def render_chat(tokenizer: Any, messages: Sequence[Mapping[str, str]]) -> str:  
     """
     if not tokenizer.chat_template:
         return "".join(message["content"] for message in messages)
-    begun = messages[-1]["content"] if messages[-1]["role"] == "assistant" else ""
+    begun = ""
+    if messages[-1]["role"] == "assistant":
+        begun = messages[-1]["content"]
     switch = {SWITCH: False} if SWITCH in tokenizer.chat_template else {}
     text = tokenizer.apply_chat_template(
         list(messages[:-1] if begun else messages),

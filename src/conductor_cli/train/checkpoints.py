@@ -45,7 +45,9 @@ def step_of(checkpoint: Path | None) -> int:
 
 def best_checkpoint(directory: Path) -> Path | None:
     """The checkpoint that was best on the validation set; None without one."""
-    return directory / BEST if step_of(directory / BEST) else None
+    if not step_of(directory / BEST):
+        return None
+    return directory / BEST
 
 
 def keep_best(directory: Path, checkpoint: Path) -> None:

@@ -159,7 +159,9 @@ class _Trainer(GRPOTrainer):  # type: ignore[misc]
         for name in (name for name, value in old.items() if torch.is_tensor(value) and value.dim()):
             pair = [old[name], new[name]]
             if pair[0].dim() > 1:  # prompts are padded on the left, plans on the right
-                fill = self.processing_class.pad_token_id if name.endswith("_ids") else 0
+                fill = 0
+                if name.endswith("_ids"):
+                    fill = self.processing_class.pad_token_id
                 gaps = [max(each.size(1) for each in pair) - each.size(1) for each in pair]
                 sides = [(gap, 0) if name.startswith("prompt") else (0, gap) for gap in gaps]
                 pair = [
@@ -344,10 +346,14 @@ def train_model(
         except (OSError, RuntimeError, EOFError, SafetensorError, UnpicklingError) as error:
             # The libraries raise any of these for a full disk, a damaged checkpoint, and logits
             # that are not finite.
-            damaged = f"remove {checkpoint} if it is damaged, " if checkpoint else ""
+            damaged = ""
+            if checkpoint:
+                damaged = f"remove {checkpoint} if it is damaged, "
             # What torch says of a file that it cannot read is advice to load it without protection.
             unreadable = isinstance(error, EOFError | UnpicklingError)
-            problem = "its checkpoint cannot be read" if unreadable else short_line(str(error))
+            problem = "its checkpoint cannot be read"
+            if not unreadable:
+                problem = short_line(str(error))
             message = f"training stopped after step {trainer.state.global_step}: {problem}"
             hint = (
                 f"check the free space of {job.directory}, {damaged}and run the same command "
@@ -476,17 +482,15 @@ class MetricsCallback(TrainerCallback):  # type: ignore[misc]
             return
         seconds = job.clock() - self._began
         jobs.add_metrics(self._path, {**line, "seconds": seconds})
-        left = (
-            seconds / (step - self._first) * (job.curriculum.steps - step)
-            if step > self._first
-            else 0
-        )
+        left = 0
+        if step > self._first:
+            left = seconds / (step - self._first) * (job.curriculum.steps - step)
         parts = [f"{name} {line[name]:.3f}" for name in PRINTED if name in line]
         parts += [f"{name} {line[name]}" for name in ("failed", "told") if line.get(name)]
         parts += [f"spent {format_money(line['spent'])}"] if line.get("spent") else []
-        more = (
-            f"; validation: {checkpoints.describe_validation(line)}" if "validation" in line else ""
-        )
+        more = ""
+        if "validation" in line:
+            more = f"; validation: {checkpoints.describe_validation(line)}"
         more += f"; {format_duration(left, tenths=False)} left" if left >= 1 else ""
         job.log(f"step {step}: {', '.join(parts)}{more}")
 

@@ -216,7 +216,9 @@ def compute_metrics(outcomes: Sequence[PlanOutcome], group: int) -> dict[str, An
 
 def mean(values: Sequence[float]) -> float:
     """The mean, 0 for no values."""
-    return sum(values) / len(values) if values else 0.0
+    if not values:
+        return 0.0
+    return sum(values) / len(values)
 
 
 def keep_metrics(path: Path, step: int) -> None:
@@ -251,7 +253,9 @@ def _round_values(values: Mapping[str, Any]) -> dict[str, Any]:
     def rounded(value: Any) -> Any:  # noqa: ANN401 - any JSON value
         if isinstance(value, Mapping):
             return _round_values(value)
-        return float(f"{value:.{DIGITS}g}") if isinstance(value, float) else value
+        if not isinstance(value, float):
+            return value
+        return float(f"{value:.{DIGITS}g}")
 
     return {name: rounded(value) for name, value in values.items()}
 

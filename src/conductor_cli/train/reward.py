@@ -63,7 +63,9 @@ def builtin_reward(
     `format_bonus` is for a wrong answer, and for one that the plan holds itself (`told`);
     `step_cost` is what each of the `unused_steps` costs.
     """
-    earned = CORRECT if is_right and not told else format_bonus
+    earned = format_bonus
+    if is_right and not told:
+        earned = CORRECT
     return earned - step_cost * unused_steps
 
 

@@ -75,7 +75,9 @@ class TrainingBudget:
         Call it while no call is active.
         """
         self.spent = sum(map(_read_cost, read_lines(self._path)), Decimal(0))
-        left = None if self.limit is None else (self.limit - self.spent) / processes
+        left = None
+        if self.limit is not None:
+            left = (self.limit - self.spent) / processes
         self._ledger = Ledger(Limits(cost=left))
 
     def reserve(self, request: Request, worker: Worker) -> Reservation | None:
@@ -427,7 +429,9 @@ class Rollouts:
         ran = sum(it.valid for it in outcomes)
         failed = sum(it.reward is None for it in outcomes)
         if 2 * failed > ran:
-            why = self._failures.most_common(1)[0][0] if self._failures else "no reason was given"
+            why = "no reason was given"
+            if self._failures:
+                why = self._failures.most_common(1)[0][0]
             raise ConfigError(
                 f"workers or the scorer failed in {failed} of the {ran} plans of a step that were "
                 "run. Most frequent "
