@@ -103,7 +103,9 @@ class Workspace:
         )
 
     def _read_inputs(self) -> dict[str, str]:
-        return dict(json.loads(self._inputs_file.read_text())) if self._inputs_file.exists() else {}
+        if self._inputs_file.exists():
+            return dict(json.loads(self._inputs_file.read_text()))
+        return {}
 
     def prepare(self, stage: Stage) -> None:
         """Record its input files before `call`. What it made from other input files is removed."""
@@ -247,7 +249,9 @@ def run_stages(work: Workspace, jobs: int) -> int:
         except Stopped:
             work.stop()
             raise
-    return 1 if failed else 0
+    if failed:
+        return 1
+    return 0
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -275,7 +279,9 @@ def run_training(work: Workspace, given: argparse.Namespace, finish: Callable[[]
     try:
         with work.locked():
             code = run_stages(work, given.jobs)
-            return finish() if code == DONE else code
+            if code != DONE:
+                return code
+            return finish()
     except Stopped as stopped:
         print_line("stopped; run the same command again to resume")
         return 128 + int(stopped.args[0])

@@ -126,7 +126,9 @@ def _read_step(line: str, before: Sequence[StepShape]) -> StepShape:
     number = int(relation[1])
     if not 0 < number <= len(before):
         raise ValueError(f"shapes.txt: {line}")
-    return replace(step, other_than=number) if word == "other" else replace(step, same_as=number)
+    if word == "other":
+        return replace(step, other_than=number)
+    return replace(step, same_as=number)
 
 
 @cache
@@ -173,7 +175,9 @@ def _values(name: str, *, held: bool) -> tuple[str, ...]:
     if len(values) < 14:
         return values
     kept = values[::4]
-    return kept if held else tuple(value for value in values if value not in kept)
+    if held:
+        return kept
+    return tuple(value for value in values if value not in kept)
 
 
 _PLURALS: Final = {2: "both", 3: "all three", 4: "all four"}
@@ -262,7 +266,9 @@ def _kind(shape: Shape) -> str:
         return "odd"
     if shape.steps:
         return "several"
-    return "easy" if shape.easy else "one"
+    if shape.easy:
+        return "easy"
+    return "one"
 
 
 def _draw_shape(random: Random, shape: Shape, *, held: bool) -> Task:
@@ -290,9 +296,12 @@ def _singles() -> list[Shape]:
 def _draw_file(slots: Slots, kind: str, number: int) -> File:
     name, text = slots.random.choice(read_files()[kind])
     # A second file of a kind has other values.
-    own = slots if number == 0 else Slots(slots.random, slots.held)
+    own = slots
+    if number != 0:
+        own = Slots(slots.random, slots.held)
     stem, dot, ending = name.rpartition(".")
-    name = f"{stem}{number + 1}{dot}{ending}" if number and stem else name
+    if number and stem:
+        name = f"{stem}{number + 1}{dot}{ending}"
     return File(name=name, text=own.fill(text))
 
 
@@ -411,7 +420,9 @@ def _draw_then(random: Random, *, held: bool) -> Task:
         shape for shape in _singles() if shape.skill in ("code", "sql", "shell", "regex", "devops")
     ]
     skill, words, subtask = random.choice(_THEN)
-    known = code if skill in ("docs", "review", "security", "testing") else _singles()
+    known = code
+    if skill not in ("docs", "review", "security", "testing"):
+        known = _singles()
     shape = random.choice([shape for shape in known if not shape.easy])
     slots = Slots(random, held)
     order, words, subtask = (slots.fill(text) for text in (shape.order.rstrip("."), words, subtask))

@@ -90,7 +90,9 @@ def draw_pool(random: Random, *, held: bool = False, size: int | None = None) ->
     names = random.sample(WORDS["held_names" if held else "names"], count)
     tags = _draw_tags(random, held=held)
     # Some pools have figures for all workers, some for none, some for a part of them.
-    measured = 0.0 if not tags else random.choice((1.0, 1.0, 0.7))
+    measured = 0.0
+    if tags:
+        measured = random.choice((1.0, 1.0, 0.7))
     described = random.choice((0.3, 0.7, 0.9))
     return Pool(
         workers=tuple(
@@ -174,5 +176,7 @@ def _best_of_rows(tags: Sequence[str], offered: Sequence[Worker], pool: Pool) ->
 
 def _description(worker: Worker) -> str:
     """What the planner is shown of a worker besides its name, in lower case."""
-    words = "" if worker.card.strengths else worker.card.words
+    words = ""
+    if not worker.card.strengths:
+        words = worker.card.words
     return f"{worker.model_name} {worker.about} {words}".lower()

@@ -57,7 +57,9 @@ UNFINISHED = 3
 def open_model(base: BaseModel, seed: int) -> Any:
     """The model with a new adapter, the same for the same seed."""
     torch.manual_seed(seed)
-    dtype = torch.bfloat16 if has_fast_bfloat16() else torch.float32
+    dtype = torch.float32
+    if has_fast_bfloat16():
+        dtype = torch.bfloat16
     with quiet_libraries():
         model = AutoModelForCausalLM.from_pretrained(
             base.directory, dtype=dtype, local_files_only=True
@@ -304,7 +306,9 @@ def main() -> int:
             kept = time.monotonic()
     training.store(state)
     training.export(given.out)
-    return DONE if training.step >= given.steps else UNFINISHED
+    if training.step >= given.steps:
+        return DONE
+    return UNFINISHED
 
 
 if __name__ == "__main__":

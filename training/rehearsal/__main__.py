@@ -113,7 +113,9 @@ def finish(work: Workspace, seed: int) -> int:
         f"ship it   cp {out}/{{{names}}}.gguf {out}/{CARDS} src/conductor_cli/rehearsal/models/"
     )
     print_line(f"          cp {out}/{COLD} src/conductor_cli/rehearsal/models/")
-    return MISSED if missed else DONE
+    if missed:
+        return MISSED
+    return DONE
 
 
 def values(text: str, row: str) -> list[float]:

@@ -161,7 +161,9 @@ class Bank:
                     context=WORKER_CONTEXT, threads=1, gpu_layers=0, refuse_below=0.0
                 )
                 self._models[name] = Llama(self._directory / f"{name}.gguf", options)
-            temperature = 0.0 if seed is None else WEAK_TEMPERATURE
+            temperature = WEAK_TEMPERATURE
+            if seed is None:
+                temperature = 0.0
             found = await reply(self._models[name], prompt, temperature=temperature, seed=seed)
             found = found._replace(text=clean_answer(found.text))
             self._replies[name, prompt, seed] = found
@@ -191,7 +193,9 @@ class Bank:
         if chance.random() < strengths[name]:
             return answer.text
         if name == CHECKER:
-            return "NO" if answer.text == "YES" else "YES"
+            if answer.text == "YES":
+                return "NO"
+            return "YES"
         return (await self.ask(GENERALIST, prompt, seed=chance.randrange(1_000_000))).text
 
 

@@ -320,7 +320,9 @@ class Phase:
             again = second_round(random, problem, MIXED_FAILING)
             if again is not None:
                 return again
-        phrasings: PhrasingSet = "loose" if random.random() < self.loose else "known"
+        phrasings: PhrasingSet = "known"
+        if random.random() < self.loose:
+            phrasings = "loose"
         problem = draw_problem(
             random, ProblemSettings(shapes=self.shapes, checked=self.checked, phrasings=phrasings)
         )
@@ -404,7 +406,9 @@ def rehearsal(*, steps: int | None = None, seed: int = 1, leg: int = 1) -> Rehea
         phase = Phase(steps=150, checked=0.35, whole=0.5)
         return RehearsalCurriculum(phases=(phase,), seed=10 * leg + seed, demands_checks=True)
     if leg > 1:
-        whole = 0.3 if leg == 2 else 0.5
+        whole = 0.5
+        if leg == 2:
+            whole = 0.3
         phases = (
             Phase(steps=120, shapes=_SHORT, checked=0.05, whole=whole),
             Phase(steps=60, whole=whole),

@@ -73,7 +73,9 @@ def train_seed(
                 draw_problems(HELD_OUT, practice.seed, split="test"), STRONG, practice.seed
             )
             bank = Bank(workers or model_path("spelling").parent)
-            profile = CHECKED if practice.refuses_faults else PROFILE
+            profile = PROFILE
+            if practice.refuses_faults:
+                profile = CHECKED
             rollouts = build_rollouts(bank, profile)
             rollouts.demands_checks = practice.demands_checks
             with exclusive_directory(directory):

@@ -349,7 +349,9 @@ def _asked(random: Random, operation: Operation, values: tuple[str, ...], answer
     while True:
         made = sentence(random, node, "known", check=False)
         if made is not None:
-            return typed(random, made.text) if random.random() < 0.5 else made.steps[0].subtask
+            if random.random() < 0.5:
+                return typed(random, made.text)
+            return made.steps[0].subtask
 
 
 def _later(random: Random, operation: Operation, values: tuple[str, ...], answer: str) -> Task:
@@ -400,7 +402,9 @@ def _word(random: Random) -> str:
     """A word for letters: mostly of no meaning, never one that is kept for testing."""
     if random.random() < 0.4:
         return draw_word(random, "train")
-    letters = _OFTEN if random.random() < 0.7 else "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
+    letters = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
+    if random.random() < 0.7:
+        letters = _OFTEN
     while True:
         length = (
             random.randint(2, 10) if random.random() < 0.85 else random.randint(10, MAX_COUNTED)
@@ -429,7 +433,9 @@ def _tries(random: Random, made: Task) -> tuple[SeenStep, ...]:
     """
 
     def wrong() -> str:
-        return REFUSAL if random.random() < 0.2 else near_miss(random, made.operation, made.answer)
+        if random.random() < 0.2:
+            return REFUSAL
+        return near_miss(random, made.operation, made.answer)
 
     tries = [made.answer if random.random() < 0.6 else wrong() for _ in range(random.randint(1, 3))]
     return seen_steps([(made.subtask, text) for text in tries], len(made.seen))
@@ -449,11 +455,9 @@ def _foreign(random: Random, course: Course) -> Lesson | None:
         return None
     if random.random() < 0.15:
         problem = draw_problem(random, ProblemSettings(skills=EVERY, checked=0.0))
-        return (
-            Lesson(prompt_of(problem.question, ()), REFUSAL)
-            if set(problem.skills) - set(course.skills)
-            else None
-        )
+        if set(problem.skills) - set(course.skills):
+            return Lesson(prompt_of(problem.question, ()), REFUSAL)
+        return None
     return Lesson(draw_task(random, others, {}).prompt(), REFUSAL)
 
 
@@ -473,14 +477,16 @@ def _broken(random: Random, course: Course) -> Lesson | None:
     """
     made = draw_task(random, course.skills, {})
     if made.seen:
-        return (
-            Lesson(prompt_of(made.subtask, ()), REFUSAL) if not _has_value(made.subtask) else None
-        )
+        if _has_value(made.subtask):
+            return None
+        return Lesson(prompt_of(made.subtask, ()), REFUSAL)
     if random.random() < 0.5:
         return Lesson(prompt_of(_word(random), ()), REFUSAL)
     words = [word for word in made.subtask.split() if not _has_value(word)]
     random.shuffle(words)
-    return Lesson(prompt_of(" ".join(words), ()), REFUSAL) if words else None
+    if not words:
+        return None
+    return Lesson(prompt_of(" ".join(words), ()), REFUSAL)
 
 
 def _has_value(text: str) -> bool:

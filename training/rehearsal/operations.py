@@ -91,7 +91,9 @@ def _on_words(
         fits = all(word.isalpha() and 2 <= len(word) <= longest for word in words) and len(
             {*words}
         ) == len(words)
-        return does(*words) if fits else None
+        if not fits:
+            return None
+        return does(*words)
 
     return Operation(
         name=name,
@@ -116,8 +118,12 @@ def _on_numbers(
 
     def fitting(*texts: str) -> str | None:
         fits = all(text.isdecimal() and int(text) in values for text in texts)
-        found = does(*map(int, texts)) if fits else None
-        return None if found is None else str(found)
+        found = None
+        if fits:
+            found = does(*map(int, texts))
+        if found is None:
+            return None
+        return str(found)
 
     def starts(random: Random, _: WordDraw) -> Values:
         while True:
@@ -151,11 +157,15 @@ def _next(names: tuple[str, ...]) -> dict[str, str]:
 
 
 def _chosen(choose: Callable[..., int], one: int, other: int) -> int | None:
-    return choose(one, other) if one != other else None
+    if one == other:
+        return None
+    return choose(one, other)
 
 
 def _by_length(choose: Callable[..., str], one: str, other: str) -> str | None:
-    return choose(one, other, key=len) if len(one) != len(other) else None
+    if len(one) == len(other):
+        return None
+    return choose(one, other, key=len)
 
 
 MOST: Final = 99  # the largest sum
@@ -344,7 +354,9 @@ def _grown(random: Random, growth: Growth, shape: Shape) -> Node | None:
     value = operation.does(left.value, right.value)
     assert value is not None
     node = Node(operation=operation, args=(left, right), value=value)
-    return _extended(random, growth, node) if shape == "join_then" else node
+    if shape != "join_then":
+        return node
+    return _extended(random, growth, node)
 
 
 def _chain(random: Random, growth: Growth, length: int) -> Node | None:
@@ -353,7 +365,9 @@ def _chain(random: Random, growth: Growth, length: int) -> Node | None:
         return None
     args = operation.starts(random, growth.word)
     value = operation.does(*args)
-    node = None if value is None else Node(operation=operation, args=args, value=value)
+    node = None
+    if value is not None:
+        node = Node(operation=operation, args=args, value=value)
     for _ in range(length - 1):
         if node is not None:
             node = _extended(random, growth, node)
@@ -370,7 +384,9 @@ def _extended(random: Random, growth: Growth, node: Node) -> Node | None:
             (compares or op.skill != "comparing") and _fitting(random, growth, op, node) is not None
         ),
     )
-    return None if operation is None else _fitting(random, growth, operation, node)
+    if operation is None:
+        return None
+    return _fitting(random, growth, operation, node)
 
 
 def _fitting(random: Random, growth: Growth, operation: Operation, node: Node) -> Node | None:
@@ -378,7 +394,9 @@ def _fitting(random: Random, growth: Growth, operation: Operation, node: Node) -
         return None
     if operation.arity == 1:
         value = operation.does(node.value)
-        return None if value is None else Node(operation=operation, args=(node,), value=value)
+        if value is None:
+            return None
+        return Node(operation=operation, args=(node,), value=value)
     for _ in range(_TRIES):
         partner = operation.starts(random, growth.word)[1]
         if partner.isdecimal() and random.random() < 0.6:

@@ -65,7 +65,9 @@ def skill_named(random: Random) -> tuple[str, str]:
     word = made_up_word(random)
     said = word + random.choice(_ENDINGS)
     named = word + random.choice(_ENDINGS)
-    return (said, named) if random.random() < 0.5 else (word, named)
+    if random.random() < 0.5:
+        return (said, named)
+    return (word, named)
 
 
 def stem(word: str) -> str:
@@ -74,7 +76,9 @@ def stem(word: str) -> str:
         if word.endswith(ending) and len(word) - len(ending) > 2:
             word = word.removesuffix(ending)
             break
-    return word[:-1] + "y" if word.endswith("i") else word
+    if not word.endswith("i"):
+        return word
+    return word[:-1] + "y"
 
 
 def named_in(subtask: str, skills: list[str]) -> list[str]:
@@ -163,7 +167,9 @@ def name_skill(random: Random, text: Clauses, at: int, skill: Skill) -> str:
     chosen = random.choice(telling)
     for place in sorted(telling, reverse=True):
         text.exchange(at, place, [said if place == chosen else _word(random)])
-    return named if said in text.subtasks[at] and said in text.asked else ""
+    if said in text.subtasks[at] and said in text.asked:
+        return named
+    return ""
 
 
 def garble(random: Random, text: Clauses, at: int) -> None:
@@ -208,7 +214,9 @@ def _run(random: Random) -> list[str]:
 
 
 def _word(random: Random) -> str:
-    return made_up_word(random) if random.random() < 0.5 else random.choice(_ANY)
+    if random.random() < 0.5:
+        return made_up_word(random)
+    return random.choice(_ANY)
 
 
 def _count(words: Sequence[str], clause: Sequence[str]) -> int:
@@ -317,7 +325,9 @@ def _row(random: Random, subtask: str, needed: str, rows: Rows) -> str:
     """The row that a step goes to: the one that it names, or any."""
     named = named_in(subtask, list(rows))
     if named:
-        return needed if needed in named else random.choice(named)
+        if needed in named:
+            return needed
+        return random.choice(named)
     if named_in(subtask, [needed]) and ANYTHING in rows:
         return ANYTHING
     return random.choice(list(rows))

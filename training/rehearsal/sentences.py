@@ -54,7 +54,9 @@ def typed(random: Random, text: str) -> str:
         text = re.sub(r"\b\d+\b", lambda number: _NUMBER_WORDS.get(number[0], number[0]), text)
     if random.random() < 0.5:
         text = text[0].upper() + text[1:]
-    end = "?" if text.lower().startswith(_ASKS) else "."
+    end = "."
+    if text.lower().startswith(_ASKS):
+        end = "?"
     return text + random.choice((end, end, "", ""))
 
 
@@ -236,7 +238,9 @@ def _choose(
     """
     lines = lines_of(WAYS[node.operation.name], form, which)
     # People type few words, so of loose phrasings the shortest of several is taken.
-    wanted = random.choice((1, 3, 6)) if which == "loose" else 1
+    wanted = 1
+    if which == "loose":
+        wanted = random.choice((1, 3, 6))
     found = list[str]()
     for line in random.sample(lines, len(lines)):
         able = [
@@ -256,7 +260,9 @@ def _choose(
 
 def _fits(text: str, node: Node, which: PhrasingSet, *, pronoun: bool) -> bool:
     if pronoun or node.children:
-        word_only = _WORD_ONLY_LOOSELY if which == "loose" and not pronoun else _WORD_ONLY
+        word_only = _WORD_ONLY
+        if which == "loose" and not pronoun:
+            word_only = _WORD_ONLY_LOOSELY
         slots = zip(("{x}", "{y}"), node.args, strict=False)
         return not word_only.search(text) and (
             pronoun
@@ -342,7 +348,9 @@ def _naming(phrase: str, literal: str) -> str:
 def _pair_first(random: Random, spine: Sequence[Node], which: PhrasingSet) -> Sentence:
     base = spine[0]
     orders = which == "loose" and random.random() < 0.3
-    form: PhrasingForm = "order" if orders else "noun"
+    form: PhrasingForm = "noun"
+    if orders:
+        form = "order"
     (one, first), (other, second) = (
         _phrased(random, child, form, which) for child in base.children
     )

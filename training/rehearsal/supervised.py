@@ -424,7 +424,9 @@ def train_file(
     if training.step:
         say(f"{course.name}: resuming after step {training.step}")
     conducts = course.name == plan_lessons.COURSE.name
-    draw = plan_lessons.chunk if conducts else chunk
+    draw = chunk
+    if conducts:
+        draw = plan_lessons.chunk
     advance(training, state, seconds=60 * minutes, say=say, draw=draw)
     if training.ended:
         path = directory / f"{course.name}.gguf"

@@ -146,7 +146,9 @@ def draw_problems(
     tests have the held-out ones. Raises `ValueError` if there are not so many different problems.
     """
     if settings is None:
-        phrasings = "held" if changes.get("split") == "test" else "known"
+        phrasings = "known"
+        if changes.get("split") == "test":
+            phrasings = "held"
         settings = ProblemSettings(**{"phrasings": phrasings, **changes})  # type: ignore[arg-type]
     random = Random(f"{settings.split} {settings.phrasings} {seed}")
     found: dict[str, Problem] = {}
@@ -205,7 +207,9 @@ def split_of(root: Node) -> Split | None:
         return "test"
     if not root.children:
         return None
-    return "test" if _held(root.key, 5) else "train"
+    if _held(root.key, 5):
+        return "test"
+    return "train"
 
 
 def _hops(steps: Sequence[Phrased], *, check: bool) -> tuple[Hop, ...]:

@@ -79,7 +79,9 @@ def main() -> int:
         help="train SmolLM2-135M in place of a model from nothing",
     )
     given = parser.parse_args()
-    kind = "-smollm2" if given.pretrained else ""
+    kind = ""
+    if given.pretrained:
+        kind = "-smollm2"
     out = given.out or Path(f"{OUT}{kind}{'-trial' if given.trial else ''}")
     seconds = (5, 5) if given.trial else PRETRAINED_SECONDS if given.pretrained else SECONDS
     # A start of the pretrained planner takes a third of an hour, so its seeds have one together.
@@ -91,9 +93,9 @@ def main() -> int:
         print_line(table)
         return DONE
 
-    options: tuple[str, ...] = (
-        ("--pretrained", "--questions", *PRETRAINED_QUESTIONS) if given.pretrained else ()
-    )
+    options: tuple[str, ...] = ()
+    if given.pretrained:
+        options = ("--pretrained", "--questions", *PRETRAINED_QUESTIONS)
     options += ("--questions", "8", "8") if given.trial else ()
     stages = plan(out, starts, seconds, given.minutes, options)
     return run_training(Workspace(out, tuple(stages)), given, finish)

@@ -146,7 +146,9 @@ def supervised(training: Training, course: Course) -> dict[str, float]:
     The start alone has the held-out subject.
     """
     random = training.random()
-    held_out = None if training.arm == "start" else False
+    held_out: bool | None = False
+    if training.arm == "start":
+        held_out = None
     tasks = [draw_task(random, "train", held_out=held_out) for _ in range(course.questions)]
     planner = training.planner
     lessons = [
@@ -178,7 +180,9 @@ def reward(planner: Planner, task: Task, tokens: Sequence[int], luck: Sequence[i
     0 for what is no plan.
     """
     plan = planner.read(tokens, task)
-    return 0.0 if plan is None else share_right(plan, task, luck)
+    if plan is None:
+        return 0.0
+    return share_right(plan, task, luck)
 
 
 def best_of_8(training: Training, course: Course) -> dict[str, float]:

@@ -181,7 +181,9 @@ class Planner(ABC):
 
     def read(self, tokens: Sequence[int], task: Task) -> Plan | None:
         """The plan of some tokens; None if they are none, or without an end."""
-        return read_plan(self.text(tokens), task, PROFILE) if tokens[-1] == self.end else None
+        if tokens[-1] != self.end:
+            return None
+        return read_plan(self.text(tokens), task, PROFILE)
 
 
 class SmallPlanner(Planner):

@@ -99,11 +99,9 @@ def cell(values: Sequence[Sequence[float]]) -> str:
     own = ", ".join(f"{sum(seed) / len(seed):.3f}" if seed else "-" for seed in values)
     counts = [len(seed) for seed in values]
     if len({*counts, 0}) != 2:
-        return (
-            f"{sum(map(sum, values)) / sum(counts):.3f} of {sum(counts)}; {own}"
-            if any(counts)
-            else "-"
-        )
+        if not any(counts):
+            return "-"
+        return f"{sum(map(sum, values)) / sum(counts):.3f} of {sum(counts)}; {own}"
     mean, low, high = interval(values)
     return f"{mean:.3f} ({low:.3f} to {high:.3f}); {own}"
 

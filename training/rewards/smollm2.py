@@ -170,7 +170,9 @@ class SmolLM2(Planner):
     def open(self, seed: int) -> Any:
         """The model with a new adapter, the same for the same seed."""
         torch.manual_seed(seed)
-        dtype = torch.bfloat16 if has_fast_bfloat16() else torch.float32
+        dtype = torch.float32
+        if has_fast_bfloat16():
+            dtype = torch.bfloat16
         with quiet_libraries():
             model = AutoModelForCausalLM.from_pretrained(
                 self.directory, dtype=dtype, local_files_only=True

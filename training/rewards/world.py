@@ -276,7 +276,11 @@ def split_of(question: str) -> Split:
     A sixth of all texts each for validation and test.
     """
     number = hashlib.md5(question.encode(), usedforsecurity=False).digest()[0] % 6
-    return "test" if number == 0 else "validation" if number == 1 else "train"
+    if number == 0:
+        return "test"
+    if number == 1:
+        return "validation"
+    return "train"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -324,9 +328,13 @@ def _draw_question(random: Random, shape: str) -> tuple[str, str, tuple[GoldStep
     begun = " and ".join(phrases)
     for _ in range({"single": 0, "chain": random.choice((2, 3)), "join": 1, "join_then": 2}[shape]):
         takes = operation.gives * len(values)
-        last = operation.subject if len(values) == 1 else ""
+        last = ""
+        if len(values) == 1:
+            last = operation.subject
         operation = random.choice([each for each in TAKING[takes] if each.subject != last])
-        x = str(random.choice(NUMBERS)) if "{x}" in operation.told else ""
+        x = ""
+        if "{x}" in operation.told:
+            x = str(random.choice(NUMBERS))
         access = tuple(range(len(steps) + 1 - len(values), len(steps) + 1))
         values = [operation.does(*values, *filter(None, [x]))]
         phrases = [random.choice(operation.nouns).format(*phrases, x=x)]
@@ -377,7 +385,9 @@ def draw_pool(random: Random, needed: Sequence[str]) -> Pool:
 def _draw_worker(random: Random, name: str, good: Sequence[str], *, marked: bool) -> Worker:
     weak = round(random.uniform(0.02, 0.10) + OVERSTATED * marked, 2)
     strengths = {subject: SPECIALIST if subject in good else weak for subject in SUBJECTS}
-    about = MARK if marked else ""
+    about = ""
+    if marked:
+        about = MARK
     return Worker(
         name=name, kind="scripted", model=name, about=about, card=Card(strengths=strengths)
     )
@@ -394,7 +404,9 @@ def truth(worker: Worker, subject: str) -> float:
 def _patterns() -> Iterator[tuple[re.Pattern[str], Operation]]:
     for operation in OPERATIONS:
         keys = "|".join(map(re.escape, FACTS.get(operation.name, ())))
-        word = f"(?P<x>{keys})" if keys else r"(?P<x>\d+)"
+        word = r"(?P<x>\d+)"
+        if keys:
+            word = f"(?P<x>{keys})"
         values = ("it", "it") if len(operation.takes) < 2 else ("the first", "the second")
         for text in (operation.told, *operation.nouns):
             pattern = re.escape(text.format(*values, x="\0")).replace(re.escape("\0"), word)
@@ -443,11 +455,9 @@ def answer(worker: Worker, subtask: str, seen: Sequence[str], luck: int) -> str:
         return right
     if operation.name in FACTS:
         return random.choice([other for other in FACTS[operation.name].values() if other != right])
-    return (
-        str(int(right) + random.randint(1, 9))
-        if operation.gives == "N"
-        else right[1:] + right[:1] + "o"
-    )
+    if operation.gives == "N":
+        return str(int(right) + random.randint(1, 9))
+    return right[1:] + right[:1] + "o"
 
 
 def run(plan: Plan, pool: Pool, luck: int) -> str:

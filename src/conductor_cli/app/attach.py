@@ -125,7 +125,9 @@ def _read_in_child(content: bytes, limits: ChildLimits | None = None) -> list[di
         lines = run_child(Path(__file__).with_name("document_process.py"), content, limits)
     except ChildStopped as stopped:
         # By the clock, or because it needed more memory or processor time than allowed
-        end = "time" if stopped.why == "time" else "memory"
+        end = "memory"
+        if stopped.why == "time":
+            end = "time"
         return [*stopped.values, {"end": end}]
     if not lines or "end" not in lines[-1]:
         lines.append({"end": "memory"})
@@ -217,7 +219,9 @@ class Attacher:
         file = self.attach(path)
         # The shell may have made the name from a pattern, and a link in a stranger's directory
         # leads anywhere.
-        target = path.resolve() if path.is_symlink() and path.is_file() else path
+        target = path
+        if path.is_symlink() and path.is_file():
+            target = path.resolve()
         name = target.absolute().as_posix()
         is_secret = is_secret_name(name) or is_secret_text(name, file.text)
         if target == path and is_secret:
@@ -372,7 +376,9 @@ class Attacher:
             return open_finite(path, linked=False)
         mode = path.stat().st_mode
         if stat.S_ISCHR(mode) or stat.S_ISBLK(mode) or stat.S_ISSOCK(mode):
-            kind = "a socket" if stat.S_ISSOCK(mode) else "a device"
+            kind = "a device"
+            if stat.S_ISSOCK(mode):
+                kind = "a socket"
             raise UsageError(f"{path} is {kind}", hint="attach files only")
         if not stat.S_ISFIFO(mode):
             return open_finite(path)
@@ -417,7 +423,9 @@ class Attacher:
 
 
 def _limit_setting(media_type: str) -> str:
-    return "attachments.pdf_mb" if media_type == PDF else "attachments.image_mb"
+    if media_type == PDF:
+        return "attachments.pdf_mb"
+    return "attachments.image_mb"
 
 
 def _describe_unread(document: PdfText) -> str:
@@ -503,7 +511,9 @@ def _guess_encoding(content: bytes) -> str:
         return "UTF-16BE"
     if _CONTROL_BYTES.search(content):
         return ""
-    return "ISO-8859-1" if _NOT_CP1252_BYTES.search(content) else "CP1252"
+    if _NOT_CP1252_BYTES.search(content):
+        return "ISO-8859-1"
+    return "CP1252"
 
 
 def _conversion(path: str, encoding: str) -> str:

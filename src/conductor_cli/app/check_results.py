@@ -44,6 +44,8 @@ class CheckResult:
 
     def to_json(self, name: str = "name") -> dict[str, Any]:
         """For `--json`; `name` is what its name is called there."""
-        seconds = None if self.seconds is None else round(self.seconds, 3)
+        seconds = None
+        if self.seconds is not None:
+            seconds = round(self.seconds, 3)
         told = self.data or {"found": self.text, "hint": self.hint}
         return {name: self.name, "state": self.state, **told, "seconds": seconds}

@@ -145,11 +145,9 @@ def memory(settings: Settings) -> Iterator[CheckResult]:
     best = max(
         (model for model in models if not model.base), key=lambda model: model.memory, default=None
     )
-    hint = (
-        "close other programs"
-        if best is None
-        else f"close other programs, or: conductor model pull {best.name}"
-    )
+    hint = "close other programs"
+    if best is not None:
+        hint = f"close other programs, or: conductor model pull {best.name}"
     yield CheckResult(name="memory", state="warning", text=found, hint=hint)
 
 
@@ -190,9 +188,9 @@ def keyring(settings: Settings) -> Iterator[CheckResult]:
 def directories(settings: Settings) -> Iterator[CheckResult]:
     """Check whether each directory can be written to, and how much room it has."""
     paths = settings.paths
-    download = (
-        load_registry(settings.environ)[0].size if has_no_model(settings) else ROOM_FOR_STATES
-    )
+    download = ROOM_FOR_STATES
+    if has_no_model(settings):
+        download = load_registry(settings.environ)[0].size
     downloads = cache_directory()
     yield _check_directory("settings", paths.config, ROOM_FOR_TRACES, f"{PREFIX}CONFIG_DIR")
     yield _check_directory("data", paths.data, ROOM_FOR_TRACES, f"{PREFIX}DATA_DIR")
@@ -260,7 +258,9 @@ def planner(settings: Settings) -> Iterator[CheckResult]:
         elif chosen.kind == "llama":
             check_model_file(path)
             manifest = planner_manifest(settings)
-            known = describe_hash_source(manifest) if manifest else "never checked"
+            known = "never checked"
+            if manifest:
+                known = describe_hash_source(manifest)
             found = f"{found}, {format_size(read_model_info(path).size)}, SHA-256 {known}"
         elif chosen.kind in PRESETS:
             api_key_of(chosen, settings.environ, open_key_store(settings))
@@ -345,10 +345,14 @@ def _strip(value: Any) -> Any:  # noqa: ANN401 - any JSON value
             parts = urlsplit(found[0])
         except ValueError:
             return REDACTED
-        query = REDACTED if parts.query else ""
+        query = ""
+        if parts.query:
+            query = REDACTED
         return parts._replace(netloc=parts.netloc.rpartition("@")[2], query=query).geturl()
 
-    return _URL.sub(strip_url, value) if isinstance(value, str) else value
+    if not isinstance(value, str):
+        return value
+    return _URL.sub(strip_url, value)
 
 
 MachineCheck = Callable[[Settings], Iterable[CheckResult]]

@@ -26,7 +26,9 @@ def answer(content: bytes) -> Iterator[dict[str, Any]]:
     try:
         # As `media_type_of` in core/media.py, which is not imported here.
         is_pdf = b"%PDF-" in content[:1024] and not content.lstrip()[:1].isalpha()
-        reader = _read_pages if is_pdf else _read_page
+        reader = _read_page
+        if is_pdf:
+            reader = _read_pages
         reason = yield from reader(content)
     except ModuleNotFoundError:
         reason = "missing"
@@ -35,7 +37,9 @@ def answer(content: bytes) -> Iterator[dict[str, Any]]:
     except Exception as error:  # noqa: BLE001
         # The libraries raise whatever a damaged document leads to. pypdf has limits of its own, for
         # what one stream may unpack to.
-        reason = "memory" if type(error).__name__ == "LimitReachedError" else "damaged"
+        reason = "damaged"
+        if type(error).__name__ == "LimitReachedError":
+            reason = "memory"
     yield {"end": reason}
 
 

@@ -77,7 +77,9 @@ def open_store(settings: Settings, *, wanted: bool) -> Traces | None:
     if keep == ALWAYS and not wanted:
         hint = "to allow it: conductor config set traces.keep auto"
         raise ConfigError("a run without a trace is not allowed: traces.keep is always", hint=hint)
-    return open_state(settings.paths).traces if wanted and keep != "never" else None
+    if wanted and keep != "never":
+        return open_state(settings.paths).traces
+    return None
 
 
 def check_job(job: Job) -> None:
@@ -107,7 +109,9 @@ async def perform(run: Run, job: Job) -> AsyncGenerator[tuple[Event, Trace], Non
     and `TraceIncomplete` at the end where it could not be stored whole.
     """
     recorder = RunRecorder(run, job)
-    telemetry = None if run.state.is_takeover else watch_run()
+    telemetry = None
+    if not run.state.is_takeover:
+        telemetry = watch_run()
     pieces = list[tuple[Event, Trace]]()
     try:
         async with aclosing(aiter(run)) as events:
@@ -176,9 +180,9 @@ class RunRecorder:
         Raises `ConfigError`.
         """
         if isinstance(event, ev.RunStarted):
-            return (
-                await self._begin(event, self._job.store) if self._job.store is not None else None
-            )
+            if self._job.store is None:
+                return None
+            return await self._begin(event, self._job.store)
         problems = dict[str, str]()
         writer = self._writer
         spending = self._run.orchestra.daily_spend
@@ -342,7 +346,9 @@ async def run_to_end(
         await shown.close()
     failure = run.trace.error
     # What the run itself reports as its failure is not reported twice.
-    lost = None if failure is not None and failure.reason == "output_failed" else shown.error
+    lost = shown.error
+    if failure is not None and failure.reason == "output_failed":
+        lost = None
     return RunResult(
         run=run, errors=tuple(error for error in (lost, incomplete) if error is not None)
     )
@@ -429,12 +435,14 @@ class _ViewThread:
     def _decide(self, offered: Event) -> None:
         """Have the plan or the call of a tool on offer decided about."""
         if isinstance(offered, ToolOffered):
-            verdict: ToolVerdict = (
-                self._decide_tool(offered) if self._decide_tool is not None else "no"
-            )
+            verdict: ToolVerdict = "no"
+            if self._decide_tool is not None:
+                verdict = self._decide_tool(offered)
             self._loop.call_soon_threadsafe(self.run.decide_tool, verdict)
             return
-        decision = self._decide_plan(self.run) if self._decide_plan is not None else None
+        decision = None
+        if self._decide_plan is not None:
+            decision = self._decide_plan(self.run)
         if decision is not None:
             self._loop.call_soon_threadsafe(self.run.decide, decision)
         else:

@@ -207,14 +207,14 @@ async def open_evaluation(
             done = set()
         outcomes = stored.outcomes() if stored is not None else ()
         planned = any(system.plan is None for system in systems)
-        estimate = (
-            None
-            if has_no_cost(orchestra, planned=planned, judge=judge)
-            else estimate_cost(
+        estimate = None
+        if not has_no_cost(orchestra, planned=planned, judge=judge):
+            estimate = estimate_cost(
                 systems, request.cases, orchestra, done, repeat=request.repeat, judge=judge
             )
-        )
-        spent = stored.spent() if stored is not None else Decimal(0)
+        spent = Decimal(0)
+        if stored is not None:
+            spent = stored.spent()
         limit = request.max_cost
         # The limit of the day may be tighter than the one of the request. The demo models cost
         # nothing.
@@ -234,9 +234,9 @@ async def open_evaluation(
                 f"the cost limit cannot be enforced: no price is known for {unpriced}", hint=hint
             )
         # Until a run has ended, the most of the estimate is what each is assumed to cost.
-        most_of_one = (
-            estimate.high.cost[1] / estimate.runs if estimate and estimate.runs else Decimal(0)
-        )
+        most_of_one = Decimal(0)
+        if estimate and estimate.runs:
+            most_of_one = estimate.high.cost[1] / estimate.runs
         expected = max([outcome.cost or Decimal(0) for outcome in outcomes], default=most_of_one)
         yield PreparedEvaluation(
             request=request,
@@ -278,9 +278,9 @@ async def _open_systems(
             judging = await open_orchestra(judge_only)
             stack.push_async_callback(judging.close)
             judge = Judge.of(judging.orchestra, request.judge)
-        keywords = (
-            {str(skill): words for skill, words in KEYWORDS.items()} if settings.rehearsal else None
-        )
+        keywords = None
+        if settings.rehearsal:
+            keywords = {str(skill): words for skill, words in KEYWORDS.items()}
         more = list[System]()
         if settings.rehearsal:
             start = rehearsal_conductor(SHIPPED / "cold.gguf")
@@ -578,10 +578,14 @@ def _fetch(suite: Suite, file: str, place: Path, report: Callable[[str, int, int
     part = place / f"{path.name}.{repository.commit[:12]}.part"
     huggingface.download_file(repository, remote, part, report)
     found = _hash_of(part)
-    wanted = pin[1] if pin is not None else remote.sha256
+    wanted = remote.sha256
+    if pin is not None:
+        wanted = pin[1]
     if wanted and found != wanted:
         part.unlink()
-        before = "before" if pin is not None else "the hub says"
+        before = "the hub says"
+        if pin is not None:
+            before = "before"
         raise ConductorUnusable(
             f"{file} of {suite.repo} has another hash than {before}", hint=go_on
         )
@@ -681,7 +685,9 @@ def measured_cards(
                 )
             )
         if system.failed:
-            result = "" if system.accuracy.n else ", so it has no card"
+            result = ", so it has no card"
+            if system.accuracy.n:
+                result = ""
             failed = f"{system.failed} of {len(calibration.request.cases)} cases failed"
             notes.append(f"{worker.name}: {failed}{result}: {errors[system.name]}")
     notes += [note for note in evaluation.spec.notes if note.startswith("left out")]

@@ -131,17 +131,17 @@ class _Walk:
         return below
 
     def _after(self, places: Places, name: str) -> Places:
-        return (
-            self._pattern.advance(places, os.fsencode(name))
-            if self._pattern is not None
-            else places
-        )
+        if self._pattern is None:
+            return places
+        return self._pattern.advance(places, os.fsencode(name))
 
     def _is_wanted(self, places: Places, *, is_directory: bool) -> bool:
         """Return whether a file matches the pattern, or something in a directory may."""
         if self._pattern is None:
             return True
-        return bool(places) if is_directory else self._pattern.is_end(places)
+        if is_directory:
+            return bool(places)
+        return self._pattern.is_end(places)
 
     def _take(self, path: Path) -> None:
         """Put what is no directory where it belongs, by its kind and its name."""
@@ -164,7 +164,9 @@ class _Walk:
 
     def _shown(self, path: Path) -> Path:
         """Return a path as the user would write it."""
-        return path if self._base.is_absolute() else self._base / path.relative_to(self._home)
+        if self._base.is_absolute():
+            return path
+        return self._base / path.relative_to(self._home)
 
 
 def _leads_to_directory(entry: os.DirEntry[str]) -> bool:
@@ -241,9 +243,9 @@ class _Ignoring:
 
     def _with_file(self, rules: Rules, directory: Path) -> Rules:
         file = self._read(directory / ".gitignore")
-        return (
-            rules if file is None else Rules(rules.names, ((len(rules.names), file), *rules.files))
-        )
+        if file is None:
+            return rules
+        return Rules(rules.names, ((len(rules.names), file), *rules.files))
 
     def _read(self, path: Path) -> IgnoreFile | None:
         """Return the rules of a `.gitignore`; None of one that is a link, which may lead anywhere.

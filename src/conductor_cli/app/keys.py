@@ -110,7 +110,9 @@ def _keys_of_variables(environ: Mapping[str, str]) -> list[FoundKey]:
     for provider, preset in PRESETS.items():
         names = set_variables(provider, environ)
         for name in names:
-            state = "set" if name == names[0] else f"overridden by {names[0]}"
+            state = "set"
+            if name != names[0]:
+                state = f"overridden by {names[0]}"
             keys.append(
                 FoundKey(
                     provider=provider,
@@ -178,10 +180,14 @@ def key_state(worker: Worker, environ: Mapping[str, str], store: KeyStore) -> st
     for name in names:
         if environ.get(name, "").strip():
             return name
-    entry = None if named else store.entry(worker.kind, base_url_of(worker))
+    entry = None
+    if not named:
+        entry = store.entry(worker.kind, base_url_of(worker))
     if entry is not None:
         return entry.where
-    return "missing" if names else "not needed"
+    if names:
+        return "missing"
+    return "not needed"
 
 
 def check_keys(settings: Settings, store: KeyStore, providers: Sequence[str]) -> list[CheckResult]:

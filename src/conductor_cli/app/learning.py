@@ -68,11 +68,9 @@ def rate_run(
             hint = f"conductor trace show {trace.run} shows the run"
             raise UsageError(f"step {step} of run {trace.run} has no answer to rate", hint=hint)
     elif not trace.answer:
-        hint = (
-            "rate a step that has one: --step N"
-            if trace.done()
-            else "there is nothing to learn from it"
-        )
+        hint = "there is nothing to learn from it"
+        if trace.done():
+            hint = "rate a step that has one: --step N"
         raise UsageError(f"run {trace.run} has no answer to rate", hint=hint)
     if is_rehearsal_run(trace):
         raise UsageError(
@@ -164,12 +162,16 @@ async def check_run(settings: Settings, trace: Trace, command: Sequence[str]) ->
     finally:
         await program.end()
     lines = [line for line in program.complaint.splitlines() if line.strip()]
-    why = f": {KNOWN_SECRETS.redact(one_line(lines[-1]))[:MAX_REASON]}" if lines else ""
+    why = ""
+    if lines:
+        why = f": {KNOWN_SECRETS.redact(one_line(lines[-1]))[:MAX_REASON]}"
     if ending.code is None:
         return (
             f"the check did not end by itself ({ending.problem or f'signal {ending.signal}'}){why}"
         )
-    verdict: Verdict = "bad" if ending.code else "good"
+    verdict: Verdict = "good"
+    if ending.code:
+        verdict = "bad"
     text = f"the check says that the answer is {verdict}" + (
         f" (exit code {ending.code}){why}" if ending.code else ""
     )

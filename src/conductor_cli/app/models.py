@@ -174,7 +174,9 @@ def find_installed(model: RegistryModel, settings: Settings) -> Manifest | None:
     if manifest is None or manifest.fault() or len(manifest.files) != len(model.parts):
         return None
     pairs = zip(model.parts, manifest.files, strict=True)
-    return manifest if all(part.sha256 in {"", file.sha256} for part, file in pairs) else None
+    if all(part.sha256 in {"", file.sha256} for part, file in pairs):
+        return manifest
+    return None
 
 
 # Choosing
@@ -186,7 +188,9 @@ def stored_planner(settings: Settings) -> str:
         manifest = planner_manifest(settings)
     except ConductorUnusable:  # its manifest cannot be read, so that only the setting names it
         return str(settings["conductor.model"])
-    return manifest.name if manifest is not None else ""
+    if manifest is not None:
+        return manifest.name
+    return ""
 
 
 def should_become_planner(name: str, settings: Settings, *, use: bool | None) -> bool:
@@ -195,7 +199,9 @@ def should_become_planner(name: str, settings: Settings, *, use: bool | None) ->
     As asked for, else if no other model does.
     """
     free = not settings["conductor.model"] and stored_planner(settings) in {"", name}
-    return free if use is None else use
+    if use is None:
+        return free
+    return use
 
 
 # Verifying

@@ -172,7 +172,9 @@ async def open_orchestra(request: OpeningRequest) -> OpenedOrchestra:
     if request.stored:
         # A resumed run keeps its own workers, whatever pool the settings name today.
         settings = without_pool(settings)
-    planner = _find_planner(settings) if request.planning else None
+    planner = None
+    if request.planning:
+        planner = _find_planner(settings)
     pool, remarks = await _choose_pool(request, settings, planner)
     pool_policy = build_guard(settings, pool, planner)
     # Checked before any model is opened, which may take long.
@@ -224,7 +226,9 @@ def _find_planner(settings: Settings) -> Worker:
     if settings.rehearsal and settings.origins["conductor.model"] != "command line":
         return rehearsal_conductor()
     planner = resolve_planner(settings)
-    return planner if settings.rehearsal else with_prices([planner])[0][0]
+    if settings.rehearsal:
+        return planner
+    return with_prices([planner])[0][0]
 
 
 async def _choose_pool(
@@ -268,7 +272,9 @@ async def _open_planner(
     also_worker = _find_same_worker(pool, planner, worker)
     remarks: tuple[str, ...] = ()
     if model_id and not model_of(planner):
-        also = f", and is also the worker {also_worker}" if also_worker else ""
+        also = ""
+        if also_worker:
+            also = f", and is also the worker {also_worker}"
         remark = (
             f"{model_id} plans{also}: it is the first chat model that "
             f"{base_url_of(planner)} lists; to choose another: --conductor URL#MODEL"
@@ -418,7 +424,9 @@ async def _build_team(
 
 def _name_planner(planner: Worker, settings: Settings) -> str:
     """Return the planner's name, with what guides it. Raises `ConductorUnusable`."""
-    guide = "" if planner == rehearsal_conductor() else read_guided(settings).name
+    guide = ""
+    if planner != rehearsal_conductor():
+        guide = read_guided(settings).name
     return describe_planning_model(planner, open_model_store(settings)) + guide
 
 

@@ -112,7 +112,9 @@ def decode_page(data: bytes) -> str:
         return data.decode("utf-8")
     except UnicodeDecodeError:
         declared = _CHARSET.search(data[:4096])
-    name = declared[1].decode() if declared else "windows-1252"
+    name = "windows-1252"
+    if declared:
+        name = declared[1].decode()
     if name.lower() in {"iso-8859-1", "latin1", "us-ascii", "ascii"}:
         name = "windows-1252"  # so browsers read them
     try:
@@ -179,7 +181,9 @@ def _beginning(page: str, length: int) -> str:
         return beginning
     last_tag = beginning.rfind("<")
     is_cut = last_tag > beginning.rfind(">")
-    return beginning[:last_tag] if is_cut else beginning
+    if not is_cut:
+        return beginning
+    return beginning[:last_tag]
 
 
 def _next(node: LexborNode, writer: _Writer) -> LexborNode | None:
@@ -192,7 +196,9 @@ def _next(node: LexborNode, writer: _Writer) -> LexborNode | None:
         current = current.parent
         if current is not None and current.is_element_node:
             writer.close(current)
-    return current.next if current is not None else None
+    if current is not None:
+        return current.next
+    return None
 
 
 def _left_out(node: LexborNode) -> str | None:

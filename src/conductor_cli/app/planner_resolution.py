@@ -116,7 +116,9 @@ def planner_manifest(settings: Settings) -> Manifest | None:
         manifests = store.manifests()
         if len(manifests) == 1:
             return manifests[0]
-        default = load_registry(settings.environ)[0].name if manifests else ""
+        default = ""
+        if manifests:
+            default = load_registry(settings.environ)[0].name
         for manifest in manifests:
             if manifest.name == default:
                 return manifest
@@ -156,7 +158,9 @@ def _is_url(text: str) -> bool:
 def _adapter(settings: Settings) -> str:
     """The whole path of the adapter that the settings name, or empty."""
     path = settings["conductor.adapter"]
-    return str(Path(path).expanduser().absolute()) if path else ""
+    if not path:
+        return ""
+    return str(Path(path).expanduser().absolute())
 
 
 def _from_name(text: str, settings: Settings) -> Worker:
@@ -222,9 +226,13 @@ def _from_store(manifest: Manifest, settings: Settings) -> Worker:
 
     Raises `ConductorUnusable`.
     """
-    base = open_model_store(settings).find(manifest.base) if manifest.base else None
+    base = None
+    if manifest.base:
+        base = open_model_store(settings).find(manifest.base)
     for stored in (manifest, base):
-        problem = stored.fault() if stored is not None else ""
+        problem = ""
+        if stored is not None:
+            problem = stored.fault()
         if stored is not None and problem:
             from conductor_cli.models.weights.verify import repair_hint  # it reads model files
 
@@ -286,14 +294,18 @@ def describe_planning_model(planner: Worker, store: ModelStore | None = None) ->
     if planner.kind in PROGRAMS and not planner.model:
         return describe_program(planner)
     if planner.kind != "llama":
-        model = f"{planner.kind}/{planner.model}" if planner.model else ""
+        model = ""
+        if planner.model:
+            model = f"{planner.kind}/{planner.model}"
         return model or str(planner.options.get("base_url", planner.kind))
     names = {
         manifest.path: manifest.name
         for manifest in (store.manifests() if store is not None else ())
     }
     adapter = str(planner.options.get("adapter") or "")
-    suffix = f" + {_describe_file('adapter', Path(adapter), names)}" if adapter else ""
+    suffix = ""
+    if adapter:
+        suffix = f" + {_describe_file('adapter', Path(adapter), names)}"
     return _describe_file("planner", Path(planner.model), names) + suffix
 
 

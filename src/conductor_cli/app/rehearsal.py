@@ -47,7 +47,9 @@ def demo_question(question: Question) -> Question | None:
 
     None where they do not know it.
     """
-    return Question(text=question.text, schema=question.schema) if is_known(question.text) else None
+    if not is_known(question.text):
+        return None
+    return Question(text=question.text, schema=question.schema)
 
 
 def check_question(question: Question) -> None:

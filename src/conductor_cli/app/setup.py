@@ -165,7 +165,9 @@ class SetupStep:
         return shlex.join(["conductor", *self.command])
 
     def data(self) -> dict[str, Any]:
-        command = None if self.done else self.command_line
+        command = None
+        if not self.done:
+            command = self.command_line
         return {
             "step": self.kind,
             "name": self.name,
@@ -264,7 +266,9 @@ def new_workers(findings: Findings, settings: Settings) -> list[Worker]:
 
 def _address_of(worker: Worker) -> tuple[str, str, str]:
     """Return what two workers that ask the same model have in common."""
-    base_url = base_url_of(worker) if worker.kind == "openai-compatible" else ""
+    base_url = ""
+    if worker.kind == "openai-compatible":
+        base_url = base_url_of(worker)
     return (worker.kind, model_of(worker), base_url)
 
 
@@ -285,12 +289,16 @@ def _known_price(worker: Worker) -> Price | None:
     """
     if worker.price:
         return worker.price
-    return FREE if costs_nothing(worker) else None
+    if costs_nothing(worker):
+        return FREE
+    return None
 
 
 def _describe_price(worker: Worker) -> str:
     price = _known_price(worker)
-    return f"price {UNKNOWN_PRICE}" if price is None else describe_price(price)
+    if price is None:
+        return f"price {UNKNOWN_PRICE}"
+    return describe_price(price)
 
 
 # Limits
@@ -316,8 +324,12 @@ def propose_limits(added: Sequence[Worker], settings: Settings) -> list[SetupSte
             text = _describe_limit(name, settings[name], period)
             steps.append(SetupStep(kind="limit", name=name, text=text))
         elif may_cost:
-            limit: Decimal | int = tokens if None in prices else dollars
-            kind = "tokens" if None in prices else "cost"
+            limit: Decimal | int = dollars
+            if None in prices:
+                limit = tokens
+            kind = "cost"
+            if None in prices:
+                kind = "tokens"
             name = _limit_setting(kind, period)
             command = ("config", "set", name, f"{limit}")
             text = _describe_limit(name, limit, period)
@@ -335,7 +347,9 @@ def _limit_of(settings: Settings, period: str) -> str:
 
 
 def _limit_setting(kind: str, period: str) -> str:
-    return f"limits.{kind}_day" if period == "day" else f"limits.{kind}"
+    if period == "day":
+        return f"limits.{kind}_day"
+    return f"limits.{kind}"
 
 
 def _describe_limit(name: str, limit: Decimal | int, period: str) -> str:
@@ -386,11 +400,9 @@ def propose_model(findings: Findings, settings: Settings, wanted: str = "") -> l
     hosted = hosted_planner(findings, settings)
     if hosted is not None:
         name = f"{hosted.kind}/{hosted.model}"
-        later = (
-            f"; to plan on this machine later: conductor model pull {model.name}"
-            if model is not None
-            else ""
-        )
+        later = ""
+        if model is not None:
+            later = f"; to plan on this machine later: conductor model pull {model.name}"
         text = (
             f"{name}: sends each question to {recipient_of(hosted)}, "
             f"{_describe_price(hosted)}{later}"
@@ -435,8 +447,12 @@ def fitting_model(findings: Findings, settings: Settings) -> RegistryModel | Non
         model for model in fitting if model.name == default or model.licence in FREE_LICENCES
     ]
     small = [model for model in allowed if model.size <= SMALL_BYTES]
-    choice = small if small and _has_few_cores(findings) else allowed
-    return choice[0] if choice else None
+    choice = allowed
+    if small and _has_few_cores(findings):
+        choice = small
+    if not choice:
+        return None
+    return choice[0]
 
 
 def _has_few_cores(findings: Findings) -> bool:
@@ -508,7 +524,9 @@ def _pull_step(model: RegistryModel) -> SetupStep:
         duration = format_duration(missing / USUAL_RATE, tenths=False)
         rate = f"{format_size(USUAL_RATE)}/s"
         download = f"{format_size(missing)} to download, about {duration} at {rate}"
-    size = format_size(model.size) if model.size else "size unknown"
+    size = "size unknown"
+    if model.size:
+        size = format_size(model.size)
     needs = f"needs {format_size(model.memory)} of memory"
     return SetupStep(
         kind="model",

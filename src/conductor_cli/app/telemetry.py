@@ -124,7 +124,9 @@ class RunTelemetry:
             about["conductor.run.parent"] = first.question.parent
         error = "run_ended"
         if isinstance(last, ev.RunFinished | ev.RunFailed):
-            error = last.error.reason or last.error.kind if last.error is not None else ""
+            error = ""
+            if last.error is not None:
+                error = last.error.reason or last.error.kind
             about |= usage_attributes(last.usage)
         if isinstance(last, ev.RunFinished):
             about["conductor.partial"] = last.partial
@@ -169,10 +171,14 @@ class RunTelemetry:
                     about["conductor.plan.steps"] = (
                         len(event.plan.steps) if isinstance(event.plan, Plan) else 0
                     )
-                error = "run_ended" if event is events[-1] else ""
+                error = ""
+                if event is events[-1]:
+                    error = "run_ended"
                 plan = self._span("plan", began, event.at, about, run, error)
                 for call in calls:
-                    error = call.reason if isinstance(call, ev.PlanRejected) else ""
+                    error = ""
+                    if isinstance(call, ev.PlanRejected):
+                        error = call.reason
                     if call.usage.calls or error:
                         about = {
                             "gen_ai.operation.name": "chat",
@@ -293,7 +299,8 @@ class RunTelemetry:
                     about["gen_ai.tool.call.arguments"] = call.call.arguments
                     about |= {"gen_ai.tool.call.result": result.text} if result is not None else {}
                 returned, error = (ended, "attempt_ended") if result is None else (result.at, "")
-                error = "tool_error" if result is not None and result.error else error
+                if result is not None and result.error:
+                    error = "tool_error"
                 self._span(
                     f"execute_tool {call.call.name}", call.at, returned, about, attempt, error
                 )
@@ -348,7 +355,9 @@ def _error_of(event: ev.StepFailed | ev.StepStopped | ev.StepFinished) -> str:
     """Return why an attempt or a step has ended badly, in a word."""
     if isinstance(event, ev.StepFailed):
         return event.error.reason or event.error.kind
-    return event.reason if isinstance(event, ev.StepStopped) else ""
+    if isinstance(event, ev.StepStopped):
+        return event.reason
+    return ""
 
 
 def usage_attributes(usage: Usage) -> dict[str, Any]:
@@ -404,7 +413,9 @@ def watch_run() -> RunTelemetry | None:
             from opentelemetry.trace import get_tracer_provider
 
             found = get_tracer_provider()
-            tracing = found if isinstance(found, TracerProvider) else None
+            tracing = None
+            if isinstance(found, TracerProvider):
+                tracing = found
         if tracing is None and (named := exporter_names(os.environ)):
             tracing = _provider_for(named)
         if tracing is None:

@@ -53,7 +53,9 @@ class Template:
     @property
     def plan(self) -> Plan | None:
         """The plan, None where the planner writes it."""
-        return Plan(steps=self.steps) if self.steps else None
+        if not self.steps:
+            return None
+        return Plan(steps=self.steps)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -152,7 +152,9 @@ def verify_trace(store: Traces, run: str, *, repair: bool = False) -> VerifiedTr
     check = TraceCheck(run=run, lines=0, link="")
     try:
         check = store.check(run)
-        aside = store.repair(run, check) if repair and not check.whole and not check.running else ""
+        aside = ""
+        if repair and not check.whole and not check.running:
+            aside = store.repair(run, check)
         return VerifiedTrace(check=store.check(run) if aside else check, aside=aside)
     except UsageError as error:
         return VerifiedTrace(check=check, problem=error.message)
@@ -182,7 +184,9 @@ def size_of_runs(runs: Sequence[StoredRun]) -> int:
     Their traces, and the attachments that no other run needs.
     """
     attachments = open_state(app_paths(os.environ)).attachments()
-    own = attachments.prunable({run.run for run in runs}) if runs else 0
+    own = 0
+    if runs:
+        own = attachments.prunable({run.run for run in runs})
     return own + sum(max(run.size, 0) for run in runs)
 
 
@@ -234,7 +238,9 @@ def conversation_of(store: Traces, trace: Trace) -> tuple[PastTurn, ...]:
         seen.add(trace.run)
         parent = trace.question.parent
         try:
-            earlier = store.trace(store.find(parent)) if parent and parent not in seen else None
+            earlier = None
+            if parent and parent not in seen:
+                earlier = store.trace(store.find(parent))
         except ConductorError:
             earlier = None
         if earlier is None or earlier.run in seen:

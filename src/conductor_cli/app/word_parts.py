@@ -149,8 +149,12 @@ def _equation(part: Element | None, depth: int = 0) -> str:
     if kind == "f":
         return f"({of('num')})/({of('den')})"
     if kind in {"sSup", "sSub", "sSubSup", "nary"}:
-        below = f"_({of('sub')})" if part.find(f"{_M}sub") is not None else ""
-        above = f"^({of('sup')})" if part.find(f"{_M}sup") is not None else ""
+        below = ""
+        if part.find(f"{_M}sub") is not None:
+            below = f"_({of('sub')})"
+        above = ""
+        if part.find(f"{_M}sup") is not None:
+            above = f"^({of('sup')})"
         if kind != "nary":
             return f"{of('e')}{below}{above}"
         sign = part.find(f"{_M}naryPr/{_M}chr")

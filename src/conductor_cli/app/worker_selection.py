@@ -72,7 +72,8 @@ def filter_pool(
     """
     pool_policy = build_guard(settings, pool, planner)
     recipients = (*pool_policy.recipients.values(), *map(recipient_facts, nameable))
-    pool = pool.subset(only) if only else pool
+    if only:
+        pool = pool.subset(only)
     narrowed = [f"{path} narrows {', '.join(names)}" for path, names in settings.projects if names]
     # The selectors of a command line, whichever rule they are in.
     selectors: list[str] = []

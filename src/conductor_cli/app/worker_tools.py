@@ -53,7 +53,9 @@ def pool_with_tools(
     workers: list[Worker] = []
     unable: list[str] = []
     for worker in pool:
-        names = dict.fromkeys((*worker.tools, *of_pool)) if chosen is None else chosen
+        names = chosen
+        if names is None:
+            names = tuple(dict.fromkeys((*worker.tools, *of_pool)))
         if worker.kind == SELF or not names:
             workers.append(replace(worker, tools=()))
             continue
@@ -307,7 +309,9 @@ def find_tool_server(settings: Settings, name: str) -> ConfiguredTools:
         if item.name == name:
             return item
     names = ", ".join(item.name for item in settings.tool_servers)
-    hint = f"known: {names}" if names else "conductor tools add NAME"
+    hint = "conductor tools add NAME"
+    if names:
+        hint = f"known: {names}"
     raise UsageError(f"no tool server is named {name!r:.60}", hint=hint)
 
 

@@ -88,11 +88,9 @@ def worker_rows(settings: Settings) -> list[WorkerRow]:
     def source_of(given: Worker, price: Price | None) -> str:
         """Return where a price is from, in words; `given` is the worker as the settings have it."""
         if given.price is not None:
-            return (
-                THIS_MACHINE
-                if costs_nothing(given) and not any(given.price.amounts())
-                else "the settings"
-            )
+            if costs_nothing(given) and not any(given.price.amounts()):
+                return THIS_MACHINE
+            return "the settings"
         if price is not None:
             return f"{load_prices().about}{'; more for long prompts' if price.longer else ''}"
         return UNKNOWN_PRICE
@@ -198,7 +196,9 @@ def store_worker(
     except ConductorError as error:
         raise UsageError(error.message, hint=error.hint) from None
     update_table(settings.paths, "workers", name, changes)
-    return [key for key, new in changes.items() if before.get(key) != new] if before else None
+    if not before:
+        return None
+    return [key for key, new in changes.items() if before.get(key) != new]
 
 
 def store_pool(settings: Settings, name: str, members: Sequence[str]) -> None:
@@ -208,7 +208,9 @@ def store_pool(settings: Settings, name: str, members: Sequence[str]) -> None:
     file of the user.
     """
     pools = {pool.name: pool for pool in settings.pools}
-    source = pools[name].source if name in pools else ""
+    source = ""
+    if name in pools:
+        source = pools[name].source
     if source and source != str(settings.paths.own_file):
         message = f"the pool {name!r} is in {source}, which conductor does not change"
         raise ConfigError(message, hint="edit the file yourself")
@@ -302,7 +304,8 @@ def workers_to_test(settings: Settings, names: Sequence[str]) -> list[Worker]:
             item.worker for item in configured if item.enabled or item.worker.name in names
         )
     )
-    pool = pool.subset(names) if names else pool
+    if names:
+        pool = pool.subset(names)
     workers = [worker for worker in pool if worker.kind != SELF]
     if not workers:
         hint = "find some: conductor setup, or add one: conductor workers add NAME --kind KIND"

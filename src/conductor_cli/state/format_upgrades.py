@@ -131,8 +131,12 @@ class NamedTexts:
         return {name: self._resolve(each) for name, each in value.items()}
 
     def _text(self, part: Any) -> str:  # noqa: ANN401 - any JSON value
-        name = part[0] if isinstance(part, list) and len(part) == 1 else None
-        text = self._by_name.get(name) if isinstance(name, str) else None
+        name = None
+        if isinstance(part, list) and len(part) == 1:
+            name = part[0]
+        text = None
+        if isinstance(name, str):
+            text = self._by_name.get(name)
         if text is None and self._strict:
             raise DecodeError("it repeats a text of a line that is missing or damaged")
         self._repeated += len(text or "")

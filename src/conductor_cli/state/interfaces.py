@@ -67,7 +67,9 @@ class Spending(ABC):
     @property
     def cost_limit(self) -> Decimal | None:
         """The limit on money that calls are held to: the user's, or else the client's."""
-        return self.client.cost if self.limits.cost is None else self.limits.cost
+        if self.limits.cost is None:
+            return self.client.cost
+        return self.limits.cost
 
     @abstractmethod
     def check(self) -> None:
@@ -435,7 +437,8 @@ class AttachmentStore(ABC):
         digest = attachment.sha256
         if (data := self._in_memory.get(digest)) is not None:
             return data
-        digest = digest if is_sha256(digest) else "invalid"
+        if not is_sha256(digest):
+            digest = "invalid"
         try:
             data = self._load(digest)
         except OSError as error:

@@ -265,7 +265,9 @@ class KeyStore:
         Raises `ConfigError`.
         """
         entry = self.entries().get(provider)
-        return entry if entry is not None and same_address(entry.base_url, base_url) else None
+        if entry is not None and same_address(entry.base_url, base_url):
+            return entry
+        return None
 
     def __call__(self, provider: str, base_url: str) -> str | None:
         """Return the key stored for a provider at this address, or None.
@@ -278,7 +280,9 @@ class KeyStore:
         if stored.fault is not None:
             raise stored.fault
         # The address in the keyring's item counts: the list, a plain file, may say anything.
-        return stored.key if same_address(stored.entry.base_url, base_url) else None
+        if same_address(stored.entry.base_url, base_url):
+            return stored.key
+        return None
 
     def read(self) -> dict[str, StoredKey]:
         """Return every stored key by its provider.

@@ -66,7 +66,9 @@ def _run_order(backend: Any, order: str, name: str, text: str = "") -> str | Non
         text += " " * (len(text) % ITEM == 0)  # not every keyring keeps an empty item
     parts = list[str]()
     while not parts or len(parts[-1]) == ITEM:
-        item = f"{name}.{len(parts)}" if parts else name
+        item = name
+        if parts:
+            item = f"{name}.{len(parts)}"
         if order == "set":
             backend.set_password(SERVICE, item, text[len(parts) * ITEM :][:ITEM])
         part = backend.get_password(SERVICE, item)
@@ -77,4 +79,6 @@ def _run_order(backend: Any, order: str, name: str, text: str = "") -> str | Non
         if order == "rm":
             backend.delete_password(SERVICE, item)
         parts.append(part)
-    return "".join(parts) if parts else None
+    if not parts:
+        return None
+    return "".join(parts)

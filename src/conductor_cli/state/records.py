@@ -68,7 +68,9 @@ class RatingsFile:
         found = [parse_rating(raw) for raw in lines if raw.strip()]
         ratings = tuple(rating for rating in found if rating is not None)
         damaged = found.count(None)
-        what = "line is" if damaged == 1 else "lines are"
+        what = "lines are"
+        if damaged == 1:
+            what = "line is"
         problem = (
             f"{path}: {damaged} {what} damaged; {format_count(len(ratings), 'rating')} "
             "could "

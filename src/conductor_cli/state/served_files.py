@@ -45,7 +45,9 @@ class HeldBatch:
     def size(self, name: str) -> int:
         """Return how many bytes of a file are stored, once all that was appended is."""
         path = self.path(name)
-        return path.stat().st_size if path.exists() else 0
+        if not path.exists():
+            return 0
+        return path.stat().st_size
 
     def write(self, record: Record, files: Collection[Record] = ()) -> None:
         """Keep its record, and those of files that it has written.
@@ -144,8 +146,6 @@ class ServedFiles:
             found = json.loads(path.read_text("utf-8"))
         except (OSError, ValueError):
             return None  # it is deleted, or was damaged by somebody else
-        return (
-            found
-            if isinstance(found, dict) and {"id", "owner", "created_at"} <= found.keys()
-            else None
-        )
+        if isinstance(found, dict) and {"id", "owner", "created_at"} <= found.keys():
+            return found
+        return None

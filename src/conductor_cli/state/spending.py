@@ -279,7 +279,9 @@ def _read_book(book: Path) -> list[tuple[Any, ...]]:
     for line in book.read_bytes().splitlines():
         with suppress(ValueError, LookupError, TypeError, ArithmeticError):
             data = json.loads(line)
-            cost = None if data["cost"] is None else nano_dollars(Decimal(data["cost"]))
+            cost = None
+            if data["cost"] is not None:
+                cost = nano_dollars(Decimal(data["cost"]))
             if "holds" in data:
                 held[data["holds"]] = (
                     book.stem,
@@ -353,7 +355,9 @@ def read_spent(
         # done.
         writable = os.access(directory, os.W_OK) and os.access(path, os.W_OK)
         immutable = not os.access(directory, os.W_OK) and not path.with_name(f"{FILE}-wal").exists()
-        mode = "rw" if writable else "ro"
+        mode = "ro"
+        if writable:
+            mode = "rw"
         if immutable:
             mode += "&immutable=1"
         uri = f"{path.absolute().as_uri()}?mode={mode}"
@@ -383,7 +387,9 @@ def read_spent(
 
 def exact_dollars(nano: int | None) -> Decimal | None:
     """Convert billionths of a dollar to dollars; an unknown amount stays None."""
-    return None if nano is None else Decimal(nano) / NANO
+    if nano is None:
+        return None
+    return Decimal(nano) / NANO
 
 
 def spent_row(row: tuple[Any, ...]) -> SpentRow:
@@ -610,7 +616,9 @@ class DailySpend(Spending):
         found = database.execute(
             "SELECT 1 FROM calls WHERE day = ? LIMIT 1", (str(tomorrow),)
         ).fetchone()
-        return tomorrow if found else today
+        if found:
+            return tomorrow
+        return today
 
     def _budget_of(self, database: sqlite3.Connection, day: date) -> DayBudget:
         """Return what is spent and reserved on a day.
@@ -652,7 +660,9 @@ class DailySpend(Spending):
         That row is looked for by its owner too: where the user has removed the file, another
         process may have its number in the new one.
         """
-        cost = None if usage.cost is None else nano_dollars(usage.cost)
+        cost = None
+        if usage.cost is not None:
+            cost = nano_dollars(usage.cost)
         tokens_in = clamped(usage.tokens_in)
         tokens_out = clamped(usage.tokens_out)
         changed = database.execute(

@@ -129,4 +129,6 @@ def run_names(traces: str) -> list[str]:
     )
     # bash expands what it is offered, so other names could run commands.
     plain = [name for name in found[:OFFERED_NAMES] if name.translate(_PUNCTUATION).isalnum()]
-    return ["last", *plain] if plain else []
+    if plain:
+        return ["last", *plain]
+    return []

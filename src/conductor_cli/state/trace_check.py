@@ -105,7 +105,9 @@ class _Checker:
         if line.number == 1:  # it says what run this is
             reader = LineReader(strict=False)
             events, problem = parse_line(line, reader)
-            first = events[0] if events else None
+            first = None
+            if events:
+                first = events[0]
             if not isinstance(first, ev.RunStarted):
                 text = f"is not the start of a run in format {ev.FORMAT}"
                 self.add(1, "foreign", f"{text}: {problem}" if problem else text)
@@ -144,7 +146,9 @@ class _Checker:
             self.open.append(record)
         else:
             last = self.open[-1].hashed
-            before = last.link_behind(self.good) if last is not None and last.is_unchanged else b""
+            before = b""
+            if last is not None and last.is_unchanged:
+                before = last.link_behind(self.good)
             # As it was before its link was changed
             if len(self.open) == 1 and before and hashed.follows(before):
                 self.add(
@@ -183,14 +187,18 @@ class _Checker:
                 )
                 _, problem = parse_line(line, LineReader(strict=False))
                 problem = "it has NUL bytes" if b"\0" in record.data else problem[:200]
-                text = f"was changed: {problem}" if problem else "was changed"
+                text = "was changed"
+                if problem:
+                    text = f"was changed: {problem}"
                 if record.hashed is None and not problem:
                     text = "has no hash: another program wrote or changed it"
                 self.add(record.line, "changed", text)
         self.open.clear()
 
     def add(self, line: int, fault: Fault, text: str) -> None:
-        whole = text if fault in ("missing", "no_end", "empty") else f"line {line} {text}"
+        whole = text
+        if fault not in ("missing", "no_end", "empty"):
+            whole = f"line {line} {text}"
         self.faults.append(TraceFault(line=line, fault=fault, text=whole))
 
 
@@ -262,11 +270,9 @@ def _repaired_records(path: Path, faults: Sequence[TraceFault]) -> list[bytes]:
 
 def _notice(before: Sequence[bytes], gap: Sequence[str]) -> bytes:
     """A notice at the time of the event before it."""
-    at = (
-        LineReader(strict=False).read_line(before[-1].decode("utf-8", "replace"))[-1].at
-        if before
-        else 0.0
-    )
+    at = 0.0
+    if before:
+        at = LineReader(strict=False).read_line(before[-1].decode("utf-8", "replace"))[-1].at
     text = "the trace was repaired: " + (
         gap[0] if len(gap) == 1 else f"{gap[0]}, and {len(gap) - 1} more"
     )

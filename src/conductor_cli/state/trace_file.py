@@ -312,7 +312,9 @@ class TraceFollower:
                 end = data.rfind(b"\n") + 1
                 if not end and len(data) == BLOCK:  # one line is longer than a block
                     data += file.readline()
-                    end = len(data) if data.endswith(b"\n") else 0
+                    end = 0
+                    if data.endswith(b"\n"):
+                        end = len(data)
         except (EOFError, zlib.error) as error:
             raise OSError(f"{error}") from None
         self._position += end

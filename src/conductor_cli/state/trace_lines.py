@@ -299,7 +299,9 @@ def _piece_of(event: ev.Event) -> _Piece | None:
         inner = inner.event
     times.append(inner.at)
     if isinstance(inner, ev.StepDelta) and bool(inner.text) != bool(inner.thinking):
-        kind = "text" if inner.text else "thinking"
+        kind = "thinking"
+        if inner.text:
+            kind = "text"
         stream = (*steps, inner.step, inner.attempt, kind)
         return _Piece(event, stream, tuple(times), inner.text or inner.thinking)
     if isinstance(inner, ev.PlanDelta) and inner.text:

@@ -71,7 +71,9 @@ _SELECT: Final = re.compile(r"\bselect\b.*", re.IGNORECASE | re.DOTALL)
 def value_of(answer: str) -> str:
     """The number of an answer as a literal of Python; its text as one if it has none."""
     found = _NUMBER.search(answer)
-    return found[0].replace(",", "") if found else repr(answer.strip())
+    if found:
+        return found[0].replace(",", "")
+    return repr(answer.strip())
 
 
 def find_expression(subtask: str) -> str:
@@ -157,7 +159,9 @@ def run_program(code: str) -> str:
 def _python() -> str:
     """A Python of the system, which the sandbox has; a virtual environment is not in it."""
     own = Path(os.path.realpath(sys.executable))
-    return str(own) if own.is_relative_to("/usr") else "python3"
+    if not own.is_relative_to("/usr"):
+        return "python3"
+    return str(own)
 
 
 def run_bc(subtask: str, seen: Seen) -> str:
@@ -222,7 +226,9 @@ def _only_reading(
         sqlite3.SQLITE_FUNCTION,
         sqlite3.SQLITE_RECURSIVE,
     }
-    return sqlite3.SQLITE_OK if allowed and two != "load_extension" else sqlite3.SQLITE_DENY
+    if allowed and two != "load_extension":
+        return sqlite3.SQLITE_OK
+    return sqlite3.SQLITE_DENY
 
 
 def open_programs(tables: Mapping[str, Path]) -> dict[str, Program]:

@@ -58,7 +58,9 @@ class AnswerFiles:
         self.is_lost = False  # Somebody else has removed, replaced or cut one of them
 
     def write(self, result: BatchResult) -> None:
-        file = self.answers if result.failure is None else self.failures
+        file = self.failures
+        if result.failure is None:
+            file = self.answers
         try:
             file.append(result.line)
         except OSError as error:

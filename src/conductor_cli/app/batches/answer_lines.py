@@ -69,7 +69,9 @@ class LineFile:
             is_same = os.path.samestat(self.path.stat(), opened)
         except FileNotFoundError:
             return "removed"
-        return "" if is_same else "replaced"
+        if is_same:
+            return ""
+        return "replaced"
 
     def keep_lines(self) -> str:
         """Return what somebody else has done to the file, and where its lines are now.
@@ -127,13 +129,15 @@ def written_lines(path: Path) -> Iterator[dict[str, Any]]:
 def _written_fields(raw: bytes) -> dict[str, Any] | None:
     """Return the fields of a line that a batch has written; None for any other line."""
     try:
-        fields = read_json(raw)
+        fields: dict[str, Any] = read_json(raw)
         id_of(fields)
         is_answer = "answer" in fields or "response" in fields
         is_failure = not is_answer and "message" in fields["error"]
     except (ValueError, RecursionError, TypeError, KeyError):
         return None
-    return fields if is_answer or is_failure else None
+    if is_answer or is_failure:
+        return fields
+    return None
 
 
 def _is_cut_off(raw: bytes, *, is_first: bool) -> bool:
@@ -141,7 +145,9 @@ def _is_cut_off(raw: bytes, *, is_first: bool) -> bool:
 
     The first line must look like ours: nothing before it shows that.
     """
-    beginning = b'{"id":"' if is_first else b'{"'
+    beginning = b'{"'
+    if is_first:
+        beginning = b'{"id":"'
     if not raw.startswith(beginning):
         return False
     with suppress(ValueError, RecursionError):
@@ -186,7 +192,9 @@ def cost_of(fields: Mapping[str, Any]) -> Decimal:
     Raises `UsageError`.
     """
     # A failure repeats the line of the input, which may have any field.
-    owner = fields["error"] if isinstance(fields.get("error"), dict) else fields
+    owner = fields
+    if isinstance(fields.get("error"), dict):
+        owner = fields["error"]
     stated = owner.get("cost") or 0
     cost = stated_dollars(stated)
     if cost is None:

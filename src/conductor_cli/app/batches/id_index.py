@@ -57,7 +57,9 @@ class LineOffsets:
     def offset_of(self, name: str) -> int | None:
         """Return at which byte the line of an id begins; None where the file has no such id."""
         index = self.index_of(name)
-        return None if index is None else self.offsets[index]
+        if index is None:
+            return None
+        return self.offsets[index]
 
 
 def _find_hash(hashes: array[int], text: str) -> int | None:
@@ -65,4 +67,6 @@ def _find_hash(hashes: array[int], text: str) -> int | None:
     value = hash(text)
     index = bisect_left(hashes, value)
     is_there = index < len(hashes) and hashes[index] == value
-    return index if is_there else None
+    if is_there:
+        return index
+    return None

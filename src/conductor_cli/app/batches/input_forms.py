@@ -252,7 +252,9 @@ def _schema_of(response_format: object) -> dict[str, Any] | None:
     if not isinstance(response_format, dict):
         return None
     schema = response_format.get("json_schema", {}).get("schema")
-    return schema if isinstance(schema, dict) else None
+    if isinstance(schema, dict):
+        return schema
+    return None
 
 
 def _message_text(content: object) -> str:

@@ -137,7 +137,9 @@ class SharedQuestions:
         shard = self._held.get(self._shard_of.pop(name))
         if shard is not None:
             shard.open.discard(name)
-            lines = shard.answers if result.failure is None else shard.failures
+            lines = shard.failures
+            if result.failure is None:
+                lines = shard.answers
             lines += json_line(result.line)
 
     def stop(self) -> None:

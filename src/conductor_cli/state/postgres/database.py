@@ -350,9 +350,9 @@ def _version(connection: Connection) -> int:
     assert row is not None
     if row == (None, None):
         return 0
-    version = (
-        connection.execute("SELECT version FROM conductor_version").fetchone() if row[0] else None
-    )
+    version = None
+    if row[0]:
+        version = connection.execute("SELECT version FROM conductor_version").fetchone()
     if version is None or row[1] is None:
         message = (
             "the database of the state has only some of its tables: half of a migration was "

@@ -196,9 +196,9 @@ class SharedCircuits:
             self._read_at = now
             self._database.soon(self._read)
         until, circuit = self._known.get(key, (now, None))
-        return (
-            circuit._replace(seconds=until - now) if circuit is not None and until > now else None
-        )
+        if circuit is not None and until > now:
+            return circuit._replace(seconds=until - now)
+        return None
 
     def _read(self) -> None:
         rows = self._database.call(
@@ -283,7 +283,9 @@ class Leases:
         )
         found = list[LeftRun]()
         for run, job, size in rows:
-            lines = self._traces.lines_of(run) if size else b""
+            lines = b""
+            if size:
+                lines = self._traces.lines_of(run)
             events = list(events_in(BytesIO(lines), PLACE)) if lines else []
             writer = self._traces.open(run)  # from now on its lease is renewed
             writer.is_leased = True
@@ -362,7 +364,9 @@ class SharedBatch:
             SHARD_SECONDS,
             self._batch,
         )
-        return int(rows[0][0]) if rows else None
+        if not rows:
+            return None
+        return int(rows[0][0])
 
     def renew(self, shards: Collection[int]) -> list[int]:
         """Go on having these shards, and return those that this process still has."""

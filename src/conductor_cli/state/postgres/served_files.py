@@ -174,7 +174,10 @@ class SharedServedFiles(ServedFiles):
         rows = self._database.call(
             "SELECT record FROM conductor_served WHERE id = %s", storable(name)
         )
-        return json.loads(rows[0][0]) if rows else None
+        if not rows:
+            return None
+        record: Record = json.loads(rows[0][0])
+        return record
 
     def all(self, kind: str, owner: str | None = None) -> list[Record]:
         rows = self._database.call(

@@ -166,7 +166,9 @@ class SharedSpend(Spending):
             while self._ended:
                 call = self._ended[0]
                 usage = self._ended[0].usage
-                cost = None if usage.cost is None else nano_dollars(usage.cost)
+                cost = None
+                if usage.cost is not None:
+                    cost = nano_dollars(usage.cost)
                 self._database.call(
                     "SELECT conductor_settle(%s, %s, %s, %s, %s, %s, %s, %s, %s)",
                     call.number,
@@ -192,7 +194,9 @@ class SharedSpend(Spending):
         *whom, cost = reserved_row(worker or self._planner, room)
         names = [storable(str(name)) for name in whom]
         limits = self.limits
-        fence = ", conductor_fence(%s, %s)" if leased else ""
+        fence = ""
+        if leased:
+            fence = ", conductor_fence(%s, %s)"
         ((held, _, *spent),) = self._database.call(
             # Nothing of it is text
             f"SELECT r.* FROM conductor_reserve({', '.join(['%s'] * 15)}) r{fence}",  # noqa: S608
@@ -216,7 +220,9 @@ class SharedSpend(Spending):
 
 def _nano_limit(limit: Decimal | None) -> int | None:
     """Whole billionths of dollars that a limit allows."""
-    return None if limit is None else int(min(limit, Decimal(MAX_AMOUNT) / NANO).scaleb(9))
+    if limit is None:
+        return None
+    return int(min(limit, Decimal(MAX_AMOUNT) / NANO).scaleb(9))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

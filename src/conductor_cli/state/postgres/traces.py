@@ -606,7 +606,9 @@ class _Lines(io.RawIOBase):
 
     def readinto(self, buffer: Any) -> int:  # noqa: ANN401 - a buffer has no type
         if not self._unread and not self._is_whole:
-            count = MAX_BLOCKS if self._position else FIRST_BLOCKS
+            count = FIRST_BLOCKS
+            if self._position:
+                count = MAX_BLOCKS
             rows = read_blocks(self._database, self._run, self._position, count)
             if not rows:
                 hint = "conductor trace list shows the stored runs"

@@ -176,8 +176,10 @@ def export_files(source: SharedState, target: FileState, tell: Tell) -> Moved:
         "SELECT r.run, r.size, r.written, COALESCE(l.until > clock_timestamp(), false)"
         " FROM conductor_runs r LEFT JOIN conductor_leases l ON l.run = r.run ORDER BY r.day, r.run"
     ):
-        why = "is being written" if live else _export_run(source, target, run, size, written)
-        moved.add_run(run, why, tell)
+        if live:
+            moved.add_run(run, "is being written", tell)
+        else:
+            moved.add_run(run, _export_run(source, target, run, size, written), tell)
     _copy_served(source.served_files, target.served_files, moved, tell)
     known = set(read_lines(paths.ratings))
     with closing(AppendLog(paths.ratings)) as log:
@@ -297,11 +299,9 @@ def _import_run(source: FileState, target: SharedState, run: str) -> str | None:
     ):
         return None
     size = "SELECT size FROM conductor_runs WHERE day = %s AND run = %s"
-    return (
-        ""
-        if target.database.call(size, day_of(run), run) == [(len(content),)]
-        else "differs in the database"
-    )
+    if target.database.call(size, day_of(run), run) == [(len(content),)]:
+        return ""
+    return "differs in the database"
 
 
 def _export_run(
@@ -313,7 +313,9 @@ def _export_run(
     path = target.traces.path(run)
     if path.exists():
         with open_trace(path) as file:
-            return "" if len(file.read()) == size else "differs in the files"
+            if len(file.read()) == size:
+                return ""
+            return "differs in the files"
     make_private_directory(path.parent)
     write_atomically(
         path, gzip.compress(source.traces.lines_of(run), compresslevel=6, mtime=0), mode=0o600
@@ -331,7 +333,9 @@ def _copy_served(source: ServedFiles, target: ServedFiles, moved: Moved, tell: T
     batches = source.all("batch")
     for record in [*source.all("file"), *batches]:
         name = record["id"]
-        kind = "files" if record["object"] == "file" else "batches"
+        kind = "batches"
+        if record["object"] == "file":
+            kind = "files"
         if not _SERVED.fullmatch(name) or target.find(name) is not None:
             continue
         if kind == "batches" and record["status"] not in OVER:
