@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from conductor_cli.core import redact
 from conductor_cli.core.redact import (
     REDACTED,
-    SHORTEST,
+    MIN_SECRET_CHARS,
     Secrets,
     StreamRedactor,
     encodings_of,
@@ -31,7 +31,9 @@ from conductor_cli.system.known_secrets import KNOWN_SECRETS
 PLAIN = "sk-proj-Ab3_xYz0123456789"
 HARD = 'k/e+y="q\\u&<==/+'
 
-KEYS = st.text(st.characters(min_codepoint=33, max_codepoint=126), min_size=SHORTEST, max_size=40)
+KEYS = st.text(
+    st.characters(min_codepoint=33, max_codepoint=126), min_size=MIN_SECRET_CHARS, max_size=40
+)
 AROUND = st.text(st.characters(codec="utf-8"), max_size=12)
 SPELLED = {
     "as it is": lambda key: key,

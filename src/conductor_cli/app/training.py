@@ -27,7 +27,7 @@ from conductor_cli.core.errors import (
     PolicyError,
     UsageError,
 )
-from conductor_cli.core.estimate import OVERHEAD
+from conductor_cli.core.estimate import OVERHEAD_TOKENS
 from conductor_cli.core.formatting import (
     format_count,
     format_duration,
@@ -189,11 +189,15 @@ class Training:
     def _check_base_model(self) -> str:
         from conductor_cli.train.base_model import find_base_model, measure_base_model
 
-        find = find_base_model if self.error is None else measure_base_model
+        find = measure_base_model
+        if self.error is None:
+            find = find_base_model
         base = find(self.request.recipe.base, self.request.recipe.lora)
         self._base = base
         self._measured = base
-        trained = f", and an adapter of {base.adapter_weights:,}" if base.adapter_weights else ""
+        trained = ""
+        if base.adapter_weights:
+            trained = f", and an adapter of {base.adapter_weights:,}"
         return (
             f"{base.directory}: {base.architecture}, "
             f"{format_count(base.weights, 'weight')}{trained}"
@@ -226,11 +230,9 @@ class Training:
         if len(pool) < 2:
             raise _too_few_workers(pool.names)
         unknown = [worker.name for worker in pool if not worker.card.strengths]
-        without = (
-            f"; without a card: {', '.join(unknown)} (conductor workers calibrate)"
-            if unknown
-            else ""
-        )
+        without = ""
+        if unknown:
+            without = f"; without a card: {', '.join(unknown)} (conductor workers calibrate)"
         return f"{', '.join(pool.names)}{without}"
 
     def _check_reward(self) -> str:
@@ -246,11 +248,9 @@ class Training:
                 "no cases are given", hint="--cases CASES.jsonl, as for conductor eval"
             )
         # The built-in set has as many cases as are asked for, so none has to come twice.
-        count = (
-            recipe.max_cases
-            if request.cases == builtin.NAME and request.case_file is None
-            else None
-        )
+        count = None
+        if request.cases == builtin.NAME and request.case_file is None:
+            count = recipe.max_cases
         _, found = load_cases(request.cases, file=request.case_file, count=count, seed=recipe.seed)
         sampled = sample_cases(found, min(recipe.max_cases, len(found)), recipe.seed)
         cases, validation = self._split(sampled)
@@ -401,7 +401,9 @@ class Training:
         times = math.ceil(self.steps_left / self.request.recipe.checkpoint_every) + (
             not self._done()
         )
-        held_out = times * len(self._curriculum.validation) if self.steps_left else 0
+        held_out = 0
+        if self.steps_left:
+            held_out = times * len(self._curriculum.validation)
         most = estimate_training(
             self._curriculum, self._pool, begin=self._done(), validations=held_out
         )
@@ -414,11 +416,9 @@ class Training:
         elif len(unpriced) == len(self._pool):
             cost = f"cost unknown, because no price is known for {format_list(unpriced)}"
         else:
-            more = (
-                f", and what {format_list(unpriced)} cost, whose price is not known"
-                if unpriced
-                else ""
-            )
+            more = ""
+            if unpriced:
+                more = f", and what {format_list(unpriced)} cost, whose price is not known"
             ceiling = (
                 f"never more than {format_money(most.high.cost[1])}{more and ' for the others'}"
             )
@@ -447,7 +447,7 @@ class Training:
         0 seconds where none was measured.
         """
         questions = [len(case.question) / CHARS_PER_TOKEN for case in self._curriculum.cases]
-        asked = OVERHEAD + sum(questions) / len(questions)
+        asked = OVERHEAD_TOKENS + sum(questions) / len(questions)
         costs = list[float]()
         times = list[float]()
         for worker in self._pool:
@@ -484,7 +484,9 @@ class Training:
 
         Of several processes, the first does it for all of them.
         """
-        return exclusive_directory(self.request.directory) if is_first() else nullcontext()
+        if not is_first():
+            return nullcontext()
+        return exclusive_directory(self.request.directory)
 
     def run(self, log: Callable[[str], None]) -> bool:
         """Train after `check`, until all steps are done (True) or the time is up (False).
@@ -496,7 +498,9 @@ class Training:
         request = self.request
         opened = self._opened
         assert opened is not None
-        reward = None if self._reward is None else user_reward(self._reward)
+        reward = None
+        if self._reward is not None:
+            reward = user_reward(self._reward)
         with open_rollouts(
             request.directory, request.recipe, opened.orchestra, request.max_cost, reward
         ) as rollouts:

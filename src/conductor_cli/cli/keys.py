@@ -25,7 +25,7 @@ from conductor_cli.cli.output import (
 from conductor_cli.config.settings import app_paths
 from conductor_cli.core.errors import UsageError
 from conductor_cli.core.formatting import UNKNOWN, format_time
-from conductor_cli.core.redact import SHORTEST
+from conductor_cli.core.redact import MIN_SECRET_CHARS
 from conductor_cli.models.addresses import is_loopback
 from conductor_cli.state.key_store import (
     MAX_KEY,
@@ -94,9 +94,9 @@ def set_key_command(
     place = f"{store.path}, which is not encrypted" if insecure_storage else "the keyring"
     test = "conductor state check" if name == POSTGRESQL else f"conductor keys test {name}"
     print_done(f"stored the key of {name} in {place}, for {url}; check it with: {test}")
-    if len(key) < SHORTEST:
+    if len(key) < MIN_SECRET_CHARS:
         print_notice(
-            f"a key of fewer than {SHORTEST} characters cannot be hidden in output and traces"
+            f"a key of fewer than {MIN_SECRET_CHARS} characters cannot be hidden in output and traces"
         )
     _print_set_variables(name)
 

@@ -62,14 +62,15 @@ def parse_json(text: str) -> Any:  # noqa: ANN401 - any JSON value
         raise ValueError("objects or lists are nested too deeply") from None
 
 
-def has_more_values(data: bytes | bytearray, most: int) -> bool:
-    """Return whether a JSON text has more than `most` values, names, and what stands between them,
-    or many escapes.
+def has_more_values(content: bytes | bytearray, most: int) -> bool:
+    """Return whether a JSON text has more than `most` values or very many escapes.
+
+    Names count as values, and so does what stands between them.
     """
-    if data.count(b"\\") > MAX_ESCAPES:
+    if content.count(b"\\") > MAX_ESCAPES:
         return True
     # First with what is inside of texts, which takes no time; one by one, so that other threads go
     # on.
-    if sum(data.count(mark) for mark in (b'"', b",", b"[", b"{")) <= most:
+    if sum(content.count(mark) for mark in (b'"', b",", b"[", b"{")) <= most:
         return False
-    return any(number >= most for number, _ in enumerate(_JSON_TOKEN.finditer(data)))
+    return any(number >= most for number, _ in enumerate(_JSON_TOKEN.finditer(content)))

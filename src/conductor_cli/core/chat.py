@@ -199,9 +199,7 @@ CLOSE: Final = "</think>"
 
 
 def held_back(text: str, marks: Iterable[str]) -> int:
-    """Return how many characters at the end of `text` may be the start of an incomplete one of
-    `marks`.
-    """
+    """Return how many characters at the end of `text` may begin one of `marks`."""
     longest = 0
     for mark in marks:
         for length in range(min(len(mark) - 1, len(text)), longest, -1):
@@ -252,7 +250,8 @@ class ThinkingSplitter:
                 thinking = self._take(len(thinking) - held_back(thinking, (CLOSE,)))
         if self._place == "closed":
             self._held = self._held.lstrip()
-            self._place = "text" if self._held else "closed"
+            if self._held:
+                self._place = "text"
         text = ""
         if self._place == "text":
             text = self._take(len(self._held))

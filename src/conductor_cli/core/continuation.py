@@ -22,22 +22,25 @@ GO_ON: Final = "Go on with the results of your tool calls."
 
 
 def continue_conversation(question: Question, earlier: Trace, *, keep_system: bool) -> Question:
-    """`question` as the next one of a conversation, whose turns and files go along, and its system
-    text if kept.
+    """Return `question` as the next one of a conversation.
+
+    The conversation's turns and files go along, and its system text if kept.
     """
     before = earlier.question
+    system = question.system
+    if keep_system:
+        system = before.system
     return replace(
         question,
         history=(*before.history, PastTurn(question=before.text, answer=earlier.answer)),
         files=tuple(dict.fromkeys((*before.files, *question.files))),
-        system=before.system if keep_system else question.system,
+        system=system,
         parent=earlier.run,
     )
 
 
 def continue_with_results(earlier: Trace, results: Sequence[Message]) -> tuple[Question, Plan]:
-    """Return the next reply of a conversation whose client was asked for tool calls, once it has
-    made them.
+    """Return what asks for the next reply, once a client has made the tool calls it was asked for.
 
     The same worker goes on with what it was sent before, its own reply as it was, and the
     `results`, so that what its provider remembers of the conversation still holds. Raises
@@ -64,9 +67,7 @@ def continue_with_results(earlier: Trace, results: Sequence[Message]) -> tuple[Q
 
 
 def messages_up_to_calls(record: StepRecord) -> tuple[Message, ...]:
-    """Return what the worker of a step was sent of a conversation, and its own reply that asks for
-    calls.
-    """
+    """Return what a step's worker was sent of a conversation, and its reply that asks for calls."""
     reply = Message(
         role="assistant",
         content=record.text,
@@ -88,13 +89,12 @@ def who_answers(trace: Trace) -> StepRecord | None:
 
 
 def first_turn_to_send(turns: Sequence[PastTurn], first: int, tokens: int) -> int:
-    """Return the first turn that goes along, where it was turn `first` so far and about `tokens`
-    tokens may.
+    """Return the first turn that goes along, where about `tokens` tokens may.
 
-    When they have become too many, only the latest that take half of it are kept: what is sent then
-    grows at its end again, so a model that remembers it reads only what is new. The last turn is
-    kept however long it is; what overflows a model's own context is shortened where its prompt is
-    made.
+    So far it was turn `first`. When they have become too many, only the latest that take half of it
+    are kept: what is sent then grows at its end again, so a model that remembers it reads only what
+    is new. The last turn is kept however long it is; what overflows a model's own context is
+    shortened where its prompt is made.
     """
     lengths = [len(turn.question) + len(turn.answer) for turn in turns]
     if sum(lengths[first:]) <= tokens * CHARS_PER_TOKEN:
@@ -118,9 +118,9 @@ def is_complete(trace: Trace) -> bool:
 def reset_from_step(
     trace: Trace, number: int, worker: str | None = None, *, only_dependents: bool = False
 ) -> Trace:
-    """Return the run with step `number` and all later ones still to do, or only those that see it,
-    directly or not.
+    """Return the run with step `number` and all later ones still to do.
 
+    With `only_dependents` only those of the later ones that see it, directly or not.
     `start_run(resume=...)` then runs them again, step `number` by `worker` if one is given. Raises
     `UsageError` if there is no such step.
     """
@@ -169,7 +169,9 @@ def without_outdated(trace: Trace) -> Trace:
     user is told of them. The policy and the nested runs of the run that resumes it look at this
     trace too.
     """
-    given_up = () if trace.revised is None else (trace.revised.step, *trace.revised.left_out)
+    given_up: tuple[int, ...] = ()
+    if trace.revised is not None:
+        given_up = (trace.revised.step, *trace.revised.left_out)
     unanswered = set[int]()
     steps = list[StepRecord]()
     for record in trace.steps:

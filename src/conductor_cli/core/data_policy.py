@@ -19,6 +19,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import chain
 from typing import Final
 
 from conductor_cli.core.chat import MediaKind
@@ -91,8 +92,8 @@ class DataPolicy:
         if name == SELF:
             return self._conductor_sees_files or any(map(self._may_see_files, self.allowed))
         # A worker that is gone from the settings may have had a tag by which it was shown them.
-        known = name in self._workers or name in self.pool_policy.recipients
-        return not known or self._may_see_files(name)
+        is_in_settings = name in self._workers or name in self.pool_policy.recipients
+        return not is_in_settings or self._may_see_files(name)
 
     # What a model is shown
 
@@ -178,13 +179,15 @@ class DataPolicy:
         rules may quote all that could be seen then.
         """
         earlier = self._resumed
-        other_rules = earlier is not None and earlier.policy != self.pool_policy.policy
-        suspect = earlier.done() if earlier is not None and other_rules else {}
-        found = [self._needs_files]
+        done_under_other_rules: Collection[int] = ()
+        if earlier is not None and earlier.policy != self.pool_policy.policy:
+            done_under_other_rules = earlier.done()
+        holds = [self._needs_files]
         for number, step in enumerate(steps, start=1):
-            shown = number in suspect or self._is_shown_files(step.worker)
-            found.append(bool(self.question.files) and (shown or self.receives_files(step, found)))
-        return found
+            is_shown = number in done_under_other_rules or self._is_shown_files(step.worker)
+            may_quote = is_shown or self.receives_files(step, holds)
+            holds.append(bool(self.question.files) and may_quote)
+        return holds
 
     def receives_files(self, step: Step, holds: Sequence[bool]) -> bool:
         """Return whether a step's subtask, or an answer it reads, may quote the files.
@@ -207,29 +210,37 @@ class DataPolicy:
             return ""
         name = step.worker
         number = len(before) + 1
-        # The planner may plan although steps on it are denied: `deny = ["self"]` is only about such
-        # steps.
-        no_nesting = name == SELF and SELF in self.pool_policy.policy.deny
-        denied = f"policy.deny names {SELF}" if no_nesting else self.pool_policy.denial_reason(name)
+        denied = self._denial_of_step(name)
         if denied:
             return f"step {number} asks {name}, and {denied}"
         if name in self.excluded:
             return f"step {number} asks {name}, which may not be shown what this run is about"
         if self._may_see_answers_with_files(name):
             return ""
-        text = ""
-        if self.reveals_files(step):
-            text = "its subtask"
-        if not text:
-            holds = self.hold_files(before)
-            shown = (item for item in step.access if item < len(holds) and holds[item])
-            text = next(
-                (f"the answer of step {item}" if item else "what was given" for item in shown), ""
-            )
-        files = "may quote the attached files, which policy.files_only keeps from"
-        if not text:
+        quoting = self._text_that_may_quote_files(before, step)
+        if not quoting:
             return ""
-        return f"step {number} shows {name} {text}, which {files} {name}"
+        return (
+            f"step {number} shows {name} {quoting}, which may quote the attached files, which "
+            f"policy.files_only keeps from {name}"
+        )
+
+    def _denial_of_step(self, name: str) -> str:
+        # The planner may plan although steps on it are denied: `deny = ["self"]` is only about such
+        # steps.
+        if name == SELF and SELF in self.pool_policy.policy.deny:
+            return f"policy.deny names {SELF}"
+        return self.pool_policy.denial_reason(name)
+
+    def _text_that_may_quote_files(self, before: Sequence[Step], step: Step) -> str:
+        """What a step is shown that may quote the files, in words; empty where nothing may."""
+        if self.reveals_files(step):
+            return "its subtask"
+        holds = self.hold_files(before)
+        for item in step.access:
+            if item < len(holds) and holds[item]:
+                return f"the answer of step {item}" if item else "what was given"
+        return ""
 
     def _may_see_answers_with_files(self, name: str) -> bool:
         # A nested run shows an existing answer to its planner, and needs a worker that may see it
@@ -339,9 +350,9 @@ class MediaAccess:
         steps = tuple(steps)
         if any(step.worker == SELF and not step.access for step in steps):
             return ""
-        seen = {kind for step in steps for kind in self.seen_by(step.worker)}
+        kinds_seen = set(chain.from_iterable(self.seen_by(step.worker) for step in steps))
         for kind in self.files:
-            if kind not in seen:
+            if kind not in kinds_seen:
                 # Without the name of the file: the planner may not be shown the files.
                 who = format_list(self.names[kind]) or "nobody"
                 return f"no step asks a worker that can see the attached {_MEDIA[kind]}; {who} can"
@@ -353,29 +364,30 @@ def find_media_access(question: Question, shown: Mapping[str, Question], pool: P
 
     `shown` is the question as each worker of the pool is shown it by the policy.
     """
-    # A nested run that was given an answer needs nobody to look again.
-    kinds = (
-        {}
-        if question.given
-        else {file.kind_without_text: file for file in reversed(question.files)}
-    )
-    files = {kind: one_line(file.name) for kind, file in kinds.items() if kind is not None}
-    names = {
-        kind: tuple(
-            worker.name
-            for worker in pool
-            if kind in (worker.accepts or ())
-            and any(file.kind_without_text == kind for file in shown[worker.name].files)
-        )
-        for kind in files
-    }
-    hidden = {
-        kind: tuple(
-            one.name for one in pool if kind in (one.accepts or ()) and one.name not in names[kind]
-        )
-        for kind in files
-    }
+    files = _files_to_see(question)
+    names: dict[MediaKind, tuple[str, ...]] = {}
+    hidden: dict[MediaKind, tuple[str, ...]] = {}
+    for kind in files:
+        able = [worker.name for worker in pool if kind in (worker.accepts or ())]
+        names[kind] = tuple(name for name in able if _is_shown_kind(shown[name], kind))
+        hidden[kind] = tuple(name for name in able if name not in names[kind])
     return MediaAccess(files=files, names=names, hidden=hidden)
+
+
+def _files_to_see(question: Question) -> dict[MediaKind, str]:
+    """The name of the first file of each kind that says nothing to those who cannot see it."""
+    files: dict[MediaKind, str] = {}
+    if question.given:  # a nested run that was given an answer needs nobody to look again
+        return files
+    for file in reversed(question.files):
+        kind = file.kind_without_text
+        if kind is not None:
+            files[kind] = one_line(file.name)
+    return files
+
+
+def _is_shown_kind(question: Question, kind: MediaKind) -> bool:
+    return any(file.kind_without_text == kind for file in question.files)
 
 
 def nobody_sees(media_access: MediaAccess, absent: Collection[str]) -> tuple[str, str]:
@@ -406,9 +418,7 @@ def nobody_sees(media_access: MediaAccess, absent: Collection[str]) -> tuple[str
 def describe_attached(
     question: Question, shown: Mapping[str, Question], labels: Mapping[str, str], pool: Pool
 ) -> list[str]:
-    """Return what the planner is told of each attachment.
-
-    What it is, and which workers, by label, can see it.
+    """Return what the planner is told of each attachment: what it is, and who can see it.
 
     `question` is the one that the planner is shown, `shown` what each worker is.
     """
@@ -416,23 +426,19 @@ def describe_attached(
     for file in question.files:
         if file.attachment is None:
             continue
-        able = [
-            label
-            for label, worker in labels.items()
-            if worker in shown
-            and file in shown[worker].files
-            and file.is_sent_to(pool[worker].accepts or ())
-        ]
+        able = []
+        for label, worker in labels.items():
+            is_shown = worker in shown and file in shown[worker].files
+            if is_shown and file.is_sent_to(pool[worker].accepts or ()):
+                able.append(label)
         name = f'Attached: "{one_line(file.name)}" ({describe_media(file.attachment)}).'
-        if file.kind_without_text is None:
-            lines.append(
-                f"{name} Every worker reads its text"
-                + (f"; {format_list(able)} the file." if able else ".")
-            )
-        else:
+        if file.kind_without_text is not None:
             lines.append(
                 f"{name} Only {format_list(able)} can see it, so a step of one of these must "
-                "look "
-                "at it."
+                "look at it."
             )
+        elif able:
+            lines.append(f"{name} Every worker reads its text; {format_list(able)} the file.")
+        else:
+            lines.append(f"{name} Every worker reads its text.")
     return lines

@@ -192,7 +192,9 @@ class _RunReader:
         """Note the arguments of a tool, which may quote all that its worker reads."""
         key: tuple[int | str, ...] = (*self.path, event.step, event.attempt, server)
         arguments = f"arguments of {event.call.name}"
-        earlier = self.sent[key].texts if key in self.sent else ()
+        earlier: tuple[str, ...] = ()
+        if key in self.sent:
+            earlier = self.sent[key].texts
         self.sent[key] = Disclosure(
             step=(*self.path, event.step),
             worker=tool_selector(server),

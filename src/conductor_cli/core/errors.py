@@ -255,7 +255,9 @@ class ModelError(ConductorError):
         retryable: bool | None = None,
     ) -> None:
         super().__init__(message, hint=hint, reason=reason)
-        self.retryable = reason in RETRYABLE if retryable is None else retryable
+        if retryable is None:
+            retryable = reason in RETRYABLE
+        self.retryable = retryable
         """Whether the same call may succeed a moment later."""
         self.kind = _KIND_OF_REASON.get(reason, "worker")
         self.usage = usage
@@ -280,14 +282,14 @@ def describe_system_error(error: BaseException) -> str:
 
     Empty where the error says nothing about it.
     """
-    words = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+    words = str(error)
+    if isinstance(error, OSError) and error.strerror:
+        words = error.strerror
     return without_numbers(words)
 
 
 def without_numbers(text: str) -> str:
-    """Return a library's text about a system error without the error's number and the place in the
-    library's source.
-    """
+    """Return a library's text about a system error, without numbers and places in its source."""
     text = _PLACE.sub("", _NUMBER.sub("", text)).strip()
     if _NO_SUCH_HOST.search(text):
         return "there is no host of this name, or no network"
@@ -303,11 +305,11 @@ def nearest(name: str, known: Iterable[str]) -> str:
     """
     from difflib import get_close_matches  # only where a name is wrong
 
-    by_lower = {each.lower(): each for each in known}
-    found = get_close_matches(name.lower(), by_lower, n=1)
-    if not found:
+    by_lower = {candidate.lower(): candidate for candidate in known}
+    matches = get_close_matches(name.lower(), by_lower, n=1)
+    if not matches:
         return ""
-    return by_lower[found[0]]
+    return by_lower[matches[0]]
 
 
 def suggest(name: str, known: Iterable[str], otherwise: str = "") -> str:

@@ -10,21 +10,22 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from decimal import Decimal
+from itertools import chain
 from typing import Final
 
-from conductor_cli.core.chat import Message
+from conductor_cli.core.chat import MediaKind, Message
 from conductor_cli.core.media import attachment_tokens
-from conductor_cli.core.plan import SELF, Plan
-from conductor_cli.core.pool import Pool
+from conductor_cli.core.plan import SELF, Plan, Step
+from conductor_cli.core.pool import Pool, Worker
 from conductor_cli.core.profile import WorkerProfile
 from conductor_cli.core.question import Question, question_text
 from conductor_cli.core.usage import CHARS_PER_TOKEN, MILLION, Price, Usage, with_cost
 
 SHORT_ANSWER: Final = 150  # Tokens of an answer at the low end of the range
 # Tokens of a worker's prompt in addition to the question, the subtask and the answers it sees
-OVERHEAD: Final = 120
+OVERHEAD_TOKENS: Final = 120
 # Tokens that a planner writes for a plan, from a short one to a long one
-PLANNING: Final = (60, 300)
+PLAN_TOKENS: Final = (60, 300)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,62 +78,78 @@ def estimate_steps(
     plan.
     """
     # Without the workers' tokenizers, lengths are all there is to go by.
-    # None stands for the planner, and for a worker that is not in the pool.
-    workers = [
-        pool[step.worker] if step.worker in pool and step.worker != SELF else None
-        for step in plan.steps
-    ]
-    answers = [
-        int((each.options.get("max_tokens") if each else None) or profile.max_tokens)
-        for each in workers
-    ]
-    found = []
+
+    workers = [_planned_worker(step, pool) for step in plan.steps]
+    answers = [_longest_answer(worker, profile) for worker in workers]
+    estimates = []
     for step, worker, longest in zip(plan.steps, workers, answers, strict=True):
-        question = question_for(step.worker)
-        accepts = (worker.accepts if worker else None) or ()
-        asked = question_text(question, accepts=accepts)
-        fixed = (
-            int(len(asked) / CHARS_PER_TOKEN) + int(len(step.subtask) / CHARS_PER_TOKEN) + OVERHEAD
-        )
-        fixed += sum(map(attachment_tokens, question.attachments_for(accepts)))
-        seen = [answers[number - 1] for number in step.access]
+        fixed = _tokens_around(question_for(step.worker), step, worker)
+        read_answers = [answers[number - 1] for number in step.access]
+        low_in = fixed + sum(min(SHORT_ANSWER, most) for most in read_answers)
+        high_in = fixed + sum(read_answers)
         short = min(SHORT_ANSWER, longest)
-        price = None
-        if worker:
-            price = worker.price
-        low_in = fixed + sum(min(SHORT_ANSWER, most) for most in seen)
-        high_in = fixed + sum(seen)
-        found.append(
-            PlanEstimate(
-                calls=1,
-                tokens=(low_in + short, high_in + longest),
-                cost=(
-                    _cost(low_in, short, price),
-                    Decimal(0) if price is None else price.most(high_in, longest),
-                ),
-                unpriced=int(price is None),
-            )
+        low_cost = Decimal(0)
+        high_cost = Decimal(0)
+        price = worker.price if worker else None
+        if price is not None:
+            low_cost = _cost(low_in, short, price)
+            high_cost = price.most(high_in, longest)
+        estimate = PlanEstimate(
+            calls=1,
+            tokens=(low_in + short, high_in + longest),
+            cost=(low_cost, high_cost),
+            unpriced=int(price is None),
         )
-    return tuple(found)
+        estimates.append(estimate)
+    return tuple(estimates)
+
+
+def _planned_worker(step: Step, pool: Pool) -> Worker | None:
+    """The worker of a step; None for the planner, and for a worker that is not in the pool."""
+    if step.worker == SELF or step.worker not in pool:
+        return None
+    return pool[step.worker]
+
+
+def _longest_answer(worker: Worker | None, profile: WorkerProfile) -> int:
+    """The tokens of the longest answer that a worker may give."""
+    limit = None
+    if worker is not None:
+        limit = worker.options.get("max_tokens")
+    return int(limit or profile.max_tokens)
+
+
+def _tokens_around(question: Question, step: Step, worker: Worker | None) -> int:
+    """The tokens of a worker's prompt without the answers that it reads."""
+    accepts: tuple[MediaKind, ...] = ()
+    if worker is not None:
+        accepts = worker.accepts or ()
+    text = question_text(question, accepts=accepts)
+    text_tokens = int(len(text) / CHARS_PER_TOKEN)
+    subtask_tokens = int(len(step.subtask) / CHARS_PER_TOKEN)
+    attached_tokens = sum(map(attachment_tokens, question.attachments_for(accepts)))
+    return text_tokens + subtask_tokens + OVERHEAD_TOKENS + attached_tokens
 
 
 def estimate_planning(planner: PlannerCost, times: int = 1) -> PlanEstimate:
     """Return the range for what the planner itself uses: one short plan, or `times` long ones."""
-    least = PLANNING[0]
-    most = times * PLANNING[1]
-    low = _cost(planner.read, least, planner.price)
-    high = planner.price
+    (short, long) = PLAN_TOKENS
+    low_cost = Decimal(0)
+    high_cost = Decimal(0)
+    unpriced = times
+    if planner.price is not None:
+        low_cost = _cost(planner.read, short, planner.price)
+        high_cost = times * planner.price.most(planner.read, long)
+        unpriced = 0
     return PlanEstimate(
         calls=times,
-        tokens=(planner.read + least, times * planner.read + most),
-        cost=(low, Decimal(0) if high is None else times * high.most(planner.read, PLANNING[1])),
-        unpriced=times if planner.price is None else 0,
+        tokens=(planner.read + short, times * (planner.read + long)),
+        cost=(low_cost, high_cost),
+        unpriced=unpriced,
     )
 
 
-def _cost(tokens_in: int, tokens_out: int, price: Price | None) -> Decimal:
-    if price is None:
-        return Decimal(0)
+def _cost(tokens_in: int, tokens_out: int, price: Price) -> Decimal:
     rate = price.at(tokens_in)
     return (tokens_in * rate.input + tokens_out * rate.output) / MILLION
 
@@ -167,8 +184,9 @@ def prompt_tokens(messages: Iterable[Message]) -> int:
     The tokenizer of a worker's model is not available.
     """
     messages = tuple(messages)
-    attached = sum(attachment_tokens(each) for message in messages for each in message.attachments)
-    return _tokens("".join(message.content for message in messages)) + attached
+    attachments = chain.from_iterable(message.attachments for message in messages)
+    text = "".join(message.content for message in messages)
+    return _tokens(text) + sum(map(attachment_tokens, attachments))
 
 
 def _tokens(text: str) -> int:

@@ -55,7 +55,10 @@ def format_cost_cell(cost: Decimal | float | None, unpriced: int = 0) -> str:
         if unpriced:
             return "unknown"
         return UNKNOWN
-    return format_money(cost) + ("+" if unpriced else "")
+    money = format_money(cost)
+    if unpriced:
+        return f"{money}+"
+    return money
 
 
 def format_duration(seconds: float, *, tenths: bool = True) -> str:
@@ -112,10 +115,10 @@ def format_list(names: Sequence[str]) -> str:
 
 def format_names(names: Sequence[str]) -> str:
     """Return the first names of many and how many more there are: `a, b, c, d and 8 more`."""
-    more = ""
+    text = ", ".join(names[:MAX_NAMED])
     if len(names) > MAX_NAMED:
-        more = f" and {len(names) - MAX_NAMED:,} more"
-    return ", ".join(names[:MAX_NAMED]) + more
+        text += f" and {len(names) - MAX_NAMED:,} more"
+    return text
 
 
 def without_file_hash(planner: str) -> str:
@@ -132,7 +135,9 @@ def format_time(time: str, now: datetime) -> str:
         then = datetime.fromisoformat(time)
     except ValueError:
         return UNKNOWN
-    seconds = (now - (then if then.tzinfo else then.replace(tzinfo=UTC))).total_seconds()
+    if then.tzinfo is None:
+        then = then.replace(tzinfo=UTC)
+    seconds = (now - then).total_seconds()
     if seconds >= 30 * 86_400:
         return f"{then:%Y-%m-%d}"
     for unit, length in (("d", 86_400), ("h", 3600), ("min", 60)):

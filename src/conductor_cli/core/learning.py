@@ -173,8 +173,8 @@ def shares_of(trace: Trace, verdict: Verdict, step: int = 0) -> tuple[RatingShar
 
     The steps that the answer depends on share a verdict about the run equally, so that it weighs 1
     in all. A verdict about one step weighs 1 for its worker. A worker that failed at one of these
-    steps gave a bad answer of weight `FAILURE_WEIGHT`, whatever the verdict. Steps on the planner itself
-    count as steps, and no worker gets their share.
+    steps gave a bad answer of weight `FAILURE_WEIGHT`, whatever the verdict. Steps on the planner
+    itself count as steps, and no worker gets their share.
     """
     if step:
         records = [record for record in trace.steps if record.number == step]

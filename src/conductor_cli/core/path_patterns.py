@@ -108,7 +108,9 @@ class IgnoreRule:
         """Return whether the rule is about a path, given from the directory of the `.gitignore`."""
         if self.directories_only and not directory:
             return False
-        return self.pattern.matches(path[-1:] if self.anywhere else path)
+        if self.anywhere:
+            path = path[-1:]
+        return self.pattern.matches(path)
 
 
 class IgnoreFile:
@@ -185,8 +187,9 @@ def _without_trailing_spaces(line: bytes) -> bytes:
 
 
 def _parse_name(text: bytes, position: int) -> tuple[re.Pattern[bytes] | None, int]:
-    """Return the expression of one name of a pattern, None for `**`, and where the next name
-    begins.
+    """Return the expression of one name of a pattern, and where the next name begins.
+
+    The expression is None for `**`.
     """
     parts = [bytearray()]
     """The expressions between the stars."""
@@ -223,10 +226,10 @@ def _parse_name(text: bytes, position: int) -> tuple[re.Pattern[bytes] | None, i
 
 
 def _join(parts: Sequence[bytearray]) -> bytes:
-    """Return one expression for parts with stars between them, which never tries a part at a second
-    place.
+    """Return one expression for parts with stars between them.
 
-    Each part has a fixed length, so where it first fits leaves the most for the others.
+    It never tries a part at a second place. Each part has a fixed length, so where it first fits
+    leaves the most for the others.
     """
     if len(parts) == 1:
         return bytes(parts[0])
@@ -280,5 +283,7 @@ def _parse_set(text: bytes, position: int) -> tuple[bytes, int]:
             members += b"\\x%02x-\\x%02x" % (last[0], letter[0])
         last = b""
     if not members:
-        return (b"." if negated else _NEVER), end + 1
+        if negated:
+            return b".", end + 1
+        return _NEVER, end + 1
     return b"[%b%b]" % (b"^" * negated, bytes(members)), end + 1

@@ -1,6 +1,4 @@
-"""A plan: one to five steps, each a subtask, a worker and an access list.
-
-And the rules a plan obeys.
+"""A plan: one to five steps, each a subtask, a worker and an access list; and the rules for it.
 
 A plan names workers. Labels exist only in the text that a planner reads and writes (see
 `plan_formats`). Step numbers start at 1. In a nested run item 0 is `given`, the text that the
@@ -14,6 +12,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Final
 
 from conductor_cli.core.errors import PlanError
@@ -25,8 +24,9 @@ SELF: Final = "self"  # The worker name and kind of the planner itself: such a s
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
-    """One subtask, the worker that does it, and the earlier steps whose subtask and answer that
-    worker sees.
+    """One subtask, the worker that does it, and the earlier steps that the worker sees.
+
+    It sees their subtasks and their answers.
     """
 
     worker: str
@@ -117,8 +117,9 @@ class PlanRules:
 
 
 def check_step(step: Step, number: int, rules: PlanRules, line: str = "") -> None:
-    """Raise `PlanError` unless `step`, read from `line`, may stand as step `number` (from 1) under
-    `rules`.
+    """Raise `PlanError` unless `step`, read from `line`, may be step `number` under `rules`.
+
+    Steps are counted from 1.
     """
     problem = ""
     hint = ""
@@ -129,17 +130,22 @@ def check_step(step: Step, number: int, rules: PlanRules, line: str = "") -> Non
         hint = f"known: {', '.join(rules.workers)}"
     elif not step.subtask.strip():
         problem = "has an empty subtask"
-    elif unseen := [
-        item for item in step.access if item not in range(GIVEN if rules.given else 1, number)
-    ]:
-        what = "a step that does not exist"
+    elif unseen := [item for item in step.access if not _exists_before(item, number, rules)]:
+        target = "a step that does not exist"
         if unseen[0] >= number:
-            what = "itself or a later step"
-        problem = f"cannot see {what}: {unseen[0]}"
+            target = "itself or a later step"
+        problem = f"cannot see {target}: {unseen[0]}"
     elif len(set(step.access)) != len(step.access):
         problem = "names a step twice in its access list"
     if problem:
         raise PlanError(f"step {number} {problem}", hint=hint, line=line)
+
+
+def _exists_before(item: int, number: int, rules: PlanRules) -> bool:
+    """Whether `item` is an earlier step than `number`, or what was given."""
+    if item == GIVEN:
+        return rules.given
+    return 1 <= item < number
 
 
 def check_plan(plan: Plan, rules: PlanRules) -> None:
@@ -213,5 +219,5 @@ def lost_operand(question: str, steps: Sequence[Step], find: FindOperands) -> st
     """Return the first operand of the question that no subtask names; empty if there is none."""
     if any(GIVEN in step.access for step in steps):  # which may have the others
         return ""
-    named = Counter(operand for step in steps for operand in find(step.subtask))
+    named = Counter(chain.from_iterable(find(step.subtask) for step in steps))
     return next(iter(Counter(find(question)) - named), "")

@@ -1,9 +1,8 @@
-"""A plan as a file: `{format, question, steps.
+"""A plan as a file that is made to be edited by hand.
 
-[{worker, subtask, access}], limits}`, made to be edited by hand.
-
-Workers are named and steps numbered; there are no labels. `question` is a text, or an object with
-files or history.
+It has the fields `format`, `question`, `steps: [{worker, subtask, access}]` and `limits`. Workers
+are named and steps numbered; there are no labels. `question` is a text, or an object with files or
+history.
 
 A plan file can lower the user's limits and not raise them, so that a colleague's plan cannot
 overspend.
@@ -42,18 +41,29 @@ class PlanFile:
 
 def format_plan_file(question: Question, plan: Plan, limits: Limits) -> str:
     """Return the file's text, indented, one step after the other."""
-    plain = Question(text=question.text) == question
-    said = {name: value for name, value in dump(question).items() if value not in ("", [], None)}
-    defaults = dump(Limits())
-    data = {
+    fields = {
         "format": FORMAT,
-        "question": question.text if plain else {"text": question.text, **said},
+        "question": _question_field(question),
         "steps": [
-            {"worker": s.worker, "subtask": s.subtask, "access": list(s.access)} for s in plan.steps
+            {"worker": step.worker, "subtask": step.subtask, "access": list(step.access)}
+            for step in plan.steps
         ],
-        "limits": {name: value for name, value in dump(limits).items() if value != defaults[name]},
+        "limits": _changed_limits(limits),
     }
-    return escape_unseen(escape_json(json.dumps(data, ensure_ascii=False, indent=2)))
+    return escape_unseen(escape_json(json.dumps(fields, ensure_ascii=False, indent=2)))
+
+
+def _question_field(question: Question) -> str | dict[str, Any]:
+    """The question as its text; as an object of what is not empty, where it is more than that."""
+    if question == Question(text=question.text):
+        return question.text
+    fields = dump(question).items()
+    return {name: value for name, value in fields if name == "text" or value not in ("", [], None)}
+
+
+def _changed_limits(limits: Limits) -> dict[str, Any]:
+    defaults = dump(Limits())
+    return {name: value for name, value in dump(limits).items() if value != defaults[name]}
 
 
 def parse_plan_file(text: str, source: str) -> PlanFile:
@@ -66,23 +76,27 @@ def parse_plan_file(text: str, source: str) -> PlanFile:
     try:
         return _plan_file(parse_json(text))
     except ValueError as error:
-        why = str(error) if isinstance(error, DecodeError) else f"not JSON ({error})"
+        why = f"not JSON ({error})"
+        if isinstance(error, DecodeError):
+            why = str(error)
         raise UsageError(
             f"{source} is not a plan: {why}", hint="write one with: conductor plan"
         ) from None
 
 
-def _plan_file(data: Any) -> PlanFile:  # noqa: ANN401 - any JSON value
-    if not isinstance(data, dict) or "steps" not in data or "question" not in data:
+def _plan_file(fields: Any) -> PlanFile:  # noqa: ANN401 - any JSON value
+    if not isinstance(fields, dict) or "steps" not in fields or "question" not in fields:
         raise DecodeError("expected an object with question and steps")
-    if data.get("format", FORMAT) != FORMAT:
+    if fields.get("format", FORMAT) != FORMAT:
         raise DecodeError(
-            f"format {data['format']!r:.20}; this version of conductor reads format {FORMAT}"
+            f"format {fields['format']!r:.20}; this version of conductor reads format {FORMAT}"
         )
-    asked = data["question"]
-    question = Question(text=asked) if isinstance(asked, str) else load(Question, asked, "question")
-    plan = load(Plan, {"steps": data["steps"]})
-    limits = data.get("limits", {})
+    if isinstance(fields["question"], str):
+        question = Question(text=fields["question"])
+    else:
+        question = load(Question, fields["question"], "question")
+    plan = load(Plan, {"steps": fields["steps"]})
+    limits = fields.get("limits", {})
     load(Limits, limits, "limits")
     unknown = set(limits) - set(Limits.__dataclass_fields__)
     if unknown:

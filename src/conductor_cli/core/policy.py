@@ -72,11 +72,10 @@ class Policy:
             return ""
         # `allow` is about workers: a planner on this machine need not be in it.
         needs_no_permission = plans and recipient.local
-        return (
-            self._leaves_machine_reason(recipient)
-            or self._denied_reason(recipient)
-            or ("" if needs_no_permission else self._not_allowed_reason(recipient))
-        )
+        denied = self._leaves_machine_reason(recipient) or self._denied_reason(recipient)
+        if denied or needs_no_permission:
+            return denied
+        return self._not_allowed_reason(recipient)
 
     def _leaves_machine_reason(self, recipient: Recipient) -> str:
         if not self.local_only or recipient.local:
@@ -373,7 +372,9 @@ def step_limit(limits: Limits, workers: Collection[str]) -> int:
     """Return the most steps of a plan that a model writes over these workers."""
     if limits.steps is not None:
         return min(limits.steps, MAX_STEPS)
-    return MAX_STEPS if len(workers) > 1 else 1  # a second step would ask the same model again
+    if len(workers) > 1:
+        return MAX_STEPS
+    return 1  # a second step would ask the same model again
 
 
 def substitutes(pool: Pool, tried: Collection[str]) -> tuple[str, ...]:

@@ -182,8 +182,9 @@ class Timeouts:
     total: float = 900.0
 
     def for_worker(self, worker: Worker) -> Timeouts:
-        """Those of a worker with `seconds` of its own, such as a program that is silent until it
-        has finished.
+        """Those of a worker, which may have `seconds` of its own.
+
+        Such as a program that is silent until it has finished.
         """
         seconds = worker.options.get("seconds")
         if seconds is None:

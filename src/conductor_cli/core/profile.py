@@ -186,12 +186,11 @@ def labels_for(workers: Sequence[Worker], style: Labels) -> dict[str, str]:
     """
     if style != "entries":
         return labels_of([worker.name for worker in workers], style)
-    found = dict[str, str]()
+    labels: dict[str, str] = {}
     for index, worker in enumerate(workers):
-        found |= {
-            f"{tag}{_letters(index)}": worker.name for tag in worker.card.strengths or {"": 0.0}
-        }
-    return found
+        for tag in worker.card.strengths or ("",):
+            labels[f"{tag}{_letters(index)}"] = worker.name
+    return labels
 
 
 def labels_of(names: Sequence[str], style: Literal["letters", "numbers"]) -> dict[str, str]:
@@ -199,12 +198,13 @@ def labels_of(names: Sequence[str], style: Literal["letters", "numbers"]) -> dic
 
     A, B, … Z, AA, AB and so on, or 0, 1, 2 and so on.
     """
-    return {
-        _letters(index) if style == "letters" else str(index): name
-        for index, name in enumerate(names)
-    }
+    if style == "letters":
+        return {_letters(index): name for index, name in enumerate(names)}
+    return {str(index): name for index, name in enumerate(names)}
 
 
 def _letters(index: int) -> str:
     head, tail = divmod(index, len(ascii_uppercase))
-    return (_letters(head - 1) if head else "") + ascii_uppercase[tail]
+    if head == 0:
+        return ascii_uppercase[tail]
+    return _letters(head - 1) + ascii_uppercase[tail]

@@ -626,12 +626,12 @@ def worker_messages(  # noqa: PLR0913 - all parts of a prompt
 ) -> tuple[tuple[Message, ...], str]:
     """Return the messages for one attempt at a step, and a notice of what had to be shortened.
 
-    The notice is empty where nothing was. `final`: the answer goes to the user. What does not fit the worker's context is shortened in the
-    middle: first the answers it sees, each to an equal share, then the question. A message that the
-    profile renders is shortened as one. `withheld` says what the worker is not shown of the
-    question. Files that it accepts go along as attachments. A client's conversation goes to the
-    answering step as it is, with the answers that the step sees after its end, unless the worker
-    knows only prompts of its own.
+    The notice is empty where nothing was. `final`: the answer goes to the user. What does not fit
+    the worker's context is shortened in the middle: first the answers it sees, each to an equal
+    share, then the question. A message that the profile renders is shortened as one. `withheld`
+    says what the worker is not shown of the question. Files that it accepts go along as
+    attachments. A client's conversation goes to the answering step as it is, with the answers that
+    the step sees after its end, unless the worker knows only prompts of its own.
     """
     if profile.render is not None:
         text = profile.render(question, step, seen)

@@ -23,7 +23,7 @@ from base64 import b32encode, b64encode
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
-from itertools import pairwise
+from itertools import chain, pairwise
 from string import ascii_letters, digits
 from typing import Any, Final
 
@@ -60,17 +60,19 @@ class NearCopies:
         self._ends = tuple(map(_normal, keys))
         self._heads = tuple(key[:4] for key in keys)
         looks = [_look_for(key) for key in keys]
-        self._windows, self._blocks, self._parts = (
-            _NONE.union(*(look[kind] for look in looks)) for kind in range(3)
-        )
+        self._windows = _NONE.union(*(windows for windows, _, _ in looks))
+        self._blocks = _NONE.union(*(blocks for _, blocks, _ in looks))
+        self._parts = _NONE.union(*(parts for _, _, parts in looks))
         self._joined = b"\n".join(self._windows)
 
     def spans(self, text: str) -> list[tuple[int, int]]:
         """Return the spans of near copies in `text`; they may overlap."""
         if not self._windows:
             return []
-        elided = any(head in text for head in self._heads)
-        return self._runs(text) + (self._elided(text) if elided else [])
+        spans = self._runs(text)
+        if any(head in text for head in self._heads):
+            spans += self._elided(text)
+        return spans
 
     def cut(self, text: str) -> int:
         """Return where a run that is not complete may begin at the end of `text`.
@@ -84,54 +86,72 @@ class NearCopies:
         for at in range(len(text) - 1, max(-1, len(text) - RUN * (GAP + 1)), -1):
             letter = text[at]
             if letter not in _ALPHANUMERIC:
-                if (start if tail else len(text)) - at > GAP:
+                # Without a tail, `start` is the end of the text.
+                if start - at > GAP:
                     break
                 continue
             longer = letter.lower().encode() + tail
-            known = longer in self._parts if len(longer) <= _PART else longer in self._joined
-            if not known or len(longer) >= RUN:
+            if len(longer) >= RUN or not self._is_part(longer):
                 break
             start = at
             tail = longer
         return start
 
+    def _is_part(self, letters: bytes) -> bool:
+        """Whether a run that is looked for has these letters in it."""
+        if len(letters) <= _PART:
+            return letters in self._parts
+        return letters in self._joined
+
     def _runs(self, text: str) -> list[tuple[int, int]]:
-        data = _normal(text)
-        blocks = self._blocks
-        found = [
-            start
-            for block in range(0, len(data) - _BLOCK_CHARS + 1, _BLOCK_CHARS)
-            if data[block : block + _BLOCK_CHARS] in blocks
-            for start in range(max(0, block + _BLOCK_CHARS - RUN), min(block, len(data) - RUN) + 1)
-            if data[start : start + RUN] in self._windows
-        ]
-        if not found:
+        starts = self._starts_of_runs(_normal(text))
+        if not starts:
             return []
-        at = [index for index, letter in enumerate(text) if letter in _ALPHANUMERIC]
-        places = (at[start : start + RUN] for start in found)
-        return [
-            (run[0], run[-1] + 1)
-            for run in places
-            if all(after - before <= GAP + 1 for before, after in pairwise(run))
-        ]
+        positions = [index for index, letter in enumerate(text) if letter in _ALPHANUMERIC]
+        spans = []
+        for start in starts:
+            run = positions[start : start + RUN]
+            if all(after - before <= GAP + 1 for before, after in pairwise(run)):
+                spans.append((run[0], run[-1] + 1))
+        return spans
+
+    def _starts_of_runs(self, letters: bytes) -> list[int]:
+        """Where a run begins that is looked for; a run may be there more than once.
+
+        Each run of `RUN` letters has a whole block in it, so only what is around a block of a key
+        is looked at closely.
+        """
+        blocks = self._blocks
+        windows = self._windows
+        starts = []
+        for block in range(0, len(letters) - _BLOCK_CHARS + 1, _BLOCK_CHARS):
+            if letters[block : block + _BLOCK_CHARS] in blocks:
+                first = max(0, block + _BLOCK_CHARS - RUN)
+                last = min(block, len(letters) - RUN)
+                for start in range(first, last + 1):
+                    if letters[start : start + RUN] in windows:
+                        starts.append(start)  # noqa: PERF401 - two loops, two thoughts
+        return starts
 
     def _elided(self, text: str) -> list[tuple[int, int]]:
-        found = []
+        spans = []
         for dots in _ELISION.finditer(text):
             first = max(0, dots.start() - 64)
             before = _BEFORE.search(text[first : dots.start()])
             behind = _BEHIND.match(text, dots.end())
             if before is None or behind is None:
                 continue
-            begin = _normal(before[0])
-            end = _normal(behind[0])
-            shown = 2 * (len(begin) + len(end))
-            if any(
-                shown >= len(key) and key.startswith(begin) and key.endswith(end)
-                for key in self._ends
-            ):
-                found.append((first + before.start(), behind.end()))
-        return found
+            if self._is_elided_key(_normal(before[0]), _normal(behind[0])):
+                spans.append((first + before.start(), behind.end()))
+        return spans
+
+    def _is_elided_key(self, begin: bytes, end: bytes) -> bool:
+        """Whether a key begins and ends so, and at least half of it is shown."""
+        shown = 2 * (len(begin) + len(end))
+        for key in self._ends:
+            if shown >= len(key) and key.startswith(begin) and key.endswith(end):
+                return True
+        return False
 
 
 @cache
@@ -142,32 +162,32 @@ def _look_for(key: str) -> tuple[frozenset[bytes], frozenset[bytes], frozenset[b
 
     Most text is done with after a few letters that are no short part.
     """
-    plain = [key, key[::-1]]
-    data = key.encode("utf-8", "surrogatepass")
+    content = key.encode("utf-8", "surrogatepass")
     # What of the encodings of a key does not depend on what stands around it.
-    whole = [
-        data.hex(),
-        *_base64_cores(data),
-        *(
-            b32encode(bytes(at) + data)[(at * 8 + 4) // 5 : (at + len(data)) * 8 // 5].decode()
-            for at in range(5)
-        ),
-    ]
-    coded = [form for each in whole for form in (each, each[::-1])]
-    forms = [_normal(form) for form in (*plain, *coded)]
+    encoded = [content.hex(), *_base64_cores(content), *_base32_cores(content)]
+    plain_forms = [key, key[::-1]]
+    encoded_forms = [*encoded, *(text[::-1] for text in encoded)]
     # Bytes of a key, encoded, are no word, but they may be digits alone.
-    runs = _pieces(forms[len(plain) :], RUN)
-    for form in plain:
+    runs = _pieces(map(_normal, encoded_forms), RUN)
+    for form in plain_forms:
         letters = "".join(letter for letter in form if letter in _ALPHANUMERIC)
-        every = (letters[start : start + RUN] for start in range(len(letters) - RUN + 1))
         # Runs that do not alternate may be made of words.
-        runs |= {run.lower().encode() for run in every if _alternations(run) >= _ALTERNATIONS}
-    parts = {part for size in range(1, _PART + 1) for part in _pieces(forms, size)}
+        for start in range(len(letters) - RUN + 1):
+            run = letters[start : start + RUN]
+            if _alternations(run) >= _ALTERNATIONS:
+                runs.add(run.lower().encode())
+    forms = [_normal(form) for form in (*plain_forms, *encoded_forms)]
+    parts: set[bytes] = set()
+    for size in range(1, _PART + 1):
+        parts |= _pieces(forms, size)
     return frozenset(runs), frozenset(_pieces(forms, _BLOCK_CHARS)), frozenset(parts)
 
 
 def _pieces(forms: Iterable[bytes], size: int) -> set[bytes]:
-    return {form[start : start + size] for form in forms for start in range(len(form) - size + 1)}
+    pieces: set[bytes] = set()
+    for form in forms:
+        pieces.update(form[start : start + size] for start in range(len(form) - size + 1))
+    return pieces
 
 
 def looks_random(text: str) -> bool:
@@ -182,18 +202,18 @@ def _normal(text: str) -> bytes:
 
 def _alternations(text: str) -> int:
     kinds = [(letter.isdigit(), letter.isupper()) for letter in text]
-    return sum(one != other for one, other in pairwise(kinds))
+    return sum(before != after for before, after in pairwise(kinds))
 
 
 REDACTED: Final = "[key]"  # What replaces a key
-SHORTEST: Final = 8  # A shorter text is not treated as a key: it could be an ordinary word
+MIN_SECRET_CHARS: Final = 8  # A shorter text is not treated as a key: it could be an ordinary word
 
 _PLAIN: Final = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~")
 """The bytes that a URL holds as they are (RFC 3986)."""
 
 _KEPT: Final = tuple(
-    _PLAIN | frozenset(more)
-    for more in (b"", b"/", b"=", b"/=", b"+/=", b"!'()*", b"!'()*+,/:;=@$&?#")
+    _PLAIN | frozenset(others)
+    for others in (b"", b"/", b"=", b"/=", b"+/=", b"!'()*", b"!'()*+,/:;=@$&?#")
 )
 """The bytes that different programs leave unescaped in a URL."""
 
@@ -207,23 +227,24 @@ class Secrets:
     """
 
     def __init__(self, *secrets: str) -> None:
-        self._known: frozenset[str] = frozenset()
+        self._secrets: frozenset[str] = frozenset()
         self.forms: tuple[str, ...] = ()  # Every encoding of every secret, the longest first
         self._sorted: tuple[str, ...] = ()
         # Made when it is first needed: a command may read keys and show none
-        self._near = self._known, NearCopies()
+        self._near = self._secrets, NearCopies()
         self.add(*secrets)
 
     def add(self, *secrets: str) -> None:
-        """Add secrets. Those shorter than `SHORTEST` are ignored."""
-        new = {secret for secret in secrets if len(secret) >= SHORTEST} - self._known
-        if new:
-            # Whole new values are assigned, never changed in place: another thread may be reading
-            # the old ones.
-            self._known |= new
-            found = {form for secret in self._known for form in encodings_of(secret)}
-            self._sorted = tuple(sorted(found))
-            self.forms = tuple(sorted(found, key=lambda form: (-len(form), form)))
+        """Add secrets. Those shorter than `MIN_SECRET_CHARS` are ignored."""
+        long_enough = {secret for secret in secrets if len(secret) >= MIN_SECRET_CHARS}
+        if long_enough <= self._secrets:
+            return
+        # Whole new values are assigned, never changed in place: another thread may be reading
+        # the old ones.
+        self._secrets |= long_enough
+        forms = set(chain.from_iterable(map(encodings_of, self._secrets)))
+        self._sorted = tuple(sorted(forms))
+        self.forms = tuple(sorted(forms, key=lambda form: (-len(form), form)))
 
     def holds(self, text: str) -> bool:
         return any(form in text for form in self.forms) or bool(self._near_copies().spans(text))
@@ -233,7 +254,7 @@ class Secrets:
 
         Encodings that overlap share one mark.
         """
-        if not self.forms or len(text) < SHORTEST:
+        if not self.forms or len(text) < MIN_SECRET_CHARS:
             return text
         spans = self.spans(text)
         if not spans:
@@ -245,14 +266,14 @@ class Secrets:
 
         Those that overlap are merged.
         """
-        joined: list[tuple[int, int]] = []
-        found = []
+        spans = self._near_copies().spans(text)
         for form in self.forms:
             start = text.find(form)
             while start >= 0:  # also where it overlaps itself
-                found.append((start, start + len(form)))
+                spans.append((start, start + len(form)))
                 start = text.find(form, start + 1)
-        for start, end in sorted(found + self._near_copies().spans(text)):
+        joined: list[tuple[int, int]] = []
+        for start, end in sorted(spans):
             if joined and start < joined[-1][1]:
                 joined[-1] = joined[-1][0], max(end, joined[-1][1])
             else:
@@ -265,7 +286,10 @@ class Secrets:
         The length of `text` if none does.
         """
         near = self._near_copies().cut(text)
-        for start in range(max(0, len(text) - len(self.forms[0])) if self.forms else near, near):
+        if not self.forms:
+            return near
+        longest = len(self.forms[0])
+        for start in range(max(0, len(text) - longest), near):
             tail = text[start:]
             # A longer encoding that begins with the tail sorts directly after it.
             after = bisect_right(self._sorted, tail)
@@ -275,15 +299,15 @@ class Secrets:
 
     def _near_copies(self) -> NearCopies:
         # Another thread may add a key meanwhile, so it is kept with the keys that it was made of.
-        known = self._known
-        (of, found) = self._near
-        if of is not known:
-            found = NearCopies(known)
-            self._near = known, found
-        return found
+        secrets = self._secrets
+        (made_of, near_copies) = self._near
+        if made_of is not secrets:
+            near_copies = NearCopies(secrets)
+            self._near = secrets, near_copies
+        return near_copies
 
     def redact_data(self, value: Any) -> Any:  # noqa: ANN401 - any JSON value
-        """Return a JSON value with a mark for each secret in its texts, names of fields included."""
+        """Return a JSON value with a mark for each secret in its texts and names of fields."""
         if isinstance(value, str):
             return self.redact(value)
         if isinstance(value, dict):
@@ -335,21 +359,22 @@ def secrets_in(values: Mapping[str, str]) -> list[str]:
 
     With each value its last word, as in `Bearer TOKEN`, and the password of a URL.
     """
-    found = []
+    secrets = []
     for name, value in values.items():
         text = value.strip()
-        if _SECRET_NAME.search(name) or looks_random(text.rpartition(" ")[2]):
-            found += [text, text.rpartition(" ")[2]]
+        last_word = text.rpartition(" ")[2]
+        if _SECRET_NAME.search(name) or looks_random(last_word):
+            secrets += [text, last_word]
         if "://" in text and "@" in text:
-            found.append(text.partition("://")[2].rpartition("@")[0].partition(":")[2])
-    return [text for text in found if text]
+            user_and_password = text.partition("://")[2].rpartition("@")[0]
+            secrets.append(user_and_password.partition(":")[2])
+    return [secret for secret in secrets if secret]
 
 
 def _marked(
     text: str, spans: Iterable[tuple[int, int]], cut: int, hidden: int = 0
 ) -> tuple[str, int]:
-    """Return `text` up to `cut` with a mark for each span that begins there, and how far the last
-    of them reaches.
+    """Return `text` up to `cut` with a mark for each span that begins there, and where they end.
 
     The first `hidden` characters belong to a mark that was shown before; so does a span that
     overlaps them.
@@ -377,28 +402,41 @@ def encodings_of(secret: str) -> Iterator[str]:
     )
     yield "".join(f"\\u{ord(letter):04x}" for letter in secret)
     yield html.escape(secret)
-    data = secret.encode("utf-8", "surrogatepass")
-    yield from (data.hex(), data.hex().upper())
-    yield from (b32encode(data).decode().rstrip("="), b32encode(data).decode().rstrip("=").lower())
-    yield from ("".join(form.format(byte) for byte in data) for form in _ESCAPES)
+    content = secret.encode("utf-8", "surrogatepass")
+    yield from (content.hex(), content.hex().upper())
+    base32 = b32encode(content).decode().rstrip("=")
+    yield from (base32, base32.lower())
+    yield from (_escaped(content, escape, frozenset()) for escape in _ESCAPES)
+    base64 = [b64encode(content).decode(), *_base64_cores(content)]
+    url_base64 = [text.replace("+", "-").replace("/", "_") for text in base64]
     # URL encodings: programs differ in which characters they escape, and some escape twice.
-    coded = [b64encode(data).decode(), *_base64_cores(data)]
-    for text in (secret, *coded, *(each.replace("+", "-").replace("/", "_") for each in coded)):
+    for text in (secret, *base64, *url_base64):
         yield text
         for escape in _ESCAPES:
             for kept in _KEPT:
-                yield "".join(
-                    chr(byte) if byte in kept else escape.format(byte)
-                    for byte in text.encode("utf-8", "surrogatepass")
-                )
+                yield _escaped(text.encode("utf-8", "surrogatepass"), escape, kept)
 
 
-def _base64_cores(data: bytes) -> list[str]:
-    """In base64 after other text such as a user name.
+def _escaped(content: bytes, escape: str, kept: frozenset[int]) -> str:
+    """The bytes as text, with an escape for each that is not among those kept."""
+    return "".join(chr(byte) if byte in kept else escape.format(byte) for byte in content)
 
-    The part that does not depend on what surrounds it.
-    """
-    return [
-        b64encode(bytes(at) + data)[(at * 8 + 5) // 6 : (at + len(data)) * 8 // 6].decode()
-        for at in range(3)
-    ]
+
+def _base64_cores(content: bytes) -> list[str]:
+    """In base64 after other text such as a user name, what does not depend on that text."""
+    cores = []
+    for before in range(3):
+        encoded = b64encode(bytes(before) + content)
+        core = encoded[(before * 8 + 5) // 6 : (before + len(content)) * 8 // 6]
+        cores.append(core.decode())
+    return cores
+
+
+def _base32_cores(content: bytes) -> list[str]:
+    """The same in base32."""
+    cores = []
+    for before in range(5):
+        encoded = b32encode(bytes(before) + content)
+        core = encoded[(before * 8 + 4) // 5 : (before + len(content)) * 8 // 5]
+        cores.append(core.decode())
+    return cores

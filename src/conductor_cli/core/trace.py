@@ -53,36 +53,30 @@ class FailedAttempt:
 
 
 def describe_failed_attempts(failed: Sequence[FailedAttempt]) -> str:
-    """Return `a failed 3 times: server error (500); b was not asked.
+    """Return how often each worker failed, why, and what to do about it where that is known.
 
-    Key missing or rejected (401)`.
-
-    How often each worker failed, why, and what to do about it where that is known.
+    Such as `a failed 3 times: server error (500); b was not asked: key missing (401)`.
     """
     parts = []
     for worker, group in groupby(failed, lambda attempt: attempt.worker):
         attempts = list(group)
         last = attempts[-1]
         if last.started is None:
-            what = "was not asked"
+            outcome = "was not asked"
         elif len(attempts) == 1:
-            what = "failed"
+            outcome = "failed"
         else:
-            same = all(attempt.message == last.message for attempt in attempts)
-            what = (
-                f"failed {format_count(len(attempts), 'time')}{'' if same else ', the last time'}"
-            )
-        parts.append(f"{worker} {what}: {_with_hint(last.message, last.error.hint)}")
+            outcome = f"failed {format_count(len(attempts), 'time')}"
+            if any(attempt.message != last.message for attempt in attempts):
+                outcome += ", the last time"
+        parts.append(f"{worker} {outcome}: {_with_hint(last.message, last.error.hint)}")
     return "; ".join(parts)
 
 
 def describe_revised_plan(
     step: int, workers: Sequence[str], failed: Sequence[FailedAttempt] = ()
 ) -> str:
-    """Return `step 2 could not be done by ann or bob.
-
-    The planner was asked for the rest of the plan`. With reasons.
-    """
+    """Say that the planner was asked for the rest of the plan, and why: `step 2 could not …`."""
     who = ""
     if workers:
         who = f" by {' or '.join(workers)}"
@@ -180,7 +174,9 @@ class StepRecord:
     def seconds(self, now: float) -> float:
         if self.started is None:
             return 0.0
-        return (now if self.ended is None else self.ended) - self.started
+        if self.ended is None:
+            return now - self.started
+        return self.ended - self.started
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -269,15 +265,21 @@ class Trace:
 
         Notices and what was recovered, by time.
         """
-        told = {*self.notices, *self.recovered}
+        notices = {*self.notices, *self.recovered}
         for record in self.steps:
-            for notice in record.nested.all_notices() if record.nested is not None else ():
-                place = "its nested run: "
-                if notice.step:
-                    place = f"step {notice.step} of its nested run: "
-                at = (record.started or 0.0) + notice.at
-                told.add(replace(notice, at=at, step=record.number, text=place + notice.text))
-        return sorted(told, key=lambda notice: (notice.at, notice.step, notice.text))
+            if record.nested is not None:
+                notices.update(_notices_of_nested(record, record.nested))
+        return sorted(notices, key=lambda notice: (notice.at, notice.step, notice.text))
+
+
+def _notices_of_nested(record: StepRecord, nested: Trace) -> Iterator[ev.Notice]:
+    """Yield the notices of a step's nested run as notices of the step."""
+    for notice in nested.all_notices():
+        text = f"its nested run: {notice.text}"
+        if notice.step:
+            text = f"step {notice.step} of {text}"
+        at = (record.started or 0.0) + notice.at
+        yield replace(notice, at=at, step=record.number, text=text)
 
 
 def apply_event(trace: Trace, event: ev.Event) -> Trace:
@@ -300,9 +302,9 @@ def fast_replace(value: Folded, **changes: Any) -> Folded:  # noqa: ANN401 - the
     """Return the same as `dataclasses.replace`, in a tenth of its time."""
     # This runs twice for every token of every step. It is also why the three classes here have no
     # slots.
-    new = object.__new__(type(value))
-    object.__setattr__(new, "__dict__", value.__dict__ | changes)
-    return new
+    changed = object.__new__(type(value))
+    object.__setattr__(changed, "__dict__", value.__dict__ | changes)
+    return changed
 
 
 _STARTED: Final = tuple(item.name for item in fields(ev.RunStarted) if item.name != "at")
@@ -315,124 +317,148 @@ def _changes(trace: Trace, event: ev.Event) -> dict[str, Any]:
         case ev.PlanDelta():
             return {"plan_text": trace.plan_text + event.text}
         case ev.StepPlanned():
-            step = Step(worker=event.worker, subtask=event.subtask, access=event.access)
-            record = StepRecord(
-                number=event.step,
-                step=step,
-                last=event.last,
-                planned=event.at,
-                worker=event.worker,
-            )
-            return {"steps": (*trace.steps, record)}
+            return {"steps": (*trace.steps, _planned_step(event))}
         case ev.PlanRejected():
-            usage = {"planning": trace.planning + event.usage, "usage": trace.usage + event.usage}
-            return {"rejected": (*trace.rejected, event), **usage}
+            return {"rejected": (*trace.rejected, event), **_with_planning(trace, event.usage)}
         case ev.PlanReady():
-            steps = trace.steps
-            plan = event.plan
-            recovered = trace.recovered
-            # Where all steps are there and none was announced as the last, the newest answers.
-            is_whole = isinstance(plan, Plan) and len(plan.steps) == len(steps)
-            if steps and is_whole and not any(record.last for record in steps):
-                steps = (*steps[:-1], fast_replace(steps[-1], last=True))
-            # A plan that the planner did not write has no prompt.
-            if event.prompt and trace.rejected:
-                rejected = trace.rejected[-1]
-                written = rejected.reason == "plan_invalid"
-                what = "the planner failed"
-                if written:
-                    what = "the planner's output was not a valid plan"
-                text = f"{what}: {_shorten(rejected.problem)}; the planner was asked again"
-                # It may be an earlier plan that was repaired: one that the user has rejected since.
-                if all(notice.text != text for notice in recovered):
-                    recovered = (*recovered, ev.Notice(at=event.at, text=text, recovered=True))
-            usage = {"planning": trace.planning + event.usage, "usage": trace.usage + event.usage}
             return {
-                "plan": plan,
+                "plan": event.plan,
                 "state": "running",
-                "steps": steps,
-                "recovered": recovered,
-                **usage,
+                "steps": _steps_of_ready_plan(trace, event),
+                "recovered": _recovered_by_ready_plan(trace, event),
+                **_with_planning(trace, event.usage),
             }
         case ev.PlanOffered() | ev.ToolOffered():
             return {}
         case ev.PlanDecided():
-            discarded = {"plan": None, "plan_text": "", "steps": (), "state": "planning"}
-            if event.verdict != "approved":
-                return discarded
-            return {}
+            if event.verdict == "approved":
+                return {}
+            return {"plan": None, "plan_text": "", "steps": (), "state": "planning"}
         case ev.PlanRevised():
-            failed = next(
-                (record.failed for record in trace.steps if record.number == event.step), ()
-            )
-            text = describe_revised_plan(event.step, event.workers, failed)
-            return {
-                "plan": None,
-                "state": "planning",
-                "revised": event,
-                "recovered": (*trace.recovered, ev.Notice(at=event.at, text=text, recovered=True)),
-                "plan_text": f"{trace.plan_text}\n\n" if trace.plan_text else "",
-                "steps": tuple(fast_replace(record, last=False) for record in trace.steps),
-            }
+            return _changes_of_revised_plan(trace, event)
         case ev.Notice():
             recovered = trace.recovered
             if event.recovered:
                 recovered = (*trace.recovered, event)
             return {"notices": (*trace.notices, event), "recovered": recovered}
         case ev.RunFinished():
-            ending = {
-                name: getattr(event, name) for name in ("answer", "partial", "error", "tool_calls")
+            return {
+                "state": "finished",
+                "usage": event.usage,
+                "answer": event.answer,
+                "partial": event.partial,
+                "error": event.error,
+                "tool_calls": event.tool_calls,
             }
-            return {"state": "finished", "usage": event.usage, **ending}
         case ev.RunFailed():
             return {"state": "failed", "error": event.error, "usage": event.usage}
         case _:
-            index = next(
-                (index for index, record in enumerate(trace.steps) if record.number == event.step),
-                None,
-            )
-            if index is None:
-                return {}
-            record = trace.steps[index]
-            steps = (*trace.steps[:index], _record_after(record, event), *trace.steps[index + 1 :])
-            if not isinstance(event, (ev.StepFailed, ev.StepStopped, ev.StepFinished)):
-                return {"steps": steps}
-            changes = {"steps": steps, "usage": trace.usage + event.usage}
-            planned = record.step.worker
-            failures = record.failed
-            if isinstance(event, ev.StepFinished) and (failures or record.worker != planned):
-                how = (
-                    f"at attempt {len(failures) + 1}"
-                    if record.worker == planned
-                    else f"instead of {planned}"
-                )
-                parts = (f"{record.worker} answered {how}", describe_failed_attempts(failures))
-                told = ev.Notice(
-                    at=event.at,
-                    step=event.step,
-                    text="; ".join(filter(None, parts)),
-                    recovered=True,
-                )
-                changes["recovered"] = (*trace.recovered, told)
-            return changes
+            for index, record in enumerate(trace.steps):
+                if record.number == event.step:
+                    return _changes_of_step(trace, index, event)
+            return {}
 
 
-def _record_after(
-    record: StepRecord,
-    event: ev.StepStarted
+def _planned_step(event: ev.StepPlanned) -> StepRecord:
+    step = Step(worker=event.worker, subtask=event.subtask, access=event.access)
+    return StepRecord(
+        number=event.step, step=step, last=event.last, planned=event.at, worker=event.worker
+    )
+
+
+def _with_planning(trace: Trace, usage: Usage) -> dict[str, Usage]:
+    """The usages of a trace after a request to the planner."""
+    return {"planning": trace.planning + usage, "usage": trace.usage + usage}
+
+
+def _steps_of_ready_plan(trace: Trace, event: ev.PlanReady) -> tuple[StepRecord, ...]:
+    """Where all steps are there and none was announced as the last, the newest answers."""
+    steps = trace.steps
+    is_whole = isinstance(event.plan, Plan) and len(event.plan.steps) == len(steps)
+    if steps and is_whole and not any(record.last for record in steps):
+        return (*steps[:-1], fast_replace(steps[-1], last=True))
+    return steps
+
+
+def _recovered_by_ready_plan(trace: Trace, event: ev.PlanReady) -> tuple[ev.Notice, ...]:
+    # A plan that the planner did not write has no prompt.
+    if not event.prompt or not trace.rejected:
+        return trace.recovered
+    rejected = trace.rejected[-1]
+    fault = "the planner failed"
+    if rejected.reason == "plan_invalid":
+        fault = "the planner's output was not a valid plan"
+    text = f"{fault}: {_shorten(rejected.problem)}; the planner was asked again"
+    # It may be an earlier plan that was repaired: one that the user has rejected since.
+    if any(notice.text == text for notice in trace.recovered):
+        return trace.recovered
+    return (*trace.recovered, ev.Notice(at=event.at, text=text, recovered=True))
+
+
+def _changes_of_revised_plan(trace: Trace, event: ev.PlanRevised) -> dict[str, Any]:
+    failed: tuple[FailedAttempt, ...] = ()
+    for record in trace.steps:
+        if record.number == event.step:
+            failed = record.failed
+            break
+    text = describe_revised_plan(event.step, event.workers, failed)
+    plan_text = trace.plan_text
+    if plan_text:
+        plan_text += "\n\n"
+    return {
+        "plan": None,
+        "state": "planning",
+        "revised": event,
+        "recovered": (*trace.recovered, ev.Notice(at=event.at, text=text, recovered=True)),
+        "plan_text": plan_text,
+        "steps": tuple(fast_replace(record, last=False) for record in trace.steps),
+    }
+
+
+_StepEvent = (
+    ev.StepStarted
     | ev.StepDelta
     | ev.ToolCalled
     | ev.ToolReturned
     | ev.StepFailed
     | ev.StepStopped
     | ev.StepFinished
-    | ev.NestedEvent,
-) -> StepRecord:
+    | ev.NestedEvent
+)
+
+
+def _changes_of_step(trace: Trace, index: int, event: _StepEvent) -> dict[str, Any]:
+    record = trace.steps[index]
+    steps = (*trace.steps[:index], _record_after(record, event), *trace.steps[index + 1 :])
+    if not isinstance(event, (ev.StepFailed, ev.StepStopped, ev.StepFinished)):
+        return {"steps": steps}
+    changes: dict[str, Any] = {"steps": steps, "usage": trace.usage + event.usage}
+    is_recovered = bool(record.failed) or record.worker != record.step.worker
+    if isinstance(event, ev.StepFinished) and is_recovered:
+        text = _describe_recovered_step(record)
+        notice = ev.Notice(at=event.at, step=event.step, text=text, recovered=True)
+        changes["recovered"] = (*trace.recovered, notice)
+    return changes
+
+
+def _describe_recovered_step(record: StepRecord) -> str:
+    """Say how a step came to its answer that another worker, or a later attempt, has given."""
+    planned = record.step.worker
+    how = f"instead of {planned}"
+    if record.worker == planned:
+        how = f"at attempt {len(record.failed) + 1}"
+    text = f"{record.worker} answered {how}"
+    if record.failed:
+        text += f"; {describe_failed_attempts(record.failed)}"
+    return text
+
+
+def _record_after(record: StepRecord, event: _StepEvent) -> StepRecord:
     match event:
         case ev.StepStarted():
-            started = event.at
-            if record.started is not None:
-                started = record.started
+            started = record.started
+            if started is None:
+                started = event.at
             return fast_replace(
                 record,
                 state="running",
@@ -450,58 +476,18 @@ def _record_after(
                 record, text=record.text + event.text, thinking=record.thinking + event.thinking
             )
         case ev.ToolCalled():
-            use = ToolRecord(
-                attempt=event.attempt,
-                turn=event.turn,
-                call=event.call,
-                server=event.server,
-                started=event.at,
-                read_only=event.read_only,
-                tool=event.tool,
-            )
-            # What was written before the call is not the answer.
-            return fast_replace(record, tools=(*record.tools, use), text="")
+            return _with_tool_call(record, event)
         case ev.ToolReturned():
-            ended = (event.attempt, event.turn, event.call_id)
-            result = {
-                "ended": event.at,
-                "text": event.text,
-                "error": event.error,
-                "attachments": event.attachments,
-            }
-            tools = (
-                fast_replace(use, **result)
-                if (use.attempt, use.turn, use.call.id) == ended
-                else use
-                for use in record.tools
-            )
-            return fast_replace(record, tools=tuple(tools))
+            return _with_tool_result(record, event)
         case ev.StepFailed():
-            failed = FailedAttempt(
-                worker=record.worker,
-                attempt=event.attempt,
-                started=record.attempted if event.attempt else None,
-                ended=event.at,
-                error=event.error,
-                usage=event.usage,
-                retry_in=event.retry_in,
-                substitute=event.substitute,
-            )
-            record = fast_replace(
-                record,
-                error=event.error,
-                usage=record.usage + event.usage,
-                failed=(*record.failed, failed),
-            )
-            if event.retry_in is not None:
-                return fast_replace(record, retry_at=event.at + event.retry_in)
-            if event.substitute is not None:
-                return fast_replace(record, worker=event.substitute)
-            return fast_replace(record, state="failed", ended=event.at)
+            return _with_failure(record, event)
         case ev.StepStopped():
+            state: StepState = "stopped"
+            if record.started is None:
+                state = "skipped"
             return fast_replace(
                 record,
-                state="skipped" if record.started is None else "stopped",
+                state=state,
                 reason=event.reason,
                 usage=record.usage + event.usage,
                 retry_at=None,
@@ -523,3 +509,60 @@ def _record_after(
             return fast_replace(record, nested=apply_event(record.nested or Trace(), event.event))
         case _:
             assert_never(event)
+
+
+def _with_tool_call(record: StepRecord, event: ev.ToolCalled) -> StepRecord:
+    call = ToolRecord(
+        attempt=event.attempt,
+        turn=event.turn,
+        call=event.call,
+        server=event.server,
+        started=event.at,
+        read_only=event.read_only,
+        tool=event.tool,
+    )
+    # What was written before the call is not the answer.
+    return fast_replace(record, tools=(*record.tools, call), text="")
+
+
+def _with_tool_result(record: StepRecord, event: ev.ToolReturned) -> StepRecord:
+    ended = (event.attempt, event.turn, event.call_id)
+    tools = []
+    for call in record.tools:
+        if (call.attempt, call.turn, call.call.id) == ended:
+            call = fast_replace(  # noqa: PLW2901 - the same call, with its result
+                call,
+                ended=event.at,
+                text=event.text,
+                error=event.error,
+                attachments=event.attachments,
+            )
+        tools.append(call)
+    return fast_replace(record, tools=tuple(tools))
+
+
+def _with_failure(record: StepRecord, event: ev.StepFailed) -> StepRecord:
+    started = None
+    if event.attempt:
+        started = record.attempted
+    failed = FailedAttempt(
+        worker=record.worker,
+        attempt=event.attempt,
+        started=started,
+        ended=event.at,
+        error=event.error,
+        usage=event.usage,
+        retry_in=event.retry_in,
+        substitute=event.substitute,
+    )
+    record = fast_replace(
+        record,
+        error=event.error,
+        usage=record.usage + event.usage,
+        failed=(*record.failed, failed),
+    )
+    if event.retry_in is not None:
+        return fast_replace(record, retry_at=event.at + event.retry_in)
+    if event.substitute is not None:
+        return fast_replace(record, worker=event.substitute)
+    return fast_replace(record, state="failed", ended=event.at)

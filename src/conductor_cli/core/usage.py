@@ -11,13 +11,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from decimal import ROUND_CEILING, Decimal
+from itertools import chain
 from operator import add, attrgetter
 from typing import Final, TypeGuard
 
 MAX_COUNTED: Final = 10**12
-"""A larger count of one call is not believed. It still counts as so many, and so uses a limit
-up.
-"""
+"""A larger count of one call is not believed. It still counts as so many, and uses a limit up."""
 
 MAX_DOLLARS: Final = Decimal(10**6)  # The same for the cost of one call
 
@@ -40,15 +39,16 @@ def stated_dollars(value: object) -> Decimal | None:
     if not _is_number(value) or not value >= 0 or value == float("inf"):
         return None
     # Compared before it becomes text, which takes long for many digits, or is refused.
-    cost = MAX_DOLLARS if value >= MAX_DOLLARS else Decimal(str(abs(value)))  # -0.0
+    if value >= MAX_DOLLARS:
+        return MAX_DOLLARS
+    cost = Decimal(str(abs(value)))  # -0.0
     if 0 < cost < _LEAST_DOLLARS:
         return cost.quantize(_LEAST_DOLLARS, ROUND_CEILING)
     return cost
 
 
 def whole_input(read: int, cached: int, stored: int) -> int:
-    """Return the tokens of a prompt, where somebody states how many of them were cached or are
-    cached now.
+    """Return the tokens of a prompt of which some were cached or are cached now.
 
     Some count these among the tokens that were read, some beside them. Where they cannot be among
     them, they are beside them: what is cheaper by an error of the provider is not believed.
@@ -98,9 +98,9 @@ class Price:
         return (tokens_in * price.read + tokens_out * price.written) / MILLION
 
     def amounts(self) -> tuple[Decimal, ...]:
-        own = (self.input, self.output, self.cached, self.stored, self.reasoning)
-        said = tuple(amount for amount in own if amount is not None)
-        return (*said, *(amount for price in self.longer for amount in price.amounts()))
+        amounts = (self.input, self.output, self.cached, self.stored, self.reasoning)
+        stated = tuple(amount for amount in amounts if amount is not None)
+        return (*stated, *chain.from_iterable(price.amounts() for price in self.longer))
 
 
 MILLION: Final = Decimal(1_000_000)
@@ -177,12 +177,12 @@ def with_cost(usage: Usage, price: Price | None) -> Usage:
         return replace(usage, unpriced=usage.calls)
     rate = price.at(usage.tokens_in)
     fresh = max(usage.tokens_in - usage.tokens_cached - usage.tokens_stored, 0)
-    said = max(usage.tokens_out - usage.tokens_reasoning, 0)
+    visible = max(usage.tokens_out - usage.tokens_reasoning, 0)
     cost = (
         fresh * rate.input
         + usage.tokens_cached * _or(rate.cached, rate.input)
         + usage.tokens_stored * _or(rate.stored, rate.input)
-        + said * rate.output
+        + visible * rate.output
         + usage.tokens_reasoning * _or(rate.reasoning, rate.output)
     )
     return replace(usage, cost=min(cost / MILLION, MAX_DOLLARS))

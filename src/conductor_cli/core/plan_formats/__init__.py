@@ -18,7 +18,8 @@ from conductor_cli.core.plan_formats.native import NativeFormat
 from conductor_cli.core.plan_formats.published import PublishedFormat
 
 PLAN_FORMATS: Final[dict[str, PlanFormat]] = {
-    one.name: one for one in (NativeFormat(), PublishedFormat(), JsonFormat())
+    plan_format.name: plan_format
+    for plan_format in (NativeFormat(), PublishedFormat(), JsonFormat())
 }
 
 __all__ = ["PLAN_FORMATS", "ParsedStep", "PlanFormat", "PlanFormatContext", "PlanParser"]

@@ -10,7 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
-from itertools import combinations
+from itertools import chain, combinations
 from typing import Any, ClassVar, Final, Literal
 
 from conductor_cli.core.errors import PlanError
@@ -50,8 +50,8 @@ class PlanFormatContext:
     subtask_chars: int = 240
 
     def label(self, name: str) -> str:
-        for label, known in self.labels.items():
-            if known == name:
+        for label, worker in self.labels.items():
+            if worker == name:
                 return label
         raise KeyError(name)
 
@@ -77,9 +77,10 @@ class PlanFormatContext:
         return self.rules.given and self.first == 1
 
     def all_before(self, number: int) -> tuple[int, ...]:
-        return tuple(
-            n for n in range(GIVEN if self.rules.given else 1, number) if n not in self.hidden
-        )
+        first = 1
+        if self.rules.given:
+            first = GIVEN
+        return tuple(item for item in range(first, number) if item not in self.hidden)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -149,11 +150,11 @@ def parse_worker(cell: str, context: PlanFormatContext) -> str | None:
     A skill may come first (`history B`). Words may follow (`gpt (fast)`), but a letter that begins
     a sentence is no label.
     """
-    known = {f"{label} {name}".lower(): name for label, name in context.labels.items()}
-    known |= {name.lower(): name for name in context.rules.workers}
+    workers = {f"{label} {name}".lower(): name for label, name in context.labels.items()}
+    workers |= {name.lower(): name for name in context.rules.workers}
     # Labels come last, so that a worker which is named like another one's label does not take its
     # place.
-    known |= {label.lower(): name for label, name in context.labels.items()}
+    workers |= {label.lower(): name for label, name in context.labels.items()}
     whole = " ".join(cell.split()).lower()
     text = whole.strip("`*[](){}\"'.:#").strip()
     head = re.split(r"[\s:,(]", text, maxsplit=1)[0]
@@ -162,8 +163,8 @@ def parse_worker(cell: str, context: PlanFormatContext) -> str | None:
     skills = (f"{skill.lower()} " for skill in context.skills)
     skilled = [text.removeprefix(skill) for skill in skills if text.startswith(skill)]
     for candidate in (whole, text, text.removeprefix("worker").strip(), *skilled, head):
-        if candidate in known:
-            return known[candidate]
+        if candidate in workers:
+            return workers[candidate]
     return None
 
 
@@ -186,15 +187,18 @@ def parse_access(
         raise PlanError(
             f"step {number} has no readable access list: {cell.strip()!r:.60}", line=cell
         )
+    numbers: dict[int, None] = {}
     for item in items:
         # Python refuses to convert very long numbers, with an error that is not a `PlanError`.
         if item.isdigit() and len(item) > 2:
             raise PlanError(
                 f"step {number} cannot see a step that does not exist: {item:.20}", line=cell
             )
-    return tuple(
-        dict.fromkeys(GIVEN if item == "given" else int(item) + 1 - base for item in items)
-    )
+        if item == "given":
+            numbers[GIVEN] = None
+        else:
+            numbers[int(item) + 1 - base] = None
+    return tuple(numbers)
 
 
 def too_many(context: PlanFormatContext, line: str) -> PlanError:
@@ -210,23 +214,28 @@ def checked_accept(context: PlanFormatContext, reasoning: str, line: str) -> Kee
     Raises `PlanError`.
     """
     if not context.may_accept:
-        what = "a plan has begun"
+        why = "a plan has begun"
         if not context.rules.given:
-            what = "there is none"
-        raise PlanError(f"accept needs an existing answer, and {what}", line=line)
+            why = "there is none"
+        raise PlanError(f"accept needs an existing answer, and {why}", line=line)
     return KeepAnswer(reasoning=reasoning.strip())
 
 
 def access_sets(number: int, context: PlanFormatContext) -> list[tuple[int, ...]]:
     """Return every access list that step `number` may have, shortest first."""
     visible = context.all_before(number)
-    return [chosen for size in range(len(visible) + 1) for chosen in combinations(visible, size)]
+    sizes = range(len(visible) + 1)
+    return list(chain.from_iterable(combinations(visible, size) for size in sizes))
 
 
 CONTROL: Final = "".join(map(chr, [*range(0x20), 0x7F]))
-BLANK: Final = " \x85\xa0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a\u2028\u2029\u202f\u205f\u3000"
-"""What Python strips as white space, beside control characters. A subtask must not consist of
-it.
+BLANK: Final = (
+    " \x85\xa0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a"
+    "\u2028\u2029\u202f\u205f\u3000"
+)
+"""What Python strips as white space, beside control characters.
+
+A subtask must not consist of it.
 """
 
 
@@ -240,19 +249,21 @@ def char_class_without(excluded: str) -> str:
     first = 0
     for banned in [*sorted(map(ord, CONTROL + excluded)), 0x110000]:
         if banned > first:
-            ranges.append(
-                "-".join(
-                    f"\\x{point:02X}" if point < 0x100 else f"\\U{point:08X}"
-                    for point in (first, banned - 1)
-                )
-            )
+            ranges.append(f"{_escaped_point(first)}-{_escaped_point(banned - 1)}")
         first = banned + 1
     return f"[{''.join(ranges)}]"
 
 
+def _escaped_point(point: int) -> str:
+    if point < 0x100:
+        return f"\\x{point:02X}"
+    return f"\\U{point:08X}"
+
+
 def text_without(excluded: str, most: int) -> str:
-    """Return a GBNF sequence for 1 to `most` characters other than these, the first of which is not
-    blank.
+    """Return a GBNF sequence for 1 to `most` characters other than these.
+
+    The first of them is not blank.
     """
     return f"{char_class_without(BLANK + excluded)} {char_class_without(excluded)}{{0,{most - 1}}}"
 

@@ -219,17 +219,18 @@ class NativeFormat(PlanFormat):
         return head + "\n".join(lines)
 
     def grammar(self, context: PlanFormatContext) -> str:
-        """GBNF that admits exactly the plans that the rules allow, each subtask at most
-        `subtask_chars` long.
+        """GBNF that admits exactly the plans that the rules allow.
 
-        Reasoning lines start with a dash, so that none of them can read `plan:`.
+        A subtask has at most `subtask_chars` characters. Reasoning lines start with a dash, so that
+        none of them can read `plan:`.
         """
         labels = base.alternatives(context.allowed)
         if context.single:
             chosen = base.alternatives([context.lead + label for label in context.allowed])
-            return f"root ::= {chosen}" + (
-                f" | {base.literal(ACCEPT)}" if context.may_accept else ""
-            )
+            root = f"root ::= {chosen}"
+            if context.may_accept:
+                root += f" | {base.literal(ACCEPT)}"
+            return root
         last = context.rules.steps
         root = f"step{context.first}"
         if context.may_accept:
