@@ -48,7 +48,7 @@ def quick() -> Iterator[None]:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(tuning, "GENERATIONS", 10)
-        patch.setattr(engine, "MAX_TOKENS", 256)
+        patch.setattr(engine, "MAX_ENCODED_TOKENS", 256)
         patch.setattr(engine.Encoder, "encode", encode)
         yield
 

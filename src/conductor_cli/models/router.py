@@ -70,18 +70,14 @@ def read_planner(path: Path) -> RouterFile | Guide:
             )
         if isinstance(data, dict) and "planner" in data:
             guide = load(Guide, data)
-            if (
-                not guide.planner
-                or guide.planner.endswith(SUFFIX)
-                or len(write_planner(guide)) > MAX_GUIDE
-            ):
+            names_planner = guide.planner != "" and not guide.planner.endswith(SUFFIX)
+            if not names_planner or len(write_planner(guide)) > MAX_GUIDE:
                 raise ValueError("it names no planner, or has more text than a planner can read")
             return guide
         router = load(RouterFile, data)
-        if (
-            not len(router.weights) == len(router.workers) > 0
-            or len({*map(len, router.weights)}) != 1
-        ):
+        has_row_for_each = len(router.weights) == len(router.workers) > 0
+        has_equal_rows = len({len(row) for row in router.weights}) == 1
+        if not has_row_for_each or not has_equal_rows:
             raise ValueError("its tables do not fit each other")
     except (OSError, ValueError, RecursionError, DecodeError) as error:
         hint = "make it again: conductor tune CASES.jsonl"
@@ -105,17 +101,16 @@ class Router:
 
         The message is what `core.profile.render_for_router` writes.
         """
-        asked = json.loads(request.messages[-1].content)
+        task = json.loads(request.messages[-1].content)
         async with self._turn:
-            scores, tokens = await asyncio.to_thread(self._score, asked["question"])
-        labels = {label: scores[name] for label, name in asked["workers"].items() if name in scores}
+            scores, tokens = await asyncio.to_thread(self._score, task["question"])
+        labels = {label: scores[name] for label, name in task["workers"].items() if name in scores}
         if not labels:
             hint = "conductor tune learns about the workers of today"
             raise ModelError("refused", "the router knows none of the workers on offer", hint=hint)
         best = max(labels, key=labels.__getitem__)
-        yield Chunk(
-            text=next((choice for choice in request.choices if choice.strip() == best), best)
-        )
+        choices = {choice.strip(): choice for choice in reversed(request.choices)}
+        yield Chunk(text=choices.get(best, best))
         yield Chunk(usage=with_cost(Usage(tokens_in=tokens, calls=1), FREE), finish="stop")
 
     async def close(self) -> None:
@@ -127,7 +122,7 @@ class Router:
     def _score(self, question: str) -> tuple[dict[str, float], int]:
         """Return the score of each worker, and about how many tokens were read."""
         # A planner behind a URL needs no llama.cpp
-        from conductor_cli.models.llama.engine import MAX_TOKENS, Encoder
+        from conductor_cli.models.llama.engine import MAX_ENCODED_TOKENS, Encoder
 
         if self._loaded is None:
             router = read_planner(self.path)
@@ -142,13 +137,12 @@ class Router:
                 )
             self._loaded = router, encoder
         router, encoder = self._loaded
-        return router.scores(encoder.encode(question)), min(len(question) // 4, MAX_TOKENS)
+        tokens = min(len(question) // 4, MAX_ENCODED_TOKENS)
+        return router.scores(encoder.encode(question)), tokens
 
 
 def check_encoder(router: RouterFile) -> None:
-    """Raise `ModelError` where the model that reads questions is not the one that the router was
-    made with.
-    """
+    """Raise `ModelError` where the router was made with another model than it reads questions with."""
     from conductor_cli.models.llama import read_model_info
 
     path = Path(router.encoder)

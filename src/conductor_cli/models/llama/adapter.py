@@ -32,13 +32,15 @@ from conductor_cli.models.llama.loading import Cancelled, LlamaOptions
 from conductor_cli.models.llama.tool_calls import form_of
 
 Work = Callable[[LlamaEngine, CancelToken], Iterable[Chunk]]
-"""What the thread does for a call. It raises `ModelError`, or `Cancelled` soon after the token is
-set.
+"""What the thread does for a call.
+
+It raises `ModelError`, or `Cancelled` soon after the token is set.
 """
 
 STOP_TIMEOUT: Final = 5.0
-"""Seconds that stopping a call, or closing a model, waits for the thread, which on a CPU needs less
-than 0.2.
+"""Seconds that stopping a call, or closing a model, waits for the thread.
+
+On a CPU it needs less than 0.2.
 """
 
 
@@ -54,7 +56,9 @@ class LlamaCall:
         self.cancel = CancelToken()
         self._loop = asyncio.get_running_loop()
         self._seconds = deadline
-        self._until = None if deadline is None else self._loop.time() + deadline
+        self._until: float | None = None
+        if deadline is not None:
+            self._until = self._loop.time() + deadline
         self._results: asyncio.Queue[Chunk | ModelError | None] = asyncio.Queue()
         self._held: list[Chunk] = []  # only the thread uses this and the next
         self._handed_over = 0.0
@@ -76,12 +80,9 @@ class LlamaCall:
                 return
             self._handed_over = now
         if self._held:
-            last = self._held[-1]
-            text, thinking = (
-                "".join(getattr(chunk, name) for chunk in self._held)
-                for name in ("text", "thinking")
-            )
-            self._send(replace(last, text=text, thinking=thinking))
+            text = "".join(chunk.text for chunk in self._held)
+            thinking = "".join(chunk.thinking for chunk in self._held)
+            self._send(replace(self._held[-1], text=text, thinking=thinking))
             self._held = []
         if not joins:
             self._send(result)
@@ -108,8 +109,9 @@ class LlamaCall:
         return result
 
     async def stop(self) -> None:
-        """Make the thread stop and wait until it has, at most `STOP_TIMEOUT`, and not at all if it
-        has not started.
+        """Make the thread stop, and wait until it has if it had started.
+
+        The wait is `STOP_TIMEOUT` at most.
         """
         self.cancel.set()
         with suppress(TimeoutError):
@@ -142,8 +144,9 @@ class Llama:
     @cached_property
     def features(self) -> Features:
         """Tools, if its chat template has a form for them that is read here. Raises nothing."""
-        has_form = form_of(read_chat_template(self.path)) is not None
-        return frozenset({"tools"}) if has_form else NO_FEATURES
+        if form_of(read_chat_template(self.path)) is None:
+            return NO_FEATURES
+        return frozenset({"tools"})
 
     async def load(self) -> None:
         """Load the model now. Raises `ModelError` of kind `file` if that fails."""
@@ -210,11 +213,8 @@ class Llama:
                 for chunk in call.work(engine, call.cancel):
                     call.put(chunk)
             except Cancelled:
-                call.put(
-                    ModelError(
-                        "broken", f"{self.path.name} was closed before it had written its answer"
-                    )
-                )
+                problem = f"{self.path.name} was closed before it had written its answer"
+                call.put(ModelError("broken", problem))
             except ModelError as error:
                 call.put(error)
             except Exception as error:  # noqa: BLE001

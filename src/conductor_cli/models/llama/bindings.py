@@ -34,7 +34,9 @@ _INSTALL: Final = f"install it: python -m pip install --force-reinstall '{RANGE}
 
 
 def _install_built() -> str:
-    index = f"https://abetlen.github.io/llama-cpp-python/whl/{'metal' if sys.platform == 'darwin' else 'cpu'}"
+    index = "https://abetlen.github.io/llama-cpp-python/whl/cpu"
+    if sys.platform == "darwin":
+        index = "https://abetlen.github.io/llama-cpp-python/whl/metal"
     if Path(sys.prefix, "uv-receipt.toml").exists():
         return f'uv tool install "conductor-llm[local]" --index {index}'
     if Path(sys.prefix, "pipx_metadata.json").exists():
@@ -105,18 +107,19 @@ def last_error(otherwise: str = "llama.cpp gave no reason") -> str:
     """Return the error that llama.cpp logged on this thread since `clear_log`, in one line."""
     errors = [short_line(text) for level, text in _LOG.lines if level == _ERROR and text.strip()]
     errors = [text for text in errors if "error loading model" in text] or errors
+    if not errors:
+        return otherwise
     # The first word of a line is the name of a C function, which tells a user nothing.
-    return (
-        errors[0].split(": ", 1)[-1].removeprefix("error loading model: ") if errors else otherwise
-    )
+    reason = errors[0].split(": ", 1)[-1]
+    return reason.removeprefix("error loading model: ")
 
 
 def abort_callback(lib: Any) -> Any:  # noqa: ANN401 - the module and a C function pointer
-    """Return a C function that llama.cpp asks, with the address of a `CancelToken`, whether to
-    stop.
+    """Return a C function that llama.cpp asks whether to stop.
 
-    It is libc's `strlen`: 0 for an empty text, else 1. A Python function would be called hundreds
-    of times a token, and would wait for the interpreter's lock each time.
+    It is given the address of a `CancelToken`. It is libc's `strlen`: 0 for an empty text, else 1.
+    A Python function would be called hundreds of times a token, and would wait for the
+    interpreter's lock each time.
     """
     libc = ctypes.CDLL("msvcrt" if sys.platform == "win32" else None)
     return ctypes.cast(libc.strlen, lib.ggml_abort_callback)

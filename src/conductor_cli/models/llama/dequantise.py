@@ -33,7 +33,7 @@ CLASSES: Final = {
     "qwen3": "Qwen3ForCausalLM",
 }
 
-PARTS: Final = (
+LAYER_MODULES: Final = (
     "self_attn.q_proj",
     "self_attn.k_proj",
     "self_attn.v_proj",
@@ -48,9 +48,11 @@ PARTS: Final = (
 )
 """The modules of a layer that have weights. An architecture has most of them."""
 
-WITH_BIAS: Final = ("q_proj", "k_proj", "v_proj")  # The modules that may have one in transformers
+# The modules that may have one in transformers
+MODULES_WITH_BIAS: Final = ("q_proj", "k_proj", "v_proj")
 
-ENDS: Final = ("model.embed_tokens", "model.norm", "lm_head")
+OUTER_MODULES: Final = ("model.embed_tokens", "model.norm", "lm_head")
+"""The modules before and after the layers."""
 
 
 def check_convertible(path: Path) -> Header:
@@ -66,8 +68,8 @@ def check_convertible(path: Path) -> Header:
             f"{', '.join(CLASSES)}"
         )
         raise _not_convertible(path, problem)
-    stretched = [name for name in header.values if name.startswith(f"{architecture}.rope.scaling.")]
-    if stretched or "rope_freqs.weight" in read_all_tensors(path):
+    is_stretched = any(name.startswith(f"{architecture}.rope.scaling.") for name in header.values)
+    if is_stretched or "rope_freqs.weight" in read_all_tensors(path):
         raise _not_convertible(path, "its rotary positions are scaled, and that is not supported")
     return header
 
@@ -112,10 +114,11 @@ def model_config(path: Path, header: Header) -> dict[str, Any]:
         for name, value in header.values.items()
         if name.startswith(prefix)
     }
-    tokenizer = {
-        f"{name}_token_id": header.values.get(f"tokenizer.ggml.{key}_token_id")
-        for name, key in (("bos", "bos"), ("eos", "eos"), ("pad", "padding"))
-    }
+    tokenizer = {}
+    for name, key in (("bos", "bos"), ("eos", "eos"), ("pad", "padding")):
+        token = header.values.get(f"tokenizer.ggml.{key}_token_id")
+        if token is not None:
+            tokenizer[f"{name}_token_id"] = token
     width = values.get("embedding_length")
     heads = header.heads
     if heads is None or not isinstance(width, int):
@@ -144,24 +147,25 @@ def model_config(path: Path, header: Header) -> dict[str, Any]:
         # before it was quantised.
         "tie_word_embeddings": "output.weight" not in tensors,
         "torch_dtype": "float16",
-        **{name: value for name, value in tokenizer.items() if value is not None},
+        **tokenizer,
     }
 
 
 def _transformers_names(header: Header) -> dict[str, str]:
     """The name in transformers of each tensor that a model of this architecture may have."""
     mapping = get_tensor_name_map(ARCHITECTURES[header.architecture], header.layers)
-    modules = [
-        *ENDS,
-        *(f"model.layers.{number}.{part}" for number in range(header.layers) for part in PARTS),
-    ]
-    named = {module: mapping.get_name(module) for module in modules}
-    return {
-        f"{name}.{kind}": f"{module}.{kind}"
-        for module, name in named.items()
-        for kind in ("weight", "bias")
-        if name is not None and (kind == "weight" or module.endswith(WITH_BIAS))
-    }
+    modules = list(OUTER_MODULES)
+    for number in range(header.layers):
+        modules += [f"model.layers.{number}.{part}" for part in LAYER_MODULES]
+    names = {}
+    for module in modules:
+        name = mapping.get_name(module)
+        if name is None:
+            continue
+        names[f"{name}.weight"] = f"{module}.weight"
+        if module.endswith(MODULES_WITH_BIAS):
+            names[f"{name}.bias"] = f"{module}.bias"
+    return names
 
 
 def _arrays(path: Path, header: Header) -> Iterator[tuple[str, Any]]:
@@ -169,20 +173,18 @@ def _arrays(path: Path, header: Header) -> Iterator[tuple[str, Any]]:
     for part in part_files(path):
         for tensor in GGUFReader(part).tensors:
             array = dequantize(tensor.data, tensor.tensor_type)
-            if header.architecture == "llama" and tensor.name.endswith(
-                ("attn_q.weight", "attn_k.weight")
-            ):
-                array = _in_halves(array, header, keys=tensor.name.endswith("attn_k.weight"))
-            is_matrix = array.ndim > 1
-            yield (
-                tensor.name,
-                np.ascontiguousarray(array, dtype=np.float16 if is_matrix else np.float32),
-            )
+            is_query = tensor.name.endswith("attn_q.weight")
+            is_key = tensor.name.endswith("attn_k.weight")
+            if header.architecture == "llama" and (is_query or is_key):
+                array = _in_halves(array, header, keys=is_key)
+            number = np.float16 if array.ndim > 1 else np.float32
+            yield tensor.name, np.ascontiguousarray(array, dtype=number)
 
 
 def _in_halves(array: Any, header: Header, *, keys: bool) -> Any:  # noqa: ANN401 - of numpy
-    """The rows of each head in two halves, where llama.cpp has those that are turned together
-    beside each other.
+    """Return the rows of each head in two halves.
+
+    llama.cpp has those rows beside each other that are turned together.
     """
     assert header.heads is not None
     count = header.heads[keys]

@@ -8,13 +8,13 @@ from __future__ import annotations
 import math
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
-from conductor_cli.core.chat import Chunk, Finish, Request
+from conductor_cli.core.chat import Chunk, Finish, Request, Tool
 from conductor_cli.core.errors import ModelError
 from conductor_cli.core.usage import Usage
 from conductor_cli.models.llama.bindings import CancelToken, last_error
@@ -40,9 +40,7 @@ from conductor_cli.models.llama.tool_calls import ToolUse, told_as_text, tool_us
 from conductor_cli.models.llama.vocabulary import TokenDecoder, TokenizedPrompt, Vocabulary
 
 MIN_GRAMMAR_REPLY: Final = 256
-"""Tokens that a prompt leaves free for a reply that has to keep to a grammar: half of one is of no
-use.
-"""
+"""Tokens that a prompt leaves free for a reply under a grammar: half of one is of no use."""
 
 # How many prompts' searches are kept: the next rank is asked for after other runs' prompts
 MAX_SEARCHES: Final = 64
@@ -61,23 +59,26 @@ class LlamaEngine:
         self._options = options
         self._loaded = LoadedModel(path, options, cancel)
         self._lib = self._loaded.lib
-        prefixes = (
-            None
-            if options.cache is None
-            else PrefixCache(options.cache / "prefixes", self._loaded.identity)
-        )
+        prefixes: PrefixCache | None = None
+        if options.cache is not None:
+            prefixes = PrefixCache(options.cache / "prefixes", self._loaded.identity)
         self.kv_cache = KVCache(self._lib, self._loaded.context, cancel, prefixes)
         self.vocabulary = Vocabulary(self._lib, self._loaded.model)
-        source = self._lib.llama_model_chat_template(self._loaded.model, None)
-        special = {"bos_token": self._lib.llama_vocab_bos, "eos_token": self._lib.llama_vocab_eos}
-        names = {
-            name: self.vocabulary.token_name(find(self.vocabulary.pointer))
-            for name, find in special.items()
-        }
-        text = CHATML if source is None else bytes(source).decode("utf-8", "replace")
-        self._template = ChatTemplate(path.name, text, names)
+        self._template = self._read_template()
         # The one used last at the end
         self._searches: dict[tuple[int | str | None, ...], ReplySearch] = {}
+
+    def _read_template(self) -> ChatTemplate:
+        pointer = self.vocabulary.pointer
+        special_tokens = {
+            "bos_token": self.vocabulary.token_name(self._lib.llama_vocab_bos(pointer)),
+            "eos_token": self.vocabulary.token_name(self._lib.llama_vocab_eos(pointer)),
+        }
+        source = CHATML
+        own_source = self._lib.llama_model_chat_template(self._loaded.model, None)
+        if own_source is not None:
+            source = bytes(own_source).decode("utf-8", "replace")
+        return ChatTemplate(self._path.name, source, special_tokens)
 
     @property
     def context(self) -> Any:  # noqa: ANN401 - a C pointer
@@ -94,74 +95,97 @@ class LlamaEngine:
         """
         began = time.monotonic()
         self.kv_cache.set_cancel_token(cancel)
-        use = self._tool_use(request)
         prompt = self.tokenize(request)
         self._make_room(len(prompt.tokens), request)
-        search = self._search_up_to(request, prompt) if request.rank else None
+        search: ReplySearch | None = None
+        if request.rank:
+            search = self._search_up_to(request, prompt)
         with closing(self._new_sampler(request, search, request.rank)) as sampler:
             cached = self.kv_cache.read(prompt)
-            # llama.cpp loads and computes with damaged weights; this is where the damage first
-            # shows.
-            if math.isnan(self._lib.llama_get_logits_ith(self.context, -1)[0]):
-                problem = (
-                    f"the weights in {self._path} are damaged: the model's output is not a number"
-                )
-                raise ModelError("file", problem, hint="get the file again")
-            first = {self.vocabulary.first_token(text): text for text in request.choices}
-            if first and -1 not in first and len(first) == len(request.choices):
-                # One of the choices, by the distribution of the first token over them: nothing is
-                # decoded for it.
-                logits = self._lib.llama_get_logits_ith(self.context, -1)
-                odds = softmax([logits[token] for token in first])
-                chosen = choose_index(odds, request.temperature, self._seed(request))
-                texts = list(first.values())
-                shares = dict(zip(texts, odds, strict=True))
-                last = Chunk(
-                    text=texts[chosen],
-                    finish="stop",
-                    choice_shares=shares,
-                    usage=Usage(tokens_out=1),
-                )
-                chunks = iter([last])
-            else:  # no choices, or two of them begin with the same token
-                may_think = request.grammar is None and not (use and use.begun)
-                thinking = prompt.opens_thinking if may_think else None
-                most = self.kv_cache.capacity - len(prompt.tokens)
-                most = most if request.max_tokens is None else min(most, request.max_tokens)
-                written = self._write(
-                    TokenDecoder(stop=request.stop, thinking=thinking), sampler, most
-                )
-                chunks = _sure(written, sampler, self._options.refuse_below)
-                if use is not None:
-                    chunks = without_calls(chunks, request, use)
+            self._check_weights()
+            first_tokens = [self.vocabulary.first_token(text) for text in request.choices]
+            is_settled_by_one_token = len(set(first_tokens)) == len(request.choices)
+            if request.choices and is_settled_by_one_token and -1 not in first_tokens:
+                chunks = iter([self._choose(request, first_tokens)])
+            else:
+                chunks = self._write_reply(request, prompt, sampler)
             for chunk in chunks:
                 if chunk.usage is None:
                     yield chunk
                     continue
-                read = len(prompt.tokens)
-                seconds = time.monotonic() - began
                 usage = replace(
-                    chunk.usage, tokens_in=read, tokens_cached=cached, seconds=seconds, calls=1
+                    chunk.usage,
+                    tokens_in=len(prompt.tokens),
+                    tokens_cached=cached,
+                    seconds=time.monotonic() - began,
+                    calls=1,
                 )
                 yield replace(chunk, usage=usage)
         if search is not None:
             search.written = max(search.written, request.rank + 1)
 
+    def _check_weights(self) -> None:
+        """Raise `ModelError` for damaged weights, with which llama.cpp loads and computes.
+
+        The output after the prompt is where the damage first shows.
+        """
+        if math.isnan(self._lib.llama_get_logits_ith(self.context, -1)[0]):
+            problem = f"the weights in {self._path} are damaged: the model's output is not a number"
+            raise ModelError("file", problem, hint="get the file again")
+
+    def _choose(self, request: Request, first_tokens: Sequence[int]) -> Chunk:
+        """Return one of the choices, by the distribution of their first tokens.
+
+        Nothing is decoded for it.
+        """
+        logits = self._lib.llama_get_logits_ith(self.context, -1)
+        odds = softmax([logits[token] for token in first_tokens])
+        index = choose_index(odds, request.temperature, self._seed(request))
+        return Chunk(
+            text=request.choices[index],
+            finish="stop",
+            choice_shares=dict(zip(request.choices, odds, strict=True)),
+            usage=Usage(tokens_out=1),
+        )
+
+    def _write_reply(
+        self, request: Request, prompt: TokenizedPrompt, sampler: Sampler
+    ) -> Iterator[Chunk]:
+        use = self._tool_use(request)
+        thinking: bool | None = None
+        if _may_think(request, use):
+            thinking = prompt.opens_thinking
+        decoder = TokenDecoder(stop=request.stop, thinking=thinking)
+        chunks = self._write(decoder, sampler, self._most_tokens(request, prompt))
+        chunks = _sure(chunks, sampler, self._options.refuse_below)
+        if use is not None:
+            chunks = without_calls(chunks, request, use)
+        return chunks
+
+    def _most_tokens(self, request: Request, prompt: TokenizedPrompt) -> int:
+        """Return how many tokens the reply may have."""
+        room = self.kv_cache.capacity - len(prompt.tokens)
+        if request.max_tokens is None:
+            return room
+        return min(room, request.max_tokens)
+
     def tokenize(self, request: Request) -> TokenizedPrompt:
         """Return the tokens of a request's messages. Raises `ModelError` or `Cancelled`."""
-        # Under a grammar there is no room for thinking, so the template is asked to leave it out.
         use = self._tool_use(request)
-        # A call that the prompt opens leaves no room for it either.
-        thinking = request.grammar is None and not (use and use.begun)
-        messages = told_as_text(request.messages) if use and use.silent else request.messages
+        messages = request.messages
+        tools: tuple[Tool, ...] = ()
+        if use is not None:
+            tools = use.offered
+            if use.silent:
+                messages = told_as_text(messages)
         pieces = render_messages(
             self._template,
             messages,
-            thinking=thinking,
+            thinking=_may_think(request, use),
             cuts=request.cuts,
-            tools=use.offered if use else (),
+            tools=tools,
         )
-        if use and use.begun:
+        if use is not None and use.begun:
             pieces = (*pieces, PromptPiece(text=use.begun, control=True))
         if request.prefill:
             pieces = (*pieces, PromptPiece(text=request.prefill, control=False))
@@ -200,23 +224,21 @@ class LlamaEngine:
         """
         if tokens == 0:
             raise ModelError("refused", "the prompt is empty", hint="ask something")
-        constrained = request.grammar is not None and not request.choices
-        least = (
-            max(1, min(request.max_tokens or MIN_GRAMMAR_REPLY, MIN_GRAMMAR_REPLY))
-            if constrained
-            else 1
-        )
+        least = 1
+        if request.grammar is not None and not request.choices:
+            least = max(1, min(request.max_tokens or MIN_GRAMMAR_REPLY, MIN_GRAMMAR_REPLY))
         if tokens + least > self.capacity:
-            reserved = f" and {least} are kept for the reply" if least > 1 else ""
-            holds = f"the context of {self._path.name} holds {self.capacity}"
+            problem = f"the prompt has {tokens} tokens"
+            if least > 1:
+                problem += f" and {least} are kept for the reply"
+            problem += f", and the context of {self._path.name} holds {self.capacity}"
             hint = "ask for less, or give the model a larger context"
-            raise ModelError(
-                "length", f"the prompt has {tokens} tokens{reserved}, and {holds}", hint=hint
-            )
+            raise ModelError("length", problem, hint=hint)
+        most = self.capacity
+        if request.max_tokens is not None:
+            most = request.max_tokens
         try:
-            self.grow_context(
-                tokens + (self.capacity if request.max_tokens is None else request.max_tokens)
-            )
+            self.grow_context(tokens + most)
         except ModelError:
             # No memory for the longest reply: have room for the shortest that is of use
             self.grow_context(tokens + least)
@@ -246,21 +268,21 @@ class LlamaEngine:
         yield replace(reply.end(), finish=finish, usage=usage)
 
     def _search_up_to(self, request: Request, prompt: TokenizedPrompt) -> ReplySearch:
-        """Return the search for replies to a prompt, after as many as the request's rank were
-        written.
+        """Return the search for replies to a prompt.
+
+        As many replies as the request's rank are written first.
         """
-        asked = (*prompt.tokens, request.grammar)
-        search = self._searches.pop(asked, ReplySearch())
-        self._searches[asked] = search
+        key = (*prompt.tokens, request.grammar)
+        search = self._searches.pop(key, ReplySearch())
+        self._searches[key] = search
         if len(self._searches) > MAX_SEARCHES:
             del self._searches[next(iter(self._searches))]
-        most = self.kv_cache.capacity - len(prompt.tokens)
+        room = self.kv_cache.capacity - len(prompt.tokens)
+        most = min(room, request.max_tokens or room)
         for rank in range(search.written, request.rank):
             self.kv_cache.read(prompt)
             with closing(self._new_sampler(request, search, rank)) as sampler:
-                for _ in self._write(
-                    TokenDecoder(stop=request.stop), sampler, min(most, request.max_tokens or most)
-                ):
+                for _ in self._write(TokenDecoder(stop=request.stop), sampler, most):
                     pass
             search.written = rank + 1
         return search
@@ -274,20 +296,31 @@ class LlamaEngine:
             return GrammarSampler(
                 self.vocabulary, request.grammar, temperature=temperature, seed=seed
             )
-        kind = Sampler if self._options.refuse_below is None else ScoringSampler
-        return kind(self.vocabulary, temperature=temperature, seed=seed)
+        if self._options.refuse_below is not None:
+            return ScoringSampler(self.vocabulary, temperature=temperature, seed=seed)
+        return Sampler(self.vocabulary, temperature=temperature, seed=seed)
 
     def _seed(self, request: Request) -> int:
-        given = self._options.seed if request.seed is None else request.seed
-        return int.from_bytes(os.urandom(4)) if given is None else given
+        if request.seed is not None:
+            return request.seed
+        if self._options.seed is not None:
+            return self._options.seed
+        return int.from_bytes(os.urandom(4))
+
+
+def _may_think(request: Request, use: ToolUse | None) -> bool:
+    """Return whether there is room for thinking: not under a grammar, nor in a call that has begun.
+
+    Where there is none, the template is asked to leave it out.
+    """
+    is_in_call = use is not None and use.begun != ""
+    return request.grammar is None and not is_in_call
 
 
 def _sure(
     written: Iterator[Chunk], sampler: Sampler, refuse_below: float | None
 ) -> Iterator[Chunk]:
-    """Yield the reply, or a refusal if the model gives the whole of it less probability than
-    `refuse_below`.
-    """
+    """Yield the reply, or a refusal if the whole of it has less probability than `refuse_below`."""
     if refuse_below is None or not isinstance(sampler, ScoringSampler):
         yield from written
         return
@@ -299,7 +332,8 @@ def _sure(
     yield replace(end, confidence=sampler.probability)
 
 
-MAX_TOKENS: Final = BATCH_SIZE  # Of a text that are read: the beginning says what is asked
+# Of a text that are read: the beginning says what is asked
+MAX_ENCODED_TOKENS: Final = BATCH_SIZE
 
 
 class Encoder:
@@ -307,18 +341,17 @@ class Encoder:
 
     def __init__(self, path: Path) -> None:
         """Load it. Raises `ModelError` of kind `file`."""
-        self._loaded = LoadedModel(path, LlamaOptions(context=MAX_TOKENS), CancelToken())
+        options = LlamaOptions(context=MAX_ENCODED_TOKENS)
+        self._loaded = LoadedModel(path, options, CancelToken())
         self._lib = self._loaded.lib
         lib = self._loaded.lib
         self._vocabulary = Vocabulary(lib, self._loaded.model)
-        self._batch = lib.llama_batch_init(MAX_TOKENS, 0, 1)
+        self._batch = lib.llama_batch_init(MAX_ENCODED_TOKENS, 0, 1)
         lib.llama_set_embeddings(self._loaded.context, True)  # noqa: FBT003 - a C function
         self.size = int(lib.llama_model_n_embd(self._loaded.model))
 
     def encode(self, text: str) -> Any:  # noqa: ANN401 - numpy is slow to import
-        """Return the mean of the last hidden states over the text's tokens.
-
-        An array of `size` floats.
+        """Return the mean of the last hidden states over the text's tokens: `size` floats.
 
         Raises `ModelError`.
         """
@@ -327,7 +360,7 @@ class Encoder:
         lib = self._lib
         context = self._loaded.context
         batch = self._batch
-        pieces = (PromptPiece(text[: MAX_TOKENS * 8], control=False),)
+        pieces = (PromptPiece(text[: MAX_ENCODED_TOKENS * 8], control=False),)
         tokens = self._vocabulary.tokenize_prompt(pieces, lambda: None).tokens[: self._loaded.most]
         if not tokens:
             return np.zeros(self.size)

@@ -1,6 +1,4 @@
-"""The header of a GGUF file, read without llama.cpp.
-
-And the checks before llama.cpp may see a file.
+"""The header of a GGUF file, read without llama.cpp, and the checks before that may see a file.
 
 llama.cpp aborts the whole process on many damaged files. So a file is checked here first, and
 nothing here believes the file: every count is compared with the file's size before it is used.
@@ -34,12 +32,12 @@ MEBIBYTE: Final = 1 << 20
 MAX_LAYERS: Final = 512  # The most layers that llama.cpp supports
 
 MAX_STRING_BYTES: Final = 16 * MEBIBYTE
-"""No text in a header is longer, nor are all that are kept together, nor the tokens of a
-vocabulary.
-"""
+"""The most bytes of a text in a header, of all that are kept together, and of a vocabulary."""
 
 MAX_TOKENS: Final = 600_000
 """Tokens of a vocabulary, of which each is kept for a moment; the largest known one has 262,144."""
+
+MAX_MERGES: Final = 2_000_000  # A vocabulary has about two merges for each token
 
 _STRING: Final = 8
 _ARRAY: Final = 9
@@ -50,8 +48,9 @@ _DOWNLOAD: Final = "get the file again, or name another one"
 F32: Final = 0  # The number of the type of plain numbers of 32 bits
 
 UNUSABLE_TYPES: Final = frozenset({9, 15, 24, 25, 26, 27, 28})
-"""The types that ggml cannot multiply a matrix of: Q8_1 and Q8_K (only for intermediate results),
-integers, and F64.
+"""The types that ggml cannot multiply a matrix of.
+
+Q8_1 and Q8_K (only for intermediate results), integers, and F64.
 """
 
 BLOCK_SIZES: Final[Mapping[int, tuple[int, int]]] = {
@@ -94,17 +93,14 @@ BLOCK_SIZES: Final[Mapping[int, tuple[int, int]]] = {
 """How many numbers form a block and in how many bytes, by the number of their type."""
 
 _INTEGER_TABLES: Final = {"ffn_gate_tid2eid.weight": 26, "d2t": 27}
-"""Tensors that are tables of integers, by their name within a layer, and the type that each must
-have.
-"""
+"""The type that each tensor must have which is a table of integers, by its name within a layer."""
 
 
 class TensorInfo(NamedTuple):
     """What a GGUF says of a tensor.
 
-    Its shape (fastest dimension first), the number of its type, where it starts.
-
-    `start` is in bytes from the first weight.
+    `shape` has the fastest dimension first, `kind` is the number of its type, and `start` is in
+    bytes from the first weight.
     """
 
     shape: tuple[int, ...]
@@ -127,15 +123,16 @@ def is_matrix(name: str, tensor: TensorInfo) -> bool:
 
 
 def has_usable_type(name: str, tensor: TensorInfo) -> bool:
-    """Return whether llama.cpp can compute with the tensor.
-
-    It aborts the process on one that has another type.
+    """Return whether llama.cpp can compute with the tensor: it aborts the process on another type.
 
     Everything that is not a matrix has plain numbers.
     """
-    if (table := _INTEGER_TABLES.get(name.split(".", 2)[-1])) is not None:
+    table = _INTEGER_TABLES.get(name.split(".", 2)[-1])
+    if table is not None:
         return tensor.kind == table
-    return tensor.kind not in UNUSABLE_TYPES if is_matrix(name, tensor) else tensor.kind == F32
+    if is_matrix(name, tensor):
+        return tensor.kind not in UNUSABLE_TYPES
+    return tensor.kind == F32
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -161,7 +158,9 @@ class Header:
     def layers(self) -> int:
         """How many layers the model has, 0 if the header does not say it."""
         count = self.values.get(f"{self.architecture}.block_count", 0)
-        return count if isinstance(count, int) else 0
+        if not isinstance(count, int):
+            return 0
+        return count
 
     @property
     def heads(self) -> tuple[int, int] | None:
@@ -171,7 +170,9 @@ class Header:
         """
         queries = self.values.get(f"{self.architecture}.attention.head_count")
         keys = self.values.get(f"{self.architecture}.attention.head_count_kv", queries)
-        return (queries, keys) if isinstance(queries, int) and isinstance(keys, int) else None
+        if not isinstance(queries, int) or not isinstance(keys, int):
+            return None
+        return queries, keys
 
 
 def check_model_file(path: Path, *, first: bool = True) -> Header:
@@ -182,18 +183,13 @@ def check_model_file(path: Path, *, first: bool = True) -> Header:
     Without `first` it is a further part of a split model, which has nothing but weights.
     """
     header, tensors = read_header_and_tensors(path)
-    odd = next(
-        (name for name, tensor in tensors.items() if not has_usable_type(name, tensor)), None
-    )
-    if odd is not None:
-        kind = tensors[odd].kind
-        raise _damaged(
-            path,
-            (
-                f"is damaged: {short_line(odd)} has the type {kind}, with which llama.cpp cannot "
-                "compute"
-            ),
-        )
+    for name, tensor in tensors.items():
+        if not has_usable_type(name, tensor):
+            problem = (
+                f"is damaged: {short_line(name)} has the type {tensor.kind}, with which llama.cpp "
+                "cannot compute"
+            )
+            raise _damaged(path, problem)
     if not first:
         return header
     if not header.architecture:
@@ -248,8 +244,8 @@ def _open_reader(path: Path) -> Iterator[_Reader]:
             raise ModelError("file", f"{path} is not a file", hint="name the GGUF file itself")
         if path.stat().st_size == 0:  # an empty file cannot be mapped into memory
             raise _damaged(path, "is empty")
-        with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
-            yield _Reader(path, data)
+        with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as view:
+            yield _Reader(path, view)
     except OSError as error:
         raise ModelError(
             "file", f"{path} cannot be read: {error.strerror}", hint="check the path"
@@ -261,11 +257,17 @@ def _damaged(path: Path, problem: str) -> ModelError:
 
 
 def _check_keys(path: Path, header: Header) -> None:
-    """llama.cpp reads as many scores and types as there are tokens, past the end of the list if
-    there are fewer.
+    """Raise `ModelError` for a vocabulary or numbers on which llama.cpp would abort the process."""
+    _check_vocabulary(path, header)
+    _check_numbers(path, header)
 
-    Without a vocabulary it aborts the process on the first text, and if SentencePiece has no token
-    for some byte, on a text with a letter that needs it.
+
+def _check_vocabulary(path: Path, header: Header) -> None:
+    """Check that each token has all that llama.cpp reads of it.
+
+    It reads as many scores and types as there are tokens, past the end of the list if there are
+    fewer. Without a vocabulary it aborts the process on the first text, and if SentencePiece has no
+    token for some byte, on a text with a letter that needs it.
     """
     if header.values.get("tokenizer.ggml.model") == "none":
         raise ModelError("file", f"{path} has no vocabulary", hint=_DOWNLOAD)
@@ -283,7 +285,9 @@ def _check_keys(path: Path, header: Header) -> None:
         if kind not in kinds or (name != "merges" and count != tokens):
             raise _damaged(path, f"is damaged: its vocabulary does not fit together ({name})")
 
-    # It also aborts on a count of layers or heads, or an epsilon of a norm, that makes no sense.
+
+def _check_numbers(path: Path, header: Header) -> None:
+    """Check the counts of layers and heads, and the epsilons of norms, for what makes no sense."""
     layers = header.values.get(f"{header.architecture}.block_count", 1)
     if not isinstance(layers, int) or not 0 < layers <= MAX_LAYERS:
         raise _damaged(path, f"is damaged: it claims {short_line(str(layers))} layers")
@@ -292,16 +296,17 @@ def _check_keys(path: Path, header: Header) -> None:
     if isinstance(heads, int) and isinstance(keys, int) and heads and not (0 <= keys <= heads):
         raise _damaged(path, f"is damaged: it claims {keys} key heads and {heads} heads")
     for name, value in header.values.items():
-        if name.endswith("epsilon") and not (isinstance(value, float) and 0 <= value < 1):
+        is_small = isinstance(value, float) and 0 <= value < 1
+        if name.endswith("epsilon") and not is_small:
             raise _damaged(path, f"is damaged: {short_line(name)} is {short_line(str(value))}")
 
 
 class _Reader:
     """Reads from the start of the file. Every step is checked against its end."""
 
-    def __init__(self, path: Path, data: mmap.mmap) -> None:
+    def __init__(self, path: Path, view: mmap.mmap) -> None:
         self._path = path
-        self._data = data
+        self._data = view
         self._at = 0
         self._has_byte_tokens = True
         self._room = MAX_STRING_BYTES
@@ -309,8 +314,7 @@ class _Reader:
     def header(self, *, brief: bool) -> Header:
         if self._data[:4] != b"GGUF":
             hint = (
-                "get the file again: a web page or a Git LFS pointer may have been saved in "
-                "its "
+                "get the file again: a web page or a Git LFS pointer may have been saved in its "
                 "place"
             )
             raise ModelError("file", f"{self._path} is not a GGUF file", hint=hint)
@@ -332,11 +336,7 @@ class _Reader:
             kind = self._number("I")
             # The first list is the vocabulary, or follows it. What an overview needs stands before
             # it.
-            if (
-                brief
-                and kind == _ARRAY
-                and any(known.endswith(".context_length") for known in values)
-            ):
+            if kind == _ARRAY and brief and _has_context_length(values):
                 break
             if kind == _ARRAY:
                 arrays[name] = self._array(unique=name == "tokenizer.ggml.tokens")
@@ -352,32 +352,32 @@ class _Reader:
 
     def tensors(self, count: int) -> dict[str, TensorInfo]:
         """Return the tensors, whose descriptions come after the keys."""
-        found: dict[str, TensorInfo] = {}
+        tensors: dict[str, TensorInfo] = {}
         for _ in range(count):
             name = self._text()
             dimensions = self._number("I")
             if dimensions > 4:  # as ggml has
                 raise _damaged(self._path, f"is damaged: a tensor has {dimensions} dimensions")
             shape = tuple(self._number("Q") for _ in range(dimensions))
-            found[name] = TensorInfo(shape=shape, kind=self._number("I"), start=self._number("Q"))
-        return found
+            kind = self._number("I")
+            tensors[name] = TensorInfo(shape=shape, kind=kind, start=self._number("Q"))
+        return tensors
 
     def check_length(self, header: Header, tensors: Mapping[str, TensorInfo]) -> None:
         """Check that all `tensors`, whose data come after what was read, lie within the file."""
         step = header.values.get("general.alignment", 32)
         if type(step) is not int or step < 1 or step & (step - 1):
             shown = short_line(str(step))
-            raise _damaged(
-                self._path, f"is damaged: it is aligned to {shown}, which is not a power of two"
-            )
-        wanted = -(-self._at // step) * step + max(
-            (tensor.end for tensor in tensors.values()), default=0
-        )
-        if tensors and wanted > len(self._data):
-            raise _damaged(
-                self._path,
-                f"is cut off or damaged: it has {len(self._data)} bytes, and needs {wanted}",
-            )
+            problem = f"is damaged: it is aligned to {shown}, which is not a power of two"
+            raise _damaged(self._path, problem)
+        if not tensors:
+            return
+        start = -(-self._at // step) * step
+        wanted = start + max(tensor.end for tensor in tensors.values())
+        size = len(self._data)
+        if wanted > size:
+            problem = f"is cut off or damaged: it has {size} bytes, and needs {wanted}"
+            raise _damaged(self._path, problem)
 
     def text_of_key(self, name: bytes) -> str:
         """Return the first text that this key has within the largest header; empty for none."""
@@ -417,41 +417,70 @@ class _Reader:
         count = self._number("Q")
         if kind != _STRING and kind not in _NUMBER_FORMATS:
             raise _damaged(self._path, f"is damaged: a list is of the unknown type {kind}")
-        size = 8 if kind == _STRING else struct.calcsize("<" + _NUMBER_FORMATS[kind])
+        size = 8
+        if kind != _STRING:
+            size = struct.calcsize("<" + _NUMBER_FORMATS[kind])
         if count * size > len(self._data) - self._at:
             raise self._cut()
         if kind != _STRING:
             self._at += count * size
-            return kind, count
-        data = self._data
-        at = self._at
-        end = len(self._data) - 8
-        length = struct.Struct("<Q").unpack_from
-        seen: set[bytes] = set()
-        # A vocabulary has about two merges for each token
-        if count > (MAX_TOKENS if unique else 2_000_000):
-            raise _damaged(self._path, f"is damaged: it claims a list of {count:,} texts")
-        last = at + 8 * count + MAX_STRING_BYTES
-        for _ in range(count):
-            if at > end or (unique and at > last):
-                raise self._cut()
-            start = at
-            at = at + 8 + length(data, at)[0]
-            if unique:
-                seen.add(data[start + 8 : at])
-        if at > len(data):
-            raise self._cut()
-        if unique and len(seen) < count:  # llama.cpp aborts the process on this
-            raise _damaged(self._path, "is damaged: its vocabulary has a token twice")
-        if unique:
-            self._has_byte_tokens = all(
-                b"<0x%02X>" % byte in seen or bytes((byte,)) in seen for byte in range(256)
-            )
-        self._at = at
+        elif unique:
+            tokens = self._distinct_texts(count)
+            self._has_byte_tokens = all(_has_byte(tokens, byte) for byte in range(256))
+        else:
+            self._skip_texts(count)
         return kind, count
+
+    def _distinct_texts(self, count: int) -> set[bytes]:
+        """Return a list's texts, of which none may come twice, as in a vocabulary."""
+        self._check_count(count, MAX_TOKENS)
+        buffer = self._data
+        at = self._at
+        end = min(len(buffer) - 8, at + 8 * count + MAX_STRING_BYTES)
+        length = struct.Struct("<Q").unpack_from
+        texts: set[bytes] = set()
+        for _ in range(count):
+            if at > end:
+                raise self._cut()
+            start = at + 8
+            at = start + length(buffer, at)[0]
+            texts.add(buffer[start:at])
+        self._move_to(at)
+        if len(texts) < count:  # llama.cpp aborts the process on this
+            raise _damaged(self._path, "is damaged: its vocabulary has a token twice")
+        return texts
+
+    def _skip_texts(self, count: int) -> None:
+        self._check_count(count, MAX_MERGES)
+        buffer = self._data
+        at = self._at
+        end = len(buffer) - 8
+        length = struct.Struct("<Q").unpack_from
+        for _ in range(count):
+            if at > end:
+                raise self._cut()
+            at = at + 8 + length(buffer, at)[0]
+        self._move_to(at)
+
+    def _check_count(self, count: int, most: int) -> None:
+        if count > most:
+            raise _damaged(self._path, f"is damaged: it claims a list of {count:,} texts")
+
+    def _move_to(self, at: int) -> None:
+        if at > len(self._data):
+            raise self._cut()
+        self._at = at
 
     def _cut(self) -> ModelError:
         return _damaged(self._path, "is cut off or damaged: it ends in the middle of its header")
+
+
+def _has_context_length(values: Mapping[str, Scalar]) -> bool:
+    return any(name.endswith(".context_length") for name in values)
+
+
+def _has_byte(tokens: set[bytes], byte: int) -> bool:
+    return b"<0x%02X>" % byte in tokens or bytes((byte,)) in tokens
 
 
 PART_NAME: Final = re.compile(r"(?P<name>.+)-(?P<number>[0-9]{5})-of-(?P<count>[0-9]{5})\.gguf")
@@ -501,12 +530,12 @@ def part_names(name: str) -> list[str]:
     The name alone for a whole one.
     """
     match = PART_NAME.fullmatch(name)
-    count = int(match["count"]) if match else 1
-    if match is None or not 1 < count <= 10 * MAX_LAYERS:  # no model has more parts
+    if match is None:
         return [name]
-    return [
-        f"{match['name']}-{number:05}-of-{match['count']}.gguf" for number in range(1, count + 1)
-    ]
+    count = int(match["count"])
+    if not 1 < count <= 10 * MAX_LAYERS:  # no model has more parts
+        return [name]
+    return [f"{match['name']}-{number:05}-of-{count:05}.gguf" for number in range(1, count + 1)]
 
 
 def part_files(path: Path) -> tuple[Path, ...]:
@@ -525,11 +554,11 @@ def part_files(path: Path) -> tuple[Path, ...]:
         )
     missing = [file.name for file in files if not file.exists()]
     if missing:
-        shown = ", ".join(missing[:3]) + (" and more" if len(missing) > 3 else "")
-        hint = "put all parts in one directory"
-        raise ModelError(
-            "file", f"{path} is the first part of a split model; missing: {shown}", hint=hint
-        )
+        shown = ", ".join(missing[:3])
+        if len(missing) > 3:
+            shown += " and more"
+        problem = f"{path} is the first part of a split model; missing: {shown}"
+        raise ModelError("file", problem, hint="put all parts in one directory")
     return tuple(files)
 
 
@@ -538,11 +567,11 @@ def read_all_tensors(path: Path) -> dict[str, TensorInfo]:
 
     Raises `ModelError` of kind `file`.
     """
-    return {
-        name: tensor
-        for part in part_files(path)
-        for name, tensor in read_header_and_tensors(part)[1].items()
-    }
+    all_tensors: dict[str, TensorInfo] = {}
+    for part in part_files(path):
+        _, tensors = read_header_and_tensors(part)
+        all_tensors.update(tensors)
+    return all_tensors
 
 
 def check_whole_model(path: Path) -> Header:
@@ -566,9 +595,10 @@ def check_whole_model(path: Path) -> Header:
             "file", problem, hint="the parts must be called NAME-00001-of-0000N.gguf and so on"
         )
     for number, file in enumerate(files):
-        other = header if number == 0 else check_model_file(file, first=False)
-        if other.values.get("split.no") != number or other.values.get("split.count") != count:
-            raise ModelError(
-                "file", f"{file} is not part {number + 1} of this model", hint="get the file again"
-            )
+        part = header
+        if number > 0:
+            part = check_model_file(file, first=False)
+        if part.values.get("split.no") != number or part.values.get("split.count") != count:
+            problem = f"{file} is not part {number + 1} of this model"
+            raise ModelError("file", problem, hint="get the file again")
     return header

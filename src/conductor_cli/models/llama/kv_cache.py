@@ -19,7 +19,6 @@ import time
 from array import array
 from collections.abc import Sequence
 from contextlib import suppress
-from itertools import takewhile
 from pathlib import Path
 from typing import Any, Final
 
@@ -32,8 +31,9 @@ from conductor_cli.system.disk import make_private_directory, write_atomically
 MIN_TOKENS: Final = 64  # Tokens below which reading again is as fast
 MAX_FILES: Final = 32
 MAX_BYTES: Final = 2 << 30
-"""How many states are kept, and how many bytes of them; those that were not used for the longest
-time go first.
+"""How many bytes of states are kept, in at most `MAX_FILES`.
+
+Those that were not used for the longest time go first.
 """
 
 # How old a file that is still being written can be before its writer must be dead
@@ -126,30 +126,28 @@ def trim(
 ) -> None:
     """Delete the states that were not used for the longest time until the rest is within bounds.
 
-    Never `keep`.
-
-    Files that a dead process has left unfinished are deleted, too.
+    `keep` is never deleted. Files that a dead process has left unfinished are, too.
     """
-    states = []
+    states: dict[Path, os.stat_result] = {}
     with suppress(OSError):
         for entry in list(os.scandir(directory)):
             with suppress(OSError):
                 stat = entry.stat()
                 path = Path(entry.path)
+                is_old = time.time() - stat.st_mtime > ABANDONED_SECONDS
                 if _STATE_NAME.fullmatch(entry.name):
-                    states.append((stat, path))
-                elif (
-                    _UNFINISHED_NAME.fullmatch(entry.name)
-                    and time.time() - stat.st_mtime > ABANDONED_SECONDS
-                ):
+                    states[path] = stat
+                elif _UNFINISHED_NAME.fullmatch(entry.name) and is_old:
                     path.unlink()
-    newest_first = sorted(
-        states, key=lambda state: (state[1] == keep, state[0].st_mtime), reverse=True
-    )
+    newest_first = sorted(states, key=lambda path: states[path].st_mtime, reverse=True)
+    if keep in states:
+        newest_first.remove(keep)
+        newest_first.insert(0, keep)
     left = size
-    for index, (stat, path) in enumerate(newest_first):
-        left -= stat.st_size
-        if path != keep and (index >= files or left < 0):
+    for index, path in enumerate(newest_first):
+        left -= states[path].st_size
+        is_over = index >= files or left < 0
+        if is_over and path != keep:
             with suppress(OSError):
                 path.unlink()
 
@@ -159,8 +157,9 @@ _SEQUENCE: Final = 0  # llama.cpp's number of the only sequence in our contexts
 
 
 class KVCache:
-    """`tokens` are those whose keys and values are in the context, `capacity` is how many it can
-    hold.
+    """The keys and values in a context.
+
+    `tokens` are those that were read, `capacity` is how many the context can hold.
     """
 
     def __init__(
@@ -192,7 +191,7 @@ class KVCache:
         self._batch = lib.llama_batch_get_one(self._buffer, 0)
 
     def move_to(self, context: Any) -> None:  # noqa: ANN401 - a C pointer
-        """Go on in another context, with a copy of what was read, or empty if no copy can be made."""
+        """Go on in another context, with a copy of what was read; empty if no copy can be made."""
         state = self._copy_state()
         self._use_context(context)
         self._lib.llama_set_abort_callback(context, self._abort_callback, self._cancel.address)
@@ -250,13 +249,10 @@ class KVCache:
     def reuse(self, prompt: TokenizedPrompt) -> int:
         """Keep what the context shares with a prompt, or load more of it from disk.
 
-        Return how many tokens that is.
-
-        The last token of a prompt is always read again: without it there are no logits to choose
-        the next one by.
+        Return how many tokens that is. The last token of a prompt is always read again: without it
+        there are no logits to choose the next one by.
         """
-        pairs = zip(self.tokens, prompt.tokens[:-1], strict=False)
-        shared = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
+        shared = _shared_length(self.tokens, prompt.tokens[:-1])
         if not self._load_state(prompt, shared):
             self.truncate(shared)
             # A model that cannot forget a part has forgotten everything
@@ -265,21 +261,22 @@ class KVCache:
         return len(self.tokens)
 
     def truncate(self, count: int) -> None:
-        """Forget all but the first `count` tokens, or everything if the model cannot forget a part."""
+        """Forget all but the first `count` tokens; everything if the model cannot forget a part."""
         if self._lib.llama_memory_seq_rm(self._memory, _SEQUENCE, count, -1):
             del self.tokens[count:]
         else:
             self._clear()
 
     def _load_state(self, prompt: TokenizedPrompt, shared: int) -> bool:
-        """Load the longest state on disk that fits a prompt, if it saves more than the `shared`
-        tokens.
+        """Load the longest state on disk that fits a prompt.
+
+        It has to save more than the `shared` tokens.
         """
         if self._prefixes is None:
             return False
-        for cut in sorted(
-            (cut for cut in prompt.cuts if shared < cut < len(prompt.tokens)), reverse=True
-        ):
+        for cut in sorted(prompt.cuts, reverse=True):
+            if not shared < cut < len(prompt.tokens):
+                continue
             prefix = prompt.tokens[:cut]
             state = self._prefixes.load(prefix)
             if state is None:
@@ -295,7 +292,7 @@ class KVCache:
 
     # A ctypes array of bytes
     def _copy_state(self, most: int | None = None) -> Any | None:  # noqa: ANN401
-        """A copy of the keys and values.
+        """Return a copy of the keys and values.
 
         None if they take more than `most` bytes, or if there is no memory for it.
         """
@@ -306,18 +303,26 @@ class KVCache:
             state = (ctypes.c_uint8 * size)()
         except MemoryError:
             return None
-        return (
-            state
-            if self._lib.llama_state_seq_get_data(self._context, state, size, _SEQUENCE) == size
-            else None
-        )
+        copied = self._lib.llama_state_seq_get_data(self._context, state, size, _SEQUENCE)
+        if copied != size:
+            return None
+        return state
 
     def _set_state(self, state: Any) -> bool:  # noqa: ANN401 - a ctypes array of bytes
-        return bool(
-            self._lib.llama_state_seq_set_data(self._context, state, len(state), _SEQUENCE)
-            == len(state)
-        )
+        size = len(state)
+        read = self._lib.llama_state_seq_set_data(self._context, state, size, _SEQUENCE)
+        return bool(read == size)
 
     def _clear(self) -> None:
         self._lib.llama_memory_clear(self._memory, True)  # noqa: FBT003 - its data too
         self.tokens = []
+
+
+def _shared_length(tokens: Sequence[int], prompt: Sequence[int]) -> int:
+    """Return how many tokens both begin with."""
+    shared = 0
+    for token, prompt_token in zip(tokens, prompt, strict=False):
+        if token != prompt_token:
+            break
+        shared += 1
+    return shared

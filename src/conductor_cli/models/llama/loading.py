@@ -16,18 +16,19 @@ from conductor_cli.models.llama.gguf import check_whole_model, part_files, read_
 from conductor_cli.system.hardware import physical_cores
 
 BATCH_SIZE: Final = 512
-"""Tokens of a prompt that are decoded at once; between two of these a model on a GPU can be
-stopped.
+"""Tokens of a prompt that are decoded at once: between two batches a model on a GPU can be stopped.
 """
 
 SMALL_MODEL_BYTES: Final = 16 << 20
-"""Models of fewer bytes write with one thread: two are little faster, and far slower beside a busy
-program.
+"""Models of fewer bytes write with one thread.
+
+Two threads are little faster, and far slower beside a busy program.
 """
 
 CONTEXT_STEP: Final = 4096
-"""Tokens that a context holds at first, and by which it grows: they take memory at once, 235 MB
-with a 7B model.
+"""Tokens that a context holds at first, and by which it grows.
+
+They take memory at once, 235 MB with a 7B model.
 """
 
 _ALL_LAYERS: Final = 0x7FFFFFFF
@@ -84,16 +85,7 @@ class LoadedModel:
             f"{self._header.architecture}.rope.scaling.original_context_length"
             in self._header.values
         )
-        models = [
-            self._path,
-            *([self._options.adapter] if self._options.adapter is not None else []),
-        ]
-        named = [read_model_info(model).identity for model in models]
-        named += [str(file.stat().st_mtime_ns) for model in models for file in part_files(model)]
-        named += [f"context {self._options.context}"] if self._stretched else []
-        self.identity = "\n".join(
-            [*named, f"llama-cpp-python {self.lib.__version__}", "keys and values of f16"]
-        )
+        self.identity = self._read_identity()
         self._adapter: Any = None
         self.most = options.context
         self.model, self.context = self._open(cancel)
@@ -104,9 +96,22 @@ class LoadedModel:
             self.close()
             raise
 
+    def _read_identity(self) -> str:
+        models = [self._path]
+        if self._options.adapter is not None:
+            models.append(self._options.adapter)
+        names = [read_model_info(model).identity for model in models]
+        for model in models:
+            names += [str(file.stat().st_mtime_ns) for file in part_files(model)]
+        if self._stretched:
+            names.append(f"context {self._options.context}")
+        names += [f"llama-cpp-python {self.lib.__version__}", "keys and values of f16"]
+        return "\n".join(names)
+
     def grow_context(self, tokens: int, move: Callable[[Any], None]) -> None:
-        """Replace the context by one for so many tokens, once `move` has taken over what the old
-        one has read.
+        """Replace the context by one for so many tokens.
+
+        `move` takes over what the old one has read before that is freed.
 
         Raises `ModelError` of kind `length`; then nothing has changed, and shorter prompts can
         still be read.
@@ -161,25 +166,30 @@ class LoadedModel:
         if layers == "auto" and self.lib.llama_supports_gpu_offload():
             with suppress(ModelError):  # too little memory on the GPU, most likely
                 return self._open_with(_ALL_LAYERS, cancel)
-        named = {"auto": 0, "all": _ALL_LAYERS}
-        return self._open_with(named[str(layers)] if str(layers) in named else int(layers), cancel)
+        match layers:
+            case "auto":
+                return self._open_with(0, cancel)
+            case "all":
+                return self._open_with(_ALL_LAYERS, cancel)
+        return self._open_with(layers, cancel)
 
     def _open_with(self, layers: int, cancel: CancelToken) -> tuple[Any, Any]:
         model = self._load_model(layers, cancel)
         try:
             trained = int(self.lib.llama_model_n_ctx_train(model))
-            if (
-                self.lib.llama_model_has_encoder(model)
-                or not self.lib.llama_model_has_decoder(model)
-                or trained < 1
-            ):
+            has_encoder = self.lib.llama_model_has_encoder(model)
+            has_decoder = self.lib.llama_model_has_decoder(model)
+            if has_encoder or not has_decoder or trained < 1:
                 problem = f"{self._path} is damaged, or not a model that writes text"
                 raise ModelError("file", problem, hint="name another file")
             self.most = max(1, min(self._options.context, trained))
             # On a GPU, too little memory has to show now, while the model can still be loaded for
             # the CPU instead. The keys of a stretched model cannot be moved into a larger context.
-            at_once = self._stretched or (layers > 0 and self.lib.llama_supports_gpu_offload())
-            return model, self._new_context(model, self.most if at_once else CONTEXT_STEP)
+            is_on_gpu = layers > 0 and self.lib.llama_supports_gpu_offload()
+            tokens = CONTEXT_STEP
+            if is_on_gpu or self._stretched:
+                tokens = self.most
+            return model, self._new_context(model, tokens)
         except ModelError:
             self.lib.llama_model_free(model)
             raise
@@ -188,13 +198,13 @@ class LoadedModel:
         params = self.lib.llama_model_default_params()
         params.n_gpu_layers = layers
         params.use_extra_bufts = self._options.repack
-        params.load_mode = (
-            self.lib.LLAMA_LOAD_MODE_MMAP if self._options.mmap else self.lib.LLAMA_LOAD_MODE_NONE
-        )
+        params.load_mode = self.lib.LLAMA_LOAD_MODE_NONE
+        if self._options.mmap:
+            params.load_mode = self.lib.LLAMA_LOAD_MODE_MMAP
         # Kept in a local variable until loading has ended: ctypes frees a callback that nobody
         # refers to.
-        go_on = self.lib.llama_progress_callback(lambda *_: not cancel.is_set)
-        params.progress_callback = go_on
+        progress_callback = self.lib.llama_progress_callback(lambda *_: not cancel.is_set)
+        params.progress_callback = progress_callback
         clear_log()
         model = self.lib.llama_model_load_from_file(os.fsencode(self._path), params)
         if cancel.is_set:
@@ -213,8 +223,9 @@ class LoadedModel:
         params.n_batch = BATCH_SIZE
         params.n_ubatch = BATCH_SIZE
         params.n_threads_batch = self._threads
-        small = self._options.threads is None and self._size < SMALL_MODEL_BYTES
-        params.n_threads = 1 if small else self._threads
+        params.n_threads = self._threads
+        if self._options.threads is None and self._size < SMALL_MODEL_BYTES:
+            params.n_threads = 1
         clear_log()
         context = self.lib.llama_init_from_model(model, params)
         if not context:

@@ -10,8 +10,9 @@ from __future__ import annotations
 import json
 import math
 import os
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 from gguf import MODEL_ARCH, GGUFWriter, Keys, get_tensor_name_map
@@ -23,6 +24,7 @@ from conductor_cli.core.terminal_text import short_line
 from conductor_cli.models.llama.gguf import (
     UNUSABLE_TYPES,
     Header,
+    TensorInfo,
     is_matrix,
     read_all_tensors,
     read_header_and_tensors,
@@ -53,49 +55,60 @@ def convert_adapter(  # noqa: PLR0913 - where from and to, and what is known of 
     Raises `ModelError` of kind `file` with the reason, and leaves no partial file.
     """
     if architecture not in ARCHITECTURES:
-        raise ModelError(
-            "file",
-            f"{source} cannot be converted: its base model's architecture is "
-            f"{short_line(architecture) or 'not given'}, and supported are "
-            f"{', '.join(ARCHITECTURES)}",
-            hint="convert it with llama.cpp's convert_lora_to_gguf.py",
+        shown = short_line(architecture) or "not given"
+        problem = (
+            f"{source} cannot be converted: its base model's architecture is {shown}, and "
+            f"supported are {', '.join(ARCHITECTURES)}"
         )
+        hint = "convert it with llama.cpp's convert_lora_to_gguf.py"
+        raise ModelError("file", problem, hint=hint)
     try:
         alpha = float(json.loads((source / "adapter_config.json").read_text())["lora_alpha"])
         arrays = load_file(source / "adapter_model.safetensors")
     except (OSError, ValueError, KeyError, TypeError, SafetensorError) as error:
-        problem = short_line(str(error))
-        raise ModelError(
-            "file", f"the adapter in {source} cannot be read: {problem}", hint="train again"
-        ) from error
+        problem = f"the adapter in {source} cannot be read: {short_line(str(error))}"
+        raise ModelError("file", problem, hint="train again") from error
     names = get_tensor_name_map(ARCHITECTURES[architecture], layers)
     writer = GGUFWriter(None, architecture)
     writer.add_type("adapter")
     writer.add_name(short_line(source.name))
     writer.add_string(Keys.Adapter.TYPE, "lora")
     writer.add_float32(Keys.Adapter.LORA_ALPHA, alpha)  # llama.cpp aborts if it is an integer
-    for key in sorted(key for key in arrays if ".lora_A." in key):
+    number = np.float16 if half else np.float32
+    for key in sorted(arrays):
+        if ".lora_A." not in key:
+            continue
         module = key.removeprefix("base_model.model.").partition(".lora_A.")[0]
         name = names.get_name(module)
         if name is None:
             problem = f"{source}: {short_line(module)} is not part of the base model"
             raise ModelError("file", problem, hint="name the model that it was trained on")
-        b = arrays[key.replace(".lora_A.", ".lora_B.")]
-        kind = name.rpartition(".")[2]
-        if architecture == "llama" and kind in {"attn_q", "attn_k"}:
-            # Rotary positions pair neighbouring rows in llama.cpp, and rows of two halves in
-            # transformers. See `LlamaModel.permute` in github.com/ggml-org/llama.cpp,
-            # convert_hf_to_gguf.py.
-            count = 0 if heads is None else heads[kind == "attn_k"]
-            if count < 1 or len(b) % (2 * count):
-                problem = f"{source}: {name} has {len(b)} rows, which {count} heads cannot share"
+        first = arrays[key]
+        second = arrays[key.replace(".lora_A.", ".lora_B.")]
+        is_query = name.endswith(".attn_q")
+        is_key = name.endswith(".attn_k")
+        if architecture == "llama" and (is_query or is_key):
+            count = 0
+            if heads is not None:
+                count = heads[is_key]
+            if count < 1 or len(second) % (2 * count):
+                rows = len(second)
+                problem = f"{source}: {name} has {rows} rows, which {count} heads cannot share"
                 raise ModelError("file", problem, hint="name the model that it was trained on")
-            halves = b.reshape(count, 2, len(b) // count // 2, b.shape[1])
-            b = np.ascontiguousarray(halves.swapaxes(1, 2).reshape(b.shape))
-        number = np.float16 if half else np.float32
-        writer.add_tensor(f"{name}.weight.lora_a", arrays[key].astype(number))
-        writer.add_tensor(f"{name}.weight.lora_b", b.astype(number))
+            second = _in_pairs(second, count)
+        writer.add_tensor(f"{name}.weight.lora_a", first.astype(number))
+        writer.add_tensor(f"{name}.weight.lora_b", second.astype(number))
     write_gguf(out, writer)
+
+
+def _in_pairs(array: Any, heads: int) -> Any:  # noqa: ANN401 - of numpy
+    """Return the rows of each head in the order of llama.cpp.
+
+    Rotary positions pair neighbouring rows there, and rows of two halves in transformers. See
+    `LlamaModel.permute` in github.com/ggml-org/llama.cpp, convert_hf_to_gguf.py.
+    """
+    halves = array.reshape(heads, 2, len(array) // heads // 2, array.shape[1])
+    return np.ascontiguousarray(halves.swapaxes(1, 2).reshape(array.shape))
 
 
 def write_gguf(path: Path, writer: GGUFWriter) -> None:
@@ -122,62 +135,70 @@ def write_gguf(path: Path, writer: GGUFWriter) -> None:
         raise ModelError("file", problem, hint=hint) from error
 
 
-FIRST: Final = ".lora_a"
-SECOND: Final = ".lora_b"
-EMBEDDING: Final = "token_embd.weight"
+FIRST_SUFFIX: Final = ".lora_a"
+SECOND_SUFFIX: Final = ".lora_b"
+EMBEDDING_NAME: Final = "token_embd.weight"
 
 
 def check_adapter(path: Path, base: Header, base_path: Path) -> None:
-    """Raise `ModelError` of kind `file` if the adapter `path` cannot be applied to the base model."""
+    """Raise `ModelError` of kind `file` if the adapter `path` does not fit the base model."""
     header, tensors = read_header_and_tensors(path)
     kind = header.values.get("general.type")
     if kind != "adapter" or header.values.get("adapter.type") != "lora":
         raise ModelError("file", f"{path} is not a LoRA adapter", hint="name the GGUF file of one")
     if header.architecture != base.architecture:
-        own = short_line(header.architecture)
-        other = short_line(base.architecture)
-        raise _of_another(path, base_path, f"its architecture is {own!r}, not {other!r}")
+        adapted = short_line(header.architecture)
+        present = short_line(base.architecture)
+        raise _of_another(path, base_path, f"its architecture is {adapted!r}, not {present!r}")
     alpha = header.values.get("adapter.lora.alpha")
     if not isinstance(alpha, float) or not math.isfinite(alpha):
         raise _damaged_adapter(path, "it has no alpha")
-    if EMBEDDING + FIRST in tensors:  # of which llama.cpp expects the matrices in another order
+    # llama.cpp expects the two matrices of an embedding in another order.
+    if EMBEDDING_NAME + FIRST_SUFFIX in tensors:
         problem = f"{path} changes the embedding, which is not supported"
         raise ModelError("file", problem, hint="merge it into its base model, and convert that")
     if any(tensor.kind in UNUSABLE_TYPES for tensor in tensors.values()):
         raise _damaged_adapter(path, "its numbers are of a type that cannot be multiplied")
-    firsts = {
-        name.removesuffix(FIRST): tensor.shape
-        for name, tensor in tensors.items()
-        if name.endswith(FIRST)
-    }
-    seconds = {
-        name.removesuffix(SECOND): tensor.shape
-        for name, tensor in tensors.items()
-        if name.endswith(SECOND)
-    }
-    if firsts.keys() != seconds.keys() or len(firsts) + len(seconds) != len(tensors) or not firsts:
-        raise _damaged_adapter(path, "its tensors are not pairs")
-    there = read_all_tensors(base_path)
-    for name, first in firsts.items():
-        second = seconds[name]
+    pairs = _read_pairs(path, tensors)
+    base_tensors = read_all_tensors(base_path)
+    for name, (first, second) in pairs.items():
+        shown = short_line(name)
         if len(first) != 2 or len(second) != 2 or second[0] != first[1]:
-            raise _damaged_adapter(path, f"the two parts of {short_line(name)} do not fit together")
-        if name not in there:
-            raise _of_another(
-                path, base_path, f"it changes {short_line(name)}, which it does not have"
-            )
-        if not is_matrix(name, there[name]):
-            problem = (
-                f"it changes {short_line(name)}, which is not a matrix: llama.cpp would ignore that"
-            )
+            raise _damaged_adapter(path, f"the two parts of {shown} do not fit together")
+        tensor = base_tensors.get(name)
+        if tensor is None:
+            raise _of_another(path, base_path, f"it changes {shown}, which it does not have")
+        if not is_matrix(name, tensor):
+            problem = f"it changes {shown}, which is not a matrix: llama.cpp would ignore that"
             raise _damaged_adapter(path, problem)
-        made = (first[0], second[1])  # the shape of B times A
-        if made != (wanted := there[name].shape[:2]):
+        rows = first[0]
+        columns = second[1]
+        if (rows, columns) != tensor.shape[:2]:
             why = (
-                f"it changes {short_line(name)} of {made[0]} x {made[1]}, where that has "
-                f"{wanted[0]} x {wanted[1]}"
+                f"it changes {shown} of {rows} x {columns}, where that has "
+                f"{tensor.shape[0]} x {tensor.shape[1]}"
             )
             raise _of_another(path, base_path, why)
+
+
+def _read_pairs(
+    path: Path, tensors: Mapping[str, TensorInfo]
+) -> dict[str, tuple[tuple[int, ...], tuple[int, ...]]]:
+    """Return the shapes of an adapter's two matrices, by the name of the tensor that they change.
+
+    Raises `ModelError` if anything is not a pair.
+    """
+    pairs = {}
+    for name, tensor in tensors.items():
+        if name.endswith(FIRST_SUFFIX):
+            changed = name.removesuffix(FIRST_SUFFIX)
+            second = tensors.get(changed + SECOND_SUFFIX)
+            if second is None:
+                raise _damaged_adapter(path, "its tensors are not pairs")
+            pairs[changed] = (tensor.shape, second.shape)
+    if not pairs or 2 * len(pairs) != len(tensors):
+        raise _damaged_adapter(path, "its tensors are not pairs")
+    return pairs
 
 
 def _of_another(path: Path, base: Path, why: str) -> ModelError:
@@ -186,6 +207,5 @@ def _of_another(path: Path, base: Path, why: str) -> ModelError:
 
 
 def _damaged_adapter(path: Path, problem: str) -> ModelError:
-    return ModelError(
-        "file", f"{path} is damaged: {problem}", hint="get it again, or convert it again"
-    )
+    hint = "get it again, or convert it again"
+    return ModelError("file", f"{path} is damaged: {problem}", hint=hint)

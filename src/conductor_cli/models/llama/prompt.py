@@ -1,6 +1,4 @@
-"""Messages -> the pieces of a prompt.
-
-What the chat template wrote, and what people and models wrote.
+"""Messages -> the pieces of a prompt: what the chat template wrote, and what people and models did.
 
 Only the template's own text may hold special tokens. The template is given an unguessable mark for
 each message's content, and what it writes is cut at the marks. So `<|im_end|>` in a question is
@@ -21,7 +19,7 @@ import json
 import re
 import secrets
 from collections.abc import Mapping, Sequence
-from itertools import groupby, pairwise
+from itertools import groupby
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -58,12 +56,10 @@ TRUSTED: Final = frozenset(
 SANDBOX: Final = Path(__file__).with_name("template_sandbox.py")
 
 CHILD_LIMITS: Final = ChildLimits(seconds=10, memory=512 << 20, cpu_seconds=2)
-"""A slow machine needs half a second of processor time to start the child, and a busy one more time
-than that.
-"""
+"""A slow machine takes half a second of processor time to start the child, a busy one longer."""
 
 # How many results a template keeps. What it writes depends on the roles alone, so they recur
-REMEMBERED: Final = 64
+MAX_KEPT_RESULTS: Final = 64
 
 
 class ChatTemplateError(Exception):
@@ -92,21 +88,23 @@ class ChatTemplate:
         self.tool_form = form_of(source)
         """How its model writes tool calls; None if it can be offered no tools."""
 
-    def render(self, messages: Sequence[Mapping[str, Any]], **more: object) -> str:
+    def render(self, messages: Sequence[Mapping[str, Any]], **options: object) -> str:
         """Return the text for `messages`, up to where the model's turn begins.
 
-        Raises `ChatTemplateError`.
+        `options` are further variables of the template. Raises `ChatTemplateError`.
         """
-        variables = (
-            {"messages": list(messages), "add_generation_prompt": True, "tools": None}
-            | self._variables
-            | more
-        )
+        variables = {
+            "messages": list(messages),
+            "add_generation_prompt": True,
+            "tools": None,
+            **self._variables,
+            **options,
+        }
         key = json.dumps(variables)
         result = self._results.get(key)
         if result is None:
             result = self._try(variables)
-            if len(self._results) >= REMEMBERED:
+            if len(self._results) >= MAX_KEPT_RESULTS:
                 self._results.clear()
             # A refusal is kept too: a template without a system turn would be asked again for every
             # prompt. One that was stopped may have been so by a busy machine, and gets another
@@ -126,17 +124,16 @@ class ChatTemplate:
                 return render_template(self._source, variables)
             job = json.dumps({"source": self._source, "variables": variables}).encode()
             (result,) = run_child(SANDBOX, job, CHILD_LIMITS)
-            return (
-                str(result["text"]) if "text" in result else ChatTemplateError(str(result["error"]))
-            )
+            if "text" not in result:
+                return ChatTemplateError(str(result["error"]))
+            return str(result["text"])
         except ValueError as error:
             return ChatTemplateError(str(error))
         except ChildStopped as error:
             if error.why == "start":
                 return ChatTemplateError(f"no process could be started for it: {error}")
-            return ChatTemplateError(
-                "it took too much time or memory, and was stopped", stopped=True
-            )
+            problem = "it took too much time or memory, and was stopped"
+            return ChatTemplateError(problem, stopped=True)
 
 
 SECRET: Final = secrets.token_hex(8)  # Part of each mark; nothing that a prompt could hold knows it
@@ -151,8 +148,10 @@ character of an unbroken run, and some 26,000 of them overflow a stack of 8 MiB 
 
 
 class PromptPiece(NamedTuple):
-    """Text, whether special tokens that are spelled in it count, and whether a fixed prefix ends
-    after it.
+    """A part of a prompt.
+
+    `control` says whether special tokens that are spelled in the text count, `cut` whether a fixed
+    prefix ends after it.
     """
 
     text: str
@@ -170,10 +169,8 @@ def render_messages(
 ) -> tuple[PromptPiece, ...]:
     """Return the prompt for `messages`.
 
-    `thinking` false asks a template that supports it to leave thinking out.
-
-    `cuts` are character offsets into the first message, as in a `Request`; `tools` are those that
-    are offered.
+    `thinking` false asks a template that supports it to leave thinking out. `cuts` are character
+    offsets into the first message, as in a `Request`; `tools` are those that are offered.
 
     A template that refuses or drops a system message, or a second message in a row from one side,
     gets these words in the next user message. Raises `ModelError` of kind `file`.
@@ -182,27 +179,30 @@ def render_messages(
         try:
             return _render(template, messages, cuts, thinking=thinking, tools=tools)
         except ChatTemplateError as error:
-            # The same words without a system message and without two messages in a row from one
-            # side.
-            sides = [
-                ("assistant" if message.role == "assistant" else "user", message)
-                for message in messages
-            ]
-            folded = tuple(
-                Message(
-                    role="assistant" if side == "assistant" else "user",
-                    content="\n\n".join(message.content for _, message in turn),
-                )
-                for side, turn in groupby(sides, key=lambda each: each[0])
-            )
-            calls = any(message.tool_calls or message.role == "tool" for message in messages)
-            if error.stopped or calls or folded == tuple(messages):
+            folded = _fold_turns(messages)
+            has_calls = any(message.tool_calls or message.role == "tool" for message in messages)
+            if error.stopped or has_calls or folded == list(messages):
                 raise
             return _render(template, folded, cuts, thinking=thinking, tools=tools)
     except ChatTemplateError as error:
         problem = f"the chat template in {template.owner} cannot be used: {short_line(str(error))}"
         hint = "use another GGUF of this model, or one without a chat template"
         raise ModelError("file", problem, hint=hint) from error
+
+
+def _fold_turns(messages: Sequence[Message]) -> list[Message]:
+    """Return the same words without a system message, and never two messages in a row from a side.
+
+    A system message becomes a part of the user's.
+    """
+    folded = []
+    for is_answer, turn in groupby(messages, key=lambda message: message.role == "assistant"):
+        content = "\n\n".join(message.content for message in turn)
+        if is_answer:
+            folded.append(Message(role="assistant", content=content))
+        else:
+            folded.append(Message(role="user", content=content))
+    return folded
 
 
 def opens_thinking(prompt: Sequence[PromptPiece]) -> bool:
@@ -215,8 +215,9 @@ def split_for_tokenizer(text: str) -> list[str]:
     parts = list[str]()
     start = 0
     while len(text) - start > MAX_SLICE:
-        cut = text.rfind(" ", start + 1, start + MAX_SLICE)
-        end = cut if cut > start else start + MAX_SLICE
+        end = text.rfind(" ", start + 1, start + MAX_SLICE)
+        if end < 0:
+            end = start + MAX_SLICE
         parts.append(text[start:end])
         start = end
     return [*parts, text[start:]]
@@ -230,40 +231,58 @@ def _render(
     thinking: bool,
     tools: Sequence[Tool],
 ) -> tuple[PromptPiece, ...]:
-    texts = {f"m{SECRET}n{at}e": _content(message) for at, message in enumerate(messages)}
+    contents = {_content_mark(number): _content(message) for number, message in enumerate(messages)}
     values: dict[str, str] = {}
-    marked = _marked_messages(messages, tuple(texts), values)
-    offered = _marked_tools(tools, values) or None
-    # Passed only to disable thinking: some templates take the variable itself as a request for more
-    # of it.
-    more: dict[str, object] = {} if thinking else {"enable_thinking": False}
-    text = template.render(marked, tools=offered, **more)
-    # Some templates leave out what a model said beside its calls.
-    needed = [mark for mark, message in zip(texts, messages, strict=True) if not message.tool_calls]
-    lost = next((at for at, mark in enumerate(needed, start=1) if mark not in text), None)
-    if lost is not None:
-        raise ChatTemplateError(f"it leaves out message {lost}")
-    if any(mark not in text for mark in values):
-        raise ChatTemplateError("it leaves out a part of the tools")
+    marked = _marked_messages(messages, tuple(contents), values)
+    options: dict[str, object] = {"tools": _marked_tools(tools, values) or None}
+    if not thinking:
+        # Passed only to disable thinking: some templates take the variable itself as a request for
+        # more of it.
+        options["enable_thinking"] = False
+    text = template.render(marked, **options)
+    _check_nothing_is_lost(text, messages, values)
     # A space before a content is part of the content's first token in every vocabulary. A value is
     # JSON, which a template puts into quotes because it knows only the mark.
     parts = re.split(f'( ?m{SECRET}n[0-9]+e|"?v{SECRET}n[0-9]+e"?)', text)
-    first = next(iter(texts), "")
     pieces: list[PromptPiece] = []
     for part in parts:
-        if (mark := part.strip('"')) in values:
-            pieces += _value_pieces(part, mark, values[mark])
+        value_mark = part.strip('"')
+        content_mark = part.removeprefix(" ")
+        if value_mark in values:
+            pieces += _value_pieces(part, value_mark, values[value_mark])
+        elif content_mark == _content_mark(0):
+            pieces += _content_pieces(part, content_mark, contents[content_mark], cuts)
+        elif content_mark in contents:
+            pieces += _content_pieces(part, content_mark, contents[content_mark], ())
         else:
-            pieces += _pieces(part, texts, cuts if part.endswith(first) else ())
+            pieces.append(PromptPiece(text=part, control=True))
     return tuple(piece for piece in pieces if piece.text)
 
 
+def _content_mark(number: int) -> str:
+    """Return what stands for the content of a message of this number, counted from 0."""
+    return f"m{SECRET}n{number}e"
+
+
 def _content(message: Message) -> str:
-    return (
-        f"Error: {message.content}"
-        if message.role == "tool" and message.is_error
-        else message.content
-    )
+    if message.role == "tool" and message.is_error:
+        return f"Error: {message.content}"
+    return message.content
+
+
+def _check_nothing_is_lost(
+    text: str, messages: Sequence[Message], values: Mapping[str, str]
+) -> None:
+    """Raise `ChatTemplateError` if a mark is not in the text of a template."""
+    needed = 0
+    for number, message in enumerate(messages):
+        if message.tool_calls:  # some templates leave out what a model said beside its calls
+            continue
+        needed += 1
+        if _content_mark(number) not in text:
+            raise ChatTemplateError(f"it leaves out message {needed}")
+    if any(mark not in text for mark in values):
+        raise ChatTemplateError("it leaves out a part of the tools")
 
 
 def _marked_messages(
@@ -283,14 +302,13 @@ def _marked_messages(
         for call in message.tool_calls:
             names[call.id] = api_name(call.name)
             arguments = arguments_object(call.arguments)
-            given = {INVALID: call.arguments} if arguments is None else arguments
-            function = {"name": names[call.id], "arguments": _mark_value(given, values)}
+            if arguments is None:
+                arguments = {INVALID: call.arguments}
+            function = {"name": names[call.id], "arguments": _mark_value(arguments, values)}
             entry["tool_calls"].append({"id": call.id, "type": "function", "function": function})
         if message.role == "tool":
-            entry |= {
-                "tool_call_id": message.tool_call_id,
-                "name": names.get(message.tool_call_id, ""),
-            }
+            entry["tool_call_id"] = message.tool_call_id
+            entry["name"] = names.get(message.tool_call_id, "")
         marked.append(entry)
     return marked
 
@@ -320,7 +338,9 @@ def _mark_value(value: object, values: dict[str, str]) -> str:
 
 def _value_pieces(part: str, mark: str, value: str) -> list[PromptPiece]:
     """Return a JSON text in the place of its mark, of which the quotes on both sides are a part."""
-    before, after = ("", "") if part[:1] == part[-1:] == '"' else part.split(mark)
+    before, after = part.split(mark)
+    if before == '"' and after == '"':
+        return [PromptPiece(text=value, control=False)]
     return [
         PromptPiece(text=before, control=True),
         PromptPiece(text=value, control=False),
@@ -328,19 +348,15 @@ def _value_pieces(part: str, mark: str, value: str) -> list[PromptPiece]:
     ]
 
 
-def _pieces(part: str, content: Mapping[str, str], cuts: Sequence[int]) -> list[PromptPiece]:
-    """Return a part of the template's text, or a message's content divided where a fixed prefix
-    ends.
-    """
-    mark = part.removeprefix(" ")
-    if mark not in content:
-        return [PromptPiece(text=part, control=True)]
+def _content_pieces(part: str, mark: str, content: str, cuts: Sequence[int]) -> list[PromptPiece]:
+    """Return a content in the place of its mark, divided where a fixed prefix ends."""
+    pieces = []
+    start = 0
+    for end in sorted(set(cuts)):
+        if 0 < end <= len(content):
+            pieces.append(PromptPiece(text=content[start:end], control=False, cut=True))
+            start = end
+    pieces.append(PromptPiece(text=content[start:], control=False))
     space = part.removesuffix(mark)
-    text = content[mark]
-    ends = sorted({cut for cut in cuts if 0 < cut <= len(text)})
-    cut = [
-        PromptPiece(text=text[start:end], control=False, cut=True)
-        for start, end in pairwise((0, *ends))
-    ]
-    cut.append(PromptPiece(text=text[ends[-1] if ends else 0 :], control=False))
-    return [cut[0]._replace(text=space + cut[0].text), *cut[1:]]
+    pieces[0] = pieces[0]._replace(text=space + pieces[0].text)
+    return pieces

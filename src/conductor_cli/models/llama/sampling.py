@@ -33,7 +33,9 @@ class Sampler:
     def __init__(self, vocabulary: Vocabulary, *, temperature: float | None, seed: int) -> None:
         self.vocabulary = vocabulary
         self._lib = vocabulary.lib
-        self._temperature = temperature if temperature is not None and temperature > 0 else None
+        self._temperature: float | None = None
+        if temperature is not None and temperature > 0:
+            self._temperature = temperature
         self._seed = seed
         self._random: Any = None
 
@@ -43,8 +45,9 @@ class Sampler:
 
     # A C pointer
     def likeliest(self, context: Any, count: int) -> list[tuple[int, float]]:  # noqa: ANN401
-        """The best tokens that may come next, at most `count`, each with the negative logarithm of
-        its share of all.
+        """Return the best tokens that may come next, at most `count`.
+
+        Each has the negative logarithm of its share of all.
         """
         import numpy as np
 
@@ -73,15 +76,14 @@ class Sampler:
         waits = self._random.standard_exponential(size=len(logits), dtype=np.float32)
         # The negative logarithm of an exponential variable is Gumbel noise, three times as fast as
         # numpy's own.
-        return logits / np.float32(self._temperature) - np.log(
-            np.maximum(waits, np.finfo(np.float32).tiny)
-        )
+        noise = np.log(np.maximum(waits, np.finfo(np.float32).tiny))
+        return logits / np.float32(self._temperature) - noise
 
 
 class ScoringSampler(Sampler):
     """Also computes the probability of the whole reply.
 
-    The product of its tokens' shares at temperature 1.
+    It is the product of its tokens' shares at temperature 1.
     """
 
     probability = 1.0
@@ -96,9 +98,9 @@ class ScoringSampler(Sampler):
 
 
 class GrammarSampler(Sampler):
-    """Draws only what the grammar allows.
+    """Draws only what the grammar allows, and ends only where it may end.
 
-    Ends only where it may end, no half characters, no control tokens.
+    It draws no half characters and no control tokens.
     """
 
     def __init__(
@@ -107,20 +109,26 @@ class GrammarSampler(Sampler):
         """Raises `ModelError` of kind `internal` for a grammar that cannot be used."""
         super().__init__(vocabulary, temperature=temperature, seed=seed)
         # llama.cpp reads an empty text as "no grammar" and would then allow everything.
-        init = self._lib.llama_sampler_init_grammar
-        self._grammar = init(vocabulary.pointer, grammar.encode(), b"root") if grammar else None
+        self._grammar: Any = None
+        if grammar:
+            self._grammar = self._lib.llama_sampler_init_grammar(
+                vocabulary.pointer, grammar.encode(), b"root"
+            )
         if not self._grammar:
             raise ModelError(
                 "internal", f"the grammar of this request cannot be used: {last_error()}"
             )
         self._letters = codecs.getincrementaldecoder("utf-8")()
-        self._one = (self._lib.llama_token_data * 1)()
-        self._only = self._lib.llama_token_data_array(data=self._one, size=1, selected=-1)
+        self._candidate = (self._lib.llama_token_data * 1)()
+        self._candidates = self._lib.llama_token_data_array(
+            data=self._candidate, size=1, selected=-1
+        )
 
     def draw(self, context: Any) -> int:  # noqa: ANN401
         scores = self._scores(context)
         token = int(scores.argmax())
-        if not (self._is_text(token) and self._allows(token)):
+        may_follow = self._is_text(token) and self._allows(token)
+        if not may_follow:
             (token,) = self._best(scores, 1)
         self.accept(token)
         return token
@@ -140,8 +148,9 @@ class GrammarSampler(Sampler):
     def _best(self, scores: Any, count: int) -> list[int]:  # noqa: ANN401 - a numpy array
         for tokens in _best_first(scores):
             allowed = set(self._allowed(tokens))
-            if found := [token for token in tokens if token in allowed and self._is_text(token)]:
-                return found[:count]
+            best = [token for token in tokens if token in allowed and self._is_text(token)]
+            if best:
+                return best[:count]
         raise ModelError("internal", "the grammar of this request leaves no token to go on with")
 
     def _allows(self, token: int) -> bool:
@@ -149,25 +158,25 @@ class GrammarSampler(Sampler):
 
         Its C structures are made once, and not for each token.
         """
-        only = self._one[0]
-        only.id = token
-        only.logit = 1.0
-        self._lib.llama_sampler_apply(self._grammar, ctypes.byref(self._only))
-        return bool(only.logit > 0)
+        entry = self._candidate[0]
+        entry.id = token
+        entry.logit = 1.0
+        self._lib.llama_sampler_apply(self._grammar, ctypes.byref(self._candidates))
+        return bool(entry.logit > 0)
 
     def _allowed(self, tokens: Sequence[int]) -> list[int]:
-        data = (self._lib.llama_token_data * len(tokens))()
-        for entry, token in zip(data, tokens, strict=True):
+        entries = (self._lib.llama_token_data * len(tokens))()
+        for entry, token in zip(entries, tokens, strict=True):
             entry.id = token
             entry.logit = 1.0
-        found = self._lib.llama_token_data_array(data=data, size=len(tokens), selected=-1)
-        self._lib.llama_sampler_apply(self._grammar, ctypes.byref(found))
-        return [entry.id for entry in data if entry.logit > 0]
+        candidates = self._lib.llama_token_data_array(data=entries, size=len(tokens), selected=-1)
+        self._lib.llama_sampler_apply(self._grammar, ctypes.byref(candidates))
+        return [entry.id for entry in entries if entry.logit > 0]
 
     def _is_text(self, token: int) -> bool:
         """Return whether the text stays valid UTF-8 with `token`.
 
-        Llama.cpp's grammar lets some other bytes through.
+        The grammar of llama.cpp lets some other bytes through.
         """
         if self.vocabulary.is_end(token):
             return not self._letters.getstate()[0]
@@ -180,9 +189,9 @@ class GrammarSampler(Sampler):
             return False
         finally:
             self._letters.setstate(before)
-        # The start of a surrogate, which is not valid: Python's decoder waits for the rest before
-        # it refuses.
-        return bool(spelling) and not (begun[:1] == b"\xed" and begun[1:] > b"\x9f")
+        # A surrogate is not valid, but Python's decoder waits for the rest before it refuses.
+        is_surrogate = begun[:1] == b"\xed" and begun[1:] > b"\x9f"
+        return bool(spelling) and not is_surrogate
 
 
 def _best_first(scores: Any) -> Iterator[list[int]]:  # noqa: ANN401 - a numpy array
@@ -214,7 +223,7 @@ def choose_index(odds: Sequence[float], temperature: float | None, seed: int) ->
     return random.Random(seed).choices(range(len(odds)), weights)[0]  # noqa: S311 - no secret
 
 
-OTHERS: Final = 3  # How many tokens are kept at each place beside the likeliest
+KEPT_ALTERNATIVES: Final = 3  # How many tokens are kept at each place beside the likeliest
 
 
 @dataclass(slots=True)
@@ -234,7 +243,8 @@ class ReplySearch:
     def __init__(self) -> None:
         self.written = 0
         self._replies: list[_SearchedReply] = []
-        # What may begin a reply: its cost, and another token at a place of the reply of this rank.
+        # What may begin a reply: its cost, and the rank of another reply, of which it takes the
+        # tokens before a position, and the token that it has there.
         self._untried: list[tuple[float, int, int, int]] = []
 
     def reply(self, rank: int) -> _SearchedReply:
@@ -245,18 +255,24 @@ class ReplySearch:
         if rank == len(self._replies):
             begun = _SearchedReply()
             if self._untried:
-                cost, of, place, token = heapq.heappop(self._untried)
-                begun = _SearchedReply(cost, [*self._replies[of].tokens[:place], token])
+                cost, earlier_rank, position, token = heapq.heappop(self._untried)
+                same = self._replies[earlier_rank].tokens[:position]
+                begun = _SearchedReply(cost, [*same, token])
             self._replies.append(begun)
         return self._replies[rank]
 
-    def add(self, rank: int, token: int, cost: float, others: Sequence[tuple[int, float]]) -> None:
-        """Write the next token of a reply, and keep the others that may stand in its place, each
-        with its cost.
+    def add_token(
+        self, rank: int, token: int, cost: float, alternatives: Sequence[tuple[int, float]]
+    ) -> None:
+        """Write the next token of a reply.
+
+        The `alternatives` that may stand in its place are kept, each with its cost.
         """
         reply = self._replies[rank]
-        for other, more in others:
-            heapq.heappush(self._untried, (reply.cost + more, rank, len(reply.tokens), other))
+        position = len(reply.tokens)
+        for alternative, added_cost in alternatives:
+            start = (reply.cost + added_cost, rank, position, alternative)
+            heapq.heappush(self._untried, start)
         reply.cost += cost
         reply.tokens.append(token)
 
@@ -270,15 +286,15 @@ class SearchingSampler(Sampler):
         self._search = search
         self._rank = rank
         self._reply = search.reply(rank)
-        self._place = 0
+        self._position = 0
 
     def draw(self, context: Any) -> int:  # noqa: ANN401 - a C pointer
         """Return the next token: what is written of the reply, then the likeliest."""
-        if self._place == len(self._reply.tokens):
-            (token, cost), *others = self._sampler.likeliest(context, 1 + OTHERS)
-            self._search.add(self._rank, token, cost, others)
-        token = self._reply.tokens[self._place]
-        self._place += 1
+        if self._position == len(self._reply.tokens):
+            (token, cost), *others = self._sampler.likeliest(context, 1 + KEPT_ALTERNATIVES)
+            self._search.add_token(self._rank, token, cost, others)
+        token = self._reply.tokens[self._position]
+        self._position += 1
         self._sampler.accept(token)
         return token
 

@@ -51,7 +51,7 @@ def render_template(source: str, variables: Mapping[str, Any]) -> str:
 
 
 def answer(data: bytes) -> Iterator[dict[str, str]]:
-    """Give the `text` of a template, or the `error`, for a job with its `source` and `variables`."""
+    """Yield the `text` of a template, or the `error`, for a job of its `source` and `variables`."""
     job = json.loads(data)
     try:
         yield {"text": render_template(job["source"], job["variables"])}

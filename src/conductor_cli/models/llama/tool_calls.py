@@ -14,7 +14,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from conductor_cli.core.chat import Chunk, Message, Request, Tool, held_back
+from conductor_cli.core.chat import Chunk, Finish, Message, Request, Tool, held_back
 from conductor_cli.core.errors import ModelError
 from conductor_cli.core.redact import Secrets
 from conductor_cli.models.stream_decoder import MAX_ARGUMENTS, ToolCallDecoder
@@ -47,7 +47,7 @@ FORMS: Final = (HERMES, LLAMA_3)
 
 _STATEMENT: Final = re.compile(r"\{[%{]")  # how a statement or an expression of a template begins
 _TOOLS: Final = re.compile(r"\btools\b")
-_OTHERS: Final = ("<function=", "<arg_key>", "[TOOL_CALLS]")
+_UNREAD_MARKERS: Final = ("<function=", "<arg_key>", "[TOOL_CALLS]")
 """Words of families whose calls are written in ways that are not read here."""
 
 UNREADABLE: Final = "unreadable_call"
@@ -61,10 +61,11 @@ def form_of(template: str) -> ToolForm | None:
     # One search for all of a statement would take hours for a hostile template.
     statements = (part.partition("}")[0] for part in _STATEMENT.split(template)[1:])
     has_place = any(_TOOLS.search(statement) for statement in statements)
-    if not has_place or any(words in template for words in _OTHERS):
+    is_of_other_family = any(marker in template for marker in _UNREAD_MARKERS)
+    if not has_place or is_of_other_family:
         return None
     for form in FORMS:
-        if all(words in template for words in form.markers):
+        if all(marker in template for marker in form.markers):
             return form
     return None
 
@@ -104,22 +105,34 @@ def told_as_text(messages: Sequence[Message]) -> tuple[Message, ...]:
 
     A small model that sees calls in their form makes another one, or will not answer without tools.
     """
-    told: list[Message] = []
+    texts: list[Message] = []
     names: dict[str, str] = {}  # the tool of each call, by the call's id
     for message in messages:
-        names |= {call.id: call.name for call in message.tool_calls}
+        for call in message.tool_calls:
+            names[call.id] = call.name
         if message.role == "tool":
-            what = "The error" if message.is_error else "The result"
             name = names.get(message.tool_call_id, "the tool")
-            content = f"{what} of {name}:\n\n{message.content}"
-            told.append(Message(role="user", content=content))
+            texts.append(_result_as_text(message, name))
         elif message.tool_calls:
-            said = [message.content] if message.content.strip() else []
-            said += [f"I call {call.name} with {call.arguments}." for call in message.tool_calls]
-            told.append(Message(role="assistant", content="\n".join(said)))
+            texts.append(_calls_as_text(message))
         else:
-            told.append(message)
-    return tuple(told)
+            texts.append(message)
+    return tuple(texts)
+
+
+def _result_as_text(message: Message, name: str) -> Message:
+    title = f"The result of {name}"
+    if message.is_error:
+        title = f"The error of {name}"
+    return Message(role="user", content=f"{title}:\n\n{message.content}")
+
+
+def _calls_as_text(message: Message) -> Message:
+    lines = []
+    if message.content.strip():
+        lines.append(message.content)
+    lines += [f"I call {call.name} with {call.arguments}." for call in message.tool_calls]
+    return Message(role="assistant", content="\n".join(lines))
 
 
 def without_calls(chunks: Iterator[Chunk], request: Request, use: ToolUse) -> Iterator[Chunk]:
@@ -132,19 +145,23 @@ def without_calls(chunks: Iterator[Chunk], request: Request, use: ToolUse) -> It
     decoder = ToolCallDecoder(
         Secrets(), turn=len(request.messages), names=original_names(t.name for t in request.tools)
     )
-    most = 1 if use.form.alone or not request.parallel_tool_calls else None
-    made: list[Mapping[str, Any]] = []
+    only_first = use.form.alone or not request.parallel_tool_calls
+    made = 0
     has_text = False
     for chunk, calls in _parted(chunks, reader):
-        pieces = [{"index": len(made) + at} | call for at, call in enumerate(calls)]
-        made += pieces
-        # White space beside calls is no text.
-        text = chunk.text if chunk.text.strip() or not made else ""
+        pieces = [{"index": made + number} | call for number, call in enumerate(calls)]
+        made += len(pieces)
+        text = chunk.text
+        if made and not text.strip():  # white space beside calls is no text
+            text = ""
         has_text = has_text or bool(text.strip())
         if chunk.finish is None and (text or chunk.thinking):
             yield replace(chunk, text=text)
-        kept = [piece for piece in pieces if not most or piece["index"] < most]
-        for delta in decoder.feed([] if use.silent else kept):
+        if only_first:
+            pieces = [piece for piece in pieces if piece["index"] == 0]
+        if use.silent:
+            pieces = []
+        for delta in decoder.feed(pieces):
             yield Chunk(tool_call=delta)
         if chunk.finish is None:
             continue
@@ -156,11 +173,12 @@ def without_calls(chunks: Iterator[Chunk], request: Request, use: ToolUse) -> It
             return
         for delta in decoder.end(complete=True):
             yield Chunk(tool_call=delta)
-        if most and len(made) > most:
-            yield Chunk(
-                note=f"the model called {len(made)} tools at once; only the first is called"
-            )
-        yield replace(chunk, text=text, finish="tool" if made else chunk.finish)
+        if only_first and made > 1:
+            yield Chunk(note=f"the model called {made} tools at once; only the first is called")
+        finish: Finish | None = chunk.finish
+        if made:
+            finish = "tool"
+        yield replace(chunk, text=text, finish=finish)
 
 
 def _parted(
@@ -170,9 +188,9 @@ def _parted(
     for chunk in chunks:
         text, calls = reader.feed(chunk.text)
         if chunk.finish is not None:
-            rest, more = reader.end(is_cut_off=chunk.finish == "length")
-            text += rest
-            calls += more
+            last_text, last_calls = reader.end(is_cut_off=chunk.finish == "length")
+            text += last_text
+            calls += last_calls
         yield replace(chunk, text=text), calls
 
 
@@ -202,9 +220,7 @@ class CallReader:
         while True:
             if not self._inside:
                 shown += self._text_before_call()
-            if not self._inside:
-                return shown, calls
-            written = self._next_call()
+            written = self._next_call() if self._inside else None
             if written is None:
                 return shown, calls
             calls += read_calls(written, self._form)
@@ -213,31 +229,35 @@ class CallReader:
         """Return what waited, now that nothing more comes. A call that was cut off is no call."""
         rest = self._waiting
         self._waiting = ""
+        if self._inside and is_cut_off:
+            return "", []
         if self._inside:
-            return "", [] if is_cut_off else read_calls(rest, self._form)
-        bare = _bare_calls(rest, self._form, self._names) if self._is_start else []
-        return ("", bare) if bare else (rest, [])
+            return "", read_calls(rest, self._form)
+        if self._is_start:
+            bare = _bare_calls(rest, self._form, self._names)
+            if bare:
+                return "", bare
+        return rest, []
 
     def _text_before_call(self) -> str:
         """Return the text before the next call. `_inside` is set if one begins there."""
         opening = self._form.opening
-        at = self._waiting.find(opening) if opening else -1
-        if at >= 0:
-            text = self._waiting[:at].rstrip()
-            self._waiting = self._waiting[at + len(opening) :]
+        if opening and opening in self._waiting:
+            text, _, self._waiting = self._waiting.partition(opening)
             self._inside = True
             self._is_start = False
             self._searched = 0
-            return text
+            return text.rstrip()
         begun = self._waiting.lstrip()
         may_be_call = begun.startswith("{") or "```json".startswith(begun[:7])
         if self._is_start and may_be_call and len(begun) <= MAX_ARGUMENTS:
             return ""
         self._is_start = self._is_start and not begun
-        held = held_back(self._waiting, (opening,)) if opening else 0
-        length = len(self._waiting[: len(self._waiting) - held].rstrip())
-        text = self._waiting[:length]
-        self._waiting = self._waiting[length:]
+        certain = len(self._waiting)
+        if opening:
+            certain -= held_back(self._waiting, (opening,))
+        text = self._waiting[:certain].rstrip()
+        self._waiting = self._waiting[len(text) :]
         return text
 
     def _next_call(self) -> str | None:
@@ -246,7 +266,9 @@ class CallReader:
         if len(self._waiting) > MAX_ARGUMENTS:
             message = f"the model wrote a tool call of more than {MAX_ARGUMENTS} characters"
             raise ModelError("broken", message)
-        at = self._waiting.find(closing, self._searched) if closing else -1
+        if not closing:  # a call is all of a reply
+            return None
+        at = self._waiting.find(closing, self._searched)
         if at < 0:
             self._searched = max(0, len(self._waiting) - len(closing))
             return None
@@ -263,20 +285,31 @@ def read_calls(written: str, form: ToolForm) -> list[dict[str, Any]]:
     is what can be read of it: its name, and its arguments as the model wrote them.
     """
     value = _json_value(written)
-    items = value if isinstance(value, list) else [value]
-    calls = [_call(item, form) for item in items]
-    whole = [call for call in calls if call is not None]
-    return whole if whole and len(whole) == len(calls) else [_broken_call(written, form)]
+    if not isinstance(value, list):
+        value = [value]
+    calls = []
+    for item in value:
+        call = _call(item, form)
+        if call is None:
+            return [_broken_call(written, form)]
+        calls.append(call)
+    return calls or [_broken_call(written, form)]
 
 
 def _bare_calls(text: str, form: ToolForm, names: Collection[str]) -> list[dict[str, Any]]:
     """Return the calls that are all of a reply, without marks; none if the reply is text."""
     fenced = _FENCE.fullmatch(text.strip())
-    value = _json_value(fenced[1] if fenced else text)
+    if fenced:
+        text = fenced[1]
+    value = _json_value(text)
     call = _call(value, form)
-    is_offered = call is not None and call["function"]["name"] in names
-    has_arguments = isinstance(value, dict) and ("arguments" in value or "parameters" in value)
-    return [call] if call is not None and is_offered and has_arguments else []
+    if call is None or not isinstance(value, dict):
+        return []
+    is_offered = call["function"]["name"] in names
+    has_arguments = "arguments" in value or "parameters" in value
+    if is_offered and has_arguments:
+        return [call]
+    return []
 
 
 def _json_value(written: str) -> object:
@@ -285,8 +318,10 @@ def _json_value(written: str) -> object:
     Qwen2.5-Coder's template shows a call in two pairs of braces, and its models write it so.
     """
     written = written.strip()
-    inner = written[1:-1] if written.startswith("{{") and written.endswith("}}") else ""
-    for text in (written, inner):
+    candidates = [written]
+    if written.startswith("{{") and written.endswith("}}"):
+        candidates.append(written[1:-1])
+    for text in candidates:
         try:
             return json.loads(text)
         except (ValueError, RecursionError):
@@ -298,12 +333,18 @@ def _call(value: object, form: ToolForm) -> dict[str, Any] | None:
     """Return a call from its JSON object; None if it is none."""
     if not isinstance(value, Mapping) or not isinstance(value.get("name"), str):
         return None
-    # Models mix up the two names for the arguments.
-    fields = (form.arguments, "arguments", "parameters")
-    arguments: object = next((value[field] for field in fields if field in value), {})
+    arguments = _arguments_of(value, form)
     if not isinstance(arguments, str):
         arguments = json.dumps(arguments, ensure_ascii=False)
     return {"function": {"name": value["name"] or UNREADABLE, "arguments": arguments}}
+
+
+def _arguments_of(value: Mapping[str, object], form: ToolForm) -> object:
+    # Models mix up the two names for the arguments.
+    for field in (form.arguments, "arguments", "parameters"):
+        if field in value:
+            return value[field]
+    return {}
 
 
 def _broken_call(written: str, form: ToolForm) -> dict[str, Any]:

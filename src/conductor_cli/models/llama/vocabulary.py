@@ -46,27 +46,31 @@ class Vocabulary:
 
     def _token_bytes(self, token: int) -> bytes:
         """Return the bytes that `token` stands for; none for a control token."""
+        write_piece = self.lib.llama_token_to_piece
         room = 0
         length = -64
         while length < 0:
             room = -length  # how much it takes
-            data = ctypes.create_string_buffer(room)
-            length = int(self.lib.llama_token_to_piece(self.pointer, token, data, room, 0, False))  # noqa: FBT003
-        return data.raw[:length]
+            buffer = ctypes.create_string_buffer(room)
+            length = int(write_piece(self.pointer, token, buffer, room, 0, False))  # noqa: FBT003
+        return buffer.raw[:length]
 
     def token_name(self, token: int) -> str:
-        """Return the text of a special token, empty for a token that the vocabulary does not have."""
-        text = self.lib.llama_vocab_get_text(self.pointer, token) if token >= 0 else None
-        return "" if text is None else bytes(text).decode("utf-8", "replace")
+        """Return the text of a special token, empty where the vocabulary does not have it."""
+        if token < 0:
+            return ""
+        text = self.lib.llama_vocab_get_text(self.pointer, token)
+        if text is None:
+            return ""
+        return bytes(text).decode("utf-8", "replace")
 
     def tokenize_prompt(
         self, prompt: Sequence[PromptPiece], check: Callable[[], None]
     ) -> TokenizedPrompt:
         """Return the tokens of a prompt, with the token that begins a text if the model wants one.
 
-        `check` may raise.
-
-        Each piece is tokenized for itself, so that a cut is also a boundary between tokens.
+        Each piece is tokenized for itself, so that a cut is also a boundary between tokens. `check`
+        is called between parts, and may raise.
         """
         tokens: list[int] = []
         cuts: list[int] = []
@@ -84,7 +88,10 @@ class Vocabulary:
 
     def first_token(self, text: str) -> int:
         """Return the first token of a reply that is `text`, -1 if it has none."""
-        return next(iter(self._tokenize(text, control=False)), -1)
+        tokens = self._tokenize(text, control=False)
+        if not tokens:
+            return -1
+        return tokens[0]
 
     def logits(self, context: Any) -> Any:  # noqa: ANN401 - a C pointer; a numpy array
         """Return the logits of all tokens, in llama.cpp's own memory.
@@ -100,20 +107,19 @@ class Vocabulary:
             return self._tokenize(text, control=control)
         # The tokenizer puts a space before each text. Behind a newline, which is cut off again, it
         # puts none.
-        mark = self._tokenize("\n", control=False)
-        both = self._tokenize("\n" + text, control=control)
-        return (
-            both[len(mark) :]
-            if both[: len(mark)] == mark
-            else self._tokenize(text, control=control)
-        )
+        newline = self._tokenize("\n", control=False)
+        tokens = self._tokenize("\n" + text, control=control)
+        if tokens[: len(newline)] != newline:
+            return self._tokenize(text, control=control)
+        return tokens[len(newline) :]
 
     def _tokenize(self, text: str, *, control: bool) -> list[int]:
-        data = text.encode("utf-8", "replace")
-        room = len(data) + 8
+        spelling = text.encode("utf-8", "replace")
+        size = len(spelling)
+        room = size + 8
         tokens = (ctypes.c_int32 * room)()
         flags = (False, control)  # add no special token; read those that are spelled
-        count = self.lib.llama_tokenize(self.pointer, data, len(data), tokens, room, *flags)
+        count = self.lib.llama_tokenize(self.pointer, spelling, size, tokens, room, *flags)
         return tokens[: max(0, count)]
 
 
@@ -132,14 +138,19 @@ class TokenDecoder:
         self._stop = tuple(mark for mark in stop if mark)
         # A token may end within a character
         self._letters = codecs.getincrementaldecoder("utf-8")("replace")
-        self._splitter = None if thinking is None else ThinkingSplitter(inside=thinking)
+        self._splitter: ThinkingSplitter | None = None
+        if thinking is not None:
+            self._splitter = ThinkingSplitter(inside=thinking)
         self._held = ""
 
-    def feed(self, data: bytes) -> Chunk:
-        """Return what is certain after `data`; often empty."""
-        letters = self._letters.decode(data)
-        text, thinking = (letters, "") if self._splitter is None else self._splitter.feed(letters)
-        self.thinking_tokens += self._splitter is not None and self._splitter.inside
+    def feed(self, spelling: bytes) -> Chunk:
+        """Return what is certain after the bytes of a token; often empty."""
+        text = self._letters.decode(spelling)
+        thinking = ""
+        if self._splitter is not None:
+            text, thinking = self._splitter.feed(text)
+            if self._splitter.inside:
+                self.thinking_tokens += 1
         return Chunk(text=self._until_stop(text), thinking=thinking)
 
     def end(self) -> Chunk:
@@ -151,19 +162,24 @@ class TokenDecoder:
         thinking = ""
         if self._splitter is not None:
             text, thinking = self._splitter.feed(text)
-            rest, more = self._splitter.end()
-            text = text + rest
-            thinking = thinking + more
+            last_text, last_thinking = self._splitter.end()
+            text += last_text
+            thinking += last_thinking
         text = self._until_stop(text)
-        return Chunk(text=text if self.stopped else text + self._held, thinking=thinking)
+        if not self.stopped:
+            text += self._held
+        return Chunk(text=text, thinking=thinking)
 
     def _until_stop(self, text: str) -> str:
         if self.stopped:
             return ""
         self._held += text
-        found = [at for mark in self._stop if (at := self._held.find(mark)) >= 0]
-        self.stopped = bool(found)
-        length = min(found) if found else len(self._held) - held_back(self._held, self._stop)
+        stops = [self._held.find(mark) for mark in self._stop if mark in self._held]
+        if stops:
+            self.stopped = True
+            length = min(stops)
+        else:
+            length = len(self._held) - held_back(self._held, self._stop)
         text = self._held[:length]
         self._held = self._held[length:]
         return text
