@@ -24,7 +24,7 @@ from conductor_cli.core.pool import Worker
 from conductor_cli.core.redact import Secrets
 from conductor_cli.models.base import Model
 from conductor_cli.models.catalog import open_model
-from conductor_cli.models.command.adapter import MAX_ARGUMENT
+from conductor_cli.models.command.adapter import MAX_ARGUMENT_BYTES
 from conductor_cli.models.command.process import (
     find_sandbox,
     own_files,
@@ -133,7 +133,7 @@ def test_a_placeholder_takes_the_prompt_into_an_argument() -> None:
     )
     assert text(play(model, asked("it's $HOME; `id`\0"))) == "<it's $HOME; `id`\ufffd>"
     with pytest.raises(ModelError) as error:
-        play(model, asked("x" * MAX_ARGUMENT))
+        play(model, asked("x" * MAX_ARGUMENT_BYTES))
     assert (error.value.reason, "standard input" in error.value.hint) == ("length", True)
 
 

@@ -29,7 +29,7 @@ from pathlib import Path
 from typing import Any, Final, Literal, Self, TypeVar
 
 from conductor_cli.core.errors import ConfigError
-from conductor_cli.models.command.process import ISOLATED, SYSTEM, why_not
+from conductor_cli.models.command.process import ISOLATING_WORDS, SYSTEM_DIRECTORIES, why_not
 from conductor_cli.programs.process_guard import LINUX, descendants
 
 PYTHON_SETTING: Final = "eval.python"
@@ -140,7 +140,7 @@ class Interpreter:
         # As the first process of its namespace, the runner cannot be ended or stopped from inside.
         words = [
             self.bwrap,
-            *ISOLATED,
+            *ISOLATING_WORDS,
             *_NO_NESTING,
             "--as-pid-1",
             "--hostname",
@@ -149,7 +149,7 @@ class Interpreter:
         ]
         for name, value in ENVIRONMENT.items():
             words += ["--setenv", name, value]
-        for place in SYSTEM:
+        for place in SYSTEM_DIRECTORIES:
             if os.path.islink(place):  # noqa: PTH114 - a text
                 words += ["--symlink", os.readlink(place), place]  # noqa: PTH115
             else:
@@ -236,7 +236,7 @@ def _interpreter(bwrap: str, python: str) -> Interpreter:
     shown = tuple(
         place
         for place in places
-        if not any(Path(place).is_relative_to(system) for system in SYSTEM)
+        if not any(Path(place).is_relative_to(system) for system in SYSTEM_DIRECTORIES)
     )
     for place in shown:
         if Path.home().is_relative_to(place):

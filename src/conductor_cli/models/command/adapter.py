@@ -9,9 +9,9 @@ import signal
 from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
-from conductor_cli.core.chat import Chunk, Message, Request
+from conductor_cli.core.chat import Chunk, Finish, Message, Request
 from conductor_cli.core.errors import ModelError
 from conductor_cli.core.formatting import format_duration
 from conductor_cli.core.pool import Worker
@@ -27,12 +27,12 @@ from conductor_cli.models.stream_decoder import tokens
 from conductor_cli.programs.guarded_program import GuardedProgram, ProgramEnding, can_run_programs
 
 # Bytes of one argument on Linux (MAX_ARG_STRLEN, with its final zero byte)
-MAX_ARGUMENT: Final = 128 * 1024 - 1
+MAX_ARGUMENT_BYTES: Final = 128 * 1024 - 1
 # Bytes of an answer for each token that was asked for; a token of any script has fewer
 TOKEN_BYTES: Final = 16
-MAX_OUTPUT: Final = 4 << 20  # bytes of an answer, however many tokens were asked for
+MAX_OUTPUT_BYTES: Final = 4 << 20  # of an answer, however many tokens were asked for
 # Bytes of all events of one call: an agent also writes what its tools return
-MAX_EVENTS: Final = 64 << 20
+MAX_EVENTS_BYTES: Final = 64 << 20
 MAX_EVENT_BYTES: Final = 8 << 20  # bytes of one event
 MAX_NOTES: Final = 20  # notes of one call; further ones are left out
 _SPEAKERS: Final = {"user": "User", "assistant": "Assistant"}
@@ -41,73 +41,72 @@ _SPEAKERS: Final = {"user": "User", "assistant": "Assistant"}
 def prompt_text(messages: Sequence[Message]) -> str:
     """Return system texts, a blank line, and the user's text.
 
-    In a longer conversation each turn after its speaker.
-
-    A single message, which is what a step's worker is sent, is the text as it is.
+    A single message, which is what a step's worker is sent, is the text as it is. In a longer
+    conversation each turn comes after its speaker.
     """
-    system = [message.content for message in messages if message.role == "system"]
+    texts = [message.content for message in messages if message.role == "system"]
     turns = [message for message in messages if message.role != "system"]
     if len(turns) == 1:
-        return "\n\n".join([*system, turns[0].content])
-    return "\n\n".join([*system, *(f"{_SPEAKERS[turn.role]}:\n{turn.content}" for turn in turns)])
+        texts.append(turns[0].content)
+    else:
+        texts += [f"{_SPEAKERS[turn.role]}:\n{turn.content}" for turn in turns]
+    return "\n\n".join(texts)
 
 
 class PlainReply:
     """What has arrived of one answer: redacted, bounded, counted.
 
-    Standard output without the newline at its end.
-
-    `is_full` is whether no more text is wanted, `is_blank` whether there was no answer, `error` why
-    an agent gave up.
+    It is standard output without the newline at its end. `is_full` is whether no more text is
+    wanted, `is_blank` whether there was no answer, `error` why an agent gave up.
     """
 
     def __init__(self, secrets: Secrets, most_tokens: int | None) -> None:
         self.is_full = False
         self.is_blank = True
         self.error = ""
-        self._room = (
-            MAX_OUTPUT if most_tokens is None else min(MAX_OUTPUT, most_tokens * TOKEN_BYTES)
-        )
-        self._said = StreamRedactor(secrets)
-        self._thought = StreamRedactor(secrets)
-        self._written = 0
-        self._reasoned = 0
+        self._room = MAX_OUTPUT_BYTES
+        if most_tokens is not None:
+            self._room = min(MAX_OUTPUT_BYTES, most_tokens * TOKEN_BYTES)
+        self._text = StreamRedactor(secrets)
+        self._thinking = StreamRedactor(secrets)
+        self._text_characters = 0
+        self._thinking_characters = 0
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
         self._newlines = ""
 
-    def feed(self, data: bytes, *, final: bool = False) -> Iterator[Chunk]:
+    def feed(self, piece: bytes, *, final: bool = False) -> Iterator[Chunk]:
         """Yield what a piece of output adds. Raises `ModelError`."""
-        text = self._newlines + self._decoder.decode(data, final)
-        said = text.rstrip("\r\n")
-        self._newlines = text[len(said) :][-MAX_EVENT_BYTES:]
-        yield from self._say(said)
+        output = self._newlines + self._decoder.decode(piece, final)
+        text = output.rstrip("\r\n")
+        self._newlines = output[len(text) :][-MAX_EVENT_BYTES:]
+        yield from self._add_text(text)
 
     def end(self) -> Iterator[Chunk]:
         """Yield what was held back, now that nothing follows. Raises `ModelError`."""
         yield from self.feed(b"", final=True)
-        yield from self._shown(self._said.close(), self._thought.close())
+        yield from self._chunks(self._text.close(), self._thinking.close())
 
     def usage(self, prompt: str) -> Usage:
         """Return what the call used: the tokens by length; money is not known."""
         read = tokens(len(prompt))
-        thought = tokens(self._reasoned)
-        written = tokens(self._written) + thought
+        thought = tokens(self._thinking_characters)
+        written = tokens(self._text_characters) + thought
         return Usage(tokens_in=read, tokens_out=written, tokens_reasoning=thought, calls=1)
 
-    def _say(self, text: str) -> Iterator[Chunk]:
-        data = text.encode("utf-8", "replace")
-        if len(data) > self._room:
-            text = data[: self._room].decode("utf-8", "ignore")
+    def _add_text(self, text: str) -> Iterator[Chunk]:
+        encoded = text.encode("utf-8", "replace")
+        if len(encoded) > self._room:
+            text = encoded[: self._room].decode("utf-8", "ignore")
             self.is_full = True
-        self._room -= min(self._room, len(data))
-        yield from self._shown(self._said.feed(text))
+        self._room -= min(self._room, len(encoded))
+        yield from self._chunks(self._text.feed(text))
 
-    def _think(self, text: str) -> Iterator[Chunk]:
-        self._reasoned += len(text)
-        yield from self._shown(thinking=self._thought.feed(text))
+    def _add_thinking(self, text: str) -> Iterator[Chunk]:
+        self._thinking_characters += len(text)
+        yield from self._chunks(thinking=self._thinking.feed(text))
 
-    def _shown(self, text: str = "", thinking: str = "") -> Iterator[Chunk]:
-        self._written += len(text)
+    def _chunks(self, text: str = "", thinking: str = "") -> Iterator[Chunk]:
+        self._text_characters += len(text)
         self.is_blank = self.is_blank and is_blank(text)
         if text or thinking:
             yield Chunk(text=text, thinking=thinking)
@@ -116,9 +115,8 @@ class PlainReply:
 class EventReply(PlainReply):
     """Standard output has an event of JSON in each line.
 
-    The last message is the answer, those before it are thinking.
-
-    So a message is shown only when nothing follows it.
+    The last message is the answer, those before it are thinking. So a message is shown only when
+    nothing follows it.
     """
 
     def __init__(self, read: EventReader, secrets: Secrets, most_tokens: int | None) -> None:
@@ -132,25 +130,27 @@ class EventReply(PlainReply):
         self._is_open = False
         self._stated: Usage | None = None
 
-    def feed(self, data: bytes, *, final: bool = False) -> Iterator[Chunk]:
-        self._size += len(data)
-        if self._size > MAX_EVENTS:
-            raise ModelError("refused", f"its events have more than {MAX_EVENTS >> 20} MiB")
-        *complete, rest = data.split(b"\n")
-        for piece in complete if not final else (*complete, rest):
-            self._line += piece
-            yield from self._event(bytes(self._line))
+    def feed(self, piece: bytes, *, final: bool = False) -> Iterator[Chunk]:
+        self._size += len(piece)
+        if self._size > MAX_EVENTS_BYTES:
+            raise ModelError("refused", f"its events have more than {MAX_EVENTS_BYTES >> 20} MiB")
+        lines = piece.split(b"\n")
+        unfinished = b""
+        if not final:
+            unfinished = lines.pop()
+        for line in lines:
+            self._line += line
+            yield from self._read_line(bytes(self._line))
             self._line.clear()
-        self._line += b"" if final else rest
+        self._line += unfinished
         if len(self._line) > MAX_EVENT_BYTES:
-            raise ModelError(
-                "refused", f"one of its events has more than {MAX_EVENT_BYTES >> 20} MiB"
-            )
+            problem = f"one of its events has more than {MAX_EVENT_BYTES >> 20} MiB"
+            raise ModelError("refused", problem)
 
     def end(self) -> Iterator[Chunk]:
         yield from self.feed(b"", final=True)
-        yield from self._say(self._message)
-        yield from self._shown(self._said.close(), self._thought.close())
+        yield from self._add_text(self._message)
+        yield from self._chunks(self._text.close(), self._thinking.close())
 
     def usage(self, prompt: str) -> Usage:
         """Return the usage as the program counted it; what it did not count is estimated."""
@@ -166,34 +166,37 @@ class EventReply(PlainReply):
             )
         return stated
 
-    def _event(self, line: bytes) -> Iterator[Chunk]:
+    def _read_line(self, line: bytes) -> Iterator[Chunk]:
         try:
             event = json.loads(line)
         except (ValueError, RecursionError):  # programs also write warnings
             return
         if not isinstance(event, dict):
             return
-        found = self._read_event(event)
-        self.error = found.error or ("" if found.text else self.error)
-        self._stated = found.usage or self._stated
-        if found.note and self._notes < MAX_NOTES:
+        output = self._read_event(event)
+        if output.error or output.text:
+            self.error = output.error
+        if output.usage:
+            self._stated = output.usage
+        if output.note and self._notes < MAX_NOTES:
             self._notes += 1
-            yield Chunk(note=one_line(self._secrets.redact(found.note))[:300])
+            yield Chunk(note=one_line(self._secrets.redact(output.note))[:300])
         # What it says before it does something comes before that.
-        if found.text and found.text != self._message:
-            if self._is_open and found.open:
-                self._message += found.text
+        if output.text and output.text != self._message:
+            if self._is_open and output.open:
+                self._message += output.text
             else:
-                yield from self._set_aside()
-                self._message = found.text
-        if found.thinking:
-            yield from self._set_aside()
-            yield from self._think(found.thinking)
-        self._is_open = found.open
+                yield from self._message_as_thinking()
+                self._message = output.text
+        if output.thinking:
+            yield from self._message_as_thinking()
+            yield from self._add_thinking(output.thinking)
+        self._is_open = output.open
 
-    def _set_aside(self) -> Iterator[Chunk]:
+    def _message_as_thinking(self) -> Iterator[Chunk]:
+        """Yield the last message as thinking, because it was not the answer."""
         if self._message:
-            yield from self._think(self._message.rstrip() + "\n")
+            yield from self._add_thinking(self._message.rstrip() + "\n")
             self._message = ""
 
 
@@ -223,7 +226,9 @@ class ProgramModel:
             self._environ.pop("TMPDIR", None)  # there it has a /tmp of its own
         cwd = str(self._options.get("cwd") or "")
         self._path = process.find_program(self._words[0], self._environ, cwd, self._program.install)
-        self._bwrap = process.find_sandbox(environ) if self._options.get("sandbox") else ""
+        self._bwrap = ""
+        if self._options.get("sandbox"):
+            self._bwrap = process.find_sandbox(environ)
         self._readable = [
             str(Path(path).expanduser().resolve()) for path in self._options.get("read") or ()
         ]
@@ -231,48 +236,29 @@ class ProgramModel:
         if self._bwrap and self._options.get("network"):
             self._network = process.own_network(self._bwrap, environ)
         if self._bwrap:
-            process.check_shown(
-                [*([str(Path(cwd).expanduser())] if cwd else []), *self._readable], environ
-            )
+            shown = list(self._readable)
+            if cwd:
+                shown.insert(0, str(Path(cwd).expanduser()))
+            process.check_shown(shown, environ)
 
     async def stream(self, request: Request) -> AsyncGenerator[Chunk, None]:
         """Run the program on the prompt. Raises `ModelError`."""
         check_features(self.name, self.features, request)
         prompt = prompt_text(request.messages)
-        words = list(self._words[1:])
-        data = prompt.encode("utf-8", "replace")
-        if any(PROMPT in word for word in words):
-            # An argument ends at a zero byte.
-            words = [
-                word.replace(PROMPT, prompt.replace("\0", "\N{REPLACEMENT CHARACTER}"))
-                for word in words
-            ]
-            if any(len(word.encode("utf-8", "replace")) > MAX_ARGUMENT for word in words):
-                message = (
-                    f"the prompt has {len(data):,} bytes, and an argument of a program "
-                    "holds "
-                    f"{MAX_ARGUMENT:,}"
-                )
-                raise ModelError(
-                    "length", message, hint=f"leave {PROMPT} out, so that it reads standard input"
-                )
-            data = b""
-        most = min(
-            (n for n in (request.max_tokens, self._options.get("max_tokens")) if n is not None),
-            default=None,
-        )
-        reply = PlainReply(self._secrets, most)
-        if self._program.events:
-            reply = EventReply(READERS[self._program.events](), self._secrets, most)
-        limits = [
-            limit for limit in (request.deadline, self._options.get("seconds")) if limit is not None
-        ]
-        until = asyncio.get_running_loop().time() + min(limits) if limits else None
-        given = str(self._options.get("cwd") or "")
-        async with process.working_directory(given) as cwd, process.working_directory("") as copies:
+        words, stdin = _place_prompt(prompt, self._words[1:])
+        reply = self._new_reply(request)
+        seconds = _least(request.deadline, self._options.get("seconds"))
+        until: float | None = None
+        if seconds is not None:
+            until = asyncio.get_running_loop().time() + seconds
+        directory = str(self._options.get("cwd") or "")
+        async with (
+            process.working_directory(directory) as cwd,
+            process.working_directory("") as copies,
+        ):
             program = await self._start(words, cwd, copies)
             try:
-                program.feed(data)
+                program.feed(stdin)
                 while not reply.is_full:
                     async with asyncio.timeout_at(until):
                         piece = await program.read()
@@ -280,29 +266,38 @@ class ProgramModel:
                         break
                     for chunk in reply.feed(piece):
                         yield chunk
-                async with asyncio.timeout_at(until):
-                    ending = ProgramEnding(code=0) if reply.is_full else await program.ending()
+                ending = ProgramEnding(code=0)
+                if not reply.is_full:
+                    async with asyncio.timeout_at(until):
+                        ending = await program.ending()
                 for chunk in reply.end():
                     yield chunk
             except TimeoutError:
-                message = f"the program did not finish within {format_duration(min(limits))}"
+                message = f"the program did not finish within {format_duration(seconds or 0)}"
                 raise ModelError("timeout", message) from None
             finally:
                 await program.end()
         self._check(ending, reply, program.complaint, prompt)
-        yield Chunk(usage=reply.usage(prompt), finish="length" if reply.is_full else "stop")
+        finish: Finish = "length" if reply.is_full else "stop"
+        yield Chunk(usage=reply.usage(prompt), finish=finish)
 
     async def close(self) -> None:
         """Nothing stays open between requests."""
+
+    def _new_reply(self, request: Request) -> PlainReply:
+        most_tokens = _least(request.max_tokens, self._options.get("max_tokens"))
+        if not self._program.events:
+            return PlainReply(self._secrets, most_tokens)
+        read = READERS[self._program.events]()
+        return EventReply(read, self._secrets, most_tokens)
 
     async def _start(self, words: list[str], cwd: Path, copies: Path) -> GuardedProgram:
         command = [self._path, *words]
         try:
             if self._bwrap:
                 home = self._environ.get("HOME", "")
-                readable = dict.fromkeys(
-                    (*process.own_files(self._path, self._environ), *self._readable)
-                )
+                own_files = process.own_files(self._path, self._environ)
+                readable = dict.fromkeys((*own_files, *self._readable))
                 shown = process.shown_words(
                     readable, self._program.state, home, self._environ, copies
                 )
@@ -311,9 +306,8 @@ class ProgramModel:
                 )
             return await GuardedProgram.start(command, cwd=cwd, environ=self._environ)
         except OSError as error:
-            raise ModelError(
-                "missing", f"{self.name} could not be started: {error.strerror}"
-            ) from None
+            problem = f"{self.name} could not be started: {error.strerror}"
+            raise ModelError("missing", problem) from None
 
     def _check(self, ending: ProgramEnding, reply: PlainReply, complaint: str, prompt: str) -> None:
         """Raise `ModelError` where the program failed or wrote no answer.
@@ -322,28 +316,63 @@ class ProgramModel:
         be retried.
         """
         if ending.problem:
-            raise ModelError(
-                "missing",
-                f"{self.name} could not be run: {ending.problem}",
-                hint=self._program.install,
-            )
+            problem = f"{self.name} could not be run: {ending.problem}"
+            raise ModelError("missing", problem, hint=self._program.install)
         lines = [line for line in self._secrets.redact(complaint).splitlines() if line.strip()]
-        said = clean_excerpt(reply.error or " | ".join(lines[-5:])[-300:], self._secrets)
-        said = f": {said}" if said else ""
-        why = ""
-        if ending.signal is not None:
-            known = ending.signal in set(signal.Signals)
-            why = (
-                "was ended by signal "
-                f"{signal.Signals(ending.signal).name if known else ending.signal}"
-            )
-        elif ending.code:
-            why = f"ended with exit code {ending.code}"
-        elif reply.error:
-            why = "failed"
+        last_words = reply.error or " | ".join(lines[-5:])[-300:]
+        excerpt = clean_excerpt(last_words, self._secrets)
+        if excerpt:
+            excerpt = f": {excerpt}"
+        why = _why_it_failed(ending, reply)
         if why:
-            raise ModelError("refused", f"{self.name} {why}{said}", usage=reply.usage(prompt))
+            raise ModelError("refused", f"{self.name} {why}{excerpt}", usage=reply.usage(prompt))
         if reply.is_blank:
-            raise ModelError(
-                "empty_answer", f"{self.name} wrote no answer{said}", usage=reply.usage(prompt)
-            )
+            problem = f"{self.name} wrote no answer{excerpt}"
+            raise ModelError("empty_answer", problem, usage=reply.usage(prompt))
+
+
+def _place_prompt(prompt: str, words: Sequence[str]) -> tuple[list[str], bytes]:
+    """Return the words of a program with the prompt in them, and what it reads.
+
+    It reads the prompt unless its words have a place for that. Raises `ModelError` for a prompt
+    that an argument cannot hold.
+    """
+    encoded = prompt.encode("utf-8", "replace")
+    if not any(PROMPT in word for word in words):
+        return list(words), encoded
+    # An argument ends at a zero byte.
+    argument = prompt.replace("\0", "\N{REPLACEMENT CHARACTER}")
+    words = [word.replace(PROMPT, argument) for word in words]
+    if any(len(word.encode("utf-8", "replace")) > MAX_ARGUMENT_BYTES for word in words):
+        problem = (
+            f"the prompt has {len(encoded):,} bytes, and an argument of a program holds "
+            f"{MAX_ARGUMENT_BYTES:,}"
+        )
+        hint = f"leave {PROMPT} out, so that it reads standard input"
+        raise ModelError("length", problem, hint=hint)
+    return words, b""
+
+
+_Number = TypeVar("_Number", int, float)
+
+
+def _least(*limits: _Number | None) -> _Number | None:
+    """Return the lowest limit that there is."""
+    return min((limit for limit in limits if limit is not None), default=None)
+
+
+def _why_it_failed(ending: ProgramEnding, reply: PlainReply) -> str:
+    """Return how a program failed, empty if it did not."""
+    if ending.signal is not None:
+        return f"was ended by signal {_signal_name(ending.signal)}"
+    if ending.code:
+        return f"ended with exit code {ending.code}"
+    if reply.error:
+        return "failed"
+    return ""
+
+
+def _signal_name(number: int) -> str:
+    if number not in set(signal.Signals):
+        return str(number)
+    return signal.Signals(number).name

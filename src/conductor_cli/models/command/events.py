@@ -33,11 +33,10 @@ MAX_ACTION_LINE: Final = 200  # characters of a line about a tool
 class AgentOutput:
     """What one event adds.
 
-    `text` is a message of the agent, or the beginning of one if more follows (`open`).
-
-    Of several messages only the last is the answer. `thinking` is what it thinks, or does with a
-    tool, `note` something that went wrong and did not stop it. `usage` is that of the whole call so
-    far, `error` why the agent gave up.
+    `text` is a message of the agent, or the beginning of one if more follows (`open`). Of several
+    messages only the last is the answer. `thinking` is what it thinks, or does with a tool, `note`
+    something that went wrong and did not stop it. `usage` is that of the whole call so far, `error`
+    why the agent gave up.
     """
 
     text: str = ""
@@ -52,22 +51,29 @@ NOTHING: Final = AgentOutput()
 EventReader = Callable[[Mapping[str, Any]], AgentOutput]  # reads the events of one call, in order
 
 
-def tool_line(name: object, what: object = "", *, failed: bool = False) -> str:
+def tool_line(name: object, action: object = "", *, failed: bool = False) -> str:
     """Return a line about a tool that was used, in brackets: `[bash: ls]`.
 
-    `what` are words or its arguments.
+    `action` are words or its arguments.
     """
-    given = table_of(what)
-    pairs = " ".join(f"{key}={value}" for key, value in given.items())
-    shown = one_line(text_of(what) or text_of(given.get("command")) or pairs)
-    line = f"{one_line(text_of(name))}: {shown}" if shown else one_line(text_of(name))
-    line = line if len(line) <= MAX_ACTION_LINE else f"{line[: MAX_ACTION_LINE - 1]}…"
-    return f"[{line}{', failed' if failed else ''}]\n"
+    arguments = table_of(action)
+    pairs = " ".join(f"{key}={value}" for key, value in arguments.items())
+    shown = one_line(text_of(action) or text_of(arguments.get("command")) or pairs)
+    line = one_line(text_of(name))
+    if shown:
+        line += f": {shown}"
+    if len(line) > MAX_ACTION_LINE:
+        line = f"{line[: MAX_ACTION_LINE - 1]}…"
+    if failed:
+        line += ", failed"
+    return f"[{line}]\n"
 
 
 def paragraph(text: str) -> str:
     """Return thinking that comes in one piece as a line of its own."""
-    return f"{text.rstrip()}\n" if text.strip() else ""
+    if not text.strip():
+        return ""
+    return f"{text.rstrip()}\n"
 
 
 def read_claude_code(event: Mapping[str, Any]) -> AgentOutput:
@@ -88,12 +94,12 @@ def read_claude_code(event: Mapping[str, Any]) -> AgentOutput:
                         thinking += tool_line(block.get("name"), block.get("input"))
             return AgentOutput(text=text, thinking=thinking)
         case "user":
-            failed = [
-                text_of(block.get("content")) for block in blocks if block.get("is_error") is True
-            ]
-            return AgentOutput(
-                thinking="".join(tool_line("result", said, failed=True) for said in failed)
-            )
+            failures = ""
+            for block in blocks:
+                if block.get("is_error") is True:
+                    message = text_of(block.get("content"))
+                    failures += tool_line("result", message, failed=True)
+            return AgentOutput(thinking=failures)
         case "result":
             text = text_of(event.get("result"))
             counted = usage_of(usage_as_chat(table_of(event.get("usage"))))
@@ -140,14 +146,11 @@ def _read_codex_item(item: Mapping[str, Any]) -> AgentOutput:
         case "error":
             return AgentOutput(note=text)
         case "command_execution":
-            line = tool_line(
-                "command", item.get("command"), failed=item.get("exit_code") not in (0, None)
-            )
+            failed = item.get("exit_code") not in (0, None)
+            line = tool_line("command", item.get("command"), failed=failed)
         case "file_change":
-            line = tool_line(
-                "change",
-                " ".join(text_of(each.get("path")) for each in tables_in(item.get("changes"))),
-            )
+            changes = tables_in(item.get("changes"))
+            line = tool_line("change", " ".join(text_of(change.get("path")) for change in changes))
         case "mcp_tool_call":
             line = tool_line(f"{text_of(item.get('server'))}.{text_of(item.get('tool'))}")
         case "web_search":
@@ -164,9 +167,8 @@ def read_gemini_cli(event: Mapping[str, Any]) -> AgentOutput:
         case "tool_use":
             return AgentOutput(thinking=tool_line(event.get("tool_name"), event.get("parameters")))
         case "tool_result" if event.get("status") == "error":
-            return AgentOutput(
-                thinking=tool_line("result", error or text_of(event.get("output")), failed=True)
-            )
+            message = error or text_of(event.get("output"))
+            return AgentOutput(thinking=tool_line("result", message, failed=True))
         case "error":
             return AgentOutput(note=text_of(event.get("message")))
         case "result":
@@ -179,8 +181,9 @@ def read_gemini_cli(event: Mapping[str, Any]) -> AgentOutput:
                     "prompt_tokens_details": {"cached_tokens": counts.get("cached")},
                 }
             )
-            failed = event.get("status") != "success"
-            return AgentOutput(usage=usage, error=(error or "the call failed") if failed else "")
+            if event.get("status") == "success":
+                return AgentOutput(usage=usage)
+            return AgentOutput(usage=usage, error=error or "the call failed")
     return AgentOutput()
 
 
@@ -200,40 +203,38 @@ class OpencodeReader:
                 return AgentOutput(thinking=paragraph(text_of(part.get("text"))))
             case "tool_use":
                 state = table_of(part.get("state"))
-                what = text_of(state.get("title")) or state.get("input")
-                return AgentOutput(
-                    thinking=tool_line(
-                        part.get("tool"), what, failed=state.get("status") == "error"
-                    )
-                )
+                action = text_of(state.get("title")) or state.get("input")
+                failed = state.get("status") == "error"
+                return AgentOutput(thinking=tool_line(part.get("tool"), action, failed=failed))
             case "step_finish":
-                counts = table_of(part.get("tokens"))
-                cache = table_of(counts.get("cache"))
-                cached = token_count(cache.get("read"))
-                stored = token_count(cache.get("write"))
-                thought = token_count(counts.get("reasoning"))
-                cost = stated_dollars(part.get("cost")) or None
-                # Cached tokens are counted beside the input tokens, and reasoning beside the
-                # output.
-                self._usage += Usage(
-                    tokens_in=token_count(counts.get("input")) + cached + stored,
-                    tokens_out=token_count(counts.get("output")) + thought,
-                    tokens_cached=cached,
-                    tokens_stored=stored,
-                    tokens_reasoning=thought,
-                    cost=cost,
-                )
-                # A sum in which one cost is missing would be too low.
-                self._is_priced = self._is_priced and cost is not None
-                usage = replace(
-                    self._usage, calls=1, cost=self._usage.cost if self._is_priced else None
-                )
-                return AgentOutput(usage=usage)
+                return AgentOutput(usage=self._add_step(part))
             case "error":
                 error = table_of(event.get("error"))
                 message = text_of(table_of(error.get("data")).get("message"))
                 return AgentOutput(error=message or text_of(error.get("name")) or "the call failed")
         return AgentOutput()
+
+    def _add_step(self, part: Mapping[str, Any]) -> Usage:
+        """Return the usage of the whole call, after a step of it."""
+        counts = table_of(part.get("tokens"))
+        cache = table_of(counts.get("cache"))
+        cached = token_count(cache.get("read"))
+        stored = token_count(cache.get("write"))
+        thought = token_count(counts.get("reasoning"))
+        cost = stated_dollars(part.get("cost")) or None
+        # Cached tokens are counted beside the input tokens, and reasoning beside the output.
+        self._usage += Usage(
+            tokens_in=token_count(counts.get("input")) + cached + stored,
+            tokens_out=token_count(counts.get("output")) + thought,
+            tokens_cached=cached,
+            tokens_stored=stored,
+            tokens_reasoning=thought,
+            cost=cost,
+        )
+        self._is_priced = self._is_priced and cost is not None
+        if not self._is_priced:  # a sum in which one cost is missing would be too low
+            return replace(self._usage, calls=1, cost=None)
+        return replace(self._usage, calls=1)
 
 
 READERS: Final[Mapping[str, Callable[[], EventReader]]] = {
