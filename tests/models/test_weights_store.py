@@ -24,7 +24,7 @@ from conductor_cli.models.weights.download import remove_model
 from conductor_cli.models.weights.import_file import ImportResult, derive_name, import_model
 from conductor_cli.models.weights.model_store import Manifest, ModelFile, ModelStore
 from conductor_cli.models.weights.registry import (
-    OVERHEAD,
+    OVERHEAD_BYTES,
     file_memory,
     load_registry,
     manifest_memory,
@@ -462,8 +462,8 @@ def test_memory_is_computed_from_the_file(file: Path) -> None:
     size = file.stat().st_size
     per_token = 2 * 2 * shape.layers * shape.key_heads * (shape.width // shape.heads)
     assert file_memory(file, size) == memory_needed(size, per_token)
-    assert file_memory(file, size, 100) == size + 100 * per_token + OVERHEAD
-    assert file_memory(file, size, 1_000_000) == size + shape.context * per_token + OVERHEAD
+    assert file_memory(file, size, 100) == size + 100 * per_token + OVERHEAD_BYTES
+    assert file_memory(file, size, 1_000_000) == size + shape.context * per_token + OVERHEAD_BYTES
 
 
 def test_memory_of_files_that_are_not_models_is_unknown(tmp_path: Path, file: Path) -> None:

@@ -108,7 +108,8 @@ _MEANINGS: Final[Mapping[ModelErrorReason, tuple[str, str]]] = {
 _TOO_LONG_WORDS: Final = re.compile(
     r"""
     max(?:imum)?\ (?:possible\ )?(?:context|prompt|input|model)\ (?:length|limit|size)
-    | (?:exceed|longer\ than|greater\ than|fit\ into|larger\ than|overflow).{0,80}\b(?:context|n_ctx\b)
+    | (?:exceed|longer\ than|greater\ than|fit\ into|larger\ than|overflow)
+        .{0,80}\b(?:context|n_ctx\b)
     | context\ (?:length|window|size|limit).{0,20}\ (?:exceed|is\ only|overflow)
     | (?:prompt|input)(?:\ is)?\ too\ long
     | (?:exceed|too\ many).{0,80}\ (?:configured\ limit|number\ of\ tokens\ allowed|allowed\ length)
@@ -117,7 +118,7 @@ _TOO_LONG_WORDS: Final = re.compile(
     """,
     re.IGNORECASE | re.VERBOSE,
 )
-"""How servers say that a question, or it and its reply, have more tokens than the model can hold."""
+"""How servers say that a question, perhaps with its reply, has more tokens than the model holds."""
 
 _CONSTRAINT_WORDS: Final = re.compile(
     r"grammar|\bebnf\b|\bgbnf\b|json[ _-]?schema|(?:response|output)[ _-]format"
@@ -309,9 +310,11 @@ def exceeds_context(said: ErrorBody) -> bool:
     By its code, else in its words.
     """
     reasons = [_reason_of_code(code) for code in said.codes]
-    return "length" in reasons or (
-        "rate" not in reasons and _TOO_LONG_WORDS.search(said.message) is not None
-    )
+    if "length" in reasons:
+        return True
+    if "rate" in reasons:
+        return False
+    return _TOO_LONG_WORDS.search(said.message) is not None
 
 
 def reason_of_status(status: int, said: ErrorBody = NO_BODY) -> ModelErrorReason:
@@ -320,20 +323,30 @@ def reason_of_status(status: int, said: ErrorBody = NO_BODY) -> ModelErrorReason
         return "length"
     if status == 400 and "auth" in map(_reason_of_code, said.codes):
         return "auth"  # Google's answer to a wrong key
-    if status == 429 and any(
-        part in code.lower() for code in said.codes for part in _NO_CREDIT_CODES
-    ):
+    if status == 429 and any(_says_no_credit(code) for code in said.codes):
         return "refused"  # asking again does not help an account without credit
     if 300 <= status < 400:
         return "missing"
-    return "overloaded" if status >= 500 else _REASON_BY_CODE.get(str(status), "refused")
+    if status >= 500:
+        return "overloaded"
+    return _REASON_BY_CODE.get(str(status), "refused")
+
+
+def _says_no_credit(code: str) -> bool:
+    return any(part in code.lower() for part in _NO_CREDIT_CODES)
 
 
 def _reason_of_code(code: str) -> ModelErrorReason | None:
-    if code.isascii() and code.isdigit() and len(code) == 3:
-        return reason_of_status(int(code)) if int(code) >= 300 else None
+    is_status = code.isascii() and code.isdigit() and len(code) == 3
+    if is_status and int(code) < 300:
+        return None
+    if is_status:
+        return reason_of_status(int(code))
     code = code.lower().replace("-", "_").replace(" ", "_")
-    return next((reason for part, reason in _REASON_BY_CODE.items() if part in code), None)
+    for part, reason in _REASON_BY_CODE.items():
+        if part in code:
+            return reason
+    return None
 
 
 def _parse_json(body: str | bytes) -> Any:  # noqa: ANN401 - any JSON value
@@ -355,7 +368,8 @@ _OUTPUT_LIMIT: Final = re.compile(
     r"""
     supports\ at\ most\ (\d{1,7})\ (?:completion|output)\ tokens
     | max_tokens:\ \d+\ >\ (\d{1,7})\b
-    | max(?:_completion|_output)?_tokens\W.{0,80}?(?:<=\ |less\ than\ or\ equal\ to\ `?|\[1,\s?)(\d{1,7})
+    | max(?:_completion|_output)?_tokens\W.{0,80}?
+        (?:<=\ |less\ than\ or\ equal\ to\ `?|\[1,\s?)(\d{1,7})
     """,
     re.VERBOSE,
 )
@@ -365,7 +379,8 @@ _ABOUT_REPLY: Final = re.compile(r"completion|output tokens|max(?:_completion|_o
 _LENGTHS_IN_MESSAGE: Final = re.compile(
     r"""
     context\ length\ is\s+(?P<context>\d{1,8})\ tokens
-        .*?(?:\((?P<messages>\d{1,8})\ in\ the\ messages|request\ has\ (?P<input>\d{1,8})\ input\ tokens)
+        .*?(?:\((?P<messages>\d{1,8})\ in\ the\ messages
+            | request\ has\ (?P<input>\d{1,8})\ input\ tokens)
     | context\ limit:\ (?P<read>\d{1,8})\ \+\ \d{1,8}\ >\ (?P<limit>\d{1,8})
     """,
     re.VERBOSE,
@@ -385,7 +400,7 @@ def largest_output(message: str) -> int | None:
 
 
 def shorter_output(message: str, limit: int) -> int | None:
-    """Return a lower limit than `limit` if `message` says that prompt and reply do not fit together.
+    """Return a limit below `limit` if `message` says that prompt and reply do not fit together.
 
     None if none helps. Some servers say how long the prompt is. For others a quarter is tried.
     """

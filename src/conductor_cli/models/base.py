@@ -1,6 +1,4 @@
-"""The interface of every model, what a request needs besides text, and the model that plays a
-script.
-"""
+"""The interface of every model, what a request needs besides text, and a model with a script."""
 
 from __future__ import annotations
 
@@ -8,7 +6,7 @@ from collections.abc import AsyncGenerator, Callable, Collection, Iterable, Mapp
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol, get_args, runtime_checkable
 
-from conductor_cli.core.chat import Chunk, Feature, Request
+from conductor_cli.core.chat import Attachment, Chunk, Feature, Request
 from conductor_cli.core.errors import ModelError
 from conductor_cli.core.media import NAMES
 from conductor_cli.core.usage import Usage
@@ -34,24 +32,29 @@ def table_of(value: object) -> Mapping[str, Any]:
 
 def tables_in(value: object) -> list[Mapping[str, Any]]:
     """Return the objects in a JSON value that should be a list of them."""
-    return [item for item in value if isinstance(item, Mapping)] if isinstance(value, list) else []
+    if not isinstance(value, list):
+        return []
+    return [item for item in value if isinstance(item, Mapping)]
 
 
 def check_features(name: str, features: Collection[Feature], request: Request) -> None:
-    """Refuse, before anything is sent, a request that needs what the model called `name` cannot be
-    sent.
+    """Refuse a request that needs what the model called `name` cannot be sent.
 
-    The `ModelError` is not worth another attempt, and another worker may take the step.
+    Nothing was sent then. The `ModelError` is not worth another attempt, and another worker may
+    take the step.
     """
-    attachments = [attachment for message in request.messages for attachment in message.attachments]
+    attachments: list[Attachment] = []
+    for message in request.messages:
+        attachments += message.attachments
     for attachment in attachments:
-        is_known = attachment.media_type in NAMES
-        if not is_known or attachment.kind not in features:
-            what = _WORDS[attachment.kind] if is_known else f"files of type {attachment.media_type}"
-            hint = f"use a worker that takes {what}"
-            raise ModelError(
-                "refused", f"{name} cannot be sent {what}: {attachment.name}", hint=hint
-            )
+        has_known_type = attachment.media_type in NAMES
+        if has_known_type and attachment.kind in features:
+            continue
+        kind = f"files of type {attachment.media_type}"
+        if has_known_type:
+            kind = _WORDS[attachment.kind]
+        problem = f"{name} cannot be sent {kind}: {attachment.name}"
+        raise ModelError("refused", problem, hint=f"use a worker that takes {kind}")
     calls = any(message.tool_calls or message.role == "tool" for message in request.messages)
     if (request.tools or calls) and "tools" not in features:
         raise ModelError(

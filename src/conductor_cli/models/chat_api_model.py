@@ -190,7 +190,7 @@ class ChatApiModel:
         await self._server.close()
 
     async def _learn_server(self, request: Request, ends: float | None) -> None:
-        """Learn which model to ask, and how its server takes a constraint if the request has one."""
+        """Learn which model to ask, and how its server takes the constraint of a request."""
         if not self._model:
             await self._read_model_list(_remaining(ends))
         if not self._model:
@@ -388,8 +388,9 @@ class _ReplyReader:
 
 
 def joined_texts(chunks: list[Chunk]) -> list[Chunk]:
-    """Return the chunks that arrived together with neighbouring texts joined, so that the run
-    handles them once.
+    """Return the chunks that arrived together with neighbouring texts joined.
+
+    So the run handles them once.
     """
     if len(chunks) < 2:
         return chunks

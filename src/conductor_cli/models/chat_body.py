@@ -195,9 +195,7 @@ def request_body(
 
 
 def chat_fields(request: Request) -> dict[str, Any]:
-    """Return the messages of a request, and its tools with what is to be done with them if it has
-    any.
-    """
+    """Return the messages of a request, and its tools with what is to be done with them."""
     fields: dict[str, Any] = {
         "messages": [_message(message, request.read_attachment) for message in request.messages]
     }

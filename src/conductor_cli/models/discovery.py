@@ -1,5 +1,4 @@
-"""Finds workers by keys in the environment and model servers on this machine, and checks whether
-keys are accepted.
+"""Finds workers by keys in the environment and model servers on this machine, and checks the keys.
 
 What is found is never merged into configured workers: a question would go to a provider that the
 user never named.
@@ -61,8 +60,9 @@ async def discover(environ: Mapping[str, str], stored: Collection[str] = ()) -> 
 def workers_with_keys(
     environ: Mapping[str, str], stored: Collection[str] = ()
 ) -> tuple[Worker, ...]:
-    """Return a worker for each provider whose key is in the environment, or stored for its own
-    address. Pure.
+    """Return a worker for each provider that has a key. Pure.
+
+    The key is in the environment, or stored for the provider's own address.
     """
     return tuple(
         Worker(name=kind, kind=kind, model=preset.model)
@@ -92,9 +92,7 @@ def workers_of_server(kind: str, listed: object, *, base_url: str) -> tuple[Work
 
 
 def _is_chat_model(name: str) -> bool:
-    """Return whether a name that a server lists can be that of a model which answers questions
-    there.
-    """
+    """Return whether a name that a server lists can be that of a model which answers questions."""
     return 0 < len(name) <= 200 and name.isprintable() and is_local_chat_model(name)
 
 

@@ -113,7 +113,7 @@ MAX_LIST: Final = 4 * 1024 * 1024
 DONE: Final = "[DONE]"  # the data of the last event of a stream
 
 CLIENT_VARIABLE: Final = "CONDUCTOR_LLM_HTTP"
-"""The variable that chooses httpx, for a server that the connections of this package do not suit."""
+"""The variable that chooses httpx, for a server with which this package's connections fail."""
 
 _PROXY_SCHEMES: Final = {"http", "https", "all"}
 
@@ -335,12 +335,12 @@ async def _send_by_httpx(  # noqa: PLR0913, PLR0917 - as `DirectClient.send`
 
 
 def unpacker(how: str, name: str) -> Callable[[bytes], Iterator[bytes]] | None:
-    """Return what decompresses the pieces of a body that the server `name` compressed although
-    nobody asked for that.
+    """Return what decompresses the pieces of a body.
 
-    `how` is its `Content-Encoding`; None for a body that is not compressed. What is returned gives
-    pieces of bounded size: a library that decompresses a piece at once makes a thousand times its
-    size of it. Raises `ModelError`, and so does what is returned.
+    The server `name` compressed it although nobody asked for that. `how` is its
+    `Content-Encoding`; None for a body that is not compressed. What is returned gives pieces of
+    bounded size: a library that decompresses a piece at once makes a thousand times its size of it.
+    Raises `ModelError`, and so does what is returned.
     """
     how = how.strip().lower()
     if how in ("", "identity"):
@@ -407,8 +407,9 @@ async def bound_response(response: httpx.Response) -> None:
 
 
 def reason_of(error: BaseException) -> tuple[ModelErrorReason, str]:
-    """Return what an exception of httpx or of `DirectClient` means, or one of Python's that they
-    let through.
+    """Return what an exception of httpx or of `DirectClient` means.
+
+    It may be one of Python's that they let through.
     """
     if isinstance(error, ConnectionFailure):
         return REASONS[error.kind]

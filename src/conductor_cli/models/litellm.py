@@ -309,7 +309,7 @@ def _frame(part: Any) -> dict[str, Any]:  # noqa: ANN401 - an object of litellm'
 
 
 def model_error(error: Exception, name: str, secrets: Secrets) -> ModelError:
-    """Return the `ModelError` for an exception that came out of a call to the model called `name`."""
+    """Return the `ModelError` for an exception of a call to the model called `name`."""
     if isinstance(error, TimeoutError):
         return ModelError("timeout", f"{name}: no answer in the time left for this call")
     said = _said_by(error)

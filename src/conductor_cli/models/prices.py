@@ -88,9 +88,7 @@ class PriceTable:
     problem: str = ""
 
     def find(self, name: str) -> Price | None:
-        """Return the price of the model with exactly this name, None if there is none that can be
-        used.
-        """
+        """Return the price of the model with exactly this name, None if none can be used."""
         row = self.rows.get(name)
         if not is_row_read(row) or _SEARCHES.search(name) or any(key in row for key in _PER_CALL):
             return None

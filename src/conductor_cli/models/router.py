@@ -142,7 +142,7 @@ class Router:
 
 
 def check_encoder(router: RouterFile) -> None:
-    """Raise `ModelError` where the router was made with another model than it reads questions with."""
+    """Raise `ModelError` where questions would be read by another model than at its making."""
     from conductor_cli.models.llama import read_model_info
 
     path = Path(router.encoder)

@@ -117,8 +117,9 @@ class ToolCallDecoder:
                 yield self._delta(call)
 
     def end(self, *, complete: bool) -> Iterator[ToolCallDelta]:
-        """Yield what was held back, unless a call is cut off, which none can be where the model
-        ended by itself.
+        """Yield what was held back, unless a call is cut off.
+
+        None can be where the model ended by itself.
         """
         texts = ["".join(call.arguments).strip() for call in self._calls]
         self.cut_off = not complete and any(arguments_object(text) is None for text in texts)
@@ -134,9 +135,7 @@ class ToolCallDecoder:
                 yield self._delta(call, rest)
 
     def extras(self) -> dict[str, Any]:
-        """Return what a server wants back in its calls, by the key for all of them and then by the
-        call's id.
-        """
+        """Return what a server wants back in its calls, by the key for all and then by call id."""
         extras = {call.id: call.extra for call in self._calls if call.extra is not None}
         return {EXTRA: extras} if extras else {}
 

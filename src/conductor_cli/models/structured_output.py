@@ -1,10 +1,9 @@
-"""How each server with OpenAI's API is told to hold a reply to a grammar or a schema, or to begin
-it with words. Pure.
+"""How a server with OpenAI's API is told to hold a reply to a grammar, a schema or first words.
 
-All take one field beside the messages, whose name and content differ. This is from the sources of
-llama.cpp (`tools/server`), vLLM (`entrypoints/openai`), SGLang (`srt/entrypoints/openai`) and
-llama-cpp-python 0.3.36. vLLM and SGLang read a grammar with xgrammar, which understands all of ours
-since version 0.1.32.
+Pure. All take one field beside the messages, whose name and content differ. This is from the
+sources of llama.cpp (`tools/server`), vLLM (`entrypoints/openai`), SGLang
+(`srt/entrypoints/openai`) and llama-cpp-python 0.3.36. vLLM and SGLang read a grammar with
+xgrammar, which understands all of ours since version 0.1.32.
 """
 
 from __future__ import annotations
@@ -46,10 +45,10 @@ SCHEMA_OWNERS: Final = frozenset({"library", "organization_owner"})
 
 
 def form_of(listed: object, model: str) -> tuple[Form, bool]:
-    """Return the field of a server, and whether it is known to enforce a schema, by its list of
-    models.
+    """Return the field of a server, and whether it is known to enforce a schema.
 
-    The owner of `model` says it, or that of the first model if it is not listed.
+    Its list of models tells it: the owner of `model`, or that of the first model if it is not
+    listed.
     """
     entries = tables_in(table_of(listed).get("data"))
     named = [entry for entry in entries if entry.get("id") == model]
@@ -60,8 +59,9 @@ def form_of(listed: object, model: str) -> tuple[Form, bool]:
 
 
 def is_cloud_model(model: str) -> bool:
-    """Return whether Ollama sends this model's questions to its cloud, which accepts schemas and
-    enforces none.
+    """Return whether Ollama sends this model's questions to its cloud.
+
+    That accepts schemas and enforces none.
     """
     return model.strip().lower().endswith("cloud")
 

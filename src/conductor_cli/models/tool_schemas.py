@@ -25,36 +25,39 @@ _BRANCHES: Final = ("allOf", "anyOf", "oneOf")
 _MAX_DEPTH: Final = 40
 _MAX_CHAIN: Final = 10  # how many references in a row may lead to the schema of the arguments
 _MAX_NODES: Final = 20_000
-"""How many schemas one may have inside it once its references are replaced: ten lines can grow to
-millions.
+"""How many schemas one may have inside it once its references are replaced.
+
+Ten lines can grow to millions.
 """
 
 
 def object_schema(schema: Mapping[str, Any]) -> dict[str, Any]:
-    """Return `schema` as that of an object with properties, which every API demands, and without
-    its dialect.
+    """Return `schema` as that of an object with properties, which every API demands.
 
-    Alternatives at the top become one object with the properties of all. Only what every one of
-    them requires is required then.
+    It says nothing of its dialect. Alternatives at the top become one object with the properties of
+    all. Only what every one of them requires is required then.
     """
     for _ in range(_MAX_CHAIN):
         target = _named(schema, schema.get("$ref"))
         if target is None:
             break
-        schema = {**target, **{name: value for name, value in schema.items() if name != "$ref"}}
-        schema |= {"$ref": target["$ref"]} if "$ref" in target else {}
-    plain = {
-        name: value for name, value in schema.items() if name not in ("$schema", "$id", *_BRANCHES)
-    }
+        schema = {**target, **_without(schema, "$ref")}
+        if "$ref" in target:
+            schema["$ref"] = target["$ref"]
+    plain = _without(schema, "$schema", "$id", *_BRANCHES)
     properties = dict(table_of(plain.get("properties")))
     required = set(_names(plain.get("required")))
-    for how in _BRANCHES:
-        branches = tables_in(schema.get(how))
+    for keyword in _BRANCHES:
+        branches = tables_in(schema.get(keyword))
+        if not branches:
+            continue
         for branch in branches:
             properties = {**table_of(branch.get("properties")), **properties}
-        demanded = [set(_names(branch.get("required"))) for branch in branches]
-        if demanded:
-            required |= set.union(*demanded) if how == "allOf" else set.intersection(*demanded)
+        required_by_branch = [set(_names(branch.get("required"))) for branch in branches]
+        if keyword == "allOf":
+            required |= set.union(*required_by_branch)
+        else:
+            required |= set.intersection(*required_by_branch)
     plain |= {"type": "object", "properties": properties}
     if required:
         plain["required"] = sorted(required)
@@ -62,13 +65,12 @@ def object_schema(schema: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def simple_schema(
-    schema: Mapping[str, Any], known: Collection[str], *, tool: str, api: str
+    schema: Mapping[str, Any], keywords: Collection[str], *, tool: str, api: str
 ) -> dict[str, Any]:
-    """Return `schema` with only the `known` keywords, and with what its references name in their
-    place.
+    """Return `schema` with only these keywords, and without references.
 
-    Where a schema holds itself, the inner one says only its type. A reference to another document
-    is a `ModelError` that names `tool` and `api`.
+    What a reference names stands in its place. Where a schema holds itself, the inner one says only
+    its type. A reference to another document is a `ModelError` that names `tool` and `api`.
     """
     count = 0
 
@@ -84,35 +86,49 @@ def simple_schema(
             raise refused("is too large")
         if not isinstance(part, Mapping):  # `true` allows everything
             return {}
-        if isinstance(name := part.get("$ref"), str):
-            if (target := _named(schema, name)) is None:
+        name = part.get("$ref")
+        if isinstance(name, str):
+            target = _named(schema, name)
+            if target is None:
                 raise refused(f"refers to {name!r:.80}, which is not in it")
             if name in inside:
-                kind = target.get("type")
-                return {"type": kind} if isinstance(kind, str) else {}
-            beside = {own: value for own, value in part.items() if own != "$ref"}
-            return simple({**target, **beside}, (*inside, name), depth + 1)
+                return _only_type(target)
+            return simple({**target, **_without(part, "$ref")}, (*inside, name), depth + 1)
         if "const" in part and "enum" not in part:
             part = {**part, "enum": [part["const"]]}
         return {
-            own: simple_value(own, value, inside, depth + 1)
-            for own, value in part.items()
-            if own in known
+            keyword: simple_value(keyword, value, inside, depth + 1)
+            for keyword, value in part.items()
+            if keyword in keywords
         }
 
     def simple_value(name: str, value: object, inside: tuple[str, ...], depth: int) -> object:
-        if name == "properties":  # `false` forbids a property, so it is not offered
-            items = ((str(own), item) for own, item in table_of(value).items() if item is not False)
-            return {own: simple(item, inside, depth) for own, item in items}
+        if name == "properties":
+            properties = {}
+            for key, item in table_of(value).items():
+                if item is not False:  # `false` forbids a property, so it is not offered
+                    properties[str(key)] = simple(item, inside, depth)
+            return properties
         if name in (*_BRANCHES, "prefixItems"):
-            return (
-                [simple(item, inside, depth) for item in value] if isinstance(value, list) else []
-            )
+            if not isinstance(value, list):
+                return []
+            return [simple(item, inside, depth) for item in value]
         if name in ("items", "additionalProperties") and not isinstance(value, bool):
             return simple(value, inside, depth)
         return value
 
     return simple(schema, (), 0)
+
+
+def _without(schema: Mapping[str, Any], *keywords: str) -> dict[str, Any]:
+    return {keyword: value for keyword, value in schema.items() if keyword not in keywords}
+
+
+def _only_type(schema: Mapping[str, Any]) -> dict[str, Any]:
+    kind = schema.get("type")
+    if not isinstance(kind, str):
+        return {}
+    return {"type": kind}
 
 
 def _named(root: Mapping[str, Any], name: object) -> Mapping[str, Any] | None:
@@ -122,15 +138,20 @@ def _named(root: Mapping[str, Any], name: object) -> Mapping[str, Any] | None:
     """
     if not isinstance(name, str) or (name != "#" and not name.startswith("#/")):
         return None
-    found: object = root
+    target: object = root
     for part in name[1:].split("/")[1:]:
-        key = part.replace("~1", "/").replace("~0", "~")
-        found = found.get(key) if isinstance(found, Mapping) else None
-    return found if isinstance(found, Mapping) else None
+        if not isinstance(target, Mapping):
+            return None
+        target = target.get(part.replace("~1", "/").replace("~0", "~"))
+    if not isinstance(target, Mapping):
+        return None
+    return target
 
 
 def _names(value: object) -> list[str]:
-    return [name for name in value if isinstance(name, str)] if isinstance(value, list) else []
+    if not isinstance(value, list):
+        return []
+    return [name for name in value if isinstance(name, str)]
 
 
 MAX_NAME: Final = 64

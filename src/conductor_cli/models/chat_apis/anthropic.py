@@ -1,5 +1,4 @@
-"""Anthropic's Messages API, its requests and the events of its replies in terms of chat
-completions. Pure.
+"""Anthropic's Messages API, in terms of chat completions: its requests and its events. Pure.
 
 From platform.claude.com/docs (Messages, streaming, vision, PDF support, tool use, thinking, prompt
 caching, structured outputs), November 2026. API version 2023-06-01 is sent, because 2026-10-21

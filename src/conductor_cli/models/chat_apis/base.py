@@ -63,8 +63,9 @@ class ChatApi:
         return {}
 
     def body(self, body: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the body of a request, from that of chat completions without unset parameters (see
-        `chat_body`).
+        """Return the body of a request, from that of chat completions.
+
+        That one is without unset parameters (see `chat_body`).
         """
         messages = body["messages"]
         if wants_short_ids(body.get("model", "")):
@@ -83,8 +84,9 @@ def file_of(part: Mapping[str, Any]) -> Base64File | None:
 
 
 def check_size(messages: object, api: str, most: int) -> None:
-    """Refuse, before anything is sent, files that in base64 alone exceed the `most` bytes of a
-    request.
+    """Refuse files that in base64 alone exceed the `most` bytes of a request.
+
+    Nothing was sent then.
     """
     size = sum(file.length for file in files_in(messages))
     if size > most:

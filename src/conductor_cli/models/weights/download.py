@@ -1,11 +1,12 @@
-"""Pulling a model.
+"""Pulling a model: its files into the hub's cache, and its manifest into the store.
 
-Its files into the hub's cache, where other tools find them, and its manifest into the store.
+Other tools find the files there:
 
     REPO/blobs/ETAG               the bytes, each once
     REPO/snapshots/COMMIT/FILE    a link to them under the name they have in the repository
     REPO/refs/REVISION            the commit that a branch was at
-    REPO/.conductor-llm/…         ours: files that are downloaded in part, or wait for the other parts of their model
+    REPO/.conductor-llm/…         ours: files that are downloaded in part, or wait for the other
+                                  parts of their model
 
 A download gets its name in the cache only when all parts of the model are there and were checked.
 Until then the next pull continues it, whatever ended the last one. Of what `model rm` removes, only
@@ -61,17 +62,16 @@ def partial_files(repo: str, file: str) -> list[Path]:
 
 def unfinished_files(model: RegistryModel) -> list[Path]:
     """Return what a pull that was stopped has left."""
-    return [path for part in model.parts for path in partial_files(model.repo, part.file)]
+    paths: list[Path] = []
+    for part in model.parts:
+        paths += partial_files(model.repo, part.file)
+    return paths
 
 
 def _lock_repo(repo: str, wait: Callable[[], None]) -> AbstractContextManager[None]:
     """Let one process at a time download from a repository, or remove its downloads."""
-    lock = (
-        huggingface.cache_directory()
-        / ".locks"
-        / huggingface.repo_folder(repo).name
-        / "conductor-llm.lock"
-    )
+    locks = huggingface.cache_directory() / ".locks"
+    lock = locks / huggingface.repo_folder(repo).name / "conductor-llm.lock"
     return disk.exclusive_lock(lock, wait, mode=0o664)  # others may share the cache
 
 
@@ -92,15 +92,17 @@ def pull_model(model: RegistryModel, store: ModelStore, report: Report) -> Manif
     except ModelError as error:
         raise ConductorUnusable(error.message, hint=error.hint) from None
     except OSError as error:
-        full = error.errno in disk.DISK_FULL_ERRORS
-        problem = "its disk is full, or limits the size of files" if full else error.strerror
+        problem = f"cannot write {error.filename or directory}: {error.strerror}"
+        if error.errno in disk.DISK_FULL_ERRORS:
+            problem = (
+                f"cannot write {error.filename or directory}: its disk is full, or limits the "
+                "size of files"
+            )
         hint = (
             "free some space, check the permissions, or set HF_HOME to another directory; the "
             "next pull continues"
         )
-        raise ConductorUnusable(
-            f"cannot write {error.filename or directory}: {problem}", hint=hint
-        ) from None
+        raise ConductorUnusable(problem, hint=hint) from None
 
 
 def _pull_locked(model: RegistryModel, store: ModelStore, report: Report) -> Manifest:
@@ -210,9 +212,12 @@ def _matching_files(
     for part, path in zip(parts, paths, strict=True):
         sha256 = hash_file(path, report)
         # Offline, the name of a large blob is its SHA-256.
-        is_right = is_right and sha256 == (part.sha256 or path.resolve().name)
+        expected = part.sha256 or path.resolve().name
+        is_right = is_right and sha256 == expected
         files.append(replace(part, path=path, sha256=sha256))
-    return files if is_right else None
+    if not is_right:
+        return None
+    return files
 
 
 def _commit_of(path: Path, part: ModelFile) -> str:
@@ -229,11 +234,10 @@ def _download_model(
     They are put into the cache once all were checked.
     """
     wanted = [_match_remote(repository, part) for part in parts]
-    missing = sum(
-        file.size - file_size(_start_partial(repository, file))
-        for file in wanted
-        if not _cached(repository, file)
-    )
+    missing = 0
+    for file in wanted:
+        if not _cached(repository, file):
+            missing += file.size - file_size(_start_partial(repository, file))
     disk.check_room(huggingface.cache_directory(), missing, "HF_HOME")
     files = [_fetch_file(repository, file, report) for file in wanted]
     files = [_put_into_cache(repository, file) for file in files]
@@ -299,9 +303,8 @@ def _start_partial(repository: HubRepository, file: ModelFile) -> Path:
 def _fetch_file(repository: HubRepository, file: ModelFile, report: Report) -> ModelFile:
     """Return a file that is whole.
 
-    Of the cache, whoever downloaded it, or downloaded as far as it is missing.
-
-    If a continued file is wrong, the download starts over once.
+    It is that of the cache, whoever downloaded it, or is downloaded as far as it is missing. If a
+    continued file is wrong, the download starts over once.
     """
     for path in _cached(repository, file):
         sha256 = hash_file(path, report, file.file)
@@ -340,7 +343,8 @@ def _put_into_cache(repository: HubRepository, file: ModelFile) -> ModelFile:
         file.path.replace(blob)
         with suppress(OSError):  # other downloads are in it
             file.path.parent.rmdir()
-    if blob.exists() and not (path.exists() and path.samefile(blob)):
+    is_linked = path.exists() and blob.exists() and path.samefile(blob)
+    if blob.exists() and not is_linked:
         path.parent.mkdir(parents=True, exist_ok=True)
         with disk.temporary_path(path) as new:
             try:
@@ -455,10 +459,9 @@ def remove_model(name: str, store: ModelStore, model: RegistryModel | None) -> R
     cannot be deleted; then the manifest stays.
     """
 
-    def refuse_while(what: str) -> NoReturn:
-        raise ConductorUnusable(
-            f"{name} is being {what}", hint="wait for the other process, or stop it"
-        )
+    def refuse_while(change: str) -> NoReturn:
+        hint = "wait for the other process, or stop it"
+        raise ConductorUnusable(f"{name} is being {change}", hint=hint)
 
     stored = model is None or model.listed
     with ExitStack() as locks:
@@ -499,15 +502,21 @@ def _remove_empty_directories(repo: Path) -> None:
 
 
 def find_stopped_pulls(registry: Iterable[RegistryModel]) -> list[RegistryModel]:
-    """Return the models of the hub that were downloaded in part, apart from those of the registry."""
-    listed = {path for model in registry for path in unfinished_files(model)}
-    found: dict[str, RegistryModel] = {}
+    """Return the models of the hub that were downloaded in part.
+
+    Those of the registry are left out.
+    """
+    listed: set[Path] = set()
+    for model in registry:
+        listed.update(unfinished_files(model))
+    stopped: dict[str, RegistryModel] = {}
     for path in sorted(huggingface.cache_directory().glob("models--*--*/.conductor-llm/*.gguf@*")):
         repo = path.parent.parent.name.removeprefix("models--").replace("--", "/")
         # Where the name of a file itself has two dashes, this is another path, which leads to the
         # same partial file.
         file = path.name.rpartition("@")[0].replace("--", "/")
-        if path in listed or not (REPO_NAME.fullmatch(repo) and FILE_NAME.fullmatch(file)):
+        has_valid_names = REPO_NAME.fullmatch(repo) and FILE_NAME.fullmatch(file)
+        if path in listed or not has_valid_names:
             continue
         model = RegistryModel(
             name="partial",
@@ -518,14 +527,14 @@ def find_stopped_pulls(registry: Iterable[RegistryModel]) -> list[RegistryModel]
             listed=False,
             parts=tuple(ModelFile(file=name) for name in part_names(file)),
         )
-        found[model.reference] = model
-    return list(found.values())
+        stopped[model.reference] = model
+    return list(stopped.values())
 
 
 def _cache_names(path: Path) -> list[Path]:
     """Return a file of the hub's cache with all links to it.
 
-    None for a file elsewhere, wherever a link may lead.
+    There is none for a file elsewhere, wherever a link may lead.
     """
     real = path.resolve()
     repo = _repo_folder(real)
@@ -537,4 +546,7 @@ def _cache_names(path: Path) -> list[Path]:
 
 
 def _repo_folder(path: Path) -> Path | None:
-    return next((parent for parent in path.parents if parent.name.startswith("models--")), None)
+    for parent in path.parents:
+        if parent.name.startswith("models--"):
+            return parent
+    return None

@@ -1,4 +1,4 @@
-"""Reads a file of a model hub: one request for a range of bytes, and the redirects that it leads to.
+"""Reads a file of a model hub: one request for a range of bytes, and its redirects.
 
 `HttpClient` follows no redirect, since a key must not travel. A hub keeps large files on another
 host, so they are followed here, and the token is sent to the hub alone.

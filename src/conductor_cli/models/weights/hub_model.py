@@ -12,7 +12,6 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from itertools import chain, count
 from pathlib import Path, PurePosixPath
 from typing import Final, Literal
 
@@ -24,7 +23,7 @@ from conductor_cli.models.weights.huggingface import HubRepository
 from conductor_cli.models.weights.model_store import ModelFile, ModelStore
 from conductor_cli.models.weights.verify import is_adapter
 
-PREFERRED: Final = "Q4_K_M"  # The quantization that is taken where none is named
+PREFERRED_QUANTIZATION: Final = "Q4_K_M"  # The one that is taken where none is named
 
 MAX_SHOWN: Final = 40  # How many models of one repository an error lists
 _ADDRESS: Final = re.compile(r"(?:https?://)?(?:hf\.co|huggingface\.co)/(?P<path>[^?#]*).*")
@@ -36,7 +35,7 @@ _QUANTIZATION: Final = re.compile(
     re.IGNORECASE,
 )
 # Words in the names of GGUF files that belong to a model and are none
-_NO_PLANNER: Final = ("mmproj", "imatrix")
+_COMPANION_WORDS: Final = ("mmproj", "imatrix")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,23 +59,27 @@ class OfferedModel:
     def stem(self) -> str:
         """The name of its first file without directory, number of the part and `.gguf`."""
         name = PurePosixPath(self.files[0].file).name
-        match = PART_NAME.fullmatch(name)
-        return match["name"] if match else name.removesuffix(".gguf")
+        part = PART_NAME.fullmatch(name)
+        if part:
+            return part["name"]
+        return name.removesuffix(".gguf")
 
     @property
     def quantization(self) -> str:
         """Such as `Q4_K_M`, from its name; empty where that does not say it."""
-        found = _QUANTIZATION.findall(self.stem)
-        return str(found[-1]).upper() if found else ""
+        names = _QUANTIZATION.findall(self.stem)
+        if not names:
+            return ""
+        return str(names[-1]).upper()
 
 
 def parse_reference(text: str) -> tuple[str, str] | None:
-    """Return the repository that `OWNER/REPO[:CHOICE]` or an address on the hub names, and the
-    choice.
+    """Return the repository and the choice of `OWNER/REPO[:CHOICE]` or of an address on the hub.
 
     None for other text, and for the path of a file on this machine.
     """
-    if (address := _ADDRESS.fullmatch(text)) is not None:
+    address = _ADDRESS.fullmatch(text)
+    if address is not None:
         text = _PAGE.sub(":", address["path"], count=1).rstrip("/")
     repo, _, choice = text.partition(":")
     if not registry.REPO_NAME.fullmatch(repo) or (not choice and repo.endswith(".gguf")):
@@ -89,9 +92,8 @@ def find_hub_model(
 ) -> registry.RegistryModel:
     """Return the model of a repository that is meant, by its quantization or file.
 
-    A listed one is found as such.
-
-    Raises `ConductorUnusable`, with what there is to choose from.
+    A model of the registry is returned as such. Raises `ConductorUnusable`, with what there is to
+    choose from.
     """
     if huggingface.is_offline():
         raise huggingface.offline(f"the hub cannot be asked what {repo} has")
@@ -102,16 +104,7 @@ def find_hub_model(
         if model.repo == repo and [part.file for part in model.parts] == chosen.names:
             return model  # its hash is known without the hub
     memory, source = _memory_needed(repository, chosen)
-    manifests = store.manifests()
-    stored = next(
-        (
-            found
-            for found in manifests
-            if (found.repo, list(found.repo_files)) == (repo, chosen.names)
-        ),
-        None,
-    )
-    name = stored.name if stored is not None else _name_model(repo, chosen, offered, store, environ)
+    name = _stored_name(repo, chosen, store) or _name_model(repo, chosen, offered, store, environ)
     return registry.RegistryModel(
         name=name,
         repo=repo,
@@ -125,29 +118,40 @@ def find_hub_model(
     )
 
 
+def _stored_name(repo: str, chosen: OfferedModel, store: ModelStore) -> str | None:
+    """Return what these files are called that an earlier pull has stored."""
+    for manifest in store.manifests():
+        if manifest.repo == repo and list(manifest.repo_files) == chosen.names:
+            return manifest.name
+    return None
+
+
 def list_offered(files: Mapping[str, ModelFile]) -> list[OfferedModel]:
     """Return the models among the files of a repository, the smallest first.
 
     Everything else is left out.
     """
-    ggufs = [
-        name for name in files if registry.FILE_NAME.fullmatch(name) and name.endswith(".gguf")
-    ]
-    wanted = {
-        tuple(part_names(name))
-        for name in ggufs
-        if not any(word in name.rpartition("/")[2].lower() for word in _NO_PLANNER)
-    }
-    offered = [
-        OfferedModel(files=tuple(files.get(name, ModelFile(file=name)) for name in names))
-        for names in wanted
-        if names[0] in files
-    ]
+    parts_of_models = set()
+    for name in files:
+        if _is_model_file(name):
+            parts_of_models.add(tuple(part_names(name)))
+    offered = []
+    for names in parts_of_models:
+        if names[0] in files:
+            parts = tuple(files.get(name, ModelFile(file=name)) for name in names)
+            offered.append(OfferedModel(files=parts))
     return sorted(offered, key=lambda model: (model.size, model.names))
 
 
+def _is_model_file(path: str) -> bool:
+    name = path.rpartition("/")[2].lower()
+    is_companion = any(word in name for word in _COMPANION_WORDS)
+    is_gguf = path.endswith(".gguf") and registry.FILE_NAME.fullmatch(path) is not None
+    return is_gguf and not is_companion
+
+
 def choose_offered(repo: str, choice: str, offered: Sequence[OfferedModel]) -> OfferedModel:
-    """The one model that is meant.
+    """Return the one model that is meant.
 
     Raises `ConductorUnusable` where it is none or several, or a part is missing.
     """
@@ -156,47 +160,59 @@ def choose_offered(repo: str, choice: str, offered: Sequence[OfferedModel]) -> O
         raise ConductorUnusable(
             f"{repo} has no GGUF model, and llama.cpp reads no other format",
             hint=f"find a repository with GGUF files, often called {name}-GGUF, and pull that: "
-            "conductor model pull "
-            f"OWNER/{name}-GGUF\nsearch: "
-            f"{huggingface.shown_endpoint()}/models?library=gguf&search={name}",
+            f"conductor model pull OWNER/{name}-GGUF\n"
+            f"search: {huggingface.shown_endpoint()}/models?library=gguf&search={name}",
         )
+    fitting = _fitting_models(choice, offered)
+    if len(fitting) == 1:
+        return fitting[0]
+    if not fitting:
+        raise _choice_error(f"{repo} has no {choice}", repo, offered)
+    if choice:
+        problem = f"{repo} has {len(fitting)} models that are called {choice}"
+        raise _choice_error(problem, repo, fitting)
+    raise _choice_error(f"{repo} has {len(offered)} models", repo, offered)
+
+
+def _fitting_models(choice: str, offered: Sequence[OfferedModel]) -> list[OfferedModel]:
+    """Return the models that a choice may mean: a path, else a file's name, or a quantization."""
     if choice.lower().endswith(".gguf"):
-        found = [model for model in offered if choice in model.names]
-        found = found or [
-            model
-            for model in offered
-            if choice in [PurePosixPath(name).name for name in model.names]
-        ]
-    elif choice:
-        found = [model for model in offered if model.quantization == choice.upper()]
-    else:
-        found = [model for model in offered if model.quantization == PREFERRED] or list(offered)
-    if len(found) != 1:
-        if found:
-            several = found if choice else offered
-            message = f"{repo} has {len(several)} models" + (
-                f" that are called {choice}" if choice else ""
-            )
+        at_path = [model for model in offered if choice in model.names]
+        return at_path or [model for model in offered if _has_file_called(model, choice)]
+    quantization = choice.upper() or PREFERRED_QUANTIZATION
+    fitting = [model for model in offered if model.quantization == quantization]
+    if not choice and not fitting:
+        return list(offered)
+    return fitting
+
+
+def _has_file_called(model: OfferedModel, name: str) -> bool:
+    return any(PurePosixPath(path).name == name for path in model.names)
+
+
+def _choice_error(problem: str, repo: str, models: Sequence[OfferedModel]) -> ConductorUnusable:
+    """Return the error that lists models to choose from."""
+    labels = _labels(models)
+    shown = []
+    for label, model in zip(labels, models, strict=True):
+        shown.append(f"{label} ({format_size(model.size)})")
+    listed = ", ".join(shown[:MAX_SHOWN])
+    if len(shown) > MAX_SHOWN:
+        listed += f" and {len(shown) - MAX_SHOWN} more"
+    hint = f"choose one: conductor model pull {repo}:{labels[0]}\nthere are {listed}"
+    return ConductorUnusable(problem, hint=hint)
+
+
+def _labels(models: Sequence[OfferedModel]) -> list[str]:
+    """Return a word for each model: its quantization where only one has it, else its file."""
+    quantizations = [model.quantization for model in models]
+    labels = []
+    for model in models:
+        if model.quantization and quantizations.count(model.quantization) == 1:
+            labels.append(model.quantization)
         else:
-            several = offered
-            message = f"{repo} has no {choice}"
-        # A model is named by its quantization where only one has it, else by its file.
-        kinds = [model.quantization for model in several]
-        labels = [
-            model.quantization if kinds.count(model.quantization) == 1 else "" for model in several
-        ]
-        labels = [label or model.names[0] for label, model in zip(labels, several, strict=True)]
-        shown = [
-            f"{label} ({format_size(model.size)})"
-            for label, model in zip(labels, several, strict=True)
-        ]
-        more = f" and {len(shown) - MAX_SHOWN} more" if len(shown) > MAX_SHOWN else ""
-        hint = (
-            f"conductor model pull {repo}:{labels[0]}\nthere are "
-            f"{', '.join(shown[:MAX_SHOWN])}{more}"
-        )
-        raise ConductorUnusable(message, hint=f"choose one: {hint}")
-    return found[0]
+            labels.append(model.names[0])
+    return labels
 
 
 def _name_model(
@@ -206,14 +222,13 @@ def _name_model(
     store: ModelStore,
     environ: Mapping[str, str],
 ) -> str:
-    """Return what the model is called.
+    """Return what the model is called: by repository and quantization, in small letters.
 
-    By repository and quantization, in small letters, as no other model is.
+    No other model is called so.
     """
-    taken = {model.name for model in registry.load_registry(environ)} | {
-        other.name for other in store.manifests()
-    }
-    taken |= {*store.damaged()}
+    used_names = {model.name for model in registry.load_registry(environ)}
+    used_names.update(manifest.name for manifest in store.manifests())
+    used_names.update(store.damaged())
     owner, _, tail = repo.partition("/")
     tail = re.sub(r"[-._]gguf$", "", tail, flags=re.IGNORECASE)
     kinds = [model.quantization for model in offered]
@@ -223,9 +238,16 @@ def _name_model(
     else:
         base = chosen.stem
         kind = ""
-    numbered = (_clean_name(base, f"{kind}-{number}".strip("-")) for number in count(2))
-    names = chain((_clean_name(base, kind), _clean_name(f"{owner}-{base}", kind)), numbered)
-    return next(name for name in names if name not in taken)
+    for start in (base, f"{owner}-{base}"):
+        name = _clean_name(start, kind)
+        if name not in used_names:
+            return name
+    number = 2
+    while True:
+        name = _clean_name(base, f"{kind}-{number}".strip("-"))
+        if name not in used_names:
+            return name
+        number += 1
 
 
 def _clean_name(base: str, kind: str) -> str:
@@ -233,7 +255,9 @@ def _clean_name(base: str, kind: str) -> str:
 
     The end, which tells models of one repository apart, is never cut.
     """
-    end = f"-{kind}".lower() if kind else ""
+    end = ""
+    if kind:
+        end = f"-{kind}".lower()
     start = re.sub(r"[^a-z0-9._-]+", "-", base.lower()).strip("-._").removesuffix(end) or "model"
     return start[: registry.MAX_MODEL_NAME - len(end)].rstrip("-._") + end
 
@@ -241,12 +265,10 @@ def _clean_name(base: str, kind: str) -> str:
 def _memory_needed(
     repository: HubRepository, chosen: OfferedModel
 ) -> tuple[int, Literal["header", "size"]]:
-    """Bytes that the model needs, and from what that is known.
+    """Return the bytes that the model needs, and from what that is known.
 
-    Raises `ConductorUnusable` for a file of another format.
-
-    This is also the first request for the file itself, which the hub refuses where the repository
-    is gated.
+    Raises `ConductorUnusable` for a file of another format. This is also the first request for the
+    file itself, which the hub refuses where the repository is gated.
     """
     first = chosen.files[0]
     name = f"{first.file} of {repository.name}"
@@ -267,5 +289,7 @@ def _memory_needed(
                 )
                 raise ConductorUnusable(f"{name} is a LoRA adapter, not a model", hint=hint)
         memory = registry.file_memory(path, chosen.size)
+    if memory:
+        return memory, "header"
     # Where the header does not say it, a context needs a tenth of the weights.
-    return (memory, "header") if memory else (int(chosen.size * 1.1) + registry.OVERHEAD, "size")
+    return int(chosen.size * 1.1) + registry.OVERHEAD_BYTES, "size"

@@ -26,9 +26,10 @@ from conductor_cli.system import disk
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ImportResult:
-    """`existed`: the model was there already.
+    """What an import has done.
 
-    `stored`: the model store has the files, not only their paths.
+    `existed` says that the model was there already, `stored` that the model store has the files,
+    not only their paths.
     """
 
     manifest: Manifest
@@ -52,13 +53,11 @@ def import_model(  # noqa: PLR0913 - what is imported, and where to
     """
     path = path.absolute()
     if path.is_dir() or path.suffix == ".safetensors":
-        raise ModelError(
-            "file",
-            f"{path} is no GGUF file",
-            hint="an adapter of conductor train: the file that --export writes; another one, or a "
-            "model: convert it "
-            "with llama.cpp's convert_lora_to_gguf.py or convert_hf_to_gguf.py",
+        hint = (
+            "an adapter of conductor train: the file that --export writes; another one, or a "
+            "model: convert it with llama.cpp's convert_lora_to_gguf.py or convert_hf_to_gguf.py"
         )
+        raise ModelError("file", f"{path} is no GGUF file", hint=hint)
     header = check_whole_model(path)
     if is_adapter(header):
         base, base_path = _resolve_base(path, base, store, environ)
@@ -73,41 +72,71 @@ def import_model(  # noqa: PLR0913 - what is imported, and where to
         ModelFile(path=part, size=part.stat().st_size, sha256=hash_file(part, report))
         for part in part_files(path)
     )
-    known = recognise_model(files, environ, strict=not name)
-    name = name or (known.name if known else derive_name(path))
+    recognised = recognise_model(files, environ, strict=not name)
+    if not name and recognised is not None:
+        name = recognised.name
+    name = name or derive_name(path)
+    _check_name_is_free(name, recognised, environ)
     folder = store.folder(name)
-    # A later `pull` of a name of the registry would replace the imported model without a question.
-    if (known is None or known.name != name) and any(
-        other.name == name for other in load_registry(environ)
-    ):
-        raise UsageError(
-            f"{name} is another model of the registry", hint="use another name: --name OTHER"
-        )
     replaced = store.find(name)
     if replaced is not None and not replaced.fault():
         if replaced.hashes != [file.sha256 for file in files]:
             hint = f"--name OTHER, or first: conductor model rm {name}"
             raise UsageError(f"another model is called {name}: {replaced.path}", hint=hint)
         # The model is there already if its files are whole; they are read for that.
-        if replaced.base == base and not any(
-            file.problem for file in verify_model(replaced, environ, report)
-        ):
+        if replaced.base == base and _is_whole(replaced, environ, report):
             stored = all(file.path.parent == folder for file in replaced.files)
             return ImportResult(manifest=replaced, existed=True, stored=stored)
-    verified = known is not None and all(part.sha256 for part in known.parts)
-    licence = (
-        known.licence if known else short_line(str(header.values.get("general.license", "")), 60)
-    )
     manifest = Manifest(
         name=name,
         files=files,
         source=f"file:{path}",
-        hash_source="registry" if verified else "file",
-        licence=licence,
-        profile=known.profile if known else "prompted",
+        hash_source="file",
+        licence=short_line(str(header.values.get("general.license", "")), 60),
+        profile="prompted",
         base=base,
         at=datetime.now(UTC).isoformat(timespec="seconds"),
     )
+    if recognised is not None:
+        manifest = _as_recognised(manifest, recognised)
+    manifest = _store_files(manifest, store, report)
+    if replaced is not None:
+        _delete_outdated(replaced, manifest, folder)
+    return ImportResult(manifest=manifest, stored=manifest.path.parent == folder)
+
+
+def _check_name_is_free(
+    name: str, recognised: RegistryModel | None, environ: Mapping[str, str]
+) -> None:
+    """Raise `UsageError` for the name of another model of the registry.
+
+    A later `pull` of that name would replace the imported model without a question.
+    """
+    if recognised is not None and recognised.name == name:
+        return
+    if any(model.name == name for model in load_registry(environ)):
+        problem = f"{name} is another model of the registry"
+        raise UsageError(problem, hint="use another name: --name OTHER")
+
+
+def _is_whole(manifest: Manifest, environ: Mapping[str, str], report: Report) -> bool:
+    return not any(file.problem for file in verify_model(manifest, environ, report))
+
+
+def _as_recognised(manifest: Manifest, model: RegistryModel) -> Manifest:
+    """Return a manifest with what the registry knows of its model."""
+    manifest = replace(manifest, licence=model.licence, profile=model.profile)
+    if not all(part.sha256 for part in model.parts):
+        return manifest
+    return replace(manifest, hash_source="registry")
+
+
+def _store_files(manifest: Manifest, store: ModelStore, report: Report) -> Manifest:
+    """Link the files into the store and write the manifest, which is returned as it was written.
+
+    Where they cannot be linked, the manifest names the files where they lie.
+    """
+    folder = store.folder(manifest.name)
     with ExitStack() as lock:
         # Other imports are kept out: what lies unfinished in the store is of one that was stopped.
         try:
@@ -118,28 +147,40 @@ def import_model(  # noqa: PLR0913 - what is imported, and where to
         linked = list[Path]()
         try:
             try:
-                disk.make_private_directory(folder)
-                for unfinished in folder.glob(".*.new"):
-                    unfinished.unlink()
-                for file in files:
-                    _link(file.path, folder / file.path.name, linked)
-                manifest = replace(
-                    manifest,
-                    files=tuple(replace(file, path=folder / file.path.name) for file in files),
-                )
+                manifest = _link_files(manifest, folder, linked)
             except OSError:  # another disk, or a file system without hard links
                 _delete_files(linked, folder)
             store.write(manifest)
         except BaseException:  # Ctrl-C too: nothing would lead to the files
             _delete_files(linked, folder)
             raise
-    # The files of a damaged model that this one replaces are in the way of nothing, but nobody
-    # would find them again.
-    outdated = {file.path for file in (replaced.files if replaced else ())} - {
-        file.path for file in manifest.files
-    }
-    _delete_files([old for old in outdated if old.parent == folder], folder)
-    return ImportResult(manifest=manifest, stored=manifest.path.parent == folder)
+    return manifest
+
+
+def _link_files(manifest: Manifest, folder: Path, linked: list[Path]) -> Manifest:
+    """Return a manifest of the files in `folder`, where they get their names.
+
+    New names are added to `linked`. Raises `OSError`.
+    """
+    disk.make_private_directory(folder)
+    for unfinished in folder.glob(".*.new"):
+        unfinished.unlink()
+    files = []
+    for file in manifest.files:
+        target = folder / file.path.name
+        _link(file.path, target, linked)
+        files.append(replace(file, path=target))
+    return replace(manifest, files=tuple(files))
+
+
+def _delete_outdated(replaced: Manifest, manifest: Manifest, folder: Path) -> None:
+    """Delete the files of a damaged model that was replaced.
+
+    They are in the way of nothing, but nobody would find them again.
+    """
+    kept = {file.path for file in manifest.files}
+    outdated = [file.path for file in replaced.files if file.path not in kept]
+    _delete_files([path for path in outdated if path.parent == folder], folder)
 
 
 def derive_name(path: Path) -> str:
@@ -151,22 +192,25 @@ def derive_name(path: Path) -> str:
 def recognise_model(
     files: Sequence[ModelFile], environ: Mapping[str, str], *, strict: bool = True
 ) -> RegistryModel | None:
-    """Return the registry's model that these files are, by SHA-256, or where the registry has none
-    by name and size.
+    """Return the registry's model that these files are.
 
-    Raises `ModelError` where name and size match and the SHA-256 does not, if `strict`.
+    They are compared by SHA-256, or by name and size where the registry has no SHA-256. Raises
+    `ModelError` where name and size match and the SHA-256 does not, if `strict`.
     """
     for model in load_registry(environ):
         if len(model.parts) != len(files):
             continue
-        pairs = list(zip(model.parts, files, strict=True))
-        alike = all(
-            part.size == file.size and Path(part.file).name == file.path.name
-            for part, file in pairs
-        )
-        if all(part.sha256 == file.sha256 if part.sha256 else alike for part, file in pairs):
+        looks_alike = True
+        is_same = True
+        for part, file in zip(model.parts, files, strict=True):
+            has_same_name = Path(part.file).name == file.path.name
+            looks_alike = looks_alike and has_same_name and part.size == file.size
+            if part.sha256:
+                is_same = is_same and part.sha256 == file.sha256
+        has_all_hashes = all(part.sha256 for part in model.parts)
+        if is_same and (looks_alike or has_all_hashes):
             return model
-        if alike and strict:
+        if looks_alike and strict:
             problem = f"{files[0].path} has the name and size of {model.name}, but another SHA-256"
             hint = (
                 f"it is damaged, or another file: conductor model pull {model.name}, or import "
@@ -181,23 +225,25 @@ def _resolve_base(
 ) -> tuple[str, Path | None]:
     """Return an adapter's base as its manifest stores it, and its file.
 
-    None where that is not downloaded yet.
-
-    A stored model or one of the registry is kept by name, a file by its absolute path.
+    The file is None where it is not downloaded yet. A stored model or one of the registry is kept
+    by name, a file by its absolute path.
     """
     if not base:
-        raise UsageError(
-            f"{adapter} is an adapter", hint="name the model it was trained for: --base NAME|FILE"
-        )
+        hint = "name the model it was trained for: --base NAME|FILE"
+        raise UsageError(f"{adapter} is an adapter", hint=hint)
     manifest = store.find(base)
-    path = Path(base).expanduser().absolute() if manifest is None else manifest.path
-    if manifest is None and not path.is_file():
-        return find_registry_model(base, environ).name, None
+    if manifest is not None:
+        path = manifest.path
+        stored_as = manifest.name
+    else:
+        path = Path(base).expanduser().absolute()
+        stored_as = str(path)
+        if not path.is_file():
+            return find_registry_model(base, environ).name, None
     if is_adapter(gguf.check_model_file(path)):
-        raise UsageError(
-            f"--base {base} is an adapter itself", hint="name the model it was trained for"
-        )
-    return (str(path) if manifest is None else manifest.name), path
+        problem = f"--base {base} is an adapter itself"
+        raise UsageError(problem, hint="name the model it was trained for")
+    return stored_as, path
 
 
 def _link(path: Path, target: Path, linked: list[Path]) -> None:
@@ -206,11 +252,13 @@ def _link(path: Path, target: Path, linked: list[Path]) -> None:
     Raises `OSError`.
     """
     existed = target.exists()
-    if not (existed and target.samefile(path)):
-        with disk.temporary_path(target) as new:
-            os.link(path.resolve(), new)
-            new.replace(target)
-        linked += [] if existed else [target]
+    if existed and target.samefile(path):
+        return
+    with disk.temporary_path(target) as new:
+        os.link(path.resolve(), new)
+        new.replace(target)
+    if not existed:
+        linked.append(target)
 
 
 def _delete_files(paths: Sequence[Path], folder: Path) -> None:

@@ -1,6 +1,4 @@
-"""The registry.
-
-Models that are known by name, with their repository, files, sizes, SHA-256 and licence.
+"""The registry: models by name, with their repository, files, sizes, SHA-256 and licence.
 
 It is `registry.toml` beside this file, or the file that CONDUCTOR_LLM_REGISTRY names. Everything in
 such a file is checked, since it decides which bytes are written where.
@@ -9,12 +7,12 @@ such a file is checked, since it decides which bytes are written where.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, fields, replace
 from functools import cache
 from pathlib import Path
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
 from conductor_cli.core.bounded_parsing import parse_toml
 from conductor_cli.core.errors import ConductorUnusable, ConfigError, ModelError, nearest
@@ -26,11 +24,12 @@ from conductor_cli.models.weights.model_store import Manifest, ModelFile
 VARIABLE: Final = "CONDUCTOR_LLM_REGISTRY"
 SHIPPED: Final = Path(__file__).with_name("registry.toml")
 
-TOKENS: Final = 8192  # Tokens of context that an estimate counts
+CONTEXT_TOKENS: Final = 8192  # Tokens of context that an estimate counts
 
-OVERHEAD: Final = 600_000_000
-"""Bytes that a loaded model needs beside its weights and its context: the interpreter, buffers, the
-vocabulary.
+OVERHEAD_BYTES: Final = 600_000_000
+"""Bytes that a loaded model needs beside its weights and its context.
+
+The interpreter, buffers and the vocabulary take them.
 """
 
 REPO_NAME: Final = re.compile(
@@ -103,17 +102,22 @@ class RegistryModel:
     @property
     def reference(self) -> str:
         """What `conductor model pull` finds exactly this model by."""
-        return self.name if self.listed else f"{self.repo}:{self.parts[0].file}"
+        if self.listed:
+            return self.name
+        return f"{self.repo}:{self.parts[0].file}"
 
     @property
     def size(self) -> int:
         """Bytes of all parts; 0 where that of one is unknown."""
-        return sum(part.size for part in self.parts) if all(part.size for part in self.parts) else 0
+        if not all(part.size for part in self.parts):
+            return 0
+        return sum(part.size for part in self.parts)
 
 
 def load_registry(environ: Mapping[str, str]) -> tuple[RegistryModel, ...]:
     """Return all models, the default first. Raises `ConfigError` for an invalid file."""
-    if chosen := environ.get(VARIABLE, ""):
+    chosen = environ.get(VARIABLE, "")
+    if chosen:
         return _read_registry(Path(chosen).expanduser(), f"correct the file that {VARIABLE} names")
     return _read_shipped(SHIPPED, "install conductor-llm again")
 
@@ -121,40 +125,45 @@ def load_registry(environ: Mapping[str, str]) -> tuple[RegistryModel, ...]:
 def _read_registry(path: Path, hint: str) -> tuple[RegistryModel, ...]:
     try:
         tables = parse_toml(path.read_bytes()).get("models")
-        if not (isinstance(tables, list) and tables):
+        if not isinstance(tables, list) or not tables:
             raise DecodeError("it contains no model")
-        models = [
-            load(RegistryModel, table, f"models[{index}]") for index, table in enumerate(tables)
-        ]
-        # A misspelt key is refused: without its sha256, a file would not be compared with anything.
-        for table in tables:
-            keys = table.keys() - {field.name for field in fields(RegistryModel)}
-            for part in table["parts"]:
-                keys |= part.keys() - {"file", "size", "sha256"}
-            if keys:
-                raise DecodeError(f"unknown key {min(keys)!r:.80}")
-        found: dict[str, RegistryModel] = {}
-        for model in models:
-            base = found.get(model.base)
-            if model.name in found or (model.base and (base is None or base.base)):
+        models: dict[str, RegistryModel] = {}
+        for index, table in enumerate(tables):
+            model = load(RegistryModel, table, f"models[{index}]")
+            _check_keys(table)
+            base = models.get(model.base)
+            is_adapter_of_nothing = model.base and (base is None or base.base)
+            if model.name in models or is_adapter_of_nothing:
                 raise DecodeError(
-                    f"{model.name}: another model has the same name, or its base is not a "
-                    "model "
+                    f"{model.name}: another model has the same name, or its base is not a model "
                     "above it"
                 )
-            memory = (
-                memory_needed(model.size, model.context_bytes)
-                if base is None
-                else base.memory + model.size
-            )
-            # Without a size no memory can be computed; it is shown as unknown.
-            known = model.size and (base is None or base.memory)
-            found[model.name] = replace(model, memory=memory if known else 0)
-        return tuple(found.values())
+            models[model.name] = replace(model, memory=_memory_of(model, base))
+        return tuple(models.values())
     except OSError as error:
         raise ConfigError(f"cannot read {path}: {error.strerror}", hint=hint) from None
     except ValueError as error:
         raise ConfigError(f"{path} is not a valid registry: {error}", hint=hint) from None
+
+
+def _check_keys(table: Mapping[str, Any]) -> None:
+    """Refuse a misspelt key: without its sha256, a file would not be compared with anything."""
+    unknown = table.keys() - {field.name for field in fields(RegistryModel)}
+    for part in table["parts"]:
+        unknown |= part.keys() - {"file", "size", "sha256"}
+    if unknown:
+        raise DecodeError(f"unknown key {min(unknown)!r:.80}")
+
+
+def _memory_of(model: RegistryModel, base: RegistryModel | None) -> int:
+    """Return the bytes that a model needs, 0 where a size is missing."""
+    if not model.size:
+        return 0
+    if base is None:
+        return memory_needed(model.size, model.context_bytes)
+    if not base.memory:
+        return 0
+    return base.memory + model.size
 
 
 _read_shipped = cache(_read_registry)
@@ -164,32 +173,41 @@ _read_shipped = cache(_read_registry)
 def find_registry_model(name: str, environ: Mapping[str, str]) -> RegistryModel:
     """Return the model of this name. Raises `ConductorUnusable` with similar names."""
     models = {model.name: model for model in load_registry(environ)}
-    if (found := models.get(name.lower())) is not None:
-        return found
-    near = next(
-        (known for known in models if name and known.startswith(name.lower())), ""
-    ) or nearest(name, models)
-    meant = f"; did you mean {near}?" if near else ""
+    model = models.get(name.lower())
+    if model is not None:
+        return model
     hint = (
         "conductor model list shows all, conductor model pull OWNER/REPO downloads any GGUF of the "
-        "hub, "
-        f"and a file is imported first: conductor model import FILE{meant}"
+        "hub, and a file is imported first: conductor model import FILE"
     )
+    near = _nearest_name(name, models)
+    if near:
+        hint += f"; did you mean {near}?"
     raise ConductorUnusable(f"unknown model {name!r}", hint=hint)
+
+
+def _nearest_name(name: str, models: Iterable[str]) -> str | None:
+    """Return the model's name that begins like `name`, else one that is spelled much like it."""
+    for model_name in models:
+        if name and model_name.startswith(name.lower()):
+            return model_name
+    return nearest(name, models)
 
 
 def listed_model(name: str, environ: Mapping[str, str]) -> RegistryModel | None:
     """Return the model of exactly this name, None also where the registry cannot be read."""
     with suppress(ConfigError):
-        return next((model for model in load_registry(environ) if model.name == name), None)
+        models = {model.name: model for model in load_registry(environ)}
+        return models.get(name)
     return None
 
 
-def memory_needed(size: int, per_token: int, tokens: int = TOKENS) -> int:
-    """Return bytes for weights of `size` bytes and a context whose keys and values need `per_token`
-    bytes a token.
+def memory_needed(size: int, per_token: int, tokens: int = CONTEXT_TOKENS) -> int:
+    """Return bytes for weights of `size` bytes and a context of so many tokens.
+
+    `per_token` are the bytes of a token's keys and values.
     """
-    return size + per_token * tokens + OVERHEAD
+    return size + per_token * tokens + OVERHEAD_BYTES
 
 
 def manifest_memory(
@@ -197,27 +215,26 @@ def manifest_memory(
 ) -> int:
     """Return bytes that a stored model needs, an adapter together with its base.
 
-    0 where that is not known.
-
-    `registry` has the memory of the registry's models by name.
+    It is 0 where that is not known. `registry` has the memory of the registry's models by name.
     """
     if not manifest.base:
         return registry.get(manifest.name) or file_memory(manifest.path, manifest.size)
     base = stored.get(manifest.base)
     path = Path(manifest.base)
     if base is not None and not base.base:
-        of_base = manifest_memory(base, stored, registry)
+        base_memory = manifest_memory(base, stored, registry)
     else:
-        of_base = registry.get(manifest.base) or file_memory(
-            path, path.stat().st_size if path.is_file() else 0
-        )
-    return of_base + manifest.size if of_base else 0
+        base_size = path.stat().st_size if path.is_file() else 0
+        base_memory = registry.get(manifest.base) or file_memory(path, base_size)
+    if not base_memory:
+        return 0
+    return base_memory + manifest.size
 
 
-def file_memory(path: Path, size: int, tokens: int = TOKENS) -> int:
+def file_memory(path: Path, size: int, tokens: int = CONTEXT_TOKENS) -> int:
     """Return bytes for a GGUF file whose parts have `size` bytes, and so many tokens of context.
 
-    0 if it is not one.
+    It is 0 if the file is not one.
     """
     # Most of what reads the registry reads no file
     from conductor_cli.models.llama.gguf import read_header
@@ -228,18 +245,19 @@ def file_memory(path: Path, size: int, tokens: int = TOKENS) -> int:
         return 0
 
     def number(key: str) -> int:
-        found = header.values.get(f"{header.architecture}.{key}", 0)
-        return found if isinstance(found, int) and found > 0 else 0
+        value = header.values.get(f"{header.architecture}.{key}", 0)
+        if not isinstance(value, int):
+            return 0
+        return max(0, value)
 
     heads = number("attention.head_count")
     width = number("embedding_length") // max(1, heads)
     # A token's keys and values: 16 bits for each layer, head, and element of a head.
-    elements = (number("attention.key_length") or width) + (
-        number("attention.value_length") or width
-    )
-    per_token = 2 * number("block_count") * (number("attention.head_count_kv") or heads) * elements
-    return (
-        memory_needed(size, per_token, min(tokens, number("context_length") or tokens))
-        if per_token
-        else 0
-    )
+    key_elements = number("attention.key_length") or width
+    value_elements = number("attention.value_length") or width
+    kv_heads = number("attention.head_count_kv") or heads
+    per_token = 2 * number("block_count") * kv_heads * (key_elements + value_elements)
+    if not per_token:
+        return 0
+    longest = number("context_length") or tokens
+    return memory_needed(size, per_token, min(tokens, longest))

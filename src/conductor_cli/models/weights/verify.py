@@ -1,6 +1,4 @@
-"""Whether model files are what is known of them, by their SHA-256, and how a damaged model can be
-repaired.
-"""
+"""Whether model files are what is known of them, by their SHA-256, and how to repair a model."""
 
 from __future__ import annotations
 
