@@ -62,6 +62,24 @@ def test_4_or_7_for_the_end_of_the_last_worker(
     stage.fails(code, "ask", "hi", out=out, told=told)
 
 
+@pytest.mark.parametrize(
+    "how", [(), ("-q",), ("--format", "json"), ("--format", "jsonl"), ("--progress", "plain")]
+)
+def test_7_for_an_answer_that_is_made_of_a_step_without_an_end(
+    stage: Stage, how: tuple[str, ...]
+) -> None:
+    """In each output, and with what lets the step write more."""
+    stage.configure()
+    stage.plan = TWO
+    stage.models["alpha"] = says("It goes on and", finish="length", written=32_000)
+    done = stage.ends(7, "ask", "hi", *how, told="the answer is made of step 1, which was cut off")
+    assert "alpha reached its limit of 32,000 tokens" in done.err
+    assert "conductor workers add alpha --set max_tokens=64000" in done.err
+    assert "beta answers" in done.out
+    shown = stage.ok("trace", "show", "last")
+    assert "which was cut off" in shown.out
+
+
 def test_5_without_a_conductor_model(stage: Stage) -> None:
     done = stage.fails(5, "ask", "hi", env={"CONDUCTOR_LLM_CONFIG_DIR": str(stage.home / "empty")})
     for command in ("conductor model use", "conductor setup", "conductor ask --rehearsal"):

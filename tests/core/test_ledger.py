@@ -105,3 +105,29 @@ def test_a_day_is_held_beside_the_run() -> None:
         Ledger(Limits()).reserve(
             100, 4096, DEAR, today=DayBudget(limits=today.limits, cost=Decimal("0.019"))
         )
+
+
+def test_a_reply_as_long_as_its_model_writes_gets_its_share_of_a_limit() -> None:
+    """So calls side by side all have room, and none has less than is usual."""
+    ledger = Ledger(Limits(cost=Decimal("0.80")))
+    first = room_in(ledger, 0, 100_000, DEAR, usual=4096)
+    assert (first.answer, first.is_share, first.cut) == (10_000, True, "limit_cost")
+    assert room_in(ledger, 0, 100_000, DEAR, usual=4096).answer == 8750
+    small = Ledger(Limits(tokens=10_000))
+    assert room_in(small, 0, 100_000, usual=4096).answer == 4096
+    assert room_in(small, 0, 100_000, usual=4096).answer == 4096
+    rest = room_in(small, 0, 100_000, usual=4096)
+    assert (rest.answer, rest.is_share) == (1808, False)
+
+
+def test_a_share_needs_not_wait_for_calls_that_run() -> None:
+    ledger = Ledger(Limits(tokens=80_000))
+    held = room_in(ledger, 0, 100_000, usual=4096, whole=True)
+    assert (held.answer, held.is_share) == (10_000, True)
+    assert room_in(ledger, 0, 100_000, usual=4096, whole=True).is_share
+    assert ledger.reserve(0, 100_000, None, whole=True) is None
+
+
+def test_without_a_limit_a_reply_may_be_as_long_as_its_model_writes() -> None:
+    room = room_in(Ledger(Limits()), 0, 100_000, DEAR, usual=4096)
+    assert (room.answer, room.is_share, room.cut) == (100_000, False, "")

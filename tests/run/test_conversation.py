@@ -100,7 +100,9 @@ def test_the_clients_limit_counts_unless_the_model_or_the_user_sets_a_lower_one(
     play(orchestra, asked(max_tokens=asked_for))
     ann: Any = orchestra.team.workers["ann"]
     assert bob.requests[0].max_tokens == pytest.approx(sent, abs=30 if sent == 19_870 else 0)
-    assert ann.requests[0].max_tokens == options.get("max_tokens", 4096)
+    most_of_ann = min(known or 32_000, options.get("context", 200_000) - 100)
+    expected = options.get("max_tokens", max(4096, most_of_ann))
+    assert ann.requests[0].max_tokens == pytest.approx(expected, abs=100)
 
 
 def test_without_other_steps_the_worker_is_sent_nothing_but_the_conversation() -> None:

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from conductor_cli.core import events as ev
 from conductor_cli.core.chat import Chunk, Request
 from conductor_cli.core.errors import RETRYABLE, Failure, ModelError, ModelErrorReason
+from conductor_cli.core.plan import Plan, Step
 from conductor_cli.core.pool import Limits, Pool, Timeouts, Worker
 from conductor_cli.core.question import File, Question
 from conductor_cli.core.usage import Usage
@@ -63,7 +64,7 @@ def test_a_workers_options_go_with_its_calls() -> None:
     (own,) = ann.requests
     (plain,) = bob.requests
     assert (own.max_tokens, own.temperature, own.seed, own.deadline) == (99, 0.5, 3, 60)
-    assert (plain.max_tokens, plain.temperature, plain.seed) == (4096, None, 8)
+    assert (plain.max_tokens, plain.temperature, plain.seed) == (32_000, None, 8)
 
 
 def test_what_does_not_fit_is_shortened_with_a_notice() -> None:
@@ -84,8 +85,69 @@ def test_an_answer_cut_by_its_token_limit_is_partial() -> None:
     run, events = play(setting("A | - | one", {"ann": ann}))
     assert of(events, ev.StepFinished)[0].finish == "length"
     assert (run.trace.answer, run.trace.partial, run.trace.exit_code) == ("a long ans", True, 7)
-    said = "ann reached its token limit before the end of the answer"
-    assert run.trace.error == Failure(kind="partial", message=said, reason="answer_truncated")
+    said = "ann ended after 4 tokens, before the end of its answer"
+    error = error_of(run)
+    assert (error.kind, error.message, error.reason) == ("partial", said, "answer_truncated")
+
+
+@pytest.mark.parametrize(
+    ("options", "max_output", "limits", "sent", "hint"),
+    [
+        ({}, None, Limits(), 32_000, "conductor workers add ann --set max_tokens=64000"),
+        ({}, 100_000, Limits(), 100_000, "its model writes no more at once"),
+        ({"max_tokens": 700}, None, Limits(), 700, "--set max_tokens=1400"),
+        ({}, None, Limits(tokens=80_000), 9_900, "raise --max-tokens"),
+    ],
+    ids=["unknown", "of the model", "of the settings", "of the run"],
+)
+def test_a_reply_may_be_as_long_as_its_model_writes(
+    options: dict[str, Any], max_output: int | None, limits: Limits, sent: int, hint: str
+) -> None:
+    """And where it is cut all the same, the run says at which figure, and what changes it."""
+
+    def cut(request: Request) -> list[Any]:
+        used = Usage(tokens_out=request.max_tokens or 0, calls=1)
+        return ["It begins", Chunk(usage=used, finish="length")]
+
+    ann = ScriptedModel(reply=cut)
+    pool = pool_of("ann", options=options, max_output=max_output)
+    plan = Plan(steps=(Step(worker="ann", subtask="one"),))
+    run, _ = play(setting(None, {"ann": ann}, pool=pool, limits=limits), plan=plan)
+    (request,) = ann.requests
+    assert request.max_tokens == pytest.approx(sent, abs=100 if limits.tokens else 0)
+    error = error_of(run)
+    assert f"ann reached its limit of {request.max_tokens:,} tokens" in error.message
+    assert hint in error.hint
+
+
+CUT: list[Any] = ["the first half", Chunk(usage=Usage(tokens_out=9, calls=1), finish="length")]
+
+
+def test_an_answer_that_is_made_of_a_step_without_an_end_says_so() -> None:
+    """Directly or by way of another step; the exit code is that of a partial answer."""
+    models = {"ann": ScriptedModel([CUT]), "bob": says("in between"), "cyd": says("the whole")}
+    for plan in ("A | - | a\nC | 1 | z", "A | - | a\nB | 1 | b\nC | 2 | z"):
+        run, events = play(setting(plan, models))
+        trace = run.trace
+        assert (trace.answer, trace.partial, trace.exit_code) == ("the whole", True, 7)
+        error = error_of(run)
+        assert error.reason == "step_truncated"
+        assert error.message.startswith("the answer is made of step 1, which was cut off: ann")
+        assert any("before the end of its answer" in text for text in notices(events))
+
+
+def test_a_step_without_an_end_that_the_answer_does_not_read_is_only_told() -> None:
+    models = {"ann": ScriptedModel([CUT]), "bob": says("whole"), "cyd": says("the whole")}
+    plan = Plan(
+        steps=(
+            Step(worker="ann", subtask="a"),
+            Step(worker="bob", subtask="b"),
+            Step(worker="cyd", subtask="z", access=(2,)),
+        )
+    )
+    run, events = play(setting(None, models), plan=plan)
+    assert (run.trace.partial, run.trace.exit_code) == (False, 0)
+    assert any("before the end of its answer" in text for text in notices(events))
 
 
 def test_an_empty_answer_is_a_failure_that_keeps_its_price() -> None:

@@ -398,12 +398,12 @@ class JobControl:
             self._budget.finish(cost)
 
     def reserve(
-        self, owner: str, tokens_in: int, answer: int, price: Price | None
+        self, owner: str, tokens_in: int, answer: int, price: Price | None, usual: int = 0
     ) -> Reservation | Failure | None:
         """Return room for a call, or why there is none; None while running calls may leave some."""
         self.beat(owner)
         try:
-            reservation = self._budget.try_reserve(tokens_in, answer, price)
+            reservation = self._budget.try_reserve(tokens_in, answer, price, usual)
         except LimitReached as error:
             return error.failure
         if reservation is not None:
@@ -435,9 +435,10 @@ class _RemoteControl:
         answer: int,
         price: Price | None,
         rank: int,  # noqa: ARG002
+        usual: int = 0,
     ) -> Reservation:
         while True:
-            room = await self._actor.reserve.remote(self._owner, tokens_in, answer, price)
+            room = await self._actor.reserve.remote(self._owner, tokens_in, answer, price, usual)
             if isinstance(room, Failure):
                 raise LimitReached(room.message, hint=room.hint, reason=room.reason)
             if room is not None:

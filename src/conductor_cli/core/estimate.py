@@ -113,10 +113,9 @@ def _planned_worker(step: Step, pool: Pool) -> Worker | None:
 
 def _longest_answer(worker: Worker | None, profile: WorkerProfile) -> int:
     """The tokens of the longest answer that a worker may give."""
-    limit = None
-    if worker is not None:
-        limit = worker.options.get("max_tokens")
-    return int(limit or profile.max_tokens)
+    if worker is None:
+        return profile.max_tokens
+    return profile.reply_tokens(worker)
 
 
 def _tokens_around(question: Question, step: Step, worker: Worker | None) -> int:

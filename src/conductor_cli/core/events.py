@@ -325,7 +325,8 @@ class Notice(_TimedEvent):
 class RunFinished(_TimedEvent):
     """The run has an answer.
 
-    `partial` means that it is cut off or not from the last step; `error` says why.
+    `partial` means that it is cut off, made of a step that is, or not from the last step; `error`
+    says why.
 
     With `tool_calls` the client of the server has to make these calls first; `answer` is what was
     written before them.

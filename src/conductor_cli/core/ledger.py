@@ -35,6 +35,14 @@ class Reservation:
     call: bool
     # The limit that has cut `answer`; empty where all that was wanted is there
     cut: LimitReason | Literal[""] = ""
+    # It is cut to its share of what is left, and there is more
+    is_share: bool = False
+
+
+SHARES: Final = 8
+"""A reply that may be as long as its model writes gets one of so many shares of what is left: as
+many calls run side by side by default.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -142,21 +150,25 @@ class Ledger:
         *,
         call: bool = True,
         whole: bool = False,
+        usual: int = 0,
         today: DayBudget = NO_DAY_LIMITS,
     ) -> Reservation | None:
         """Return room for a call of `tokens_in` prompt tokens and at most `answer` reply tokens.
 
-        Where a `whole` answer is wanted, it is cut only while no other call is running, which could
-        leave it room. None: not now, but running calls may leave room. Raises `LimitReached` if
-        they cannot.
+        With `usual`, nobody asked for as many as `answer`: a reply then gets only its share of what
+        a limit leaves, and at least so many tokens, so that calls side by side all have room. Where
+        a `whole` answer is wanted, it is cut only while no other call is running, which could leave
+        it room. None: not now, but running calls may leave room. Raises `LimitReached` if they
+        cannot.
         """
         if call:
             self._check_call_limits(today)
         wanted = _WantedCall(tokens_in=tokens_in, answer=answer, price=price)
-        room = answer
-        cut: LimitReason | Literal[""] = ""
+        limits = self._limits_of_size(today)
+        share, cut = _share_of(limits, wanted, usual)
+        room = share
         tightest: _TokenLimit | _CostLimit | None = None
-        for limit in self._limits_of_size(today):
+        for limit in limits:
             left = limit.room_for_answer(wanted)
             if left < room:
                 room = left
@@ -172,7 +184,7 @@ class Ledger:
                 reason=tightest.reason,
                 suggested=tightest.suggested_value(wanted),
             )
-        if whole and room < answer and self._held:
+        if whole and room < share and self._held:
             return None
         reservation = Reservation(
             answer=room,
@@ -180,6 +192,7 @@ class Ledger:
             cost=wanted.cost_with_answer(room),
             call=call,
             cut=cut,
+            is_share=room == share < answer,
         )
         self._held.append(reservation)
         return reservation
@@ -229,3 +242,22 @@ class Ledger:
 
     def release(self, reservation: Reservation) -> None:
         self._held.remove(reservation)
+
+
+def _share_of(
+    limits: list[_TokenLimit | _CostLimit], call: _WantedCall, usual: int
+) -> tuple[int, LimitReason | Literal[""]]:
+    """Return how many tokens of answer a call may have beside others, and the limit that says so.
+
+    That is all that it wants without `usual`, and at least `usual` with it.
+    """
+    share = call.answer
+    cut: LimitReason | Literal[""] = ""
+    if not usual:
+        return share, cut
+    for limit in limits:
+        share_of_limit = max(limit.room_for_answer(call) // SHARES, usual)
+        if share_of_limit < share:
+            share = share_of_limit
+            cut = limit.reason
+    return share, cut

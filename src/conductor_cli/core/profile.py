@@ -161,11 +161,19 @@ class SeenStep:
     answer: str | None
 
 
+LONG_REPLY_TOKENS: Final = 32_000
+"""Tokens of a reply where neither the user nor the table of models says how many its model writes:
+what coding programs ask for.
+"""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerProfile:
     """How workers are prompted."""
 
     name: str = "plain"
+    # Tokens for which a prompt leaves room, and the most of a model file in this process, which is
+    # given memory for all that is asked for
     max_tokens: int = 4096
     context: int = 32_768  # Tokens of a worker for which nothing else is configured
     render: Callable[[Question, Step, Sequence[SeenStep]], str] | None = None
@@ -176,6 +184,15 @@ class WorkerProfile:
     operands: FindOperands | None = None
     # What a worker writes that cannot do its step: a run that ends with it has no answer
     refusal: str = ""
+
+    def reply_tokens(self, worker: Worker) -> int:
+        """Return the most tokens of a reply: as set, else as many as its model writes."""
+        configured = worker.options.get("max_tokens")
+        if configured:
+            return int(configured)
+        if worker.kind == "llama" or self.render is not None:
+            return self.max_tokens
+        return worker.max_output or LONG_REPLY_TOKENS
 
 
 def labels_for(workers: Sequence[Worker], style: Labels) -> dict[str, str]:

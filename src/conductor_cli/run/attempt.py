@@ -17,9 +17,10 @@ from typing import Any, Final
 from conductor_cli.core import events as ev
 from conductor_cli.core.chat import Chunk, Finish, Message, Request, Tool, ToolCall, ToolChoice
 from conductor_cli.core.data_policy import withheld_note
-from conductor_cli.core.errors import LimitReached, ModelError, PolicyError
+from conductor_cli.core.errors import Failure, LimitReached, ModelError, PolicyError
 from conductor_cli.core.estimate import billed_usage
 from conductor_cli.core.formatting import format_duration
+from conductor_cli.core.ledger import Reservation
 from conductor_cli.core.plan import GIVEN, Step
 from conductor_cli.core.policy import POLICY_HINT
 from conductor_cli.core.pool import Timeouts, Worker
@@ -40,10 +41,6 @@ way.
 MAX_RETRY_SECONDS: Final = (
     30.0  # The longest wait before another attempt, whatever a server asks for
 )
-CLIENT_TOKENS: Final = 32_000
-"""Tokens of a reply to a client that sets no limit, where the model's own is not known: what coding
-clients ask for.
-"""
 
 
 async def read_chunks(
@@ -233,6 +230,9 @@ class Attempt:
             provider_data=reply.provider_data if reply.calls else {},
         )
         state.stream.emit(finished)
+        if self._finish == "length" and not state.record(self._number).last:
+            cut = state.work.cut_replies[self._number]
+            state.stream.notice(f"{cut.message}; {cut.hint}", self._number)
 
     def _prompt(self) -> tuple[Message, ...]:
         """Return the messages for the worker.
@@ -275,7 +275,8 @@ class Attempt:
         # Turns, slot, reservation: always in this order, so that no two calls wait for each other.
         async with resources.turn(model), resources.provider_slot(worker), resources.call_slots:
             wanted = self._reply_token_limit(tokens)
-            reservation = await resources.reserve(tokens, wanted, worker.price, worker)
+            usual = 0 if self._is_limit_configured else state.team.worker_profile.max_tokens
+            reservation = await resources.reserve(tokens, wanted, worker.price, worker, usual)
             request = self._request(messages, reservation.answer, tools)
             call = _Call()
             began = state.stream.now()
@@ -289,12 +290,14 @@ class Attempt:
                 timeouts = state.orchestra.timeouts.for_worker(worker)
                 take = partial(self._take_chunk, call)
                 await read_chunks(model.stream(request), take, timeouts, state.spec.keeps_up)
-                reply = self._reply(call, request)
+                reply = self._reply(call, request, reservation)
                 if not call.cached:
                     resources.circuits.succeeded(worker)
                 usage = call.cost(request, worker)
                 if self._finish == "length":
-                    resources.check_cut(reservation, wanted)
+                    resources.check_cut(reservation)
+                    failure = cut_reply(worker, reservation, usage.tokens_out)
+                    state.work.cut_replies[self._number] = failure
             except ModelError as error:
                 resources.circuits.failed(worker, error)
                 call.failed = True
@@ -342,6 +345,13 @@ class Attempt:
         call.provider_data = chunk.provider_data or call.provider_data
         self._finish = chunk.finish or self._finish
 
+    @property
+    def _is_limit_configured(self) -> bool:
+        """Whether the user or a client says how long a reply may be."""
+        client = self._conversation
+        has_client_limit = client is not None and client.max_tokens is not None
+        return has_client_limit or bool(self.worker.options.get("max_tokens"))
+
     def _offered_tools(self, tools: ToolLoop | None) -> tuple[Tool, ...]:
         """Return the worker's tools, or those of the client."""
         if tools is not None:
@@ -351,41 +361,25 @@ class Attempt:
         return ()
 
     def _reply_token_limit(self, tokens_in: int) -> int:
-        """Return the most tokens of a reply to a prompt of `tokens_in`."""
-        configured = self.worker.options.get("max_tokens")
-        if self._conversation is None:
-            return int(configured or self._state.team.worker_profile.max_tokens)
-        return self._client_token_limit(self._conversation, configured, tokens_in)
+        """Return the most tokens of a reply to a prompt of `tokens_in`.
 
-    def _client_token_limit(
-        self, client: Conversation, configured: int | None, tokens_in: int
-    ) -> int:
-        """Return the most tokens of a reply to a client.
-
-        The client's own limit counts, unless the user has set a lower one. Where the worker's
-        context is known, it is cut so that the prompt still fits.
+        A client's own limit counts, unless the user has set a lower one. Where the worker's context
+        is known, it is cut so that the prompt still fits.
         """
         worker = self.worker
-        usual = self._state.team.worker_profile.max_tokens
-        limit = client.max_tokens or int(configured or self._default_client_limit())
+        profile = self._state.team.worker_profile
+        configured = worker.options.get("max_tokens")
+        client = self._conversation
+        limit = profile.reply_tokens(worker)
+        if client is not None and client.max_tokens:
+            limit = client.max_tokens
         context = worker.options.get("context")
-        if context and limit > usual:
-            limit = max(min(limit, int(context) - tokens_in), usual)
+        if context and limit > profile.max_tokens:
+            limit = max(min(limit, int(context) - tokens_in), profile.max_tokens)
         highest = configured or worker.max_output
         if not highest:
             return limit
         return min(limit, int(highest))
-
-    def _default_client_limit(self) -> int:
-        """Return the tokens of a reply where neither the client nor the user sets a limit.
-
-        A model file in this process is given memory for all that is asked for.
-        """
-        profile = self._state.team.worker_profile
-        is_spared = self.worker.kind == "llama" or profile.render is not None
-        if is_spared:
-            return profile.max_tokens
-        return self.worker.max_output or CLIENT_TOKENS
 
     def _request(
         self, messages: tuple[Message, ...], max_tokens: int, tools: ToolLoop | None
@@ -407,7 +401,7 @@ class Attempt:
             return request
         return _as_client_asks(request, self._conversation)
 
-    def _reply(self, call: _Call, request: Request) -> ModelReply:
+    def _reply(self, call: _Call, request: Request, reservation: Reservation) -> ModelReply:
         """Return the reply of a call that has ended. Raises `ModelError` where it is empty."""
         # In a last turn a model may go on asking; nobody calls anything for it any more.
         is_cut = self._finish == "length"
@@ -423,20 +417,46 @@ class Attempt:
                 raise ModelError(
                     "empty_answer", "it asked for tools again instead of answering", retryable=False
                 )
-            self._check_empty_reply(is_cut=is_cut)
+            if not is_cut:
+                raise ModelError("empty_answer", "the answer is empty")
+            # To a client it is an answer that its limit has cut; for a step the next attempt would
+            # end here too.
+            if self._conversation is None:
+                message = (
+                    f"the reply reached its limit of {reservation.answer:,} tokens before an answer"
+                )
+                hint = cut_reply(self.worker, reservation, reservation.answer).hint
+                raise ModelError("empty_answer", message, hint=hint, retryable=False)
         return ModelReply(text=self._text, calls=calls, provider_data=call.provider_data)
 
-    def _check_empty_reply(self, *, is_cut: bool) -> None:
-        """Raise `ModelError` for an empty reply.
 
-        To a client it is an answer that its limit has cut; for a step the next attempt would end
-        here too.
-        """
-        if not is_cut:
-            raise ModelError("empty_answer", "the answer is empty")
-        if self._conversation is None:
-            message = "the reply reached its limit of tokens before an answer"
-            raise ModelError("empty_answer", message, retryable=False)
+ENDED_EARLY: Final = 0.9
+"""A reply of a smaller part of the tokens that it was left was not cut by our limit."""
+
+
+def cut_reply(worker: Worker, reservation: Reservation, written: int) -> Failure:
+    """Return why a reply of so many tokens has no end, and what lets the next one be longer."""
+    limit = reservation.answer
+    if written and written < ENDED_EARLY * limit:
+        message = f"{worker.name} ended after {written:,} tokens, before the end of its answer"
+        hint = "its server or its context holds no more: ask for less, or use a larger worker"
+        return Failure(kind="partial", message=message, hint=hint, reason="answer_truncated")
+    message = f"{worker.name} reached its limit of {limit:,} tokens before the end of its answer"
+    if reservation.cut:
+        hint = f"the limits of the run leave no more: {_option_of(reservation.cut)}"
+    elif worker.max_output is not None and limit >= worker.max_output:
+        hint = "its model writes no more at once: ask for less, or use another worker"
+    else:
+        hint = f"raise it: conductor workers add {worker.name} --set max_tokens={2 * limit}"
+    return Failure(kind="partial", message=message, hint=hint, reason="answer_truncated")
+
+
+def _option_of(limit: str) -> str:
+    """Return how a limit is raised: `raise --max-cost`."""
+    name = limit.removeprefix("limit_")
+    if name.endswith("_day"):
+        return f"raise limits.{name}"
+    return f"raise --max-{name.removesuffix('_all')}"
 
 
 def _as_client_asks(request: Request, client: Conversation) -> Request:

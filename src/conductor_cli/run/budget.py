@@ -33,11 +33,12 @@ class CallBudget(Protocol):
     """What the calls of many runs are paid from."""
 
     async def reserve(
-        self, tokens_in: int, answer: int, price: Price | None, rank: int
+        self, tokens_in: int, answer: int, price: Price | None, rank: int, usual: int = 0
     ) -> Reservation:
         """Wait for room for a call. The calls of a run with a lower `rank` go first.
 
-        The answer may be cut to what is left. Raises `LimitReached` where nothing is.
+        The answer may be cut to what is left, and with `usual` tokens to its share of that
+        (`Ledger.reserve`). Raises `LimitReached` where nothing is.
         """
 
     def settle(self, reservation: Reservation, usage: Usage) -> None:
@@ -62,6 +63,7 @@ class _Waiting(NamedTuple):
     tokens_in: int
     answer: int
     price: Price | None
+    usual: int
     room: asyncio.Future[Reservation]
 
 
@@ -155,10 +157,10 @@ class Budget:
     # Calls
 
     async def reserve(
-        self, tokens_in: int, answer: int, price: Price | None, rank: int
+        self, tokens_in: int, answer: int, price: Price | None, rank: int, usual: int = 0
     ) -> Reservation:
-        loop = asyncio.get_running_loop()
-        call = _Waiting(rank, next(self._turns), tokens_in, answer, price, loop.create_future())
+        room: asyncio.Future[Reservation] = asyncio.get_running_loop().create_future()
+        call = _Waiting(rank, next(self._turns), tokens_in, answer, price, usual, room)
         heapq.heappush(self._queue, call)
         self._admit()
         try:
@@ -172,13 +174,15 @@ class Budget:
             self._admit()
             raise
 
-    def try_reserve(self, tokens_in: int, answer: int, price: Price | None) -> Reservation | None:
+    def try_reserve(
+        self, tokens_in: int, answer: int, price: Price | None, usual: int = 0
+    ) -> Reservation | None:
         """Return room for a call; None where running calls may leave some.
 
         Raises `LimitReached`.
         """
         try:
-            reservation = self._ledger.reserve(tokens_in, answer, price, whole=True)
+            reservation = self._ledger.reserve(tokens_in, answer, price, whole=True, usual=usual)
         except LimitReached:
             self._is_full = True
             self._ended.set()
@@ -215,7 +219,7 @@ class Budget:
                 heapq.heappop(self._queue)
                 continue
             try:
-                reservation = self.try_reserve(call.tokens_in, call.answer, call.price)
+                reservation = self.try_reserve(call.tokens_in, call.answer, call.price, call.usual)
             except LimitReached as error:
                 heapq.heappop(self._queue)
                 call.room.set_exception(error)

@@ -278,48 +278,54 @@ class RunResources:
         return self._provider_slots.get(worker.name, _NO_WAIT)
 
     async def reserve(
-        self, tokens_in: int, answer: int, price: Price | None, worker: Worker | None
+        self,
+        tokens_in: int,
+        answer: int,
+        price: Price | None,
+        worker: Worker | None,
+        usual: int = 0,
     ) -> Reservation:
         """Reserve tokens and money for a call of `worker`, of the planner for None.
 
+        With `usual` tokens the reply is held to its share of what is left (`Ledger.reserve`).
         Raises `LimitReached`.
         """
         budget = self._budget
         if budget is None:
-            return await self._reserve(tokens_in, answer, price, worker)
+            return await self._reserve(tokens_in, answer, price, worker, usual)
         # First here: what a call of this run then waits for is held by calls that have all of
         # theirs.
-        shared = await budget.reserve(tokens_in, answer, price, self._rank)
+        shared = await budget.reserve(tokens_in, answer, price, self._rank, usual)
         try:
-            reservation = await self._reserve(tokens_in, shared.answer, price, worker)
+            reservation = await self._reserve(tokens_in, shared.answer, price, worker, usual)
         except BaseException:
             budget.settle(shared, NO_USAGE)
             raise
         self._shared[id(reservation)] = shared
         return reservation
 
-    def check_cut(self, reservation: Reservation, wanted: int) -> None:
-        """Raise `LimitReached` for a reply that was not left all the tokens that were `wanted`.
+    def check_cut(self, reservation: Reservation) -> None:
+        """Raise `LimitReached` for a reply that was left less than its share of a limit.
 
         That is so for one of many runs, which is made again later, and for a limit that they share.
         """
         shared = self._shared.get(id(reservation))
         if shared is None:
             return
-        if shared.answer < wanted:
+        if shared.cut and not shared.is_share:
             message = "the limit of all runs has cut a reply to what was left"
             raise LimitReached(message, hint=RAISE_IT, reason="limit_cost_all")
-        if reservation.cut in LIMITS_OF_SEVERAL:
+        if reservation.cut in LIMITS_OF_SEVERAL and not reservation.is_share:
             raise LimitReached(
                 "today's limit has cut a reply to what was left", reason=reservation.cut
             )
 
     async def _reserve(
-        self, tokens_in: int, answer: int, price: Price | None, worker: Worker | None
+        self, tokens_in: int, answer: int, price: Price | None, worker: Worker | None, usual: int
     ) -> Reservation:
         def decide(today: DayBudget) -> Reservation | None:
             return self.ledger.reserve(
-                tokens_in, answer, price, call=worker is not None, today=today
+                tokens_in, answer, price, call=worker is not None, usual=usual, today=today
             )
 
         def release(reservation: Reservation) -> None:

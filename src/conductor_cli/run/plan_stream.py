@@ -152,7 +152,7 @@ class PlanStream:
             began = state.stream.now()
             failed = False
             try:
-                await self._read_reply(request, reservation, wanted)
+                await self._read_reply(request, reservation)
             except PlanError:
                 failed = True
                 raise
@@ -168,14 +168,14 @@ class PlanStream:
                 self._usage = replace(used, seconds=seconds)
                 resources.settle(reservation, self._usage, cached=self._cached, failed=failed)
 
-    async def _read_reply(self, request: Request, reservation: Reservation, wanted: int) -> None:
+    async def _read_reply(self, request: Request, reservation: Reservation) -> None:
         """Stream one reply. Raises `PlanError` where it ends before its plan does."""
         timeouts = self._state.orchestra.timeouts
         has_enough = await read_chunks(self._model.stream(request), self._take_chunk, timeouts)
         if has_enough or self._complete:
             return
         if self._truncated and not self._context.single:
-            self._state.resources.check_cut(reservation, wanted)
+            self._state.resources.check_cut(reservation)
             raise PlanError(
                 "the plan was cut off at the token limit", line=self._text[-200:].strip()
             )

@@ -543,7 +543,9 @@ class Run:
         if not (partial or calls or state.nesting.nested):
             # what is wrong with an answer that is whole
             error = broken
-            partial = broken is not None
+        if not (partial or calls):
+            error = error or self._cut_step_failure()
+            partial = error is not None
         finished = ev.RunFinished(
             at=state.stream.now(),
             answer=answer,
@@ -553,6 +555,47 @@ class Run:
             tool_calls=calls,
         )
         state.stream.emit(finished)
+
+    def _cut_step_failure(self) -> Failure | None:
+        """Return that the answer is made of a step whose own answer has no end.
+
+        None where every step that it was made of is whole.
+        """
+        state = self.state
+        last = _answering_step(state.trace)
+        if last is None:
+            return None
+        for record in steps_behind(last, state.trace):
+            if not _is_cut(record):
+                continue
+            cut = state.work.cut_replies.get(record.number)
+            why = f"{record.worker} did not reach the end of its answer"
+            if cut is not None:
+                why = cut.message
+            elif record.nested is not None and record.nested.error is not None:
+                why = record.nested.error.message
+            message = f"the answer is made of step {record.number}, which was cut off: {why}"
+            hint = cut.hint if cut is not None else ""
+            return Failure(kind="partial", message=message, hint=hint, reason="step_truncated")
+        return None
+
+
+def steps_behind(last: StepRecord, trace: Trace) -> list[StepRecord]:
+    """Return the earlier steps that a step was made of: those it sees, and those these see."""
+    needed = set(last.step.access)
+    behind = []
+    for record in reversed(trace.steps):
+        if record.number in needed:
+            needed.update(record.step.access)
+            behind.append(record)
+    return behind[::-1]
+
+
+def _is_cut(record: StepRecord) -> bool:
+    """Return whether a step has an answer without its end."""
+    if record.state != "done":
+        return False
+    return record.finish == "length" or (record.nested is not None and record.nested.partial)
 
 
 def answer_of(
@@ -576,8 +619,7 @@ def answer_of(
         judged = None
         if _verdict(last.text, verdicts):
             judged = _judged_by(last, trace)
-        cut_off = last.finish == "length" or (last.nested is not None and last.nested.partial)
-        return (judged or last).text, cut_off
+        return (judged or last).text, _is_cut(last)
     if last is not None and last.text.strip():
         return last.text, True
     done = [record.text for record in trace.steps if record.state == "done"]
@@ -609,6 +651,8 @@ def failure_of(state: RunState) -> Failure:
         return Failure(kind="worker", message="no step could be run", reason="step_not_run")
     elif last.nested is not None and last.nested.error is not None:
         return last.nested.error
+    elif last.state == "done" and last.number in state.work.cut_replies:
+        return state.work.cut_replies[last.number]
     elif last.state == "done":
         message = f"{last.worker} reached its token limit before the end of the answer"
         return Failure(kind="partial", message=message, reason="answer_truncated")

@@ -143,6 +143,8 @@ class StepWork:
     text_is_out: bool = False
     # What was used for text that no event accounts for
     unreported_usage: Usage = NO_USAGE
+    # Steps whose reply has no end, and why
+    cut_replies: dict[int, Failure] = field(default_factory=dict)
 
     def add_error(self, number: int, failure: Failure) -> None:
         """Remember what went wrong in an attempt at a step."""
