@@ -37,6 +37,7 @@ NAMES: Final = (
     "traces",
     "learning",
     "serve",
+    "growth",
 )
 LIBRARIES: Final = ("llm", "typer", "rich", "httpx", "httpcore", "h11", "anyio", "litellm")
 RESULTS: Final = Path(__file__).with_name("results.md")
