@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from conductor_cli.core import events as ev
-from conductor_cli.core.chat import Message, Request
+from conductor_cli.core.chat import Chunk, Finish, Message, Request
 from conductor_cli.core.errors import ConductorError, LimitReached, ModelError
 from conductor_cli.core.plan import SELF
 from conductor_cli.core.pool import Limits, Pool, Worker
@@ -66,6 +66,16 @@ def test_reaching_a_limit_counts_as_wrong() -> None:
     assert (none.verdict, none.answer) == ("wrong", "")
     some = outcome_of("moa", models={"ann": says("4"), "bob": says("4")}, limits=Limits(calls=2))
     assert (some.verdict, some.usage.calls) == ("right", 2)
+
+
+@pytest.mark.parametrize(
+    ("finish", "told"), [("length", "its token limit"), ("refusal", "content filter")]
+)
+def test_an_answer_that_is_cut_off_is_scored_and_said_to_be(finish: Finish, told: str) -> None:
+    ann = ScriptedModel([["4", Chunk(usage=Usage(calls=1), finish=finish)]])
+    outcome = outcome_of("alone:ann", models={"ann": ann})
+    assert outcome.verdict == "right"
+    assert told in outcome.scoring
 
 
 def test_unreachable_models_make_the_outcome_failed() -> None:

@@ -93,13 +93,17 @@ def test_a_stream_under_a_wrong_name_is_a_stream(kind: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("frames", "done"),
-    [(YES, False), ((delta("Yes."),), True), ((delta("Yes.", finish="stop"),), False)],
+    ("frames", "done", "finish"),
+    [
+        (YES, False, "stop"),
+        ((delta("Yes."),), True, "other"),
+        ((delta("Yes.", finish="stop"),), False, "stop"),
+    ],
     ids=["no-done", "no-reason", "neither-usage-nor-done"],
 )
-def test_an_end_is_an_end_by_either_sign(frames: tuple[Any, ...], done: bool) -> None:
+def test_an_end_is_an_end_by_either_sign(frames: tuple[Any, ...], done: bool, finish: str) -> None:
     chunks = reply(saying(*frames, done=done))
-    assert (text(chunks), chunks[-1].finish) == ("Yes.", "stop")
+    assert (text(chunks), chunks[-1].finish) == ("Yes.", finish)
 
 
 async def half_json(seen: SeenRequest, wire: Wire) -> None:

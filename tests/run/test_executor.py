@@ -150,6 +150,26 @@ def test_a_step_without_an_end_that_the_answer_does_not_read_is_only_told() -> N
     assert any("before the end of its answer" in text for text in notices(events))
 
 
+def test_an_answer_that_a_filter_cut_off_is_partial() -> None:
+    ann = ScriptedModel([["a long ans", Chunk(usage=Usage(calls=1), finish="refusal")]])
+    run, _ = play(setting("A | - | one", {"ann": ann}))
+    assert (run.trace.answer, run.trace.partial, run.trace.exit_code) == ("a long ans", True, 7)
+    assert run.trace.error is not None
+    assert run.trace.error.reason == "answer_filtered"
+    assert "a content filter cut its answer off" in run.trace.error.message
+
+
+def test_a_filter_that_leaves_nothing_is_not_asked_again() -> None:
+    ann = ScriptedModel([[Chunk(usage=Usage(calls=1), finish="refusal")]])
+    bob = ScriptedModel([["yes"]])
+    run, events = play(setting("A | - | one", {"ann": ann, "bob": bob}))
+    assert len(ann.requests) == 1
+    assert run.trace.answer == "yes"
+    (failed,) = of(events, ev.StepFailed)
+    assert failed.error.reason == "empty_answer"
+    assert "a content filter left nothing" in failed.error.message
+
+
 def test_an_empty_answer_is_a_failure_that_keeps_its_price() -> None:
     spent = Chunk(
         usage=Usage(tokens_in=50, tokens_out=4000, tokens_reasoning=4000, calls=1), finish="stop"

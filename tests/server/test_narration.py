@@ -11,11 +11,12 @@ from typing import Any
 import pytest
 
 from conductor_cli.core import events as ev
-from conductor_cli.core.chat import Finish
+from conductor_cli.core.chat import Chunk, Finish
 from conductor_cli.core.errors import ModelError
 from conductor_cli.core.pool import Limits
 from conductor_cli.core.profile import PROMPTED, WorkerProfile
 from conductor_cli.core.trace import Trace, fold
+from conductor_cli.core.usage import Usage
 from conductor_cli.models.base import ScriptedModel
 from conductor_cli.run import Orchestra
 from conductor_cli.server.api.request import RequestError, ServedAnswer
@@ -88,6 +89,15 @@ def test_an_answer_ends_as_its_step_did(finish: Finish | None, told: Finish) -> 
     outcome = outcome_of(replace(run.trace, steps=(replace(run.trace.steps[0], finish=finish),)))
     assert isinstance(outcome, ServedAnswer)
     assert (outcome.text, outcome.finish) == ("fine", told)
+
+
+@pytest.mark.parametrize("finish", ["length", "refusal"])
+def test_an_answer_that_is_cut_off_says_by_what(finish: Finish) -> None:
+    ann = ScriptedModel([["fine", Chunk(usage=Usage(calls=1), finish=finish)]])
+    run, _ = play(setting("A | - | one", {"ann": ann}))
+    outcome = outcome_of(run.trace)
+    assert isinstance(outcome, ServedAnswer)
+    assert (run.trace.partial, outcome.text, outcome.finish) == (True, "fine", finish)
 
 
 def test_a_refusal_is_read_as_a_sentence() -> None:

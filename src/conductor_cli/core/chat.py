@@ -18,6 +18,9 @@ Finish = Literal["stop", "length", "refusal", "tool", "other"]
 tool, unknown.
 """
 
+CUT_FINISHES: Final[frozenset[Finish | None]] = frozenset({"length", "refusal"})
+"""How a reply ends that is not whole: its calls are not made, and its answer is partial."""
+
 Feature = Literal["tools", "image", "pdf"]  # What a request may carry besides text
 
 

@@ -88,6 +88,7 @@ FailureReason = Literal[
     "declined",  # a worker said that it cannot do its step, or nobody could without a valid plan
     "answer_truncated",  # the answer reached the worker's token limit
     "step_truncated",  # a step did, and the answer was made of what it had written
+    "answer_filtered",  # a content filter cut the answer off, or the model refused to go on
     "answer_not_json",  # a JSON Schema was given and the answer is not JSON
     "answer_not_schema",  # a JSON Schema was given and the answer does not follow it
     # A JSON Schema was given and checking the answer against it takes too much

@@ -140,8 +140,16 @@ def judge_run(
         seconds=round(critical_path_seconds(trace, independent=system.votes), 4),
         valid=not any(_has_reply(rejected) for rejected in trace.rejected),
         error=error,
-        scoring=score.why,
+        scoring=_scoring(score, trace),
     )
+
+
+def _scoring(score: Score, trace: Trace) -> str:
+    """Return what the scorer says, and why the answer that it scored is not a whole one."""
+    parts = [score.why]
+    if trace.partial and trace.error is not None:
+        parts.append(trace.error.message)
+    return "; ".join(part for part in parts if part)
 
 
 def infrastructure_error(trace: Trace, events: Iterable[ev.Event], *, planned: bool) -> str:

@@ -108,7 +108,9 @@ class ChatApiModel:
                 text_size(request.messages), prepare
             )
             limit = stream_limit(UNLIMITED_TOKENS if asked is None else asked)
-            decoder = ChatReplyDecoder(request, self._secrets, self._preset.cost, asked)
+            decoder = ChatReplyDecoder(
+                request, self._secrets, self._preset.cost, asked, self._server.name
+            )
             reply = _ReplyReader(self._server.name, self._secrets, self._api, decoder)
             try:
                 async with self._server.open(
@@ -372,6 +374,7 @@ class _ReplyReader:
                     raise error_in_body(self._name, translated, self._secrets)
                 chunks += self.decoder.frame(translated)
                 if frame.get("type") in self._last_types:
+                    self._is_done = True
                     self.ended = True
                     break
         except ModelError as error:

@@ -166,7 +166,7 @@ class LiteLLM:
                 if asked is None
                 else int(asked) + int(self._options.get("thinking_budget") or 0)
             )
-            reply = ChatReplyDecoder(request, self._secrets, most_tokens=most)
+            reply = ChatReplyDecoder(request, self._secrets, most_tokens=most, server=self._model)
             while True:
                 async with asyncio.timeout_at(ends):
                     part = await anext(opened, None)

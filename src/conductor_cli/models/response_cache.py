@@ -181,7 +181,8 @@ class CachedModel:
                         continue
                     if not usage.seconds:
                         usage = replace(usage, seconds=round(time.monotonic() - began, 6))
-                    if key is not None and chunk.finish is not None:
+                    # A reply that may have broken off is not kept.
+                    if key is not None and chunk.finish not in (None, "other"):
                         whole = _CachedReply(
                             key=key,
                             text=text,

@@ -22,8 +22,10 @@ from conductor_cli.core.errors import ModelError
 from conductor_cli.core.redact import Secrets, StreamRedactor
 from conductor_cli.core.terminal_text import is_blank
 from conductor_cli.core.usage import MAX_COUNTED, Usage, stated_dollars, token_count, whole_input
+from conductor_cli.models.api_errors import error_in_body
 from conductor_cli.models.base import table_of, tables_in, text_of
 from conductor_cli.models.chat_body import EXTRA, KEPT, PROVIDER_DATA, arguments_object
+from conductor_cli.models.end_words import NO_END_WORD, finish_of, note_of
 from conductor_cli.models.presets import CostSource
 from conductor_cli.models.tool_schemas import original_names
 
@@ -216,28 +218,6 @@ class ToolCallDecoder:
         return self._secrets.redact(text)
 
 
-FINISHES: Final[dict[str, Finish]] = {
-    "stop": "stop",
-    "eos": "stop",
-    "end_turn": "stop",
-    "stop_sequence": "stop",
-    "length": "length",
-    "max_tokens": "length",
-    "model_length": "length",
-    "content_filter": "refusal",
-    "refusal": "refusal",
-    "safety": "refusal",
-    "tool_calls": "tool",
-    "function_call": "tool",
-    "tool_use": "tool",
-}
-"""What each `finish_reason` means; any other is `other`."""
-
-FAILED_FINISHES: Final = ("error", "insufficient_system_resource")
-"""What Mistral, OpenRouter and DeepSeek say of a reply that their side broke off: it is no
-answer.
-"""
-
 CHARACTERS_PER_TOKEN: Final = 4  # the estimate for a server that counts nothing
 # Tokens of a reply where none were asked for: the most that a model writes at once
 UNLIMITED_TOKENS: Final = 128_000
@@ -255,7 +235,7 @@ class ChatReplyDecoder:
     """What has arrived of one reply.
 
     `secrets` are redacted from it: a server may repeat the key that it was sent. `most_tokens` were
-    asked for, thinking included. `replied` is whether anything that looks like a reply has arrived,
+    asked for, thinking included. `server` is its name in what the user is told. `replied` is whether anything that looks like a reply has arrived,
     `estimated` whether the tokens of the last chunk were not counted by the server.
     """
 
@@ -265,6 +245,7 @@ class ChatReplyDecoder:
         secrets: Secrets,
         cost: CostSource = "unknown",
         most_tokens: int | None = None,
+        server: str = "the server",
     ) -> None:
         self.finish: Finish | None = None
         self.replied = False
@@ -274,6 +255,8 @@ class ChatReplyDecoder:
         self._calls = ToolCallDecoder(secrets, turn=len(request.messages), names=names)
         self._kept = _Kept()
         self._secrets = secrets
+        self._server = server
+        self._end_word = ""
         self._usage = Usage(calls=1)
         self._states_cost = cost == "stated"
         self._said = 0
@@ -299,12 +282,11 @@ class ChatReplyDecoder:
         if not isinstance(choice, dict):
             return []
         self.replied = True
+        if problem := choice.get("error"):
+            raise error_in_body(self._server, {"error": problem}, self._secrets)
         if reason := choice.get("finish_reason"):
-            self.finish = FINISHES.get(str(reason).lower(), "other")
-            if reason in FAILED_FINISHES:
-                raise ModelError(
-                    "overloaded", f"the server broke the reply off: finish_reason {reason!r}"
-                )
+            self.finish = finish_of(str(reason))
+            self._end_word = str(reason)
         delta = choice.get("delta") or choice.get("message")
         if not isinstance(delta, dict):
             return []
@@ -335,7 +317,11 @@ class ChatReplyDecoder:
         thinking = self._thoughts.feed(thinking)
         if rest := self._chunk(text + self._texts.close(), thinking + self._thoughts.close()):
             yield rest
-        finish: Finish = "refusal" if self._refused else self.finish or "stop"
+        note = note_of(self._end_word) if self.finish is not None else NO_END_WORD
+        if note:
+            yield Chunk(note=f"{self._server} {note}")
+        finish: Finish = "refusal" if self._refused else self.finish or "other"
+        is_unexplained = finish == "other" and self.finish is None
         usage = self._usage
         # What the server did not count is estimated.
         if self._asked and not usage.tokens_in:
@@ -348,9 +334,11 @@ class ChatReplyDecoder:
             self.estimated = True
         for piece in self._calls.end(complete=finish in ("stop", "tool", "other")):
             yield Chunk(tool_call=piece)
-        if (self._calls and not self._calls.cut_off) or finish == "tool":
+        # Calls that a filter has cut off are not to be made.
+        has_calls = bool(self._calls) and not self._calls.cut_off and finish != "refusal"
+        if has_calls or finish == "tool":
             finish = "tool" if self._calls else "other"
-        if finish == "stop" and self._blank:
+        if self._blank and (finish == "stop" or (is_unexplained and not self._calls)):
             hint = "ask again, or ask another worker"
             raise ModelError(
                 "empty_answer", "the model ended without a word", hint=hint, usage=usage

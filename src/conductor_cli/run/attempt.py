@@ -15,7 +15,16 @@ from functools import partial
 from typing import Any, Final
 
 from conductor_cli.core import events as ev
-from conductor_cli.core.chat import Chunk, Finish, Message, Request, Tool, ToolCall, ToolChoice
+from conductor_cli.core.chat import (
+    CUT_FINISHES,
+    Chunk,
+    Finish,
+    Message,
+    Request,
+    Tool,
+    ToolCall,
+    ToolChoice,
+)
 from conductor_cli.core.data_policy import withheld_note
 from conductor_cli.core.errors import Failure, LimitReached, ModelError, PolicyError
 from conductor_cli.core.estimate import billed_usage
@@ -201,7 +210,7 @@ class Attempt:
             # An answer that breaks its JSON Schema is asked for again, once. What is found about
             # one that may not be repaired is kept for the end of the run.
             answers = state.record(self._number).last and state.nesting.final
-            if answers and not reply.calls and self._finish != "length":
+            if answers and not reply.calls and self._finish not in CUT_FINISHES:
                 # A run that may only end its running calls waits for this one, too
                 state.work.busy.add(self._number)
                 try:
@@ -230,7 +239,7 @@ class Attempt:
             provider_data=reply.provider_data if reply.calls else {},
         )
         state.stream.emit(finished)
-        if self._finish == "length" and not state.record(self._number).last:
+        if self._finish in CUT_FINISHES and not state.record(self._number).last:
             cut = state.work.cut_replies[self._number]
             state.stream.notice(f"{cut.message}; {cut.hint}", self._number)
 
@@ -298,6 +307,8 @@ class Attempt:
                     resources.check_cut(reservation)
                     failure = cut_reply(worker, reservation, usage.tokens_out)
                     state.work.cut_replies[self._number] = failure
+                elif self._finish == "refusal":
+                    state.work.cut_replies[self._number] = filtered_reply(worker)
             except ModelError as error:
                 resources.circuits.failed(worker, error)
                 call.failed = True
@@ -404,7 +415,7 @@ class Attempt:
     def _reply(self, call: _Call, request: Request, reservation: Reservation) -> ModelReply:
         """Return the reply of a call that has ended. Raises `ModelError` where it is empty."""
         # In a last turn a model may go on asking; nobody calls anything for it any more.
-        is_cut = self._finish == "length"
+        is_cut = self._finish in CUT_FINISHES
         requested: tuple[ToolCall, ...] = ()
         if request.tools and not is_cut:
             requested = call.collector.calls()
@@ -422,12 +433,17 @@ class Attempt:
             # To a client it is an answer that its limit has cut; for a step the next attempt would
             # end here too.
             if self._conversation is None:
-                message = (
-                    f"the reply reached its limit of {reservation.answer:,} tokens before an answer"
-                )
-                hint = cut_reply(self.worker, reservation, reservation.answer).hint
-                raise ModelError("empty_answer", message, hint=hint, retryable=False)
+                raise self._empty_reply(reservation)
         return ModelReply(text=self._text, calls=calls, provider_data=call.provider_data)
+
+    def _empty_reply(self, reservation: Reservation) -> ModelError:
+        """Return the error of a reply that ended too early, before anything of its answer."""
+        if self._finish == "refusal":
+            message = "the model refused to answer, or a content filter left nothing of its answer"
+            return ModelError("empty_answer", message, retryable=False)
+        message = f"the reply reached its limit of {reservation.answer:,} tokens before an answer"
+        hint = cut_reply(self.worker, reservation, reservation.answer).hint
+        return ModelError("empty_answer", message, hint=hint, retryable=False)
 
 
 ENDED_EARLY: Final = 0.9
@@ -449,6 +465,13 @@ def cut_reply(worker: Worker, reservation: Reservation, written: int) -> Failure
     else:
         hint = f"raise it: conductor workers add {worker.name} --set max_tokens={2 * limit}"
     return Failure(kind="partial", message=message, hint=hint, reason="answer_truncated")
+
+
+def filtered_reply(worker: Worker) -> Failure:
+    """Return why a reply that its model or a filter did not let go on has no end."""
+    message = f"{worker.name} refused to go on, or a content filter cut its answer off"
+    hint = "ask in other words, or ask another worker"
+    return Failure(kind="partial", message=message, hint=hint, reason="answer_filtered")
 
 
 def _option_of(limit: str) -> str:

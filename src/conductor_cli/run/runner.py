@@ -14,7 +14,7 @@ from collections.abc import AsyncGenerator, Collection, Coroutine
 from typing import Final, Literal
 
 from conductor_cli.core import events as ev
-from conductor_cli.core.chat import ToolCall
+from conductor_cli.core.chat import CUT_FINISHES, ToolCall
 from conductor_cli.core.data_policy import nobody_sees
 from conductor_cli.core.errors import ConductorUnusable, Failure, PolicyError, UsageError
 from conductor_cli.core.formatting import format_duration
@@ -595,7 +595,7 @@ def _is_cut(record: StepRecord) -> bool:
     """Return whether a step has an answer without its end."""
     if record.state != "done":
         return False
-    return record.finish == "length" or (record.nested is not None and record.nested.partial)
+    return record.finish in CUT_FINISHES or (record.nested is not None and record.nested.partial)
 
 
 def answer_of(
@@ -653,6 +653,9 @@ def failure_of(state: RunState) -> Failure:
         return last.nested.error
     elif last.state == "done" and last.number in state.work.cut_replies:
         return state.work.cut_replies[last.number]
+    elif last.state == "done" and last.finish == "refusal":
+        message = f"{last.worker} refused to go on, or a content filter cut its answer off"
+        return Failure(kind="partial", message=message, reason="answer_filtered")
     elif last.state == "done":
         message = f"{last.worker} reached its token limit before the end of the answer"
         return Failure(kind="partial", message=message, reason="answer_truncated")

@@ -159,9 +159,7 @@ class AnthropicReply:
         """
         reason = delta.get("stop_reason")
         parts: list[Mapping[str, Any]] = []
-        if reason in ("model_context_window_exceeded", "pause_turn"):
-            reason = "length"
-        elif reason == "refusal" and not self._said:
+        if reason == "refusal" and not self._said:
             parts = [{"text": table_of(delta.get("stop_details")).get("explanation")}]
         frame = self._frame(parts, usage=usage, reason=reason)
         if self._calls and any(block.kind.endswith("thinking") for block in self._blocks):

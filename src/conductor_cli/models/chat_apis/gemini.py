@@ -18,6 +18,7 @@ from conductor_cli.core.usage import token_count
 from conductor_cli.models.base import table_of, tables_in, text_of
 from conductor_cli.models.chat_apis.base import ChatApi, Frame, Translate, check_size, file_of
 from conductor_cli.models.chat_body import IS_ERROR, PROVIDER_DATA, arguments_object
+from conductor_cli.models.end_words import meaning_of
 from conductor_cli.models.stream_decoder import usage_of
 from conductor_cli.models.tool_schemas import simple_schema
 
@@ -75,28 +76,6 @@ _LEVELS: Final = {"none": "minimal", "xhigh": "high", "max": "high"}
 
 _BUDGETS: Final = {"none": 0, "minimal": 1024, "low": 1024, "medium": 8192, "high": 24_576}
 """Tokens of thinking for each effort, as Google maps them for models without levels."""
-
-_REFUSED: Final = (
-    "SAFETY",
-    "RECITATION",
-    "LANGUAGE",
-    "BLOCKLIST",
-    "PROHIBITED_CONTENT",
-    "SPII",
-    "IMAGE_SAFETY",
-    "IMAGE_PROHIBITED_CONTENT",
-    "IMAGE_RECITATION",
-)
-_FINISHES: Final = {"STOP": "stop", "MAX_TOKENS": "length", **dict.fromkeys(_REFUSED, "refusal")}
-"""What each `finishReason` means; any other is sent on as it is, and means `other`."""
-
-_UNREADABLE: Final = (
-    "MALFORMED_FUNCTION_CALL",
-    "UNEXPECTED_TOOL_CALL",
-    "TOO_MANY_TOOL_CALLS",
-    "MALFORMED_RESPONSE",
-)
-"""Why a reply ended that is of no use, and is to be asked for again."""
 
 
 class GeminiApi(ChatApi):
@@ -309,11 +288,11 @@ class GeminiReply:
 
     def _candidate(self, candidate: Mapping[str, Any]) -> dict[str, Any]:
         reason = str(candidate.get("finishReason") or "")
-        if reason in _UNREADABLE or reason == "MISSING_THOUGHT_SIGNATURE":
+        if meaning_of(reason) == "failed":
             why = f"{reason}: {text_of(candidate.get('finishMessage')):.200}".removesuffix(": ")
-            if reason in _UNREADABLE:
-                raise self._error("broken", f"the model's tool call cannot be read: {why}")
-            raise self._error("refused", f"{NAME} did not take the conversation: {why}")
+            if reason == "MISSING_THOUGHT_SIGNATURE":
+                raise self._error("refused", f"{NAME} did not take the conversation: {why}")
+            raise self._error("broken", f"the model's tool call cannot be read: {why}")
         parts = tables_in(table_of(candidate.get("content")).get("parts"))
         content: list[dict[str, Any]] = []
         calls: list[dict[str, Any]] = []
@@ -327,7 +306,7 @@ class GeminiReply:
                 case _:
                     content.append({"text": part.get("text")})
         delta = {"content": content, "tool_calls": calls}
-        choice = {"delta": delta, "finish_reason": _FINISHES.get(reason, reason) or None}
+        choice = {"delta": delta, "finish_reason": reason or None}
         translated: dict[str, Any] = {"choices": [choice]}
         if reason and self._calls and self._signed:
             kept = [part.whole() for part in self._parts]

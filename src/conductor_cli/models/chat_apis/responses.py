@@ -17,8 +17,8 @@ from conductor_cli.models.chat_body import IS_ERROR, PROVIDER_DATA
 ITEMS: Final = "response_items"  # the key of a turn's items in `provider_data`
 _KEPT: Final = ("reasoning", "message", "function_call")  # the types of items that are sent back
 _MAX_ITEMS: Final = 1024  # the most items of one reply: more than it may have tool calls
-_FINISHES: Final = {"max_output_tokens": "length", "content_filter": "content_filter"}
-"""What each reason of an incomplete response is called by chat completions."""
+_UNFINISHED: Final = ("in_progress", "queued")
+"""The statuses that some servers leave in the last event, which says by its name how it ended."""
 
 
 class OpenAIResponses(ChatApi):
@@ -174,7 +174,7 @@ class _Translator:
             case "error":
                 return {"error": {name: frame.get(name) for name in ("code", "message", "param")}}
         if kind in OpenAIResponses.last:
-            return self._end(frame.get("response"))
+            return self._end(frame.get("response"), kind.removeprefix("response."))
         # An answer that is no stream is the response itself.
         return self._end(frame) if frame.get("object") == "response" else {}
 
@@ -216,10 +216,10 @@ class _Translator:
             refusal="".join(text_of(part.get("refusal")) for part in _content(item)),
         )
 
-    def _end(self, response: object) -> Frame:
-        """Return the last event.
+    def _end(self, response: object, event: str = "") -> Frame:
+        """Return the last event: what is still to be said, the reason of the end, and the tokens.
 
-        What is still to be said, the reason of the end, and the tokens.
+        `event` is what its name says of the end; empty for an answer that is no stream.
         """
         response = table_of(response)
         if response.get("status") == "failed" or response.get("error"):
@@ -235,9 +235,6 @@ class _Translator:
             "tool_calls": [call for delta in deltas for call in delta.get("tool_calls", ())],
             "refusal": "".join(delta.get("refusal", "") for delta in deltas),
         }
-        details = response.get("incomplete_details")
-        reason = str(details.get("reason")) if isinstance(details, Mapping) else ""
-        finish = _FINISHES.get(reason, reason) or "stop"
         usage = response.get("usage")
         names = {
             "prompt_tokens": "input_tokens",
@@ -255,7 +252,20 @@ class _Translator:
             if any(item["type"] != "message" for item in self._items)
             else {}
         )
-        return {"choices": [{"delta": joined, "finish_reason": finish}], **counted, **kept}
+        return {
+            "choices": [{"delta": joined, "finish_reason": _end_word(response, event)}],
+            **counted,
+            **kept,
+        }
+
+
+def _end_word(response: Mapping[str, Any], event: str) -> str:
+    """Return the word by which a response ended: the reason of an incomplete one, else its status."""
+    reason = text_of(table_of(response.get("incomplete_details")).get("reason"))
+    status = text_of(response.get("status"))
+    if status in _UNFINISHED:
+        status = event or status
+    return reason or status or event or "completed"
 
 
 def _delta(**delta: object) -> Frame:

@@ -79,13 +79,22 @@ def _finish_of(trace: Trace, last: StepRecord | None) -> Finish:
     """Return why the answer of a run ends where it does."""
     if trace.tool_calls:
         return "tool"
-    finish = "stop" if last is None else last.finish or "stop"
-    # An answer that is whole itself, though it is made of a step that is not, has reached no limit
-    # that a client could raise. Its reasoning says so.
-    is_made_of_cut_step = trace.error is not None and trace.error.reason == "step_truncated"
-    if trace.partial and not is_made_of_cut_step:
+    if trace.partial and trace.error is not None:
+        if trace.error.reason == "answer_filtered":
+            return "refusal"
+        # An answer that is whole itself, though it is made of a step that is not, has reached no
+        # limit that a client could raise. Its reasoning says so.
+        if trace.error.reason == "step_truncated":
+            return _finish_of_step(last)
+    if trace.partial:
         return "length"
-    return finish
+    return _finish_of_step(last)
+
+
+def _finish_of_step(last: StepRecord | None) -> Finish:
+    if last is None:
+        return "stop"
+    return last.finish or "stop"
 
 
 def refusal_in(error: Failure | None) -> str:
