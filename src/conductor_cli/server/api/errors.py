@@ -176,9 +176,8 @@ def error_body(
                 f"{counts[0]} tokens. Please reduce the length of the messages."
             )
     if is_anthropic:
-        return {
-            "type": "error",
-            "error": {"type": anthropic, "message": message},
-            "request_id": run or None,
-        }
+        told: dict[str, Any] = {"type": anthropic, "message": message}
+        if error.details is not None:
+            told["details"] = dict(error.details)
+        return {"type": "error", "error": told, "request_id": run or None}
     return {"error": {"message": message, "type": openai, "param": param, "code": error.code}}

@@ -389,7 +389,11 @@ class MessagesBody(Asking):
     thinking: _Thinking | None = None
     output_config: _OutputConfig | None = None
     output_format: AnswerFormat | None = None
+    thread: Any = None
 
+
+THREAD_UNSUPPORTED: Final = "thread_unsupported_request"
+"""The code by which Anthropic's SDKs learn to send the whole conversation instead of a thread."""
 
 _CHOICES: Final[Mapping[str, ToolChoice]] = {"auto": "auto", "any": "required", "none": "none"}
 
@@ -402,6 +406,7 @@ class MessagesApi:
 
     def parse(self, body: Mapping[str, Any]) -> ClientRequest:
         asked = validate_body(MessagesBody, body)
+        _refuse_thread(asked.thread)
         files = AttachmentCollector()
         config = asked.output_config or _OutputConfig()
         thinking = asked.thinking or _Thinking()
@@ -462,6 +467,19 @@ def estimate_length(request: ClientRequest) -> int:
     for tool in request.tools:
         characters += len(f"{tool.name}{tool.description}{tool.parameters}")
     return int(characters / CHARS_PER_TOKEN) + tokens
+
+
+def _refuse_thread(thread: object) -> None:
+    """Raise `RequestError` where a request begins or continues a thread of messages.
+
+    A thread leaves the conversation to the server, which keeps none. To begin one is refused, too,
+    because the SDKs of Anthropic continue what was begun, and send no question then.
+    """
+    if thread is None:
+        return
+    message = "thread cannot be served: send the full conversation in messages, without thread"
+    details = {"error_code": THREAD_UNSUPPORTED}
+    raise RequestError(400, THREAD_UNSUPPORTED, message, param="thread", details=details)
 
 
 def _read_turns(asked: MessagesBody, files: AttachmentCollector) -> tuple[Message, ...]:

@@ -60,7 +60,8 @@ class RequestError(Exception):
     """A request that cannot be served. Each API has its own envelope for it.
 
     `status` is the HTTP status, `code` a word for programs such as `context_length_exceeded`,
-    `param` the field. `retry_after` is in seconds.
+    `param` the field. `retry_after` is in seconds. `details` is what Anthropic's clients read of
+    some errors.
     """
 
     def __init__(
@@ -71,6 +72,7 @@ class RequestError(Exception):
         *,
         param: str | None = None,
         retry_after: float | None = None,
+        details: Mapping[str, Any] | None = None,
     ) -> None:
         super().__init__(message)
         self.status = status
@@ -78,6 +80,7 @@ class RequestError(Exception):
         self.message = message
         self.param = param
         self.retry_after = retry_after
+        self.details = details
 
     @property
     def is_final(self) -> bool:
@@ -90,7 +93,12 @@ class RequestError(Exception):
         That holds all that was worked on there, such as a body of 40 MB.
         """
         return RequestError(
-            self.status, self.code, self.message, param=self.param, retry_after=self.retry_after
+            self.status,
+            self.code,
+            self.message,
+            param=self.param,
+            retry_after=self.retry_after,
+            details=self.details,
         )
 
 
