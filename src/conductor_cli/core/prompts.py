@@ -15,14 +15,14 @@ from __future__ import annotations
 import json
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any, Final, NamedTuple
 
-from conductor_cli.core.chat import Attachment, Message, Request
+from conductor_cli.core.chat import Attachment, MediaKind, Message, Request
 from conductor_cli.core.events import Mode
-from conductor_cli.core.media import attachment_tokens
+from conductor_cli.core.media import attachment_tokens, describe_media
 from conductor_cli.core.plan import (
     MAX_STEPS,
     SELF,
@@ -639,7 +639,7 @@ def worker_messages(  # noqa: PLR0913 - all parts of a prompt
         notice = "" if fitting == text else _shortened_notice(worker)
         return (Message(role="user", content=fitting),), notice
     if final and question.conversation is not None:
-        talk = question.conversation.as_sent_to(worker.name)
+        talk = _with_accepted_files(question, worker)
         return _conversation_messages(question, talk, step, seen), ""
     return _plain_messages(question, step, seen, worker, profile, final=final, withheld=withheld)
 
@@ -652,6 +652,46 @@ def _with_system(question: Question, messages: Sequence[Message]) -> tuple[Messa
     if not question.system:
         return tuple(messages)
     return (Message(role="system", content=question.system), *messages)
+
+
+def _with_accepted_files(question: Question, worker: Worker) -> tuple[Message, ...]:
+    """Return a client's conversation without files that its worker does not accept.
+
+    The text of such a file stands at the end of its message, or a note where it has none.
+    """
+    assert question.conversation is not None
+    accepted = worker.accepts or ()
+    texts = dict[str, str]()
+    for file in question.files:
+        if file.attachment is not None and file.text.strip():
+            texts[file.attachment.sha256] = fence("file", file.text, name=file.name)
+    messages = list[Message]()
+    for message in question.conversation.as_sent_to(worker.name):
+        if all(attachment.kind in accepted for attachment in message.attachments):
+            messages.append(message)
+        else:
+            messages.append(_with_texts_of_files(message, accepted, texts))
+    return tuple(messages)
+
+
+def _with_texts_of_files(
+    message: Message, accepted: Collection[MediaKind], texts: Mapping[str, str]
+) -> Message:
+    """Return a message with texts in place of its attachments that are not accepted."""
+    parts = [message.content] if message.content else []
+    attachments = list[Attachment]()
+    places = list[int]()
+    for index, attachment in enumerate(message.attachments):
+        if attachment.kind in accepted:
+            attachments.append(attachment)
+            if message.places:
+                places.append(message.places[index])
+            continue
+        unseen = f"(Left out, because you cannot see it: {describe_media(attachment)}.)"
+        parts.append(texts.get(attachment.sha256, unseen))
+    return replace(
+        message, content="\n\n".join(parts), attachments=tuple(attachments), places=tuple(places)
+    )
 
 
 def _conversation_messages(

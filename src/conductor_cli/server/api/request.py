@@ -64,7 +64,7 @@ class RequestError(Exception):
     some errors.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - all that an error says
         self,
         status: int,
         code: str,
