@@ -29,7 +29,7 @@ CONVERSATIONS: dict[str, dict[str, Any]] = {
         "max_tokens": 99,
         "response_format": {
             "type": "json_schema",
-            "json_schema": {"name": "reply", "strict": True, "schema": SCHEMA},
+            "json_schema": {"name": "reply", "strict": False, "schema": SCHEMA},
         },
     },
     "responses": {
@@ -41,7 +41,7 @@ CONVERSATIONS: dict[str, dict[str, Any]] = {
         "input": [{"role": message.role, "content": message.content} for message in TALK[1:]],
         "temperature": 0.5,
         "text": {
-            "format": {"type": "json_schema", "name": "reply", "strict": True, "schema": SCHEMA}
+            "format": {"type": "json_schema", "name": "reply", "strict": False, "schema": SCHEMA}
         },
     },
     "anthropic": {

@@ -8,7 +8,7 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.cli.stage import Stage
+from tests.cli.stage import Stage, says
 from tests.media_files import pdf, png
 from tests.server.plain_api import serving
 
@@ -77,3 +77,66 @@ def test_an_image_goes_only_to_the_step_whose_worker_sees_it(stage: Stage) -> No
     assert isinstance(answering, str)
     assert "Left out, because you cannot see it: PNG image" in answering
     assert "alpha answers" in answering
+
+
+SCHEMA: dict[str, Any] = {
+    "type": "object",
+    "properties": {"city": {"type": "string"}},
+    "required": ["city"],
+    "additionalProperties": False,
+}
+
+
+def ask_for_json(url: str, **fields: Any) -> httpx.Response:
+    """Chat Completions for an answer that follows a JSON Schema."""
+    form = {"type": "json_schema", "json_schema": {"name": "city", "schema": SCHEMA}}
+    body: dict[str, Any] = {"model": "conductor-mini", "response_format": form, **fields}
+    body["messages"] = [{"role": "user", "content": "Where?"}]
+    return httpx.post(f"{url}/v1/chat/completions", json=body, timeout=60)
+
+
+def text_of_chat(response: httpx.Response) -> str:
+    return str(response.json()["choices"][0]["message"]["content"])
+
+
+def test_a_schema_goes_to_the_server_of_the_worker_in_its_own_field(stage: Stage) -> None:
+    stage.models["alpha"] = says('{"city": "Rome"}')
+    with serving() as server:
+        answered = ask_for_json(server.url)
+    sent = stage.asked("alpha")[-1].json["response_format"]
+    assert text_of_chat(answered) == '{"city": "Rome"}'
+    assert sent["type"] == "json_schema"
+    assert sent["json_schema"]["schema"] == SCHEMA
+    assert sent["json_schema"]["strict"] is True
+
+
+@pytest.mark.parametrize(
+    "written",
+    [
+        '```json\n{"city": "Rome"}\n```',
+        'Here is the JSON: {"city": "Rome"}',
+        '{"city": "Rome"} Hope this helps [1].',
+    ],
+    ids=["fenced", "before", "behind"],
+)
+def test_the_value_of_an_answer_is_read_out_of_its_words(stage: Stage, written: str) -> None:
+    stage.models["alpha"] = says(written)
+    with serving() as server:
+        answered = ask_for_json(server.url)
+    assert (answered.status_code, text_of_chat(answered)) == (200, '{"city": "Rome"}')
+    assert len(stage.asked("alpha")) == 1
+
+
+def test_a_schema_is_kept_from_calls_and_holds_when_the_answer_is_asked_for_again(
+    stage: Stage,
+) -> None:
+    """Most servers would hold the calls to the schema, too."""
+    stage.models["alpha"] = says("no JSON at all")
+    tool = {"type": "function", "function": {"name": "look", "parameters": {"type": "object"}}}
+    with serving() as server:
+        answered = ask_for_json(server.url, tools=[tool])
+    first, again = (seen.json for seen in stage.asked("alpha"))
+    assert answered.status_code == 502
+    assert "response_format" not in first
+    assert again["response_format"]["json_schema"]["schema"] == SCHEMA
+    assert again["tool_choice"] == "none"

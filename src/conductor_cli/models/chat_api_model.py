@@ -50,6 +50,9 @@ from conductor_cli.system.threads import run_in_thread_if_large
 DRAIN_SECONDS: Final = 0.1
 # How long a call may wait to learn what kind of server answers it; then it goes on without
 LIST_SECONDS: Final = 3.0
+REFUSED_SCHEMA: Final = (
+    "does not take this JSON Schema; it stands in words only, and the answer is checked"
+)
 
 
 class ChatApiModel:
@@ -101,6 +104,7 @@ class ChatApiModel:
         )
         await self._learn_server(request, ends)
         dropped = self._dropped
+        spared = frozenset[str]()
         is_silent = True
         while True:
             prepare = partial(self._prepare, request, dropped)
@@ -122,9 +126,11 @@ class ChatApiModel:
                 ) as answer:
                     # No error status, so the server takes this request. Calls beside it may have
                     # learned more.
-                    self._dropped |= dropped
+                    self._dropped |= dropped - spared
                     for note in self._new_notes(request):
                         yield Chunk(note=note)
+                    if spared:
+                        yield Chunk(note=f"{self._server.name} {REFUSED_SCHEMA}")
                     while (
                         not reply.ended
                         and (batch := await answer.events(reply_limit(asked))) is not None
@@ -156,6 +162,8 @@ class ChatApiModel:
                 changed = self._changed_request(request, dropped, error) if is_silent else None
                 if changed is None:
                     raise
+                if structured_output.is_invalid_schema(error.message):
+                    spared |= changed[1] - dropped
                 request, dropped = changed
 
     async def constraint_support(self) -> structured_output.Constraint:

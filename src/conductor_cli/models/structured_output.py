@@ -8,6 +8,7 @@ xgrammar, which understands all of ours since version 0.1.32.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any, Final, Literal, Protocol, runtime_checkable
 
@@ -96,7 +97,10 @@ def constraint_fields(request: Request, form: Form, dropped: frozenset[str]) -> 
     Empty if none may be sent.
     """
     fields: dict[str, Any] = {}
-    if request.schema:
+    if request.schema and form == "grammar":
+        # llama-server takes either form, llama-cpp-python's server only this one
+        fields["response_format"] = {"type": "json_object", "schema": request.schema}
+    elif request.schema:
         fields["response_format"] = response_format(request.schema)
     if request.grammar and form in ("grammar", "ebnf"):
         fields[form] = request.grammar
@@ -132,8 +136,75 @@ def prefill_fields(request: Request, form: Form, dropped: frozenset[str]) -> dic
 
 
 def response_format(schema: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a schema in OpenAI's form."""
+    """Return a schema in OpenAI's form.
+
+    `strict` is true where OpenAI would take it as strict; it refuses other schemas then.
+    """
+    strict = is_strict(schema)
     return {
         "type": "json_schema",
-        "json_schema": {"name": "reply", "strict": True, "schema": schema},
+        "json_schema": {"name": "reply", "strict": strict, "schema": schema},
     }
+
+
+_INVALID_SCHEMA: Final = re.compile(
+    r"\binvalid (?:json )?schema\b|\bschema\b.{0,60}\b(?:is invalid|not valid|too complex)",
+    re.IGNORECASE,
+)
+"""How servers refuse one schema, and not the field that it is in."""
+
+
+def is_invalid_schema(message: str) -> bool:
+    """Return whether a server refused a schema for what is in it, so that it may take others."""
+    return _INVALID_SCHEMA.search(message) is not None
+
+
+_NOT_STRICT: Final = frozenset(
+    {
+        "allOf",
+        "not",
+        "dependentRequired",
+        "dependentSchemas",
+        "if",
+        "then",
+        "else",
+        "oneOf",
+        "patternProperties",
+        "prefixItems",
+        "contains",
+    }
+)
+"""Keywords that OpenAI does not take in a strict schema.
+
+From platform.openai.com/docs/guides/structured-outputs, November 2026.
+"""
+
+
+def is_strict(schema: object, depth: int = 0) -> bool:
+    """Return whether each object of a schema is closed and demands all of its properties."""
+    if depth > 40:
+        return False
+    if isinstance(schema, (list, tuple)):
+        return all(is_strict(item, depth + 1) for item in schema)
+    if not isinstance(schema, Mapping):
+        return True
+    if not _NOT_STRICT.isdisjoint(schema):
+        return False
+    properties = schema.get("properties")
+    is_object = schema.get("type") == "object" or isinstance(properties, Mapping)
+    if is_object and not _is_closed(schema):
+        return False
+    below = [*properties.values()] if isinstance(properties, Mapping) else []
+    for name in ("$defs", "definitions"):
+        definitions = schema.get(name)
+        below += definitions.values() if isinstance(definitions, Mapping) else []
+    below += [schema[name] for name in ("items", "anyOf") if name in schema]
+    return is_strict(below, depth + 1)
+
+
+def _is_closed(schema: Mapping[str, Any]) -> bool:
+    properties = schema.get("properties", {})
+    required = schema.get("required", ())
+    if not isinstance(properties, Mapping) or not isinstance(required, (list, tuple)):
+        return False
+    return schema.get("additionalProperties") is False and properties.keys() <= {*required}

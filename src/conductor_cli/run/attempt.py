@@ -141,15 +141,21 @@ def retry_wait(attempt: int, retry_after: float | None, chance: random.Random) -
 class Attempt:
     """The `attempt`-th call for step `number`, to `worker`."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - what an attempt goes by
         self,
         state: RunState,
         number: int,
         worker: Worker,
         attempt: int,
         repair: tuple[Message, ...] = (),
+        *,
+        constrains: bool = True,
     ) -> None:
-        """Make an attempt; `repair` asks for an answer again, because it broke its JSON Schema."""
+        """Make an attempt; `repair` asks for an answer again, because it broke its JSON Schema.
+
+        Without `constrains` that schema stands in the words of the prompt only, and not in a field
+        of its own as well.
+        """
         self._state = state
         self._number = number
         self.worker = worker
@@ -163,6 +169,7 @@ class Attempt:
         # After an error of reason `schema`: the messages that tell the worker what is wrong
         self.repair = repair
         self._may_repair = not repair
+        self._constrains = constrains
         self.usage = NO_USAGE  # What the calls have cost that have ended
 
     @property
@@ -214,7 +221,7 @@ class Attempt:
                 # A run that may only end its running calls waits for this one, too
                 state.work.busy.add(self._number)
                 try:
-                    fault = await state.schema_faults.find(self._text)
+                    fault = await self._read_value()
                 finally:
                     state.work.busy.discard(self._number)
                 if fault and fault != NOT_CHECKED and self._may_repair:
@@ -242,6 +249,22 @@ class Attempt:
         if self._finish in CUT_FINISHES and not state.record(self._number).last:
             cut = state.work.cut_replies[self._number]
             state.stream.notice(f"{cut.message}; {cut.hint}", self._number)
+
+    async def _read_value(self) -> str:
+        """Return what the answer breaks of the question's JSON Schema; empty for nothing.
+
+        What a model wrote around the one value of its answer is left out.
+        """
+        value, fault = await self._state.schema_faults.read(self._text)
+        left_out = len(self._text) - len(value)
+        if left_out > 0:
+            self._pieces = [value]
+            text = (
+                f"{self.worker.name} wrote {left_out} characters around the JSON value of its "
+                "answer; they are left out"
+            )
+            self._state.stream.notice(text, self._number, recovered=True)
+        return fault
 
     def _prompt(self) -> tuple[Message, ...]:
         """Return the messages for the worker.
@@ -408,9 +431,30 @@ class Attempt:
             tool_choice=tools.choice if tools is not None else "auto",
             read_attachment=store.read if store is not None else None,
         )
-        if self._conversation is None:
+        if self._conversation is not None:
+            request = _as_client_asks(request, self._conversation)
+        return self._with_schema(request)
+
+    @property
+    def holds_to_schema(self) -> bool:
+        """Whether the reply is to be held to the JSON Schema of the question by its server."""
+        state = self._state
+        answers = state.record(self._number).last and state.nesting.final
+        return answers and self._constrains and state.question.schema is not None
+
+    def _with_schema(self, request: Request) -> Request:
+        """Return a request whose reply the worker's server holds to the question's JSON Schema.
+
+        Not one that may call tools: most servers hold the calls to the schema, too. Where the
+        answer is asked for again, none are called any more.
+        """
+        if not self.holds_to_schema:
             return request
-        return _as_client_asks(request, self._conversation)
+        if self.repair and self._conversation is not None and request.tools:
+            request = replace(request, tool_choice="none")
+        if request.tools and request.tool_choice != "none":
+            return request
+        return replace(request, schema=self._state.question.schema)
 
     def _reply(self, call: _Call, request: Request, reservation: Reservation) -> ModelReply:
         """Return the reply of a call that has ended. Raises `ModelError` where it is empty."""

@@ -29,6 +29,9 @@ from conductor_cli.run.tool_loop import tell_of_changes
 FATAL: Final = frozenset({"auth", "missing", "file"})
 """Reasons that will not change within a run: the worker is not asked again."""
 
+MAY_BE_THE_SCHEMA: Final = frozenset({"overloaded", "broken", "empty_answer"})
+"""How servers fail that break down over a field which holds a reply to a JSON Schema."""
+
 
 class _WorkerStep:
     """A step that workers do.
@@ -101,10 +104,14 @@ class _WorkerStep:
         self._tried.append(name)
         turn = 0
         repair = tuple[Message, ...]()
+        constrains = True
         while True:
             turn += 1
             self._attempt += 1
-            call = Attempt(state, self._number, state.team.pool[name], self._attempt, repair)
+            worker = state.team.pool[name]
+            call = Attempt(
+                state, self._number, worker, self._attempt, repair, constrains=constrains
+            )
             try:
                 await call.make()
             except PolicyError as error:
@@ -127,6 +134,13 @@ class _WorkerStep:
                     return self._give_up_worker(error, failure, call)
                 self._fail(failure, call.usage, retry_in=seconds)
                 repair = call.repair
+                if error.reason in MAY_BE_THE_SCHEMA and call.holds_to_schema:
+                    constrains = False
+                    text = (
+                        f"{name} is asked again with the JSON Schema in words only, because it "
+                        "may have failed by the field for it"
+                    )
+                    state.stream.notice(text, self._number, recovered=True)
                 if not repair:  # otherwise what was done with tools stays in the messages
                     tell_of_changes(state, self._number)
                 await asyncio.sleep(seconds)

@@ -22,6 +22,7 @@ from conductor_cli.core.chat import Message
 from conductor_cli.core.continuation import without_outdated
 from conductor_cli.core.data_policy import DataPolicy, MediaAccess, find_media_access
 from conductor_cli.core.errors import Failure
+from conductor_cli.core.json_answer import json_values_in
 from conductor_cli.core.plan import (
     Decision,
     KeepAnswer,
@@ -103,6 +104,22 @@ class SchemaFaults:
         if answer not in self._faults:
             self._faults[answer] = await schema_fault(answer, self._schema)
         return self._faults[answer]
+
+    async def read(self, answer: str) -> tuple[str, str]:
+        """Return the one value that an answer holds, and what that breaks of the schema.
+
+        It is the answer itself where there is no schema, no value, or more than one that could be
+        meant.
+        """
+        if self._schema is None:
+            return answer, ""
+        values = json_values_in(answer)
+        if len(values) == 1:
+            return values[0], await self.find(values[0])
+        fitting = [value for value in values if not await self.find(value)]
+        if len(fitting) == 1:
+            return fitting[0], ""
+        return answer, await self.find(answer)
 
 
 @dataclass(slots=True)

@@ -29,6 +29,7 @@ from conductor_cli.models.llama.bindings import CancelToken
 from conductor_cli.models.llama.engine import LlamaEngine
 from conductor_cli.models.llama.gguf import read_chat_template
 from conductor_cli.models.llama.loading import Cancelled, LlamaOptions
+from conductor_cli.models.llama.schema_grammar import SchemaGrammars
 from conductor_cli.models.llama.tool_calls import form_of
 
 Work = Callable[[LlamaEngine, CancelToken], Iterable[Chunk]]
@@ -42,6 +43,11 @@ STOP_TIMEOUT: Final = 5.0
 
 On a CPU it needs less than 0.2.
 """
+
+NO_GRAMMAR: Final = (
+    "llama.cpp has no grammar for this JSON Schema, so the answer is only checked when it is "
+    "complete; a simpler schema is held to from the first token"
+)
 
 
 class LlamaCall:
@@ -140,6 +146,7 @@ class Llama:
         self._started = False
         self._closed = False
         self._thread_ended = threading.Event()
+        self._grammars = SchemaGrammars()
 
     @cached_property
     def features(self) -> Features:
@@ -162,6 +169,27 @@ class Llama:
         Closing it returns when the thread has stopped working on it.
         """
         check_features(self.path.name, self.features, request)
+        if request.schema is None or request.grammar is not None or request.tools:
+            async for chunk in self._write(request):
+                yield chunk
+            return
+        grammar = await self._grammars.grammar_of(request.schema)
+        is_begun = False
+        if grammar:
+            try:
+                async for chunk in self._write(replace(request, grammar=grammar)):
+                    is_begun = True
+                    yield chunk
+            except ModelError as error:
+                if is_begun or error.reason != "internal":
+                    raise
+            else:
+                return
+        yield Chunk(note=NO_GRAMMAR)
+        async for chunk in self._write(request):
+            yield chunk
+
+    async def _write(self, request: Request) -> AsyncGenerator[Chunk, None]:
         call = self._submit(
             LlamaCall(lambda engine, cancel: engine.generate(request, cancel), request.deadline)
         )
