@@ -3,7 +3,8 @@
 Read in November 2026 in what each provider publishes of its API, and in the sources of the servers
 that one runs oneself. An error object, an event named `error` and an HTTP status are no end words:
 `api_errors` reads those. A stream that ends without a word of this table has broken off, unless it
-ends with `[DONE]`, as some servers end every stream: then the user is told that no reason was given.
+ends with `[DONE]`, as some servers end every stream: then the user is told that no reason was
+given.
 """
 
 from __future__ import annotations
@@ -143,7 +144,7 @@ _FINISHES: Final[Mapping[EndMeaning, Finish]] = {
     "filtered": "refusal",
 }
 _TOKEN_LIMITS: Final = frozenset({"length", "max_tokens", "max_output_tokens"})
-"""The words that say that the limit on a reply's tokens was reached, as every reader understands."""
+"""The words for a limit on a reply's tokens that was reached, as every reader understands."""
 
 NO_END_WORD: Final = (
     "ended the reply without saying why; if the answer seems to be cut short, ask again"

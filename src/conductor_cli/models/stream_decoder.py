@@ -235,8 +235,9 @@ class ChatReplyDecoder:
     """What has arrived of one reply.
 
     `secrets` are redacted from it: a server may repeat the key that it was sent. `most_tokens` were
-    asked for, thinking included. `server` is its name in what the user is told. `replied` is whether anything that looks like a reply has arrived,
-    `estimated` whether the tokens of the last chunk were not counted by the server.
+    asked for, thinking included. `server` is its name in what the user is told. `replied` is
+    whether anything that looks like a reply has arrived, `estimated` whether the tokens of the last
+    chunk were not counted by the server.
     """
 
     def __init__(

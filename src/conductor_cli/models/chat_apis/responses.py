@@ -260,7 +260,7 @@ class _Translator:
 
 
 def _end_word(response: Mapping[str, Any], event: str) -> str:
-    """Return the word by which a response ended: the reason of an incomplete one, else its status."""
+    """Return the word by which a response ended: why it is incomplete, else its status."""
     reason = text_of(table_of(response.get("incomplete_details")).get("reason"))
     status = text_of(response.get("status"))
     if status in _UNFINISHED:
