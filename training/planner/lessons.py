@@ -25,6 +25,7 @@ from training.planner.pools import Choice, choose, draw_pool
 
 HERE: Final = Path(__file__).parent
 MINI: Final = 0.06  # The share of groups that name one worker alone
+WITHHELD: Final = 0.15  # The share of questions with files that one worker may not see
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -486,7 +487,10 @@ def draw_group(seed: str, count: int, *, held: bool = False) -> list[Lesson]:
 
 
 def make_lesson(task: Task, pool: Pool, random: Random, *, single: bool) -> Lesson:
-    """The lesson of a task. Some have a lower limit of steps, or a worker that is not available."""
+    """The lesson of a task.
+
+    Some have a lower limit of steps, a worker that is not available, or one without the files.
+    """
     limit = MAX_STEPS if random.random() < 0.88 else random.randint(1, MAX_STEPS - 1)
     names = pool.names
     if len(pool) > 2 and random.random() < 0.06:
@@ -496,6 +500,21 @@ def make_lesson(task: Task, pool: Pool, random: Random, *, single: bool) -> Less
     context = plan_format_context(
         BRIEF, pool, rules, "mini" if single else "auto", constrained=True
     )
-    request = planner_request(task.question, pool, BRIEF, context)
-    plan = plan_for(replace(task, steps=()) if single else task, pool, context)
+    withheld = _withheld_worker(task, names, random)
+    rules_of_files = (f"{context.label(withheld)} {_NOT_SHOWN}",) if withheld else ()
+    request = planner_request(task.question, pool, BRIEF, context, rules=rules_of_files)
+    offered = tuple(name for name in names if name != withheld)
+    own = replace(context, rules=replace(rules, workers=offered))
+    plan = plan_for(replace(task, steps=()) if single else task, pool, own)
     return Lesson(kind=task.kind, request=request, text=write_plan(plan, context), steps=len(plan))
+
+
+_NOT_SHOWN: Final = "is not shown the attached files, nor answers that come from them."
+"""What `DataPolicy.rules_for_planner` says of a worker."""
+
+
+def _withheld_worker(task: Task, names: Sequence[str], random: Random) -> str:
+    """The worker that may not see the files of a question, empty where all may."""
+    if task.question.files and len(names) > 2 and random.random() < WITHHELD:
+        return random.choice(names)
+    return ""

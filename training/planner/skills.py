@@ -34,76 +34,114 @@ def _skill(own: str, near: str = "", words: str = "") -> Skill:
 SKILLS: Final = {
     "code": _skill(
         "code, coding, programming, python",
-        "software, reasoning",
+        "software, debugging, review, testing, frontend, shell, sql, reasoning",
         "code, coder, coding, programming",
     ),
     "debugging": _skill(
-        "debugging", "code, coding, programming, python, software", "debugging, code, coder, coding"
+        "debugging",
+        "code, coding, programming, python, software, review, testing, devops, operations",
+        "debugging, code, coder, coding",
     ),
     "review": _skill(
-        "review", "code, coding, programming, python, testing", "review, code, coder, coding"
+        "review",
+        "code, coding, programming, python, testing, debugging, reasoning",
+        "review, code, coder, coding",
     ),
     "testing": _skill(
-        "testing", "review, code, coding, programming, python", "testing, review, code, coder"
+        "testing",
+        "review, code, coding, programming, python, debugging",
+        "testing, review, code, coder",
     ),
     "sql": _skill(
         "sql, databases",
-        "data, code, coding, programming, python",
+        "data, code, coding, programming, python, analysis",
         "SQL, databases, data, code, coder",
     ),
     "shell": _skill(
         "shell, linux",
-        "devops, code, coding, programming, python",
+        "devops, operations, code, coding, programming, python",
         "shell, Linux, devops, code, coder",
     ),
     "regex": _skill(
-        "regex", "code, coding, programming, python", "code, coder, coding, programming"
+        "regex",
+        "code, coding, programming, python, shell, linux, debugging",
+        "code, coder, coding, programming",
     ),
-    "git": _skill("git", "devops, code, coding, programming, shell", "devops, code, coder, coding"),
+    "git": _skill(
+        "git",
+        "devops, operations, shell, linux, code, coding, programming",
+        "devops, code, coder, coding",
+    ),
     "devops": _skill(
-        "devops, operations", "shell, code, coding, programming", "devops, operations, Linux, code"
+        "devops, operations",
+        "linux, shell, code, coding, programming",
+        "devops, operations, Linux, code",
     ),
     "config": _skill(
-        "devops, operations", "shell, code, coding, facts", "devops, operations, Linux, code"
+        "devops, operations",
+        "linux, shell, code, coding, programming",
+        "devops, operations, Linux, code",
     ),
     "frontend": _skill(
-        "frontend, design", "code, coding, programming", "front end, design, code, coder"
+        "frontend, design",
+        "code, coding, programming, debugging",
+        "front end, design, code, coder",
     ),
     "security": _skill(
-        "security", "review, code, coding, programming", "security, review, code, coder"
+        "security",
+        "review, devops, operations, code, coding, programming",
+        "security, review, code, coder",
     ),
     "architecture": _skill(
-        "architecture, planning", "reasoning, code, coding, science", "architecture, reasoning"
+        "architecture",
+        "reasoning, planning, devops, operations, code, coding, science",
+        "architecture, reasoning",
     ),
-    "data": _skill("data, analysis", "math, sql, arithmetic, code", "data, analysis, math"),
+    "data": _skill(
+        "data, analysis", "math, arithmetic, sql, databases, code, coding", "data, analysis, math"
+    ),
     "math": _skill(
         "math, arithmetic",
-        "reasoning, science, ordering, code",
+        "reasoning, data, analysis, science, ordering, code, coding",
         "math, proofs, arithmetic, reasoning",
     ),
-    "science": _skill("science", "facts, knowledge, math, reasoning", "science, knowledge, facts"),
-    "facts": _skill("facts, knowledge", "science, general, reasoning", "knowledge, facts, general"),
-    "law": _skill("law", "facts, knowledge, writing, reasoning", "law, policy, knowledge"),
+    "science": _skill(
+        "science", "facts, knowledge, reading, math, reasoning", "science, knowledge, facts"
+    ),
+    "facts": _skill(
+        "facts, knowledge", "general, science, reading, reasoning", "knowledge, facts, general"
+    ),
+    "law": _skill(
+        "law", "facts, knowledge, reading, writing, prose, reasoning", "law, policy, knowledge"
+    ),
     "writing": _skill(
         "writing, prose, text",
-        "docs, translation, facts, knowledge, letters",
+        "docs, translation, languages, summaries, reading, letters, facts, knowledge",
         "prose, writing, texts",
     ),
     "docs": _skill(
-        "docs", "writing, prose, text, code, facts", "documentation, prose, writing, texts"
+        "docs",
+        "writing, prose, text, summaries, reading, code, coding",
+        "documentation, prose, writing, texts",
     ),
     "translation": _skill(
-        "translation, languages", "writing, prose, text, facts", "translation, languages, writing"
+        "translation, languages",
+        "writing, prose, text, letters, reading, facts, knowledge",
+        "translation, languages, writing",
     ),
     "summary": _skill(
         "summaries, reading",
-        "writing, prose, text, facts, knowledge",
+        "writing, prose, text, docs, facts, knowledge",
         "summaries, long texts, texts",
     ),
     "planning": _skill(
-        "planning, reasoning", "writing, facts, architecture, ordering", "planning, reasoning"
+        "planning",
+        "reasoning, architecture, ordering, general, writing, prose",
+        "planning, reasoning",
     ),
-    "general": _skill("general, everyday", "facts, knowledge, reasoning, writing", "general"),
+    "general": _skill(
+        "general, everyday", "facts, knowledge, reasoning, writing, prose", "general"
+    ),
 }
 
 LAST: Final = (

@@ -5,8 +5,8 @@ On a CPU, in hours, and it can be stopped at any time and goes on.
     python -m training.planner.supervised --base DIR --out DIR --steps 400
 
 `DIR/state.pt` has the adapter, the optimizer and the step; lessons are drawn by the number of their
-step. `log.jsonl` has a line for each step. At the end, and with `--export`, the adapter is written
-to `adapter.gguf`.
+step. `log.jsonl` has a line for each step. At the end, every so many steps, and with `--export`,
+the adapter is written to `adapter.gguf`; those on the way are kept as `adapter-STEP.gguf`.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from shutil import copyfile
 from typing import Any, Final
 
 import torch
@@ -298,7 +299,8 @@ def main() -> int:
         if training.step % given.every == 0 or training.step == given.steps:
             with training.averaged():
                 line |= measure(inner.model, head, base.tokenizer)
-            training.export(given.out)
+            exported = training.export(given.out)
+            copyfile(exported, given.out / f"adapter-{training.step}.gguf")
         with (given.out / "log.jsonl").open("a") as log:
             log.write(json.dumps(line) + "\n")
         if time.monotonic() - kept > KEEP:

@@ -161,3 +161,16 @@ def test_the_examination_has_sixty_questions_of_four_kinds() -> None:
 
 def test_the_same_seed_draws_the_same_lessons() -> None:
     assert draw_group("1 5", 8) == draw_group("1 5", 8) != draw_group("1 6", 8)
+
+
+def test_a_worker_without_the_files_is_in_no_plan_for_them() -> None:
+    pool = pool_of(ann={"code": 0.9}, ben={"code": 0.5}, cem={"code": 0.4})
+    told = 0
+    for number in range(900):
+        random = Random(number)
+        lesson = make_lesson(draw_task(random), pool, random, single=False)
+        asked = lesson.request.messages[-1].content
+        for label in re.findall(r"^(\w) is not shown the attached files", asked, re.MULTILINE):
+            told += 1
+            assert f" {label}\n" not in f"{lesson.text}\n"
+    assert told > 5
