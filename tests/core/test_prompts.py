@@ -31,6 +31,7 @@ from conductor_cli.core.prompts import (
     CONDUCTOR_CHARS,
     MAX_RANKED,
     MAX_SKILLS,
+    listed_workers,
     plan_format_context,
     plan_format_for,
     planner_notice,
@@ -153,9 +154,42 @@ def test_a_card_line_is_bounded() -> None:
 def test_what_changes_comes_last() -> None:
     rules = PlanRules(workers=("bob",), steps=1)
     assert (
-        asked(rules=rules)[1].content == "At most 1 step.\nNot available now: A.\n\nQuestion:\n6*7?"
+        asked(rules=rules)[1].content == "Not available now: A.\nAt most 1 step.\n\nQuestion:\n6*7?"
     )
-    assert asked()[1].content == "At most 5 steps.\n\nQuestion:\n6*7?"
+
+
+def test_the_last_line_before_the_question_says_when_one_step_is_enough() -> None:
+    limit = "One step if one worker can answer it well alone, else at most 5 steps."
+    assert asked()[1].content == f"{limit}\n\nQuestion:\n6*7?"
+    assert asked(GIVEN)[1].content.endswith(f"{limit}\n\nQuestion:\n6*7?")
+    # A planner that was trained knows it.
+    assert asked(profile=BRIEF)[1].content == "At most 5 steps.\n\nQuestion:\n6*7?"
+
+
+def test_the_best_card_has_the_first_label_for_a_planner_that_was_not_trained() -> None:
+    ann = worker("ann", math=0.5)
+    bob = worker("bob", math=0.9)
+    cyd = worker("cyd", math=0.5)
+    orders = {
+        profile: [
+            re.findall(r"^[A-Z]  (\w+)", asked(pool=pool, profile=profile)[0].content, re.MULTILINE)
+            for pool in (Pool(workers=(ann, bob, cyd)), Pool(workers=(cyd, bob, ann)))
+        ]
+        for profile in (replace(PROMPTED, fewshots=False), BRIEF)
+    }
+    best_first, as_given = orders.values()
+    assert best_first == [["bob", "ann", "cyd"], ["bob", "cyd", "ann"]]
+    assert as_given == [["ann", "bob", "cyd"], ["cyd", "bob", "ann"]]
+    context = plan_format_context(
+        PROMPTED, Pool(workers=(ann, bob)), rules_of(), "auto", constrained=True
+    )
+    assert context.labels == {"A": "bob", "B": "ann"}
+
+
+def test_a_planner_of_short_prompts_never_reasons_first() -> None:
+    for profile, reasons in ((PROMPTED, True), (BRIEF, False)):
+        context = plan_format_context(profile, POOL, rules_of(), "ultra", constrained=True)
+        assert context.reasoning is reasons
 
 
 def test_mini_asks_for_one_label_in_every_profile() -> None:
@@ -390,7 +424,7 @@ def worker(name: str, about: str = "", **strengths: float) -> Worker:
 def lines_of(*workers: Worker, profile: Profile = BRIEF) -> list[str]:
     pool = Pool(workers=workers)
     context = plan_format_context(profile, pool, rules_of(pool), "auto", constrained=False)
-    return worker_lines(workers, profile, context)
+    return worker_lines(listed_workers(pool, profile), profile, context)
 
 
 def test_a_table_ranks_the_workers_for_each_skill() -> None:
@@ -405,8 +439,8 @@ def test_a_table_ranks_the_workers_for_each_skill() -> None:
         "- code A 70",
     ]
     assert lines_of(ann, bob, profile=PROMPTED) == [
-        "A  ann: sums (code 0.70, math 0.25)",
-        "B  bob (math 0.90)",
+        "A  bob (math 0.90)",
+        "B  ann: sums (code 0.70, math 0.25)",
     ]
 
 

@@ -74,8 +74,13 @@ class Profile:
     """Strengths stand on the worker's line; or in a table with a row for each skill, the best
     worker first, which begins as the worker column of a plan does.
     """
+    best_first: bool = False
+    """The worker with the best card has the first label: a small model that was not trained to
+    conduct chooses that label nearly always.
+    """
     fewshots: bool = True  # The prompt has examples
     rules: bool = True  # It says how a team works
+    reasons: bool = True  # In mode ultra the planner reasons first
     template: Literal["plain", "published"] = "plain"
     """Plain English (`prompts.py`), or that of the published recipe (`plan_formats/published.py`):
     it reasons first.
@@ -95,7 +100,7 @@ class Profile:
     guide: Guide = Guide()  # What plain English has besides
 
 
-PROMPTED: Final = Profile(name="prompted")
+PROMPTED: Final = Profile(name="prompted", best_first=True)
 """Any instruction-tuned model that was not trained to conduct: the stock Qwen2.5-7B, or a model
 behind an API.
 """
@@ -118,6 +123,7 @@ BRIEF: Final = Profile(
     cards="table",
     fewshots=False,
     rules=False,
+    reasons=False,
     sampling=Sampling(max_tokens=400),
 )
 """A model that was trained on short prompts: the form of a plan, the workers with their cards, the
@@ -128,7 +134,7 @@ before it the skill that the step needs: whom to choose is then what follows the
 table, and no figures have to be compared.
 """
 
-PROMPTED_JSON: Final = Profile(name="prompted-json", plan_format="json")
+PROMPTED_JSON: Final = Profile(name="prompted-json", plan_format="json", best_first=True)
 """A model that writes JSON more reliably than lines."""
 
 

@@ -46,6 +46,17 @@ MAX_SKILLS: Final = 12  # Rows of the table: the skills that most cards have
 MAX_RANKED: Final = 6  # Workers in a row of the table: the best ones
 
 
+def listed_workers(pool: Pool, profile: Profile) -> tuple[Worker, ...]:
+    """Return the workers in the order of their labels.
+
+    With `best_first` those with the best cards come first; without figures, or between equal ones,
+    the user's order is the ranking.
+    """
+    if not profile.best_first:
+        return pool.workers
+    return tuple(sorted(pool.workers, key=lambda worker: -worker.card.mean()))
+
+
 def worker_lines(
     workers: Sequence[Worker], profile: Profile, context: PlanFormatContext
 ) -> list[str]:
@@ -237,12 +248,12 @@ def plan_format_context(
     """
     return PlanFormatContext(
         rules=rules,
-        labels=labels_for(pool.workers, profile.labels),
+        labels=labels_for(listed_workers(pool, profile), profile.labels),
         skills=skills_for(pool.workers, profile),
         order=profile.order,
         bar=profile.bar,
         constrained=constrained,
-        reasoning=mode == "ultra" and profile.render is None,
+        reasoning=mode == "ultra" and profile.reasons and profile.render is None,
         single=mode == "mini",
         lead=_lead(profile, mode),
     )
@@ -490,7 +501,8 @@ class _PlainTemplate(_Template):
 
     def prompt(self) -> _Prompt:
         fixed = self._fixed_part()
-        workers = "\n".join(worker_lines(self.pool.workers, self.profile, self.context))
+        listed = listed_workers(self.pool, self.profile)
+        workers = "\n".join(worker_lines(listed, self.profile, self.context))
         prefix = f"{fixed}The workers:\n{workers}"
         messages = [
             Message(role="system", content=prefix),
@@ -532,11 +544,8 @@ class _PlainTemplate(_Template):
         return examples
 
     def _changing_part(self) -> str:
-        """Return the limit, who is down, who may see what, and the question."""
+        """Return who is down, who may see what, the limit, and the question."""
         lines = []
-        if not self.context.single:
-            limit = self.context.rules.steps
-            lines.append(f"At most {limit} {'steps' if limit > 1 else 'step'}.")
         # All workers are listed in the fixed part, so that the cached prefix stays valid; who is
         # down comes here.
         absent = [name for name in self.pool.names if name not in self.context.rules.workers]
@@ -551,11 +560,25 @@ class _PlainTemplate(_Template):
             )
         if self.question.given:
             lines += self._given_lines()
+        if not self.context.single:
+            lines.append(self._limit_line())
         lines.append("")
         if not self.question.history:
             lines.append("Question:")
         lines.append(question_text(self.question, CONDUCTOR_CHARS))
         return "\n".join(lines).strip()
+
+    def _limit_line(self) -> str:
+        """Return how many steps there may be, which stands last before the question.
+
+        A model of 1.5 billion weights takes a bare limit for the number that is wanted.
+        """
+        limit = self.context.rules.steps
+        if limit == 1:
+            return "At most 1 step."
+        if not self.profile.rules:
+            return f"At most {limit} steps."
+        return f"One step if one worker can answer it well alone, else at most {limit} steps."
 
     def _given_lines(self) -> list[str]:
         """Return the answer at hand, and how it is kept."""
