@@ -303,7 +303,7 @@ def _said(tag: str, prompt: str) -> str:
 
     A worker an answer, the planner what is missing of a plan.
     """
-    _, worker, task = prompt.rpartition("Your subtask: ")
+    _, worker, task = prompt.rpartition("Do this now: ")
     if worker:
         return answer(tag, task, prompt)
     plan = NESTED if "an answer at hand" in prompt else PLANS.get(tag[:1], PLANS["c"])

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from conductor_cli.core.chat import Message, Request
 from conductor_cli.core.plan import Plan, PlanRules, Step
+from conductor_cli.core.plan_formats.base import ANSWER_DIRECTLY
 from conductor_cli.core.plan_formats.published import PREFILL, PREFILL_AGAIN
 from conductor_cli.core.pool import RATED, Card, Pool, Worker
 from conductor_cli.core.profile import (
@@ -297,12 +298,38 @@ def test_a_worker_gets_one_message_in_a_fixed_order() -> None:
             "6*7?",
             "\n41\n",
             "Step 2 (more) failed",
-            "Your subtask: Check it.",
+            "Do this now: Check it.",
         )
     ]
     assert places == sorted(places)
     assert 'step="1" worker="bob" subtask="the \\"sum\\""' in message.content
     assert (message.role, notice) == ("user", "")
+
+
+def test_only_who_sees_answers_of_others_is_told_of_them() -> None:
+    (seeing,), _ = told()
+    (alone,), _ = told(seen=())
+    assert "answers of others" in seeing.content
+    assert "others" not in alone.content
+    assert alone.content.endswith("\n\nDo this now: Check it.")
+
+
+def test_a_worker_that_answers_alone_gets_the_bare_question() -> None:
+    direct = Step(worker="ann", subtask=ANSWER_DIRECTLY)
+    asked_for = replace(QUESTION, files=(File(name="a.txt", text="data"),))
+    (message,), _ = worker_messages(asked_for, direct, (), POOL["ann"], WorkerProfile(), final=True)
+    assert message.content == question_text(asked_for)
+    (message,), _ = worker_messages(
+        replace(QUESTION, schema={"type": "integer"}),
+        direct,
+        (),
+        POOL["ann"],
+        WorkerProfile(),
+        final=True,
+    )
+    assert message.content.startswith("6*7?\n\nAnswer with one JSON value")
+    (message,), _ = worker_messages(QUESTION, direct, (), POOL["ann"], WorkerProfile(), final=False)
+    assert "Do this now: Answer the question." in message.content
 
 
 def test_a_profile_may_write_the_whole_message() -> None:

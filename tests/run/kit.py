@@ -20,6 +20,7 @@ from conductor_cli.core.chat import Chunk, Request
 from conductor_cli.core.errors import Failure
 from conductor_cli.core.plan import MAX_STEPS, Plan, Step
 from conductor_cli.core.pool import Limits, Pool, Worker
+from conductor_cli.core.profile import WorkerProfile
 from conductor_cli.core.question import Question
 from conductor_cli.core.trace import Trace, apply_event
 from conductor_cli.core.usage import FREE, Usage
@@ -28,6 +29,10 @@ from conductor_cli.run import Orchestra, Run, RunSpec, Team, start_run
 
 T = TypeVar("T")
 
+BLIND = WorkerProfile(
+    render=lambda question, step, _: f"{question.text}\nDo this now: {step.subtask}"
+)
+"""Workers with prompts of their own, which are shown nothing that is not planned."""
 QUESTION = Question(text="What is 6 times 7?")
 
 

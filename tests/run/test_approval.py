@@ -9,6 +9,7 @@ import pytest
 from conductor_cli.core import events as ev
 from conductor_cli.core.errors import Failure
 from conductor_cli.core.plan import SELF, Decision, Plan
+from conductor_cli.core.plan_formats.base import ANSWER_DIRECTLY
 from conductor_cli.core.pool import Limits
 from conductor_cli.models.base import ScriptedModel
 from conductor_cli.run import Run
@@ -86,13 +87,13 @@ def test_replanning_shows_the_conductor_the_old_plan_and_the_feedback() -> None:
     run, events = decided(
         setting(model), Decision(feedback="Use bob."), Decision(feedback="No, ann."), Decision()
     )
-    assert [record.step.subtask for record in run.trace.steps] == ["third"]
+    assert [record.step.subtask for record in run.trace.steps] == [ANSWER_DIRECTLY]
     first, second, third = (request.messages for request in model.requests)
     assert second[: len(first)] == first
     assert (second[len(first)].role, second[len(first)].content) == ("assistant", TWO)
     assert "Use bob." in second[-1].content
     assert third[: len(second)] == second
-    assert third[-2].content == OTHER
+    assert third[-2].content == f"B | - | {ANSWER_DIRECTLY}"
     assert "No, ann." in third[-1].content
     assert [event.feedback for event in of(events, ev.PlanDecided)] == ["Use bob.", "No, ann.", ""]
     assert run.trace.planning.calls == 3
@@ -113,7 +114,7 @@ def test_the_conductor_is_not_shown_the_review_as_its_own_writing() -> None:
         setting(model, limits=Limits(recursion=1)), Decision(feedback="Again."), Decision()
     )
     assert [record.step.worker for record in run.trace.steps] == ["bob", SELF]
-    assert model.requests[1].messages[-2].content == "A | - | one"
+    assert model.requests[1].messages[-2].content == f"A | - | {ANSWER_DIRECTLY}"
 
 
 def test_the_time_that_the_user_takes_counts_against_no_limit() -> None:

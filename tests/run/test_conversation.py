@@ -72,7 +72,7 @@ def test_the_answering_step_continues_the_clients_own_conversation() -> None:
     assert (last.tools, last.tool_choice, last.parallel_tool_calls) == ((EDIT,), "required", False)
     assert (last.max_tokens, last.stop) == (77, ("END",))
     assert (first.tools, first.stop) == ((), ())
-    assert "Your subtask: find the function" in first.messages[-1].content
+    assert "Do this now: find the function" in first.messages[-1].content
 
 
 @pytest.mark.parametrize(

@@ -24,6 +24,7 @@ from conductor_cli.core.usage import Usage
 from conductor_cli.models.base import ScriptedModel
 from conductor_cli.run.attempt import read_chunks
 from tests.run.kit import (
+    BLIND,
     Counting,
     error_of,
     notices,
@@ -40,7 +41,7 @@ from tests.run.kit import (
 
 def test_a_worker_sees_what_its_access_list_opens_and_nothing_else() -> None:
     workers = {"ann": says("first find"), "bob": says("second find"), "cyd": says("end")}
-    play(setting("A | - | one\nB | - | two\nC | 2 | three", workers))
+    play(setting("A | - | one\nB | 1 | two\nC | 2 | three", workers))
     prompt = workers["cyd"].requests[0].messages[-1].content
     assert "second find" in prompt
     assert 'subtask="two"' in prompt
@@ -200,7 +201,11 @@ def test_a_stopped_step_keeps_the_usage_its_model_reported() -> None:
                 yield chunk
 
     _, events = play(
-        setting("A | - | one\nB | - | two", {"ann": Lingering(seconds=99), "bob": says("yes")})
+        setting(
+            "A | - | one\nB | - | two",
+            {"ann": Lingering(seconds=99), "bob": says("yes")},
+            worker_profile=BLIND,
+        )
     )
     assert of(events, ev.StepStopped)[0].usage.tokens == spent.tokens
 

@@ -1,5 +1,5 @@
-"""Steps that repeat an earlier one are left out of a plan while it arrives, and a planner in a loop
-is stopped.
+"""A plan while it arrives: repeated steps are left out, steps that nobody reads get a reader, a
+single step sends the bare question, and a planner in a loop is stopped.
 """
 
 from __future__ import annotations
@@ -10,9 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from conductor_cli.core.plan import Plan, PlanRules, Step, check_plan
+from conductor_cli.core import events as ev
+from conductor_cli.core.plan import Plan, PlanRules, Step, check_plan, unread_steps
 from conductor_cli.core.plan_formats import ParsedStep
+from conductor_cli.core.plan_formats.base import ANSWER_DIRECTLY
+from conductor_cli.core.question import Question
 from conductor_cli.run.plan_stream import RepeatFilter
+from tests.run.kit import BLIND, of, play, says, setting
 
 SOLVE = Step(worker="ann", subtask="Solve it.")
 
@@ -55,7 +59,8 @@ def test_a_step_that_differs_in_anything_stays() -> None:
         Step(worker="ann", subtask="Solve it.", access=(2, 1)),
     )
     assert kept(*steps) == ([*steps], [])
-    assert kept(*steps, Step(worker="ann", subtask="Solve it.", access=(1, 2)))[1] == [6]
+    again = Step(worker="ann", subtask="Solve it.", access=(1, 2))
+    assert kept(*steps, again, Step(worker="bob", subtask="End."))[1] == [6]
 
 
 def test_access_lists_follow_the_new_numbers() -> None:
@@ -98,3 +103,62 @@ def test_what_is_left_is_a_valid_plan_without_repetitions(
     assert len(found) + len(left_out) == len(steps)
     unique = {(step.worker, step.subtask, frozenset(step.access)) for step in found}
     assert len(unique) >= len(found) - 1
+
+
+def test_a_last_step_that_repeats_the_newest_stays_where_it_can_read_another() -> None:
+    other = Step(worker="bob", subtask="Solve it.")
+    assert kept(SOLVE, other, other) == ([SOLVE, other, other], [])
+
+
+def plan_of(*steps: tuple[str, tuple[int, ...], str]) -> Plan:
+    return Plan(
+        steps=tuple(
+            Step(worker=worker, access=access, subtask=subtask) for worker, access, subtask in steps
+        )
+    )
+
+
+@pytest.mark.parametrize("given_plan", [False, True], ids=["planned", "from a file"])
+def test_the_last_step_reads_what_no_other_step_reads(given_plan: bool) -> None:
+    workers = {"ann": says("one"), "bob": says("two"), "cyd": says("end")}
+    orchestra = setting("A | - | a\nB | - | b\nC | 1 | c", workers)
+    spec = {"plan": plan_of(("ann", (), "a"), ("bob", (), "b"), ("cyd", (1,), "c"))}
+    run, events = play(orchestra, **(spec if given_plan else {}))
+    assert [record.step.access for record in run.trace.steps] == [(), (), (1, 2)]
+    assert "\ntwo\n" in workers["cyd"].requests[0].messages[-1].content
+    (text,) = texts(events)
+    assert text.startswith("no step reads step 2, so the last step reads it as well; put it on")
+
+
+def test_workers_with_prompts_of_their_own_are_shown_only_what_is_planned() -> None:
+    run, events = play(setting("A | - | a\nB | - | b", worker_profile=BLIND))
+    assert run.trace.steps[-1].step.access == ()
+    assert texts(events) == []
+
+
+def test_a_plan_of_one_step_sends_the_bare_question() -> None:
+    workers = {"ann": says("one"), "bob": says("391")}
+    question = Question(text="17 * 23?")
+    run, _ = play(setting("B | - | 17 * 23 = 401", workers), question)
+    assert run.trace.steps[0].step.subtask == ANSWER_DIRECTLY
+    assert workers["bob"].requests[0].messages[-1].content == question.text
+
+
+def test_a_given_plan_of_one_step_keeps_its_words() -> None:
+    workers = {"ann": says("one")}
+    play(setting(None, workers), plan=plan_of(("ann", (), "Answer in French.")))
+    assert "Do this now: Answer in French." in workers["ann"].requests[0].messages[-1].content
+
+
+def texts(events: list[ev.Event]) -> list[str]:
+    return [notice.text for notice in of(events, ev.Notice)]
+
+
+@given(STEPS)
+def test_only_steps_on_no_later_list_are_unread(rows: list[tuple[str, str, set[int]]]) -> None:
+    steps = [
+        Step(worker=worker, subtask=subtask, access=tuple(sorted(access)))
+        for worker, subtask, access in rows
+    ]
+    read = {number for step in steps for number in step.access} | {len(steps)}
+    assert set(unread_steps(steps)) == set(range(1, len(steps) + 1)) - read

@@ -483,3 +483,13 @@ def test_a_nested_run_is_shown_files_that_one_of_its_workers_may_see() -> None:
     rules = PoolPolicy(policy=LOCAL_FILES, recipients=ALL)
     assert DataPolicy(rules, ["ann", "bob"], FILES).withheld(SELF) == ()
     assert DataPolicy(rules, ["bob"], FILES).withheld(SELF) == ("files",)
+
+
+def test_a_step_that_the_policy_hides_stays_unread_and_the_user_is_told() -> None:
+    orchestra = desk("A | - | x\nB | - | y", Policy(files_only=(("ann",),)))
+    run, events = play(orchestra, FILES)
+    assert run.trace.steps[-1].step.access == ()
+    assert any(
+        text.startswith("no step reads step 1, and the policy hides it from the last")
+        for text in notices(events)
+    )

@@ -16,11 +16,22 @@ from conductor_cli.core.errors import ModelError, UsageError
 from conductor_cli.core.plan import MAX_STEPS, Decision, PlanRules
 from conductor_cli.core.plan_formats import PLAN_FORMATS
 from conductor_cli.core.pool import Limits
-from conductor_cli.core.profile import PROFILES
+from conductor_cli.core.profile import PROFILES, WorkerProfile
 from conductor_cli.core.prompts import plan_format_context
 from conductor_cli.models.base import ScriptedModel
 from conductor_cli.run import Orchestra
-from tests.run.kit import fold, notices, of, plan_of, play, play_and_stop, says, setting, with_team
+from tests.run.kit import (
+    BLIND,
+    fold,
+    notices,
+    of,
+    plan_of,
+    play,
+    play_and_stop,
+    says,
+    setting,
+    with_team,
+)
 
 REFUSED = ModelError("refused", "secret words of the server")
 UNREACHABLE = ModelError("connect", "no route")
@@ -37,7 +48,7 @@ class Picky(ScriptedModel):
         self.error = error
 
     async def stream(self, request: Request) -> Any:
-        task = request.messages[-1].content.rpartition("Your subtask:")[2]
+        task = request.messages[-1].content.rpartition("Do this now:")[2]
         if any(word in task for word in self.words):
             self.requests.append(request)
             raise self.error
@@ -191,7 +202,7 @@ def test_steps_that_run_go_on_while_the_rest_is_planned() -> None:
         (
             "B | - | hard one\nA | - | easy two",
             {"ann": Picky("ann", "hard", seconds=20.0), "bob": Picky("bob", "hard")},
-            {},
+            {"worker_profile": BLIND},
             ("ann", 0),
         ),
         (
@@ -206,7 +217,8 @@ def test_steps_that_run_go_on_while_the_rest_is_planned() -> None:
 def test_nothing_is_planned_anew_where_it_is_of_no_use(
     plan: str, workers: dict[str, Any], spec: dict[str, Any], ended: tuple[str, int]
 ) -> None:
-    orchestra = revising(plan, "A | - | other", workers=workers)
+    profile = spec.pop("worker_profile", WorkerProfile())
+    orchestra = revising(plan, "A | - | other", workers=workers, worker_profile=profile)
     run, events = play(orchestra, **spec)
     assert (len(requests(orchestra)), of(events, ev.PlanRevised)) == (1, [])
     assert (run.trace.answer, run.trace.exit_code) == ended
@@ -219,7 +231,7 @@ def test_some_plans_are_never_revised(how: str) -> None:
     if how == "off":
         orchestra = with_team(orchestra, revises=False)
     elif how == "mini":
-        orchestra = with_team(revising("A", words=("Answer",)), mode="mini")
+        orchestra = with_team(revising("A", words=("6 times 7",)), mode="mini")
     elif how == "given":
         more["plan"] = plan_of(("ann", (), "easy"), ("bob", (1,), "hard"))
     elif how == "approved":

@@ -25,6 +25,7 @@ from conductor_cli.models.base import ScriptedModel
 from conductor_cli.run.orchestra import new_run_id
 from conductor_cli.run.plan_stream import REVIEW
 from tests.run.kit import (
+    BLIND,
     QUESTION,
     WITH_SELF,
     Counting,
@@ -431,7 +432,12 @@ def test_winding_down_lets_a_nested_call_end_and_starts_nothing_after_it() -> No
 def test_a_nested_run_that_is_not_needed_is_stopped() -> None:
     planner = ScriptedModel([["C | - | think\nA | - | end"], ["B | - | two"]])
     run, events = play(
-        setting(planner, {"ann": Counting("end", 5), "bob": Counting(seconds=60)}, pool=WITH_SELF)
+        setting(
+            planner,
+            {"ann": Counting("end", 5), "bob": Counting(seconds=60)},
+            pool=WITH_SELF,
+            worker_profile=BLIND,
+        )
     )
     assert [event.reason for event in of(events, ev.StepStopped)] == ["not_needed"]
     assert [event.reason for event in of(inner(events, 1), ev.StepStopped)] == ["not_needed"]

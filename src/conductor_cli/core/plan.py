@@ -156,6 +156,12 @@ def check_plan(plan: Plan, rules: PlanRules) -> None:
         check_step(step, number, rules)
 
 
+def unread_steps(steps: Sequence[Step]) -> tuple[int, ...]:
+    """Return the numbers of the steps that no later step reads, without the last one."""
+    read = {number for step in steps for number in step.access}
+    return tuple(number for number in range(1, len(steps)) if number not in read)
+
+
 class Schedule:
     """The steps of one run while it is being planned and executed.
 

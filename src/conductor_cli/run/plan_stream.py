@@ -16,8 +16,9 @@ from conductor_cli.core.errors import ConductorError, ModelError, PlanError
 from conductor_cli.core.estimate import billed_usage, prompt_tokens
 from conductor_cli.core.formatting import format_list
 from conductor_cli.core.ledger import Reservation
-from conductor_cli.core.plan import SELF, KeepAnswer, Step, lost_operand
+from conductor_cli.core.plan import SELF, KeepAnswer, Step, lost_operand, unread_steps
 from conductor_cli.core.plan_formats import ParsedStep, PlanFormatContext
+from conductor_cli.core.plan_formats.base import ANSWER_DIRECTLY
 from conductor_cli.core.prompts import plan_format_for, planner_notice, planner_request
 from conductor_cli.core.question import NESTED, Question
 from conductor_cli.core.terminal_text import one_line
@@ -66,7 +67,9 @@ class RepeatFilter:
         step = replace(item.step, access=access)
         number = self._find_same(step)
         is_newest = number == len(self._kept)
-        may_leave_out = not item.last or (is_newest and not self._keep_last)
+        # The last step is kept where it can still read what no other one does.
+        must_keep = self._keep_last or bool(unread_steps(self._kept))
+        may_leave_out = not item.last or (is_newest and not must_keep)
         if number and may_leave_out:
             self._numbers[item.number] = number
             self.left_out.append(item.number)
@@ -333,7 +336,20 @@ class PlanStream:
         complete = self._held
         self._held = []
         for item in complete:
-            announce_parsed(self._state, item)
+            announce_parsed(self._state, self._as_direct_question(item))
+
+    def _as_direct_question(self, item: ParsedStep) -> ParsedStep:
+        """Return the only step of a plan as one that is sent the bare question.
+
+        What a planner writes there adds nothing, and a small one often writes an answer, which the
+        worker would take for its task. A planner or workers with prompts of their own keep theirs.
+        """
+        is_only_step = item.last and item.number == 1 and not item.step.access
+        team = self._state.team
+        has_own_prompts = team.profile.render or team.worker_profile.render
+        if not is_only_step or has_own_prompts or item.step.worker == SELF:
+            return item
+        return replace(item, step=replace(item.step, subtask=ANSWER_DIRECTLY))
 
     def finish(self) -> None:
         usage = self._end()
@@ -369,9 +385,8 @@ class PlanStream:
         """Say which steps of the reply repeat others. Returns what the reply cost."""
         numbers = self._repeats.left_out
         if numbers:
-            word = "step" if len(numbers) == 1 else "steps"
-            listed = format_list([str(number) for number in numbers])
-            text = f"the planner repeated an earlier step word for word; left out: {word} {listed}"
+            listed = _listed_steps(numbers)
+            text = f"the planner repeated an earlier step word for word; left out: {listed}"
             self._state.stream.notice(text, recovered=True)
         return self._take_usage()
 
@@ -386,10 +401,47 @@ def announce_parsed(state: RunState, item: ParsedStep) -> None:
     if given_up:
         access = tuple(number for number in item.step.access if number not in given_up)
         item = replace(item, step=replace(item.step, access=access))
+    if item.last:
+        item = replace(item, step=_with_unread_steps(state, item.step))
     review = _make_review(state, item) if item.last and state.nesting.reviews > 0 else None
     state.add_step(item.number, item.step, last=item.last and review is None)
     if review is not None:
         state.add_step(item.number + 1, review, last=True)
+
+
+def _with_unread_steps(state: RunState, last: Step) -> Step:
+    """Return the last step, reading also those steps that no other one reads; the user is told.
+
+    They are paid for. Workers with prompts of their own are shown nothing that is not planned.
+    """
+    before = state.steps_before()
+    given_up = state.planning.given_up
+    unread = [number for number in unread_steps([*before, last]) if number not in given_up]
+    if not unread or state.team.worker_profile.render is not None:
+        return last
+    reading = replace(last, access=tuple(sorted({*last.access, *unread})))
+    reading = state.policy.without_hidden(before, reading)
+    added = [number for number in unread if number in reading.access]
+    hidden = [number for number in unread if number not in reading.access]
+    if added:
+        them = _pronoun(added)
+        text = f"no step reads {_listed_steps(added)}, so the last step reads {them} as well"
+        remedy = f"put {them} on an access list to choose another reader"
+        state.stream.notice(f"{text}; {remedy}", recovered=True)
+    if hidden:
+        them = _pronoun(hidden)
+        text = f"no step reads {_listed_steps(hidden)}, and the policy hides {them} from the last"
+        state.stream.notice(f"{text}; the answer is made without {them}", recovered=True)
+    return reading if added else last
+
+
+def _pronoun(numbers: Sequence[int]) -> str:
+    return "it" if len(numbers) == 1 else "them"
+
+
+def _listed_steps(numbers: Sequence[int]) -> str:
+    word = "step" if len(numbers) == 1 else "steps"
+    return f"{word} {format_list([str(number) for number in numbers])}"
 
 
 def _make_review(state: RunState, last: ParsedStep) -> Step | None:

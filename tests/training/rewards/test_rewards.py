@@ -126,7 +126,7 @@ class Scripted:
 
     async def stream(self, request: Request) -> AsyncGenerator[Chunk, None]:
         text = "\n\n".join(message.content for message in request.messages)
-        subtask = text.rpartition("Your subtask: ")[2].split("\n")[0]
+        subtask = text.rpartition("Do this now: ")[2].split("\n")[0]
         seen = re.findall(r"<(answer-\w+)[^>]*>\n(.*?)\n</\1>", text, re.DOTALL)
         yield Chunk(
             text=world.answer(self.worker, subtask, [each for _, each in seen], self.luck),
@@ -140,7 +140,7 @@ class Scripted:
 def test_a_plan_earns_what_the_run_of_a_conductor_answers() -> None:
     """The reward is computed without a run, so it has to agree with runs.
 
-    Of true plans, and of a damaged one.
+    Of true plans, and of one that reads more than it needs.
     """
     pytest.importorskip("torch")
     planner = importlib.import_module("training.rewards.planner")
@@ -149,7 +149,7 @@ def test_a_plan_earns_what_the_run_of_a_conductor_answers() -> None:
         task = world.draw_task(random, "train", held_out=None)
         small = planner.SmallPlanner()
         text = small.text(small.written(world.routed(task, random, world.by_card), task))
-        text = text.replace("| 1 |", "| - |") if number % 4 == 0 else text
+        text = text.replace("| 2 |", "| 1 2 |") if number % 4 == 0 else text
         team = Team(
             model=ScriptedModel([[text]]),
             pool=task.pool,
