@@ -5,6 +5,7 @@ single step sends the bare question, and a planner in a loop is stopped.
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -122,7 +123,7 @@ def plan_of(*steps: tuple[str, tuple[int, ...], str]) -> Plan:
 def test_the_last_step_reads_what_no_other_step_reads(given_plan: bool) -> None:
     workers = {"ann": says("one"), "bob": says("two"), "cyd": says("end")}
     orchestra = setting("A | - | a\nB | - | b\nC | 1 | c", workers)
-    spec = {"plan": plan_of(("ann", (), "a"), ("bob", (), "b"), ("cyd", (1,), "c"))}
+    spec: dict[str, Any] = {"plan": plan_of(("ann", (), "a"), ("bob", (), "b"), ("cyd", (1,), "c"))}
     run, events = play(orchestra, **(spec if given_plan else {}))
     assert [record.step.access for record in run.trace.steps] == [(), (), (1, 2)]
     assert "\ntwo\n" in workers["cyd"].requests[0].messages[-1].content
