@@ -32,6 +32,7 @@ from conductor_cli.core.prompts import (
     CONDUCTOR_CHARS,
     MAX_RANKED,
     MAX_SKILLS,
+    copies_example,
     listed_workers,
     plan_format_context,
     plan_format_for,
@@ -341,6 +342,24 @@ def test_a_profile_may_write_the_whole_message() -> None:
     (message,), notice = told(profile=long)
     assert len(message.content) < 400
     assert notice == "the prompt for ann was shortened to fit its context"
+
+
+@pytest.mark.parametrize(
+    ("subtask", "question", "copies"),
+    [
+        ("Name the capital of Mongolia.", "???", False),
+        ("What is the capital of Mongolia?", "???", True),
+        ("what is the capital of mongolia", "What is the capital of Mongolia, and why?", False),
+        ("Merge overlapping intervals in Python, and test it well", "fix it", True),
+        ("Merge overlapping intervals in Python, and sort them", "Merge them", True),
+        ("Write a Python function that merges lists, and test it", "Merge two lists.", False),
+        ("Solve it in another way.", "6*7?", True),
+        ("Answer the question.", "6*7?", False),
+    ],
+)
+def test_a_subtask_out_of_the_examples_is_known(subtask: str, question: str, copies: bool) -> None:
+    assert copies_example(subtask, question, PROMPTED) is copies
+    assert not copies_example(subtask, question, BRIEF)
 
 
 def test_the_users_system_text_stays_a_system_text() -> None:

@@ -16,6 +16,7 @@ from conductor_cli.core.plan import Plan, PlanRules, Step, check_plan, unread_st
 from conductor_cli.core.plan_formats import ParsedStep
 from conductor_cli.core.plan_formats.base import ANSWER_DIRECTLY
 from conductor_cli.core.question import Question
+from conductor_cli.models.base import ScriptedModel
 from conductor_cli.run.plan_stream import RepeatFilter
 from tests.run.kit import BLIND, of, play, says, setting
 
@@ -149,6 +150,15 @@ def test_a_given_plan_of_one_step_keeps_its_words() -> None:
     workers = {"ann": says("one")}
     play(setting(None, workers), plan=plan_of(("ann", (), "Answer in French.")))
     assert "Do this now: Answer in French." in workers["ann"].requests[0].messages[-1].content
+
+
+def test_a_plan_out_of_the_examples_is_written_again() -> None:
+    copied = "A | - | Merge overlapping intervals in Python, and test it well.\nB | 1 | Check it."
+    planner = ScriptedModel([[copied], ["A | - | Sort them.\nB | 1 | Check them."]])
+    run, events = play(setting(planner))
+    (rejected,) = of(events, ev.PlanRejected)
+    assert rejected.problem == "step 1 repeats an example; its subtask must be about the question"
+    assert [record.step.subtask for record in run.trace.steps] == ["Sort them.", "Check them."]
 
 
 def texts(events: list[ev.Event]) -> list[str]:

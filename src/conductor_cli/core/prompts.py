@@ -13,6 +13,7 @@ weights chose at chance, because it has to compare figures across lines.
 from __future__ import annotations
 
 import json
+import re
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -168,15 +169,13 @@ _QUILL: Final = _worker("quill", "fluent prose, summaries", facts=0.84, math=0.3
 _LEXIS: Final = _worker("lexis", "law and policy", facts=0.90, code=0.21)
 _PROBE: Final = _worker("probe", "careful review, testing", code=0.79, math=0.74)
 
-# The small pools of the examples differ, so that labels mean nothing by themselves.
+# The small pools of the examples differ, so that labels mean nothing by themselves. Their subtasks
+# are general: small models wrote the words of concrete ones in place of a plan for the question.
 FEWSHOTS: Final = (
     Example(
         workers=(_QUILL, _ABACUS, _FORGE),
         question="What is the capital of Mongolia?",
-        plan=example_plan(
-            "- One fact. Any worker knows it, one step is enough.",
-            ("quill", (), "Name the capital of Mongolia."),
-        ),
+        plan=example_plan("- One fact: one step is enough.", ("quill", (), ANSWER_DIRECTLY)),
     ),
     Example(
         workers=(_FORGE, _ABACUS, _QUILL),
@@ -186,38 +185,60 @@ FEWSHOTS: Final = (
         ),
         plan=example_plan(
             "- Easy to get wrong by a sign. Two independent solutions, then a comparison.",
-            (
-                "abacus",
-                (),
-                "Set up the rates of all three openings and solve for the time, exactly.",
-            ),
-            ("forge", (), "Compute the time by adding the signed hourly rates; give a fraction."),
-            (
-                "abacus",
-                (1, 2),
-                "Compare both results, settle any difference by substitution, and state the time.",
-            ),
+            ("abacus", (), "Solve it exactly."),
+            ("forge", (), "Solve it in another way."),
+            ("abacus", (1, 2), "Compare both results, settle any difference, and answer."),
         ),
     ),
     Example(
         workers=(_LEXIS, _FORGE, _PROBE),
-        question=(
-            "Write a Python function that merges overlapping intervals, and make sure that "
-            "it is right."
-        ),
+        question="Merge overlapping intervals in Python, and test it well.",
         plan=example_plan(
-            "- Write first, then a review with test cases by another worker, then the corrected "
-            "code.",
-            ("forge", (), "Write the function with type hints; sort by start, then sweep once."),
-            (
-                "probe",
-                (1,),
-                "Test it by hand on empty, touching, nested and unsorted input; list each fault.",
-            ),
-            ("forge", (1, 2), "Give the final function with every listed fault mended."),
+            "- Write first, then a review by another worker, then the corrected version.",
+            ("forge", (), "Write what is asked for."),
+            ("probe", (1,), "Test this with usual and unusual input; list each fault."),
+            ("forge", (1, 2), "Give the final version with every listed fault mended."),
         ),
     ),
 )
+
+COPIED_WORDS: Final = 6
+"""So many words in a row of an example, which the question lacks, are a copy."""
+
+
+def copies_example(subtask: str, question: str, profile: Profile) -> bool:
+    """Return whether a subtask repeats an example of the prompt instead of planning the question.
+
+    It does where it is one of their sentences, or has `COPIED_WORDS` words in a row of one, that
+    are not in the question as well.
+    """
+    if not profile.fewshots or profile.template != "plain" or profile.render is not None:
+        return False
+    written = _words(subtask)
+    if written == _words(ANSWER_DIRECTLY):
+        return False
+    sentences = _example_sentences()
+    runs = {written} if written in sentences else set()
+    runs |= _word_runs(written) & {run for text in sentences for run in _word_runs(text)}
+    spaced = f" {' '.join(_words(question))} "
+    return any(f" {' '.join(run)} " not in spaced for run in runs)
+
+
+@cache
+def _example_sentences() -> frozenset[tuple[str, ...]]:
+    texts = [example.question for example in FEWSHOTS]
+    texts += [step.subtask for example in FEWSHOTS for step in example.plan.steps]
+    return frozenset(map(_words, texts))
+
+
+def _words(text: str) -> tuple[str, ...]:
+    return tuple(re.findall(r"\w+", text.lower()))
+
+
+def _word_runs(words: tuple[str, ...]) -> set[tuple[str, ...]]:
+    """Return each `COPIED_WORDS` words in a row."""
+    starts = range(len(words) - COPIED_WORDS + 1)
+    return {words[start : start + COPIED_WORDS] for start in starts}
 
 
 CONDUCTOR_CHARS = 6000

@@ -19,8 +19,13 @@ from conductor_cli.core.ledger import Reservation
 from conductor_cli.core.plan import SELF, KeepAnswer, Step, lost_operand, unread_steps
 from conductor_cli.core.plan_formats import ParsedStep, PlanFormatContext
 from conductor_cli.core.plan_formats.base import ANSWER_DIRECTLY
-from conductor_cli.core.prompts import plan_format_for, planner_notice, planner_request
-from conductor_cli.core.question import NESTED, Question
+from conductor_cli.core.prompts import (
+    copies_example,
+    plan_format_for,
+    planner_notice,
+    planner_request,
+)
+from conductor_cli.core.question import NESTED, Question, question_text
 from conductor_cli.core.terminal_text import one_line
 from conductor_cli.core.tools import MAX_ABOUT
 from conductor_cli.core.usage import NO_USAGE, Usage
@@ -292,16 +297,27 @@ class PlanStream:
     def _hold_step(self, item: ParsedStep) -> None:
         """Hold a step until it may be announced, unless it repeats another.
 
-        Raises `PlanError` where the policy forbids it.
+        Raises `PlanError` where the policy forbids it, or where it copies an example.
         """
         kept = self._repeats.renumber_step(item)
         if kept is None:
             return
+        self._check_subtask(item)
         before = (*self._state.steps_before(), *(held.step for held in self._held))
         forbidden = self._state.policy.violation(before, kept.step)
         if forbidden:
             raise PlanError(forbidden, line=item.step.subtask)
         self._held.append(kept)
+
+    def _check_subtask(self, item: ParsedStep) -> None:
+        """Raise `PlanError` for a subtask out of the examples, which is about another question."""
+        subtask = item.step.subtask
+        question = question_text(self._state.policy.question_for_planner())
+        if copies_example(subtask, question, self._state.team.profile):
+            raise PlanError(
+                f"step {item.number} repeats an example; its subtask must be about the question",
+                line=subtask,
+            )
 
     def _check_plan(self, line: str) -> None:
         """Raise `PlanError` for the first fault of the whole plan, whose last line is `line`."""
