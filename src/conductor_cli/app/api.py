@@ -264,11 +264,10 @@ class AsyncConductor:
         for path in options.get("files", ()):
             files += attacher.attach_all(str(path))
         schema = options.get("schema")
+        if schema is not None:
+            schema = dict(schema)
         return Question(
-            text=text,
-            files=tuple(files),
-            system=options.get("system", ""),
-            schema=dict(schema) if schema is not None else None,
+            text=text, files=tuple(files), system=options.get("system", ""), schema=schema
         )
 
 
@@ -453,4 +452,7 @@ def load_trace(run: str = "last", *, config: str | Path | None = None) -> Trace:
 
 
 def _load_settings(config: str | Path | None, flags: Mapping[str, Any]) -> Settings:
-    return load_settings(os.environ, flags, str(config) if config is not None else None)
+    path = None
+    if config is not None:
+        path = str(config)
+    return load_settings(os.environ, flags, path)

@@ -47,5 +47,5 @@ class CheckResult:
         seconds = None
         if self.seconds is not None:
             seconds = round(self.seconds, 3)
-        told = self.data or {"found": self.text, "hint": self.hint}
-        return {name: self.name, "state": self.state, **told, "seconds": seconds}
+        fields = self.data or {"found": self.text, "hint": self.hint}
+        return {name: self.name, "state": self.state, **fields, "seconds": seconds}

@@ -87,11 +87,11 @@ BUILD_FLAGS: Final = {"cuda": "GGML_CUDA", "metal": "GGML_METAL", "rocm": "GGML_
 def versions(settings: Settings) -> Iterator[CheckResult]:
     """The versions of this program, of Python and of the system."""
     del settings
-    found = (
+    text = (
         f"{__version__}, Python {platform.python_version()}, {platform.system()} "
         f"{platform.machine()}"
     ).rstrip()
-    yield CheckResult(name="conductor", text=found)
+    yield CheckResult(name="conductor", text=text)
 
 
 def llama_build(settings: Settings) -> Iterator[CheckResult]:
@@ -106,14 +106,14 @@ def llama_build(settings: Settings) -> Iterator[CheckResult]:
             raise ConductorUnusable(error.message, hint=error.hint) from None
         yield CheckResult(name="llama.cpp", state="warning", text=error.message, hint=error.hint)
         return
-    found = f"llama-cpp-python {lib.__version__}"
+    text = f"llama-cpp-python {lib.__version__}"
     name = "llama.cpp"
     gpus = find_gpus(settings.environ)
     named = ", ".join(gpu.name for gpu in gpus)
     if can_use_gpu(lib):
-        yield CheckResult(name=name, text=f"{found}, uses {named or 'a GPU'}")
+        yield CheckResult(name=name, text=f"{text}, uses {named or 'a GPU'}")
     elif not gpus:
-        yield CheckResult(name=name, text=f"{found}, runs models on the CPU")
+        yield CheckResult(name=name, text=f"{text}, runs models on the CPU")
     else:
         # llama.cpp is compiled for one kind of GPU; a build for the CPU works, at a fraction of the
         # speed.
@@ -123,7 +123,7 @@ def llama_build(settings: Settings) -> Iterator[CheckResult]:
             f"--no-deps {build}"
         )
         yield CheckResult(
-            name=name, state="warning", text=f"{found}, does not use {named}", hint=hint
+            name=name, state="warning", text=f"{text}, does not use {named}", hint=hint
         )
 
 
@@ -132,12 +132,12 @@ def memory(settings: Settings) -> Iterator[CheckResult]:
     ram = read_memory()
     if not ram.total:
         return
-    found = f"{format_size(ram.total)}, {format_size(ram.available)} free"
+    text = f"{format_size(ram.total)}, {format_size(ram.available)} free"
     need = _memory_needed(settings)
     if need:
-        found = f"{found}; the planner needs {format_size(need)}"
+        text = f"{text}; the planner needs {format_size(need)}"
     if need <= ram.available:
-        yield CheckResult(name="memory", text=found)
+        yield CheckResult(name="memory", text=text)
         return
     models = [
         model for model in load_registry(settings.environ) if 0 < model.memory <= ram.available
@@ -148,7 +148,7 @@ def memory(settings: Settings) -> Iterator[CheckResult]:
     hint = "close other programs"
     if best is not None:
         hint = f"close other programs, or: conductor model pull {best.name}"
-    yield CheckResult(name="memory", state="warning", text=found, hint=hint)
+    yield CheckResult(name="memory", state="warning", text=text, hint=hint)
 
 
 def _memory_needed(settings: Settings) -> int:
@@ -217,13 +217,13 @@ def _check_directory(name: str, directory: Path, wanted: int, variable: str) -> 
         return CheckResult(
             name=name, state="failed", text=f"{directory}: {error.strerror}", hint=hint, code=3
         )
-    found = f"{directory}, {format_size(free)} free"
+    text = f"{directory}, {format_size(free)} free"
     if free >= wanted:
-        return CheckResult(name=name, text=found)
+        return CheckResult(name=name, text=text)
     return CheckResult(
         name=name,
         state="warning",
-        text=found,
+        text=text,
         hint=f"free some space: {format_size(wanted)} may be needed",
     )
 
@@ -244,7 +244,7 @@ def planner(settings: Settings) -> Iterator[CheckResult]:
     """
     try:
         chosen = resolve_planner(settings)
-        found = (
+        text = (
             describe_planning_model(chosen, open_model_store(settings)) + read_guided(settings).name
         )
         path = Path(chosen.model)
@@ -254,14 +254,14 @@ def planner(settings: Settings) -> Iterator[CheckResult]:
             and isinstance(router := read_planner(path), RouterFile)
         ):
             check_encoder(router)
-            found = f"{found}, a router over {', '.join(router.workers)}"
+            text = f"{text}, a router over {', '.join(router.workers)}"
         elif chosen.kind == "llama":
             check_model_file(path)
             manifest = planner_manifest(settings)
-            known = "never checked"
+            check = "never checked"
             if manifest:
-                known = describe_hash_source(manifest)
-            found = f"{found}, {format_size(read_model_info(path).size)}, SHA-256 {known}"
+                check = describe_hash_source(manifest)
+            text = f"{text}, {format_size(read_model_info(path).size)}, SHA-256 {check}"
         elif chosen.kind in PRESETS:
             api_key_of(chosen, settings.environ, open_key_store(settings))
     except (ModelError, ConductorUnusable) as error:
@@ -269,7 +269,7 @@ def planner(settings: Settings) -> Iterator[CheckResult]:
             f"{error.hint}\nchoose another: conductor model use NAME | FILE | URL | provider/model"
         ).strip()
         raise ConductorUnusable(error.message, hint=hint) from None
-    yield CheckResult(name="planner", text=found)
+    yield CheckResult(name="planner", text=text)
 
 
 def spending(settings: Settings) -> Iterator[CheckResult]:
@@ -291,8 +291,8 @@ def tool_headers(settings: Settings) -> Iterator[CheckResult]:
                 "remove it there, then store it in the keyring: conductor tools add "
                 f"{item.name} --header {header}"
             )
-            found = f"the secret of the header {header} stands in {item.source}"
-            yield CheckResult(name=f"tools {item.name}", state="warning", text=found, hint=hint)
+            text = f"the secret of the header {header} stands in {item.source}"
+            yield CheckResult(name=f"tools {item.name}", state="warning", text=text, hint=hint)
 
 
 _SECRET_NAME: Final = re.compile(r"key(?!ring)|secret|token|passw|credential|auth", re.IGNORECASE)
@@ -311,8 +311,9 @@ def make_report(settings: Settings, checks: Sequence[CheckResult]) -> dict[str, 
                 KNOWN_SECRETS.add(unquote(urlsplit(url).password or ""))
     for item in settings.workers:
         headers = item.worker.options.get("headers")
-        for value in headers.values() if isinstance(headers, Mapping) else ():
-            KNOWN_SECRETS.add(str(value).strip(), *str(value).split())
+        if isinstance(headers, Mapping):
+            for value in headers.values():
+                KNOWN_SECRETS.add(str(value).strip(), *str(value).split())
         KNOWN_SECRETS.add(
             settings.environ.get(str(item.worker.options.get("key_env") or ""), "").strip()
         )
@@ -340,9 +341,9 @@ def _strip(value: Any) -> Any:  # noqa: ANN401 - any JSON value
     if isinstance(value, list):
         return [_strip(item) for item in value]
 
-    def strip_url(found: re.Match[str]) -> str:
+    def strip_url(url: re.Match[str]) -> str:
         try:
-            parts = urlsplit(found[0])
+            parts = urlsplit(url[0])
         except ValueError:
             return REDACTED
         query = ""
@@ -468,11 +469,11 @@ async def check_workers(
             if worker.kind not in ("llama", SELF):
                 group.create_task(check(worker))
     if not workers:
-        found = "none configured and no key found" + (
-            "; local model servers were not asked" if offline else ""
-        )
+        text = "none configured and no key found"
+        if offline:
+            text += "; local model servers were not asked"
         hint = "conductor setup, or: conductor workers add NAME --kind openai --model MODEL"
-        report(CheckResult(name="workers", state="warning", text=found, hint=hint))
+        report(CheckResult(name="workers", state="warning", text=text, hint=hint))
 
 
 async def _check_worker(
@@ -481,22 +482,21 @@ async def _check_worker(
     name = f"worker {worker.name}"
     try:
         key = key_state(worker, settings.environ, stored)
-        found = f"{worker.kind} {worker.model}".strip() + f", key {key}"
+        text = f"{worker.kind} {worker.model}".strip() + f", key {key}"
         if worker.kind in PROGRAMS:
-            found = f"{worker.kind}: {describe_program(worker)}"
+            text = f"{worker.kind}: {describe_program(worker)}"
             # Is it installed, and its sandbox? Nothing is started
             open_model(worker, environ=settings.environ)
             if shares_network(worker, settings.environ):
-                found += (
-                    f" of this machine, its abstract UNIX sockets included ({OWN_NETWORK_HINT})"
-                )
+                text += f" of this machine, its abstract UNIX sockets included ({OWN_NETWORK_HINT})"
         if key == "missing":
-            raise KeyMissing(found, hint=missing_key_hint(worker))
+            raise KeyMissing(text, hint=missing_key_hint(worker))
         objection = policy_objection(settings, worker)
         if objection or offline:
-            return CheckResult(
-                name=name, text=f"{found}, not called{f': {objection}' if objection else ''}"
-            )
+            text += ", not called"
+            if objection:
+                text += f": {objection}"
+            return CheckResult(name=name, text=text)
         tested = await run_worker_test(worker, settings.environ, stored)
     except ConductorError as error:
         return CheckResult.failed(name, error)
@@ -504,8 +504,8 @@ async def _check_worker(
         hint = (
             f"{tested.hint}\nleave it out: conductor config set policy.deny {worker.name}".strip()
         )
-        return replace(tested, name=name, text=f"{found}, {tested.text}", hint=hint, data={})
-    return CheckResult(name=name, text=f"{found}, answered", seconds=tested.seconds)
+        return replace(tested, name=name, text=f"{text}, {tested.text}", hint=hint, data={})
+    return CheckResult(name=name, text=f"{text}, answered", seconds=tested.seconds)
 
 
 async def check_planning(settings: Settings) -> CheckResult:
@@ -543,12 +543,12 @@ async def check_planning(settings: Settings) -> CheckResult:
         )
     first = next((event.at for event in events if isinstance(event, StepPlanned)), 0.0)
     steps = format_count(len(trace.plan.steps), "step")
-    found = f"planned {steps}, the first step after {format_duration(first)}"
+    text = f"planned {steps}, the first step after {format_duration(first)}"
     if any(isinstance(event, PlanRejected) for event in events):
         hint = "try another profile: conductor config set conductor.profile prompted-json"
-        found = f"{found}; its first reply was not a valid plan"
-        return CheckResult(name="planning", state="warning", text=found, hint=hint, seconds=seconds)
-    return CheckResult(name="planning", text=found, seconds=seconds)
+        text = f"{text}; its first reply was not a valid plan"
+        return CheckResult(name="planning", state="warning", text=text, hint=hint, seconds=seconds)
+    return CheckResult(name="planning", text=text, seconds=seconds)
 
 
 def _planning_failed(failure: Failure) -> CheckResult:

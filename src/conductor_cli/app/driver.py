@@ -230,10 +230,10 @@ class RunRecorder:
         """Begin the trace. Nothing is called before this returns."""
         try:
             self._writer = store.open(event.run)
-            talk = event.question.conversation
-            writing = await run_in_thread_if_large(
-                text_size(talk.messages) if talk else 0, partial(self._writer.write, event)
-            )
+            size = 0
+            if event.question.conversation is not None:
+                size = text_size(event.question.conversation.messages)
+            writing = await run_in_thread_if_large(size, partial(self._writer.write, event))
             if writing is not None:
                 await writing
             why = self._writer.problem
@@ -312,7 +312,10 @@ class RunResult:
     @property
     def exit_code(self) -> int:
         """The run's own code; where it succeeded, that of the first error in writing."""
-        return self.run.trace.exit_code or (self.errors[0].exit_code if self.errors else 0)
+        code = self.run.trace.exit_code
+        if code == 0 and self.errors:
+            return self.errors[0].exit_code
+        return code
 
 
 async def run_to_end(
@@ -422,7 +425,9 @@ class _ViewThread:
                 if (unread := self._unread.popleft()) is None:
                     break
                 event, after = unread
-                trace = after if after is not None else apply_event(trace, event)
+                if after is None:
+                    after = apply_event(trace, event)
+                trace = after
                 self._try(partial(self.view.show, event, trace))
                 # Nothing else is shown while somebody decides.
                 offered = innermost_event(event)

@@ -12,7 +12,15 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from collections.abc import (
+    AsyncGenerator,
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Iterable,
+    Iterator,
+    Sequence,
+)
 from contextlib import AsyncExitStack, asynccontextmanager, closing, suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -59,12 +67,12 @@ from conductor_cli.evals.cases import (
 )
 from conductor_cli.evals.cost import CostEstimate, estimate_cost, has_no_cost, unpriced_models
 from conductor_cli.evals.judge import Judge
-from conductor_cli.evals.outcomes import CaseOutcome, Evaluation, EvaluationSpec
+from conductor_cli.evals.outcomes import CaseOutcome, Evaluation, EvaluationSpec, RunKey
 from conductor_cli.evals.runner import Row, case_runner, run_cases
 from conductor_cli.evals.sandbox import require_sandbox, use_interpreter
 from conductor_cli.evals.scorers import SCORERS
 from conductor_cli.evals.suites import SUITES, Suite, read_suite, suite_by_columns
-from conductor_cli.evals.summary import summarize
+from conductor_cli.evals.summary import SystemResult, summarize
 from conductor_cli.evals.systems import (
     ALONE,
     DEFAULT,
@@ -77,7 +85,7 @@ from conductor_cli.models.response_cache import ResponseCache, model_identity
 from conductor_cli.models.weights import huggingface
 from conductor_cli.rehearsal.players import SHIPPED, rehearsal_conductor
 from conductor_cli.rehearsal.words import KEYWORDS
-from conductor_cli.run import Orchestra
+from conductor_cli.run import Orchestra, Team
 from conductor_cli.run.budget import Budget, CallBudget
 from conductor_cli.run.orchestra import new_run_id
 from conductor_cli.state.opening import open_state
@@ -158,6 +166,9 @@ class PreparedEvaluation:
             elsewhere = partial(
                 ask_over_nodes, opener=opener, parallel=self.request.parallel, budget=self.budget
             )
+        scorer = None
+        if self.request.scorer is not None:
+            scorer = user_scorer(self.request.scorer)
         return run_cases(
             evaluation,
             self.systems,
@@ -165,7 +176,7 @@ class PreparedEvaluation:
             parallel=self.request.parallel,
             budget=self.budget,
             judge=self.judge,
-            scorer=None if self.request.scorer is None else user_scorer(self.request.scorer),
+            scorer=scorer,
             elsewhere=elsewhere,
         )
 
@@ -184,28 +195,10 @@ async def open_evaluation(
     `ConfigError` if nothing can be stored.
     """
     disk.check_writable(evaluations_directory(settings), "the evaluation", f"{PREFIX}STATE_DIR=DIR")
-    if request.judge and request.scorer is not None:
-        hint = "leave one of them out: the scorer decides alone"
-        raise UsageError("--scorer and --judge cannot be given together", hint=hint)
-    if not request.judge and "judge" in _scorer_needs(request):
-        raise UsageError(
-            "a case has the scorer model, which needs a judge", hint="name a worker: --judge WORKER"
-        )
+    _check_scorers(request)
     async with _open_systems(request, settings) as (opened, systems, left_out, judge, spec):
         orchestra = opened.orchestra
-        stored = next(
-            (each for each in stored_evaluations(settings) if each.spec.identity == spec.identity),
-            None,
-        )
-        done = (
-            {key for key in stored.judged() if key[0] in spec.systems}
-            if stored is not None
-            else set()
-        )
-        if len(done) >= spec.runs and not request.reuses:  # the newest of the same is finished
-            stored = None
-            done = set()
-        outcomes = stored.outcomes() if stored is not None else ()
+        stored, done = _unfinished_evaluation(settings, spec, reuses=request.reuses)
         planned = any(system.plan is None for system in systems)
         estimate = None
         if not has_no_cost(orchestra, planned=planned, judge=judge):
@@ -215,29 +208,10 @@ async def open_evaluation(
         spent = Decimal(0)
         if stored is not None:
             spent = stored.spent()
-        limit = request.max_cost
-        # The limit of the day may be tighter than the one of the request. The demo models cost
-        # nothing.
-        if settings.day_limits.cost is not None and not settings.rehearsal:
-            with closing(open_state(settings.paths).spending(settings.day_limits)) as spending:
-                spending.check()
-                most = spent + max(settings.day_limits.cost - spending.today().cost, Decimal(0))
-            limit = most if limit is None else min(limit, most)
-        unpriced = ", ".join(unpriced_models(orchestra, planned=planned, judge=judge))
-        # A limit that ignores some of the calls would only seem to protect.
-        if limit is not None and unpriced:
-            hint = (
-                "add prices (conductor workers add … --set price=IN,OUT), or choose other "
-                "workers: --workers"
-            )
-            raise PolicyError(
-                f"the cost limit cannot be enforced: no price is known for {unpriced}", hint=hint
-            )
-        # Until a run has ended, the most of the estimate is what each is assumed to cost.
-        most_of_one = Decimal(0)
-        if estimate and estimate.runs:
-            most_of_one = estimate.high.cost[1] / estimate.runs
-        expected = max([outcome.cost or Decimal(0) for outcome in outcomes], default=most_of_one)
+        limit = _cost_limit(request, settings, spent)
+        if limit is not None:
+            _check_prices(unpriced_models(orchestra, planned=planned, judge=judge))
+        expected = _expected_cost(stored, estimate)
         yield PreparedEvaluation(
             request=request,
             orchestra=orchestra,
@@ -251,6 +225,71 @@ async def open_evaluation(
             judge=judge,
             planner=opened.planner,
         )
+
+
+def _check_scorers(request: EvaluationRequest) -> None:
+    """Raise `UsageError` where it is not clear who says what is right."""
+    if request.judge and request.scorer is not None:
+        hint = "leave one of them out: the scorer decides alone"
+        raise UsageError("--scorer and --judge cannot be given together", hint=hint)
+    if not request.judge and "judge" in _scorer_needs(request):
+        raise UsageError(
+            "a case has the scorer model, which needs a judge", hint="name a worker: --judge WORKER"
+        )
+
+
+def _unfinished_evaluation(
+    settings: Settings, spec: EvaluationSpec, *, reuses: bool
+) -> tuple[Evaluation | None, set[RunKey]]:
+    """The newest evaluation of the same, and its runs that are judged; nothing if it has ended.
+
+    One that has ended counts, too, where the request `reuses` it.
+    """
+    for stored in stored_evaluations(settings):
+        if stored.spec.identity == spec.identity:
+            done = {key for key in stored.judged() if key[0] in spec.systems}
+            if len(done) < spec.runs or reuses:
+                return stored, done
+            break
+    return None, set()
+
+
+def _cost_limit(request: EvaluationRequest, settings: Settings, spent: Decimal) -> Decimal | None:
+    """The limit of the request, or the one of the day where it is tighter.
+
+    The demo models cost nothing.
+    """
+    if settings.day_limits.cost is None or settings.rehearsal:
+        return request.max_cost
+    with closing(open_state(settings.paths).spending(settings.day_limits)) as spending:
+        spending.check()
+        left_today = max(settings.day_limits.cost - spending.today().cost, Decimal(0))
+    limit = spent + left_today
+    if request.max_cost is not None:
+        limit = min(limit, request.max_cost)
+    return limit
+
+
+def _check_prices(unpriced: Iterable[str]) -> None:
+    """Raise `PolicyError`: a limit that ignores some of the calls would only seem to protect."""
+    names = ", ".join(unpriced)
+    if names:
+        raise PolicyError(
+            f"the cost limit cannot be enforced: no price is known for {names}",
+            hint="add prices (conductor workers add … --set price=IN,OUT), or choose other "
+            "workers: --workers",
+        )
+
+
+def _expected_cost(stored: Evaluation | None, estimate: CostEstimate | None) -> Decimal:
+    """What a run is assumed to cost: the most of the estimate, until one has ended."""
+    most_of_one = Decimal(0)
+    if estimate and estimate.runs:
+        most_of_one = estimate.high.cost[1] / estimate.runs
+    costs: list[Decimal] = []
+    if stored is not None:
+        costs = [outcome.cost or Decimal(0) for outcome in stored.outcomes()]
+    return max(costs, default=most_of_one)
 
 
 @asynccontextmanager
@@ -278,48 +317,55 @@ async def _open_systems(
             judging = await open_orchestra(judge_only)
             stack.push_async_callback(judging.close)
             judge = Judge.of(judging.orchestra, request.judge)
-        keywords = None
-        if settings.rehearsal:
-            keywords = {str(skill): words for skill, words in KEYWORDS.items()}
-        more = list[System]()
-        if settings.rehearsal:
-            start = rehearsal_conductor(SHIPPED / "cold.gguf")
-            before = opened.loaded.open(
-                start, environ=settings.environ, stored=open_key_store(settings)
-            )
-            more.append(
-                System(
-                    name=rehearsal.RULE,
-                    configure=partial(rehearsal.given_out_by_rule, model=before),
-                )
-            )
-        found = tuple(
-            replace(system, missing=no_planner) if no_planner and system.plan is None else system
-            for system in select_systems(
-                request.names, orchestra.team, cases=request.cases, keywords=keywords, more=more
-            )
-        )
-        systems = tuple(system for system in found if not system.missing)
-        left_out = tuple(
-            f"left out: {system.name}: {system.missing}" for system in found if system.missing
-        )
+        systems: list[System] = []
+        left_out: list[str] = []
+        for system in _selected_systems(request, settings, opened):
+            missing = system.missing
+            if no_planner and system.plan is None:
+                missing = no_planner
+            if missing:
+                left_out.append(f"left out: {system.name}: {missing}")
+            else:
+                systems.append(system)
         if not systems:
             raise UsageError(f"none of these systems can run; {left_out[0]}")
-        notes = list(left_out)
-        if unmeasured := unmeasured_workers(orchestra.team):
-            notes.append(
-                "without a measured card, so what they are best at is not known: "
-                f"{', '.join(unmeasured)}"
-            )
-        if settings.cards.problem and not settings.rehearsal:
-            notes.append(settings.cards.problem)
-        if request.scorer is not None:
-            notes.append(
-                f"answers were scored by {request.scorer.name}, not by the scorers of the cases: "
-                f"{RIGHT_FROM:g} or more counts as right"
-            )
+        notes = [*left_out, *_notes(request, settings, orchestra.team)]
         spec = _make_spec(request, opened, tuple(system.name for system in systems), judge, notes)
-        yield opened, systems, left_out, judge, spec
+        yield opened, tuple(systems), tuple(left_out), judge, spec
+
+
+def _selected_systems(
+    request: EvaluationRequest, settings: Settings, opened: OpenedOrchestra
+) -> Sequence[System]:
+    """The systems that the request names. With the demo models also the one that plans by rule."""
+    team = opened.orchestra.team
+    if not settings.rehearsal:
+        return select_systems(request.names, team, cases=request.cases)
+    start = rehearsal_conductor(SHIPPED / "cold.gguf")
+    model = opened.loaded.open(start, environ=settings.environ, stored=open_key_store(settings))
+    by_rule = System(
+        name=rehearsal.RULE, configure=partial(rehearsal.given_out_by_rule, model=model)
+    )
+    keywords = {str(skill): words for skill, words in KEYWORDS.items()}
+    return select_systems(
+        request.names, team, cases=request.cases, keywords=keywords, more=[by_rule]
+    )
+
+
+def _notes(request: EvaluationRequest, settings: Settings, team: Team) -> Iterator[str]:
+    """Yield what a reader of the results should know beside what was left out."""
+    if unmeasured := unmeasured_workers(team):
+        yield (
+            "without a measured card, so what they are best at is not known: "
+            f"{', '.join(unmeasured)}"
+        )
+    if settings.cards.problem and not settings.rehearsal:
+        yield settings.cards.problem
+    if request.scorer is not None:
+        yield (
+            f"answers were scored by {request.scorer.name}, not by the scorers of the cases: "
+            f"{RIGHT_FROM:g} or more counts as right"
+        )
 
 
 def _scorer_needs(request: EvaluationRequest) -> set[str]:
@@ -345,8 +391,8 @@ async def _open_on_node(
             hint = "give each node the same config.toml"
             raise ConfigError("it has other workers, another planner or other limits", hint=hint)
         with (
-            TemporaryDirectory() as place,
-            closing(ResponseCache(Path(place) / "calls.jsonl")) as replies,
+            TemporaryDirectory() as directory,
+            closing(ResponseCache(Path(directory) / "calls.jsonl")) as replies,
         ):
             yield case_runner(spec, systems, opened.orchestra, judge, replies, budget=budget)
 
@@ -395,7 +441,7 @@ def _make_spec(
         orchestra.team.pool.public(),
         [model_identity(worker) for worker in orchestra.team.pool],
     )
-    judged_by = [] if judge is None else [judge.worker.name, model_identity(judge.worker)]
+    judge_name = judge.worker.name if judge is not None else None
     identity: list[object] = [
         request.source,
         hashed,
@@ -407,7 +453,7 @@ def _make_spec(
         profile,
         orchestra.limits,
         orchestra.timeouts,
-        judged_by,
+        _judge_identity(judge),
         request.repeat,
     ]
     # An evaluation from before there was such a scorer has no place for it.
@@ -423,12 +469,18 @@ def _make_spec(
         repeat=request.repeat,
         planner_id=planner_id,
         conductor=planned_by,
-        judge=None if judge is None else judge.worker.name,
+        judge=judge_name,
         identity=dump(identity),
         notes=tuple(notes),
         version=__version__,
         time=f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}",
     )
+
+
+def _judge_identity(judge: Judge | None) -> list[str]:
+    if judge is None:
+        return []
+    return [judge.worker.name, model_identity(judge.worker)]
 
 
 # Stored evaluations
@@ -441,8 +493,10 @@ def evaluations_directory(settings: Settings) -> Path:
 
 def stored_evaluations(settings: Settings) -> Iterator[Evaluation]:
     """All stored evaluations that can be read, the newest first: names begin with the time."""
-    place = evaluations_directory(settings)
-    for path in sorted(place.iterdir(), reverse=True) if place.is_dir() else ():
+    directory = evaluations_directory(settings)
+    if not directory.is_dir():
+        return
+    for path in sorted(directory.iterdir(), reverse=True):
         with suppress(ConductorError):
             yield Evaluation(path)
 
@@ -490,11 +544,9 @@ def load_cases(
     if not path.exists() and not path.suffix:
         raise UsageError(f"{path} is neither a file nor a set", hint=_known_suites())
     # A file that is called like a set must not be taken for it when results are compared.
-    name = (
-        str(path.absolute())
-        if path.name in (rehearsal.NAME, NAME, EVERYDAY, *SUITES)
-        else path.name
-    )
+    name = path.name
+    if name in (rehearsal.NAME, NAME, EVERYDAY, *SUITES):
+        name = str(path.absolute())
     return name, sample_cases(read_cases(path), count, seed)
 
 
@@ -523,17 +575,16 @@ MAX_FILE: Final = 8_000_000_000  # Bytes of a file of a suite
 def fetch_suite(suite: Suite, settings: Settings, report: Callable[[str, int, int], None]) -> Path:
     """The file of a suite in our cache, fetched from the hub if it is not there.
 
-    So are its solved questions.
-
-    A file whose hash was kept must have it. Raises `ConductorUnusable` where the hub does not
-    answer, refuses or sends something else, and `ConfigError` where nothing can be written.
+    Its solved questions are fetched, too. A file whose hash was kept must have it. Raises
+    `ConductorUnusable` where the hub does not answer, refuses or sends something else, and
+    `ConfigError` where nothing can be written.
     """
-    place = settings.paths.cache / "suites" / suite.name
+    directory = settings.paths.cache / "suites" / suite.name
     try:
-        disk.make_private_directory(place)
+        disk.make_private_directory(directory)
         if suite.examples:
-            _fetch(suite, suite.examples, place, report)
-        return _fetch(suite, suite.file, place, report)
+            _fetch(suite, suite.examples, directory, report)
+        return _fetch(suite, suite.file, directory, report)
     except ConductorUnusable as error:
         if error.hint.startswith("conductor eval"):
             raise
@@ -543,55 +594,57 @@ def fetch_suite(suite: Suite, settings: Settings, report: Callable[[str, int, in
     except OSError as error:
         why = describe_system_error(error)
         raise ConfigError(
-            f"cannot write {place}: {why}", hint="make it writable and free some space"
+            f"cannot write {directory}: {why}", hint="make it writable and free some space"
         ) from None
 
 
-def _fetch(suite: Suite, file: str, place: Path, report: Callable[[str, int, int], None]) -> Path:
-    path = place / Path(file).name
+def _fetch(
+    suite: Suite, file: str, directory: Path, report: Callable[[str, int, int], None]
+) -> Path:
+    path = directory / Path(file).name
     go_on = f"conductor eval {suite.name} --from FILE"
     pins = dict[str, dict[str, str]]()
     pin = None
     # Where what was kept is damaged, a file that is there counts as it is.
     with suppress(OSError, ValueError, KeyError, TypeError, AttributeError):
-        pins = json.loads((place / "pins.json").read_text(encoding="utf-8"))
+        pins = json.loads((directory / "pins.json").read_text(encoding="utf-8"))
         pin = str(pins[file]["commit"]), str(pins[file]["sha256"])
     if path.is_file():
         if pin is None or _hash_of(path) == pin[1]:
             return path
-        hint = f"{go_on}; or remove {place} to fetch it again"
+        hint = f"{go_on}; or remove {directory} to fetch it again"
         raise ConductorUnusable(
             f"{path} is not the file that was fetched: its hash has changed", hint=hint
         )
     if huggingface.is_offline():
         message = f"{suite.name} is not in the cache, and HF_HUB_OFFLINE forbids asking the hub"
         raise ConductorUnusable(message, hint=f"{go_on}, or unset HF_HUB_OFFLINE")
-    repository = huggingface.ask_repository(
-        suite.repo, pin[0] if pin is not None else "main", kind="dataset"
-    )
+    revision = "main"
+    if pin is not None:
+        revision = pin[0]
+    repository = huggingface.ask_repository(suite.repo, revision, kind="dataset")
     remote = repository.files.get(file)
     if remote is None:
         raise ConductorUnusable(f"{suite.repo} has no file {file} any more", hint=go_on)
     if not 0 < remote.size <= MAX_FILE:
         size = f"{remote.size:,} bytes, and at most {format_size(MAX_FILE)} are fetched"
         raise ConductorUnusable(f"{file} of {suite.repo} has {size}", hint=go_on)
-    part = place / f"{path.name}.{repository.commit[:12]}.part"
+    part = directory / f"{path.name}.{repository.commit[:12]}.part"
     huggingface.download_file(repository, remote, part, report)
-    found = _hash_of(part)
-    wanted = remote.sha256
+    digest = _hash_of(part)
+    expected = remote.sha256
+    source = "the hub says"
     if pin is not None:
-        wanted = pin[1]
-    if wanted and found != wanted:
+        expected = pin[1]
+        source = "before"
+    if expected and digest != expected:
         part.unlink()
-        before = "the hub says"
-        if pin is not None:
-            before = "before"
         raise ConductorUnusable(
-            f"{file} of {suite.repo} has another hash than {before}", hint=go_on
+            f"{file} of {suite.repo} has another hash than {source}", hint=go_on
         )
-    kept = {"commit": repository.commit, "sha256": found}
+    kept = {"commit": repository.commit, "sha256": digest}
     disk.write_atomically(
-        place / "pins.json", f"{json.dumps({**pins, file: kept}, indent=2)}\n", mode=0o600
+        directory / "pins.json", f"{json.dumps({**pins, file: kept}, indent=2)}\n", mode=0o600
     )
     part.replace(path)
     return path
@@ -638,18 +691,18 @@ def plan_calibration(
     name, cases = load_cases(source or NAME, file=None, count=count, seed=seed)
     pool, _ = asyncio.run(resolve_pool(settings, None, workers))
     pool = Pool(workers=tuple(worker for worker in pool if worker.kind != SELF))
-    found = {worker.name: settings.cards.of(worker, hash_cases(cases)) for worker in pool}
+    cards = {worker.name: settings.cards.of(worker, hash_cases(cases)) for worker in pool}
+    unmeasured = tuple(name for name, card in cards.items() if card is None)
     request = EvaluationRequest(
         source=name,
         cases=cases,
         systems=ALONE,
         seed=seed,
         parallel=parallel,
-        workers=tuple(worker.name for worker in pool if found.get(worker.name) is None),
+        workers=unmeasured,
     )
-    return Calibration(
-        request=request, pool=pool, known=tuple(card for card in found.values() if card is not None)
-    )
+    measured = tuple(card for card in cards.values() if card is not None)
+    return Calibration(request=request, pool=pool, known=measured)
 
 
 def measured_cards(
@@ -657,38 +710,41 @@ def measured_cards(
 ) -> tuple[list[MeasuredCard], list[str]]:
     """A card for each worker that has answered a case, and notes about those that failed."""
     outcomes = evaluation.outcomes()
-    request = calibration.request
     errors = {outcome.system: outcome.error for outcome in outcomes if outcome.verdict == "failed"}
     cards = []
     notes = []
     for system in summarize(outcomes, systems=evaluation.spec.systems).systems:
         worker = calibration.pool[system.name.removeprefix(f"{ALONE}:")]
         if system.accuracy.n:
-            cards.append(
-                MeasuredCard(
-                    worker=worker.name,
-                    key=worker_key(worker),
-                    hash=calibration.hash,
-                    source=f"{request.source}, seed {request.seed}",
-                    time=f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}",
-                    right=system.accuracy.right,
-                    n=system.accuracy.n,
-                    strengths={
-                        tag: Strength(right=share.right, n=share.n)
-                        for tag, share in system.tags.items()
-                        if share.n
-                    },
-                    tokens_in=round(system.tokens_in or 0.0, 2),
-                    tokens_out=round(system.tokens_out or 0.0, 2),
-                    seconds=round(system.seconds or 0.0, 4),
-                    cost=system.cost if not system.unpriced else None,
-                )
-            )
+            cards.append(_measured_card(calibration, worker, system))
         if system.failed:
-            result = ", so it has no card"
-            if system.accuracy.n:
-                result = ""
             failed = f"{system.failed} of {len(calibration.request.cases)} cases failed"
-            notes.append(f"{worker.name}: {failed}{result}: {errors[system.name]}")
+            if not system.accuracy.n:
+                failed += ", so it has no card"
+            notes.append(f"{worker.name}: {failed}: {errors[system.name]}")
     notes += [note for note in evaluation.spec.notes if note.startswith("left out")]
     return cards, notes
+
+
+def _measured_card(calibration: Calibration, worker: Worker, result: SystemResult) -> MeasuredCard:
+    strengths = {}
+    for tag, share in result.tags.items():
+        if share.n:
+            strengths[tag] = Strength(right=share.right, n=share.n)
+    cost = result.cost
+    if result.unpriced:
+        cost = None
+    return MeasuredCard(
+        worker=worker.name,
+        key=worker_key(worker),
+        hash=calibration.hash,
+        source=f"{calibration.request.source}, seed {calibration.request.seed}",
+        time=f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}",
+        right=result.accuracy.right,
+        n=result.accuracy.n,
+        strengths=strengths,
+        tokens_in=round(result.tokens_in or 0.0, 2),
+        tokens_out=round(result.tokens_out or 0.0, 2),
+        seconds=round(result.seconds or 0.0, 4),
+        cost=cost,
+    )

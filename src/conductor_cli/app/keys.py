@@ -208,10 +208,15 @@ def check_keys(settings: Settings, store: KeyStore, providers: Sequence[str]) ->
             raise KeyMissing(message, hint=f"conductor keys set {name}")
     if not keys:
         raise KeyMissing("no key was found", hint="conductor keys set PROVIDER")
-    stored = store.read() if any(key.since for key in keys) else {}
+    stored: Mapping[str, StoredKey] = {}
+    if any(key.since for key in keys):
+        stored = store.read()
 
     async def check_all() -> list[CheckResult]:
-        checks = [_check_key(key, stored[key.provider] if key.since else None) for key in keys]
+        checks = []
+        for key in keys:
+            stored_key = stored[key.provider] if key.since else None
+            checks.append(_check_key(key, stored_key))
         return list(await asyncio.gather(*checks))
 
     return asyncio.run(check_all())

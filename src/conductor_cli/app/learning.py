@@ -172,9 +172,9 @@ async def check_run(settings: Settings, trace: Trace, command: Sequence[str]) ->
     verdict: Verdict = "good"
     if ending.code:
         verdict = "bad"
-    text = f"the check says that the answer is {verdict}" + (
-        f" (exit code {ending.code}){why}" if ending.code else ""
-    )
+    text = f"the check says that the answer is {verdict}"
+    if ending.code:
+        text += f" (exit code {ending.code}){why}"
     if is_rehearsal_run(trace):
         return text
     try:

@@ -37,6 +37,8 @@ USUAL_RATE: Final = 10_000_000  # Bytes a second that an estimate of a download'
 
 # Listing
 
+ModelState = Literal["installed", "not installed", "partial", "damaged", "elsewhere"]
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelRow:
@@ -49,7 +51,7 @@ class ModelRow:
     """
 
     name: str
-    state: Literal["installed", "not installed", "partial", "damaged", "elsewhere"]
+    state: ModelState
     size: int = 0
     memory: int = 0
     partial: int = 0
@@ -64,10 +66,11 @@ class ModelRow:
 
     def data(self) -> dict[str, Any]:
         """For `--json`; what is not known is null."""
-        return {
-            key: value if isinstance(value, bool) else value or None
-            for key, value in asdict(self).items()
-        }
+        fields = asdict(self)
+        for key, value in fields.items():
+            if not value and not isinstance(value, bool):
+                fields[key] = None
+        return fields
 
 
 def list_model_rows(settings: Settings) -> list[ModelRow]:
@@ -81,58 +84,72 @@ def list_model_rows(settings: Settings) -> list[ModelRow]:
     damaged = store.damaged()
     registry = {model.name: model for model in load_registry(settings.environ)}
     memory = {model.name: model.memory for model in registry.values()}
+    default = next(iter(registry))
 
     rows = []
     for name in dict.fromkeys((*registry, *manifests, *damaged)):
         row = ModelRow(name=name, state="damaged")
         if (model := registry.get(name)) is not None:
-            partial = sum(path.stat().st_size for path in unfinished_files(model))
-            row = ModelRow(
-                name=model.name,
-                state="partial" if partial else "not installed",
-                size=model.size,
-                memory=model.memory,
-                partial=partial,
-                licence=model.licence,
-                base=model.base,
-                source=f"hub:{model.repo}@{model.revision}",
-                about=model.about,
-            )
+            row = _registry_row(model)
         if name in damaged:
             row = replace(
                 row, state="damaged", path=str(store.folder(name) / MANIFEST), about=damaged[name]
             )
         elif (manifest := manifests.get(name)) is not None:
-            row = replace(
-                row,
-                state="damaged" if manifest.fault() else "installed",
-                size=manifest.size,
-                memory=manifest_memory(manifest, manifests, memory),
-                base=manifest.base,
-                licence=manifest.licence,
-                source=manifest.source,
-                path=str(manifest.path),
-                hash_source=manifest.hash_source,
-            )
-        rows.append(replace(row, in_use=name == planning, default=name == next(iter(registry))))
-    # It has no name yet, so it is called as it was pulled
-    for model in find_stopped_pulls(registry.values()):
-        partial = sum(path.stat().st_size for path in unfinished_files(model))
-        rows.append(
-            ModelRow(
-                name=model.reference, state="partial", partial=partial, source=f"hub:{model.repo}"
-            )
-        )
+            row = _stored_row(row, manifest, manifest_memory(manifest, manifests, memory))
+        rows.append(replace(row, in_use=name == planning, default=name == default))
+    rows += map(_stopped_row, find_stopped_pulls(registry.values()))
     if (chosen := settings["conductor.model"]) and not planning:
-        rows.append(
-            ModelRow(
-                name=chosen,
-                state="elsewhere",
-                source=settings.origins["conductor.model"],
-                in_use=True,
-            )
-        )
+        source = settings.origins["conductor.model"]
+        rows.append(ModelRow(name=chosen, state="elsewhere", source=source, in_use=True))
     return rows
+
+
+def _registry_row(model: RegistryModel) -> ModelRow:
+    partial = _pulled_bytes(model)
+    state: ModelState = "not installed"
+    if partial:
+        state = "partial"
+    return ModelRow(
+        name=model.name,
+        state=state,
+        size=model.size,
+        memory=model.memory,
+        partial=partial,
+        licence=model.licence,
+        base=model.base,
+        source=f"hub:{model.repo}@{model.revision}",
+        about=model.about,
+    )
+
+
+def _stored_row(row: ModelRow, manifest: Manifest, memory: int) -> ModelRow:
+    state: ModelState = "installed"
+    if manifest.fault():
+        state = "damaged"
+    return replace(
+        row,
+        state=state,
+        size=manifest.size,
+        memory=memory,
+        base=manifest.base,
+        licence=manifest.licence,
+        source=manifest.source,
+        path=str(manifest.path),
+        hash_source=manifest.hash_source,
+    )
+
+
+def _stopped_row(model: RegistryModel) -> ModelRow:
+    """The row of a stopped pull: it has no name yet, so it is called as it was pulled."""
+    source = f"hub:{model.repo}"
+    partial = _pulled_bytes(model)
+    return ModelRow(name=model.reference, state="partial", partial=partial, source=source)
+
+
+def _pulled_bytes(model: RegistryModel) -> int:
+    """The size of what is there of a model whose pull has not ended."""
+    return sum(path.stat().st_size for path in unfinished_files(model))
 
 
 # Pulling

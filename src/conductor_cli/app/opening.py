@@ -71,8 +71,13 @@ class LoadedModels:
         # Of a local model its files alone count, so that weights are in memory once: the model that
         # plans and the workers that use the same file take turns on it. Of another worker all but
         # what is said or measured of it.
-        bare = replace(worker, about="", card=Card(), price=None, tags=(), accepts=None, tools=())
-        identity = repr(served_model(worker) if worker.kind == "llama" else bare)
+        if worker.kind == "llama":
+            identity = repr(served_model(worker))
+        else:
+            bare = replace(
+                worker, about="", card=Card(), price=None, tags=(), accepts=None, tools=()
+            )
+            identity = repr(bare)
         if identity not in self._models:
             self._models[identity] = open_model(
                 worker, environ=environ, stored=stored, secrets=KNOWN_SECRETS

@@ -186,17 +186,15 @@ def _from_name(text: str, settings: Settings) -> Worker:
         "conductor model list, conductor model use FILE.gguf, or from the hub: conductor "
         "model pull OWNER/REPO"
     )
-    # A provider alone names no model.
-    meant = (
-        f"{text}/{PRESETS[text].model or 'MODEL'}"
-        if text in PRESETS and PRESETS[text].base_url
-        else with_scheme(text)
-    )
     message = (
         f"the planner {text!r} is not a stored model, a file, a URL, a worker or provider/model"
     )
-    hint = f"did you mean {meant}?" if meant else suggest(text, names, otherwise)
-    raise ConductorUnusable(message, hint=hint)
+    meant = with_scheme(text)
+    if text in PRESETS and PRESETS[text].base_url:  # a provider alone names no model
+        meant = f"{text}/{PRESETS[text].model or 'MODEL'}"
+    if meant:
+        raise ConductorUnusable(message, hint=f"did you mean {meant}?")
+    raise ConductorUnusable(message, hint=suggest(text, names, otherwise))
 
 
 def _from_file(path: Path, settings: Settings) -> Worker:
@@ -240,7 +238,9 @@ def _from_store(manifest: Manifest, settings: Settings) -> Worker:
             raise ConductorUnusable(f"the model {stored.name} cannot be used: {problem}", hint=hint)
     if not manifest.base:
         return _from_file(manifest.path, settings)
-    path = base.path if base is not None else Path(manifest.base)
+    path = Path(manifest.base)
+    if base is not None:
+        path = base.path
     if not path.is_file():
         hint = (
             f"conductor model pull {manifest.base}, or conductor model import FILE --name "
@@ -274,20 +274,21 @@ def _nothing_chosen(settings: Settings) -> ConductorUnusable:
 def served_model(worker: Worker) -> tuple[str, ...]:
     """Return where a worker's model is, and its id there."""
     if worker.kind == "llama":
-        files = (worker.model, str(worker.options.get("adapter") or ""))
-        return (
-            "llama",
-            *(str(Path(file).expanduser().resolve()) if file else "" for file in files),
-        )
+        adapter = str(worker.options.get("adapter") or "")
+        return ("llama", _resolved_path(worker.model), _resolved_path(adapter))
     if worker.kind in PROGRAMS:
         return (worker.kind, *command_of(worker))
     return base_url_of(worker) or worker.kind, model_of(worker)
 
 
-def describe_planning_model(planner: Worker, store: ModelStore | None = None) -> str:
-    """The planner's name.
+def _resolved_path(file: str) -> str:
+    if not file:
+        return ""
+    return str(Path(file).expanduser().resolve())
 
-    For a file with its identity hash, so that a trace says which weights planned.
+
+def describe_planning_model(planner: Worker, store: ModelStore | None = None) -> str:
+    """The planner's name; of a file with its hash, so that a trace says which weights planned.
 
     A file is called as `store` calls it, where it is stored. Raises `ConductorUnusable`.
     """
@@ -298,10 +299,9 @@ def describe_planning_model(planner: Worker, store: ModelStore | None = None) ->
         if planner.model:
             model = f"{planner.kind}/{planner.model}"
         return model or str(planner.options.get("base_url", planner.kind))
-    names = {
-        manifest.path: manifest.name
-        for manifest in (store.manifests() if store is not None else ())
-    }
+    names: dict[Path, str] = {}
+    if store is not None:
+        names = {manifest.path: manifest.name for manifest in store.manifests()}
     adapter = str(planner.options.get("adapter") or "")
     suffix = ""
     if adapter:

@@ -31,6 +31,7 @@ from contextlib import (
 )
 from dataclasses import replace
 from decimal import Decimal
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any, Final, cast
@@ -94,13 +95,11 @@ def ray_cluster(address: str) -> Iterator[str]:
             "--ray needs Ray, which is not installed", hint=extra_command("ray")
         ) from None
     try:
-        is_own = address == "auto"
-        ray.init(
-            None if is_own else address,
-            include_dashboard=False if is_own else None,
-            log_to_driver=False,
-            logging_level=logging.CRITICAL,
-        )
+        init = partial(ray.init, log_to_driver=False, logging_level=logging.CRITICAL)
+        if address == "auto":
+            init(None, include_dashboard=False)
+        else:
+            init(address, include_dashboard=None)
     except (ConnectionError, RuntimeError, ValueError) as error:
         reason = str(error).partition("\n")[0]
         hint = "ray status shows a cluster; ray start --head starts one"

@@ -69,11 +69,11 @@ def is_rehearsal_run(trace: Trace) -> bool:
 
     The package may have moved.
     """
-    tails = [
-        (Path(worker.model).parts[-3:], players.model_path(worker.name).parts[-3:])
-        for worker in trace.pool
-    ]
-    return bool(tails) and all(one == other for one, other in tails)
+    return bool(trace.pool.names) and all(map(_is_demo_model, trace.pool))
+
+
+def _is_demo_model(worker: Worker) -> bool:
+    return Path(worker.model).parts[-3:] == players.model_path(worker.name).parts[-3:]
 
 
 def with_rehearsal_profiles(team: Team, planner: Worker | None) -> Team:

@@ -376,18 +376,20 @@ def propose_model(findings: Findings, settings: Settings, wanted: str = "") -> l
     if wanted in listed:
         return [_pull_step(listed[wanted])]
     if wanted:
-        is_file = Path(wanted).expanduser().is_file()
-        command = ("model", "import", wanted, "--use") if is_file else ("model", "use", wanted)
+        command: tuple[str, ...] = ("model", "use", wanted)
+        if Path(wanted).expanduser().is_file():
+            command = ("model", "import", wanted, "--use")
         return [SetupStep(kind="model", name=wanted, text=wanted, command=command)]
     try:
         planner = describe_planning_model(resolve_planner(settings), open_model_store(settings))
         return [SetupStep(kind="model", name=chosen or planner, text=planner)]
     except ConductorError as error:
         # What was chosen is never replaced by another model, not even where it cannot be used.
+        if chosen in listed:
+            return [_pull_step(listed[chosen])]
         if chosen:
             text = f"{chosen} cannot be used: {error.message}"
-            unusable = SetupStep(kind="model", name=chosen, text=text)
-            return [_pull_step(listed[chosen]) if chosen in listed else unusable]
+            return [SetupStep(kind="model", name=chosen, text=text)]
     stored = next(iter(open_model_store(settings).manifests()), None)
     if stored is not None:
         text = f"{stored.name}: {format_size(stored.size)}, installed but not chosen"

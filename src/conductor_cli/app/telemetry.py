@@ -87,15 +87,15 @@ class RunTelemetry:
     def read(self, event: ev.Event) -> None:
         """Keep an event; the last one of a run makes the spans and sends them."""
         inner = event
-        place = tuple[int, ...]()
+        path: tuple[int, ...] = ()
         while isinstance(inner, ev.NestedEvent):
-            place = (*place, inner.step)
+            path = (*path, inner.step)
             inner = inner.event
         if isinstance(inner, ev.StepDelta):
-            place = (*place, inner.step, inner.attempt)
-            if place in self._written:
+            attempt = (*path, inner.step, inner.attempt)
+            if attempt in self._written:
                 return
-            self._written.add(place)
+            self._written.add(attempt)
         if not isinstance(inner, ev.PlanDelta):
             self._events.append(event)
         if isinstance(event, ev.RunFinished | ev.RunFailed):
@@ -128,14 +128,10 @@ class RunTelemetry:
             if last.error is not None:
                 error = last.error.reason or last.error.kind
             about |= usage_attributes(last.usage)
+        received: list[Message] = []
         if isinstance(last, ev.RunFinished):
             about["conductor.partial"] = last.partial
-        sent = [Message(role="user", content=first.question.text)]
-        said = (
-            [Message(role="assistant", content=last.answer)]
-            if isinstance(last, ev.RunFinished)
-            else []
-        )
+            received = [Message(role="assistant", content=last.answer)]
         run = self._span(
             "invoke_workflow conductor",
             first.at,
@@ -143,16 +139,15 @@ class RunTelemetry:
             about,
             above,
             error,
-            sent=sent,
-            said=said,
+            sent=[Message(role="user", content=first.question.text)],
+            received=received,
         )
         self._plans(events, first.conductor.partition(" ")[0], run)
         access = {event.step: event.access for event in events if isinstance(event, ev.StepPlanned)}
-        for number in dict.fromkeys(
-            event.step for event in events if isinstance(event, ev.StepStarted)
-        ):
-            own = [event for event in events if getattr(event, "step", 0) == number]
-            self._step(own, first.pool, access.get(number, ()), last.at, run)
+        started = [event.step for event in events if isinstance(event, ev.StepStarted)]
+        for number in dict.fromkeys(started):
+            step_events = [event for event in events if getattr(event, "step", 0) == number]
+            self._step(step_events, first.pool, access.get(number, ()), last.at, run)
 
     def _plans(self, events: Sequence[ev.Event], planner: str, run: Span) -> None:
         """Send planning.
@@ -168,9 +163,9 @@ class RunTelemetry:
             if ends and began is not None:
                 about: dict[str, Any] = {"gen_ai.operation.name": "plan"}
                 if isinstance(event, ev.PlanReady):
-                    about["conductor.plan.steps"] = (
-                        len(event.plan.steps) if isinstance(event.plan, Plan) else 0
-                    )
+                    about["conductor.plan.steps"] = 0
+                    if isinstance(event.plan, Plan):
+                        about["conductor.plan.steps"] = len(event.plan.steps)
                 error = ""
                 if event is events[-1]:
                     error = "run_ended"
@@ -199,30 +194,29 @@ class RunTelemetry:
                         began = call.at
                 began = None
                 calls = []
-            if isinstance(event, ev.PlanRevised) or (
-                isinstance(event, ev.PlanDecided) and event.verdict != "approved"
-            ):
+            is_rejected = isinstance(event, ev.PlanDecided) and event.verdict != "approved"
+            if is_rejected or isinstance(event, ev.PlanRevised):
                 began = event.at
 
     def _step(
-        self, own: Sequence[ev.Event], pool: Pool, access: Sequence[int], over: float, run: Span
+        self, events: Sequence[ev.Event], pool: Pool, access: Sequence[int], over: float, run: Span
     ) -> None:
-        """Send a step by its `own` events, and its attempts.
+        """Send a step by its events, and its attempts.
 
         What has no end ends when the run is `over`.
         """
         attempts: list[list[ev.Event]] = []
-        for event in own:
+        ended = over
+        error = "run_ended"
+        for event in events:
             if isinstance(event, ev.StepStarted):
                 attempts.append([event])
             elif attempts:
                 attempts[-1].append(event)
-        ends = [
-            event
-            for event in own
-            if isinstance(event, ev.StepFailed | ev.StepStopped | ev.StepFinished)
-        ]
-        is_over = bool(ends) and not (isinstance(ends[-1], ev.StepFailed) and not ends[-1].final)
+            if isinstance(event, ev.StepFailed | ev.StepStopped | ev.StepFinished):
+                goes_on = isinstance(event, ev.StepFailed) and not event.final
+                ended = over if goes_on else event.at
+                error = "run_ended" if goes_on else _error_of(event)
         first = attempts[0][0]
         assert isinstance(first, ev.StepStarted)
         about: dict[str, Any] = {
@@ -231,21 +225,23 @@ class RunTelemetry:
             "conductor.step": first.step,
             "conductor.step.access": access,
         }
-        ended, error = (ends[-1].at, _error_of(ends[-1])) if is_over else (over, "run_ended")
         step = self._span(f"invoke_agent {first.worker}", first.at, ended, about, run, error)
         for attempt in attempts:
             self._attempt(attempt, pool, over, step)
 
-    def _attempt(self, own: Sequence[ev.Event], pool: Pool, over: float, step: Span) -> None:
-        """Send the span of an attempt, made from its `own` events.
+    def _attempt(self, events: Sequence[ev.Event], pool: Pool, over: float, step: Span) -> None:
+        """Send the span of an attempt, made from its events.
 
         Its tool calls or its nested run are inside.
         """
-        first = own[0]
+        first = events[0]
         assert isinstance(first, ev.StepStarted)
-        worker = next((each for each in pool if each.name == first.worker), None)
-        kind, model = (worker.kind, worker.model_name) if worker is not None else (first.worker, "")
-        model = model or first.worker
+        kind = first.worker
+        model = first.worker
+        if first.worker in pool:
+            worker = pool[first.worker]
+            kind = worker.kind
+            model = worker.model_name or first.worker
         about: dict[str, Any] = {
             "gen_ai.operation.name": "chat",
             "gen_ai.request.model": model,
@@ -255,8 +251,8 @@ class RunTelemetry:
         }
         ended = over
         error = "run_ended"
-        said = list[Message]()
-        for event in own:
+        received: list[Message] = []
+        for event in events:
             if isinstance(event, ev.StepDelta):
                 about.setdefault("gen_ai.response.time_to_first_chunk", event.at - first.at)
             elif isinstance(event, ev.StepFailed | ev.StepStopped | ev.StepFinished):
@@ -267,7 +263,7 @@ class RunTelemetry:
                     about["gen_ai.response.finish_reasons"] = (
                         FINISHES.get(event.finish, event.finish),
                     )
-                    said = [
+                    received = [
                         Message(role="assistant", content=event.text, tool_calls=event.tool_calls)
                     ]
                 break
@@ -279,35 +275,48 @@ class RunTelemetry:
             step,
             error,
             sent=first.prompt,
-            said=said,
+            received=received,
             client=True,
         )
-        results = {
-            (each.turn, each.call_id): each for each in own if isinstance(each, ev.ToolReturned)
-        }
-        for call in own:
-            if isinstance(call, ev.ToolCalled):
-                about = {
-                    "gen_ai.operation.name": "execute_tool",
-                    "gen_ai.tool.name": call.call.name,
-                    "gen_ai.tool.call.id": call.call.id,
-                    "gen_ai.tool.type": "extension",
-                    "conductor.tool.server": call.server,
-                }
-                result = results.get((call.turn, call.call.id))
-                if self._texts:
-                    about["gen_ai.tool.call.arguments"] = call.call.arguments
-                    about |= {"gen_ai.tool.call.result": result.text} if result is not None else {}
-                returned, error = (ended, "attempt_ended") if result is None else (result.at, "")
-                if result is not None and result.error:
-                    error = "tool_error"
-                self._span(
-                    f"execute_tool {call.call.name}", call.at, returned, about, attempt, error
-                )
-        if nested := [event for event in own if isinstance(event, ev.NestedEvent)]:
+        self._tool_calls(events, ended, attempt)
+        if nested := [event for event in events if isinstance(event, ev.NestedEvent)]:
             inside = RunTelemetry(self._tracer, texts=self._texts)
             inside._began = self._began + int((nested[0].at - nested[0].event.at) * 1e9)
             inside._run([event.event for event in nested], attempt)
+
+    def _tool_calls(self, events: Sequence[ev.Event], over: float, attempt: Span) -> None:
+        """Send the calls of tools of an attempt; those without a result end when it is `over`."""
+        results: dict[tuple[int, str], ev.ToolReturned] = {}
+        for event in events:
+            if isinstance(event, ev.ToolReturned):
+                results[event.turn, event.call_id] = event
+        for event in events:
+            if isinstance(event, ev.ToolCalled):
+                self._tool_call(event, results.get((event.turn, event.call.id)), over, attempt)
+
+    def _tool_call(
+        self, event: ev.ToolCalled, result: ev.ToolReturned | None, over: float, attempt: Span
+    ) -> None:
+        call = event.call
+        about: dict[str, Any] = {
+            "gen_ai.operation.name": "execute_tool",
+            "gen_ai.tool.name": call.name,
+            "gen_ai.tool.call.id": call.id,
+            "gen_ai.tool.type": "extension",
+            "conductor.tool.server": event.server,
+        }
+        ended = over
+        error = "attempt_ended"
+        if result is not None:
+            ended = result.at
+            error = ""
+            if result.error:
+                error = "tool_error"
+        if self._texts:
+            about["gen_ai.tool.call.arguments"] = call.arguments
+            if result is not None:
+                about["gen_ai.tool.call.result"] = result.text
+        self._span(f"execute_tool {call.name}", event.at, ended, about, attempt, error)
 
     def _span(
         self,
@@ -319,29 +328,32 @@ class RunTelemetry:
         error: str,
         *,
         sent: Sequence[Message] = (),
-        said: Sequence[Message] = (),
+        received: Sequence[Message] = (),
         client: bool = False,
     ) -> Span:
         """Send a span and return it. `error` is the reason in a word, empty where it ended well.
 
-        `sent` and `said` are texts, which few want; `client` says that another program was called.
+        `sent` and `received` are texts, which few want; `client` says that another program was
+        called.
         """
         from opentelemetry.trace import SpanKind, StatusCode, set_span_in_context
 
-        known = {**attributes}
+        values = {**attributes}
         if self._texts and sent:
-            known["gen_ai.input.messages"] = messages_json(sent)
-        if self._texts and said:
-            known["gen_ai.output.messages"] = messages_json(said)
-        known = {
-            key: KNOWN_SECRETS.redact(text) if isinstance(text, str) else text
-            for key, text in known.items()
-        }
+            values["gen_ai.input.messages"] = messages_json(sent)
+        if self._texts and received:
+            values["gen_ai.output.messages"] = messages_json(received)
+        for key, value in values.items():
+            if isinstance(value, str):
+                values[key] = KNOWN_SECRETS.redact(value)
+        context = None
+        if above is not None:
+            context = set_span_in_context(above)
         span = self._tracer.start_span(
             name,
-            context=set_span_in_context(above) if above is not None else None,
+            context=context,
             kind=SpanKind.CLIENT if client else SpanKind.INTERNAL,
-            attributes=known,
+            attributes=values,
             start_time=self._began + int(start * 1e9),
         )
         if error:
@@ -362,7 +374,7 @@ def _error_of(event: ev.StepFailed | ev.StepStopped | ev.StepFinished) -> str:
 
 def usage_attributes(usage: Usage) -> dict[str, Any]:
     """Tokens and cost; the cost is left out where nothing has a price."""
-    found: dict[str, Any] = {
+    attributes: dict[str, Any] = {
         "gen_ai.usage.input_tokens": usage.tokens_in,
         "gen_ai.usage.output_tokens": usage.tokens_out,
         "gen_ai.usage.cache_read.input_tokens": usage.tokens_cached,
@@ -370,8 +382,8 @@ def usage_attributes(usage: Usage) -> dict[str, Any]:
         "gen_ai.usage.reasoning.output_tokens": usage.tokens_reasoning,
     }
     if usage.cost is not None:
-        found["conductor.cost"] = float(usage.cost)
-    return found
+        attributes["conductor.cost"] = float(usage.cost)
+    return attributes
 
 
 def messages_json(messages: Sequence[Message]) -> str:
@@ -379,25 +391,26 @@ def messages_json(messages: Sequence[Message]) -> str:
 
     Attachments are named only.
     """
-    said = []
-    for each in messages:
-        parts: list[dict[str, str]] = []
-        if each.role == "tool":
-            parts = [
-                {"type": "tool_call_response", "id": each.tool_call_id, "response": each.content}
-            ]
-        else:
-            parts += [{"type": "text", "content": each.content}] if each.content else []
-            parts += [
-                {"type": "file", "name": file.name, "mime_type": file.media_type}
-                for file in each.attachments
-            ]
-            parts += [
-                {"type": "tool_call", "id": call.id, "name": call.name, "arguments": call.arguments}
-                for call in each.tool_calls
-            ]
-        said.append({"role": each.role, "parts": parts})
-    return json.dumps(said, ensure_ascii=False)
+    fields = [{"role": message.role, "parts": _parts_of(message)} for message in messages]
+    return json.dumps(fields, ensure_ascii=False)
+
+
+def _parts_of(message: Message) -> list[dict[str, str]]:
+    if message.role == "tool":
+        response = {"id": message.tool_call_id, "response": message.content}
+        return [{"type": "tool_call_response", **response}]
+    parts = []
+    if message.content:
+        parts.append({"type": "text", "content": message.content})
+    parts += [
+        {"type": "file", "name": file.name, "mime_type": file.media_type}
+        for file in message.attachments
+    ]
+    parts += [
+        {"type": "tool_call", "id": call.id, "name": call.name, "arguments": call.arguments}
+        for call in message.tool_calls
+    ]
+    return parts
 
 
 # Where it is sent
@@ -412,10 +425,9 @@ def watch_run() -> RunTelemetry | None:
             from opentelemetry.sdk.trace import TracerProvider
             from opentelemetry.trace import get_tracer_provider
 
-            found = get_tracer_provider()
-            tracing = None
-            if isinstance(found, TracerProvider):
-                tracing = found
+            provider = get_tracer_provider()
+            if isinstance(provider, TracerProvider):
+                tracing = provider
         if tracing is None and (named := exporter_names(os.environ)):
             tracing = _provider_for(named)
         if tracing is None:
@@ -442,7 +454,9 @@ def _provider_for(exporters: tuple[str, ...]) -> TracerProvider | None:
     is_named = "OTEL_SERVICE_NAME" in os.environ or SERVICE_NAME in os.environ.get(
         "OTEL_RESOURCE_ATTRIBUTES", ""
     )
-    resource = Resource.create({} if is_named else {SERVICE_NAME: "conductor"})
+    resource = Resource.create()
+    if not is_named:
+        resource = Resource.create({SERVICE_NAME: "conductor"})
     tracing = TracerProvider(resource=resource)
     protocol = os.environ.get("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL") or os.environ.get(
         "OTEL_EXPORTER_OTLP_PROTOCOL"
@@ -453,17 +467,16 @@ def _provider_for(exporters: tuple[str, ...]) -> TracerProvider | None:
     )
     for name in exporters:
         # Packages of OpenTelemetry offer exporters by entry points.
-        found = [
-            *entry_points(
-                group="opentelemetry_traces_exporter", name=otlp if name == "otlp" else name
-            )
-        ]
-        if not found:
+        entry = name
+        if name == "otlp":
+            entry = otlp
+        offered = [*entry_points(group="opentelemetry_traces_exporter", name=entry)]
+        if not offered:
             log.warning(
                 "there is no exporter of traces called %s: install a package that has it", name
             )
             continue
         # In seconds: a dead collector must not hold a command up.
         options = {"timeout": 2} if name.startswith("otlp") and not has_timeout else {}
-        tracing.add_span_processor(BatchSpanProcessor(found[0].load()(**options)))
+        tracing.add_span_processor(BatchSpanProcessor(offered[0].load()(**options)))
     return tracing

@@ -108,31 +108,27 @@ def find_templates(settings: Settings) -> dict[str, TemplateFile]:
 
     So a project cannot take the place of one that the user wrote.
     """
-    places = [
-        place.parent / ".conductor" / "templates"
-        for place in reversed(project_places())
-        if settings[SWITCH]
-    ]
-    directories = [
-        ("yours", settings.paths.config / "templates"),
-        *(("project", place) for place in places),
-    ]
+    directories = [("yours", settings.paths.config / "templates")]
+    if settings[SWITCH]:
+        for settings_file in reversed(project_places()):
+            directory = settings_file.parent / ".conductor" / "templates"
+            directories.append(("project", directory))
     directories.append(("shipped", SHIPPED))
-    found = dict[str, TemplateFile]()
+    files: dict[str, TemplateFile] = {}
     for origin, directory in directories:
         for path in sorted(directory.glob("*.toml")):
             if NAME.fullmatch(path.stem) and path.is_file():  # a pipe would be waited for
-                found.setdefault(path.stem, TemplateFile(name=path.stem, origin=origin, path=path))
-    return dict(sorted(found.items()))
+                files.setdefault(path.stem, TemplateFile(name=path.stem, origin=origin, path=path))
+    return dict(sorted(files.items()))
 
 
 def find_template(settings: Settings, name: str) -> TemplateFile:
     """Return the template of this name. Raises `UsageError`."""
-    found = find_templates(settings)
-    if name not in found:
-        hint = suggest(name, found, "conductor template list shows them")
+    files = find_templates(settings)
+    if name not in files:
+        hint = suggest(name, files, "conductor template list shows them")
         raise UsageError(f"there is no template {name!r:.60}", hint=hint)
-    return found[name]
+    return files[name]
 
 
 def is_unseen(file: TemplateFile, settings: Settings) -> bool:
@@ -162,14 +158,20 @@ def fill_template(template: Template, name: str, given: Mapping[str, str], words
     """
     if words and QUESTION not in PLACEHOLDER.findall(template.question):
         template = replace(template, question=f"${QUESTION}")
-    values = {**template.params, **given, **({QUESTION: words} if words else {})}
+    values = {**template.params, **given}
+    if words:
+        values[QUESTION] = words
     used = set[str]()
 
+    def value_of(placeholder: re.Match[str]) -> str:
+        name = placeholder[1]
+        if name == "$":
+            return "$"
+        used.add(name)
+        return values.get(name, placeholder[0])
+
     def fill(text: str) -> str:
-        used.update(key for key in PLACEHOLDER.findall(text) if key != "$")
-        return PLACEHOLDER.sub(
-            lambda found: "$" if found[1] == "$" else values.get(found[1], found[0]), text
-        )
+        return PLACEHOLDER.sub(value_of, text)
 
     filled = replace(
         template,
@@ -181,9 +183,12 @@ def fill_template(template: Template, name: str, given: Mapping[str, str], words
         ),
     )
     if missing := sorted(used - set(values)):
-        hint = f"-p {missing[0]}=…" if missing != [QUESTION] else f'conductor ask -t {name} "…"'
-        what = ", ".join("a question" if each == QUESTION else each for each in missing)
-        raise UsageError(f"the template {name} needs {what}", hint=hint)
+        hint = f"-p {missing[0]}=…"
+        if missing == [QUESTION]:
+            hint = f'conductor ask -t {name} "…"'
+        words_for = {QUESTION: "a question"}
+        needed = ", ".join(words_for.get(param, param) for param in missing)
+        raise UsageError(f"the template {name} needs {needed}", hint=hint)
     if extra := sorted(set(given) - used):
         raise UsageError(
             f"the template {name} has no ${extra[0]:.40}", hint=f"conductor template show {name}"
@@ -210,9 +215,11 @@ def template_of_run(trace: Trace) -> str:
         return re.sub(r"\$(?=[$a-z])", "$$", text)
 
     question = trace.question
-    plan = trace.plan
     usual = dump(Limits())
-    said = {
+    steps: tuple[Step, ...] = ()
+    if isinstance(trace.plan, Plan):
+        steps = trace.plan.steps
+    fields = {
         "about": f"from run {trace.run}",
         "question": keep(question.text),
         "system": keep(question.system),
@@ -220,9 +227,9 @@ def template_of_run(trace: Trace) -> str:
         "schema": question.schema,
         "steps": [
             {"worker": step.worker, "subtask": keep(step.subtask), "access": list(step.access)}
-            for step in (plan.steps if isinstance(plan, Plan) else ())
+            for step in steps
         ],
     }
     return tomli_w.dumps(
-        {key: value for key, value in said.items() if value}, multiline_strings=True
+        {key: value for key, value in fields.items() if value}, multiline_strings=True
     )

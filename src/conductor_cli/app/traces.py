@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final, Literal, get_args
@@ -104,12 +105,10 @@ def make_run_query(
         raise UsageError(
             "the text to search for has control characters", hint="use printable UTF-8 text"
         )
-    return RunQuery(
-        state=state or "",
-        worker=worker or "",
-        since=earliest_run_id(since, datetime.now(UTC)) if since else "",
-        terms=words,
-    )
+    earliest = ""
+    if since:
+        earliest = earliest_run_id(since, datetime.now(UTC))
+    return RunQuery(state=state or "", worker=worker or "", since=earliest, terms=words)
 
 
 # Verifying
@@ -170,7 +169,9 @@ def find_old_runs(
 
     None of them is running. Raises `UsageError`.
     """
-    before = earliest_run_id(older_than, now) if older_than else "~"  # no id sorts after a tilde
+    before = "~"  # no id sorts after a tilde
+    if older_than:
+        before = earliest_run_id(older_than, now)
     try:
         rows, _ = store.newest(count=-1)
     except OSError as error:
@@ -184,10 +185,10 @@ def size_of_runs(runs: Sequence[StoredRun]) -> int:
     Their traces, and the attachments that no other run needs.
     """
     attachments = open_state(app_paths(os.environ)).attachments()
-    own = 0
+    size = sum(max(run.size, 0) for run in runs)
     if runs:
-        own = attachments.prunable({run.run for run in runs})
-    return own + sum(max(run.size, 0) for run in runs)
+        size += attachments.prunable({run.run for run in runs})
+    return size
 
 
 def delete_runs(store: Traces, runs: Sequence[StoredRun]) -> list[UsageError]:
@@ -232,18 +233,16 @@ def conversation_of(store: Traces, trace: Trace) -> tuple[PastTurn, ...]:
     those before.
     """
     turns = list[PastTurn]()
-    seen = set[str]()
+    runs = set[str]()
     while True:
         turns.insert(0, PastTurn(question=trace.question.text, answer=trace.answer))
-        seen.add(trace.run)
+        runs.add(trace.run)
         parent = trace.question.parent
-        try:
-            earlier = None
-            if parent and parent not in seen:
+        earlier = None
+        if parent and parent not in runs:
+            with suppress(ConductorError):
                 earlier = store.trace(store.find(parent))
-        except ConductorError:
-            earlier = None
-        if earlier is None or earlier.run in seen:
+        if earlier is None or earlier.run in runs:
             return (*trace.question.history, *turns)
         trace = earlier
 
@@ -276,29 +275,30 @@ def planned_flow(run: Run) -> list[Disclosure]:
     # A step on the conductor itself may ask any worker.
     reached = {SELF: dict.fromkeys((run.team.recipient, *recipients.values()))}
     reached |= {name: {recipient: None} for name, recipient in recipients.items() if name != SELF}
-    planning = [planning_disclosure(policy.question_for_planner(), run.team.recipient)]
     pool = run.team.pool
 
     def question_for(name: str) -> Question:
         # A step on the conductor itself may reach any worker, so it counts as one that accepts
         # everything.
-        accepts = (
-            (pool[name].accepts or ()) if name in pool and name != SELF else get_args(MediaKind)
-        )
+        accepts: Sequence[MediaKind] = get_args(MediaKind)
+        if name in pool and name != SELF:
+            accepts = pool[name].accepts or ()
         return policy.question_for(name).as_sent_to(accepts)
 
     def tools_of(number: int) -> Sequence[str]:
-        step = steps_planned[number - 1]
-        servers = pool[step.worker].tools if step.worker in pool else ()
-        return [
-            server
-            for server in servers
-            if not policy.tool_objection(server, steps_planned[: number - 1], step)
-        ]
+        step = steps[number - 1]
+        before = steps[: number - 1]
+        if step.worker not in pool:
+            return ()
+        servers = pool[step.worker].tools
+        return [server for server in servers if not policy.tool_objection(server, before, step)]
 
-    steps_planned = run.trace.plan.steps
-    steps = expected_disclosures(steps_planned, question_for, reached, tools_of)
-    return [*(planning if run.trace.planning.calls else ()), *steps]
+    steps = run.trace.plan.steps
+    disclosures = expected_disclosures(steps, question_for, reached, tools_of)
+    if not run.trace.planning.calls:
+        return [*disclosures]
+    planning = planning_disclosure(policy.question_for_planner(), run.team.recipient)
+    return [planning, *disclosures]
 
 
 def stored_flow(store: Traces, run: str, step: int | None) -> list[Disclosure]:

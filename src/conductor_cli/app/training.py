@@ -158,18 +158,18 @@ class Training:
         }
         if not self.request.recipe.reward:
             del checks["reward"]
-        found: list[CheckResult] = []
+        results: list[CheckResult] = []
         for name, check in checks.items():
             if self.error is not None and name not in WITHOUT_LIBRARIES:
                 continue
             try:
-                found.append(CheckResult(name=name, text=check()))
+                results.append(CheckResult(name=name, text=check()))
             except ConductorError as error:
                 self.error = self.error or error
-                found.append(CheckResult.failed(name, error))
+                results.append(CheckResult.failed(name, error))
                 if name in ("workers", "cases", "cost"):  # the later ones need what it found
                     break
-        return found
+        return results
 
     def _check_imports(self) -> str:
         recipe = self.request.recipe
@@ -251,8 +251,10 @@ class Training:
         count = None
         if request.cases == builtin.NAME and request.case_file is None:
             count = recipe.max_cases
-        _, found = load_cases(request.cases, file=request.case_file, count=count, seed=recipe.seed)
-        sampled = sample_cases(found, min(recipe.max_cases, len(found)), recipe.seed)
+        _, offered = load_cases(
+            request.cases, file=request.case_file, count=count, seed=recipe.seed
+        )
+        sampled = sample_cases(offered, min(recipe.max_cases, len(offered)), recipe.seed)
         cases, validation = self._split(sampled)
         needs = {SCORERS[case.scorer].needs for case in (*cases, *validation)}
         if "judge" in needs:
@@ -272,46 +274,45 @@ class Training:
             ]
             for worker in pool
         }
+        reward_digest = ""
+        if self._reward is not None:
+            reward_digest = self._reward.digest
         self._curriculum = TaskCurriculum(
             recipe=recipe,
             cases=cases,
             workers=pool.names,
             identities=identities,
             validation=validation,
-            reward_digest="" if self._reward is None else self._reward.digest,
+            reward_digest=reward_digest,
         )
         drawn = recipe.steps * recipe.prompts
-        found_line = (
-            f"{len(cases)} of {len(found)}; {drawn} are drawn, {drawn / len(cases):.3g} times each"
-        )
-        too_few = "too few for a validation set (--validation FILE)"
-        found_line += f"; {len(validation)} more for validation" if validation else f"; {too_few}"
+        times = drawn / len(cases)
+        line = f"{len(cases)} of {len(offered)}; {drawn} are drawn, {times:.3g} times each"
+        if validation:
+            line += f"; {len(validation)} more for validation"
+        else:
+            line += "; too few for a validation set (--validation FILE)"
         if choices := [len(case.choices) for case in cases if case.choices]:
             lucky = sum(1 / count for count in choices) / len(choices)
-            found_line += (
-                f"; {len(choices)} are multiple choice, where a guess is right in {lucky:.0%}"
-            )
-        return found_line
+            line += f"; {len(choices)} are multiple choice, where a guess is right in {lucky:.0%}"
+        return line
 
     def _split(self, cases: tuple[Case, ...]) -> tuple[tuple[Case, ...], tuple[Case, ...]]:
         request = self.request
         if not request.validation:
             return split_cases(cases, request.recipe)
-        # Where the cases are a published suite, so are those of the validation set.
-        suite = (
-            (request.validation, None)
-            if request.case_file is None
-            else (request.cases, request.validation)
-        )
-        _, validation = load_cases(suite[0], file=suite[1], count=None, seed=request.recipe.seed)
-        known = {case.question for case in cases}
-        if shared := [case.id for case in validation if case.question in known]:
+        source = request.validation
+        file = None
+        if request.case_file is not None:
+            # Where the cases are a published suite, so are those of the validation set.
+            source = request.cases
+            file = request.validation
+        _, validation = load_cases(source, file=file, count=None, seed=request.recipe.seed)
+        questions = {case.question for case in cases}
+        if shared := [case.id for case in validation if case.question in questions]:
             raise UsageError(
-                (
-                    f"{len(shared)} questions of {request.validation} are among the cases to train "
-                    "on, "
-                    f"such as {shared[0]}"
-                ),
+                f"{len(shared)} questions of {request.validation} are among the cases to train "
+                f"on, such as {shared[0]}",
                 hint="a validation set must hold other questions",
             )
         return cases, validation
@@ -334,13 +335,13 @@ class Training:
                 f"of {context}",
                 hint="use a base model with a longer context",
             )
-        found = f"at most {longest} tokens, and {recipe.max_plan_tokens} for a plan"
+        line = f"at most {longest} tokens, and {recipe.max_plan_tokens} for a plan"
         if thinks_by_itself(self._base.tokenizer):
-            found += (
+            line += (
                 "; the model thinks first and its template has no switch for that, so a "
                 "plan's tokens pay for it"
             )
-        return found
+        return line
 
     def _check_directory(self) -> str:
         directory = self.request.directory
@@ -416,30 +417,30 @@ class Training:
         elif len(unpriced) == len(self._pool):
             cost = f"cost unknown, because no price is known for {format_list(unpriced)}"
         else:
-            more = ""
-            if unpriced:
-                more = f", and what {format_list(unpriced)} cost, whose price is not known"
-            ceiling = (
-                f"never more than {format_money(most.high.cost[1])}{more and ' for the others'}"
-            )
             # More digits than two would look like knowledge.
-            cost = f"about {format_money(float(f'{expected:.2g}'))}{more}; {ceiling}"
-        found = f"{format_count(most.runs, 'run')}: {cost}"
+            about = format_money(float(f"{expected:.2g}"))
+            ceiling = format_money(most.high.cost[1])
+            cost = f"about {about}; never more than {ceiling}"
+            if unpriced:
+                cost = (
+                    f"about {about}, and what {format_list(unpriced)} cost, whose price is not "
+                    f"known; never more than {ceiling} for the others"
+                )
+        line = f"{format_count(most.runs, 'run')}: {cost}"
         if seconds:
             at_once = sum(worker.parallel for worker in self._pool)
             duration = seconds * USUAL_CALLS * most.runs * again / at_once
-            found += (
+            line += (
                 f"; about {format_duration(duration, tenths=False)} for calls, {at_once} at once"
             )
         if limit is None:
-            return found
-        found += f"; at most {format_money(limit)}"
+            return line
+        line += f"; at most {format_money(limit)}"
         steps = self.request.recipe.steps
         if not self._done() and limit < expected:
-            found += (
-                f", which is used up near step {int(steps * float(limit) / expected)} of {steps}"
-            )
-        return found
+            last = int(steps * float(limit) / expected)
+            line += f", which is used up near step {last} of {steps}"
+        return line
 
     def _expected_call(self) -> tuple[float, float]:
         """US dollars and seconds for a call, by the calibration of each worker.
@@ -447,23 +448,23 @@ class Training:
         0 seconds where none was measured.
         """
         questions = [len(case.question) / CHARS_PER_TOKEN for case in self._curriculum.cases]
-        asked = OVERHEAD_TOKENS + sum(questions) / len(questions)
+        question_tokens = OVERHEAD_TOKENS + sum(questions) / len(questions)
         costs = list[float]()
         times = list[float]()
         for worker in self._pool:
             card = self._settings.cards.of(worker)
             # of a worker that was never measured
-            read = asked
+            read = question_tokens
             written = 600.0
             if card is not None and card.seconds:
-                read = max(card.tokens_in, asked)
+                read = max(card.tokens_in, question_tokens)
                 written = card.tokens_out
                 times.append(card.seconds)
             # Of three steps, each sees one earlier answer on average.
             usage = Usage(tokens_in=round(read + written), tokens_out=round(written), calls=1)
-            costs += (
-                [float(cost)] if (cost := with_cost(usage, worker.price).cost) is not None else []
-            )
+            cost = with_cost(usage, worker.price).cost
+            if cost is not None:
+                costs.append(float(cost))
         return mean(costs), mean(times)
 
     @property
@@ -501,6 +502,9 @@ class Training:
         reward = None
         if self._reward is not None:
             reward = user_reward(self._reward)
+        max_seconds = math.inf
+        if request.minutes is not None:
+            max_seconds = 60 * request.minutes
         with open_rollouts(
             request.directory, request.recipe, opened.orchestra, request.max_cost, reward
         ) as rollouts:
@@ -510,7 +514,7 @@ class Training:
                 directory=request.directory,
                 log=log,
                 run_async=self._runner.run,
-                max_seconds=math.inf if request.minutes is None else 60 * request.minutes,
+                max_seconds=max_seconds,
             )
             return run_session(self._base, request.recipe, job)
 

@@ -43,6 +43,7 @@ from conductor_cli.core.errors import ConductorError, ConductorUnusable, ConfigE
 from conductor_cli.core.formatting import format_cost_cell
 from conductor_cli.core.plan import Plan
 from conductor_cli.core.policy import PoolPolicy
+from conductor_cli.core.pool import Worker
 from conductor_cli.core.profile import Guide, PlannedQuestion
 from conductor_cli.evals.cases import Case
 from conductor_cli.evals.outcomes import CaseOutcome
@@ -50,6 +51,7 @@ from conductor_cli.evals.runner import run_cases
 from conductor_cli.evals.summary import Summary, SystemResult, newcombe_interval, summarize
 from conductor_cli.evals.systems import ALONE, RunSetup, System, direct_plan, without_planner
 from conductor_cli.models.router import RouterFile
+from conductor_cli.run import Team
 from conductor_cli.system.installation import extra_command
 
 ROUTER: Final = "router"  # Names the way in tables, beside `alone:NAME`, PLAN and GUIDED
@@ -80,13 +82,16 @@ class Tuned:
     guided: Guide | None = None
 
     def result(self, name: str) -> SystemResult:
-        return next(each for each in self.summary.systems if each.name == name)
+        return next(result for result in self.summary.systems if result.name == name)
 
     @property
     def planner(self) -> RouterFile | Guide | None:
         """What the way needs a file of, which says what it rests on."""
-        found = {ROUTER: self.router, GUIDED: self.guided}.get(self.way)
-        return None if found is None else replace(found, proof=self.advice())
+        if self.way == ROUTER:
+            return replace(self.router, proof=self.advice())
+        if self.way == GUIDED and self.guided is not None:
+            return replace(self.guided, proof=self.advice())
+        return None
 
     def advice(self) -> str:
         """Return one sentence: what to do, and what it gains and costs."""
@@ -99,16 +104,17 @@ class Tuned:
         chosen = self.result(self.way)
         assert chosen.versus_best is not None
         low, high = (100 * limit for limit in chosen.versus_best.interval)
-        what = {ROUTER: "Let the router choose one worker", GUIDED: "Plan as was learned"}.get(
-            self.way, "Plan"
-        )
-        costs = " instead of ".join(
-            format_cost_cell(each.cost, each.unpriced) for each in (chosen, alone)
-        )
+        advice = "Plan"
+        if self.way == ROUTER:
+            advice = "Let the router choose one worker"
+        elif self.way == GUIDED:
+            advice = "Plan as was learned"
+        cost = format_cost_cell(chosen.cost, chosen.unpriced)
+        cost_alone = format_cost_cell(alone.cost, alone.unpriced)
         return (
-            f"{what}: {100 * chosen.versus_best.difference:+.1f} points above {self.best} alone "
-            f"(95 %: {low:+.1f} to "
-            f"{high:+.1f}, {alone.accuracy.n} cases), for {costs} a question."
+            f"{advice}: {100 * chosen.versus_best.difference:+.1f} points above {self.best} alone "
+            f"(95 %: {low:+.1f} to {high:+.1f}, {alone.accuracy.n} cases), for {cost} instead of "
+            f"{cost_alone} a question."
         )
 
 
@@ -180,7 +186,7 @@ def learn_ways(
     if PLAN in proved and not _guide_is_better(compared):
         # It is not proved to be better, and the planner as it is needs no file
         proved.pop(GUIDED, None)
-    way = max(proved, key=proved.__getitem__) if proved else best
+    way = max(proved, key=proved.__getitem__, default=best)
     router = RouterFile(
         encoder=str(encoder),
         identity=read_model_info(encoder).identity,
@@ -286,25 +292,34 @@ def find_encoder(settings: Settings, name: str) -> Path:
 
     Raises `UsageError`.
     """
-    found = open_model_store(settings).find(name) if name else None
-    path = found.path if found is not None else Path(name).expanduser() if name else None
-    if path is None:
-        try:
-            planner = resolve_planner(settings)
-        except ConductorError:
-            planner = None
-        if planner is not None and planner.kind == "llama" and planner.model.endswith(".gguf"):
-            path = Path(planner.model)
-    if path is None or not path.is_file():
-        what = (
-            f"{path} is not a file"
-            if path is not None
-            else "no local model is there to read the questions"
-        )
-        raise UsageError(
-            what, hint="name one, which may be small: --encoder FILE.gguf; or: conductor model pull"
-        )
-    return path.absolute()
+    path = _named_encoder(settings, name) if name else _file_of_planner(settings)
+    if path is not None and path.is_file():
+        return path.absolute()
+    problem = "no local model is there to read the questions"
+    if path is not None:
+        problem = f"{path} is not a file"
+    raise UsageError(
+        problem, hint="name one, which may be small: --encoder FILE.gguf; or: conductor model pull"
+    )
+
+
+def _named_encoder(settings: Settings, name: str) -> Path:
+    """The file of the stored model of this name, else the file of this path."""
+    manifest = open_model_store(settings).find(name)
+    if manifest is not None:
+        return manifest.path
+    return Path(name).expanduser()
+
+
+def _file_of_planner(settings: Settings) -> Path | None:
+    """The GGUF file of the planner; None where it is not on this machine."""
+    try:
+        planner = resolve_planner(settings)
+    except ConductorError:
+        return None
+    if planner.kind == "llama" and planner.model.endswith(".gguf"):
+        return Path(planner.model)
+    return None
 
 
 def fit_head(states: Array, scores: Array, seed: int = 0) -> Array:
@@ -327,15 +342,17 @@ def fit_head(states: Array, scores: Array, seed: int = 0) -> Array:
 
     def held_out(ridge: float, *, searched: bool) -> float:
         """The mean score of the workers chosen for cases that the weights have not seen."""
-        found = []
-        for fold in (order[at::FOLDS] for at in range(FOLDS)):
+        chosen_scores = []
+        for number in range(FOLDS):
+            fold = order[number::FOLDS]
             rest = np.setdiff1d(order, fold)
             weights = _regress(design[rest], scores[rest], ridge)
-            weights = _search(weights, design[rest], scores[rest], seed) if searched else weights
-            found.extend(scores[fold, (design[fold] @ weights.T).argmax(axis=1)])
-        return float(np.mean(found))
+            if searched:
+                weights = _search(weights, design[rest], scores[rest], seed)
+            chosen_scores.extend(scores[fold, (design[fold] @ weights.T).argmax(axis=1)])
+        return float(np.mean(chosen_scores))
 
-    ridge = max(RIDGES, key=lambda each: held_out(each, searched=False))
+    ridge = max(RIDGES, key=partial(held_out, searched=False))
     weights = _regress(design, scores, ridge)
     if held_out(ridge, searched=True) > held_out(ridge, searched=False):
         weights = _search(weights, design, scores, seed)
@@ -377,10 +394,9 @@ def _search(start: Array, design: Array, scores: Array, seed: int) -> Array:
         "maxstd": size,
     }
     with warnings.catch_warnings(action="ignore"):  # and of steps that it repairs itself
-        found = (
-            cma.CMAEvolutionStrategy(start.ravel(), 0.3 * size, options).optimize(loss).result.xbest
-        )
-    return np.asarray(found).reshape(start.shape)
+        strategy = cma.CMAEvolutionStrategy(start.ravel(), 0.3 * size, options)
+        best = strategy.optimize(loss).result.xbest
+    return np.asarray(best).reshape(start.shape)
 
 
 # How to plan
@@ -388,7 +404,7 @@ def _search(start: Array, design: Array, scores: Array, seed: int) -> Array:
 BATCH: Final = 6  # Plans that the reflecting model is shown at a time
 SHOWN_PLANS: Final = 4  # Plans that worked which the planner is shown
 MAX_TEXT: Final = 4000  # Characters of a text that the reflecting model writes
-NOTHING: Final = "Nothing yet."
+NO_ADVICE: Final = "Nothing yet."
 RESERVE: Final = 1.5  # Of what its plans have cost so far, kept for those that prove
 
 _SHOWN: Final = """
@@ -424,7 +440,7 @@ async def improve_plans(
     settings: Settings,
     plans: int,
     reflector: str,
-    told: Callable[[int], None],
+    tell_made: Callable[[int], None],
 ) -> Guide | None:
     """Return a planner that did better than that of the settings on the half that teaches.
 
@@ -445,15 +461,9 @@ async def improve_plans(
             hint=f"{extra_command('eval')}; or leave the planner as it is: --plans 0",
         ) from None
     async with open_evaluation(request, settings) as prepared:
-        profile = prepared.orchestra.team.profile
-        # A planner that was trained on prompts of its own reads no advice.
-        if (
-            prepared.orchestra.team.model is None
-            or profile.render is not None
-            or profile.template != "plain"
-        ):
+        if not _reads_advice(prepared.orchestra.team):
             return None
-        search = _GuideSearch(prepared, reflector, told)
+        search = _GuideSearch(prepared, reflector, tell_made)
         silent = SimpleNamespace(log=lambda _: None)  # what GEPA says is for its authors
         try:
             await asyncio.to_thread(
@@ -472,24 +482,36 @@ async def improve_plans(
             pass  # the money for more is spent
         finally:
             search.stopped = True
+        guide = prepared.orchestra.team.profile.guide
         # Of equals the first
-        best = max(search.scores, key=search.scores.__getitem__, default=profile.guide)
-        if best == profile.guide:
+        best = max(search.scores, key=search.scores.__getitem__, default=guide)
+        if best == guide:
             return None
         await search.run(search.system(best), search.halves.proving)
-        manifest = planner_manifest(settings)
-        name = read_guided(settings).settings["conductor.model"]
-        if manifest is not None:
-            name = manifest.name
-        elif name.endswith(".gguf") and prepared.planner is not None:
-            name = prepared.planner.model  # its whole path
-        return replace(best, planner=name)
+        return replace(best, planner=_name_of_planner(settings, prepared.planner))
+
+
+def _reads_advice(team: Team) -> bool:
+    """Whether there is a planner that was not trained on prompts of its own."""
+    profile = team.profile
+    return team.model is not None and profile.render is None and profile.template == "plain"
+
+
+def _name_of_planner(settings: Settings, planner: Worker | None) -> str:
+    """What a guide calls the planner that it is for."""
+    manifest = planner_manifest(settings)
+    if manifest is not None:
+        return manifest.name
+    name = str(read_guided(settings).settings["conductor.model"])
+    if name.endswith(".gguf") and planner is not None:
+        return planner.model  # its whole path
+    return name
 
 
 def system_name(guide: Guide) -> str:
     """Return what the outcomes of plans with this guide are stored as."""
-    told = repr((guide.advice, guide.workers, guide.plans))
-    return f"{GUIDED}-{hashlib.sha256(told.encode()).hexdigest()[:12]}"
+    texts = repr((guide.advice, guide.workers, guide.plans))
+    return f"{GUIDED}-{hashlib.sha256(texts.encode()).hexdigest()[:12]}"
 
 
 class _Stop(Exception):
@@ -506,12 +528,12 @@ class _GuideSearch:
     """
 
     def __init__(
-        self, prepared: PreparedEvaluation, reflector: str, told: Callable[[int], None]
+        self, prepared: PreparedEvaluation, reflector: str, tell_made: Callable[[int], None]
     ) -> None:
         assert prepared.stored is not None
         self.prepared = prepared
         self.stored = prepared.stored
-        self.told = told
+        self.tell_made = tell_made
         self.orchestra = prepared.orchestra
         self.loop = asyncio.get_running_loop()
         self.halves = halve(self.stored.outcomes(), self.stored.cases(), prepared.request.seed)
@@ -522,40 +544,45 @@ class _GuideSearch:
         self.scores = dict[Guide, float]()
         self.made = 0
         self.stopped = False
-        costs = [
-            it.cost or Decimal(0)
-            for (system, _), it in self.halves.judged.items()
-            if system == PLAN
-        ]
+        costs = []
+        for (system, _), outcome in self.halves.judged.items():
+            if system == PLAN:
+                costs.append(outcome.cost or Decimal(0))
         self.reserve = Decimal(RESERVE) * sum(costs) / max(len(costs), 1) * len(self.halves.proving)
-        self.known = self.orchestra.team.profile.guide
-        known = self.orchestra.team.profile.guide
+        self.first_guide = self.orchestra.team.profile.guide
         self.about = {
-            worker.name: known.workers.get(worker.name) or worker.about
+            worker.name: self.first_guide.workers.get(worker.name) or worker.about
             for worker in self.orchestra.team.pool
         }
         lines = [f"{name}: {text}" for name, text in self.about.items()]
-        self.start = {"advice": known.advice or NOTHING, "workers": "\n".join(lines), "plans": "[]"}
-        if reflector and reflector not in self.orchestra.team.pool:
-            raise UsageError(
-                f"{reflector} is none of the workers", hint="--reflector names one of them"
-            )
-        planner = prepared.planner
-        assert planner is not None
-        self.reflector = self.orchestra.team.pool[reflector] if reflector else planner
+        self.start = {
+            "advice": self.first_guide.advice or NO_ADVICE,
+            "workers": "\n".join(lines),
+            "plans": "[]",
+        }
+        assert prepared.planner is not None
+        self.reflector = prepared.planner
+        if reflector:
+            if reflector not in self.orchestra.team.pool:
+                raise UsageError(
+                    f"{reflector} is none of the workers", hint="--reflector names one of them"
+                )
+            self.reflector = self.orchestra.team.pool[reflector]
 
     def system(self, guide: Guide) -> System:
-        return System(
-            name=PLAN if guide == self.known else system_name(guide),
-            configure=partial(_guided_by, guide),
-        )
+        name = PLAN
+        if guide != self.first_guide:
+            name = system_name(guide)
+        return System(name=name, configure=partial(_guided_by, guide))
 
     async def run(self, system: System, cases: Sequence[Case]) -> list[CaseOutcome]:
         """The outcomes of some cases.
 
         Those that are stored are not run again; there are fewer where the money ends.
         """
-        judge = None if system.plan is not None else self.prepared.judge
+        judge = None
+        if system.plan is None:
+            judge = self.prepared.judge
         running = run_cases(
             self.stored,
             [system],
@@ -568,23 +595,22 @@ class _GuideSearch:
         async with aclosing(running):
             async for _ in running:
                 pass
-        found = {
+        outcomes = {
             outcome.case: outcome
             for outcome in self.stored.outcomes()
             if outcome.system == system.name
         }
-        return [found[case.id] for case in cases if case.id in found]
+        return [outcomes[case.id] for case in cases if case.id in outcomes]
 
     def _wait(self, system: System, cases: Sequence[Case]) -> list[CaseOutcome]:
         budget = self.prepared.budget
-        if self.stopped or (
-            budget.limit is not None and budget.spent + self.reserve >= budget.limit
-        ):
+        is_spent = budget.limit is not None and budget.spent + self.reserve >= budget.limit
+        if self.stopped or is_spent:
             raise _Stop
-        found = asyncio.run_coroutine_threadsafe(self.run(system, cases), self.loop).result()
-        if len(found) < len(cases):
+        outcomes = asyncio.run_coroutine_threadsafe(self.run(system, cases), self.loop).result()
+        if len(outcomes) < len(cases):
             raise _Stop
-        return found
+        return outcomes
 
     def evaluate(
         self,
@@ -596,14 +622,14 @@ class _GuideSearch:
         from gepa import EvaluationBatch
 
         guide = self._guide(candidate)
-        found = self._wait(self.system(guide), batch)
-        scores = [float(outcome.right) for outcome in found]
+        outcomes = self._wait(self.system(guide), batch)
+        scores = [float(outcome.right) for outcome in outcomes]
         if batch == self.hidden:
             self.scores.setdefault(guide, sum(scores))
         self.made += len(batch)
-        self.told(self.made)
+        self.tell_made(self.made)
         return EvaluationBatch(
-            outputs=found, scores=scores, trajectories=list(zip(batch, found, strict=True))
+            outputs=outcomes, scores=scores, trajectories=list(zip(batch, outcomes, strict=True))
         )
 
     def make_reflective_dataset(
@@ -624,18 +650,17 @@ class _GuideSearch:
         """
         from gepa.strategies.instruction_proposal import InstructionProposalSignature
 
-        right = [case.id for case in self.shown if self._known_plan(case.id)]
-        found = dict[str, str]()
+        right = [case.id for case in self.shown if self._right_plan(case.id)]
+        texts: dict[str, str] = {}
         for name in components:
             if name == "plans":
-                found[name] = json.dumps(self.random.sample(right, min(SHOWN_PLANS, len(right))))
-            else:
-                keys = InstructionProposalSignature.input_keys
-                given = dict(zip(keys, (candidate[name], shown[name], REFLECT[name]), strict=True))
-                found[name] = InstructionProposalSignature.run(lm=self._reflect, input_dict=given)[
-                    "new_instruction"
-                ]
-        return found
+                texts[name] = json.dumps(self.random.sample(right, min(SHOWN_PLANS, len(right))))
+                continue
+            keys = InstructionProposalSignature.input_keys
+            given = dict(zip(keys, (candidate[name], shown[name], REFLECT[name]), strict=True))
+            proposal = InstructionProposalSignature.run(lm=self._reflect, input_dict=given)
+            texts[name] = proposal["new_instruction"]
+        return texts
 
     def _guide(self, candidate: Mapping[str, str]) -> Guide:
         """The guide in the texts of a candidate.
@@ -643,32 +668,34 @@ class _GuideSearch:
         A line about no worker, or with nothing new, is left out.
         """
         lines = [line.partition(":") for line in candidate["workers"].splitlines()]
-        workers = {name.strip(" -*`"): text.strip()[:MAX_TEXT] for name, _, text in lines}
-        questions = {case.id: case.question for case in self.shown}
-        plans = [
-            (questions[each], self._known_plan(each)) for each in json.loads(candidate["plans"])
-        ]
-        learned = {name: workers.get(name) or about for name, about in self.about.items()}
-        return replace(
-            self.known,
-            advice="" if candidate["advice"] == NOTHING else candidate["advice"][:MAX_TEXT],
-            workers={
-                name: it
-                for name, it in learned.items()
-                if name in self.known.workers or it != self.about[name]
-            },
-            plans=tuple(PlannedQuestion(question=text, plan=plan) for text, plan in plans if plan)
-            or self.known.plans,
-        )
+        written = {name.strip(" -*`"): text.strip()[:MAX_TEXT] for name, _, text in lines}
+        workers: dict[str, str] = {}
+        for name, about in self.about.items():
+            text = written.get(name) or about
+            if name in self.first_guide.workers or text != about:
+                workers[name] = text
+        advice = ""
+        if candidate["advice"] != NO_ADVICE:
+            advice = candidate["advice"][:MAX_TEXT]
+        plans = self._planned_questions(json.loads(candidate["plans"])) or self.first_guide.plans
+        return replace(self.first_guide, advice=advice, workers=workers, plans=plans)
 
-    def _known_plan(self, case: str) -> Plan | None:
+    def _planned_questions(self, cases: Sequence[str]) -> tuple[PlannedQuestion, ...]:
+        questions = {case.id: case.question for case in self.shown}
+        planned = []
+        for case in cases:
+            question = questions[case]
+            plan = self._right_plan(case)
+            if plan is not None:
+                planned.append(PlannedQuestion(question=question, plan=plan))
+        return tuple(planned)
+
+    def _right_plan(self, case: str) -> Plan | None:
         """A plan that led to the right answer before anything was changed."""
         outcome = self.halves.judged.get((PLAN, case))
-        return (
-            Plan(steps=outcome.plan)
-            if outcome is not None and outcome.right and outcome.plan
-            else None
-        )
+        if outcome is None or not outcome.right or not outcome.plan:
+            return None
+        return Plan(steps=outcome.plan)
 
     def _reflect(self, prompt: Any) -> str:  # noqa: ANN401 - text; GEPA has images, too
         """The answer of the model that reflects.
@@ -709,17 +736,14 @@ def _guided_by(guide: Guide, setup: RunSetup) -> RunSetup:
 
 def _describe(case: Case, outcome: CaseOutcome) -> dict[str, str]:
     """Return what the reflecting model reads of a plan."""
-    steps = [
-        (
-            f"{number}. {step.worker}, sees {step.access or 'no step'}: {step.subtask}\nanswer: "
-            f"{answer}"
-        )
-        for number, (step, answer) in enumerate(
-            zip(outcome.plan, outcome.answers, strict=False), start=1
-        )
-    ]
-    verdict = (
-        "The answer is right." if outcome.right else f"The answer is wrong. Expected: {case.answer}"
-    )
-    fault = "" if outcome.valid else " The first version of the plan was not valid."
-    return {"Question": case.question, "Plan": "\n".join(steps), "Verdict": verdict + fault}
+    answered = zip(outcome.plan, outcome.answers, strict=False)
+    steps = []
+    for number, (step, answer) in enumerate(answered, start=1):
+        read = step.access or "no step"
+        steps.append(f"{number}. {step.worker}, sees {read}: {step.subtask}\nanswer: {answer}")
+    verdict = "The answer is right."
+    if not outcome.right:
+        verdict = f"The answer is wrong. Expected: {case.answer}"
+    if not outcome.valid:
+        verdict += " The first version of the plan was not valid."
+    return {"Question": case.question, "Plan": "\n".join(steps), "Verdict": verdict}

@@ -79,7 +79,10 @@ def filter_pool(
     selectors: list[str] = []
     for name in SELECTORS:
         for value in settings.given.get(name, ()):
-            selectors += value if isinstance(value, tuple) else (value,)
+            if isinstance(value, tuple):
+                selectors += value
+            else:
+                selectors.append(value)
     unmatched = check_selectors(pool_policy.policy, recipients, kinds(), tuple(selectors))
     check_allowed(pool_policy, only)
     return permitted_pool(pool, pool_policy), (*narrowed, *unmatched)

@@ -10,6 +10,7 @@ import re
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, fields, replace
+from itertools import chain
 from typing import Any, Final
 
 from conductor_cli.app.check_results import CheckResult
@@ -138,7 +139,7 @@ def open_tools(
     Nothing is started yet. `attachments` keeps the images that they give back. Raises `ConfigError`
     where the extra is not installed, `KeyMissing` where a variable is not set.
     """
-    wanted = dict.fromkeys(name for worker in pool for name in worker.tools)
+    wanted = dict.fromkeys(chain.from_iterable(worker.tools for worker in pool))
     allowed = _allowed_tools(settings)
     if not wanted:
         return None
@@ -151,9 +152,10 @@ def open_tools(
     def open_box() -> ToolBox:
         from conductor_cli.tools.session import McpToolBox
 
-        return McpToolBox(
-            servers, KNOWN_SECRETS.redact, attachments.add if attachments is not None else None
-        )
+        add_attachment = None
+        if attachments is not None:
+            add_attachment = attachments.add
+        return McpToolBox(servers, KNOWN_SECRETS.redact, add_attachment)
 
     return RunTools(open=open_box, about={name: server.about for name, server in servers.items()})
 
@@ -483,22 +485,21 @@ async def _try(
             problem = box.problem_with(item.name)
         finally:
             await box.close()
-    hint = (
-        f"start it, or change it: conductor tools add {item.name} "
-        f"{'URL' if item.table.url else '-- COMMAND'}"
-    )
+    address = "-- COMMAND"
+    if item.table.url:
+        address = "URL"
+    hint = f"start it, or change it: conductor tools add {item.name} {address}"
     if problem.startswith(ASKS_FOR_LOGIN) or visit is not None:
         hint = f"a login needs a terminal and a browser: conductor tools test {item.name}"
-    return CheckResult(
+    result = CheckResult(
         name=item.name,
-        state="failed" if problem else "ok",
-        text=problem,
-        code=1 if problem else 0,
+        state="ok",
+        text="",
         hint=hint,
         seconds=loop.time() - began,
-        data={
-            "problem": problem or None,
-            "notices": [] if problem else list(notices),
-            "tools": offered,
-        },
+        data={"problem": None, "notices": list(notices), "tools": offered},
     )
+    if problem:
+        fields = {**result.data, "problem": problem, "notices": []}
+        return replace(result, state="failed", text=problem, code=1, data=fields)
+    return result

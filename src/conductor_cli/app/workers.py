@@ -92,7 +92,9 @@ def worker_rows(settings: Settings) -> list[WorkerRow]:
                 return THIS_MACHINE
             return "the settings"
         if price is not None:
-            return f"{load_prices().about}{'; more for long prompts' if price.longer else ''}"
+            if price.longer:
+                return f"{load_prices().about}; more for long prompts"
+            return load_prices().about
         return UNKNOWN_PRICE
 
     return [
@@ -139,8 +141,8 @@ def list_offered_models(settings: Settings, place: str) -> list[ListedModel]:
     else:
         worker = Worker(name=place, kind=place)
     if worker.kind not in PRESETS or not base_url_of(worker):
-        known = [name for name, preset in PRESETS.items() if preset.base_url]
-        hint = suggest(place, known, f"a provider ({', '.join(known)}), a worker, or a URL")
+        providers = [name for name, preset in PRESETS.items() if preset.base_url]
+        hint = suggest(place, providers, f"a provider ({', '.join(providers)}), a worker, or a URL")
         raise UsageError(f"{place!r:.60} is no place that lists models", hint=hint)
     if objection := policy_objection(settings, worker):
         raise PolicyError(objection)
@@ -178,7 +180,10 @@ def store_worker(
         changes["model"] = str(Path(given["model"]).expanduser().absolute())
     if words:
         kind = given.get("kind") or before.get("kind")
-        changes["command" if kind == "command" else "args"] = list(words)
+        option = "args"
+        if kind == "command":
+            option = "command"
+        changes[option] = list(words)
     for option in unset:
         key = option.replace("-", "_")
         if key not in before:
@@ -198,7 +203,7 @@ def store_worker(
     update_table(settings.paths, "workers", name, changes)
     if not before:
         return None
-    return [key for key, new in changes.items() if before.get(key) != new]
+    return [key for key, value in changes.items() if before.get(key) != value]
 
 
 def store_pool(settings: Settings, name: str, members: Sequence[str]) -> None:
@@ -221,10 +226,10 @@ def store_pool(settings: Settings, name: str, members: Sequence[str]) -> None:
             raise UsageError(f"the pool {name!r} is in use", hint=hint)
         update_table(settings.paths, "pools", name, None)
         return
-    known = [item.worker.name for item in settings.workers]
+    workers = [item.worker.name for item in settings.workers]
     for member in members:
-        if member not in known:
-            hint = suggest(member, known, "conductor workers add NAME")
+        if member not in workers:
+            hint = suggest(member, workers, "conductor workers add NAME")
             raise UsageError(f"no worker is named {member!r:.60}", hint=hint)
     if len(set(members)) < len(members):
         raise UsageError(f"the pool {name!r:.60} names a worker twice", hint="name each once")
@@ -235,14 +240,16 @@ def store_pool(settings: Settings, name: str, members: Sequence[str]) -> None:
     update_table(settings.paths, "pools", name, {"workers": list(members)})
 
 
-WHAT: Final = {"workers": "worker", "tools": "tool server"}  # What a table of each section is
+TABLE_NOUNS: Final = {"workers": "worker", "tools": "tool server"}
+"""What a table of each section is called."""
 
 
 def check_changeable(settings: Settings, section: str, name: str) -> None:
     """Raise `ConfigError` for a table in a file that the user writes, which takes precedence."""
     source = _table_sources(settings, section).get(name, "")
     if source and source != str(settings.paths.own_file):
-        message = f"{WHAT[section]} {name!r} is in {source}, which conductor does not change"
+        noun = TABLE_NOUNS[section]
+        message = f"{noun} {name!r} is in {source}, which conductor does not change"
         raise ConfigError(message, hint="edit the file yourself")
 
 
@@ -261,16 +268,21 @@ def remove_tables(
 
     What is removed may be why the settings cannot be loaded.
     """
-    own = own_section(paths, section)
+    tables = own_section(paths, section)
     for name in names:
-        if name not in own:
+        if name not in tables:
             settings = load()
             check_changeable(settings, section, name)
             hint = suggest(name, _table_sources(settings, section))
-            raise UsageError(f"no {WHAT[section]} is named {name!r:.60}", hint=hint)
-    other, key = ("pools", "workers") if section == "workers" else ("workers", "tools")
-    needs = {table: values.get(key) for table, values in own_section(paths, other).items()}
-    if section == "workers":
+            raise UsageError(f"no {TABLE_NOUNS[section]} is named {name!r:.60}", hint=hint)
+    if section == "tools":
+        needs = {
+            worker: values.get("tools") for worker, values in own_section(paths, "workers").items()
+        }
+    else:
+        needs = {
+            pool: values.get("workers") for pool, values in own_section(paths, "pools").items()
+        }
         with suppress(ConfigError):
             needs |= {pool.name: list(pool.workers) for pool in load().pools}
     for table, listed in needs.items():
@@ -341,11 +353,13 @@ async def run_worker_test(
     text = f"(no text within {ANSWER_TOKENS} tokens)"
     failure = None
     option = worker.options.get
-    thinks = option("reasoning_effort") not in (None, "none")
+    thinking = option("thinking_budget")
     # A bound below the thinking budget would be refused, so the budget is added to it; without one,
     # as many tokens as litellm allows for the highest effort, because a provider that does not
     # stream its thinking would have no bound.
-    thinking = option("thinking_budget") or (16_384 if thinks else 0)
+    if not thinking:
+        thinks = option("reasoning_effort") not in (None, "none")
+        thinking = 16_384 if thinks else 0
     question = Message(role="user", content="Reply with the one word: ready")
     request = Request(
         messages=(question,), max_tokens=ANSWER_TOKENS + thinking, temperature=option("temperature")
@@ -369,7 +383,7 @@ async def run_worker_test(
             kind="unreachable", message=f"no answer within {format_duration(TEST_SECONDS)}"
         )
     seconds = time.monotonic() - started
-    data = {"text": text, "error": dump(failure)}
+    fields = {"text": text, "error": dump(failure)}
     if failure is not None:
-        return replace(CheckResult.failed(worker.name, failure, seconds=seconds), data=data)
-    return CheckResult(name=worker.name, text=text, seconds=seconds, data=data)
+        return replace(CheckResult.failed(worker.name, failure, seconds=seconds), data=fields)
+    return CheckResult(name=worker.name, text=text, seconds=seconds, data=fields)

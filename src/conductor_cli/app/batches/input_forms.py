@@ -93,7 +93,10 @@ class _Parser:
         if len(raw) > MAX_LINE_BYTES:
             raise UsageError(f"it is longer than {format_size(MAX_LINE_BYTES)}")
         try:
-            text = raw.decode("utf-8-sig" if number == 1 else "utf-8").strip()
+            encoding = "utf-8"
+            if number == 1:
+                encoding = "utf-8-sig"
+            text = raw.decode(encoding).strip()
         except UnicodeDecodeError:
             raise UsageError("it is not UTF-8 text") from None
         if not text:
@@ -232,7 +235,9 @@ def _question_of_messages(messages: Sequence[object], schema: dict[str, Any] | N
         if role in ("system", "developer"):
             system.append(text)
         elif role == "user":
-            question = text if question is None else f"{question}\n\n{text}"
+            if question is not None:
+                text = f"{question}\n\n{text}"
+            question = text
         elif role == "assistant" and question is not None:
             turns.append(PastTurn(question=question, answer=text))
             question = None

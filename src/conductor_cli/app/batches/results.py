@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from typing import Any
 
@@ -40,13 +40,10 @@ class BatchProgress:
 
     def after(self, result: BatchResult) -> BatchProgress:
         """Return the progress when this result counts, too."""
-        has_failed = result.failure is not None
-        return BatchProgress(
-            total=self.total,
-            answered=self.answered if has_failed else self.answered + 1,
-            failed=self.failed + 1 if has_failed else self.failed,
-            cost=self.cost + (result.cost or Decimal(0)),
-        )
+        cost = self.cost + (result.cost or Decimal(0))
+        if result.failure is not None:
+            return replace(self, failed=self.failed + 1, cost=cost)
+        return replace(self, answered=self.answered + 1, cost=cost)
 
 
 def batch_result_of(item: BatchItem, trace: Trace, *, stores: bool) -> BatchResult:
@@ -55,7 +52,9 @@ def batch_result_of(item: BatchItem, trace: Trace, *, stores: bool) -> BatchResu
     Its line names the run where that is stored, which `stores` allows. Where it is not, the line is
     the same whenever the answer is.
     """
-    cost: dict[str, Any] = {"cost": float(trace.usage.cost)} if trace.usage.cost else {}
+    cost: dict[str, Any] = {}
+    if trace.usage.cost:
+        cost = {"cost": float(trace.usage.cost)}
     if trace.error is not None:
         line = {**item.fields, "error": _error_fields(trace.error) | cost}
     elif is_openai(item.fields):
