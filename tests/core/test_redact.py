@@ -19,8 +19,8 @@ from hypothesis import strategies as st
 
 from conductor_cli.core import redact
 from conductor_cli.core.redact import (
-    REDACTED,
     MIN_SECRET_CHARS,
+    REDACTED,
     Secrets,
     StreamRedactor,
     encodings_of,

@@ -1,4 +1,4 @@
-"""The JSON value that an answer holds, where a model wrote a fence or some words around it. Pure."""
+"""The JSON value that an answer holds, where a model wrote a fence or words around it. Pure."""
 
 from __future__ import annotations
 
