@@ -13,7 +13,7 @@ import pytest
 
 from tests.cli.stage import TWO, Stage, finished, refuses, says, stalls
 from tests.cli.terminals import Gate, terminal
-from tests.servers import SeenRequest, Wire, delta
+from tests.servers import SeenRequest, Wire, delta, loopback
 
 
 def own(stage: Stage, *names: str) -> None:
@@ -588,3 +588,26 @@ def test_a_pool_that_cannot_be_is_refused(stage: Stage, name: str, value: str, t
 def test_a_pool_that_the_user_wrote_is_not_changed(stage: Stage) -> None:
     stage.pool("mine", "alpha")
     stage.fails(3, "config", "set", "pools.mine", "beta", told="which conductor does not change")
+
+
+def test_adding_a_worker_stores_the_context_that_its_server_gives_it(stage: Stage) -> None:
+    """A larger one that the user sets stays; with another model it is asked for again."""
+
+    async def lists(seen: SeenRequest, wire: Wire) -> None:
+        contexts = {"alpha": 16_384, "beta": 8192, "gamma": None}
+        data = [{"id": name, "max_model_len": context} for name, context in contexts.items()]
+        await wire.json({"data": data})
+
+    with loopback(lists) as server:
+        add = ("workers", "add", "new", "-k", "openai-compatible")
+        url = f"{server.url}/v1"
+        done = stage.ok(*add, "--base-url", url, "-m", "alpha")
+        assert "added new, whose context is 16,384 tokens" in " ".join(done.out.split())
+        assert stage.own_settings["workers"]["new"]["context"] == 16_384
+        stage.ok("workers", "add", "new", "--set", "context=50000")
+        stage.ok("workers", "add", "new", "--set", "about=good")
+        assert stage.own_settings["workers"]["new"]["context"] == 50_000
+        stage.ok("workers", "add", "new", "-m", "beta")
+        assert stage.own_settings["workers"]["new"]["context"] == 8192
+        stage.ok("workers", "add", "new", "-m", "gamma")
+        assert "context" not in stage.own_settings["workers"]["new"]

@@ -22,11 +22,12 @@ from conductor_cli.models.discovery import (
     discover,
     key_state_of,
     list_models,
+    served_context,
     workers_with_keys,
 )
 from conductor_cli.models.presets import PRESETS
 from tests.models.kit import answering, page, silent
-from tests.servers import Loopback, loopback
+from tests.servers import Loopback, SeenRequest, Wire, loopback
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(max_size=9),
@@ -302,3 +303,70 @@ def test_a_model_of_the_price_table_has_its_context_and_price() -> None:
     model = module._listed_model(Worker(name="w", kind="openai", model=PRESETS["openai"].model), {})
     assert model.context is not None
     assert model.price is not None
+
+
+@pytest.mark.parametrize(
+    ("kind", "answers", "context"),
+    [
+        ("openai-compatible", {"/v1/models": {"data": [{"id": "m", "max_model_len": 9000}]}}, 9000),
+        (
+            "openai-compatible",
+            {"/v1/models": {"data": [{"id": "other", "max_model_len": 9}]}},
+            None,
+        ),
+        (
+            "llama-server",
+            {
+                "/v1/models": {
+                    "data": [{"id": "m", "owned_by": "llamacpp", "meta": {"n_ctx_train": 131072}}]
+                },
+                "/props": {"default_generation_settings": {"n_ctx": 8192}},
+            },
+            8192,
+        ),
+        ("ollama", {"/api/ps": {"models": [{"name": "m", "context_length": 4096}]}}, 4096),
+        (
+            "ollama",
+            {
+                "/api/ps": {"models": []},
+                "/api/show": {
+                    "parameters": "stop x\nnum_ctx    16384\n",
+                    "model_info": {"qwen2.context_length": 32768},
+                },
+            },
+            16384,
+        ),
+        (
+            "ollama",
+            {
+                "/api/ps": {"models": []},
+                "/api/show": {"model_info": {"qwen2.context_length": 32768}},
+            },
+            None,
+        ),
+        ("openai-compatible", {"/v1/models": {"data": [{"id": "m", "max_model_len": "x"}]}}, None),
+        ("openai-compatible", {}, None),
+    ],
+)
+def test_the_context_that_a_server_gives_a_model_is_asked_for(
+    kind: str, answers: dict[str, Any], context: int | None
+) -> None:
+    """Not the one that it was trained with, which may be much more than it is given."""
+
+    async def script(seen: SeenRequest, wire: Wire) -> None:
+        answer = answers.get(seen.path)
+        await wire.json(answer or {"error": "nothing here"}, 200 if answer else 404)
+
+    with loopback(script) as server:
+        options = {"base_url": f"{server.url}/v1"}
+        worker = Worker(name="w", kind=kind, model="m", options=options)
+        assert asyncio.run(served_context(worker, "", seconds=5)) == context
+
+
+@given(JSON)
+def test_a_server_may_say_anything_of_its_contexts(listed: object) -> None:
+    with loopback(answering(listed)) as server:
+        for kind in ("ollama", "llama-server"):
+            options = {"base_url": f"{server.url}/v1"}
+            worker = Worker(name="w", kind=kind, model="m", options=options)
+            assert asyncio.run(served_context(worker, "", seconds=5)) is None

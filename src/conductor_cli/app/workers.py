@@ -33,10 +33,10 @@ from conductor_cli.core.serialization import dump
 from conductor_cli.core.usage import Price
 from conductor_cli.models.addresses import base_url_of
 from conductor_cli.models.catalog import StoredKeys, api_key_of, open_model
-from conductor_cli.models.discovery import ListedModel, list_models
+from conductor_cli.models.discovery import ListedModel, list_models, served_context
 from conductor_cli.models.key_hints import with_key_hint
 from conductor_cli.models.presets import PRESETS
-from conductor_cli.models.prices import load_prices, with_abilities, with_prices
+from conductor_cli.models.prices import load_prices, table_name, with_abilities, with_prices
 from conductor_cli.models.recipients import THIS_MACHINE, costs_nothing
 from conductor_cli.system.known_secrets import KNOWN_SECRETS
 
@@ -200,10 +200,37 @@ def store_worker(
             read_model_info(Path(worker.model))
     except ConductorError as error:
         raise UsageError(error.message, hint=error.hint) from None
+    is_other_model = any(key in changes and changes[key] != before.get(key) for key in _SERVED)
+    if "context" not in changes and (is_other_model or "context" not in before):
+        context = ask_for_context(settings, worker)
+        if context is not None or "context" in before:  # that was of another model
+            changes["context"] = context
     update_table(settings.paths, "workers", name, changes)
     if not before:
         return None
     return [key for key, value in changes.items() if before.get(key) != value]
+
+
+_SERVED: Final = ("kind", "model", "base_url")
+"""Settings of a worker that say which model of which server it is."""
+
+CONTEXT_SECONDS: Final = 3.0  # For what a server says of the context of a model
+
+
+def ask_for_context(settings: Settings, worker: Worker) -> int | None:
+    """Return the context of a worker's model, in tokens, as its own server says it.
+
+    None where it does not, where the table of models knows it, and where nothing may be asked.
+    """
+    has_server = worker.kind in PRESETS and bool(base_url_of(worker))
+    if not has_server or table_name(worker) or policy_objection(settings, worker):
+        return None
+    try:
+        key = api_key_of(worker, settings.environ, open_key_store(settings))
+    except KeyMissing:
+        return None
+    KNOWN_SECRETS.add(key)
+    return asyncio.run(served_context(worker, key, seconds=CONTEXT_SECONDS))
 
 
 def store_pool(settings: Settings, name: str, members: Sequence[str]) -> None:

@@ -25,6 +25,7 @@ from conductor_cli.cli.output import (
     print_text,
 )
 from conductor_cli.cli.progress import show_running
+from conductor_cli.config.files import own_section
 from conductor_cli.config.schema import PREFIX
 from conductor_cli.config.settings import app_paths
 from conductor_cli.config.tables import find_pool
@@ -296,6 +297,9 @@ def add_worker_command(
     done = f"added {name}"
     if changed is not None:
         done = f"changed {name}: {', '.join(changed) or 'nothing, it was like this before'}"
+    context_tokens = own_section(settings.paths, "workers").get(name, {}).get("context")
+    if context_tokens is not None and "context" not in assigned:
+        done += f", whose context is {context_tokens:,} tokens"
     print_text(f"{done}; check it with: conductor workers test {name}")
 
 

@@ -44,7 +44,7 @@ class Worker:
     a key), `parallel` how many of its steps may run at once, `tags` the user's own labels, for
     policies. `accepts` are the kinds of attachments that it can read; None where nobody has said it
     or looked it up, which counts as none. `max_output` is the most tokens that its model writes at
-    once; None where that is not known. `tools` are the servers whose tools it may call. `copy_of`
+    once and `max_input` the most that it reads; None where that is not known. `tools` are the servers whose tools it may call. `copy_of`
     is the worker whose calls those of this one are, where an evaluation asks one worker several
     times.
     """
@@ -60,6 +60,7 @@ class Worker:
     tags: tuple[str, ...] = ()
     accepts: tuple[MediaKind, ...] | None = None
     max_output: int | None = None
+    max_input: int | None = None
     tools: tuple[str, ...] = ()
     copy_of: str = ""
 

@@ -7,9 +7,10 @@ user never named.
 from __future__ import annotations
 
 import asyncio
+import json
 import re
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from decimal import Decimal, InvalidOperation
@@ -24,6 +25,7 @@ from conductor_cli.models.addresses import api_at, urls_of
 from conductor_cli.models.api_errors import ApiError
 from conductor_cli.models.base import table_of, tables_in, text_of
 from conductor_cli.models.chat_apis import CHAT_APIS
+from conductor_cli.models.chat_body import JsonBody
 from conductor_cli.models.http import HttpClient, preload_http
 from conductor_cli.models.presets import PRESETS
 from conductor_cli.models.prices import load_prices, table_name
@@ -287,3 +289,70 @@ def _listed_model(worker: Worker, item: Mapping[str, Any]) -> ListedModel:
     return ListedModel(
         name=worker.model, context=context, price=FREE if costs_nothing(worker) else price
     )
+
+
+_SERVED_CONTEXTS: Final = tuple(name for name in _CONTEXTS if name != "inputTokenLimit")
+"""What a list of models calls the context with which a server runs one of them."""
+
+_NUM_CTX: Final = re.compile(r"^num_ctx\s+(\d+)\s*$", re.MULTILINE)
+"""The context in the parameters of a model of Ollama."""
+
+
+async def served_context(worker: Worker, key: str, *, seconds: float) -> int | None:
+    """Return the tokens of context with which a server runs a worker's model.
+
+    vLLM and others say it in their list of models, llama-server in its properties, and Ollama of a
+    model that is loaded, or whose parameters set it. None where the server does not say it: for
+    what a model was trained is more than many servers give it.
+    """
+    base_url = urls_of(worker)[0]
+    ca_file = str(worker.options.get("ca_file") or "")
+    headers = {
+        **CHAT_APIS[api_at(worker.kind, base_url)].headers(key),
+        **worker.options.get("headers", {}),
+    }
+    secrets = Secrets(key, *secrets_in(headers))
+    root = HttpClient(
+        base_url.rstrip("/").removesuffix("/v1"), headers=headers, secrets=secrets, ca_file=ca_file
+    )
+    try:
+        async with asyncio.timeout(seconds):
+            if worker.kind == "ollama":
+                return await _ollama_context(root, worker.model)
+            listed = await root.list_json("/v1/models", seconds=seconds)
+            item = _find_listed(listed, worker.model)
+            context = _first_number(map(item.get, _SERVED_CONTEXTS))
+            if context is None and item.get("owned_by") == "llamacpp":
+                properties = await root.list_json("/props", seconds=seconds)
+                settings = table_of(properties.get("default_generation_settings"))
+                context = _first_number([settings.get("n_ctx")])
+            return context
+    except (ModelError, TimeoutError, ValueError, RecursionError):
+        return None
+    finally:
+        await root.close()
+
+
+def _find_listed(listed: Mapping[str, Any], model: str) -> Mapping[str, Any]:
+    """Return what a list of models says of one; of the only one where no model is named."""
+    items = tables_in(listed.get("data"))
+    for item in items:
+        if item.get("id") == model:
+            return item
+    return items[0] if len(items) == 1 and not model else {}
+
+
+async def _ollama_context(root: HttpClient, model: str) -> int | None:
+    loaded = await root.list_json("/api/ps", seconds=None)
+    for item in tables_in(loaded.get("models")):
+        if model in (item.get("name"), item.get("model")):
+            return _first_number([item.get("context_length")])
+    async with root.open("POST", "/api/show", body=JsonBody({"model": model})) as answer:
+        shown = json.loads(await answer.body())
+    parameters = _NUM_CTX.search(text_of(table_of(shown).get("parameters")))
+    return int(parameters[1]) if parameters is not None else None
+
+
+def _first_number(values: Iterable[object]) -> int | None:
+    """Return the first whole number above 0."""
+    return next((value for value in values if type(value) is int and value > 0), None)

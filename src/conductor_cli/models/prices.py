@@ -134,9 +134,9 @@ def with_prices(workers: Sequence[Worker]) -> tuple[tuple[Worker, ...], str]:
 
 
 def with_abilities(workers: Sequence[Worker]) -> tuple[Worker, ...]:
-    """Return the same workers, each with what it accepts and the most that it writes.
+    """Return the same workers, each with what it accepts and the most that it reads and writes.
 
-    Both are what the table says of its model; what it accepts, its settings may say. Of one that
+    All are what the table says of its model; what it accepts, its settings may say. Of one that
     has no row nothing is known, and so it accepts nothing.
     """
     able = []
@@ -146,7 +146,9 @@ def with_abilities(workers: Sequence[Worker]) -> tuple[Worker, ...]:
         if not is_row_read(row):
             row = {}
         accepts = _accepted_by(worker, row) if worker.accepts is None else worker.accepts
-        able.append(replace(worker, accepts=accepts, max_output=_max_output(row)))
+        able.append(
+            replace(worker, accepts=accepts, max_output=_max_output(row), max_input=_max_input(row))
+        )
     return tuple(able)
 
 
@@ -166,6 +168,12 @@ def _max_output(row: Mapping[str, Any]) -> int | None:
         return None
     # Where both are equal, the number is that of the context.
     return output if 0 < output < context else None
+
+
+def _max_input(row: Mapping[str, Any]) -> int | None:
+    """Return the most tokens that a model reads, None if that is not known."""
+    tokens = row.get(_LENGTHS[0])
+    return tokens if isinstance(tokens, int) and tokens > 0 else None
 
 
 @cache
