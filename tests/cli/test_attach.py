@@ -22,6 +22,7 @@ from conductor_cli.app.attach import Attacher
 from conductor_cli.core.formatting import format_size
 from tests.cli.stage import TWO, Stage, explained, need
 from tests.media_files import pdf, png
+from tests.servers import Script, SeenRequest, Wire, delta, usage
 from tests.traces.stored import trace_bytes
 
 BLIND = "beta | - | Describe it.\nbeta | 1 | Check it and answer."
@@ -684,7 +685,8 @@ def test_a_very_long_word_document_gives_its_beginning(
     paragraphs = "".join(
         f"<w:p><w:r><w:t>Line {number}.</w:t></w:r></w:p>" for number in range(40_000)
     )
-    done = stage.ok("plan", "What?", "-f", word_document(tmp_path / "long.docx", paragraphs))
+    document = word_document(tmp_path / "long.docx", paragraphs)
+    done = stage.ok("plan", "What?", "--fit", "-f", document)
     assert "Line 29999." in done.out
     assert "Line 30000." not in done.out
     assert "left out: the end, because it is very long" in done.err
@@ -736,3 +738,82 @@ def test_a_word_document_that_cannot_be_read_is_an_error(
         word_document(tmp_path / "contract.docx", body),
         told="cannot be read",
     )
+
+
+LARGE = "".join(f"line {number} of the change\n" for number in range(12_000))
+
+
+@pytest.fixture
+def repository(tmp_path: Path) -> Path:
+    """A directory that is longer than the prompt of a worker whose context is unknown."""
+    directory = tmp_path / "src"
+    (directory / "deep").mkdir(parents=True)
+    (directory / "large.txt").write_text(LARGE)
+    (directory / "deep" / "needle.py").write_text("def needle():\n    return 42\n")
+    return directory
+
+
+def calls_tool(name: str, arguments: dict[str, Any], then: str) -> Script:
+    """A model that calls a tool, and answers with `then` and the result of the call."""
+
+    async def script(seen: SeenRequest, wire: Wire) -> None:
+        last = seen.json["messages"][-1]
+        await wire.head()
+        if last["role"] == "tool":
+            frames = [delta(f"{then} {last['content']}"), delta(finish="stop")]
+        else:
+            function = {"name": name, "arguments": json.dumps(arguments)}
+            call = {"index": 0, "id": "c1", "type": "function", "function": function}
+            frames = [delta(tool_calls=[call]), delta(finish="tool_calls")]
+        await wire.frames(*frames, usage(), "[DONE]")
+
+    return script
+
+
+def test_a_directory_that_is_too_long_is_looked_up(stage: Stage, repository: Path) -> None:
+    """The calls are shown, and are in the trace."""
+    stage.configure(workers=("alpha",))
+    stage.models["alpha"] = calls_tool("search_text", {"pattern": "needle"}, "It says:")
+    done = stage.ok("ask", "Where is needle?", "-f", repository, "--progress", "plain")
+    assert "deep/needle.py:1: def needle():" in done.out
+    assert "alpha calls attached.search_text" in done.err
+    first = stage.asked("alpha")[0].json
+    assert "line 77 of the change" not in str(first["messages"])
+    assert "needle.py 2: needle" in str(first["messages"])
+    shown = stage.ok("trace", "show", "last").out
+    assert "attached.search_text" in shown
+
+
+@pytest.mark.parametrize("how", [("--set", "attachments.tools=false"), ("--tools", "none")])
+def test_without_these_tools_it_is_refused_and_nobody_is_asked(
+    stage: Stage, repository: Path, how: tuple[str, ...]
+) -> None:
+    stage.configure(workers=("alpha",))
+    if how[0] == "--set":
+        stage.ok("config", "set", "attachments.tools", "false")
+        how = ()
+    told = ("more than any worker reads: alpha 32,768 (assumed)", "--fit", "--set context=N")
+    stage.ends(2, "ask", "Where?", "-f", repository, *how, told=told)
+    assert stage.posts == []
+
+
+@pytest.mark.parametrize("how", [(), ("-q",), ("--progress", "plain"), ("--progress", "none")])
+def test_fit_shortens_and_says_so_also_quietly(
+    stage: Stage, repository: Path, how: tuple[str, ...]
+) -> None:
+    stage.configure(workers=("alpha",))
+    done = stage.ok("ask", "Where?", "--fit", "-f", repository, *how)
+    words = " ".join(done.err.split())
+    assert words.count("alpha was sent only a part of") == 1
+    assert f"of {len(LARGE):,} characters)" in words
+    assert "def needle()" in str(stage.asked("alpha")[0].json)
+
+
+def test_a_change_on_stdin_that_no_worker_reads_whole_is_refused(stage: Stage) -> None:
+    """So a review in a hook cannot pass what nobody has read."""
+    told = "the question has about"
+    stage.fails(2, "-q", "ask", "-", given=LARGE, told=told)
+    assert stage.posts == []
+    stage.configure(workers={"alpha": "context = 200000"})
+    stage.ok("-q", "ask", "-", given=LARGE)
+    assert "line 6000 of the change" in str(stage.asked("alpha")[0].json)

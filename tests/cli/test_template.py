@@ -277,3 +277,14 @@ def test_the_hook_stops_a_push_that_the_judge_blocks(
     assert "a.py:3: divides by zero" in pushed.stderr
     assert ("stopped by the review" in pushed.stderr) is blocks
     assert "+two" in json.dumps(pool.asked("gpt")[0].json["messages"])
+    # What no worker can read whole is not let through either.
+    (work / "a.py").write_text("".join(f"line {number}\n" for number in range(20_000)))
+    _git(work, "commit", "-qam", "a large change")
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in pool.environ().items():
+            patch.setenv(name, value)
+        patch.setenv("PATH", f"{conductor.parent}:{pool.environ()['PATH']}")
+        pushed = _git(work, "push", "-q")
+    assert pushed.returncode != 0
+    assert "not all of it was reviewed" in pushed.stderr
+    assert "more than any worker reads" in pushed.stderr

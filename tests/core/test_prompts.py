@@ -341,7 +341,7 @@ def test_a_profile_may_write_the_whole_message() -> None:
     long = WorkerProfile(context=200, max_tokens=100, render=lambda *_: "x" * 1000)
     (message,), notice = told(profile=long)
     assert len(message.content) < 400
-    assert notice == "the prompt for ann was shortened to fit its context"
+    assert notice.startswith("ann was sent only a part of the prompt ")
 
 
 @pytest.mark.parametrize(
@@ -406,7 +406,7 @@ def test_what_overflows_a_context_is_shortened_to_fit(
         assert message.content.count("a") >= sum(answers)
         assert "left out" not in message.content
     else:
-        assert notice == "the prompt for ann was shortened to fit its context"
+        assert notice.startswith("ann was sent only a part of the ")
 
 
 def test_only_mini_has_choices() -> None:

@@ -19,6 +19,7 @@ from conductor_cli.core.chat import Chunk, Request
 from conductor_cli.core.errors import RETRYABLE, Failure, ModelError, ModelErrorReason
 from conductor_cli.core.plan import Plan, Step
 from conductor_cli.core.pool import Limits, Pool, Timeouts, Worker
+from conductor_cli.core.profile import WorkerProfile
 from conductor_cli.core.question import File, Question
 from conductor_cli.core.usage import Usage
 from conductor_cli.models.base import ScriptedModel
@@ -68,14 +69,16 @@ def test_a_workers_options_go_with_its_calls() -> None:
     assert (plain.max_tokens, plain.temperature, plain.seed) == (32_000, None, 8)
 
 
-def test_what_does_not_fit_is_shortened_with_a_notice() -> None:
+def test_what_does_not_fit_is_shortened_with_a_notice_where_the_user_says_so() -> None:
     pool = pool_of("ann", options={"context": 2000})
     ann = ScriptedModel([[ModelError("rate", "wait", retry_after=1.0)], ["yes"]])
     question = Question(text="sum?", files=(File(name="long.txt", text="word " * 5000),))
-    _, events = play(setting("A | - | one", {"ann": ann}, pool=pool), question)
+    profile = WorkerProfile(fits_files=True)
+    team = setting("A | - | one", {"ann": ann}, pool=pool, worker_profile=profile)
+    _, events = play(team, question)
     orchestra, worker = notices(events)
     assert orchestra.startswith("the planner reads 6,000 of 25,055 characters of the question")
-    assert "the prompt for ann was shortened" in worker
+    assert worker.startswith("ann was sent only a part of long.txt ")
     assert len(ann.requests[1].messages[-1].content) < 4000
 
 

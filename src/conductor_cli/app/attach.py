@@ -77,8 +77,8 @@ _MB: Final = 10**6
 
 # For all PDFs and Word documents of a directory: at most 500 could take 20 s each
 TREE_SECONDS: Final = 30.0
-# Files of a directory or a pattern. More is a mistake: no worker reads them
-MAX_TREE_FILES: Final = 500
+# Files of a directory or a pattern. More is a mistake
+MAX_TREE_FILES: Final = 5000
 MAX_ATTACHMENTS: Final = 20  # Images and PDFs of a question, those of earlier turns included
 MAX_ATTACHED_BYTES: Final = 64 * _MB  # Together: each worker is sent a copy
 
@@ -239,7 +239,7 @@ class Attacher:
         `name` is what the user called it. Raises `UsageError` where it is too much.
         """
         if len(tree.files) > MAX_TREE_FILES:
-            message = f"{name} has {len(tree.files):,} files; the limit is {MAX_TREE_FILES}"
+            message = f"{name} has {len(tree.files):,} files; the limit is {MAX_TREE_FILES:,}"
             raise UsageError(message, hint=PART_HINT)
         files = list[File]()
         size = 0
@@ -268,7 +268,7 @@ class Attacher:
             if size > TEXT_LIMIT:
                 message = f"{name} has more than {TEXT_LIMIT >> 20} MiB of text"
                 raise UsageError(message, hint=PART_HINT)
-            files.append(replace(file, name=path.as_posix()))
+            files.append(replace(file, name=path.as_posix(), directory=name))
             check_attachments([file.attachment for file in files if file.attachment is not None])
         return files
 

@@ -24,7 +24,7 @@ from conductor_cli.app.planner_resolution import (
 )
 from conductor_cli.app.rehearsal import rehearsal_limits, rehearsal_pool, with_rehearsal_profiles
 from conductor_cli.app.worker_selection import build_guard, resolve_pool, without_pool
-from conductor_cli.app.worker_tools import open_tools, pool_with_tools
+from conductor_cli.app.worker_tools import TOOLS_SETTING, open_tools, pool_with_tools
 from conductor_cli.config.settings import Settings
 from conductor_cli.config.tables import ConfiguredProvider
 from conductor_cli.core.errors import (
@@ -37,7 +37,7 @@ from conductor_cli.core.errors import (
 from conductor_cli.core.plan import SELF
 from conductor_cli.core.policy import PoolPolicy
 from conductor_cli.core.pool import Card, Pool, Worker
-from conductor_cli.core.profile import ROUTED
+from conductor_cli.core.profile import ROUTED, WorkerProfile
 from conductor_cli.core.tools import RunTools
 from conductor_cli.models.addresses import base_url_of
 from conductor_cli.models.base import BehindServer, Model
@@ -397,6 +397,10 @@ async def _build_team(
 ) -> Team:
     """Return planner and workers as a team that plans as the settings say."""
     profile = await resolve_profile(settings, opened_planner.model)
+    worker_profile = WorkerProfile(
+        fits_files=settings["attachments.fit"],
+        reads_directories=settings["attachments.tools"] and settings[TOOLS_SETTING] != "none",
+    )
     is_routed = profile is ROUTED
     team = Team(
         model=opened_planner.model,
@@ -406,6 +410,7 @@ async def _build_team(
         pool_policy=pool_policy,
         name="plan file",
         profile=profile,
+        worker_profile=worker_profile,
         mode="mini" if is_routed else settings["conductor.mode"],
         revises=settings["conductor.revise"],
     )

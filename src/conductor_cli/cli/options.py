@@ -258,6 +258,9 @@ class RunOptions:
     max_time: Annotated[
         float | None, option("--max-time", "Maximum duration of the run in seconds.", "S")
     ] = None
+    fit: Annotated[
+        bool, option("--fit", "Shorten what is too long for a worker, instead of refusing it.")
+    ] = False
     seed: Annotated[int | None, option("--seed", "Seed for sampling.", "N")] = None
     approve: Annotated[
         bool | None,
@@ -299,6 +302,7 @@ class RunOptions:
             "limits.calls": self.max_calls,
             "limits.seconds": self.max_time,
             "policy.approve": self.approve or None,
+            "attachments.fit": self.fit or None,
             "output.progress": self.progress,
         }
         return check_flags(given | policy_settings(self.allow, self.deny, self.local_only))

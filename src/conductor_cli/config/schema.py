@@ -366,6 +366,18 @@ SETTINGS: Final = (
         help="maximum size of an attached PDF, in MB; providers take 20 to 50",
     ),
     Setting(
+        name="attachments.fit",
+        type="yes-no",
+        default=False,
+        help="shorten what is too long for a worker, instead of leaving the worker out",
+    ),
+    Setting(
+        name="attachments.tools",
+        type="yes-no",
+        default=True,
+        help="let workers look things up in an attached directory that is too long for a prompt",
+    ),
+    Setting(
         name="learning.enabled",
         type="yes-no",
         default=True,

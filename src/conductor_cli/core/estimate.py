@@ -19,6 +19,7 @@ from conductor_cli.core.plan import SELF, Plan, Step
 from conductor_cli.core.pool import Pool, Worker
 from conductor_cli.core.profile import WorkerProfile
 from conductor_cli.core.question import Question, question_text
+from conductor_cli.core.reading import outline_for, reading_of, room_for_text
 from conductor_cli.core.usage import CHARS_PER_TOKEN, MILLION, Price, Usage, with_cost
 
 SHORT_ANSWER: Final = 150  # Tokens of an answer at the low end of the range
@@ -83,7 +84,7 @@ def estimate_steps(
     answers = [_longest_answer(worker, profile) for worker in workers]
     estimates = []
     for step, worker, longest in zip(plan.steps, workers, answers, strict=True):
-        fixed = _tokens_around(question_for(step.worker), step, worker)
+        fixed = _tokens_around(question_for(step.worker), step, worker, profile)
         read_answers = [answers[number - 1] for number in step.access]
         low_in = fixed + sum(min(SHORT_ANSWER, most) for most in read_answers)
         high_in = fixed + sum(read_answers)
@@ -118,12 +119,23 @@ def _longest_answer(worker: Worker | None, profile: WorkerProfile) -> int:
     return profile.reply_tokens(worker)
 
 
-def _tokens_around(question: Question, step: Step, worker: Worker | None) -> int:
-    """The tokens of a worker's prompt without the answers that it reads."""
+def _tokens_around(
+    question: Question, step: Step, worker: Worker | None, profile: WorkerProfile
+) -> int:
+    """The tokens of a worker's prompt without the answers that it reads.
+
+    What a worker looks up in a directory comes on top.
+    """
     accepts: tuple[MediaKind, ...] = ()
+    room = None
     if worker is not None:
         accepts = worker.accepts or ()
-    text = question_text(question, accepts=accepts)
+        reading = reading_of(question, worker, profile, has_tools=profile.reads_directories)
+        if reading == "outline":
+            question = outline_for(question, worker, profile)
+        if reading == "shortened":
+            room = room_for_text(worker, profile, question.attachments_for(accepts))
+    text = question_text(question, room, accepts)
     text_tokens = int(len(text) / CHARS_PER_TOKEN)
     subtask_tokens = int(len(step.subtask) / CHARS_PER_TOKEN)
     attached_tokens = sum(map(attachment_tokens, question.attachments_for(accepts)))

@@ -30,7 +30,7 @@ FORMAT: Final = 3
 Mode = Literal["mini", "auto", "ultra"]
 StopReason = Literal["cancelled", "limit", "not_needed", "plan_revised", "run_failed"]
 Verdict = Literal["approved", "edited", "replan"]
-NoticeReason = Literal["", "trace_not_stored", "trace_damaged"]
+NoticeReason = Literal["", "trace_not_stored", "trace_damaged", "shortened"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -44,9 +44,9 @@ class Worker:
     a key), `parallel` how many of its steps may run at once, `tags` the user's own labels, for
     policies. `accepts` are the kinds of attachments that it can read; None where nobody has said it
     or looked it up, which counts as none. `max_output` is the most tokens that its model writes at
-    once and `max_input` the most that it reads; None where that is not known. `tools` are the servers whose tools it may call. `copy_of`
-    is the worker whose calls those of this one are, where an evaluation asks one worker several
-    times.
+    once and `max_input` the most that it reads; None where that is not known. `tools` are the
+    servers whose tools it may call. `copy_of` is the worker whose calls those of this one are,
+    where an evaluation asks one worker several times.
     """
 
     name: str

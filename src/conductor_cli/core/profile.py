@@ -181,7 +181,11 @@ class WorkerProfile:
     # Tokens for which a prompt leaves room, and the most of a model file in this process, which is
     # given memory for all that is asked for
     max_tokens: int = 4096
-    context: int = 32_768  # Tokens of a worker for which nothing else is configured
+    context: int = 32_768  # Tokens of a worker of which nobody says how many it reads
+    # A question with files that is too long for a worker is shortened for it
+    fits_files: bool = False
+    # Of a directory that is too long a worker gets the outline, and tools that read it
+    reads_directories: bool = True
     render: Callable[[Question, Step, Sequence[SeenStep]], str] | None = None
     """Writes the whole message, for workers that were trained on prompts of their own; None is
     plain English.

@@ -23,7 +23,8 @@ from typing import Any, Final, NamedTuple
 
 from conductor_cli.core.chat import Attachment, MediaKind, Message, Request
 from conductor_cli.core.events import Mode
-from conductor_cli.core.media import attachment_tokens, describe_media
+from conductor_cli.core.media import describe_media
+from conductor_cli.core.outline import as_outline, has_directory
 from conductor_cli.core.plan import (
     MAX_STEPS,
     SELF,
@@ -40,9 +41,18 @@ from conductor_cli.core.plan_formats.base import ANSWER_DIRECTLY
 from conductor_cli.core.plan_formats.published import published_messages
 from conductor_cli.core.pool import RATED, Card, Pool, Worker
 from conductor_cli.core.profile import Profile, SeenStep, WorkerProfile, labels_for
-from conductor_cli.core.question import TAG_CHARS, Question, fence, question_text, shorten
+from conductor_cli.core.question import (
+    TAG_CHARS,
+    Question,
+    Shortened,
+    fence,
+    fit_question,
+    question_text,
+    share_by_need,
+    shorten,
+)
+from conductor_cli.core.reading import describe_shortened, room_for_text
 from conductor_cli.core.terminal_text import one_line
-from conductor_cli.core.usage import CHARS_PER_TOKEN
 
 MAX_SKILLS: Final = 12  # Rows of the table: the skills that most cards have
 MAX_RANKED: Final = 6  # Workers in a row of the table: the best ones
@@ -328,7 +338,7 @@ def planner_request(  # noqa: PLR0913 - all parts of a prompt
         follow_up += _after_fault(standing, fault, plan_format, context, form)
     template_class = _template_class(profile, context)
     template = template_class(
-        question=question,
+        question=planner_question(question),
         pool=pool,
         profile=profile,
         context=context,
@@ -612,16 +622,36 @@ class _PlainTemplate(_Template):
         ]
 
 
+def planner_question(question: Question) -> Question:
+    """Return the question as the planner reads it.
+
+    Of directories that are too long for it, it is given the outline.
+    """
+    is_too_long = len(question_text(question)) > CONDUCTOR_CHARS
+    if not is_too_long or not has_directory(question):
+        return question
+    return as_outline(question, CONDUCTOR_CHARS // 2, OUTLINE_FOR_PLANNER)
+
+
+OUTLINE_FOR_PLANNER: Final = "Workers can read this directory. You are shown its outline."
+
+
 def planner_notice(question: Question) -> str:
     """Return a notice that the planner is shown only part of the question.
 
     Empty where it sees all of it.
     """
     shortened = "question"
-    length = len(question_text(question))
+    shown = planner_question(question)
+    length = len(question_text(shown))
     if question.given and len(question.given[-1].answer) > length:
         shortened = "existing answer"
         length = len(question.given[-1].answer)
+    if length <= CONDUCTOR_CHARS and shown is not question:
+        names = ", ".join(
+            dict.fromkeys(file.directory for file in question.files if file.directory)
+        )
+        return f"the planner reads the outline of {one_line(names)}, not the files"
     if length <= CONDUCTOR_CHARS:
         return ""
     return (
@@ -672,25 +702,24 @@ def worker_messages(  # noqa: PLR0913 - all parts of a prompt
     """Return the messages for one attempt at a step, and a notice of what had to be shortened.
 
     The notice is empty where nothing was. `final`: the answer goes to the user. What does not fit
-    the worker's context is shortened in the middle: first the answers it sees, each to an equal
-    share, then the question. A message that the profile renders is shortened as one. `withheld`
-    says what the worker is not shown of the question. Files that it accepts go along as
-    attachments. A client's conversation goes to the answering step as it is, with the answers that
-    the step sees after its end, unless the worker knows only prompts of its own.
+    the worker's context is shortened in the middle: first the answers it sees, of which the long
+    ones share what the short ones leave, then the question. A message that the profile renders is
+    shortened as one. `withheld` says what the worker is not shown of the question. Files that it
+    accepts go along as attachments. A client's conversation goes to the answering step as it is,
+    with the answers that the step sees after its end, unless the worker knows only prompts of its
+    own.
     """
     if profile.render is not None:
         text = profile.render(question, step, seen)
-        fitting = shorten(text, _room(worker, profile))
-        notice = "" if fitting == text else _shortened_notice(worker)
+        fitting = shorten(text, room_for_text(worker, profile))
+        notice = ""
+        if fitting != text:
+            notice = describe_shortened(worker, [("the prompt", len(fitting), len(text))])
         return (Message(role="user", content=fitting),), notice
     if final and question.conversation is not None:
         talk = _with_accepted_files(question, worker)
         return _conversation_messages(question, talk, step, seen), ""
     return _plain_messages(question, step, seen, worker, profile, final=final, withheld=withheld)
-
-
-def _shortened_notice(worker: Worker) -> str:
-    return f"the prompt for {worker.name} was shortened to fit its context"
 
 
 def _with_system(question: Question, messages: Sequence[Message]) -> tuple[Message, ...]:
@@ -788,17 +817,19 @@ def _plain_messages(  # noqa: PLR0913 - all parts of a prompt
     introduction = "" if is_direct else _introduction(seen)
     task = _answer_form(question) if is_direct else _task(question, step, final=final)
     fixed = len(task) + len(question.system) + len(introduction) + TAG_CHARS * (1 + len(seen))
-    room = _room(worker, profile, attachments) - fixed
+    room = room_for_text(worker, profile, attachments) - fixed
     client_context = shorten("\n\n".join(question.context), max(room // 4, 0))
     if client_context:
         room -= len(client_context) + TAG_CHARS
     text = question_text(question, accepts=accepts)
+    answers = sum(len(item.answer or "") for item in seen)
     notice = ""
-    if len(text) + sum(len(item.answer or "") for item in seen) > room:
-        text_room = room // 2 if seen else room
-        text = question_text(question, max(text_room, 0), accepts)
-        seen = _shortened_steps(seen, room - len(text))
-        notice = _shortened_notice(worker)
+    if len(text) + answers > room:
+        # The question comes first, and leaves the answers at least a quarter.
+        answer_room = min(answers, max(room - len(text), room // 4))
+        text, shortened = fit_question(question, max(room - answer_room, 0), accepts)
+        seen, shortened_answers = _shortened_steps(seen, room - len(text))
+        notice = describe_shortened(worker, [*shortened, *shortened_answers])
     blocks = [
         introduction,
         fence("context", client_context) if client_context else "",
@@ -833,16 +864,19 @@ def _answer_form(question: Question) -> str:
     return "" if question.schema is None else _schema_part(question.schema)
 
 
-def _shortened_steps(seen: Sequence[SeenStep], room: int) -> list[SeenStep]:
-    """Return the steps with answers that share `room` characters equally."""
-    share = max(room, 0) // max(len(seen), 1)
+def _shortened_steps(seen: Sequence[SeenStep], room: int) -> tuple[list[SeenStep], list[Shortened]]:
+    """Return the steps with answers that share `room` characters, and what was shortened."""
+    answers = share_by_need([step.answer or "" for step in seen], room)
     steps = []
-    for step in seen:
+    shortened = []
+    for step, answer in zip(seen, answers, strict=True):
         if step.answer is None:
             steps.append(step)
-        else:
-            steps.append(replace(step, answer=shorten(step.answer, share)))
-    return steps
+            continue
+        steps.append(replace(step, answer=answer))
+        if len(answer) < len(step.answer):
+            shortened.append((f"the answer of step {step.number}", len(answer), len(step.answer)))
+    return steps, shortened
 
 
 _NOTES = """\
@@ -873,15 +907,6 @@ def _seen_part(item: SeenStep) -> str:
     return fence(
         "answer", item.answer, step=str(item.number), worker=item.worker, subtask=item.subtask
     )
-
-
-def _room(worker: Worker, profile: WorkerProfile, attachments: Sequence[Attachment] = ()) -> int:
-    context = int(worker.options.get("context") or profile.context)
-    answer = min(int(worker.options.get("max_tokens") or profile.max_tokens), context // 2)
-    # Half of it stays for the text: how long attachments are is a guess, and so is often the
-    # context.
-    attached = min(sum(map(attachment_tokens, attachments)), (context - answer) // 2)
-    return int((context - answer - attached) * CHARS_PER_TOKEN)
 
 
 def _with_self_label(context: PlanFormatContext) -> PlanFormatContext:

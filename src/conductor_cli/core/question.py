@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -24,12 +24,14 @@ class File:
     """An attached file: its name and its text.
 
     `attachment` is set for an image or a document: then `text` is what was extracted from it, for
-    workers that cannot read the file itself; it is empty for an image.
+    workers that cannot read the file itself; it is empty for an image. `directory` is what the user
+    called the directory or the pattern that the file came with; empty for one that was named.
     """
 
     name: str
     text: str
     attachment: Attachment | None = None
+    directory: str = ""
 
     def is_sent_to(self, accepts: Collection[MediaKind]) -> bool:
         """Return whether a worker that accepts these kinds is sent the file, and not its text."""
@@ -163,78 +165,115 @@ def shorten(text: str, limit: int) -> str:
     return f"{head}\n[… {len(text) - len(head) - len(tail)} characters left out …]\n{tail}"
 
 
+Shortened = tuple[str, int, int]
+"""What was shortened: its name, how many characters of it are left, and how many it has."""
+
+
 def question_text(
     question: Question, room: int | None = None, accepts: Collection[MediaKind] = ()
 ) -> str:
-    """Return the whole question as one text: earlier turns, the question, each file between tags.
+    """Return the whole question as one text, within `room` characters where that is given.
+
+    Earlier turns, the question, each file between tags with its name.
 
     A file that goes along as an attachment, because the reader accepts its kind, is only named; so
     is an image that the reader cannot see.
 
     A later turn's text begins with that of the turn before it, so a model with a prefix cache reads
     only the rest.
+    """
+    return fit_question(question, room, accepts)[0]
 
-    With `room`, in characters, what came with the question is shortened first: of the earlier turns
-    the oldest are left out, the files are shortened to equal shares; the question itself only where
+
+def fit_question(
+    question: Question, room: int | None = None, accepts: Collection[MediaKind] = ()
+) -> tuple[str, tuple[Shortened, ...]]:
+    """Return the question as `question_text` does, and what of it was shortened.
+
+    What came with the question is shortened first: of the earlier turns the oldest are left out,
+    and of the files the long ones share what the short ones leave; the question itself only where
     it alone is longer.
     """
     history = [_turn_text(turn) for turn in question.history]
     text = question.text
-    files = [_text_shown(file, accepts) for file in question.files]
-    if room is not None and len(text) + _total_length(history) + _total_length(files) > room:
+    files = ["" if _is_only_named(file, accepts) else file.text for file in question.files]
+    whole = [text, *history, *files]
+    if room is not None and sum(map(len, whole)) > room:
         text = shorten(text, room)
         left = max(room - len(text), 0)
-        room_for_history = left
-        if files:
-            room_for_history = left // 2
-        history = _latest_turns(history, room_for_history)
-        left = max(left - _total_length(history), 0)
-        files = [shorten(file, left // len(files)) for file in files]
-    if history:
-        text = f"Question:\n{text}"
-    file_parts = [
-        _file_part(file, file_text, accepts)
-        for file, file_text in zip(question.files, files, strict=True)
+        # Earlier turns leave the files at least half of the room.
+        turns = min(sum(map(len, history)), left // 2)
+        files = share_by_need(files, left - turns)
+        history = _latest_turns(history, max(left - sum(map(len, files)), 0))
+    sent = [text, *history, *files]
+    named = [
+        _file_text(file, sent_text, accepts)
+        for file, sent_text in zip(question.files, files, strict=True)
     ]
-    return "\n\n".join([*history, text, *file_parts])
+    heading = "Question:\n" if history else ""
+    shortened = _compare(question, whole, text, history, files) if sent != whole else ()
+    return "\n\n".join([*history, heading + text, *named]), shortened
 
 
 def _turn_text(turn: PastTurn) -> str:
-    if not turn.question:
-        return f"Answer:\n{turn.answer}"
-    return f"Question:\n{turn.question}\n\nAnswer:\n{turn.answer}"
+    asked = f"Question:\n{turn.question}\n\n" if turn.question else ""
+    return f"{asked}Answer:\n{turn.answer}"
 
 
-def _total_length(texts: list[str]) -> int:
-    return sum(map(len, texts))
+def share_by_need(texts: Sequence[str], room: int) -> list[str]:
+    """Return texts that together have about `room` characters.
+
+    The short ones are whole, and the long ones have equal shares of what these leave.
+    """
+    shared = list(texts)
+    left = max(room, 0)
+    by_length = sorted(range(len(texts)), key=lambda index: len(texts[index]))
+    for position, index in enumerate(by_length):
+        share = left // (len(texts) - position)
+        shared[index] = shorten(texts[index], share)
+        left -= min(len(texts[index]), share)
+    return shared
 
 
-def _latest_turns(turns: list[str], room: int) -> list[str]:
-    """The latest turns: the last one shortened if needed, older ones whole or left out."""
+def _latest_turns(turns: Sequence[str], room: int) -> list[str]:
+    """Return the last turns that fit, the last one shortened where needed, and how many do not."""
     kept = [shorten(turn, room) for turn in turns[-1:]]
     for turn in reversed(turns[:-1]):
-        if _total_length(kept) + len(turn) > room:
-            kept.insert(0, f"[… {len(turns) - len(kept)} earlier turns left out …]")
-            break
+        if sum(map(len, kept)) + len(turn) > room:
+            return [f"[… {len(turns) - len(kept)} earlier turns left out …]", *kept]
         kept.insert(0, turn)
     return kept
 
 
-def _text_shown(file: File, accepts: Collection[MediaKind]) -> str:
-    """The text of a file; empty for one that is only named."""
-    if _is_only_named(file, accepts):
-        return ""
-    return file.text
+def _compare(
+    question: Question,
+    whole: Sequence[str],
+    text: str,
+    history: Sequence[str],
+    files: Sequence[str],
+) -> tuple[Shortened, ...]:
+    """Return what is shorter than it was: the question, the earlier turns, each file."""
+    turns = sum(map(len, whole[1 : 1 + len(question.history)]))
+    texts = whole[1 + len(question.history) :]
+    parts = [
+        ("the question", len(text), len(question.text)),
+        ("the earlier turns", sum(map(len, history)), turns),
+    ]
+    parts += [
+        (file.name, len(sent), len(all_of_it))
+        for file, sent, all_of_it in zip(question.files, files, texts, strict=True)
+    ]
+    return tuple(part for part in parts if part[1] < part[2])
 
 
-def _file_part(file: File, text: str, accepts: Collection[MediaKind]) -> str:
-    """A file as it stands in the prompt: its `text` between tags, or its name alone."""
+def _file_text(file: File, text: str, accepts: Collection[MediaKind]) -> str:
+    """Return a file between tags, or that it is attached, or cannot be seen."""
     if file.attachment is None or not _is_only_named(file, accepts):
         return fence("file", text, name=file.name)
-    name = f"The file {_QUOTED(file.name)} ({describe_media(file.attachment)})"
+    about = f"The file {_QUOTED(file.name)} ({describe_media(file.attachment)})"
     if file.is_sent_to(accepts):
-        return f"{name} is attached to this message."
-    return f"{name} belongs to the question, but you cannot see it."
+        return f"{about} is attached to this message."
+    return f"{about} belongs to the question, but you cannot see it."
 
 
 def _is_only_named(file: File, accepts: Collection[MediaKind]) -> bool:

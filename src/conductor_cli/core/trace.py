@@ -89,7 +89,7 @@ def describe_revised_plan(
 
 
 def describe_left_out(worker: str, why: Failure) -> str:
-    """Return a worker of the pool that takes no part in the run, because it cannot be opened."""
+    """Return a worker of the pool that takes no part in the run, and why."""
     return f"{worker} is left out: {_with_hint(why.message, why.hint)}"
 
 

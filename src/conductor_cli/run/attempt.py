@@ -27,15 +27,17 @@ from conductor_cli.core.chat import (
 )
 from conductor_cli.core.data_policy import withheld_note
 from conductor_cli.core.errors import Failure, LimitReached, ModelError, PolicyError
-from conductor_cli.core.estimate import billed_usage
+from conductor_cli.core.estimate import billed_usage, prompt_tokens
 from conductor_cli.core.formatting import format_duration
 from conductor_cli.core.ledger import Reservation
+from conductor_cli.core.outline import directory_files
 from conductor_cli.core.plan import GIVEN, Step
 from conductor_cli.core.policy import POLICY_HINT
 from conductor_cli.core.pool import Timeouts, Worker
 from conductor_cli.core.profile import SeenStep
 from conductor_cli.core.prompts import worker_messages
-from conductor_cli.core.question import Conversation
+from conductor_cli.core.question import Conversation, File
+from conductor_cli.core.reading import assumed_context, is_context_known, outline_for
 from conductor_cli.core.terminal_text import is_blank
 from conductor_cli.core.tools import CallCollector
 from conductor_cli.core.trace import describe_failed_attempts
@@ -46,6 +48,10 @@ from conductor_cli.run.tool_loop import ModelReply, ToolLoop, conversation_token
 FIRST_BACKOFF_SECONDS: Final = 0.5
 """Seconds before the second attempt; doubled for each one after it, and jittered by a half either
 way.
+"""
+SMALL_CONTEXT_TOKENS: Final = 4096
+"""The smallest context that servers have by default. One of an unknown size may cut a longer
+prompt without a word.
 """
 MAX_RETRY_SECONDS: Final = (
     30.0  # The longest wait before another attempt, whatever a server asks for
@@ -166,6 +172,8 @@ class Attempt:
         self._announce: ev.StepStarted | None = None
         self._conversation: Conversation | None = None
         """A client's conversation, where this attempt gives its next reply."""
+        # The files that the worker looks things up in, instead of being sent them
+        self._looked_up: tuple[File, ...] = ()
         # After an error of reason `schema`: the messages that tell the worker what is wrong
         self.repair = repair
         self._may_repair = not repair
@@ -202,7 +210,9 @@ class Attempt:
         tools = None
         # A step whose client has tools does not get others: one reply cannot wait for both.
         if self._conversation is None or not self._conversation.tools:
-            tools = await open_tool_loop(state, self._number, self.worker, self._attempt)
+            tools = await open_tool_loop(
+                state, self._number, self.worker, self._attempt, self._looked_up
+            )
         self._announce = ev.StepStarted(
             at=0.0,
             step=self._number,
@@ -212,7 +222,7 @@ class Attempt:
         )
         try:
             while (reply := await self._call(messages, tools)).calls and tools is not None:
-                messages = (*messages, *await tools.answer(reply))
+                messages = (*messages, *await tools.answer(reply, messages))
                 self._pieces = []
             # An answer that breaks its JSON Schema is asked for again, once. What is found about
             # one that may not be repaired is kept for the end of the run.
@@ -279,12 +289,17 @@ class Attempt:
             raise PolicyError(forbidden, hint=POLICY_HINT)
         record = state.record(self._number)
         seen = steps_seen_by(state, record.step)
+        question = state.policy.question_for(self.worker.name)
+        profile = state.team.worker_profile
+        if state.reading_of(self.worker) == "outline":
+            self._looked_up = directory_files(question)
+            question = outline_for(question, self.worker, profile)
         messages, notice = worker_messages(
-            state.policy.question_for(self.worker.name),
+            question,
             record.step,
             seen,
             self.worker,
-            state.team.worker_profile,
+            profile,
             final=record.last and state.nesting.final,
             withheld=withheld_note(state.policy.withheld(self.worker.name)),
         )
@@ -294,8 +309,19 @@ class Attempt:
                 why = describe_failed_attempts(state.record(missing).failed)
                 state.stream.notice(f"{text}: {why}" if why else text, self._number, recovered=True)
             if notice:
-                state.stream.notice(notice, self._number, recovered=True)
+                state.stream.notice(notice, self._number, recovered=True, reason="shortened")
+            self._tell_assumed_context(messages)
         return messages
+
+    def _tell_assumed_context(self, messages: tuple[Message, ...]) -> None:
+        """Tell once in a run that nobody knows whether a worker reads so long a prompt."""
+        state = self._state
+        is_short = prompt_tokens(messages) <= SMALL_CONTEXT_TOKENS
+        if is_short or is_context_known(self.worker):
+            return
+        text = assumed_context(self.worker, state.team.worker_profile)
+        if all(notice.text != text for notice in state.trace.notices):
+            state.stream.notice(text, self._number)
 
     async def _call(self, messages: tuple[Message, ...], tools: ToolLoop | None) -> ModelReply:
         """Make one call and return its reply. However it ends, `usage` then has what it cost."""

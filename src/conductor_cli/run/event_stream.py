@@ -45,9 +45,17 @@ class EventStream:
         self.trace = apply_event(self.trace, event)
         self._put(event)
 
-    def notice(self, text: str, step: int = 0, *, recovered: bool = False) -> None:
+    def notice(
+        self,
+        text: str,
+        step: int = 0,
+        *,
+        recovered: bool = False,
+        reason: ev.NoticeReason = "",
+    ) -> None:
         """Tell the user something, of step `step` or of the whole run."""
-        self.emit(ev.Notice(at=self.now(), text=text, step=step, recovered=recovered))
+        notice = ev.Notice(at=self.now(), text=text, step=step, recovered=recovered, reason=reason)
+        self.emit(notice)
 
     def fold(self, event: ev.Event) -> None:
         """Add an event to the trace that the reader has already."""

@@ -77,6 +77,7 @@ def start_run(orchestra: Orchestra, spec: RunSpec) -> Run:
         violation = state.policy.plan_violation(spec.plan)
     if violation is not None:
         raise PolicyError(violation.message, hint=violation.hint)
+    state.leave_out_small_workers()
     return Run(state)
 
 
@@ -372,7 +373,7 @@ class Run:
         if not state.nesting.nested:
             for text in (*team.notices, *spec.notices):
                 state.stream.notice(text)
-            for worker, why in team.unavailable.items():
+            for worker, why in state.resources.down.items():
                 state.stream.notice(describe_left_out(worker, why))
             for why in state.resources.skipped.values():
                 state.stream.notice(why.message)

@@ -21,9 +21,10 @@ from conductor_cli.core import events as ev
 from conductor_cli.core.chat import Message
 from conductor_cli.core.continuation import without_outdated
 from conductor_cli.core.data_policy import DataPolicy, MediaAccess, find_media_access
-from conductor_cli.core.errors import Failure
+from conductor_cli.core.errors import Failure, UsageError
 from conductor_cli.core.json_answer import json_values_in
 from conductor_cli.core.plan import (
+    SELF,
     Decision,
     KeepAnswer,
     Plan,
@@ -32,8 +33,9 @@ from conductor_cli.core.plan import (
     Schedule,
     Step,
 )
-from conductor_cli.core.pool import Limits
+from conductor_cli.core.pool import Limits, Worker
 from conductor_cli.core.question import Question
+from conductor_cli.core.reading import Reading, nobody_reads, reading_of, too_small
 from conductor_cli.core.trace import StepRecord, Trace
 from conductor_cli.core.usage import NO_USAGE, Usage
 from conductor_cli.programs.schema_check import CheckStopped, find_fault
@@ -344,6 +346,44 @@ class RunState:
 
     def record(self, number: int) -> StepRecord:
         return next(record for record in self.trace.steps if record.number == number)
+
+    def reading_of(self, worker: Worker) -> Reading:
+        """Return how a worker reads the question, as the policy lets it see that."""
+        model = self.team.workers.get(worker.name)
+        has_tools = (
+            self.team.worker_profile.reads_directories
+            and model is not None
+            and "tools" in model.features
+        )
+        question = self.policy.question_for(worker.name)
+        return reading_of(question, worker, self.team.worker_profile, has_tools=has_tools)
+
+    def leave_out_small_workers(self) -> None:
+        """Ask no worker in this run that cannot read the question whole.
+
+        Raises `UsageError` where no other one is left.
+        """
+        profile = self.team.worker_profile
+        small_workers: list[Worker] = []
+        readers = 0
+        for worker in self.team.pool:
+            if worker.kind == SELF or worker.name not in self.policy.allowed:
+                continue
+            if worker.name in self.resources.down:
+                continue
+            if self.reading_of(worker) == "none":
+                small_workers.append(worker)
+            else:
+                readers += 1
+        if not small_workers:
+            return
+        question = self.policy.question_for(small_workers[0].name)
+        if not readers and not self.is_takeover:
+            message, hint = nobody_reads(question, small_workers, profile)
+            raise UsageError(message, hint=hint)
+        for worker in small_workers:
+            question = self.policy.question_for(worker.name)
+            self.resources.down[worker.name] = too_small(question, worker, profile)
 
     def current_plan(self, reasoning: str = "") -> Plan:
         return Plan(

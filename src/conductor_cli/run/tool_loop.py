@@ -20,9 +20,11 @@ from conductor_cli.core.chat import Attachment, Message, Tool, ToolCall, ToolCho
 from conductor_cli.core.estimate import prompt_tokens
 from conductor_cli.core.formatting import format_count, format_list
 from conductor_cli.core.pool import Worker
-from conductor_cli.core.question import shorten
+from conductor_cli.core.question import File, shorten
+from conductor_cli.core.reading import context_of, is_context_known
 from conductor_cli.core.tools import CallBounds, OfferedTool, ToolBox, ToolResult, parse_arguments
 from conductor_cli.core.usage import CHARS_PER_TOKEN
+from conductor_cli.run.directory_tools import DirectoryToolBox
 from conductor_cli.run.orchestra import NOBODY_TO_ASK, ToolVerdict
 from conductor_cli.run.state import RunState
 
@@ -30,6 +32,10 @@ from conductor_cli.run.state import RunState
 MAX_RESULT_CHARS: Final = 40_000
 SLOW_START_SECONDS: Final = 1.0  # After which a reader is told what a step waits for
 MAX_TURNS: Final = 25  # Replies of one attempt that may ask for tools
+FULL_SHARE: Final = 0.6
+"""The part of a context after which a worker has to answer: results of one more turn may take a
+quarter of it, and its answer needs room, too.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,9 +48,9 @@ class ModelReply:
 
 
 async def open_tool_loop(
-    state: RunState, number: int, worker: Worker, attempt: int
+    state: RunState, number: int, worker: Worker, attempt: int, looked_up: Sequence[File] = ()
 ) -> ToolLoop | None:
-    """Return the tools of an attempt.
+    """Return the tools of an attempt, with those that look things up in the files `looked_up`.
 
     None where the worker has none or the policy lets it use none.
     """
@@ -61,6 +67,8 @@ async def open_tool_loop(
     box = None
     if servers:
         box = state.resources.tools
+    if looked_up:
+        box = DirectoryToolBox(looked_up, box)
     if box is None:
         return None
     if attempt == 1:
@@ -119,8 +127,11 @@ class ToolLoop:
         for text in self._box.take_notices():
             self._state.stream.notice(text, self._number, recovered=True)
 
-    async def answer(self, reply: ModelReply) -> tuple[Message, ...]:
-        """Make the calls of a reply. Returns the messages by which the conversation goes on."""
+    async def answer(self, reply: ModelReply, before: tuple[Message, ...]) -> tuple[Message, ...]:
+        """Make the calls of a reply. Returns the messages by which the conversation goes on.
+
+        `before` are those that were sent so far.
+        """
         self._turn += 1
         calls = [
             asyncio.ensure_future(self._answer_call(call, len(reply.calls))) for call in reply.calls
@@ -130,24 +141,33 @@ class ToolLoop:
         finally:
             for call in calls:
                 call.cancel()
-        if (
-            self._bounds.exhausted
-            or self._turn >= MAX_TURNS
-            or self._state.resources.tool_calls_left <= 0
-        ):
-            if not self._is_last:
-                self._is_last = True
-                text = f"{self._worker.name} has called tools often enough, and now has to answer"
-                self._state.stream.notice(text, self._number, recovered=True)
-        else:
-            await self.offer()
         asked = Message(
             role="assistant",
             content=reply.text,
             tool_calls=reply.calls,
             provider_data=reply.provider_data,
         )
-        return (asked, *results)
+        messages = (asked, *results)
+        why = self._why_enough((*before, *messages))
+        if not why:
+            await self.offer()
+        elif not self._is_last:
+            self._is_last = True
+            text = f"{self._worker.name} {why}, and now has to answer"
+            self._state.stream.notice(text, self._number, recovered=True)
+        return messages
+
+    def _why_enough(self, messages: tuple[Message, ...]) -> str:
+        """Return why the next reply has to be the answer; empty where it may ask for tools."""
+        is_spent = self._bounds.exhausted or self._turn >= MAX_TURNS
+        if is_spent or self._state.resources.tool_calls_left <= 0:
+            return "has called tools often enough"
+        context = context_of(self._worker, self._state.team.worker_profile)
+        # Of a context that is unknown nothing is held back from tools that the user chose.
+        is_held = is_context_known(self._worker) or isinstance(self._box, DirectoryToolBox)
+        if is_held and conversation_tokens(messages, self.tools) > FULL_SHARE * context:
+            return f"has filled much of its context of {context:,} tokens with results of tools"
+        return ""
 
     async def _answer_call(self, call: ToolCall, of: int) -> Message:
         """Make one of the `of` calls of a reply, or say why it is not made."""
@@ -263,9 +283,7 @@ class ToolLoop:
                 lines.append(f"[{attachment.name} cannot be shown to you]")
         text = "\n".join(lines)
         # A small context must hold the results of several turns.
-        context = int(
-            self._worker.options.get("context") or self._state.team.worker_profile.context
-        )
+        context = context_of(self._worker, self._state.team.worker_profile)
         most = min(MAX_RESULT_CHARS, max(int(context * CHARS_PER_TOKEN) // (4 * of), 500))
         short = shorten(text.encode("utf-8", "replace").decode(), most)
         if len(short) < len(text):

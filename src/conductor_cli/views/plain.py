@@ -165,7 +165,7 @@ class AnswerStream(RunView):
 
 
 class SilentProgress(RunView):
-    """Writes at most three lines, of what went wrong.
+    """Writes at most three lines of what went wrong, and what no worker was sent whole.
 
     `stored`: the trace is on disk, so the run can be resumed.
     """
@@ -179,12 +179,21 @@ class SilentProgress(RunView):
         self._trace = trace
 
     def close(self) -> None:
+        self._write(_shortening_lines(self._trace))
         self._write(problem_lines(self._trace, stored=self._stored))
 
     def _write(self, lines: list[str]) -> None:
         if lines:
             self._stderr.write("".join(f"{line}\n" for line in lines))
             self._stderr.flush()
+
+
+def _shortening_lines(trace: Trace) -> list[str]:
+    return [
+        f"conductor: {describe_notice(notice)}"
+        for notice in trace.all_notices()
+        if notice.reason == "shortened"
+    ]
 
 
 class NoticesProgress(SilentProgress):
@@ -207,6 +216,9 @@ class NoticesProgress(SilentProgress):
         ]
         self._written = notices
         self._write(lines)
+
+    def close(self) -> None:
+        self._write(problem_lines(self._trace, stored=self._stored))
 
 
 class PlainProgress(SilentProgress):
@@ -243,7 +255,7 @@ class PlainProgress(SilentProgress):
 
     def close(self) -> None:
         self.resume()
-        super().close()
+        self._write(problem_lines(self._trace, stored=self._stored))
 
 
 def _first_lines(question: str) -> list[str]:

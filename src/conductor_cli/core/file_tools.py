@@ -1,0 +1,296 @@
+"""Tools that look things up in the files of an attached directory. Pure.
+
+They list, find, search and read what was attached, and nothing else: no path leads out of it, and
+what was left out of it is not there. Every result is bounded, and says how to get the rest.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from typing import Any, Final
+
+from conductor_cli.core.chat import Tool
+from conductor_cli.core.errors import suggest
+from conductor_cli.core.formatting import format_count
+from conductor_cli.core.outline import lines_of
+from conductor_cli.core.question import File
+from conductor_cli.core.tools import OfferedTool
+
+SERVER: Final = "attached"
+"""What these tools are shown under, where those of a server stand under its name."""
+
+MAX_ENTRIES: Final = 200  # Files and folders of one result
+MAX_MATCHES: Final = 40  # Lines of one search
+MAX_LINE_CHARS: Final = 240  # Characters of a line that a search shows
+MAX_READ_LINES: Final = 300
+MAX_READ_CHARS: Final = 12_000
+MAX_PATTERN_CHARS: Final = 500
+
+
+class WrongArgument(ValueError):
+    """An argument of a call cannot be used; its text says why, for the model to read."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Search:
+    """A search that was asked for: its pattern, and the files that it looks into."""
+
+    pattern: str
+    ignore_case: bool
+    files: tuple[File, ...]
+
+
+def _tool(name: str, description: str, properties: Mapping[str, Any], *required: str) -> Tool:
+    parameters = {"type": "object", "properties": properties, "required": list(required)}
+    return Tool(name=name, description=description, parameters=parameters)
+
+
+_PATH: Final = {"type": "string", "description": "A file or a folder, as listed"}
+TOOLS: Final = (
+    _tool(
+        "search_text",
+        "Search the attached files for lines that match a regular expression. Gives path, line "
+        "number and line. Capital letters count only where the pattern has some.",
+        {
+            "pattern": {"type": "string", "description": "A word or a regular expression"},
+            "path": {**_PATH, "description": "Only in this file or folder"},
+        },
+        "pattern",
+    ),
+    _tool(
+        "read_file",
+        f"Read lines of an attached file, at most {MAX_READ_LINES} at once.",
+        {
+            "path": {"type": "string", "description": "The file, as listed"},
+            "start": {"type": "integer", "description": "The first line, 1 if it is left out"},
+            "lines": {"type": "integer", "description": "How many lines"},
+        },
+        "path",
+    ),
+    _tool(
+        "find_files",
+        "Find attached files by their names: a part of the path, or a pattern such as *.py.",
+        {"pattern": {"type": "string", "description": "A part of a path, or a pattern with *"}},
+        "pattern",
+    ),
+    _tool(
+        "list_files",
+        "List the files and folders in a folder of what is attached, with their lines.",
+        {"path": {**_PATH, "description": "The folder; all of it if it is left out"}},
+    ),
+)
+OFFERED: Final = tuple(
+    OfferedTool(tool=tool, server=SERVER, own_name=tool.name, read_only=True) for tool in TOOLS
+)
+
+
+class FileTools:
+    """Answers calls of these tools over some files."""
+
+    def __init__(self, files: Sequence[File]) -> None:
+        self._files = {_plain(file.name): file for file in files}
+
+    def answer(self, name: str, arguments: Mapping[str, Any]) -> str | Search:
+        """Return the result of a call, or the search that it asks for. Raises `WrongArgument`."""
+        if name == "search_text":
+            return self._search(arguments)
+        calls: dict[str, Callable[[Mapping[str, Any]], str]] = {
+            "read_file": self._read,
+            "find_files": self._find,
+            "list_files": self._list,
+        }
+        return calls[name](arguments)
+
+    def _search(self, arguments: Mapping[str, Any]) -> Search:
+        pattern = _text(arguments, "pattern")
+        if not pattern or len(pattern) > MAX_PATTERN_CHARS:
+            raise WrongArgument(f"pattern must have 1 to {MAX_PATTERN_CHARS} characters")
+        return Search(
+            pattern=pattern,
+            ignore_case=pattern == pattern.lower(),
+            files=tuple(self._inside(_text(arguments, "path"))),
+        )
+
+    def _read(self, arguments: Mapping[str, Any]) -> str:
+        file = self._file(_text(arguments, "path"))
+        lines = lines_of(file)
+        start = max(_whole(arguments, "start", 1), 1)
+        if start > len(lines):
+            raise WrongArgument(f"{file.name} has {format_count(len(lines), 'line')}")
+        count = min(max(_whole(arguments, "lines", MAX_READ_LINES), 1), MAX_READ_LINES)
+        shown: list[str] = []
+        length = 0
+        for number, line in enumerate(lines[start - 1 : start - 1 + count], start=start):
+            text = f"{number}| {_cut(line, MAX_READ_CHARS // 4)}"
+            length += len(text) + 1
+            if length > MAX_READ_CHARS and shown:
+                break
+            shown.append(text)
+        end = start + len(shown) - 1
+        heading = f"{file.name}, lines {start} to {end} of {len(lines)}:"
+        if end < len(lines):
+            shown.append(f"[… {len(lines) - end} further lines: read_file with start={end + 1} …]")
+        return "\n".join([heading, *shown])
+
+    def _find(self, arguments: Mapping[str, Any]) -> str:
+        pattern = _text(arguments, "pattern").lower()
+        if not pattern or len(pattern) > MAX_PATTERN_CHARS:
+            raise WrongArgument(f"pattern must have 1 to {MAX_PATTERN_CHARS} characters")
+        names = []
+        for path, file in self._files.items():
+            name = path.rpartition("/")[2].lower()
+            is_match = pattern in path.lower()
+            if "*" in pattern or "?" in pattern:
+                is_match = fnmatchcase(name, pattern) or fnmatchcase(path.lower(), pattern)
+            if is_match:
+                names.append(_entry(file))
+        return _bounded(names, "search for a longer part of the path") or "no file matches"
+
+    def _list(self, arguments: Mapping[str, Any]) -> str:
+        folder = _plain(_text(arguments, "path")).rstrip("/")
+        files = self._inside(folder)
+        if len(files) == 1 and _plain(files[0].name) == folder:
+            return _entry(files[0])
+        names = [_plain(file.name) for file in files]
+        is_whole_path = bool(folder) and names[0].startswith(f"{folder}/")
+        common = folder if is_whole_path else _common_folder(names)
+        depth = len(common) + 1 if common else 0
+        entries: list[str] = []
+        counts: dict[str, int] = {}
+        for name, file in zip(names, files, strict=True):
+            below, slash, _ = name[depth:].partition("/")
+            if slash:
+                counts[below] = counts.get(below, 0) + 1
+            else:
+                entries.append(_entry(file))
+        prefix = f"{common}/" if common else ""
+        folders = [
+            f"{prefix}{name}/ {format_count(count, 'file')}" for name, count in counts.items()
+        ]
+        return _bounded([*folders, *entries], "list one of the folders")
+
+    def _inside(self, path: str) -> list[File]:
+        """Return a file, or the files of a folder, or all. Raises `WrongArgument`."""
+        plain = _plain(path).rstrip("/")
+        if not plain:
+            return list(self._files.values())
+        if plain in self._files:
+            return [self._files[plain]]
+        inside = [file for name, file in self._files.items() if name.startswith(f"{plain}/")]
+        if inside:
+            return inside
+        ends = [file for name, file in self._files.items() if name.endswith(f"/{plain}")]
+        within = [file for name, file in self._files.items() if f"/{plain}/" in f"/{name}"]
+        if ends or within:
+            return ends or within
+        raise self._unknown(path)
+
+    def _file(self, path: str) -> File:
+        """Return the file of this path, or the only one that ends with it.
+
+        Raises `WrongArgument`.
+        """
+        plain = _plain(path)
+        if plain in self._files:
+            return self._files[plain]
+        ends = [name for name in self._files if plain and name.endswith(f"/{plain}")]
+        if len(ends) == 1:
+            return self._files[ends[0]]
+        if ends:
+            raise WrongArgument(f"several files end with {path}: {', '.join(ends[:10])}")
+        raise self._unknown(path)
+
+    def _unknown(self, path: str) -> WrongArgument:
+        hint = suggest(_plain(path), list(self._files), "find_files finds names by a part of them")
+        return WrongArgument(f"nothing attached is called {path!r:.120}; {hint}")
+
+
+def describe_matches(search: Search, lines_by_file: Mapping[int, Sequence[int]]) -> str:
+    """Return the lines that a search has found; the keys are positions in its files."""
+    shown: list[str] = []
+    counts: list[str] = []
+    total = 0
+    for position, numbers in lines_by_file.items():
+        file = search.files[position]
+        lines = lines_of(file)
+        total += len(numbers)
+        counts.append(f"{file.name} {len(numbers)}")
+        shown += [
+            f"{file.name}:{number}: {_cut(lines[number - 1].strip())}"
+            for number in numbers[: max(MAX_MATCHES - len(shown), 0)]
+        ]
+    if not total:
+        return (
+            f"no line matches {search.pattern!r:.120} in {format_count(len(search.files), 'file')}"
+        )
+    if total > len(shown):
+        where = ", ".join(counts[:MAX_MATCHES])
+        shown.append(
+            f"[… {total - len(shown)} further lines; search in one file or folder (path). Lines "
+            f"by file: {where} …]"
+        )
+    return "\n".join(shown)
+
+
+def search_job(search: Search) -> bytes:
+    """Return what `programs/search_process.py` is given."""
+    job = {
+        "pattern": search.pattern,
+        "ignore_case": search.ignore_case,
+        "texts": [file.text for file in search.files],
+    }
+    return json.dumps(job).encode()
+
+
+def _plain(path: str) -> str:
+    return path.strip().removeprefix("./")
+
+
+def _text(arguments: Mapping[str, Any], name: str) -> str:
+    value = arguments.get(name)
+    if value is None:
+        return ""
+    if not isinstance(value, str):
+        raise WrongArgument(f"{name} must be text")
+    return value
+
+
+def _whole(arguments: Mapping[str, Any], name: str, default: int) -> int:
+    value = arguments.get(name)
+    if value is None:
+        return default
+    if isinstance(value, str) and value.strip().isdecimal():  # as small models write it
+        value = int(value)
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise WrongArgument(f"{name} must be a whole number")
+    return value
+
+
+def _entry(file: File) -> str:
+    return f"{file.name} {format_count(len(lines_of(file)), 'line')}"
+
+
+def _cut(line: str, most: int = MAX_LINE_CHARS) -> str:
+    return line if len(line) <= most else f"{line[:most]} [… {len(line) - most} characters …]"
+
+
+def _bounded(entries: Sequence[str], hint: str) -> str:
+    """Return entries in lines, at most `MAX_ENTRIES`, and how many more there are."""
+    lines = list(entries[:MAX_ENTRIES])
+    if len(entries) > MAX_ENTRIES:
+        rest = len(entries) - MAX_ENTRIES
+        lines.append(f"[… {rest} further: {hint} …]")
+    return "\n".join(lines)
+
+
+def _common_folder(names: Sequence[str]) -> str:
+    """Return the folder that all names are in; empty where they have none in common."""
+    parts = names[0].split("/")[:-1]
+    for name in names:
+        folders = name.split("/")[:-1]
+        while parts != folders[: len(parts)]:
+            parts = parts[:-1]
+    return "/".join(parts)

@@ -1,0 +1,168 @@
+"""Whether a worker is sent a question whole, and what it is sent where that is too long.
+
+A worker whose context does not hold the question with its files takes no part in a run, because
+nobody may take an answer for one about files that it has not read. There are two ways around that.
+Of an attached directory it gets the outline, and tools that read it. And a user may have all of it
+shortened (`--fit`), which a notice then tells in figures.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import replace
+from typing import Final, Literal
+
+from conductor_cli.core.chat import Attachment, MediaKind
+from conductor_cli.core.errors import Failure
+from conductor_cli.core.formatting import format_count
+from conductor_cli.core.media import attachment_tokens
+from conductor_cli.core.outline import OUTLINE_CHARS, as_outline, has_directory
+from conductor_cli.core.pool import Worker
+from conductor_cli.core.profile import WorkerProfile
+from conductor_cli.core.question import Question, question_text
+from conductor_cli.core.terminal_text import one_line
+from conductor_cli.core.usage import CHARS_PER_TOKEN
+
+Reading = Literal["whole", "outline", "shortened", "none"]
+"""How a worker reads a question: as it is, with the outlines of directories, shortened, or not."""
+
+PROMPT_CHARS: Final = 1500  # What a prompt has besides: the introduction, the subtask, tags
+MAX_ANSWER_ROOM: Final = 8000  # Characters that are kept free for the answers of other steps
+SHORT_QUESTION_CHARS: Final = 2000
+"""A question of at most so many characters is sent to every worker: one whose context does not hold
+it can answer nothing.
+"""
+MAX_NAMED_FILES: Final = 20  # Shortened files that a notice names
+
+READ_WITH_TOOLS: Final = (
+    "This directory is too large to be shown. Here is its outline. Look things up with your tools "
+    "(search_text, find_files, list_files, read_file) before you answer, and do not guess."
+)
+
+
+def context_of(worker: Worker, profile: WorkerProfile) -> int:
+    """Return the tokens of a worker's context: by its settings, by its model, else as assumed."""
+    return int(worker.options.get("context") or worker.max_input or profile.context)
+
+
+def is_context_known(worker: Worker) -> bool:
+    """Return whether anybody says how large a worker's context is."""
+    return bool(worker.options.get("context") or worker.max_input)
+
+
+def room_for_text(
+    worker: Worker, profile: WorkerProfile, attachments: Sequence[Attachment] = ()
+) -> int:
+    """Return the characters of text that a worker's prompt may have."""
+    context = context_of(worker, profile)
+    answer = min(int(worker.options.get("max_tokens") or profile.max_tokens), context // 2)
+    # Half of it stays for the text: how long attachments are is a guess, and so is often the
+    # context.
+    attached = min(sum(map(attachment_tokens, attachments)), (context - answer) // 2)
+    return int((context - answer - attached) * CHARS_PER_TOKEN)
+
+
+def reading_of(
+    question: Question, worker: Worker, profile: WorkerProfile, *, has_tools: bool
+) -> Reading:
+    """Return how a worker reads a question. `has_tools`: it can be given tools.
+
+    A client's conversation goes to its model as it is, and a model that was trained on prompts of
+    its own gets what these hold.
+    """
+    if question.conversation is not None or profile.render is not None:
+        return "whole"
+    if _fits(question, worker, profile):
+        return "whole"
+    if profile.fits_files:
+        return "shortened"
+    if has_tools and has_directory(question):
+        outlined = outline_for(question, worker, profile)
+        if _fits(outlined, worker, profile):
+            return "outline"
+    return "none"
+
+
+def outline_for(question: Question, worker: Worker, profile: WorkerProfile) -> Question:
+    """Return the question with outlines of its directories that a worker has room for."""
+    room = min(OUTLINE_CHARS, room_for_text(worker, profile) // 4)
+    return as_outline(question, room, READ_WITH_TOOLS)
+
+
+def _fits(question: Question, worker: Worker, profile: WorkerProfile) -> bool:
+    """Return whether the text and the files of a question fit a worker, with room for answers.
+
+    Earlier turns do not count: the oldest of them are left out where there is no room.
+    """
+    length = _text_length(question, worker.accepts or ())
+    if length <= SHORT_QUESTION_CHARS:
+        return True
+    attachments = question.attachments_for(worker.accepts or ())
+    room = room_for_text(worker, profile, attachments) - PROMPT_CHARS - len(question.system)
+    if question.schema is not None:
+        room -= len(json.dumps(question.schema, ensure_ascii=False))
+    return length + min(MAX_ANSWER_ROOM, room // 4) <= room
+
+
+def _text_length(question: Question, accepts: Collection[MediaKind]) -> int:
+    return len(question_text(replace(question, history=()), accepts=accepts))
+
+
+def too_small(question: Question, worker: Worker, profile: WorkerProfile) -> Failure:
+    """Return why a worker does not get a question that it has no room for."""
+    tokens = int(_text_length(question, worker.accepts or ()) / CHARS_PER_TOKEN)
+    message = (
+        f"the question with its files has about {tokens:,} tokens, and the context of "
+        f"{worker.name} holds {_describe_context(worker, profile)}"
+    )
+    hint = f"if it is larger: conductor workers add {worker.name} --set context=N"
+    return Failure(kind="worker", message=message, hint=hint, reason="length")
+
+
+def nobody_reads(
+    question: Question, workers: Iterable[Worker], profile: WorkerProfile
+) -> tuple[str, str]:
+    """Return the message and the hint for a question that fits the context of no worker."""
+    tokens = int(_text_length(question, ()) / CHARS_PER_TOKEN)
+    contexts = [f"{worker.name} {_describe_context(worker, profile)}" for worker in workers]
+    subject = "the question with its files" if question.files else "the question"
+    message = (
+        f"{subject} has about {tokens:,} tokens, more than any worker reads: {', '.join(contexts)}"
+    )
+    first = next((worker for worker in workers if not is_context_known(worker)), None)
+    choices = ["attach less", "add a worker with a larger context"]
+    if first is not None:
+        choices.append(f"say how large it is (conductor workers add {first.name} --set context=N)")
+    choices.append("or have it shortened: --fit")
+    return message, ", ".join(choices)
+
+
+def assumed_context(worker: Worker, profile: WorkerProfile) -> str:
+    """Return a remark that the context of a worker is a guess, and how to set it."""
+    return (
+        f"the context of {worker.name} is unknown, and {profile.context:,} tokens are assumed; to "
+        f"set it: conductor workers add {worker.name} --set context=N"
+    )
+
+
+def _describe_context(worker: Worker, profile: WorkerProfile) -> str:
+    tokens = f"{context_of(worker, profile):,}"
+    return tokens if is_context_known(worker) else f"{tokens} (assumed)"
+
+
+def describe_shortened(worker: Worker, parts: Sequence[tuple[str, int, int]]) -> str:
+    """Return what a worker was sent of parts that were shortened: name, characters sent, of all."""
+    named = [
+        f"{one_line(name)} {_share(kept, length)}" for name, kept, length in parts[:MAX_NAMED_FILES]
+    ]
+    if len(parts) > MAX_NAMED_FILES:
+        rest = parts[MAX_NAMED_FILES:]
+        share = _share(sum(part[1] for part in rest), sum(part[2] for part in rest))
+        named.append(f"{format_count(len(rest), 'other part')} {share}")
+    return f"{worker.name} was sent only a part of {', '.join(named)}"
+
+
+def _share(kept: int, length: int) -> str:
+    """Return `4 % (8,994 of 226,411 characters)`."""
+    return f"{100 * kept // max(length, 1)} % ({kept:,} of {length:,} characters)"
