@@ -22,12 +22,13 @@ from multiprocessing.process import BaseProcess
 from typing import Any, Final
 
 from conductor_cli.core.errors import ConfigError
+from conductor_cli.evals import answer_words as words
 from conductor_cli.system.installation import extra_command
 
 TIMEOUT: Final = 8.0  # Seconds for one comparison; what takes longer counts as not equal
 START_TIMEOUT: Final = 120.0  # Seconds for the import of the library
+ROUNDED: Final = 1e-5  # Nearer than this the library takes different numbers for equal
 MAX_MEMORY: Final = 2 << 30  # Bytes of address space, on systems that can limit it
-_BOX: Final = re.compile(r"\\(?:boxed|fbox)\s*\{")
 
 
 def require_math_verify() -> None:
@@ -51,88 +52,248 @@ def extract_expression(text: str) -> str:
 
 @lru_cache(maxsize=8192)
 def is_equivalent(text: str, answer: str) -> bool:
-    """Return whether the expression in `text` equals that of `answer`."""
+    """Return whether the expression in `text` equals that of `answer`.
+
+    An expected answer in words (`no solution`) is compared as words.
+    """
     require_math_verify()
-    return bool(_CHILD.ask("compare", given_answer(text), answer))
+    stated = given_answer(text)
+    phrase = _as_phrase(answer)
+    if phrase and _as_phrase(stated) == phrase:
+        return True
+    return bool(_CHILD.ask("compare", stated, _with_mixed_numbers(answer)))
 
 
-_ANNOUNCED: Final = re.compile(
-    r"answer(?:\s+(?:isn.?t\b|is\b)|\W{0,4}:)[\s:*]*([^\n]*)", re.IGNORECASE
+_WORD: Final = re.compile(
+    r"(?<![\\A-Za-z])(?!(?:sin|cos|tan|cot|sec|csc|log|ln|exp|sqrt|pi|max|min|gcd|lcm)\b)[A-Za-z]{2,}"
 )
-_DENIED_BOX: Final = re.compile(
-    r"(?:\b(?:not|never|cannot be|neither|nor)|n.?t(?: be)?)[\s$*(]*$", re.IGNORECASE
-)
-_DENIES: Final = re.compile(r"(?:\w+\s+){0,2}(?:not|never)\b", re.IGNORECASE)
-_MARKED: Final = re.compile(r"(?<!\\)\$|\\[(\[]")
-_WORD: Final = re.compile(r"(?<![\\A-Za-z])[A-Za-z]{2,}")
 # Words inside LaTeX, which are no prose
-_NAMED: Final = re.compile(r"\\(?:begin|end|text)\s*\{[^{}]*\}")
-_EXPRESSION: Final = re.compile(r"\$[^$\n]{1,400}\$|\\[(\[].{1,400}?\\[)\]]|[-+]?\d[\d.,/^]{0,400}")
+_NAMED: Final = re.compile(r"\\(?:begin|end|text|mathrm|operatorname)\s*\{[^{}]*\}")
+_MARKED: Final = re.compile(
+    r"\$\$.{1,400}?\$\$|(?<!\\)\$(?:[^$\n\\]|\\.){1,400}\$|\\\(.{1,400}?\\\)|\\\[.{1,400}?\\\]",
+    re.DOTALL,
+)
+_EXPRESSION: Final = re.compile(rf"{_MARKED.pattern}|[-+]?\d[\d.,/^]{{0,400}}", re.DOTALL)
 _FONT: Final = re.compile(r"\\(?:mathbf|mathrm|bf|rm|boldsymbol)(?![A-Za-z])")
+_LABEL: Final = re.compile(r"\\text\s*\{\s*(?:final\s+)?answer\s*[:=]?\s*\}\s*[:=]?", re.IGNORECASE)
+_MIXED: Final = re.compile(r"(?<![\d.^{/])(\d{1,6}) (\d{1,6})/(\d{1,6})(?![\d/^])")
+_LEAD: Final = re.compile(
+    r"(?:[\s*_`:>}]|\b(?:about|approximately|exactly|simply|just|thus|therefore|then|clearly"
+    r"|given by|equal to)\b)*",
+    re.IGNORECASE,
+)
+_JOINS: Final = re.compile(r"\s*(?:,|and|or|,\s*and|,\s*or)\s*")
+_END: Final = re.compile(r"[.!?](?=[\s*_\"]|$)|\n")
+_MAX_SENTENCE: Final = 2_000
 
 
 def given_answer(text: str) -> str:
     r"""The part of a text that gives its answer, in a form in which the library finds it.
 
-    Empty where it denies one.
+    Empty where it denies or doubts all that it names.
 
-    The library reads an expression in a box or between dollar signs. Models also write `{"answer":
-    "…"}`, LaTeX without a mark, a final stop or a font in a box, and `1\,600`.
+    The library reads an expression in a box or between dollar signs, and takes the last one.
+    Models also write `{"answer": "…"}`, LaTeX without a mark, a final stop or a font in a box,
+    `1\,600`, and a remark behind the answer: `The answer is $12$ (not $13$).`
     """
     with suppress(ValueError, RecursionError):
-        data = json.loads(text)
-        if isinstance(data, dict) and isinstance(value := data.get("answer"), str | int | float):
+        record = json.loads(text)
+        value = record.get("answer") if isinstance(record, dict) else None
+        if isinstance(value, str | int | float):
             return _boxed(str(value))
-    if (box := last_box(text)) is not text:
+    text = words.without_thinking(text)
+    box = last_box(text)
+    if box is not text:
         return _boxed(box[len("\\boxed{") : -1])
-    announced = [*_ANNOUNCED.finditer(text)]
-    said = announced[-1][1].strip() if announced else text.strip()
-    if announced and (_DENIES.match(said) or "isn" in announced[-1][0][:12].lower()):
-        return ""
-    bare = said.strip("*` ")
-    prose = [*_WORD.finditer(_NAMED.sub(lambda named: " " * len(named[0]), bare))]
-    if not ("\n" in bare or _MARKED.search(bare)) and (
-        not prose or "\\" in bare[prose[-1].end() :]
-    ):
-        return _boxed(bare[prose[-1].end() :] if prose else bare)  # behind words: "It is \sqrt{2}."
-    if announced and _MARKED.search(said):
-        return said
-    for found in reversed([*_EXPRESSION.finditer(text)]):  # "It is 70, not 71."
-        if not _DENIED_BOX.search(text, max(found.start() - 20, 0), found.start()):
+    announced = _announced_expression(text)
+    if announced is not None:
+        return announced
+    bare = text.strip().strip("*` ")
+    is_line = "\n" not in bare and not _MARKED.search(bare)
+    unsaid = _behind_words(bare) if is_line else ""
+    if unsaid:
+        return _boxed(unsaid)
+    # "It is 70, not 71."
+    for expression in reversed([*_EXPRESSION.finditer(text)]):
+        if not words.is_denied(text, expression.start(), expression.end()):
             break
-        text = text[: found.start()]
+        text = text[: expression.start()]
     return text
+
+
+def _behind_words(bare: str) -> str:
+    r"""Return the expression that a line is, or that ends it, as in `It is \sqrt{2}`.
+
+    Empty where the line is prose, or an expression with prose behind it.
+    """
+    prose = [*_WORD.finditer(_NAMED.sub(lambda named: " " * len(named[0]), bare))]
+    if not prose:
+        return bare
+    rest = bare[prose[-1].end() :]
+    is_denied = words.is_denied(bare, prose[-1].end(), len(bare))
+    return rest if "\\" in rest and not is_denied else ""
+
+
+def _announced_expression(text: str) -> str | None:
+    """Return what the last announcement that is not doubted gives; None where there is none."""
+    announcements = [*words.ANNOUNCEMENT.finditer(text)]
+    for announcement in reversed(announcements[-words.MAX_ANNOUNCEMENTS :]):
+        start = announcement.start()
+        clause = text[max(start - words.CONTEXT, 0) : announcement.end()]
+        if words.DOUBTED_BEFORE.search(clause):
+            continue
+        given = _expression_after(text, announcement.end())
+        if given is not None:
+            return given
+    return "" if announcements else None
+
+
+def _expression_after(text: str, start: int) -> str | None:
+    """Return the expression of the sentence after an announcement, in a box; None without one."""
+    lead = _LEAD.match(text, start)
+    begin = lead.end() if lead is not None else start
+    block = _MARKED.match(text, begin)
+    end = _END.search(text, block.end() if block is not None else begin)
+    stop = end.start() if end is not None else len(text)
+    stop = min(stop, begin + _MAX_SENTENCE)
+    expressions = [*_MARKED.finditer(text, begin, stop)]
+    if not expressions:
+        return _bare_expression(text, begin, stop)
+    marked = [match for match in expressions if not words.is_denied(text, *match.span())]
+    if not marked:
+        return None
+    if _has_words(text[begin : marked[0].start()]):
+        # "The answer is the sum of $3$ and $4$, which is $7$."
+        return _without_brackets(text[begin:stop])
+    parts = [marked[0]]
+    for match in marked[1:]:
+        if not _JOINS.fullmatch(text, parts[-1].end(), match.start()):
+            break
+        parts.append(match)
+    if len(parts) == 1:
+        behind = text[parts[0].end() : stop]
+        # An expression goes on behind its mark: "$x$ + 1", "$5$ cm"
+        is_aside = re.match(r"[\s*_]*(?:$|[,(.;\u2014]|[A-Za-z]{2,})", behind) is not None
+        return _boxed(_unmarked(parts[0][0])) if is_aside else _without_brackets(text[begin:stop])
+    return _boxed(", ".join(_unmarked(part[0]) for part in parts))
+
+
+def _bare_expression(text: str, begin: int, stop: int) -> str | None:
+    """Return the expression without marks that a sentence begins or ends with; None without."""
+    sentence = text[begin:stop].strip("*`_ ")
+    if words.NEGATION.match(sentence):
+        _, but, sentence = sentence.partition(" but ")
+        if not but:
+            return None
+    hidden = _NAMED.sub(lambda named: " " * len(named[0]), sentence)
+    prose = [*_WORD.finditer(hidden)]
+    if not prose:
+        is_denied = words.is_denied(text, begin, stop)
+        return _boxed(sentence) if sentence and not is_denied else None
+    first = re.sub(r"[\s,(;:\u2014-]+$", "", sentence[: prose[0].start()])
+    if first and not words.is_denied(text, begin, begin + len(first)):
+        return _boxed(first)
+    rest = _behind_words(sentence)
+    if rest:
+        return _boxed(rest)
+    for number in re.finditer(r"[-+]?\d[\d.,/^]*", sentence):
+        if not words.is_denied(sentence, number.start(), number.end()):
+            return _without_brackets(sentence)
+    is_phrase = not re.search(r"[\d\\$]", sentence)
+    return sentence if is_phrase and not words.is_denied(text, begin, stop) else None
+
+
+def _has_words(text: str) -> bool:
+    return _WORD.search(_NAMED.sub("", text)) is not None
+
+
+def _without_brackets(sentence: str) -> str:
+    """Return the sentence without brackets that hold words: `(with $n=3$)`."""
+    return re.sub(r"\s\((?=[^()]*[A-Za-z]{2})[^()]{0,200}\)", " ", sentence)
+
+
+def _unmarked(expression: str) -> str:
+    for mark, end in (("$$", "$$"), ("$", "$"), ("\\(", "\\)"), ("\\[", "\\]")):
+        if expression.startswith(mark):
+            return expression[len(mark) : -len(end)].strip()
+    return expression
+
+
+def _as_phrase(answer: str) -> str:
+    """Return an answer in words without marks and case: `no solution`; empty for an expression."""
+    content = answer.removeprefix("\\boxed{").removesuffix("}") if "\\boxed" in answer else answer
+    bare = re.sub(r"\\(?:text|mathrm|textbf)\s*\{([^{}]*)\}", r"\1", content)
+    bare = re.sub(r"[\s$*_`\"'{}]+", " ", bare).strip(" .").lower()
+    bare = re.sub(r"^(?:there (?:is|are) )", "", bare)
+    return bare if re.fullmatch(r"[^\W\d_]{2,}(?:[ -][^\W\d_]+)*", bare) else ""
+
+
+def _with_mixed_numbers(expression: str) -> str:
+    """Return the expression with `11 5/6` written as a sum, which it is to a reader."""
+    return _MIXED.sub(r"\1\\frac{\2}{\3}", expression)
 
 
 def _boxed(expression: str) -> str:
     """An expression in a box, without a final stop, fonts and the small spaces between digits."""
+    expression = _with_mixed_numbers(_LABEL.sub("", expression))
     bare = re.sub(r"\\[,;!:]", "", _FONT.sub("", expression)).strip().rstrip(".,")
+    bare = re.sub(r"(?<=\d)\{,\}(?=\d{3}(?!\d))", "", bare)
+    bare = re.sub(r"(?<=\d)[\u2013\u2212](?=\d)|^[\u2013\u2212](?=\d)", "-", bare)
     whole = f"\\boxed{bare}"
     if bare.startswith("{") and last_box(whole) == whole:
         return whole
     return f"\\boxed{{{bare}}}"
 
 
-def last_box(text: str) -> str:
-    """The last closed box in `text` that it does not deny.
+EMPTY_BOX: Final = "\\boxed{}"
+_BRACE: Final = re.compile(r"\\(?:boxed|fbox)\s*\{|\\[{}]|[{}]")
+_MAX_WORDS_BETWEEN: Final = 14  # Of two boxes that leave open which of them is meant
 
-    An empty one if it denies all, and the whole text if it has none.
+
+def last_box(text: str) -> str:
+    r"""The last closed box in `text` that it does not deny.
+
+    An empty one if it denies all or leaves open which it means (`\boxed{1} or \boxed{2}`), and
+    the whole text if it has none.
 
     The library would join all boxes into one answer, even if a later one corrects an earlier one.
     """
-    boxes = [*_BOX.finditer(text)]
-    stated = [
-        box for box in boxes if not _DENIED_BOX.search(text, max(box.start() - 20, 0), box.start())
-    ]
-    if boxes and not stated:
-        return "\\boxed{}"
-    begin = stated[-1].end() if stated else len(text)
-    depth = 1
-    for at in range(begin, len(text)):
-        depth += (text[at] == "{") - (text[at] == "}")
-        if depth == 0:
-            return f"\\boxed{{{text[begin:at]}}}"
-    return text
+    boxes = _closed_boxes(text)
+    if not boxes:
+        return text
+    stated = []
+    for begin, start, end in boxes:
+        if not words.is_denied(text, begin, end + 1):
+            stated.append((begin, start, end))
+    if not stated:
+        return EMPTY_BOX
+    begin, start, end = stated[-1]
+    content = text[start:end]
+    if len(stated) > 1:
+        _, other_start, other_end = stated[-2]
+        between = text[other_end + 1 : begin]
+        is_other = other_end < begin and text[other_start:other_end].strip() != content.strip()
+        is_close = len(between.split()) <= _MAX_WORDS_BETWEEN
+        if is_other and is_close and words.CORRECTION.search(between) is None:
+            return EMPTY_BOX
+    return f"\\boxed{{{content}}}"
+
+
+def _closed_boxes(text: str) -> list[tuple[int, int, int]]:
+    """Return where each closed box begins, its content starts and ends, by where it begins."""
+    boxes = []
+    opened: list[tuple[int, int] | None] = []
+    for match in _BRACE.finditer(text):
+        brace = match[0]
+        if brace == "}":
+            box = opened.pop() if opened else None
+            if box is not None:
+                boxes.append((*box, match.start()))
+        elif brace == "{":
+            opened.append(None)
+        elif not brace.endswith("}") and len(brace) > len("\\{"):
+            opened.append((match.start(), match.end()))
+    return sorted(boxes)
 
 
 class MathProcess:
@@ -207,5 +368,24 @@ def _answer_questions(pipe: Connection) -> None:
                     # `\$` is money.
                     marked = "\\boxed" in expected[0] or "$" in expected[0].replace("\\$", "")
                     answer = expected[0] if marked else f"\\boxed{{{expected[0]}}}"
-                    reply = bool(verify(read(answer), read(text), timeout_seconds=None))
+                    reply = _is_same(verify, read(answer), read(text))
             pipe.send(reply)
+
+
+def _is_same(verify: Any, expected: list[Any], given: list[Any]) -> bool:  # noqa: ANN401
+    """Return whether the library takes one expression for the other, and not by rounding alone.
+
+    It rounds to six decimals, by which all very small numbers are equal: 1/2^99 and 1/2^98.
+    """
+    if not verify(expected, given, timeout_seconds=None):
+        return False
+    first = expected[0]
+    other = given[0]
+    if not (_is_exact_number(first) and _is_exact_number(other)):
+        return True
+    difference = abs(first.doit() - other.doit())
+    return bool(difference == 0 or difference > ROUNDED)
+
+
+def _is_exact_number(value: Any) -> bool:  # noqa: ANN401 - an object of the library's
+    return bool(getattr(value, "is_rational", False)) and not value.is_Float

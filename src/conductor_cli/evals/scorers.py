@@ -4,16 +4,17 @@ The text was written by a model and is not trusted.
 
     exact    the whole text, ignoring case, white space, quotes and a final stop. If the last line
              starts with "Answer:" or "The answer is", only the rest of that line counts
-    contains the text has the expected one in it, ignoring case, white space, quotes and emphasis
+    contains the text has the expected one in it as words, ignoring case, white space, quotes and
+             emphasis. Words begin anywhere in scripts without spaces (Chinese, Japanese, Thai)
     regex    the expected answer is a regular expression of Python, which must match somewhere
-    number   the last number in the last \boxed{}, else in the text. Thousands separators, signs and
-             exponents are understood. Whole numbers must be equal, others agree to six digits. A
-             part of an expression (`q + 70`) and one of several ("70 or 71") are no answer
+    number   the number in the last \boxed{}, behind `####` or behind the last announcement, else
+             the last one (`number_answers`). Whole numbers are equal, others agree to six digits
     choice   the letter of a multiple choice: in a box or after "answer is", called right, alone on
              the first or last line, chosen ("I would go with C"), one of the choices written out,
              or the only one in brackets. A small letter counts only in brackets or at the end of
              its line; letters that are not offered are ignored
-    math     the last expression in the text, compared by the library math-verify (extra `eval`)
+    math     the expression in the last box or behind the last announcement, else the last one,
+             compared by the library math-verify (extra `eval`)
     mmlu-pro the letter by the three rules of TIGER-AI-Lab/MMLU-Pro (`evaluate_from_api.py`), one
              after the other. Its authors guess for a text without any letter; here it is wrong
     rlpr     what stands between <answer> and </answer>, compared as the authors of arXiv 2512.04388
@@ -23,7 +24,8 @@ The text was written by a model and is not trusted.
              (`programs`)
     model    a worker judges it by the expected answer (`judge`)
 
-What a text denies ("not 70", "it cannot be (C)", "(D) is wrong") is not its answer.
+What a text denies or doubts ("not 70", "it cannot be (C)", "(D) is wrong", "I doubt that it is A")
+is not its answer (`answer_words`).
 
 To add one, write a `Scorer` and add it to `SCORERS`.
 """
@@ -33,6 +35,7 @@ from __future__ import annotations
 import json
 import math
 import re
+import unicodedata
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -41,7 +44,9 @@ from pathlib import Path
 from string import ascii_uppercase
 from typing import Final, Literal
 
+from conductor_cli.evals import answer_words as words
 from conductor_cli.evals import mathematics, programs
+from conductor_cli.evals.number_answers import given_number, is_one_number
 from conductor_cli.evals.score import Score
 from conductor_cli.programs.bounded_child import ChildLimits, ChildStopped, run_child
 
@@ -173,26 +178,51 @@ def _tail(text: str) -> str:
 # exact
 # Short answers are compared as a whole; a chatty model must announce its answer in the last line.
 
-_QUOTES: Final = "\"'`*_\u201c\u201d\u201e\u2018\u2019\u00ab\u00bb\u2039\u203a"
+_QUOTES: Final = (
+    "\"'`*_\u00ab\u00bb\u2039\u203a\u300a\u300b\u3008\u3009\u300c\u300d\u300e\u300f\u3010\u3011"
+)
+_STOPS: Final = (".", "\u3002", "\uff61", "\u0964")
+_EMPHASIS: Final = re.compile(
+    rf"`|(?<![{words.SPACED}*])[*_]{{1,3}}+(?=\S)|(?<=\S)[*_]{{1,3}}+(?![{words.SPACED}])"
+)
+_ARABIC_MARKS: Final = re.compile(r"[\u0640\u064b-\u0652]")
 _ANNOUNCED: Final = re.compile(
-    r"[\W_]*(?:(?:so|thus|hence|therefore),?\s+)?(?:the\s+)?(?:final\s+|correct\s+)?answer"
-    r"(?:\s+is\b[\s:]*|[\s*_]*:)(?P<answer>.*)",
+    r"[\W_]*(?:(?:so|thus|hence|therefore|also|daher|所以|因此|よって|따라서)[,\uff0c]?\s*)?"
+    r"(?:(?:the|die|das|la|le|el|o|my)\s+)?(?:(?:final|correct|right|richtige)\s+)?"
+    rf"{words.ANNOUNCEMENT.pattern}(?P<answer>.*)",
     re.IGNORECASE,
 )
+_COPULA: Final = re.compile(r"(?:です|である|だ|입니다|이다|이에요|예요|ครับ|ค่ะ)$")
+_SENTENCE: Final = re.compile(r"(.{2,}?)(?:[.!](?=\s+[A-Z(])|\u3002)\s*(.*)", re.DOTALL)
 
 
 def _normalize(text: str) -> str:
     """Without case, repeated white space, quotes, emphasis and a final stop."""
-    text = " ".join(text.split())
+    text = unicodedata.normalize("NFC", words.unify_characters(text))
+    text = " ".join(_ARABIC_MARKS.sub("", _EMPHASIS.sub("", text)).split())
     # Repeated, because these may be nested: `"**Paris**."`.
-    while text != (bare := text.strip().strip(_QUOTES).removesuffix(".")):
+    while text != (bare := _without_stop(text.strip().strip(_QUOTES))):
         text = bare
     return text.casefold()
 
 
+def _without_stop(text: str) -> str:
+    for stop in _STOPS:
+        text = text.removesuffix(stop)
+    return text
+
+
 def _extract_exact(text: str, _: Sequence[str] = ()) -> str:
-    announced = _ANNOUNCED.fullmatch(_tail(text).rpartition("\n")[2])
-    return _normalize(announced["answer"] if announced else _tail(text))
+    text = words.without_remarks(words.without_thinking(_tail(text)))
+    announced = _announced_text(text)
+    return _normalize(text if announced is None else announced)
+
+
+def _announced_text(text: str) -> str | None:
+    """Return what the last line announces; None where it announces nothing."""
+    line = words.unify_characters(text.rpartition("\n")[2])
+    announced = _ANNOUNCED.fullmatch(line)
+    return None if announced is None else announced["answer"]
 
 
 def _is_text(answer: str, _: Sequence[str] = ()) -> bool:
@@ -200,31 +230,80 @@ def _is_text(answer: str, _: Sequence[str] = ()) -> bool:
 
 
 def _is_exact(text: str, answer: str, _: Sequence[str] = ()) -> bool:
+    extracted = _extract_exact(text)
     # An expected answer may itself start with "The answer is", so the whole text is compared, too.
-    return _normalize(answer) in {_extract_exact(text), _normalize(_tail(text))}
+    forms = {extracted, _normalize(_tail(text)), _COPULA.sub("", extracted)}
+    announced = _announced_text(_tail(text))
+    sentence = None if announced is None else _SENTENCE.fullmatch(announced)
+    if sentence is not None and words.CORRECTION.search(sentence[2]) is None:
+        is_open = re.match(r"\W*(?:or|and|also|alternatively)\b", sentence[2], re.IGNORECASE)
+        forms |= {extracted if is_open else _COPULA.sub("", _normalize(sentence[1]))}
+    return _normalize(answer) in forms
 
 
 # contains, regex
 
-_CONTEXT: Final = 60  # Characters around an answer that are looked at
-_DENIED_BEFORE: Final = re.compile(
-    r"(?:\b(?:not|never|neither|nor|cannot|eliminat\w{1,4}|exclud\w{1,4}|reject\w{0,4}|rul\w{1,3} "
-    r"out|instead of|"
-    r"rather than|other than|except|unlike)|n.?t)"
-    r"\s+(?:(?:be|go with|choose|pick|select|option|choice|answer|letter)\s+){0,2}$",
-    re.IGNORECASE,
-)
 REGEX_LIMITS: Final = ChildLimits(seconds=10, memory=1 << 30, cpu_seconds=5)
+_UNSPACED: Final = re.compile(
+    r"[\u0e00-\u0eff\u0f00-\u109f\u1780-\u17ff\u3005-\u3007\u3041-\u309f\u3400-\u9fff\uf900-\ufaff]"
+)
+"""Letters of scripts without spaces between words: Thai, Lao, Tibetan, Burmese, Khmer, Hiragana and
+Chinese. A word may begin anywhere in them.
+"""
+_SCRIPTS: Final = (
+    ("katakana", re.compile(r"[\u30a0-\u30ff]")),
+    ("hangul", re.compile(r"[\u1100-\u11ff\u3130-\u318f\uac00-\ud7af]")),
+    ("arabic", re.compile(r"[\u0600-\u06ff\u0750-\u077f]")),
+)
+_PARTICLES: Final = re.compile(
+    r"(?:은|는|이|가|을|를|의|에|에서|에게|와|과|도|로|으로|만|부터|까지|라고|라는|라|란|입니다|이다|다|예요"
+    r"|에요|요|였|었습니다|었다|습니다|임|며|고|죠|지|지만|처럼|보다|뿐|랑|께서|한테|야|네|일){1,4}"
+    r"(?![\uac00-\ud7af])"
+)
+_ARTICLE_BEFORE: Final = re.compile(r"(?<![\u0620-\u06ff])[وفبلك]{0,2}(?:ال|لل)?$")
 
 
 def _contains(text: str, answer: str, _: Sequence[str] = ()) -> bool:
-    said = _normalize(_tail(text))
-    wanted = re.escape(_normalize(answer))
-    found = re.finditer(rf"(?<!\w){wanted}(?!\w)", said)
-    return any(
-        not _DENIED_BEFORE.search(said, max(each.start() - _CONTEXT, 0), each.start())
-        for each in found
-    )
+    spoken = _normalize(_tail(text))
+    wanted = _normalize(answer)
+    for match in re.finditer(re.escape(wanted), spoken):
+        is_word = _begins_word(spoken, match.start()) and _ends_word(spoken, match.end())
+        if is_word and not words.is_denied(spoken, match.start(), match.end()):
+            return True
+    return False
+
+
+def _begins_word(text: str, start: int) -> bool:
+    if not _is_joined(text[start - 1 : start], text[start : start + 1]):
+        return True
+    # The article and short words are written together with an Arabic noun.
+    before = text[max(start - 4, 0) : start]
+    return _script_of(text[start]) == "arabic" and _ARTICLE_BEFORE.search(before) is not None
+
+
+def _ends_word(text: str, end: int) -> bool:
+    if not _is_joined(text[end - 1 : end], text[end : end + 1]):
+        return True
+    # Particles follow a Korean noun.
+    return _script_of(text[end - 1]) == "hangul" and _PARTICLES.match(text, end) is not None
+
+
+def _is_joined(one: str, other: str) -> bool:
+    """Return whether two characters beside each other belong to one word."""
+    if not one or not other or not _is_of_word(one) or not _is_of_word(other):
+        return False
+    return "" != _script_of(one) == _script_of(other)
+
+
+def _is_of_word(character: str) -> bool:
+    return character == "_" or unicodedata.category(character)[0] in "LNM"
+
+
+def _script_of(character: str) -> str:
+    """Return a name for the script of a letter; empty for one without spaces between words."""
+    if _UNSPACED.match(character):
+        return ""
+    return next((name for name, letters in _SCRIPTS if letters.match(character)), "spaced")
 
 
 def _matches(text: str, answer: str, _: Sequence[str] = ()) -> bool:
@@ -247,61 +326,17 @@ def _is_pattern(answer: str, _: Sequence[str] = ()) -> bool:
 
 # number
 
-_GROUP: Final = r"[,'’\u00a0\u2009\u202f]"
-"""Thousands separators. A plain space is not one of them, because it also separates numbers."""
-_NUMBER: Final = re.compile(
-    r"(?:(?<![\w.)\]}])[-+\u2212])?(?<![\w.])"
-    rf"(?:[0-9]{{1,3}}(?:{_GROUP}[0-9]{{3}})+(?![0-9])|[0-9]+|(?=\.[0-9]))"
-    r"(?:\.[0-9]+)?(?:[eE][-+]?[0-9]{1,3}(?![0-9]))?"
-)
-_MAX_NUMBER: Final = 400
-
-
-_PART_BEFORE: Final = re.compile(
-    r"(?:[\w)\]}]\s?[+*/^\u00d7\u00b7]|[+*/^(\u2212-]\s?\(|\\(?:sqrt|pm|mp|sin|cos|tan|log|ln)\s?\{?|[\u221a\u00b1]"
-    r"|\bbetween\s\S{1,30}\sand)\s?$"
-)
-_PART_AFTER: Final = re.compile(
-    r"\)?\s?[+*^\u00d7\u00b7]\s?(?!\{?\\circ)[\w({\\]|\)?\s?/\s?[\d(]|\s?(?:\\(?:pi|sqrt)|[\u03c0\u221a])"
-    r"|[iknpqrtxyz](?!\w)"  # a variable; letters of units are none
-)
-_ALTERNATIVE: Final = re.compile(r"[0-9][^\w.\n]{0,3}\s(?:or|and/or)\s\W{0,3}$")
-
-
-def _last_number(text: str) -> Decimal | None:
-    """The last number in the last box, else in `text`, that the text does not deny.
-
-    None where that is a part of an expression, as in `q + 70`, or one of several, as in `71 or 70`.
-    """
-    box = mathematics.last_box(text)
-    boxed = box is not text and (box == "\\boxed{}" or _NUMBER.search(box) is not None)
-    text = box if boxed else text
-    # A generator instead of a list: a hostile text may contain thousands of numbers.
-    last = None
-    count = 0
-    for found in _NUMBER.finditer(text):
-        count += 1
-        if not _DENIED_BEFORE.search(text, max(found.start() - _CONTEXT, 0), found.start()):
-            last = found
-    if last is None or len(last[0]) > _MAX_NUMBER or (boxed and count > 1):
-        return None
-    before = text[max(last.start() - _CONTEXT, 0) : last.start()]
-    after = text[last.end() :][:_CONTEXT]
-    if _PART_BEFORE.search(before) or _PART_AFTER.match(after) or _ALTERNATIVE.search(before):
-        return None
-    return Decimal(re.sub(_GROUP, "", last[0]).replace("\u2212", "-"))
-
 
 def _extract_number(text: str, _: Sequence[str] = ()) -> str:
-    value = _last_number(_tail(text))
+    value = given_number(_tail(text))
     if value is None:
         return ""
     return str(int(value)) if value == int(value) else str(float(value))
 
 
 def _is_number(text: str, answer: str, _: Sequence[str] = ()) -> bool:
-    value = _last_number(_tail(text))
-    expected = _last_number(answer)
+    value = given_number(_tail(text))
+    expected = given_number(answer)
     if value is None or expected is None:
         return False
     if expected == int(expected):
@@ -310,8 +345,8 @@ def _is_number(text: str, answer: str, _: Sequence[str] = ()) -> bool:
 
 
 def _is_one_number(answer: str, _: Sequence[str] = ()) -> bool:
-    found = _NUMBER.fullmatch(answer.strip().strip("$€£ ").removesuffix("%").strip())
-    return found is not None and len(found[0]) <= _MAX_NUMBER
+    """Return whether the expected answer is one number, or ends as those of GSM8K: `#### 18`."""
+    return is_one_number(answer.rpartition("####")[2])
 
 
 # choice
@@ -324,30 +359,41 @@ _MARKS: Final = re.compile(
 )
 """Emphasis, fonts, quotes, dollar signs and tags around a letter."""
 _MENTION: Final = re.compile(
-    r"(?<![\w\\])[(\[{]?(?:([A-Z])(?![\w\\^(]|[ \t]?[<>=+])|([a-z])(?=[)\]]|[ "
-    r"\t\r.}]{0,9}(?:\n|\Z)))[)\]}]?"
+    rf"(?<![{words.SPACED}\\'])[(\[{{]?(?:([A-Z])(?![{words.SPACED}\\^(']|[ \t]?[<>=+])"
+    r"|([a-z])(?=[)\]]|[ \t\r.}]{0,9}(?:\n|\Z)))[)\]}]?"
 )
 """A letter of its own. A small one only in brackets or at the end of its line: elsewhere it may be
 a word.
 """
 _ARTICLE: Final = re.compile(r"[AI][ \t]+(?!(?:is|was|or|and|because|since|seems|would)\b)[a-z]")
 _ANNOUNCED_BEFORE: Final = re.compile(
-    r"\\boxed[\s{(]*$|(?i:answer|choice|option|letter)\s*"
+    r"\\(?:boxed|fbox)[\s{(]*$|(?i:answer|choice|option|letter)\s*"
     r"(?:(?i:\bis|(?:would|should|must) be)\s*:?|[:=\u2013\u2014-]|\n)"
-    r"[\s{]*(?i:(?:option|choice|letter)\s*)?$"
+    r"[\s{]*(?i:(?:option|choice|letter|statement|element)\s*)?$"
+    rf"|(?i:{words.ANNOUNCEMENT.pattern})[\s{{]*"
+    r"(?i:(?:option|choice|letter|statement|element|Option|选项|選項|選択肢|ข้อ|보기)\s*)?$"
 )
-_CONFIRMED_AFTER: Final = re.compile(r"[ \t]+is[ \t]+(?:the[ \t]+)?(?:correct|right|best)\b")
+_CONFIRMED_AFTER: Final = re.compile(
+    r"[ \t]+is[ \t]+(?:the[ \t]+)?(?:correct|right|best)\b|[ \t]+ist[ \t]+(?:richtig|korrekt)\b"
+    r"|[ \t]*(?:是)?(?:正确|正確|对的|對的)|[ \t]*(?:が|は)正(?:解|しい)"
+    r"|[ \t]*(?:이|가)[ \t]*(?:정답|맞)"
+)
 _PREFERRED_BEFORE: Final = re.compile(
     (
         r"\b(?:go(?:ing)? with|choose|pick|select|opt for|it is|its|must "
         r"be|so|thus|option|choice|letter|answer)[\s:,]*$"
+        r"|(?:→|=>|->|⇒)\s*$"
+        r"|(?:\bnot\s+|不是|nicht\s+)[(\[]?[A-Z][)\]]?,?\s*(?:but(?:\s+rather)?|而是|sondern)\s*$"
+        r"|(?:选|選|应选|選ぶ|选择|選擇)\s*$"
     ),
     re.IGNORECASE,
 )
 _DENIED_AFTER: Final = re.compile(
-    r"[ \t]*(?:(?:is|are|was|can|seems?|looks?|must be)[ \t]+(?:also[ "
-    r"\t]+)?(?:not|never|incorrect|wrong|false|"
-    r"ruled out|excluded|eliminated|impossible)\b|(?:is|ca|does|wo)n.?t\b|cannot\b)"
+    r"[ \t]*(?:(?:is|are|was|can|seems?|looks?|must be)[ \t]+(?:also[ \t]+|clearly[ \t]+)?"
+    r"(?:not|never|incorrect|wrong|false|ruled out|excluded|eliminated|impossible)\b"
+    r"|(?:is|ca|does|wo)n['\u2019]?t\b|cannot\b|[ \t]*(?:ist|kann)[ \t]+(?:nicht|falsch)\b)"
+    r"|[ \t]*(?:是错|是錯|错误|錯誤|不对|不對|不正确|不正確|ではな|ではあり|じゃな|は間違|は誤)"
+    r"|[ \t]*(?:은|는|이|가)?[ \t]*(?:아니|아닙|틀)"
 )
 _ANY_LETTER: Final = r"(?:(?:option|choice)\s+)?[(\[]?[A-Z][)\]]?"
 _OPEN_BEFORE: Final = re.compile(
@@ -373,6 +419,7 @@ class _Mention:
 
     letter: str
     strength: _Strength
+    start: int
 
 
 def _extract_choice(text: str, choices: Sequence[str]) -> str:
@@ -383,11 +430,14 @@ def _extract_choice(text: str, choices: Sequence[str]) -> str:
     A letter that the text denies does not count, and where the last one is one of several, there is
     no answer.
     """
-    plain = _MARKS.sub("", _tail(text)).strip()
+    text = words.without_thinking(_tail(text))
+    if mathematics.last_box(text) == mathematics.EMPTY_BOX:
+        return ""
+    plain = _MARKS.sub("", words.unify_characters(text)).strip()
     mentions = _find_mentions(plain, choices)
-    clear = _letters_of(mentions, "announced") or _letters_of(mentions, "confirmed")
+    clear = _of_strength(mentions, "announced") or _of_strength(mentions, "confirmed")
     if clear:
-        return clear[-1]
+        return _after_change_of_mind(plain, mentions, clear[-1]).letter
     alone = _letter_alone(plain, choices)
     if alone:
         return alone
@@ -414,8 +464,17 @@ def _find_mentions(plain: str, choices: Sequence[str]) -> list[_Mention]:
         if strength is None:
             continue
         letter = "" if _is_left_open(match) else letters[0]
-        mentions.append(_Mention(letter, strength))
+        mentions.append(_Mention(letter, strength, match.start()))
     return mentions
+
+
+def _after_change_of_mind(plain: str, mentions: Iterable[_Mention], clear: _Mention) -> _Mention:
+    """Return the mention that takes the place of a clear one: `…, on reflection I would pick C`."""
+    change = words.CHANGED_MIND.search(plain, clear.start)
+    if change is None:
+        return clear
+    later = [mention for mention in mentions if mention.start > change.end()]
+    return later[-1] if later else clear
 
 
 def _strength_of(match: re.Match[str]) -> _Strength | None:
@@ -448,9 +507,9 @@ def _is_article(match: re.Match[str]) -> bool:
 
 
 def _is_denied(match: re.Match[str]) -> bool:
-    denied_before = _DENIED_BEFORE.search(_text_before(match))
-    denied_after = _DENIED_AFTER.match(_text_after(match))
-    return denied_before is not None or denied_after is not None
+    before = _text_before(match)
+    is_denied = words.DENIED_BEFORE.search(before) or words.DOUBTED_BEFORE.search(before)
+    return is_denied is not None or _DENIED_AFTER.match(_text_after(match)) is not None
 
 
 def _is_left_open(match: re.Match[str]) -> bool:
@@ -461,15 +520,19 @@ def _is_left_open(match: re.Match[str]) -> bool:
 
 
 def _text_before(match: re.Match[str]) -> str:
-    return match.string[max(match.start() - _CONTEXT, 0) : match.start()]
+    return match.string[max(match.start() - words.CONTEXT, 0) : match.start()]
 
 
 def _text_after(match: re.Match[str]) -> str:
-    return match.string[match.end() : match.end() + _CONTEXT]
+    return match.string[match.end() : match.end() + words.CONTEXT]
+
+
+def _of_strength(mentions: Iterable[_Mention], strength: _Strength) -> list[_Mention]:
+    return [mention for mention in mentions if mention.strength == strength]
 
 
 def _letters_of(mentions: Iterable[_Mention], strength: _Strength) -> list[str]:
-    return [mention.letter for mention in mentions if mention.strength == strength]
+    return [mention.letter for mention in _of_strength(mentions, strength)]
 
 
 def _letter_alone(plain: str, choices: Sequence[str]) -> str:
