@@ -43,6 +43,7 @@ _REWRITES: Final = tuple(
         ),
         (r"\\(?:bf|rm|left|right|displaystyle)(?![A-Za-z])", ""),
         (r"\\[dtc]frac(?![A-Za-z])", r"\\frac"),
+        (r"<<[^<>\n]{0,200}>>", ""),  # what the calculator of GSM8K was told
         (r"\\[$€£]", "$"),
         (r"\\%", "%"),
         (r"(?<=[0-9])\s?~(?=[A-Za-z])", " "),
@@ -122,7 +123,6 @@ _TIMES_AFTER: Final = re.compile(
     r"[\s-]?(" + "|".join(sorted(_TIMES, key=len, reverse=True)) + r")(?![A-Za-z0-9])",
     re.IGNORECASE,
 )
-_DOZEN_AFTER: Final = re.compile(r"\s(dozen)\b", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,9 +147,6 @@ def find_numbers(plain: str) -> Iterator[FoundNumber]:
         if times is not None:
             value = value.scaleb(_TIMES[times[1].lower()])
             end = times.end()
-        elif _DOZEN_AFTER.match(plain, end):
-            value *= 12
-            end = end + len(" dozen")
         yield FoundNumber(match.start(), end, value)
 
 
@@ -220,7 +217,8 @@ _PART_BEFORE: Final = re.compile(
 _PART_AFTER: Final = re.compile(
     r"[)\]}]?\s?!(?!=)|[⁰¹²³⁴⁵⁶⁷⁸⁹ⁿ]"
     r"|[)\]}]?\s?[+*^×·÷±]\s?[\w({\\]|[)\]}]?\s-\s?[\w({\\]|[)\]}]?\s?/\s?[0-9(\\]"
-    r"|\s?\\?(?:pi|sqrt|pm|mp|binom|cdot|times|div|bmod|pmod)(?![A-Za-z])|\s?\\frac|\s?[πτ√]"
+    r"|\s?\\?(?:pi|sqrt)(?![A-Za-z])|\s?\\(?:pm|mp|binom|cdot|times|div|bmod|pmod)(?![A-Za-z])"
+    r"|\s?\\frac|\s?[πτ√]"
     r"|[iknpqrtxyz](?![A-Za-z])|\s[xyznpqk](?![A-Za-z'])"
     r"|\s(?:plus|minus|divided by|multiplied by|modulo|mod|factorial|choose|to the power)\b"
     r"|\stimes\s(?:[0-9]|[a-z](?![a-z]))|\s?\(mod\b"
