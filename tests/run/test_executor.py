@@ -140,7 +140,8 @@ def test_an_answer_that_is_made_of_a_step_without_an_end_says_so() -> None:
         assert any("before the end of its answer" in text for text in notices(events))
 
 
-def test_a_step_without_an_end_that_the_answer_does_not_read_is_only_told() -> None:
+def test_a_step_without_an_end_that_only_the_repaired_plan_reads_makes_it_partial() -> None:
+    """No step goes unread: the last one is shown the first, too."""
     models = {"ann": ScriptedModel([CUT]), "bob": says("whole"), "cyd": says("the whole")}
     plan = Plan(
         steps=(
@@ -150,7 +151,7 @@ def test_a_step_without_an_end_that_the_answer_does_not_read_is_only_told() -> N
         )
     )
     run, events = play(setting(None, models), plan=plan)
-    assert (run.trace.partial, run.trace.exit_code) == (False, 0)
+    assert (run.trace.partial, run.trace.exit_code) == (True, 7)
     assert any("before the end of its answer" in text for text in notices(events))
 
 

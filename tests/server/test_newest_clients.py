@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import base64
+import json
 from typing import Any
 
 import httpx
 import pytest
 
-from tests.cli.stage import Stage, says
+from tests.cli.stage import Stage, says, sends
 from tests.media_files import pdf, png
-from tests.server.plain_api import serving
+from tests.server.plain_api import events, serving, until
+from tests.servers import Script, delta, usage
 
 
 def message(url: str, **fields: Any) -> httpx.Response:
@@ -140,3 +142,245 @@ def test_a_schema_is_kept_from_calls_and_holds_when_the_answer_is_asked_for_agai
     assert "response_format" not in first
     assert again["response_format"]["json_schema"]["schema"] == SCHEMA
     assert again["tool_choice"] == "none"
+
+
+def respond(url: str, **fields: Any) -> httpx.Response:
+    """OpenAI's Responses."""
+    body = {"model": "conductor-mini", "input": "Why?", **fields}
+    return httpx.post(f"{url}/v1/responses", json=body, timeout=30)
+
+
+def calls(name: str, arguments: dict[str, Any], count: int = 1) -> Script:
+    """A model that calls a tool, the same several times where `count` says so."""
+    call = {"type": "function", "function": {"name": name, "arguments": json.dumps(arguments)}}
+    made = [{"index": index, "id": f"w{index}", **call} for index in range(count)]
+    return sends(delta(tool_calls=made), delta(finish="tool_calls"), usage(), "[DONE]")
+
+
+FUNCTION = {"type": "function", "name": "look", "parameters": {"type": "object"}}
+
+
+def test_items_that_are_referred_to_by_their_ids_are_found(stage: Stage) -> None:
+    """Vercel's SDK sends the items of earlier responses so, because `store` is on by default."""
+    stage.models["alpha"] = calls("look", {"at": "it"})
+    with serving() as server:
+        first = respond(server.url, tools=[FUNCTION]).json()
+        server.registry.forget(first["id"].removeprefix("resp_"))
+        *reasoning, call = first["output"]
+        references = [{"type": "item_reference", "id": item["id"]} for item in (*reasoning, call)]
+        result = {"type": "function_call_output", "call_id": call["call_id"], "output": "hail"}
+        stage.models["alpha"] = says("It hails.")
+        items = [{"role": "user", "content": "Why?"}, *references, result]
+        answered = respond(server.url, input=items, tools=[FUNCTION])
+        unknown = respond(server.url, input=[{"type": "item_reference", "id": "msg_nope_0"}])
+    assert reasoning
+    assert answered.status_code == 200
+    assert answered.json()["output"][-1]["content"][0]["text"] == "It hails."
+    roles = [message["role"] for message in stage.asked("alpha")[-1].json["messages"]]
+    assert roles[-2:] == ["assistant", "tool"]
+    assert unknown.status_code == 400
+    assert "does not have" in unknown.json()["error"]["message"]
+
+
+def test_a_response_that_is_not_stored_cannot_be_read_or_continued(stage: Stage) -> None:
+    """Neither while this server has it nor from its trace."""
+    with serving() as server:
+        made = respond(server.url, store=False).json()
+        place = f"{server.url}/v1/responses/{made['id']}"
+        kept = [httpx.get(place).status_code, httpx.delete(place).status_code]
+        server.registry.forget(made["id"].removeprefix("resp_"))
+        from_trace = httpx.get(place).status_code
+        continued = respond(server.url, previous_response_id=made["id"])
+    assert made["store"] is False
+    assert (kept, from_trace) == ([404, 404], 404)
+    assert continued.status_code == 400
+    assert continued.json()["error"]["code"] == "previous_response_not_found"
+
+
+ASKED_WITH: dict[str, Any] = {
+    "metadata": {"job": "7"},
+    "tools": [FUNCTION | {"description": None, "strict": True}],
+    "max_output_tokens": 99,
+    "temperature": 0.5,
+    "top_p": 0.9,
+    "instructions": "Be brief.",
+    "text": {
+        "format": {
+            "type": "json_schema",
+            "name": "city",
+            "description": None,
+            "schema": SCHEMA,
+            "strict": False,
+        }
+    },
+}
+
+
+def test_a_response_keeps_what_it_was_asked_with(stage: Stage) -> None:
+    """Also one in the background, and where it is read from its trace."""
+    stage.models["alpha"] = says('{"city": "Rome"}')
+    with serving() as server:
+        first = respond(server.url, background=True, **ASKED_WITH).json()
+        place = f"{server.url}/v1/responses/{first['id']}"
+        until(lambda: httpx.get(place).json()["status"] == "completed")
+        kept = httpx.get(place).json()
+        server.registry.forget(first["id"].removeprefix("resp_"))
+        stored = httpx.get(place).json()
+        streamed = events(httpx.get(place, params={"stream": "true"}).text)[-1]["response"]
+        second = respond(server.url, previous_response_id=first["id"]).json()
+        read_again = httpx.get(f"{server.url}/v1/responses/{second['id']}").json()
+    for response in (first, kept, stored, streamed):
+        assert {name: response[name] for name in ASKED_WITH} == ASKED_WITH
+        assert response["background"] is True
+    assert isinstance(kept["completed_at"], int)
+    assert second["previous_response_id"] == first["id"] == read_again["previous_response_id"]
+
+
+CLIENT_TOOLS = [
+    (
+        {"type": "custom", "name": "sql", "description": "Runs SQL."},
+        ("sql", {"input": "select 1"}),
+        {"type": "custom_tool_call", "name": "sql", "input": "select 1"},
+    ),
+    (
+        {"type": "local_shell"},
+        ("local_shell", {"command": ["ls"]}),
+        {"type": "local_shell_call", "action": {"type": "exec", "command": ["ls"], "env": {}}},
+    ),
+    (
+        {"type": "shell"},
+        ("shell", {"commands": ["ls"]}),
+        {
+            "type": "shell_call",
+            "action": {"commands": ["ls"], "timeout_ms": None, "max_output_length": None},
+        },
+    ),
+    (
+        {"type": "apply_patch"},
+        ("apply_patch", {"type": "delete_file", "path": "a"}),
+        {"type": "apply_patch_call", "operation": {"type": "delete_file", "path": "a"}},
+    ),
+]
+
+
+@pytest.mark.parametrize(("tool", "call", "item"), CLIENT_TOOLS, ids=lambda each: str(each)[:30])
+def test_tools_that_a_client_of_responses_runs_come_back_as_their_own_items(
+    stage: Stage, tool: dict[str, Any], call: tuple[str, dict[str, Any]], item: dict[str, Any]
+) -> None:
+    """Beside functions and alone; the same worker goes on with the result."""
+    stage.models["alpha"] = calls(*call)
+    with serving() as server:
+        beside = respond(server.url, tools=[FUNCTION, tool]).json()
+        streamed = events(respond(server.url, tools=[tool], stream=True).text)[-1]["response"]
+        made = beside["output"][-1]
+        result = {"type": f"{item['type']}_output", "call_id": made["call_id"], "output": "done"}
+        stage.models["alpha"] = says("It is done.")
+        items = [{"role": "user", "content": "Why?"}, made, result]
+        answered = respond(server.url, input=items, tools=[tool])
+    for response in (beside, streamed):
+        assert {name: response["output"][-1][name] for name in item} == item
+    offered = [tool["function"]["name"] for tool in stage.asked("alpha")[0].json["tools"]]
+    assert offered == ["look", call[0]]
+    assert answered.json()["output"][-1]["content"][0]["text"] == "It is done."
+    asked = stage.asked("alpha")[-1].json["messages"]
+    assert [message["role"] for message in asked[-2:]] == ["assistant", "tool"]
+    assert json.loads(asked[-2]["tool_calls"][0]["function"]["arguments"]) == call[1]
+    assert asked[-1]["content"] == "done"
+
+
+def test_a_custom_tool_of_chat_completions_comes_back_as_one(stage: Stage) -> None:
+    stage.models["alpha"] = calls("sql", {"input": "select 1"})
+    body = {"model": "conductor-mini", "messages": [{"role": "user", "content": "Why?"}]}
+    body["tools"] = [{"type": "custom", "custom": {"name": "sql"}}]
+    with serving() as server:
+        answered = httpx.post(f"{server.url}/v1/chat/completions", json=body, timeout=30).json()
+    call = answered["choices"][0]["message"]["tool_calls"][0]
+    assert (call["type"], call["custom"]) == ("custom", {"name": "sql", "input": "select 1"})
+
+
+@pytest.mark.parametrize(
+    ("tool", "arguments"),
+    [
+        ({"type": "bash_20250124", "name": "bash"}, {"command": "ls"}),
+        (
+            {"type": "text_editor_20250728", "name": "str_replace_based_edit_tool"},
+            {"command": "view", "path": "a"},
+        ),
+        ({"type": "memory_20250818", "name": "memory"}, {"command": "view", "path": "/memories"}),
+    ],
+    ids=["bash", "text editor", "memory"],
+)
+def test_tools_that_a_client_of_messages_runs_are_offered(
+    stage: Stage, tool: dict[str, str], arguments: dict[str, str]
+) -> None:
+    stage.models["alpha"] = calls(tool["name"], arguments)
+    look = {"name": "look", "input_schema": {"type": "object"}}
+    with serving() as server:
+        answered = message(server.url, tools=[look, tool]).json()
+    offered = [each["function"] for each in stage.asked("alpha")[0].json["tools"]]
+    assert [function["name"] for function in offered] == ["look", tool["name"]]
+    assert "command" in offered[1]["parameters"]["properties"]
+    assert answered["content"][-1]["name"] == tool["name"]
+    assert answered["content"][-1]["input"] == arguments
+
+
+def test_a_tool_whose_results_are_screens_is_refused_by_name(stage: Stage) -> None:
+    """Also beside functions: it was dropped in silence."""
+    computer = {"type": "computer_use_preview", "display_width": 9, "display_height": 9}
+    with serving() as server:
+        refused = respond(server.url, tools=[FUNCTION, computer])
+    assert (refused.status_code, refused.json()["error"]["param"]) == (400, "tools[1].type")
+
+
+def test_how_tokens_are_drawn_reaches_the_worker(stage: Stage) -> None:
+    drawn: dict[str, Any] = {"top_p": 0.5, "seed": 7, "frequency_penalty": 0.25, "top_k": 3}
+    drawn |= {"presence_penalty": -1.0, "logit_bias": {"50": -100}}
+    body = {"model": "conductor-mini", "verbosity": "low", **drawn}
+    body["messages"] = [{"role": "user", "content": "Why?"}]
+    with serving() as server:
+        answered = httpx.post(f"{server.url}/v1/chat/completions", json=body, timeout=30).json()
+    sent = stage.asked("alpha")[-1].json
+    assert {name: sent[name] for name in drawn} == drawn
+    assert answered["conductor"]["ignored"] == ["verbosity"]
+
+
+def test_one_call_at_a_time_is_one_call(stage: Stage) -> None:
+    stage.models["alpha"] = calls("look", {}, count=2)
+    with serving() as server:
+        answered = respond(server.url, tools=[FUNCTION], parallel_tool_calls=False).json()
+    assert [item["type"] for item in answered["output"]][-2:] == ["reasoning", "function_call"]
+    assert "2 calls at once" in str(answered["output"][0])
+
+
+def test_the_stop_text_that_ended_an_answer_is_told(stage: Stage) -> None:
+    """Where the worker's server says which it was, as vLLM does."""
+    end = {"choices": [{"delta": {}, "finish_reason": "stop", "stop_reason": "END"}]}
+    stage.models["alpha"] = sends(delta("It hails."), end, usage(), "[DONE]")
+    with serving() as server:
+        answered = message(server.url, stop_sequences=["END"]).json()
+        streamed = events(message(server.url, stop_sequences=["END"], stream=True).text)
+    ended = next(event["delta"] for event in streamed if event["type"] == "message_delta")
+    for told in (answered, ended):
+        assert (told["stop_reason"], told["stop_sequence"]) == ("stop_sequence", "END")
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [("container", "c"), ("fallbacks", [{"model": "x"}]), ("inference_geo", "eu")],
+)
+def test_what_no_worker_could_promise_is_refused_in_messages(
+    stage: Stage, field: str, value: object
+) -> None:
+    with serving() as server:
+        refused = message(server.url, **{field: value})
+    assert refused.status_code == 400
+    assert field in refused.json()["error"]["message"]
+
+
+def test_citations_are_refused_as_there_are_none(stage: Stage) -> None:
+    source = {"type": "text", "media_type": "text/plain", "data": "Hail."}
+    document = {"type": "document", "source": source, "citations": {"enabled": True}}
+    with serving() as server:
+        refused = message(server.url, messages=[{"role": "user", "content": [document]}])
+    assert refused.status_code == 400
+    assert "citations" in refused.json()["error"]["message"]

@@ -63,12 +63,14 @@ class Tool:
     `parameters` is the JSON Schema of its arguments, an object's.
 
     `namespace` is the group that a client has the tool in, if any; `name` then begins with it.
+    `kind` is what a client's API has it as where that is no function, such as `custom` or `shell`.
     """
 
     name: str
     description: str = ""
     parameters: Mapping[str, Any] = field(default_factory=dict)
     namespace: str = ""
+    kind: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -162,6 +164,8 @@ class Request:
     """All possible replies: a local model computes one distribution over them; `grammar` tells
     others the same.
     """
+    # How tokens are drawn besides, under OpenAI's names: `top_p`, `frequency_penalty`, …
+    sampling: Mapping[str, Any] = field(default_factory=dict)
     # A JSON Schema of the reply, for servers that enforce one
     schema: Mapping[str, Any] | None = None
     # The beginning of the reply, which is not repeated; who cannot continue a reply ignores it
@@ -191,6 +195,8 @@ class Chunk:
     confidence: float | None = None
     from_cache: bool = False  # On the last chunk: it is of the response cache, so nothing was spent
     tool_call: ToolCallDelta | None = None
+    # On the last chunk, which of the request's stops ended the reply, where that is known
+    stop_sequence: str = ""
     provider_data: Mapping[str, Any] = field(default_factory=dict)
     """On the last chunk, what the same adapter needs in the assistant's message when the
     conversation goes on.

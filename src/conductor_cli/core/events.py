@@ -283,8 +283,13 @@ class StepStopped(_StepEvent):
 class StepFinished(_StepEvent):
     """A step is done. `text` equals the joined deltas of `attempt` since its last tool call.
 
+    Of an answer with a JSON Schema it is the one value in them; what stands around that is left out
+    and told in a notice.
+
     `tool_calls` are calls of tools that the client of the server has to make; `provider_data` is
     what the worker's adapter needs when the conversation goes on with their results.
+    `stop_sequence` is the client's stop text that ended the answer, where the worker's server said
+    so.
     """
 
     kind: ClassVar[str] = "step_finished"
@@ -292,6 +297,7 @@ class StepFinished(_StepEvent):
     text: str
     usage: Usage
     finish: Finish
+    stop_sequence: str = ""
     tool_calls: tuple[ToolCall, ...] = ()
     provider_data: Mapping[str, Any] = field(default_factory=dict)
 

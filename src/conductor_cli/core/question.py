@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from conductor_cli.core.chat import Attachment, MediaKind, Message, Tool, ToolChoice
@@ -74,6 +74,10 @@ class Conversation:
     must be called, empty for any. `origin` is a hash of the messages as the client sent them, where
     `messages` hold them as a worker was sent them.
 
+    `seed` and `sampling` say how tokens are drawn, as `Request` has them. `echo` is what a response
+    says of its request, for whoever reads it again by its id; its `store` is false where nobody
+    may.
+
     `known` are the first `known_messages` of them as the worker `known_by` was sent or wrote them:
     with its own ids of calls and its provider's data, so that its provider's cache of them holds.
     """
@@ -86,6 +90,9 @@ class Conversation:
     max_tokens: int | None = None
     temperature: float | None = None
     stop: tuple[str, ...] = ()
+    seed: int | None = None
+    sampling: Mapping[str, Any] = field(default_factory=dict)
+    echo: Mapping[str, Any] = field(default_factory=dict)
     origin: str = ""
     known_by: str = ""
     known: tuple[Message, ...] = ()

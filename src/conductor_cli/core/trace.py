@@ -159,6 +159,7 @@ class StepRecord:
     thinking: str = ""
     usage: Usage = Usage()
     finish: Finish | None = None
+    stop_sequence: str = ""
     error: Failure | None = None
     reason: ev.StopReason | None = None
     retry_at: float | None = None
@@ -499,6 +500,7 @@ def _record_after(record: StepRecord, event: _StepEvent) -> StepRecord:
                 state="done",
                 text=event.text,
                 finish=event.finish,
+                stop_sequence=event.stop_sequence,
                 error=None,
                 usage=record.usage + event.usage,
                 ended=event.at,

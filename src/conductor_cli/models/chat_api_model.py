@@ -241,6 +241,8 @@ class ChatApiModel:
     def _new_notes(self, request: Request) -> list[str]:
         """Return a note for each dropped field that the user does not know of yet."""
         untold = self._dropped - self._noted
+        # What a client asks for is told to each client.
+        untold |= self._dropped & request.sampling.keys()
         if untold:
             untold -= self._api.additions(self._body(request, frozenset())).keys()
             self._noted |= self._dropped

@@ -135,6 +135,7 @@ def files_in(value: Any) -> Iterator[Base64File]:  # noqa: ANN401 - any JSON val
 PROVIDER_DATA: Final = "provider_data"
 IS_ERROR: Final = "is_error"  # the key that is true in the result of a tool that failed
 # The key that is true where the texts of a tool's result are its own, with files between
+STOP_SEQUENCE: Final = "stop_sequence"  # the key of the stop text that ended a reply, in a frame
 IN_PLACE: Final = "in_place"
 KEPT: Final = ("reasoning_content", "reasoning_details", "thinking_blocks")
 """What servers with this API send in a turn and want back in it: DeepSeek and Moonshot refuse a
@@ -180,6 +181,7 @@ def request_body(
     tokens = options.get("thinking_budget")
     return {
         **chat_fields(request),
+        **request.sampling,
         "stream": True,
         "stream_options": {"include_usage": True},
         max_tokens_field: min(limits, default=None),
@@ -189,7 +191,7 @@ def request_body(
         "seed": request.seed,
         "stop": list(request.stop) or None,
         "reasoning_effort": options.get("reasoning_effort"),
-        "top_p": options.get("top_p"),
+        "top_p": options.get("top_p", request.sampling.get("top_p")),
         **(_BUDGET_FIELDS[budget](tokens) if budget and tokens is not None else {}),
     }
 

@@ -58,6 +58,7 @@ class _CachedReply:
     usage: Usage
     choice_shares: Mapping[str, float] = field(default_factory=dict)
     tool_calls: tuple[ToolCall, ...] = ()
+    stop_sequence: str = ""
     provider_data: Mapping[str, Any] = field(default_factory=dict)
 
     @property
@@ -77,7 +78,11 @@ class _CachedReply:
                 )
             )
         yield Chunk(
-            usage=self.usage, finish=self.finish, from_cache=True, provider_data=self.provider_data
+            usage=self.usage,
+            finish=self.finish,
+            from_cache=True,
+            stop_sequence=self.stop_sequence,
+            provider_data=self.provider_data,
         )
 
 
@@ -191,6 +196,7 @@ class CachedModel:
                             usage=usage,
                             choice_shares=shares,
                             tool_calls=join_tool_calls(calls),
+                            stop_sequence=chunk.stop_sequence,
                             provider_data=chunk.provider_data,
                         )
                         self.cache.add(whole)
@@ -213,12 +219,13 @@ def reply_key(identity: str, request: Request) -> str | None:
     if request.tools or (request.temperature and request.seed is None):
         return None
     # Only planners of one kind have a prefill, so it is no part of the other keys.
-    begun = {"prefill": request.prefill} if request.prefill else {}
+    # Nor how a client has tokens drawn, which few of them say.
+    facts = {"prefill": request.prefill, "sampling": dict(request.sampling)}
     return _digest(
         {
             "who": identity,
             **{name: dump(getattr(request, name)) for name in REQUEST_FIELDS},
-            **begun,
+            **{name: value for name, value in facts.items() if value},
         }
     )
 

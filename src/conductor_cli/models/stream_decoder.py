@@ -24,7 +24,13 @@ from conductor_cli.core.terminal_text import is_blank
 from conductor_cli.core.usage import MAX_COUNTED, Usage, stated_dollars, token_count, whole_input
 from conductor_cli.models.api_errors import error_in_body
 from conductor_cli.models.base import table_of, tables_in, text_of
-from conductor_cli.models.chat_body import EXTRA, KEPT, PROVIDER_DATA, arguments_object
+from conductor_cli.models.chat_body import (
+    EXTRA,
+    KEPT,
+    PROVIDER_DATA,
+    STOP_SEQUENCE,
+    arguments_object,
+)
 from conductor_cli.models.end_words import NO_END_WORD, finish_of, note_of
 from conductor_cli.models.presets import CostSource
 from conductor_cli.models.tool_schemas import original_names
@@ -249,6 +255,8 @@ class ChatReplyDecoder:
         server: str = "the server",
     ) -> None:
         self.finish: Finish | None = None
+        self._stops = request.stop
+        self._stop_sequence = ""
         self.replied = False
         self.estimated = False
         self._asked = sum(len(message.content) for message in request.messages)
@@ -288,6 +296,7 @@ class ChatReplyDecoder:
         if reason := choice.get("finish_reason"):
             self.finish = finish_of(str(reason))
             self._end_word = str(reason)
+        self._note_stop(frame, choice)
         delta = choice.get("delta") or choice.get("message")
         if not isinstance(delta, dict):
             return []
@@ -345,7 +354,22 @@ class ChatReplyDecoder:
                 "empty_answer", "the model ended without a word", hint=hint, usage=usage
             )
         data = self._secrets.redact_data(self._kept.all() | self._calls.extras())
-        yield Chunk(usage=usage, finish=finish, provider_data=data)
+        yield Chunk(
+            usage=usage,
+            finish=finish,
+            stop_sequence=self._stop_sequence if finish == "stop" else "",
+            provider_data=data,
+        )
+
+    def _note_stop(self, frame: Mapping[str, Any], choice: Mapping[str, Any]) -> None:
+        """Remember which stop text ended the reply.
+
+        Anthropic says it, vLLM and SGLang as `stop_reason` and `matched_stop` of the choice.
+        """
+        named = (frame.get(STOP_SEQUENCE), choice.get("stop_reason"), choice.get("matched_stop"))
+        for stop in named:
+            if isinstance(stop, str) and stop in self._stops:
+                self._stop_sequence = stop
 
     def _chunk(self, text: str, thinking: str) -> Chunk | None:
         if not text and not thinking:

@@ -168,6 +168,7 @@ class Attempt:
         self._attempt = attempt
         self._pieces: list[str] = []  # The pieces of the reply
         self._finish: Finish = "other"
+        self._stop_sequence = ""
         # The event that the attempt begins, until it has begun
         self._announce: ev.StepStarted | None = None
         self._conversation: Conversation | None = None
@@ -252,6 +253,7 @@ class Attempt:
             text=self._text,
             usage=self.usage,
             finish=self._finish,
+            stop_sequence=self._stop_sequence,
             tool_calls=reply.calls,
             provider_data=reply.provider_data if reply.calls else {},
         )
@@ -404,6 +406,7 @@ class Attempt:
         call.cached = call.cached or chunk.from_cache
         call.provider_data = chunk.provider_data or call.provider_data
         self._finish = chunk.finish or self._finish
+        self._stop_sequence = chunk.stop_sequence
 
     @property
     def _is_limit_configured(self) -> bool:
@@ -492,6 +495,13 @@ class Attempt:
         calls = requested
         if request.tool_choice == "none":
             calls = ()
+        if len(calls) > 1 and not request.parallel_tool_calls:
+            text = (
+                f"{self.worker.name} made {len(calls)} calls at once where one was asked for; "
+                "the first one counts"
+            )
+            self._state.stream.notice(text, self._number, recovered=True)
+            calls = calls[:1]
         if is_blank(self._text) and not calls:
             if requested:
                 # The next attempt would call all the tools again, and most likely end here.
@@ -556,7 +566,9 @@ def _as_client_asks(request: Request, client: Conversation) -> Request:
     """Return a request with what a client asks of its model: temperature, stops, its tools."""
     if request.temperature is None:
         request = replace(request, temperature=client.temperature)
-    request = replace(request, stop=client.stop)
+    if client.seed is not None:
+        request = replace(request, seed=client.seed)
+    request = replace(request, stop=client.stop, sampling=client.sampling)
     if not client.tools:
         return request
     choice: ToolChoice | Tool = client.tool_choice

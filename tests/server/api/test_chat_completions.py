@@ -117,7 +117,7 @@ def test_a_conversation_with_tools_is_kept_word_for_word() -> None:
             content="",
             tool_calls=(
                 ToolCall(id="c1", name="edit", arguments='{"a": 1}'),
-                ToolCall(id="c2", name="patch", arguments="*** x"),
+                ToolCall(id="c2", name="patch", arguments='{"input": "*** x"}'),
             ),
         ),
         Message(role="tool", content="done", tool_call_id="c1"),
@@ -178,6 +178,8 @@ def test_every_option_is_read() -> None:
         conductor={"max_cost": 0.25},
         response_format={"type": "json_object"},
         top_k=3,
+        top_p=0.9,
+        verbosity="low",
         user="u",
         n=1,
     )
@@ -192,6 +194,9 @@ def test_every_option_is_read() -> None:
         include_usage=True,
         parallel_tool_calls=False,
         store=False,
+        seed=7,
+        sampling={"top_k": 3, "top_p": 0.9},
+        ignored=("verbosity",),
         max_cost=Decimal("0.25"),
         json_only=True,
     )
@@ -220,7 +225,7 @@ SEARCH = {"type": "web_search_preview_2025_03_11"}
 @pytest.mark.parametrize(
     ("fields", "tools", "hosted"),
     [
-        ({"tools": [EDIT, SEARCH, {"type": "custom", "custom": {"name": "x"}}]}, ["edit"], ()),
+        ({"tools": [EDIT, SEARCH, {"type": "custom", "custom": {"name": "x"}}]}, ["edit", "x"], ()),
         ({"tools": [SEARCH, {"type": "code_interpreter"}]}, [], ("web_search", "code_interpreter")),
         ({"tools": [EDIT, SEARCH], "tool_choice": SEARCH}, [], ("web_search",)),
         ({"tools": [SEARCH], "tool_choice": "required"}, [], ("web_search",)),

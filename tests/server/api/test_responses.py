@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from decimal import Decimal
 from typing import Any
 
@@ -136,11 +137,17 @@ def test_every_option_is_read() -> None:
         tool_choice={"type": "function", "name": "edit"},
     )
     edit = Tool(name="edit", parameters={"type": "object"})
-    assert read == ClientRequest(
+    assert read.echo["reasoning"] == {"effort": "ultra", "summary": "auto"}
+    assert (read.echo["metadata"], read.echo["tools"]) == (
+        {"a": "b"},
+        [EDIT | {"description": None}],
+    )
+    assert replace(read, echo={}) == ClientRequest(
         model="conductor",
         messages=(Message(role="user", content="Hi"),),
         max_tokens=20,
         temperature=0.5,
+        seed=7,
         effort="ultra",
         stream=True,
         include_usage=True,
@@ -199,7 +206,7 @@ def test_what_cannot_be_served_is_refused_by_name(param: str, value: Any) -> Non
 
 
 def test_the_id_of_a_foreign_response_is_not_found() -> None:
-    error = refusal(API, {**ASKED, "previous_response_id": "x"}, "previous_response_id", 404)
+    error = refusal(API, {**ASKED, "previous_response_id": "x"}, "previous_response_id", 400)
     assert error.code == "previous_response_not_found"
 
 

@@ -25,7 +25,7 @@ from conductor_cli.models.chat_apis.base import (
     check_size,
     file_of,
 )
-from conductor_cli.models.chat_body import IS_ERROR, PROVIDER_DATA, arguments_object
+from conductor_cli.models.chat_body import IS_ERROR, PROVIDER_DATA, STOP_SEQUENCE, arguments_object
 
 KEPT_BLOCKS: Final = "anthropic_blocks"
 """The key of `provider_data` with the blocks of a reply, in order. A block of a tool call says only
@@ -162,6 +162,7 @@ class AnthropicReply:
         if reason == "refusal" and not self._said:
             parts = [{"text": table_of(delta.get("stop_details")).get("explanation")}]
         frame = self._frame(parts, usage=usage, reason=reason)
+        frame[STOP_SEQUENCE] = delta.get("stop_sequence")
         if self._calls and any(block.kind.endswith("thinking") for block in self._blocks):
             kept = [block.kept() for block in self._blocks]
             frame[PROVIDER_DATA] = {KEPT_BLOCKS: [block for block in kept if block is not None]}
@@ -264,16 +265,16 @@ class AnthropicMessages(ChatApi):
         "output_format": "response_format",
         "output_config": "response_format",
     }
-    unsupported = frozenset({"seed"})
+    unsupported = frozenset({"seed", "presence_penalty", "frequency_penalty", "logit_bias"})
     last = ("message_stop",)
 
     def headers(self, key: str) -> dict[str, str]:
         return {"anthropic-version": VERSION} | ({"x-api-key": key} if key else {})
 
     def body(self, body: Mapping[str, Any]) -> dict[str, Any]:
-        """Temperature, `top_p` and a thinking budget have the same names in both APIs."""
+        """Temperature, `top_p`, `top_k` and a thinking budget have the same names in both APIs."""
         check_size(body["messages"], "Anthropic's API", _MAX_BYTES)
-        same = ("model", "stream", "temperature", "top_p", "thinking")
+        same = ("model", "stream", "temperature", "top_p", "top_k", "thinking")
         sent = {name: body[name] for name in same if name in body}
         system = [message["content"] for message in body["messages"] if message["role"] == "system"]
         if system:

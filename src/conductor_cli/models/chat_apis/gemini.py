@@ -63,6 +63,9 @@ _CONFIG: Final = {
     "max_tokens": "maxOutputTokens",
     "temperature": "temperature",
     "top_p": "topP",
+    "top_k": "topK",
+    "presence_penalty": "presencePenalty",
+    "frequency_penalty": "frequencyPenalty",
     "seed": "seed",
     "stop": "stopSequences",
 }
@@ -96,7 +99,7 @@ class GeminiApi(ChatApi):
         "response_mime_type": "response_format",
         "response_schema": "response_format",
     }
-    unsupported = frozenset({"parallel_tool_calls"})
+    unsupported = frozenset({"parallel_tool_calls", "logit_bias"})
 
     def path_of(self, model: str) -> str:
         name = model if "/" in model else f"models/{model}"

@@ -28,7 +28,7 @@ class GeminiChat(ChatApi):
         "thinking_level": "reasoning_effort",
         "thinking_budget": "thinking",
     }
-    unsupported = frozenset({"seed", "parallel_tool_calls"})
+    unsupported = frozenset({"seed", "parallel_tool_calls", "top_k", "logit_bias"})
     features: Features = frozenset({"tools", "image"})
 
     def body(self, body: Mapping[str, Any]) -> dict[str, Any]:

@@ -33,7 +33,9 @@ class OpenAIResponses(ChatApi):
         "text.format": "response_format",
         "reasoning.effort": "reasoning_effort",
     }
-    unsupported = frozenset({"seed", "stop"})
+    unsupported = frozenset(
+        {"seed", "stop", "top_k", "presence_penalty", "frequency_penalty", "logit_bias"}
+    )
     last = ("response.completed", "response.incomplete", "response.failed")
 
     def additions(self, body: Mapping[str, Any]) -> dict[str, Any]:

@@ -244,6 +244,9 @@ class ProgramModel:
     async def stream(self, request: Request) -> AsyncGenerator[Chunk, None]:
         """Run the program on the prompt. Raises `ModelError`."""
         check_features(self.name, self.features, request)
+        if request.sampling:
+            names = ", ".join(sorted(request.sampling))
+            yield Chunk(note=f"a program that is run as a worker takes no {names}")
         prompt = prompt_text(request.messages)
         words, stdin = _place_prompt(prompt, self._words[1:])
         reply = self._new_reply(request)

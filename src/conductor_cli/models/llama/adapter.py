@@ -169,6 +169,11 @@ class Llama:
         Closing it returns when the thread has stopped working on it.
         """
         check_features(self.path.name, self.features, request)
+        note = _untaken(request)
+        if note:
+            yield Chunk(note=note)
+        if _is_greedy(request):
+            request = replace(request, temperature=0.0)
         if request.schema is None or request.grammar is not None or request.tools:
             async for chunk in self._write(request):
                 yield chunk
@@ -255,6 +260,20 @@ class Llama:
         if engine is not None:
             engine.close()
         self._thread_ended.set()
+
+
+def _is_greedy(request: Request) -> bool:
+    """Return whether a request leaves only the likeliest token to draw."""
+    top_p = request.sampling.get("top_p")
+    return request.sampling.get("top_k") == 1 or (top_p is not None and top_p < 0.01)
+
+
+def _untaken(request: Request) -> str:
+    """Return a note on what a client asks of the sampling that a model file does not do."""
+    names = sorted(request.sampling)
+    if not names or _is_greedy(request):
+        return ""
+    return f"a model file takes temperature and seed, but not {', '.join(names)}"
 
 
 @atexit.register

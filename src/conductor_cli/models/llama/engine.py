@@ -265,7 +265,8 @@ class LlamaEngine:
             if written < most:  # the logits after the last token are not needed
                 self.kv_cache.decode([token])
         usage = Usage(tokens_out=written, tokens_reasoning=reply.thinking_tokens)
-        yield replace(reply.end(), finish=finish, usage=usage)
+        end = reply.end()
+        yield replace(end, finish=finish, usage=usage, stop_sequence=reply.stop_sequence)
 
     def _search_up_to(self, request: Request, prompt: TokenizedPrompt) -> ReplySearch:
         """Return the search for replies to a prompt.

@@ -134,6 +134,7 @@ class TokenDecoder:
 
     def __init__(self, *, stop: tuple[str, ...] = (), thinking: bool | None = None) -> None:
         self.stopped = False
+        self.stop_sequence = ""  # The stop string that ended the text
         self.thinking_tokens = 0
         self._stop = tuple(mark for mark in stop if mark)
         # A token may end within a character
@@ -174,10 +175,10 @@ class TokenDecoder:
         if self.stopped:
             return ""
         self._held += text
-        stops = [self._held.find(mark) for mark in self._stop if mark in self._held]
-        if stops:
-            self.stopped = True
-            length = min(stops)
+        ends = [(self._held.find(mark), mark) for mark in self._stop if mark in self._held]
+        self.stopped = bool(ends)
+        if ends:
+            length, self.stop_sequence = min(ends)
         else:
             length = len(self._held) - held_back(self._held, self._stop)
         text = self._held[:length]

@@ -41,6 +41,9 @@ T = TypeVar("T")
 M = TypeVar("M", bound=BaseModel)
 
 MISSING: Final = "missing_required_parameter"
+NO_SCREENS: Final = (
+    "cannot be served: the results of this tool are screens, which are not sent to workers"
+)
 
 Choice = tuple[tuple[Tool, ...], ToolChoice | Tool, Sequence[str]]
 """The tools that may be called, the choice among them, and which hosted ones the answer needs."""
@@ -286,6 +289,41 @@ def choose(
     return tuple(tools.values()), "auto" if needed else mode, needed
 
 
+_LABELS: Final = frozenset(
+    {
+        "client_metadata",
+        "metadata",
+        "prompt_cache_key",
+        "prompt_cache_retention",
+        "safety_identifier",
+        "service_tier",
+        "type",
+        "user",
+    }
+)
+"""Fields that label a request for its provider: no answer is missed without them."""
+
+
+def ignored_fields(asked: BaseModel, body: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the names of the fields of a body that have no effect here, at most 20."""
+    known = type(asked).model_fields.keys() | _LABELS
+    names = list[str]()
+    for name, value in body.items():
+        if value is not None and name not in known:
+            names.append(one_line(name[:200])[:60])
+    if any(isinstance(tool, Mapping) and _is_strict(tool) for tool in body.get("tools") or ()):
+        names.append("tools[].strict")
+    return tuple(sorted(names)[:20])
+
+
+def _is_strict(tool: Mapping[str, Any]) -> bool:
+    """Return whether a client wants the arguments of a tool to be held to its schema."""
+    function = tool.get("function")
+    return tool.get("strict") is True or (
+        isinstance(function, Mapping) and function.get("strict") is True
+    )
+
+
 def unique_texts(texts: Iterable[str] | None) -> tuple[str, ...]:
     """The texts that are not empty, each once."""
     return tuple(dict.fromkeys(text for text in texts or () if text))
@@ -304,6 +342,9 @@ class AnswerFormat(Body):
     """
 
     type: str
+    name: str | None = None
+    description: str | None = None
+    strict: bool | None = None
     form_schema: dict[str, Any] | None = Field(default=None, alias="schema")
     json_schema: dict[str, Any] | None = None
 
@@ -326,6 +367,19 @@ class AnswerFormat(Body):
         if not isinstance(schema, dict):
             raise refused(f"{where}.schema", "is missing or no object", MISSING)
         return {"schema": schema, "schema_field": f"{where}.schema"}
+
+    @property
+    def echo(self) -> dict[str, Any]:
+        """What a response says of its format."""
+        if self.type != "json_schema":
+            return {"type": self.type}
+        return {
+            "type": self.type,
+            "name": self.name or "answer",
+            "description": self.description,
+            "schema": self.form_schema,
+            "strict": bool(self.strict),
+        }
 
 
 def with_system_text(texts: Iterable[str], talk: Iterable[Message]) -> tuple[Message, ...]:

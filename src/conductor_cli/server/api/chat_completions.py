@@ -23,12 +23,14 @@ from conductor_cli.server.api.body_models import (
     BoundedList,
     Count,
     fault,
+    ignored_fields,
     impossible,
     late_instructions,
     refused,
     validate_body,
     with_system_text,
 )
+from conductor_cli.server.api.client_tools import CUSTOM, custom_arguments, input_of, tool_of
 from conductor_cli.server.api.encoding import (
     DONE,
     chat_usage,
@@ -86,10 +88,10 @@ class ChatEncoder:
     def tool_call(self, call: ToolCall) -> bytes:
         index = self._calls
         self._calls = self._calls + 1
-        return self._chunk({"tool_calls": [{"index": index, **_call_object(call)}]})
+        return self._chunk({"tool_calls": [{"index": index, **self._call_object(call)}]})
 
     def end(self, answer: ServedAnswer) -> bytes:
-        own = {"conductor": conductor_object(answer)}
+        own = {"conductor": conductor_object(answer, self._request.ignored)}
         if not self._request.include_usage:
             return self._chunk({}, finish_of(answer), own) + DONE
         last = {**self._head, "choices": [], "usage": chat_usage(answer.usage), **own}
@@ -109,7 +111,7 @@ class ChatEncoder:
         if answer.reasoning:
             message["reasoning_content"] = answer.reasoning
         if answer.tool_calls:
-            message["tool_calls"] = [_call_object(call) for call in answer.tool_calls]
+            message["tool_calls"] = [self._call_object(call) for call in answer.tool_calls]
         choice = {
             "index": 0,
             "message": message,
@@ -121,11 +123,18 @@ class ChatEncoder:
             "object": "chat.completion",
             "choices": [choice],
             "usage": chat_usage(answer.usage),
-            "conductor": conductor_object(answer),
+            "conductor": conductor_object(answer, self._request.ignored),
         }
 
     def whole_failed(self, error: RequestError) -> dict[str, Any]:
         return error_body(error)
+
+    def _call_object(self, call: ToolCall) -> dict[str, Any]:
+        if tool_of(call, self._request.tools).kind == CUSTOM:
+            custom = {"name": call.name, "input": input_of(call)}
+            return {"id": call.id, "type": CUSTOM, CUSTOM: custom}
+        function = {"name": call.name, "arguments": call.arguments}
+        return {"id": call.id, "type": "function", "function": function}
 
     def _chunk(
         self, delta: dict[str, Any], finish: str | None = None, more: dict[str, Any] | None = None
@@ -137,14 +146,6 @@ class ChatEncoder:
 def finish_of(answer: ServedAnswer) -> str:
     """`finish_reason`."""
     return "tool_calls" if answer.tool_calls else FINISHES.get(answer.finish, "stop")
-
-
-def _call_object(call: ToolCall) -> dict[str, Any]:
-    return {
-        "id": call.id,
-        "type": "function",
-        "function": {"name": call.name, "arguments": call.arguments},
-    }
 
 
 # Requests
@@ -167,9 +168,8 @@ class _Call(Body):
     def read(self, where: str) -> ToolCall:
         """Return the call. Raises `RequestError`."""
         if self.type == "custom" and self.custom is not None:
-            return ToolCall(
-                id=self.id, name=self.custom.name, arguments=str(self.custom.input or "")
-            )
+            arguments = custom_arguments(str(self.custom.input or ""))
+            return ToolCall(id=self.id, name=self.custom.name, arguments=arguments)
         if self.function is None:
             raise refused(f"{where}.{self.type or 'function'}", "is missing", MISSING)
         return ToolCall(
@@ -239,6 +239,7 @@ class ChatCompletionsApi:
             blobs=files.blobs,
             max_tokens=asked.max_completion_tokens or asked.max_tokens,
             effort=effort if isinstance(effort, str) else "",
+            ignored=ignored_fields(asked, body),
             include_usage=bool(asked.stream_options and asked.stream_options.include_usage),
             **(asked.response_format.read("response_format") if asked.response_format else {}),
             **asked.read_options(),

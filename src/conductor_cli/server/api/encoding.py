@@ -13,6 +13,7 @@ It also writes server-sent events as bytes (WHATWG HTML, section 9.2).
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from decimal import Decimal
 from typing import Any, Final
 
@@ -60,18 +61,21 @@ def _details_out(usage: ServedUsage) -> dict[str, int]:
     }
 
 
-def conductor_object(answer: ServedAnswer) -> dict[str, Any]:
+def conductor_object(answer: ServedAnswer, ignored: Sequence[str] = ()) -> dict[str, Any]:
     """Return what only this server says.
 
-    The run, what all of it used and cost, and the same for each step.
+    The run, what all of it used and cost, and the same for each step. `ignored` are the fields of
+    the request that had no effect, if there are any.
 
     Costs are in US dollars, null where nothing has a price; `unpriced_calls` counts the calls
     without one. `usage.total` is the sum of `usage.answer` and `usage.orchestration`.
     """
     usage = answer.usage
     parts = {"answer": usage.answer, "orchestration": usage.orchestration, "total": usage.total}
+    names = {"ignored": list(ignored)} if ignored else {}
     return {
         "run": answer.run,
+        **names,
         "cost": _dollars(usage.total.cost),
         "unpriced_calls": usage.total.unpriced,
         "usage": {name: _tokens(part) for name, part in parts.items()},

@@ -12,9 +12,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from typing import Annotated, Any, Final, Literal
 
-from pydantic import BeforeValidator, Discriminator, Field, Tag
+from pydantic import AfterValidator, BeforeValidator, Discriminator, Field, Tag
 
 from conductor_cli.core.chat import Attachment, Finish, Message, Tool, ToolCall, ToolChoice
 from conductor_cli.core.media import attachment_tokens
@@ -23,6 +24,7 @@ from conductor_cli.core.usage import CHARS_PER_TOKEN, Usage
 from conductor_cli.server.api.body_models import (
     KEEPS_NO_FILES,
     MISSING,
+    NO_SCREENS,
     AnswerFormat,
     Asking,
     AttachmentCollector,
@@ -41,6 +43,8 @@ from conductor_cli.server.api.body_models import (
     choose,
     fault,
     find_tool,
+    ignored_fields,
+    impossible,
     kind_of_tool,
     late_instructions,
     quoted,
@@ -51,8 +55,10 @@ from conductor_cli.server.api.body_models import (
     validate_body,
     with_system_text,
 )
+from conductor_cli.server.api.client_tools import CLIENT_RUN_UNSERVED, MESSAGES_TOOLS
 from conductor_cli.server.api.encoding import conductor_object, named_event
 from conductor_cli.server.api.errors import MESSAGES_PATH, error_body
+from conductor_cli.server.api.openai_body_models import read_sampling
 from conductor_cli.server.api.request import ClientRequest, RequestError, ServedAnswer
 
 SIGNATURE: Final = "conductor"
@@ -73,6 +79,7 @@ class MessagesEncoder:
         self._shows_reasoning = request.shows_reasoning
         self._model = request.model
         self._run = run
+        self._ignored = request.ignored
         self._tokens = estimate_length(request)
         self._index = 0
         self._open: Literal["thinking", "text"] | None = None
@@ -120,9 +127,12 @@ class MessagesEncoder:
         began = b"" if self._open or self._index else self._start("text")
         delta = {
             "type": "message_delta",
-            "delta": {"stop_reason": _stop_reason(answer), "stop_sequence": None},
+            "delta": {
+                "stop_reason": _stop_reason(answer),
+                "stop_sequence": _stop_sequence(answer),
+            },
             "usage": _messages_usage(answer.usage.answer),
-            "conductor": conductor_object(answer),
+            "conductor": conductor_object(answer, self._ignored),
         }
         last = named_event("message_stop", {"type": "message_stop"})
         return began + self._stop() + named_event("message_delta", delta) + last
@@ -144,7 +154,10 @@ class MessagesEncoder:
             for call in answer.tool_calls
         ]
         message = self._message(content, _stop_reason(answer), _messages_usage(answer.usage.answer))
-        return message | {"conductor": conductor_object(answer)}
+        return message | {
+            "stop_sequence": _stop_sequence(answer),
+            "conductor": conductor_object(answer, self._ignored),
+        }
 
     def whole_failed(self, error: RequestError) -> dict[str, Any]:
         return error_body(error, MESSAGES_PATH, self._run, self._tokens)
@@ -199,7 +212,18 @@ def _messages_usage(usage: Usage) -> dict[str, Any]:
 
 
 def _stop_reason(answer: ServedAnswer) -> str:
-    return "tool_use" if answer.tool_calls else _STOP_REASONS.get(answer.finish, "end_turn")
+    if answer.tool_calls:
+        return "tool_use"
+    if _stop_sequence(answer) is not None:
+        return "stop_sequence"
+    return _STOP_REASONS.get(answer.finish, "end_turn")
+
+
+def _stop_sequence(answer: ServedAnswer) -> str | None:
+    """The stop text that ended the answer; None where none did, or nobody said so."""
+    if answer.tool_calls or answer.finish != "stop":
+        return None
+    return answer.stop_sequence or None
 
 
 def _input(call: ToolCall) -> dict[str, Any]:
@@ -255,11 +279,22 @@ class _ImageBlock(Part):
         yield files.keep(self.source)
 
 
+class _Citations(Body):
+    enabled: bool | None = None
+
+
+def _no_citations(citations: _Citations | None) -> _Citations | None:
+    if citations is not None and citations.enabled:
+        raise fault("cannot be served: answers have no citations", "unsupported_parameter")
+    return citations
+
+
 class _DocumentBlock(Part):
     type: Literal["document"]
     source: Annotated[Upload, _source(read_document)]
     title: str | None = None
     context: str | None = None
+    citations: Annotated[_Citations | None, AfterValidator(_no_citations)] = None
 
     def take(self, files: AttachmentCollector) -> Iterator[str | Attachment]:
         yield self.context or ""
@@ -358,6 +393,7 @@ class _Tool(Body):
     name: ToolName | None = None
     description: str | None = None
     input_schema: dict[str, Any] | None = None
+    defer_loading: bool | None = None
 
 
 class _Choice(Body):
@@ -376,6 +412,19 @@ class _Thinking(Body):
     display: Any = None
 
 
+def _anywhere(place: str | None) -> str | None:
+    if place not in {None, "", "global"}:
+        raise fault(
+            "cannot be promised: the workers of this server decide where they compute",
+            "unsupported_parameter",
+        )
+    return place
+
+
+DEFERRED: Final = "DeferredToolPlaceholder"
+"""The name of an entry by which Claude Code says that there are tools it has not shown yet."""
+
+
 class MessagesBody(Asking):
     """The body of `POST /v1/messages`, and of `/v1/messages/count_tokens`."""
 
@@ -390,6 +439,13 @@ class MessagesBody(Asking):
     output_config: _OutputConfig | None = None
     output_format: AnswerFormat | None = None
     thread: Any = None
+    top_p: Annotated[float, Field(ge=0, le=1)] | None = None
+    top_k: Annotated[int, Field(ge=0, le=2**31 - 1)] | None = None
+    container: Annotated[Any, impossible("cannot be served: this server runs no containers")] = None
+    fallbacks: Annotated[
+        Any, impossible("cannot be served: conductor chooses who answers instead")
+    ] = None
+    inference_geo: Annotated[str | None, AfterValidator(_anywhere)] = None
 
 
 THREAD_UNSUPPORTED: Final = "thread_unsupported_request"
@@ -431,6 +487,8 @@ class MessagesApi:
             max_tokens=asked.max_tokens,
             temperature=asked.temperature,
             stop=unique_texts(asked.stop_sequences),
+            sampling=read_sampling(asked),
+            ignored=ignored_fields(asked, body),
             # `high` is what the API does without it, and what Claude Code sends with each request.
             effort=config.effort
             if isinstance(config.effort, str) and config.effort != "high"
@@ -525,7 +583,17 @@ def _read_tools(asked: MessagesBody) -> tuple[dict[str, Tool], dict[str, str]]:
     hosted = {"": "mcp"} if asked.mcp_servers else dict[str, str]()
     for number, tool in enumerate(asked.tools or ()):
         if tool.type not in {None, "custom"}:
-            hosted[tool.name or str(tool.type)] = kind_of_tool(str(tool.type))
+            kind = kind_of_tool(str(tool.type))
+            if kind in MESSAGES_TOOLS:
+                own = MESSAGES_TOOLS[kind]
+                offered = replace(own, name=tool.name or own.name)
+                add_tool(tools, offered, f"tools[{number}].name")
+            elif kind in CLIENT_RUN_UNSERVED:
+                raise refused(f"tools[{number}].type", NO_SCREENS, "unsupported_content")
+            else:
+                hosted[tool.name or str(tool.type)] = kind
+            continue
+        if tool.name == DEFERRED and tool.defer_loading:
             continue
         if tool.name is None or tool.input_schema is None:
             field = "name" if tool.name is None else "input_schema"

@@ -9,13 +9,15 @@ Chat Completions puts a function, a file or a schema into an object of its own, 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Annotated, Any, Final, Literal
 
-from pydantic import BeforeValidator, Field
+from pydantic import BaseModel, BeforeValidator, Field
 
 from conductor_cli.core.chat import Attachment, Tool, ToolChoice
 from conductor_cli.server.api.body_models import (
     MISSING,
+    NO_SCREENS,
     Asking,
     AttachmentCollector,
     Body,
@@ -40,6 +42,12 @@ from conductor_cli.server.api.body_models import (
     refused,
     unique_texts,
     uploaded,
+)
+from conductor_cli.server.api.client_tools import (
+    CLIENT_RUN_UNSERVED,
+    CUSTOM,
+    RESPONSES_TOOLS,
+    custom_tool,
 )
 
 _MODES: Final[Mapping[str, ToolChoice]] = {"auto": "auto", "none": "none", "required": "required"}
@@ -111,6 +119,7 @@ class _FunctionSpec(Body):
     name: ToolName | None = None
     description: str | None = None
     parameters: dict[str, Any] | None = None
+    format: Any = None  # of a custom tool
 
 
 class _ToolEntry(_FunctionSpec):
@@ -118,7 +127,16 @@ class _ToolEntry(_FunctionSpec):
 
     type: str
     function: _FunctionSpec | None = None
+    custom: _FunctionSpec | None = None
+    environment: Any = None  # where a shell runs
     tools: BoundedList[_ToolEntry] | None = None
+
+    @property
+    def is_client_run(self) -> bool:
+        """Whether the client runs this tool, which is neither a function nor a custom tool."""
+        environment = self.environment if isinstance(self.environment, dict) else {}
+        is_here = environment.get("type", "local") == "local"
+        return self.type in RESPONSES_TOOLS and is_here
 
 
 def name_in(namespace: str | None, name: str) -> str:
@@ -147,6 +165,7 @@ class ToolChoiceField(Body):
     name: str | None = None
     namespace: str | None = None
     function: _FunctionSpec | None = None
+    custom: _FunctionSpec | None = None
     mode: str | None = None
     tools: BoundedList[ToolChoiceField] | None = None
     allowed_tools: _Allowed | None = None
@@ -156,12 +175,18 @@ class ToolChoiceField(Body):
 
         Raises `RequestError` where the request has none of this name.
         """
-        named, where = (
-            (self, f"{where}.name")
-            if self.function is None
-            else (self.function, f"{where}.function.name")
-        )
-        return find_tool(tools, named.name and name_in(self.namespace, named.name), where)
+        named = self.function or self.custom
+        if self.type in RESPONSES_TOOLS:
+            return find_tool(tools, self.type, f"{where}.type")
+        if named is None:
+            return find_tool(
+                tools, self.name and name_in(self.namespace, self.name), f"{where}.name"
+            )
+        return find_tool(tools, named.name, f"{where}.{self.type}.name")
+
+    def is_of_client(self, tools: Mapping[str, Tool]) -> bool:
+        """Return whether this names a tool that the client runs itself."""
+        return self.type in {"function", CUSTOM} or self.type in tools
 
 
 class _StreamOptions(Body):
@@ -174,8 +199,14 @@ class _StreamOptions(Body):
     ] = None
 
 
+Penalty = Annotated[float, Field(ge=-2, le=2)]
+
+SAMPLING_FIELDS: Final = ("top_p", "top_k", "presence_penalty", "frequency_penalty", "logit_bias")
+"""The fields of a request that are sent on to the worker's server, where its API has them."""
+
+
 class OpenAIAsking(Asking):
-    """Fields of both APIs. What only steers a model's sampling is read and not used."""
+    """Fields of both APIs."""
 
     tools: BoundedList[_ToolEntry] | None = None
     tool_choice: (
@@ -191,6 +222,15 @@ class OpenAIAsking(Asking):
     parallel_tool_calls: bool | None = None
     stop: StopTexts | None = None
     seed: Annotated[int, Field(ge=-(2**63), le=2**63 - 1)] | None = None
+    top_p: Annotated[float, Field(ge=0, le=1)] | None = None
+    top_k: Annotated[int, Field(ge=0, le=2**31 - 1)] | None = None
+    presence_penalty: Penalty | None = None
+    frequency_penalty: Penalty | None = None
+    logit_bias: dict[str, float] | None = None
+    prediction: Annotated[
+        Any, impossible("cannot be served: no worker takes a predicted answer")
+    ] = None
+    moderation: Annotated[Any, impossible("cannot be served: this server moderates nothing")] = None
     store: bool | None = None
     stream_options: _StreamOptions | None = None
     web_search_options: Any = None  # how Chat Completions asks for a search
@@ -211,6 +251,8 @@ class OpenAIAsking(Asking):
             "hosted": unique_texts(needed),
             "parallel_tool_calls": self.parallel_tool_calls is not False,
             "stop": unique_texts(self.stop),
+            "seed": self.seed,
+            "sampling": read_sampling(self),
             "stream": bool(self.stream),
             "max_cost": self.max_cost,
             "store": self.store is not False,
@@ -220,22 +262,15 @@ class OpenAIAsking(Asking):
         """Return the functions by their names, and add the kinds of all other tools to `hosted`."""
         tools = dict[str, Tool]()
         for place, entry, namespace in self._entries():
-            spec = entry.function or entry
-            where = f"{place}{'.function' if entry.function else ''}.name"
-            if entry.type != "function":
-                hosted.append(kind_of_tool(entry.type))
-                continue
-            if spec.name is None:
-                raise refused(where, "is missing", MISSING)
-            name = name_in(namespace, spec.name)
-            parameters = spec.parameters or {"type": "object", "properties": {}}
-            tool = Tool(
-                name=name,
-                description=spec.description or "",
-                parameters=parameters,
-                namespace=namespace,
-            )
-            add_tool(tools, tool, where)
+            kind = kind_of_tool(entry.type)
+            if entry.is_client_run:
+                add_tool(tools, RESPONSES_TOOLS[entry.type], f"{place}.type")
+            elif kind in CLIENT_RUN_UNSERVED:
+                raise refused(f"{place}.type", NO_SCREENS, "unsupported_content")
+            elif entry.type in {"function", CUSTOM}:
+                _add_function(tools, entry, place, namespace)
+            else:
+                hosted.append(kind)
         return tools
 
     def _entries(self) -> Iterator[tuple[str, _ToolEntry, str]]:
@@ -255,7 +290,7 @@ class OpenAIAsking(Asking):
     def _choose(self, tools: dict[str, Tool], hosted: Sequence[str]) -> Choice:
         choice = self.tool_choice or ToolChoiceField(type="mode", mode="auto")
         where = "tool_choice"
-        if choice.type == "function":
+        if choice.is_of_client(tools):
             return tuple(tools.values()), choice.named(where, tools), ()
         if choice.type == "allowed_tools":
             inner = choice if choice.allowed_tools is None else choice.allowed_tools
@@ -265,9 +300,11 @@ class OpenAIAsking(Asking):
             allowed = [
                 each.named(f"{where}.tools[{number}]", tools)
                 for number, each in enumerate(inner.tools)
-                if each.type == "function"
+                if each.is_of_client(tools)
             ]
-            hosted = [kind_of_tool(each.type) for each in inner.tools if each.type != "function"]
+            hosted = [
+                kind_of_tool(each.type) for each in inner.tools if not each.is_of_client(tools)
+            ]
             tools = {tool.name: tool for tool in allowed}
             mode = inner.mode or "auto"
             where = f"{where}.mode"
@@ -283,3 +320,31 @@ class OpenAIAsking(Asking):
         if mode not in _MODES:
             raise refused(where, f"{quoted(mode)} is not known: it can be auto, none or required")
         return choose(tools, hosted, _MODES[mode], where, mode)
+
+
+def _add_function(tools: dict[str, Tool], entry: _ToolEntry, place: str, namespace: str) -> None:
+    """Add a function or a custom tool of the client. Raises `RequestError`."""
+    is_custom = entry.type == CUSTOM
+    inner = entry.custom if is_custom else entry.function
+    spec = inner or entry
+    where = f"{place}{f'.{entry.type}' if inner else ''}.name"
+    if spec.name is None:
+        raise refused(where, "is missing", MISSING)
+    name = name_in(namespace, spec.name)
+    description = spec.description or ""
+    if is_custom:
+        tool = custom_tool(name, description, spec.format)
+    else:
+        parameters = spec.parameters or {"type": "object", "properties": {}}
+        tool = Tool(name=name, description=description, parameters=parameters)
+    add_tool(tools, replace(tool, namespace=namespace), where)
+
+
+def read_sampling(asked: BaseModel) -> dict[str, Any]:
+    """Return the fields of a request that say how tokens are drawn, besides the temperature."""
+    sampling = dict[str, Any]()
+    for name in SAMPLING_FIELDS:
+        value = getattr(asked, name, None)
+        if value is not None and value != {}:
+            sampling[name] = value
+    return sampling

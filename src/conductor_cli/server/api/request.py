@@ -25,8 +25,13 @@ class ClientRequest:
     `require_schema` checks, and `schema_field` the field that it is in; `json_only` asks for JSON
     of any form. `hosted` are the kinds of tools that the answer needs and that the API's own
     provider would run, such as `web_search`. `effort` may be any word. `max_cost` is in US dollars
-    and can only narrow. `previous` is the run whose response this one continues. `metadata` is
-    given back with the response. `background`: the run goes on where nobody reads it.
+    and can only narrow. `previous` is the run whose response this one continues;
+    `goes_on_at_once` says that this is done on the connection which has that response, so that it
+    needs not be stored. `metadata` is given back with the response. `background`: the run goes on
+    where nobody reads it.
+
+    `seed` and `sampling` say how tokens are drawn, as `core.chat.Request` has them. `echo` is what
+    a response says of its request, and `ignored` are the names of fields that have no effect here.
     `shows_reasoning` says whether the client wants plan and steps narrated. `after` is the number
     of the last event that a client has of a stream which it reads again.
     """
@@ -44,11 +49,16 @@ class ClientRequest:
     max_tokens: int | None = None
     temperature: float | None = None
     stop: tuple[str, ...] = ()
+    seed: int | None = None
+    sampling: Mapping[str, Any] = field(default_factory=dict)
+    echo: Mapping[str, Any] = field(default_factory=dict)
+    ignored: tuple[str, ...] = ()
     effort: str = ""
     stream: bool = False
     include_usage: bool = False
     max_cost: Decimal | None = None
     previous: str = ""
+    goes_on_at_once: bool = False
     store: bool = True
     metadata: Mapping[str, str] = field(default_factory=dict)
     background: bool = False
@@ -129,7 +139,8 @@ class ServedUsage:
 class ServedAnswer:
     """How a run ended for its client.
 
-    `reasoning` is the narration of plan and steps that a stream shows.
+    `reasoning` is the narration of plan and steps that a stream shows. `stop_sequence` is the stop
+    text of the client that ended the answer, where that is known. `seconds` is how long it took.
     """
 
     run: str
@@ -138,6 +149,8 @@ class ServedAnswer:
     usage: ServedUsage
     reasoning: str = ""
     tool_calls: tuple[ToolCall, ...] = ()
+    stop_sequence: str = ""
+    seconds: float = 0.0
 
 
 class AnswerEncoder(Protocol):

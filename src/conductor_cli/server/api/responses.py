@@ -10,13 +10,16 @@ which a stream can be read on. The response that ends a stream has all of its ou
 
 from __future__ import annotations
 
+import json
+from base64 import b64decode, b64encode
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated, Any, Final, Literal
 
-from pydantic import BeforeValidator, Field
+from pydantic import AfterValidator, BeforeValidator, Field
 
-from conductor_cli.core.chat import Message, Tool, ToolCall
+from conductor_cli.core.chat import Message, ToolCall
+from conductor_cli.core.question import fence
 from conductor_cli.server.api.body_models import (
     MISSING,
     AnswerFormat,
@@ -25,12 +28,19 @@ from conductor_cli.server.api.body_models import (
     BoundedList,
     Count,
     fault,
+    ignored_fields,
     impossible,
     late_instructions,
     quoted,
     refused,
     validate_body,
     with_system_text,
+)
+from conductor_cli.server.api.client_tools import (
+    arguments_of_item,
+    call_item,
+    custom_arguments,
+    tool_of,
 )
 from conductor_cli.server.api.encoding import conductor_object, named_event, responses_usage
 from conductor_cli.server.api.errors import TOO_LONG, error_body
@@ -90,9 +100,13 @@ _MESSAGE: Final = _ItemKind(
 class _GrowingItem:
     """An item that grows by pieces of one text."""
 
-    def __init__(self, kind: _ItemKind, run: str, index: int) -> None:
+    def __init__(self, kind: _ItemKind, run: str, index: int, number: int) -> None:
+        """Begin an item at `index` of the output, which is number `number` of its kind in the run.
+
+        So its id is the same in a stream, in a whole answer, and where it is read again.
+        """
         self.kind = kind
-        self._id = f"{kind.prefix}_{run}_{index}"
+        self._id = f"{kind.prefix}_{run}_{number}"
         self._index = index
         self._place = {"item_id": self._id, "output_index": index, kind.place: 0}
         self._texts: list[str] = []
@@ -131,6 +145,35 @@ class _GrowingItem:
         return {**self.kind.part, "text": text}
 
 
+_TEXT_OF_CALL: Final = {"function_call": "arguments", "custom_tool_call": "input"}
+"""The field of a call whose text comes in events of its own, by the type of its item."""
+
+ECHO_OF_NOTHING: Final[Mapping[str, Any]] = {
+    "background": False,
+    "frequency_penalty": 0.0,
+    "instructions": None,
+    "max_output_tokens": None,
+    "max_tool_calls": None,
+    "metadata": {},
+    "parallel_tool_calls": True,
+    "presence_penalty": 0.0,
+    "previous_response_id": None,
+    "prompt_cache_key": None,
+    "reasoning": {"effort": None, "summary": None},
+    "safety_identifier": None,
+    "service_tier": "default",
+    "store": True,
+    "temperature": 1.0,
+    "text": {"format": {"type": "text"}},
+    "tool_choice": "auto",
+    "tools": [],
+    "top_logprobs": 0,
+    "top_p": 1.0,
+    "truncation": "disabled",
+    "user": None,
+}
+"""What a response says of a request that says nothing of it itself."""
+
 RESPONSE: Final = "resp_"  # The id of a response is this and the id of its run
 
 
@@ -150,6 +193,8 @@ class ResponsesEncoder:
         self._open: _GrowingItem | None = None
         self._held = ""
         self._output: list[Item] = []
+        self._begun = {_REASONING.prefix: 0, _MESSAGE.prefix: 0}
+        self._calls = 0
 
     def begin(self) -> bytes:
         begun = self.response("in_progress")
@@ -175,39 +220,36 @@ class ResponsesEncoder:
     def tool_call(self, call: ToolCall) -> bytes:
         before = self._close() + self._tell_held()
         index = len(self._output)
-        item_id = f"fc_{self._run}_{index}"
-        namespace = next(
-            (tool.namespace for tool in self._request.tools if tool.name == call.name), ""
-        )
-        name = call.name.removeprefix(name_in(namespace, ""))
-        item = {
-            "id": item_id,
-            "type": "function_call",
-            "status": "completed",
-            "call_id": call.id,
-            "name": name,
-            "arguments": call.arguments,
-            **({"namespace": namespace} if namespace else {}),
-        }
+        tool = tool_of(call, self._request.tools)
+        item = call_item(call, tool, self._run, self._calls)
+        self._calls += 1
+        if tool.namespace:
+            item["name"] = call.name.removeprefix(name_in(tool.namespace, ""))
+            item["namespace"] = tool.namespace
         self._output.append(item)
-        place: dict[str, Any] = {"item_id": item_id, "output_index": index}
-        begun = item | {"arguments": "", "status": "in_progress"}
-        return b"".join(
-            [
-                before,
-                self._event("response.output_item.added", output_index=index, item=begun),
-                self._event(
-                    "response.function_call_arguments.delta", **place, delta=call.arguments
-                ),
-                self._event(
-                    "response.function_call_arguments.done",
-                    **place,
-                    name=name,
-                    arguments=call.arguments,
-                ),
-                self._event("response.output_item.done", output_index=index, item=item),
-            ]
-        )
+        begun = {**item, "status": "in_progress"}
+        field = _TEXT_OF_CALL.get(item["type"])
+        if field is not None:
+            begun[field] = ""
+        # The numbers of events are those of the order in which they are made
+        events = [before]
+        events.append(self._event("response.output_item.added", output_index=index, item=begun))
+        if field is not None:
+            events += self._text_of_call(item, field, index)
+        events.append(self._event("response.output_item.done", output_index=index, item=item))
+        return b"".join(events)
+
+    def _text_of_call(self, item: Item, field: str, index: int) -> list[bytes]:
+        """Return the events of the text that a call has in one field."""
+        place: dict[str, Any] = {"item_id": item["id"], "output_index": index}
+        event = f"response.{item['type']}_{field}"
+        text = {field: item[field]}
+        if field == "arguments":
+            text["name"] = item["name"]
+        return [
+            self._event(f"{event}.delta", **place, delta=item[field]),
+            self._event(f"{event}.done", **place, **text),
+        ]
 
     def end(self, answer: ServedAnswer) -> bytes:
         before = (
@@ -264,7 +306,9 @@ class ResponsesEncoder:
         return before + self._event(name, size=len(text), **fields | {"delta": text[known:]})
 
     def _begin_item(self, kind: _ItemKind) -> bytes:
-        self._open = _GrowingItem(kind, self._run, len(self._output))
+        number = self._begun[kind.prefix]
+        self._begun[kind.prefix] += 1
+        self._open = _GrowingItem(kind, self._run, len(self._output), number)
         return b"".join(self._event(name, **fields) for name, fields in self._open.begin())
 
     def _close(self, status: str = "completed") -> bytes:
@@ -286,59 +330,27 @@ class ResponsesEncoder:
         reason = None if answer.tool_calls else INCOMPLETE.get(answer.finish)
         response = self.response("incomplete" if reason else "completed", self._output)
         return response | {
+            "completed_at": None if reason else self._created + int(answer.seconds),
             "incomplete_details": {"reason": reason} if reason else None,
             "usage": responses_usage(answer.usage),
-            "conductor": conductor_object(answer),
+            "conductor": conductor_object(answer, self._request.ignored),
         }
 
     def response(self, status: str, output: Sequence[Item] = ()) -> dict[str, Any]:
         """A response with its output, if it has any (yet)."""
         request = self._request
-        choice = request.tool_choice
-        form: dict[str, Any] = {"type": "json_object" if request.json_only else "text"}
-        if request.schema is not None:
-            form = {
-                "type": "json_schema",
-                "name": "answer",
-                "schema": dict(request.schema),
-                "strict": True,
-            }
-        tools = [
-            {
-                "type": "function",
-                "name": tool.name,
-                "description": tool.description,
-                "parameters": dict(tool.parameters),
-                "strict": False,
-            }
-            for tool in request.tools
-        ]
         return {
             "id": f"{RESPONSE}{self._run}",
             "object": "response",
             "created_at": self._created,
+            "completed_at": None,
             "status": status,
-            "background": request.background,
             "error": None,
             "incomplete_details": None,
-            "instructions": None,
-            "max_output_tokens": request.max_tokens,
-            "metadata": dict(request.metadata),
             "model": request.model,
             "output": [*output],
-            "parallel_tool_calls": request.parallel_tool_calls,
-            "previous_response_id": f"{RESPONSE}{request.previous}" if request.previous else None,
-            "reasoning": {"effort": request.effort or None, "summary": "auto"},
-            "store": request.store,
-            "temperature": request.temperature,
-            "text": {"format": form},
-            "tool_choice": {"type": "function", "name": choice.name}
-            if isinstance(choice, Tool)
-            else choice,
-            "tools": tools,
-            "top_p": None,
-            "truncation": "disabled",
             "usage": None,
+            **(request.echo or ECHO_OF_NOTHING),
         }
 
     # Any JSON values
@@ -374,10 +386,55 @@ class _CallItem(Body):
     input: str | None = None
 
 
+class _ClientCallItem(Body):
+    """A call of a tool that the client runs and that is no function."""
+
+    type: Literal["local_shell_call", "shell_call", "apply_patch_call"]
+    call_id: str
+    action: dict[str, Any] | None = None
+    operation: dict[str, Any] | None = None
+
+    def read(self) -> ToolCall:
+        """Return the call as its worker made it."""
+        name = self.type.removesuffix("_call")
+        arguments = arguments_of_item(self.action or self.operation or {})
+        return ToolCall(id=self.call_id, name=name, arguments=arguments)
+
+
 class _OutputItem(Body):
     type: Literal["function_call_output", "custom_tool_call_output"]
     call_id: str
     output: Content
+
+
+class _ClientOutputItem(Body):
+    """What a tool gave back that the client runs and that is no function."""
+
+    type: Literal["local_shell_call_output", "shell_call_output", "apply_patch_call_output"]
+    id: str | None = None
+    call_id: str | None = None
+    status: str | None = None
+    output: Any = None
+
+    def read(self, where: str) -> Message:
+        """Return the result. Raises `RequestError` where it names no call."""
+        call = self.call_id or self.id  # a local shell has only the second
+        if call is None:
+            raise refused(f"{where}.call_id", "is missing", MISSING)
+        text = self.output
+        if not isinstance(text, str):
+            text = json.dumps(text, ensure_ascii=False)
+        if self.type == "apply_patch_call_output" and self.status:
+            text = f"{self.status}: {text}"
+        failed = self.status == "failed"
+        return Message(role="tool", content=text, tool_call_id=call, is_error=failed)
+
+
+class _CompactionItem(Body):
+    """What `POST /v1/responses/compact` made of a conversation."""
+
+    type: Literal["compaction", "compaction_summary"]
+    encrypted_content: str
 
 
 class _LeftOutItem(Body):
@@ -390,7 +447,6 @@ class _LeftOutItem(Body):
         "code_interpreter_call",
         "image_generation_call",
         "computer_call",
-        "computer_call_output",
         "mcp_call",
         "mcp_list_tools",
         "mcp_approval_request",
@@ -399,16 +455,29 @@ class _LeftOutItem(Body):
 
 
 def _with_type(item: object) -> object:
-    """An item without a type is a message. One that only refers to another cannot be found."""
+    """An item without a type is a message.
+
+    Those that refer to items of responses which are kept were replaced by them before.
+    """
     if isinstance(item, dict) and item.get("type") == "item_reference":
-        raise fault("is a reference, which this server does not keep: send the item itself")
+        raise fault(
+            "is a reference to an item that this server does not have: send the item itself"
+        )
+    if isinstance(item, dict) and item.get("type") == "computer_call_output":
+        raise fault("is a screen, and the worker would not see it", "unsupported_content")
     return (
         {**item, "type": "message"} if isinstance(item, dict) and item.get("type") is None else item
     )
 
 
 _Item = Annotated[
-    _MessageItem | _CallItem | _OutputItem | _LeftOutItem,
+    _MessageItem
+    | _CallItem
+    | _ClientCallItem
+    | _OutputItem
+    | _ClientOutputItem
+    | _CompactionItem
+    | _LeftOutItem,
     Field(discriminator="type"),
     BeforeValidator(_with_type),
 ]
@@ -428,15 +497,27 @@ def _short_texts(metadata: object) -> object:
 
 class _Reasoning(Body):
     effort: Any = None
+    summary: Any = None
 
 
 class _Text(Body):
     format: AnswerFormat | None = None
+    verbosity: Any = None
+
+
+def _no_logprobs(include: list[Any]) -> list[Any]:
+    if "message.output_text.logprobs" in include:
+        raise fault(
+            "cannot have message.output_text.logprobs: the answer may come from any worker",
+            "unsupported_parameter",
+        )
+    return include
 
 
 class ResponsesBody(OpenAIAsking):
     """The body of `POST /v1/responses`."""
 
+    prompt: Annotated[Any, impossible("cannot be served: this server keeps no prompts")] = None
     input: Annotated[
         BoundedList[_Item],
         BeforeValidator(
@@ -458,10 +539,17 @@ class ResponsesBody(OpenAIAsking):
     conversation: Annotated[
         Any, impossible("cannot be served: send the conversation as input, or previous_response_id")
     ] = None
-    prompt: Annotated[Any, impossible("cannot be served: this server keeps no prompts")] = None
     top_logprobs: Annotated[
         Any, impossible("cannot be served: the answer may come from any worker")
     ] = None
+
+    include: Annotated[list[Any], AfterValidator(_no_logprobs)] | None = None
+    max_tool_calls: Any = None
+    prompt_cache_key: Any = None
+    safety_identifier: Any = None
+    service_tier: Any = None
+    truncation: Any = None
+    user: Any = None
 
 
 class ResponsesApi:
@@ -471,13 +559,15 @@ class ResponsesApi:
     encoder = ResponsesEncoder
 
     def parse(self, body: Mapping[str, Any]) -> ClientRequest:
+        if body.get("prompt") and "input" not in body:
+            body = {**body, "input": []}  # so that the reason is told, and not what is missing
         asked = validate_body(ResponsesBody, body)
         files = AttachmentCollector()
         previous = asked.previous_response_id or ""
         if previous and not previous.startswith(RESPONSE):
             message = f"Previous response with id {quoted(previous)} not found."
             raise RequestError(
-                404, "previous_response_not_found", message, param="previous_response_id"
+                400, "previous_response_not_found", message, param="previous_response_id"
             )
         if asked.background and asked.store is False:
             raise refused("background", "needs store: the response is read later")
@@ -492,9 +582,75 @@ class ResponsesApi:
             previous=previous.removeprefix(RESPONSE),
             metadata=asked.metadata or {},
             background=bool(asked.background),
+            echo=_echo_of(asked, body),
+            ignored=(*_ineffective(asked), *ignored_fields(asked, body)),
             **(form.read("text.format") if form else {}),
             **asked.read_options(),
         )
+
+
+_ECHOED: Final = (
+    "frequency_penalty",
+    "instructions",
+    "max_output_tokens",
+    "max_tool_calls",
+    "metadata",
+    "parallel_tool_calls",
+    "presence_penalty",
+    "previous_response_id",
+    "prompt_cache_key",
+    "safety_identifier",
+    "store",
+    "temperature",
+    "top_p",
+    "truncation",
+    "user",
+    "background",
+)
+"""The fields that a response says again as they were sent."""
+
+_SECRET_FIELDS: Final = frozenset({"authorization", "headers"})
+"""Fields of a tool that are said to nobody again: they may hold keys."""
+
+
+def _ineffective(asked: ResponsesBody) -> list[str]:
+    """Return the names of fields that are said again and that change nothing here."""
+    names = list[str]()
+    if asked.truncation == "auto":
+        names.append("truncation")
+    if asked.max_tool_calls is not None:
+        names.append("max_tool_calls")
+    if asked.text is not None and asked.text.verbosity is not None:
+        names.append("text.verbosity")
+    return names
+
+
+def _echo_of(asked: ResponsesBody, body: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what the response says of its request."""
+    echo = dict(ECHO_OF_NOTHING)
+    for name in _ECHOED:
+        value = getattr(asked, name)
+        if value is not None:
+            echo[name] = value
+    if asked.reasoning is not None:
+        echo["reasoning"] = {"effort": asked.reasoning.effort, "summary": asked.reasoning.summary}
+    if asked.text is not None:
+        form = asked.text.format
+        echo["text"] = {"format": {"type": "text"} if form is None else form.echo}
+        if asked.text.verbosity is not None:
+            echo["text"]["verbosity"] = asked.text.verbosity
+    if body.get("tool_choice") is not None:
+        echo["tool_choice"] = body["tool_choice"]
+    echo["tools"] = [_echo_of_tool(tool) for tool in body.get("tools") or ()]
+    return echo
+
+
+def _echo_of_tool(tool: Mapping[str, Any]) -> dict[str, Any]:
+    told = {name: value for name, value in tool.items() if name not in _SECRET_FIELDS}
+    if tool.get("type") == "function":
+        defaults = {"description": None, "parameters": None, "strict": None}
+        told = defaults | told
+    return told
 
 
 def _read_items(asked: ResponsesBody, files: AttachmentCollector) -> tuple[Message, ...]:
@@ -517,8 +673,16 @@ def _read_items(asked: ResponsesBody, files: AttachmentCollector) -> tuple[Messa
                 talk += late_instructions(taken.texts)
             else:
                 system.append("\n".join(taken.texts))
+        elif isinstance(item, _ClientCallItem):
+            _add_reply(talk, "", (item.read(),))
+        elif isinstance(item, _ClientOutputItem):
+            talk.append(item.read(f"input[{number}]"))
+        elif isinstance(item, _CompactionItem):
+            talk.append(read_compaction(item.encrypted_content, f"input[{number}]"))
         elif isinstance(item, _CallItem):
-            arguments = (item.arguments if item.type == "function_call" else item.input) or ""
+            arguments = item.arguments or ""
+            if item.type == "custom_tool_call":
+                arguments = custom_arguments(item.input or "")
             _add_reply(
                 talk,
                 "",
@@ -549,3 +713,28 @@ def _add_reply(talk: list[Message], text: str, calls: tuple[ToolCall, ...]) -> N
         talk[-1] = replace(last, content=content, tool_calls=(*last.tool_calls, *calls))
     elif text or calls:
         talk.append(Message(role="assistant", content=text, tool_calls=calls))
+
+
+# Compaction
+
+COMPACTION: Final = "conductor:"
+"""How the content of a compaction item begins. It is the summary itself, which is no secret."""
+
+
+def write_compaction(summary: str) -> str:
+    """Return what a compaction item has as its `encrypted_content`."""
+    return f"{COMPACTION}{b64encode(summary.encode()).decode()}"
+
+
+def read_compaction(content: str, where: str) -> Message:
+    """Return a summary as a message. Raises `RequestError` for an item of another server."""
+    if not content.startswith(COMPACTION):
+        message = "is not of this server, so nobody here can read it: send the conversation itself"
+        raise refused(f"{where}.encrypted_content", message)
+    try:
+        data = b64decode(content.removeprefix(COMPACTION), validate=True)
+        summary = data.decode()
+    except ValueError:
+        raise refused(f"{where}.encrypted_content", "is damaged") from None
+    text = f"The conversation before this was compacted to:\n{fence('summary', summary)}"
+    return Message(role="user", content=text)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from starlette.requests import ClientDisconnect, Request
@@ -27,7 +28,11 @@ from conductor_cli.server.http.idempotency import (
 )
 from conductor_cli.server.http.metrics import Metrics
 from conductor_cli.server.runs.begin_served import begin_kept
-from conductor_cli.server.runs.followed_runs import FollowedRuns, response_object
+from conductor_cli.server.runs.followed_runs import (
+    FollowedRuns,
+    has_references,
+    response_object,
+)
 from conductor_cli.server.runs.run_registry import RunRegistry, ServedRun
 from conductor_cli.server.runs.run_request import classify_utility_request
 
@@ -78,14 +83,23 @@ class CreateAnswer:
         await answer(scope, receive, send)
 
     async def _answer(self, api: ClientApi, http: Request) -> ASGIApp:
-        received = await _receive(api, http)
+        headers = {name.lower(): value for name, value in http.headers.items()}
+        principal = principal_of(http.scope)
+        parse = partial(_parse, api, headers, principal)
+        received = await read_body(http, lambda body: body if has_references(body) else parse(body))
+        if not isinstance(received, _Received):
+            received = parse(await self.followed.with_items(received, principal))
         request = received.request
-        await self.registry.starter.load_call_ids()
-        await require_schema(request)
-        served = await self._run_for(received)
+        served = await self.begin(received)
         if request.background and not request.stream:
             return JSONResponse(response_object(served), headers={"x-request-id": served.id})
         return RunAnswer(self.registry, served, api, replace(request, blobs={}), self.path)
+
+    async def begin(self, received: _Received) -> ServedRun:
+        """Return the run of a request: a new one, or that of the same request."""
+        await self.registry.starter.load_call_ids()
+        await require_schema(received.request)
+        return await self._run_for(received)
 
     async def _run_for(self, received: _Received) -> ServedRun:
         """The run of the same request, here or in another server; else a new one."""
@@ -118,20 +132,16 @@ class CreateAnswer:
         )
 
 
-async def _receive(api: ClientApi, http: Request) -> _Received:
-    """Read a request. Raises `RequestError` and `ClientDisconnect`."""
-    headers = {name.lower(): value for name, value in http.headers.items()}
-    principal = principal_of(http.scope)
-
-    def parse(body: Mapping[str, Any]) -> _Received:
-        request = parse_sized(api, body)
-        may_go_on_elsewhere = request.background or bool(headers.get(KEY_HEADER))
-        return _Received(
-            request=request,
-            key=idempotency_key(principal.origin, api.name, body, headers),
-            body=body if may_go_on_elsewhere else None,
-            headers=headers,
-            principal=principal,
-        )
-
-    return await read_body(http, parse)
+def _parse(
+    api: ClientApi, headers: Mapping[str, str], principal: Principal, body: Mapping[str, Any]
+) -> _Received:
+    """Read the body of a request. Raises `RequestError`."""
+    request = parse_sized(api, body)
+    may_go_on_elsewhere = request.background or bool(headers.get(KEY_HEADER))
+    return _Received(
+        request=request,
+        key=idempotency_key(principal.origin, api.name, body, headers),
+        body=body if may_go_on_elsewhere else None,
+        headers=headers,
+        principal=principal,
+    )

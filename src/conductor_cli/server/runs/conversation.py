@@ -519,6 +519,9 @@ def _question(
         max_tokens=request.max_tokens,
         temperature=request.temperature,
         stop=request.stop,
+        seed=request.seed,
+        sampling=request.sampling,
+        echo=request.echo,
         origin=_hash(talk),
     )
     if isinstance(request.tool_choice, Tool):

@@ -14,7 +14,7 @@ import hashlib
 import json
 import logging
 import re
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
@@ -54,6 +54,10 @@ _MODELS: Final = {"mini": "conductor-mini", "ultra": "conductor-ultra"}
 """The model that a run of a mode is said to come from, where only its trace is known."""
 
 _RUN: Final = re.compile(r"[\w-]{1,80}")
+
+_REASONING_PREFIX: Final = "rs"
+_ITEM_ID: Final = re.compile(r"(rs|msg|fc|ctc|lsh|sh|apc)_([\w-]{1,80})_\d{1,6}", re.ASCII)
+"""The id of an item of a response: what it is, the run, and its number."""
 
 
 class FollowedRuns:
@@ -211,6 +215,10 @@ class FollowedRuns:
     async def _cancel(self, http: Request) -> dict[str, Any]:
         served = await self._run_of(http)
         leases = self._registry.starter.leases
+        is_in_background = served.outlives_clients or served.echo.get("background") is True
+        if served.ended is not None and not is_in_background:
+            message = "the response has ended, so there is nothing to cancel"
+            raise RequestError(400, "response_has_ended", message)
         stopped = self._registry.cancel(served.id)
         if not stopped and served.ended is None and leases is not None:
             stopped = await asyncio.to_thread(leases.stop, served.id)
@@ -223,9 +231,34 @@ class FollowedRuns:
         if run == response:
             raise _unknown(run)
         served = await self.find(run, principal_of(http.scope))
-        if served is None:
+        if served is None or not served.may_be_read_again:
             raise _unknown(run)
         return served
+
+    async def with_items(self, body: Mapping[str, Any], client: Principal) -> Mapping[str, Any]:
+        """Return the body of a request to Responses with the items that it refers to by their ids.
+
+        The SDK of Vercel sends the items of earlier responses so. References to reasoning are left
+        out, as the reasoning itself is. What is not kept stays a reference, which is refused when
+        the body is read.
+        """
+        resolved = list[Any]()
+        outputs = dict[str, list[dict[str, Any]]]()
+        for item in body["input"]:
+            reference = _ITEM_ID.fullmatch(str(item.get("id"))) if _is_reference(item) else None
+            if reference is None:
+                resolved.append(item)
+                continue
+            prefix, run = reference.groups()
+            if prefix == _REASONING_PREFIX:
+                continue
+            if run not in outputs:
+                served = await self.find(run, client)
+                is_there = served is not None and served.may_be_read_again
+                outputs[run] = response_object(served)["output"] if served and is_there else []
+            named = [kept for kept in outputs[run] if kept["id"] == item["id"]]
+            resolved.append(named[0] if named else item)
+        return {**body, "input": resolved}
 
     async def _read_on(self, run: str, reader: TraceReader) -> tuple[list[ev.Event], bool, str]:
         """Return the next events, whether more may come, and the job of a run to be begun."""
@@ -260,6 +293,20 @@ class FollowedRuns:
             del self._tasks[served.id]
 
 
+def has_references(body: Mapping[str, Any]) -> bool:
+    """Return whether the body of a request refers to items of responses by their ids."""
+    items = body.get("input")
+    return isinstance(items, list) and any(_is_reference(item) for item in items)
+
+
+def _is_reference(item: object) -> bool:
+    if not isinstance(item, dict):
+        return False
+    # OpenAI's document lets the type be left out or null
+    is_bare = item.get("type") is None and item.keys() <= {"id", "type"} and "id" in item
+    return item.get("type") == "item_reference" or is_bare
+
+
 def _is_start(event: ev.Event, run: str, client: Principal) -> bool:
     return isinstance(event, ev.RunStarted) and event.run == run and client.asked_for(event)
 
@@ -271,7 +318,7 @@ def show_events(served: ServedRun, trace: Trace, events: Sequence[ev.Event]) -> 
             served.model = served.model or _MODELS.get(event.mode, "conductor")
             served.created = int(datetime.fromisoformat(event.time).timestamp())
             if (talk := event.question.conversation) is not None:
-                served.keep_namespaces(talk.tools)
+                served.keep_request(talk.tools, talk.echo)
         trace = apply_event(trace, event)
         served.show(event, trace)
     return trace
@@ -286,7 +333,11 @@ def _unknown(run: str) -> RequestError:
 
 def _request(served: ServedRun) -> ClientRequest:
     return ClientRequest(
-        model=served.model, messages=(), tools=served.namespaced, background=served.outlives_clients
+        model=served.model,
+        messages=(),
+        tools=served.tools,
+        background=served.outlives_clients,
+        echo=served.echo,
     )
 
 
@@ -294,7 +345,7 @@ def response_object(served: ServedRun, status: str = "") -> dict[str, Any]:
     """Return the response as far as it has come; with this status, where there is one."""
     encoder = ResponsesEncoder(_request(served), served.id, served.created)
     ended = served.ended
-    if status:
+    if status == "cancelled":
         return encoder.response(status)
     if isinstance(ended, ServedAnswer):
         return encoder.whole(ended)

@@ -72,6 +72,8 @@ def outcome_of(
         usage=served_usage(trace),
         reasoning=reasoning,
         tool_calls=() if refusal else sign(trace),
+        stop_sequence=last.stop_sequence if last is not None else "",
+        seconds=trace.at,
     )
 
 

@@ -13,7 +13,7 @@ import asyncio
 import logging
 import time
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Coroutine, Iterable
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -106,14 +106,23 @@ class ServedRun:
         self.items: list[_Block | ToolCall] = []
         self.outlives_clients = False  # Whether it goes on where nobody reads it
         self.is_leased = False  # Whether another server goes on with it where this one is gone
-        # The client's tools that are in a namespace, by their names alone
-        self.namespaced: tuple[Tool, ...] = ()
+        # The client's tools that are no plain functions, by name, namespace and kind
+        self.tools: tuple[Tool, ...] = ()
+        self.echo: Mapping[str, Any] = {}  # What a response says of its request
 
-    def keep_namespaces(self, tools: Iterable[Tool]) -> None:
-        """Remember in which namespaces the client's tools are, for when it reads the run again."""
-        self.namespaced = tuple(
-            Tool(name=tool.name, namespace=tool.namespace) for tool in tools if tool.namespace
+    def keep_request(self, tools: Iterable[Tool], echo: Mapping[str, Any]) -> None:
+        """Remember what a client asked with, for when it reads the run again."""
+        self.echo = echo
+        self.tools = tuple(
+            Tool(name=tool.name, namespace=tool.namespace, kind=tool.kind)
+            for tool in tools
+            if tool.namespace or tool.kind
         )
+
+    @property
+    def may_be_read_again(self) -> bool:
+        """Whether the response may be read by its id: its client may say `store: false`."""
+        return self.echo.get("store") is not False
 
     def show(self, event: ev.Event, trace: Trace) -> None:
         # What a worker writes comes in many small pieces, everything else in few, some of them

@@ -467,7 +467,7 @@ async def _parse_conversation(
     files: dict[str, File] = {}
     if request.previous:
         earlier = await asyncio.to_thread(read_trace, request.previous)
-        if earlier is None:
+        if earlier is None or not _may_be_continued(earlier, request):
             message = (
                 "there is no response that this one could continue: it was deleted, or never stored"
             )
@@ -486,6 +486,13 @@ async def _parse_conversation(
     read = partial(read_conversation, request, files, workers, read_trace, starter.call_ids)
     # Never on the loop: it may read a trace
     return await run_in_thread_if_large(LARGE + text_size(request.messages), read)
+
+
+def _may_be_continued(earlier: Trace, request: ClientRequest) -> bool:
+    """Return whether a client wanted this run kept, or goes on with it on the same connection."""
+    talk = earlier.question.conversation
+    is_kept = talk is None or talk.echo.get("store") is not False
+    return is_kept or request.goes_on_at_once
 
 
 async def _attach_files(request: ClientRequest, attacher: Attacher, files: dict[str, File]) -> None:
