@@ -44,6 +44,10 @@ CAMPAIGNS: Final[dict[str, Campaign]] = {
     "hostile": Campaign(
         "requests that would take for ever, all memory or every thread of `serve`", 6
     ),
+    "neighbours": Campaign(
+        "a hostile client beside an ordinary one, over each thing that the clients of `serve` share",
+        6,
+    ),
     "soak": Campaign(
         (
             "2,000 questions twice to one server, 32 at a time, the second time by clients that "

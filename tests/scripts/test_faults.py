@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 
 from conductor_cli.state.spending import DailySpend
-from scripts.faults import books, clocks, crashes, fuzz, wire
+from scripts.faults import books, clocks, crashes, fuzz, neighbours, wire
 from scripts.faults.crashes import Known, check, learn, live
 from scripts.faults.desk import CANARY, Desk, desk, ending_problem
 from scripts.faults.fuzz_targets import TARGETS, Target
@@ -27,9 +27,11 @@ from scripts.faults.prefork import Ended
 from scripts.faults.syscalls import SCENES, Disturbed
 from scripts.faults.tools import run as run_tools
 from scripts.faults.tries import Outcome, OutOfTime, Report, Tries
+from scripts.faults.wire import private_home
 from scripts.faults.wire_faults import FAULTS
 from scripts.scale import batch, outages, replicas, state, traces
 from scripts.scale.stage import Figure
+from tests.cli.stage import Stage
 from tests.state.cluster import Cluster, cluster
 
 needs_strace = pytest.mark.skipif(shutil.which("strace") is None, reason="strace is not installed")
@@ -348,3 +350,23 @@ def test_what_replicas_promise_holds(
     monkeypatch.setattr(traces, "WRITES", 40)
     broken = [figure for figure in campaign() if figure.holds is False and not figure.timed]
     assert [figure for figure in broken if figure.what not in ELSEWHERE] == []
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "runs that never end",
+        "batches that never end",
+        "uploads that trickle",
+        "documents that take long",
+        "schemas that take for ever",
+    ],
+)
+def test_a_hostile_client_keeps_no_ordinary_one_waiting(tmp_path: Path, name: str) -> None:
+    """What the ordinary client does ends; `make faults` judges how soon."""
+    with private_home(tmp_path):
+        stage = Stage(tmp_path)
+        with stage.server:
+            figures = neighbours.attack(stage, name, neighbours.prepare(stage), seconds=1.0)
+    late = {work: seconds for work, seconds in figures.items() if max(seconds) > 10}
+    assert late == {}

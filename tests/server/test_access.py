@@ -20,8 +20,10 @@ import pytest
 
 from conductor_cli.core.errors import ConfigError, UsageError
 from conductor_cli.server.client_keys import ClientKey, ClientKeys, find_key, make_key
+from conductor_cli.server.http import access as access_module
 from conductor_cli.server.http.access import (
     CLIENT_KEY,
+    UPLOADS,
     Access,
     AccessRules,
     Message,
@@ -266,6 +268,26 @@ def test_how_much_and_how_slowly_a_request_comes_is_bounded(
     answer = ask(replace(OPEN, **limits), **sent)
     assert (answer.status, answer.headers.get("retry-after")) == (status, again)
     assert (answer.error["code"] == "request_too_large") == (status == 413)
+
+
+def test_one_client_leaves_room_for_the_bodies_of_others() -> None:
+    made = [make_key(name) for name in ("many", "few")]
+    access = Access(_echo, AccessRules(keys=lambda: [key for key, _ in made], most_bodies=16))
+    many, few = (f"key {key.name} {key.id}" for key, _ in made)
+    assert access.hold(many, 12)
+    assert not access.hold(many, 1)
+    access.hold(many, -1)
+    answer = ask(access, body=[b"123"], headers=[("authorization", f"Bearer {made[1][1]}")])
+    assert (answer.status, access.hold(few, 1)) == (200, True)
+
+
+def test_a_file_has_time_as_long_as_it_keeps_arriving(monkeypatch: pytest.MonkeyPatch) -> None:
+    rules = AccessRules(body_seconds=0.0)
+    monkeypatch.setattr(access_module, "UPLOAD_SECONDS", 0.05)
+    slow = ask(rules, path=UPLOADS, body=(b"1", MORE))
+    assert (slow.status, "50 kB a second" in slow.error["message"]) == (408, True)
+    monkeypatch.setattr(access_module, "UPLOAD_BYTES_PER_SECOND", 0.1)
+    assert ask(rules, path=UPLOADS, body=(b"12345", b"67890")).status == 200
 
 
 def test_a_failure_says_nothing_of_the_request(caplog: pytest.LogCaptureFixture) -> None:

@@ -46,6 +46,7 @@ from conductor_cli.models.key_hints import key_hint
 from conductor_cli.models.prices import with_prices
 from conductor_cli.models.recipients import is_at_provider, recipient_of
 from conductor_cli.models.worker_options import model_of
+from conductor_cli.programs.turns import FairPlaces
 from conductor_cli.rehearsal.players import rehearsal_conductor
 from conductor_cli.run import Orchestra, Team
 from conductor_cli.run.circuits import Circuits
@@ -62,8 +63,8 @@ class LoadedModels:
 
     def __init__(self) -> None:
         self._models: dict[str, Model] = {}
-        self._turns: dict[int, asyncio.Semaphore] = {}
-        self._slots: dict[tuple[str, int], asyncio.Semaphore] = {}
+        self._turns: dict[int, FairPlaces] = {}
+        self._slots: dict[tuple[str, int], FairPlaces] = {}
         self.circuits = Circuits()  # Which of their workers are skipped for a time
 
     def open(self, worker: Worker, *, environ: Mapping[str, str], stored: StoredKeys) -> Model:
@@ -86,29 +87,29 @@ class LoadedModels:
 
     def turns_for(
         self, pool: Pool, workers: Mapping[str, Model], planner: Model | None
-    ) -> Mapping[int, asyncio.Semaphore]:
+    ) -> Mapping[int, FairPlaces]:
         """Return the turns on all models that are open, which all runs share.
 
         Those of these workers are added, and of a `planner` in this process.
         """
-        for key, semaphore in model_turns(pool, workers, planner).items():
-            self._turns.setdefault(key, semaphore)
+        for key, turns in model_turns(pool, workers, planner).items():
+            self._turns.setdefault(key, turns)
         return self._turns
 
     def slots_for(
         self, pool: Pool, providers: Sequence[ConfiguredProvider]
-    ) -> dict[str, asyncio.Semaphore]:
+    ) -> dict[str, FairPlaces]:
         """Return the turns of each worker at its provider, by the worker's name.
 
         That is the first of `providers` that it is at. All runs share them.
         """
-        slots: dict[str, asyncio.Semaphore] = {}
+        slots: dict[str, FairPlaces] = {}
         for worker in pool:
             for provider in providers:
                 if is_at_provider(worker, provider.name):
                     key = provider.name.lower(), provider.parallel
-                    semaphore = asyncio.Semaphore(provider.parallel)
-                    slots[worker.name] = self._slots.setdefault(key, semaphore)
+                    turns = FairPlaces(provider.parallel)
+                    slots[worker.name] = self._slots.setdefault(key, turns)
                     break
         return slots
 

@@ -8,23 +8,22 @@ it.
 
 from __future__ import annotations
 
-import asyncio
 import json
 import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
-from weakref import WeakKeyDictionary
 
 from conductor_cli.programs.bounded_child import ChildLimits, ChildStopped, run_child_beside
 from conductor_cli.programs.schema_process import fault_of_schema, fault_of_value
+from conductor_cli.programs.turns import SharedPlaces
 
 SECONDS: Final = 5.0  # How long one check may take. A busy machine needs one second to start it
 MEMORY: Final = 384 << 20  # Bytes of address space that a check may use; it starts with about 50 MB
 
 MAX_CHILDREN: Final = 4
-"""How many checks one event loop has made at the same time; more would wait for processors
-anyway.
+"""How many checks one event loop has made at the same time, for its clients by turns; more would
+wait for processors anyway.
 """
 
 LITTLE_WORK: Final = 20_000
@@ -69,7 +68,7 @@ _PLAIN: Final = frozenset(
 )
 """Keywords by which each part of a value meets at most one part of the schema, once."""
 
-_TURNS: Final = WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Semaphore]()
+_PLACES: Final = SharedPlaces(MAX_CHILDREN)
 
 
 class CheckStopped(Exception):
@@ -147,9 +146,8 @@ async def _ask_child(job: Mapping[str, Any]) -> str:
         data = json.dumps(job, default=str).encode()
     except (ValueError, RecursionError):  # it holds itself, so it was never JSON
         return ""
-    turns = _TURNS.setdefault(asyncio.get_running_loop(), asyncio.Semaphore(MAX_CHILDREN))
     limits = ChildLimits(seconds=SECONDS, memory=MEMORY, cpu_seconds=math.ceil(SECONDS) + 1)
-    async with turns:
+    async with _PLACES.held():
         try:
             (fault,) = await run_child_beside(CHILD, data, limits)
         except ChildStopped:

@@ -33,6 +33,7 @@ from conductor_cli.core.question import Question
 from conductor_cli.core.tools import CALLS_PER_RUN, OfferedTool, RunTools, ToolBox
 from conductor_cli.core.usage import NO_USAGE, Price, Usage
 from conductor_cli.models.base import Model
+from conductor_cli.programs.turns import FairPlaces
 from conductor_cli.run.budget import RAISE_IT
 from conductor_cli.run.circuits import BreakerRules, Circuits
 from conductor_cli.run.spec import RunSpec, Team
@@ -103,7 +104,7 @@ class Orchestra:
     limits: Limits = Limits()
     timeouts: Timeouts = Timeouts()
     seed: int | None = None  # It goes with every call
-    provider_slots: Mapping[str, asyncio.Semaphore] = field(default_factory=dict)
+    provider_slots: Mapping[str, AbstractAsyncContextManager[None]] = field(default_factory=dict)
     """By a worker's name the turns at its provider, one object for all workers there; others wait
     for nobody.
     """
@@ -366,12 +367,12 @@ class RunResources:
 
 def model_turns(
     pool: Pool, models: Mapping[str, Model], planner: Model | None = None
-) -> dict[int, asyncio.Semaphore]:
-    """Return a semaphore for each model, by its `id`.
+) -> dict[int, FairPlaces]:
+    """Return the turns on each model, by its `id`.
 
     Workers on one model share it; the narrowest of them sets its size. `planner` is a model in this
-    process, which can do only one thing at a time. A model must stay open as long as its semaphore
-    is used.
+    process, which can do only one thing at a time. A model must stay open as long as its turns
+    are used.
     """
     widths: dict[int, int] = {}
     for worker in pool:
@@ -380,4 +381,4 @@ def model_turns(
             widths[key] = min(worker.parallel, widths.get(key, worker.parallel))
     if planner is not None:
         widths.setdefault(id(planner), 1)
-    return {key: asyncio.Semaphore(width) for key, width in widths.items()}
+    return {key: FairPlaces(width) for key, width in widths.items()}

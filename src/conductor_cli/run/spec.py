@@ -22,6 +22,7 @@ from conductor_cli.core.question import Question
 from conductor_cli.core.trace import Trace
 from conductor_cli.core.usage import Price
 from conductor_cli.models.base import Model
+from conductor_cli.programs.turns import FairPlaces
 from conductor_cli.run.budget import CallBudget
 
 
@@ -47,7 +48,7 @@ class Team:
     # Where no worker can do a step, the planner is asked once for the rest of the plan
     revises: bool = False
     notices: tuple[str, ...] = ()  # What a user is told of the team at the start of a run
-    turns: Mapping[int, asyncio.Semaphore] | None = None
+    turns: Mapping[int, FairPlaces] | None = None
     """Those of `model_turns`, for several runs at once that share the models; None gives each run
     its own.
     """

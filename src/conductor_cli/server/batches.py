@@ -33,12 +33,20 @@ from conductor_cli.app.batches import (
 )
 from conductor_cli.app.batches.answer_lines import LineFile, mend_last_line, written_lines
 from conductor_cli.app.batches.input_forms import MAX_ID_CHARACTERS, MAX_LINE_BYTES
-from conductor_cli.core.errors import ConductorError, Failure, StateUnavailable, TakenOver
+from conductor_cli.core.errors import (
+    ConductorError,
+    ConfigError,
+    Failure,
+    StateUnavailable,
+    TakenOver,
+)
 from conductor_cli.core.terminal_text import one_line
+from conductor_cli.programs.turns import CURRENT_CLIENT, FairPlaces
 from conductor_cli.run.budget import Budget
 from conductor_cli.server.api.body_models import refused
 from conductor_cli.server.api.errors import error_body
 from conductor_cli.server.api.request import RequestError, ServedAnswer
+from conductor_cli.server.client_keys import ClientKeys
 from conductor_cli.server.files import (
     file_record,
     find_named,
@@ -55,6 +63,7 @@ from conductor_cli.server.http.access import (
 from conductor_cli.server.http.answers import answering
 from conductor_cli.server.http.body import read_body, read_json_body
 from conductor_cli.state.served_files import OVER, HeldBatch, Record, ServedFiles
+from conductor_cli.system.threads import FILE_WORK
 
 if TYPE_CHECKING:
     from starlette.requests import Request
@@ -85,6 +94,8 @@ LOOK_SECONDS: Final = 1.0
 SCAN_SECONDS: Final = 10.0  # Between two looks for batches that nobody works on
 
 MAX_WORKED_ON: Final = 16  # Batches that this server works on at once
+# Batches that this server has: those that it works on, and those that wait, say for a new day
+MAX_HELD: Final = 64
 
 LATER_STATES: Final = (
     "in_progress",
@@ -120,7 +131,10 @@ class Batches:
         self._tasks: dict[str, asyncio.Task[None]] = {}
         # Half of the runs that go on at once are left to requests that somebody waits for.
         self._parallel = max(1, registry.limits.parallel // 2)
-        self._turns = asyncio.Semaphore(self._parallel)
+        self._turns = FairPlaces(self._parallel)
+        self._keys = ClientKeys(registry.starter.settings().paths.config)
+        self._held = FairPlaces(MAX_HELD)
+        self._worked_on = FairPlaces(MAX_WORKED_ON)
 
     @property
     def routes(self) -> list[Route]:
@@ -222,18 +236,33 @@ class Batches:
 
     def _work_on(self, record: Record) -> None:
         name = record["id"]
+        client = self._client_of(record)
         # Others wait for another server, or until one is over
-        if name not in self._tasks and len(self._tasks) < MAX_WORKED_ON:
-            self._tasks[name] = asyncio.create_task(self._perform(name))
-            self._tasks[name].add_done_callback(lambda _: self._tasks.pop(name))
+        if name not in self._tasks and self._held.take(client):
+            self._tasks[name] = asyncio.create_task(self._perform(name, client))
+            self._tasks[name].add_done_callback(lambda _: self._end_work(name, client))
 
-    async def _perform(self, name: str) -> None:
+    def _client_of(self, record: Record) -> str:
+        """Return for whom a batch is worked on, as `CURRENT_CLIENT` says it."""
+        try:
+            has_others = len(self._keys.all()) > 1
+        except ConfigError:
+            has_others = True
+        owner: str = record["owner"]
+        return owner if has_others and owner != Principal().origin else ""
+
+    def _end_work(self, name: str, client: str) -> None:
+        del self._tasks[name]
+        self._held.give_back(client)
+
+    async def _perform(self, name: str, client: str) -> None:
         """Work on a batch to its end, unless another process does."""
+        CURRENT_CLIENT.set(client)  # of this task, and of all that it begins
         try:
             record = await asyncio.to_thread(self._store.find, name)
             with suppress(BlockingIOError):
                 if record is not None:
-                    work = _Work(record, self._store, self._ask, self._parallel)
+                    work = _Work(record, self._store, self._ask, self._parallel, self._worked_on)
                     async with work.held():
                         await work.perform()
         except (OSError, ConductorError) as error:
@@ -295,11 +324,13 @@ class _Work:
         store: ServedFiles,
         ask: Callable[[Record, BatchItem], Awaitable[BatchResult]],
         parallel: int,
+        places: FairPlaces,
     ) -> None:
         self._record = record
         self._store = store
         self._ask = ask
         self._parallel = parallel
+        self._places = places
         number = record["id"].removeprefix("batch_")
         self._names = {"output": f"file-{number[:-1]}0", "error": f"file-{number[:-1]}1"}
         self._batch: HeldBatch
@@ -309,14 +340,15 @@ class _Work:
         """Let no other process work on it. Raises `BlockingIOError` where one does."""
         name = self._record["id"]
         holding = self._store.held(name, [self._record["input_file_id"], *self._names.values()])
-        self._batch = await asyncio.to_thread(holding.__enter__)
+        self._batch = await FILE_WORK.run(holding.__enter__)
         try:
             # Another one had it before
             if (record := await asyncio.to_thread(self._store.find, name)) is not None:
                 self._record = record
             yield
         finally:
-            await asyncio.shield(asyncio.to_thread(holding.__exit__, None, None, None))
+            leaving = FILE_WORK.run(partial(holding.__exit__, None, None, None))
+            await asyncio.shield(asyncio.create_task(leaving))
 
     async def perform(self) -> None:
         """Work to the end, or until it is cancelled or expires."""
@@ -325,7 +357,8 @@ class _Work:
             self._record["errors"] = {"object": "list", "data": [fault]}
             await self._enter("failed")
         if self._record["status"] == "validating":
-            faults, total = await asyncio.to_thread(self._check)
+            async with self._places:
+                faults, total = await FILE_WORK.run(self._check)
             self._record["request_counts"]["total"] = total
             if faults:
                 self._record["errors"] = {"object": "list", "data": faults}
@@ -333,7 +366,7 @@ class _Work:
         if self._record["status"] == "in_progress":
             end = await self._work_until()
             if end == "expired":
-                await asyncio.to_thread(self._give_up)
+                await FILE_WORK.run(self._give_up)
             await self._enter(end)
         if self._record["status"] == "finalizing":
             await self._enter("completed")
@@ -448,32 +481,41 @@ class _Work:
         async def ask(item: BatchItem) -> BatchResult:
             return await self._ask(self._record, item)
 
+        asker = ParallelAsker(ask, parallel=self._parallel, budget=Budget())
         while True:
-            answered, failed = await asyncio.to_thread(self._mend)
-            with (
-                closing(self._open_lines("output")) as answers,
-                closing(self._open_lines("error")) as failures,
-            ):
-                progress = BatchProgress(
-                    total=self._record["request_counts"]["total"],
-                    answered=len(answered),
-                    failed=len(failed),
-                )
-                files = AnswerFiles(answers, failures, progress)
-                stopped = await run_batch(
-                    QuestionList(self._left(answered | failed)),
-                    files,
-                    ParallelAsker(ask, parallel=self._parallel, budget=Budget()),
-                    parallel=self._parallel,
-                    tell=tell,
-                )
-                tell(files.progress)
+            async with self._places:
+                stopped = await self._ask_once(asker, tell)
             if stopped is None:
                 return
             log.warning(
                 "the batch %s waits: %s", self._record["id"], one_line(stopped.message)[:200]
             )
-            await asyncio.sleep(WAIT_SECONDS)
+            await asyncio.sleep(WAIT_SECONDS)  # without a place, which others may need
+
+    async def _ask_once(
+        self, asker: ParallelAsker, tell: Callable[[BatchProgress], None]
+    ) -> Failure | None:
+        """Ask what is left; returns why that stopped, None at the end."""
+        answered, failed = await FILE_WORK.run(self._mend)
+        with (
+            closing(self._open_lines("output")) as answers,
+            closing(self._open_lines("error")) as failures,
+        ):
+            progress = BatchProgress(
+                total=self._record["request_counts"]["total"],
+                answered=len(answered),
+                failed=len(failed),
+            )
+            files = AnswerFiles(answers, failures, progress)
+            stopped = await run_batch(
+                QuestionList(self._left(answered | failed)),
+                files,
+                asker,
+                parallel=self._parallel,
+                tell=tell,
+            )
+            tell(files.progress)
+        return stopped
 
     def _mend(self) -> list[set[str]]:
         """Mend the files that a kill has cut off; returns the ids of answers and of failures."""

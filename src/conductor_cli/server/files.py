@@ -20,18 +20,20 @@ from starlette.responses import FileResponse, Response, StreamingResponse
 from starlette.routing import Route
 
 from conductor_cli.core.terminal_text import one_line
+from conductor_cli.programs.turns import FairPlaces
 from conductor_cli.server.api.body_models import refused
 from conductor_cli.server.api.request import RequestError
 from conductor_cli.server.http.access import MAX_UPLOAD, UPLOADS, Principal, principal_of
 from conductor_cli.server.http.answers import answering
 from conductor_cli.state.served_files import Record, ServedFiles
+from conductor_cli.system.threads import FILE_WORK
 
 if TYPE_CHECKING:
     from starlette.requests import Request
 
 MAX_STORED: Final = 4_000_000_000  # Bytes of all files of one client
 MAX_LISTED: Final = 10_000  # Entries of one answer, as at OpenAI
-MAX_UPLOADS: Final = 4  # At once
+MAX_UPLOADS: Final = 16  # At once, for their clients by turns
 READ_BYTES: Final = 1 << 20  # How much of an upload is read at once
 
 
@@ -103,7 +105,7 @@ class Files:
 
     def __init__(self, store: ServedFiles) -> None:
         self.store = store
-        self._uploads = asyncio.Semaphore(MAX_UPLOADS)
+        self._uploads = FairPlaces(MAX_UPLOADS)
 
     @property
     def routes(self) -> list[Route]:
@@ -133,7 +135,7 @@ class Files:
                     raise refused("file", "is missing")
                 name = one_line(upload.filename or "file")[:200]
                 return without_owner(
-                    await asyncio.to_thread(self._keep, client.origin, upload.file, name)
+                    await FILE_WORK.run(partial(self._keep, client.origin, upload.file, name))
                 )
             finally:
                 await form.close()

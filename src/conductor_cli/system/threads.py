@@ -1,15 +1,19 @@
-"""Work in proportion to what others sent, on a thread where it is much.
+"""Work on a thread, beside the event loop: what others sent much of, and what takes long.
 
-Else every stream would stand still.
+Else every stream would stand still. Each kind of work has threads of its own, which clients get by
+turns, so that none of it keeps those waiting that everything else needs.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
+from contextvars import copy_context
 from typing import Final, TypeVar
-from weakref import WeakKeyDictionary
+
+from conductor_cli.programs.turns import SharedPlaces
 
 LARGE: Final = 32 << 10  # bytes or characters that take so long that streams would stutter
 
@@ -18,15 +22,37 @@ VERY_LARGE: Final = 1 << 20
 processors nor memory.
 """
 
-_TURNS: Final = WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Semaphore]()
-
 T = TypeVar("T")
+
+
+class SharedThreads:
+    """So many threads for one kind of work, which clients get by turns."""
+
+    def __init__(self, name: str, count: int) -> None:
+        self._executor = ThreadPoolExecutor(count, name)  # which starts none before there is work
+        self._places = SharedPlaces(count)
+
+    async def run(self, work: Callable[[], T]) -> T:
+        """Return what `work` returns, once a thread has done it. Raises what it raises."""
+        context = copy_context()
+        give_back = await self._places.take()
+        loop = asyncio.get_running_loop()
+        working = loop.run_in_executor(self._executor, lambda: context.run(work))
+        # A thread cannot be stopped: where its task is cancelled, it keeps its place to its end
+        working.add_done_callback(lambda _: give_back())
+        return await asyncio.shield(working)
+
+
+LARGE_WORK: Final = SharedThreads("large", 8)
+FILE_WORK: Final = SharedThreads("files", 4)
+"""Threads that read, check and write whole files: uploads, documents, those of batches."""
+
+_VERY_LARGE_PLACE: Final = SharedPlaces(1)
 
 
 async def run_in_thread_if_large(size: int, work: Callable[[], T]) -> T:
     """Return what `work` makes of something of this size. Raises what it raises."""
     if size <= LARGE:
         return work()
-    turn = _TURNS.setdefault(asyncio.get_running_loop(), asyncio.Semaphore(1))
-    async with turn if size > VERY_LARGE else nullcontext():
-        return await asyncio.to_thread(work)
+    async with _VERY_LARGE_PLACE.held() if size > VERY_LARGE else nullcontext():
+        return await LARGE_WORK.run(work)

@@ -34,6 +34,7 @@ from conductor_cli.evals.sandbox import run_off_loop
 from conductor_cli.evals.score import Score
 from conductor_cli.models.base import Features, Model, Script, ScriptedModel
 from conductor_cli.models.response_cache import HEARTBEAT, ResponseCache
+from conductor_cli.programs.turns import FairPlaces
 from conductor_cli.run import Orchestra, RunSpec, Team, start_run
 from conductor_cli.run.orchestra import model_turns
 from conductor_cli.run.runner import Run
@@ -390,7 +391,7 @@ class Rollouts:
         return earned, float(score.right)
 
     async def _run(
-        self, plan: SampledPlan, turn: int, turns: Mapping[int, asyncio.Semaphore]
+        self, plan: SampledPlan, turn: int, turns: Mapping[int, FairPlaces]
     ) -> PlanOutcome:
         # The plan is read first, in a run that asks no worker. So an invalid one costs nothing.
         team = replace(self.team_for(plan.exercise), turns=turns)

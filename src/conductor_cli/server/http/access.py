@@ -17,6 +17,7 @@ import re
 import secrets
 import time
 import traceback
+from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -29,6 +30,7 @@ from conductor_cli.core.events import RunStarted
 from conductor_cli.core.formatting import format_count, format_duration
 from conductor_cli.core.terminal_text import one_line
 from conductor_cli.core.trace import Trace
+from conductor_cli.programs.turns import CURRENT_CLIENT, SHARE_OF_FREE
 from conductor_cli.server.api.errors import error_body
 from conductor_cli.server.api.request import RequestError
 from conductor_cli.server.client_keys import ClientKey, ClientKeys, find_key
@@ -57,6 +59,13 @@ UPLOADS: Final = "/v1/files"
 MAX_UPLOAD: Final = 200_000_000  # Bytes of a file
 UPLOAD_FORM_BYTES: Final = 100_000  # What the form around a file may take
 
+UPLOAD_SECONDS: Final = 20.0
+"""After so long a file must arrive by `UPLOAD_BYTES_PER_SECOND` on average: who sends less would
+keep a place that others wait for.
+"""
+
+UPLOAD_BYTES_PER_SECOND: Final = 50_000
+
 # Headers that may be sent only once: two programs that read different ones would disagree about
 # the request.
 UNIQUE_HEADERS: Final = frozenset(
@@ -81,7 +90,8 @@ class AccessRules:
     `keys` gives the keys as they are now. `needs_key` asks for one even where there is none, which
     is so on addresses that other machines reach. `origins` are allowed beside the server's own
     pages. `most_body` is in bytes, as is `most_bodies`, for all requests that are being read
-    together; `body_seconds` is the time for one to arrive.
+    together; `body_seconds` is the time for one to arrive. A file has longer, as long as it arrives
+    by `UPLOAD_BYTES_PER_SECOND`.
     """
 
     keys: Callable[[], Sequence[ClientKey]] = tuple
@@ -100,8 +110,9 @@ class Access:
         self._app = app
         self._rules = rules
         self._locked = rules.needs_key
-        self._requests = 0
-        self._bodies = 0  # Bytes of the bodies that were read and are not answered yet
+        self._requests = Counter[str]()  # By client
+        # Bytes of the bodies that were read and are not answered yet, by client
+        self._bodies = Counter[str]()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -125,7 +136,10 @@ class Access:
                 await _answer_preflight(headers, exchange.send)
                 return
             scope[CLIENT_KEY] = self._find_client_key(scope, headers)
-            self._check_load()
+            if scope[CLIENT_KEY] is not None and len(self._rules.keys()) > 1:
+                exchange.client = principal_of(scope).client
+            CURRENT_CLIENT.set(exchange.client)  # of this request's own task
+            self._check_load(exchange.client)
             exchange.is_upload = scope["path"] == UPLOADS
             if _content_length(headers) > exchange.max_body_bytes:
                 raise exchange.too_large
@@ -136,14 +150,15 @@ class Access:
 
     async def _pass_on(self, scope: Scope, exchange: _Exchange) -> None:
         """Let the application answer a request; where it does not, answer with an error."""
-        self._requests += 1
+        self._requests[exchange.client] += 1
         try:
             await self._app(scope, exchange.receive, exchange.send)
         except Exception as error:  # noqa: BLE001
             # The server lives on; nothing of the request may get into a log
             _log.error("request %s failed: %s", scope[REQUEST_ID], describe_error(error))
         finally:
-            self._requests -= 1
+            self._requests[exchange.client] -= 1
+            self._requests += Counter()  # forget those that have none
             exchange.release()
         if exchange.refused is not None:
             await exchange.refuse(scope, exchange.refused)
@@ -152,13 +167,16 @@ class Access:
                 scope, RequestError(500, "internal_error", "the server failed; its log says where")
             )
 
-    def hold(self, size: int) -> bool:
-        """Add `size` to the bytes of bodies; a negative one frees them.
+    def hold(self, client: str, size: int) -> bool:
+        """Add `size` to the bytes of a client's bodies; a negative one frees them.
 
         Return whether they are within bounds.
         """
-        self._bodies += size
-        return size < 0 or self._bodies <= self._rules.most_bodies
+        self._bodies[client] += size
+        if size < 0:
+            self._bodies += Counter()  # forget those that have none
+            return True
+        return _has_room(self._bodies, client, self._rules.most_bodies)
 
     def _check_host(self, headers: Mapping[str, str]) -> None:
         """Raise `RequestError` for a foreign name that leads here, which is DNS rebinding."""
@@ -190,8 +208,9 @@ class Access:
             )
             raise RequestError(403, "origin_not_allowed", message)
 
-    def _check_load(self) -> None:
-        if self._requests >= self._rules.most_requests:
+    def _check_load(self, client: str) -> None:
+        requests = self._requests + Counter([client])
+        if not _has_room(requests, client, self._rules.most_requests):
             message = "the server has too many requests at once"
             raise RequestError(503, "overloaded", message, retry_after=2)
 
@@ -242,12 +261,13 @@ class _Exchange:
         self._id = request_id.encode()
         self._size = 0
         self._whole = False
-        self._end = asyncio.get_running_loop().time() + rules.body_seconds
+        self._begin = asyncio.get_running_loop().time()
         self.page_headers: Sequence[RawHeader] = ()
         self.started = False
         self.gone = False
         self.status = 0
         self.is_upload = False
+        self.client = ""
         # Why the request is refused although the application has it already
         self.refused: RequestError | None = None
 
@@ -263,11 +283,16 @@ class _Exchange:
             message = await self._receive()
             self.gone = self.gone or message["type"] == "http.disconnect"
             return message
+        if self.is_upload and not self._size:
+            self._begin = asyncio.get_running_loop().time()  # before, it waited for a place
         try:
-            async with asyncio.timeout_at(self._end):
+            async with asyncio.timeout_at(self._begin + self._body_seconds):
                 message = await self._receive()
         except TimeoutError:
-            problem = f"the body did not arrive in {self._rules.body_seconds:g} s"
+            problem = f"the body did not arrive in {self._body_seconds:.3g} s"
+            if self.is_upload:
+                kilobytes = UPLOAD_BYTES_PER_SECOND // 1000
+                problem = f"the file arrived more slowly than {kilobytes} kB a second"
             return self._stop(RequestError(408, "request_timeout", problem))
         if message["type"] == "http.disconnect":
             self.gone = True
@@ -275,12 +300,18 @@ class _Exchange:
         size = len(message.get("body", b""))
         self._size += size
         self._whole = not message.get("more_body", False)
-        if not self.is_upload and not self._access.hold(size):
+        if not self.is_upload and not self._access.hold(self.client, size):
             problem = "the server is reading too many large requests at once"
             return self._stop(RequestError(503, "overloaded", problem, retry_after=5))
         if self._size > self.max_body_bytes:
             return self._stop(self.too_large)
         return message
+
+    @property
+    def _body_seconds(self) -> float:
+        if self.is_upload:
+            return UPLOAD_SECONDS + self._size / UPLOAD_BYTES_PER_SECOND
+        return self._rules.body_seconds
 
     @property
     def max_body_bytes(self) -> int:
@@ -330,7 +361,7 @@ class _Exchange:
     def release(self) -> None:
         """The body is not held any more."""
         if not self.is_upload:
-            self._access.hold(-self._size)
+            self._access.hold(self.client, -self._size)
         self._size = 0
 
     async def refuse(self, scope: Scope, error: RequestError) -> None:
@@ -356,6 +387,14 @@ class _Exchange:
             headers.append((b"retry-after", f"{error.retry_after:.0f}".encode()))
         await self.send({"type": "http.response.start", "status": error.status, "headers": headers})
         await self.send({"type": "http.response.body", "body": body})
+
+
+def _has_room(held: Counter[str], client: str, most: int) -> bool:
+    """Return whether what clients hold is within `most`, and one client leaves room for others."""
+    free = most - held.total()
+    if not client:
+        return free >= 0
+    return held[client] <= SHARE_OF_FREE * free
 
 
 def new_request_id() -> str:
@@ -511,6 +550,11 @@ class Principal:
         if self.key is not None and run.origin == self.origins[1]:
             return run.time >= self.key.since
         return run.origin == self.origin
+
+    @property
+    def client(self) -> str:
+        """Who shares the server with others by turns; empty where no key tells clients apart."""
+        return "" if self.key is None else self.origin
 
     @property
     def owner(self) -> str:

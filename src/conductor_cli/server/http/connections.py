@@ -18,7 +18,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 from conductor_cli.server.api.errors import error_body
 from conductor_cli.server.api.request import RequestError
-from conductor_cli.server.http.access import MAX_HEADER_BYTES, describe_error, new_request_id
+from conductor_cli.server.http.access import (
+    MAX_HEADER_BYTES,
+    UPLOAD_BYTES_PER_SECOND,
+    UPLOADS,
+    describe_error,
+    new_request_id,
+)
 
 if TYPE_CHECKING:
     from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol as Base
@@ -43,7 +49,10 @@ takes longer than the rest. False where the client has to be waited for, or is g
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConnectionRules:
-    """Seconds for the headers of a request, for a whole one, and without a client's reading."""
+    """Seconds for the headers of a request, for a whole one, and without a client's reading.
+
+    A file that is uploaded has longer, by the bytes that have arrived.
+    """
 
     head_seconds: float = 20.0
     request_seconds: float = 150.0
@@ -106,6 +115,7 @@ class _BoundedConnection(Base):
     _stalled: asyncio.TimerHandle | None = None
     _in_head = True
     _head = 0
+    _arrived = 0  # Bytes of the body of this request
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as in uvicorn
         super().connection_made(transport)
@@ -136,10 +146,19 @@ class _BoundedConnection(Base):
     def on_headers_complete(self) -> None:
         self._in_head = False
         self._head = 0
+        self._arrived = 0
+        self._begin = self.loop.time()
         self._expect(self.rules.request_seconds)
         super().on_headers_complete()
         if self.cycle is not None and self.cycle.scope is self.scope:
             self.scope[WRITE_BODY] = partial(self._write_body, self.cycle)  # type: ignore[typeddict-unknown-key]
+
+    def on_body(self, body: bytes) -> None:
+        super().on_body(body)
+        if self.scope["path"] == UPLOADS:
+            self._arrived += len(body)
+            seconds = self.rules.request_seconds + self._arrived / UPLOAD_BYTES_PER_SECOND
+            self._expect(self._begin + seconds - self.loop.time())
 
     def on_message_complete(self) -> None:
         self._in_head = True

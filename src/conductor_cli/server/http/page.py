@@ -55,6 +55,7 @@ from conductor_cli.core.trace import (
 )
 from conductor_cli.core.usage import Price
 from conductor_cli.models.recipients import recipient_of
+from conductor_cli.programs.turns import SHARE_OF_FREE
 from conductor_cli.server.api.encoding import named_event
 from conductor_cli.server.api.errors import request_error
 from conductor_cli.server.api.request import RequestError
@@ -62,7 +63,7 @@ from conductor_cli.server.http.access import NO_PAGE, Principal, principal_of
 from conductor_cli.server.http.answers import answering
 from conductor_cli.server.http.body import read_json_body
 from conductor_cli.server.runs.narration import ResponseStream
-from conductor_cli.server.runs.run_registry import SHARE_OF_FREE, RunRegistry
+from conductor_cli.server.runs.run_registry import RunRegistry
 from conductor_cli.server.runs.run_request import build_rerun
 from conductor_cli.server.runs.stored_runs import (
     confidential,
@@ -74,6 +75,7 @@ from conductor_cli.server.runs.stored_runs import (
 from conductor_cli.state.interfaces import TraceReader, Traces
 from conductor_cli.state.stored_run import RunQuery, normalize_terms
 from conductor_cli.system.known_secrets import KNOWN_SECRETS
+from conductor_cli.system.threads import SharedThreads
 from conductor_cli.views.html import Bar, Timeline, markdown_html, timeline, usage_rows
 from conductor_cli.views.json_output import run_json
 from conductor_cli.views.run_text import (
@@ -546,7 +548,7 @@ class _Page:
     def __init__(self, store: Callable[[], Traces], registry: RunRegistry) -> None:
         self._store = store
         self._registry = registry
-        self._threads = anyio.CapacityLimiter(4)
+        self._threads = SharedThreads("page", 4)
         self._streams = Counter[str]()  # by owner
 
     async def list_runs(self, request: Request) -> Response:
@@ -671,7 +673,7 @@ class _Page:
 
     async def _in_thread(self, work: Callable[[], T]) -> T:
         try:
-            return await anyio.to_thread.run_sync(work, limiter=self._threads)
+            return await self._threads.run(work)
         except PolicyError as error:
             raise RequestError(403, "run_not_shown", f"{error.message}; {error.hint}") from None
         except UsageError as error:

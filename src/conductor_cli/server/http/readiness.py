@@ -21,6 +21,7 @@ from conductor_cli.app.opening import open_planner
 from conductor_cli.core.errors import ConductorError
 from conductor_cli.models.base import BehindServer
 from conductor_cli.state.opening import open_state
+from conductor_cli.system.threads import SharedThreads
 
 if TYPE_CHECKING:
     from conductor_cli.server.runs.run_starter import RunStarter
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 TIMES: Final = 3  # How often a balancer is told that a server leaves
+# Threads of its own: what clients have others do must not make a balancer take the server out
+_STATE_CHECKS: Final = SharedThreads("readiness", 1)
 LATELY: Final = 30.0  # Seconds after which somebody who has not asked again is no balancer
 
 
@@ -85,7 +88,7 @@ class Readiness:
             with closing(open_state(self._starter.settings().paths).spending()) as spending:
                 return spending.find_problem()
 
-        return await asyncio.to_thread(find)
+        return await _STATE_CHECKS.run(find)
 
     async def _planner_problem(self) -> str:
         model = open_planner(self._starter.settings(), self._starter.loaded)

@@ -15,6 +15,7 @@ from conductor_cli.app.worker_tools import keep_tools_of
 from conductor_cli.core.events import Event
 from conductor_cli.core.serialization import encode_line
 from conductor_cli.core.trace import Trace
+from conductor_cli.programs.turns import CURRENT_CLIENT
 from conductor_cli.server.api.apis import APIS, parse_sized
 from conductor_cli.server.api.body_models import refused, require_schema
 from conductor_cli.server.api.request import ClientRequest, RequestError, ServedAnswer
@@ -31,6 +32,7 @@ from conductor_cli.server.runs.run_request import (
 )
 from conductor_cli.server.runs.run_starter import ServedJob
 from conductor_cli.system.known_secrets import KNOWN_SECRETS
+from conductor_cli.system.threads import LARGE_WORK
 
 if TYPE_CHECKING:
     from conductor_cli.state.postgres.records import LeftRun
@@ -116,7 +118,7 @@ def begin_served(  # noqa: PLR0913 - what a request says, and what is known of i
 
 async def read_again(path: str, body: dict[str, Any]) -> ClientRequest:
     """Read a request that was stored. Raises `RequestError`."""
-    request = await asyncio.to_thread(parse_sized, APIS[path], body)
+    request = await LARGE_WORK.run(partial(parse_sized, APIS[path], body))
     await require_schema(request)
     return request
 
@@ -126,6 +128,7 @@ async def take_over_run(registry: RunRegistry, left: LeftRun) -> ServedRun:
     job = json.loads(left.job)
     request = await read_again(job["path"], job["body"])
     client = principal_from(job["origin"], registry.starter.settings().paths.config)
+    CURRENT_CLIENT.set(client.client)
     return begin_served(
         registry,
         request,

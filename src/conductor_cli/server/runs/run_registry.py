@@ -23,6 +23,7 @@ from conductor_cli.core import events as ev
 from conductor_cli.core.chat import Tool, ToolCall
 from conductor_cli.core.errors import ConductorError, Failure, TakenOver
 from conductor_cli.core.trace import Trace
+from conductor_cli.programs.turns import CURRENT_CLIENT, SHARE_OF_FREE, FairPlaces
 from conductor_cli.run.orchestra import new_run_id
 from conductor_cli.server.api.errors import request_error
 from conductor_cli.server.api.request import RequestError, ServedAnswer, ServedUsage
@@ -43,13 +44,6 @@ MAX_UNREAD: Final = 64_000
 MAX_KEPT: Final = 32 << 20
 
 KEPT_SECONDS: Final = 60.0  # How long a run that has ended can be joined and looked up
-
-SHARE_OF_FREE: Final = 3
-"""How many times the places that are still free one owner may take: alone at most three quarters.
-
-Switches divide their buffers among their ports by this rule (dynamic thresholds, Choudhury and
-Hahne 1998).
-"""
 
 BuildJob = Callable[[str], Awaitable[ServedJob]]
 """Makes the job of a run with this id.
@@ -310,27 +304,35 @@ class QueuePlace:
     """
 
     owner: str
+    client: str
     granted: asyncio.Event = field(default_factory=asyncio.Event)
 
 
 class FairQueue:
-    """Lets `parallel` runs go on at once, and has `queue` places for those that wait."""
+    """Lets `parallel` runs go on at once, and has `queue` places for those that wait.
+
+    `FairPlaces` says how many of them one client may have at once.
+    """
 
     def __init__(self, parallel: int, queue: int) -> None:
-        self.free = parallel
+        self._places = FairPlaces(parallel)
         self.waiting = 0
         self._queue = queue
         # Those that wait, by owner. The first owner is the next one
         self._waiting = OrderedDict[str, OrderedDict[QueuePlace, None]]()
 
+    @property
+    def free(self) -> int:
+        """Return how many runs could go on at once beside those that do."""
+        return self._places.free
+
     def take(self, owner: str) -> QueuePlace | None:
-        """A place, granted at once where one is free.
+        """A place, granted at once where one is free for the client of this task.
 
         None where the queue has none for this owner.
         """
-        place = QueuePlace(owner)
-        if self.free:  # then nobody waits
-            self.free -= 1
+        place = QueuePlace(owner, CURRENT_CLIENT.get())
+        if self._places.take(place.client):  # then none of this client waits
             place.granted.set()
             return place
         free_to_wait = self._queue - self.waiting
@@ -348,19 +350,24 @@ class FairQueue:
             self.waiting -= 1
             if not places:
                 del self._waiting[place.owner]
-        elif self.waiting:
-            self._grant_next()
         else:
-            self.free += 1
+            self._places.give_back(place.client)
+            while self._grant_next():
+                pass
 
-    def _grant_next(self) -> None:
+    def _grant_next(self) -> bool:
         """Grant the oldest place of the owner whose turn it is, who then comes last."""
-        owner, places = self._waiting.popitem(last=False)
-        place, _ = places.popitem(last=False)
-        place.granted.set()
-        self.waiting -= 1
-        if places:
-            self._waiting[owner] = places
+        for owner, places in self._waiting.items():
+            place = next(iter(places))
+            if self._places.take(place.client):
+                del places[place]
+                self._waiting.move_to_end(owner)
+                if not places:
+                    del self._waiting[owner]
+                self.waiting -= 1
+                place.granted.set()
+                return True
+        return False
 
 
 @dataclass(kw_only=True)
@@ -608,6 +615,7 @@ class RunRegistry:
         await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _perform(self, served: ServedRun, build_job: BuildJob, place: QueuePlace) -> None:
+        CURRENT_CLIENT.set(place.client)  # of this task, and of all that it begins
         try:
             await place.granted.wait()
             job = await build_job(served.id)

@@ -9,15 +9,15 @@ costs more.
 
 from __future__ import annotations
 
-import asyncio
 import json
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from decimal import Decimal
 from functools import partial
-from typing import Any, Final, Literal, cast
+from typing import Any, Final, Literal, TypeVar, cast
 
-from conductor_cli.app.attach import Attacher
+from conductor_cli.app.attach import PDF_LIMITS, Attacher
 from conductor_cli.app.rehearsal import DEMO_ANSWER, demo_question, is_rehearsal_run
 from conductor_cli.app.worker_selection import keep_policy_of, offered_workers, resolve_pool
 from conductor_cli.app.worker_tools import keep_tools_of, pool_with_tools
@@ -45,7 +45,12 @@ from conductor_cli.server.runs.run_registry import AnsweredAtOnce
 from conductor_cli.server.runs.run_starter import RunStarter, ServedJob
 from conductor_cli.state.interfaces import USER, Spender
 from conductor_cli.state.opening import open_state
-from conductor_cli.system.threads import LARGE, run_in_thread_if_large
+from conductor_cli.system.threads import FILE_WORK, LARGE, LARGE_WORK, run_in_thread_if_large
+
+DOCUMENTS_SECONDS: Final = 30.0
+"""For all PDFs of a request, which are read by processes of their own."""
+
+T = TypeVar("T")
 
 UtilityPurpose = Literal[
     "title", "tags", "follow_ups", "search_queries", "commit_message", "compaction"
@@ -466,7 +471,7 @@ async def _parse_conversation(
 
     files: dict[str, File] = {}
     if request.previous:
-        earlier = await asyncio.to_thread(read_trace, request.previous)
+        earlier = await LARGE_WORK.run(partial(read_trace, request.previous))
         if earlier is None or not _may_be_continued(earlier, request):
             message = (
                 "there is no response that this one could continue: it was deleted, or never stored"
@@ -498,18 +503,29 @@ def _may_be_continued(earlier: Trace, request: ClientRequest) -> bool:
 async def _attach_files(request: ClientRequest, attacher: Attacher, files: dict[str, File]) -> None:
     """Read the files of a request that `files` has not, and add them. Raises `RequestError`."""
     for content in request.blobs.values():
-        await asyncio.to_thread(attacher.attachments.add, content)
+        await FILE_WORK.run(partial(attacher.attachments.add, content))
     names = dict[str, str]()
     for message in request.messages:
         for attachment in message.attachments:
             names[attachment.sha256] = attachment.name
+    seconds = DOCUMENTS_SECONDS
     for sha256, name in names.items():
         if sha256 in files:
             continue
-        try:  # a PDF is read by a process of its own, which takes a moment
-            files[sha256] = await asyncio.to_thread(attacher.take, request.blobs[sha256], name)
+        limits = PDF_LIMITS._replace(seconds=min(PDF_LIMITS.seconds, seconds))
+        take = partial(_timed, partial(attacher.take, request.blobs[sha256], name, limits=limits))
+        try:
+            files[sha256], taken_seconds = await FILE_WORK.run(take)
         except UsageError as error:
             raise RequestError(400, "invalid_file", error.message) from None
+        seconds -= taken_seconds
+
+
+def _timed(work: Callable[[], T]) -> tuple[T, float]:
+    """Return what `work` returns, and the seconds that it took."""
+    begin = time.monotonic()
+    result = work()
+    return result, time.monotonic() - begin
 
 
 def holds_text(request: ClientRequest) -> bool:
