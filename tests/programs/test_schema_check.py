@@ -16,6 +16,7 @@ import pytest
 from conductor_cli.programs import schema_check
 from conductor_cli.programs.bounded_child import ChildLimits, ChildStopped, run_child
 from conductor_cli.programs.schema_check import CheckStopped, find_fault, find_schema_fault
+from conductor_cli.programs.turns import CHILDREN
 from tests.schema_bombs import BOMB, checking, with_ticks
 
 EVIL = "(a+)+$"
@@ -102,7 +103,7 @@ def test_many_checks_at_once_start_few_processes(monkeypatch: pytest.MonkeyPatch
         return await checks
 
     assert all(asyncio.run(main()))
-    assert 0 < most <= schema_check.MAX_CHILDREN
+    assert 0 < most <= CHILDREN
 
 
 def test_what_is_little_work_starts_no_process(monkeypatch: pytest.MonkeyPatch) -> None:

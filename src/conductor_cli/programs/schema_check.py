@@ -16,15 +16,10 @@ from typing import Any, Final
 
 from conductor_cli.programs.bounded_child import ChildLimits, ChildStopped, run_child_beside
 from conductor_cli.programs.schema_process import fault_of_schema, fault_of_value
-from conductor_cli.programs.turns import SharedPlaces
+from conductor_cli.programs.turns import CHILDREN, SharedPlaces
 
 SECONDS: Final = 5.0  # How long one check may take. A busy machine needs one second to start it
 MEMORY: Final = 384 << 20  # Bytes of address space that a check may use; it starts with about 50 MB
-
-MAX_CHILDREN: Final = 4
-"""How many checks one event loop has made at the same time, for its clients by turns; more would
-wait for processors anyway.
-"""
 
 LITTLE_WORK: Final = 20_000
 """The size of a schema times that of a value, up to which a plain check is made in this process: in
@@ -68,7 +63,7 @@ _PLAIN: Final = frozenset(
 )
 """Keywords by which each part of a value meets at most one part of the schema, once."""
 
-_PLACES: Final = SharedPlaces(MAX_CHILDREN)
+_PLACES: Final = SharedPlaces(CHILDREN)
 
 
 class CheckStopped(Exception):

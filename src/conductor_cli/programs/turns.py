@@ -9,6 +9,7 @@ only; not for threads.
 from __future__ import annotations
 
 import asyncio
+import os
 from collections import Counter, OrderedDict
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -19,6 +20,11 @@ from weakref import WeakKeyDictionary
 
 CURRENT_CLIENT: Final = ContextVar("current_client", default="")
 """For whom this task works; empty where there is one user alone, who may take every place."""
+
+CHILDREN: Final = max(2, min(4, os.cpu_count() or 2))
+"""How many processes work for clients at once, of each kind: more would only wait for processors,
+and with them the server itself.
+"""
 
 SHARE_OF_FREE: Final = 3
 """How many times the places that are still free one client may hold: alone at most three quarters.

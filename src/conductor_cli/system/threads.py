@@ -13,7 +13,7 @@ from contextlib import nullcontext
 from contextvars import copy_context
 from typing import Final, TypeVar
 
-from conductor_cli.programs.turns import SharedPlaces
+from conductor_cli.programs.turns import CHILDREN, SharedPlaces
 
 LARGE: Final = 32 << 10  # bytes or characters that take so long that streams would stutter
 
@@ -45,7 +45,10 @@ class SharedThreads:
 
 LARGE_WORK: Final = SharedThreads("large", 8)
 FILE_WORK: Final = SharedThreads("files", 4)
-"""Threads that read, check and write whole files: uploads, documents, those of batches."""
+"""Threads that read, check and write whole files: uploads, those of batches."""
+
+DOCUMENT_WORK: Final = SharedThreads("documents", CHILDREN)
+"""Threads that wait for the processes which read documents."""
 
 _VERY_LARGE_PLACE: Final = SharedPlaces(1)
 

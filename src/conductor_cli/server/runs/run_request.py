@@ -45,7 +45,7 @@ from conductor_cli.server.runs.run_registry import AnsweredAtOnce
 from conductor_cli.server.runs.run_starter import RunStarter, ServedJob
 from conductor_cli.state.interfaces import USER, Spender
 from conductor_cli.state.opening import open_state
-from conductor_cli.system.threads import FILE_WORK, LARGE, LARGE_WORK, run_in_thread_if_large
+from conductor_cli.system.threads import DOCUMENT_WORK, LARGE, LARGE_WORK, run_in_thread_if_large
 
 DOCUMENTS_SECONDS: Final = 30.0
 """For all PDFs of a request, which are read by processes of their own."""
@@ -503,7 +503,7 @@ def _may_be_continued(earlier: Trace, request: ClientRequest) -> bool:
 async def _attach_files(request: ClientRequest, attacher: Attacher, files: dict[str, File]) -> None:
     """Read the files of a request that `files` has not, and add them. Raises `RequestError`."""
     for content in request.blobs.values():
-        await FILE_WORK.run(partial(attacher.attachments.add, content))
+        await DOCUMENT_WORK.run(partial(attacher.attachments.add, content))
     names = dict[str, str]()
     for message in request.messages:
         for attachment in message.attachments:
@@ -515,7 +515,7 @@ async def _attach_files(request: ClientRequest, attacher: Attacher, files: dict[
         limits = PDF_LIMITS._replace(seconds=min(PDF_LIMITS.seconds, seconds))
         take = partial(_timed, partial(attacher.take, request.blobs[sha256], name, limits=limits))
         try:
-            files[sha256], taken_seconds = await FILE_WORK.run(take)
+            files[sha256], taken_seconds = await DOCUMENT_WORK.run(take)
         except UsageError as error:
             raise RequestError(400, "invalid_file", error.message) from None
         seconds -= taken_seconds
