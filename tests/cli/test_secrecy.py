@@ -8,18 +8,24 @@ terminal, and every file that a run leaves.
 
 from __future__ import annotations
 
+import ast
 import base64
 import html
 import json
+import os
 import re
 from pathlib import Path
 from urllib.parse import quote, quote_plus
 
 import pytest
 
+import conductor_cli
+from conductor_cli.config.settings import load_settings
 from conductor_cli.core.pool import Worker
 from conductor_cli.core.redact import REDACTED, Secrets
 from conductor_cli.models.catalog import open_model, secrets_around
+from conductor_cli.models.weights import huggingface
+from conductor_cli.system.known_secrets import KNOWN_SECRETS
 from tests.cli.stage import PLANNER, Done, Stage, replies, says, sends
 from tests.servers import Script, delta, usage
 from tests.traces.stored import trace_bytes
@@ -255,3 +261,56 @@ def test_a_run_that_needs_no_stored_key_reads_none(
     monkeypatch.setenv("PYTHON_KEYRING_BACKEND", "no.such.Keyring")
     monkeypatch.setenv("CONDUCTOR_LLM_KEYRING_SECONDS", "never")  # an error, if it were read
     assert stage.inside("ask", "why?").code == 0
+
+
+RAW_MAKERS = {"token_urlsafe", "getpass", "get_token"}
+"""Functions of libraries that make a secret or read one."""
+
+HOLDERS = {"set_tokens", "set_client_info", "stored_secrets", "store_secrets"}
+"""Functions of ours that are the first to be given one."""
+
+
+def _called_names(function: ast.AST) -> set[str]:
+    names = set()
+    for node in ast.walk(function):
+        if isinstance(node, ast.Call):
+            names.add(ast.unparse(node.func).rpartition(".")[2])
+    return names
+
+
+def test_whoever_begins_to_hold_a_secret_remembers_it_there() -> None:
+    """In the same function, so that no text can hold it in between.
+
+    `make_key` makes the key of a client, which is shown once; `find_key` remembers it when it comes.
+    `show_page` makes an address that one visit uses up.
+    """
+    forgetful = []
+    for path in sorted(Path(conductor_cli.__file__).parent.rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+            if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                continue
+            is_first = node.name in HOLDERS or _called_names(node) & RAW_MAKERS
+            remembers = re.search(r"KNOWN_SECRETS\.add|_remember\(", ast.unparse(node))
+            if is_first and not remembers:
+                forgetful.append(f"{path.name} {node.name}")
+    assert forgetful == ["browser.py show_page", "browser.py show", "client_keys.py make_key"]
+
+
+def test_what_is_secret_in_the_environment_is_known_before_anything_is_said(stage: Stage) -> None:
+    """Passwords of proxies and of databases, and the headers for a collector of traces."""
+    environ = {
+        "HTTPS_PROXY": "http://me:pr0xy%40w0rd@127.0.0.1:1",
+        "OTEL_EXPORTER_OTLP_HEADERS": "x-api-key=c0llect0r-11,authorization=Bearer%20c0llect0r-22",
+        "GIT_AUTHOR_NAME": "Somebody Ordinary",
+    }
+    del stage
+    load_settings({**os.environ, **environ})
+    known = ("pr0xy@w0rd", "pr0xy%40w0rd", "c0llect0r-11", "c0llect0r-22")
+    assert [text for text in known if not KNOWN_SECRETS.holds(text)] == []
+    assert not KNOWN_SECRETS.holds("Somebody Ordinary")
+
+
+def test_the_token_of_the_hub_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HF_TOKEN", "hf_t0ken0123456789abc")
+    huggingface._read_token()
+    assert KNOWN_SECRETS.holds("hf_t0ken0123456789abc")

@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from conductor_cli.system.known_secrets import KNOWN_SECRETS
 from conductor_cli.tools import session as sessions
 from tests.cli.stage import COMMAND, TWO, Stage
 from tests.cli.terminals import terminal
@@ -177,6 +178,13 @@ def test_a_login_goes_on_in_the_browser_and_lasts(
         patch.setattr(sessions, "EARLY", 1e6)  # as if they had ended
         assert "web offers 1 tool" in stage.ok("tools", "test", "web").out
     assert log.read_text().split() == ["refresh"]
+    stored = json.loads(
+        "".join(path.read_text() for path in sorted((stage.home / "backend").glob("tool:web*")))
+    )
+    login = json.loads(stored["key"])["login"]
+    made = [login["tokens"]["access_token"], login["tokens"]["refresh_token"]]
+    made.append(login["client"]["client_secret"])
+    assert [text for text in made if not KNOWN_SECRETS.holds(text)] == []
     stage.models["alpha"] = calls("hello")
     assert (
         stage.ok("ask", "?", "--tools", "web", "--allow-tools", "web").out

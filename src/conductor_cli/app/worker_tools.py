@@ -24,7 +24,7 @@ from conductor_cli.core.bounded_parsing import parse_json
 from conductor_cli.core.errors import ConfigError, KeyMissing, UsageError
 from conductor_cli.core.plan import SELF
 from conductor_cli.core.pool import Pool, Worker
-from conductor_cli.core.redact import REDACTED, secrets_in
+from conductor_cli.core.redact import REDACTED, login_secrets, secrets_in
 from conductor_cli.core.serialization import dump
 from conductor_cli.core.tools import RunTools, ToolBox, tool_selector
 from conductor_cli.core.trace import Trace
@@ -206,10 +206,7 @@ def stored_secrets(settings: Settings, name: str, url: str) -> dict[str, Any]:
     Raises `KeyMissing`.
     """
     secrets: dict[str, Any] = json.loads(open_key_store(settings)(tool_selector(name), url) or "{}")
-    tokens = secrets.get("login", {}).get("tokens", {})
-    for key in ("access_token", "refresh_token"):
-        if key in tokens:
-            KNOWN_SECRETS.add(tokens[key])
+    _remember(secrets)
     return secrets
 
 
@@ -220,8 +217,14 @@ def store_secrets(
 
     Raises `KeyMissing`.
     """
+    _remember(parts)
     kept = {**stored_secrets(settings, name, url), **parts}
     open_key_store(settings).set(tool_selector(name), url, json.dumps(kept), plaintext=plaintext)
+
+
+def _remember(parts: Mapping[str, Any]) -> None:
+    """Let no text hold the `headers` or the `login` of a server."""
+    KNOWN_SECRETS.add(*parts.get("headers", {}).values(), *login_secrets(parts.get("login", {})))
 
 
 def _in_file(settings: Settings, name: str, url: str) -> bool:

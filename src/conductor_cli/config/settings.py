@@ -44,6 +44,8 @@ from conductor_cli.config.tables import (
 from conductor_cli.core.errors import ConfigError, suggest
 from conductor_cli.core.policy import Policy
 from conductor_cli.core.pool import DayLimits, Limits, Timeouts
+from conductor_cli.core.redact import secrets_of_environment
+from conductor_cli.system.known_secrets import KNOWN_SECRETS
 
 __all__ = [
     "AppPaths",
@@ -118,6 +120,7 @@ def load_settings(
 
     Raises `ConfigError`.
     """
+    KNOWN_SECRETS.add(*secrets_of_environment(environ))
     paths = app_paths(environ)
     chosen = chosen_file(environ, file)
     user_file = read_toml(chosen or paths.user_file, required=chosen is not None)

@@ -26,6 +26,7 @@ from functools import cache
 from itertools import chain, pairwise
 from string import ascii_letters, digits
 from typing import Any, Final
+from urllib.parse import unquote
 
 RUN: Final = 12
 """Letters and digits in a row that a text has in common with a key. Of a key of 20 no more than
@@ -369,6 +370,59 @@ def secrets_in(values: Mapping[str, str]) -> list[str]:
             user_and_password = text.partition("://")[2].rpartition("@")[0]
             secrets.append(user_and_password.partition(":")[2])
     return [secret for secret in secrets if secret]
+
+
+_LOGIN_FIELDS: Final = frozenset(
+    {
+        "access_token",
+        "refresh_token",
+        "id_token",
+        "client_secret",
+        "registration_access_token",
+        "code",
+        "code_verifier",
+    }
+)
+"""Names that the standards of OAuth give to what is secret of a login."""
+
+
+def login_secrets(values: Mapping[str, Any]) -> list[str]:
+    """Return what is secret of a login (OAuth), wherever it stands in these JSON values."""
+    found: list[str] = []
+    left: list[Any] = [values]
+    while left:
+        value = left.pop()
+        if isinstance(value, Mapping):
+            found += [
+                text
+                for name, text in value.items()
+                if name in _LOGIN_FIELDS and isinstance(text, str)
+            ]
+            left += value.values()
+        elif isinstance(value, (list, tuple)):
+            left += value
+    return found
+
+
+_PASSWORD_URL: Final = re.compile(r"[a-z][a-z0-9+.-]*://[^\s/@:]*:([^\s/@]+)@", re.IGNORECASE)
+_HEADERS_VARIABLE: Final = re.compile(r"OTEL_EXPORTER_OTLP_(?:\w+_)?HEADERS")
+
+
+def secrets_of_environment(environ: Mapping[str, str]) -> list[str]:
+    """Return what is secret whoever reads it: passwords of URLs, such as those of proxies, and the
+    headers for a collector of traces.
+
+    Keys in other variables belong to a worker or a tool, which knows their names.
+    """
+    found: list[str] = []
+    for name, text in environ.items():
+        for password in _PASSWORD_URL.findall(text):
+            found += [password, unquote(password)]
+        if _HEADERS_VARIABLE.fullmatch(name):
+            for header in text.split(","):
+                value = unquote(header.partition("=")[2]).strip()
+                found += [value, value.rpartition(" ")[2]]
+    return [text for text in found if text]
 
 
 def _marked(

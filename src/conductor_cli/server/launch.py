@@ -29,6 +29,7 @@ from typing import TYPE_CHECKING, Final
 
 from conductor_cli.core.errors import ConfigError, UsageError
 from conductor_cli.server.client_keys import make_key
+from conductor_cli.system.known_secrets import KNOWN_SECRETS
 
 if TYPE_CHECKING:
     from conductor_cli.server.options import ServerOptions
@@ -249,6 +250,7 @@ def own_server(options: ServerOptions) -> Iterator[tuple[str, str]]:
     if not logging.getLogger().handlers:
         logging.getLogger().addHandler(logging.NullHandler())
     key, text = make_key("launch")
+    KNOWN_SECRETS.add(text)
     access = access_rules(options.settings(), LOOPBACK, key)
     server = HttpServer(lambda: make_registry(options), access, opened := listen_at(LOOPBACK, 0))
     thread = Thread(target=server.run, name="server", daemon=True)

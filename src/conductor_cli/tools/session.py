@@ -14,9 +14,11 @@ from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Any, Final
 
 from conductor_cli.core.formatting import format_count, format_duration
+from conductor_cli.core.redact import login_secrets
 from conductor_cli.core.terminal_text import one_line
 from conductor_cli.core.tools import OfferedTool, ToolResult
 from conductor_cli.programs.schema_check import CheckStopped, find_fault
+from conductor_cli.system.known_secrets import KNOWN_SECRETS
 from conductor_cli.tools.offered_tools import MAX_TOOLS, Keep, offer_tools, read_result, read_tool
 from conductor_cli.tools.server_program import MAX_MESSAGE, ServerProgram, bounded_stream
 from conductor_cli.tools.servers import ASKS_FOR_LOGIN, Login, ToolServer
@@ -70,9 +72,11 @@ async def login_client(server: ToolServer, login: Login) -> OAuthClientProvider:
 
         async def set_client_info(self, client_info: auth.OAuthClientInformationFull) -> None:
             kept["client"] = client_info.model_dump(mode="json", exclude_none=True)
+            KNOWN_SECRETS.add(*login_secrets(kept))
 
         async def set_tokens(self, tokens: auth.OAuthToken) -> None:
             kept["tokens"] = tokens.model_dump(mode="json", exclude_none=True)
+            KNOWN_SECRETS.add(*login_secrets(kept))
             # Tokens of unknown life are renewed at each start, where that can be done.
             if tokens.expires_in is not None:
                 valid_seconds: float = tokens.expires_in
@@ -98,6 +102,7 @@ async def login_client(server: ToolServer, login: Login) -> OAuthClientProvider:
         if login.visit is None:
             raise ServerError(f"{ASKS_FOR_LOGIN} {server.name}")
         query = await login.visit(address)
+        KNOWN_SECRETS.add(*login_secrets(query))
         if "error" in query:
             raise ServerError(f"the login was refused: {one_line(query['error']):.100}")
 

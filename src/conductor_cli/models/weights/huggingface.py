@@ -26,6 +26,7 @@ from conductor_cli.models.http import connection_errors, host_of, reason_of
 from conductor_cli.models.weights.hub_file import FileNotReceived, HubFile, TakePiece, receive_file
 from conductor_cli.models.weights.model_store import ModelFile
 from conductor_cli.models.weights.verify import Report
+from conductor_cli.system.known_secrets import KNOWN_SECRETS
 
 WAITS: Final = (1.0, 4.0, 15.0)
 """Seconds before each further try after an error that may pass."""
@@ -413,6 +414,7 @@ def _read_token() -> str:
     token = ""
     with suppress(Exception):  # a login that cannot be renewed; the hub then says what it requires
         token = get_token() or ""
+    KNOWN_SECRETS.add(token)
     # The text of a header with other characters would appear in the error of the connection.
     if not (token.isascii() and token.isprintable()):
         hint = "set HF_TOKEN, unset it, or: hf auth login"
