@@ -14,6 +14,7 @@ from typing import Any
 import pexpect
 import pytest
 
+from conductor_cli.app import planner_resolution, setup
 from conductor_cli.app.keys import FoundKey
 from conductor_cli.app.setup import (
     Findings,
@@ -126,8 +127,46 @@ def test_with_a_key_its_cheapest_allowed_planner_is_proposed(stage: Stage, home:
 
 def test_without_llama_cpp_no_local_planner_is_proposed(stage: Stage, home: Path) -> None:
     bare = found(home, llama=False)
+    stage.configure(workers=())
     assert propose_model(bare, load_settings(stage.environ(), {"conductor.model": ""})) == []
     assert "pip install" in bare.lines()["llama.cpp"]
+
+
+def test_without_llama_cpp_the_largest_running_model_is_proposed(stage: Stage, home: Path) -> None:
+    """That of a worker that is set up, or one that is only proposed. Nobody can load a file here."""
+    sizes = {"small": "qwen2.5-0.5b", "large": "qwen2.5-coder:7B-instruct", "other": "llama3.2"}
+    servers = tuple(Worker(name=name, kind="ollama", model=model) for name, model in sizes.items())
+    stage.configure(workers=())
+    settings = load_settings(stage.environ(), {"conductor.model": ""})
+    [step] = propose_model(found(home, llama=False, workers=servers), settings)
+    assert step.command == ("model", "use", "large")
+    stage.configure(workers=("alpha",))
+    settings = load_settings(stage.environ(), {"conductor.model": ""})
+    [step] = propose_model(found(home, llama=False), settings)
+    assert step.command == ("model", "use", "alpha")
+
+
+def test_yes_without_llama_cpp_ends_with_a_planner_or_not_with_0(
+    fresh: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in (setup, planner_resolution):
+        monkeypatch.setattr(module, "is_installed", lambda: False)
+    done = fresh.ends(5, "setup", "--yes")
+    assert "conductor model use WORKER | URL | provider/model" in done.out.splitlines()[-1]
+    assert not {"pull", "--rehearsal"} & set(done.out.split())
+    fresh.ok(
+        "workers",
+        "add",
+        "mine",
+        "--kind",
+        "openai-compatible",
+        "--base-url",
+        fresh.url,
+        "--model",
+        "alpha",
+    )
+    fresh.ok("setup", "--yes")
+    assert fresh.ok("ask", "Why?").out == "alpha answers\n"
 
 
 def test_each_planner_of_a_provider_has_a_price() -> None:
@@ -364,9 +403,8 @@ def test_a_key_that_is_pasted_too_early_is_hidden(fresh: Stage, columns: int) ->
 
 def test_a_server_is_added_by_its_address(fresh: Stage) -> None:
     person = Person(fresh)
-    person.answers(
-        ("skip):", "http://127.0.0.1:1/v1"), ("skip):", "nowhere:1"), ("skip):", fresh.url)
-    )
+    person.answers(("skip):", "http://127.0.0.1:1/v1"), ("skip):", "127.0.0.1:1"))
+    person.answers(("skip):", fresh.url.removeprefix("http://").removesuffix("/v1")))
     person.answers(
         ("Model (Enter for alpha):", "beta"),
         ("skip):", fresh.url),
@@ -378,7 +416,7 @@ def test_a_server_is_added_by_its_address(fresh: Stage) -> None:
     person.answers(("Measure them now? [y/N]", ""))
     text = person.end()
     assert "it offers alpha, beta" in text
-    assert "is no place that lists models" in text
+    assert "127.0.0.1:1 cannot be reached" in text
     found = [item.worker for item in load_settings(fresh.environ()).workers]
     assert sorted((each.name, each.model, each.options["base_url"]) for each in found) == [
         ("alpha", "alpha", fresh.url),

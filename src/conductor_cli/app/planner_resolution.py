@@ -20,6 +20,7 @@ from conductor_cli.core.usage import FREE
 from conductor_cli.models.addresses import base_url_of, holds_password, with_scheme
 from conductor_cli.models.base import Model
 from conductor_cli.models.command.programs import PROGRAMS, command_of, describe_program
+from conductor_cli.models.llama.bindings import is_installed
 from conductor_cli.models.presets import PRESETS
 from conductor_cli.models.recipients import costs_nothing
 from conductor_cli.models.router import SUFFIX, Router, RouterFile, read_planner
@@ -263,11 +264,16 @@ def _nothing_chosen(settings: Settings) -> ConductorUnusable:
         return ConductorUnusable(
             problem, hint=f"conductor model rm {name}; then pull or import it again"
         )
-    hint = f"to find or download one: conductor setup; to try the demo models: {TRY_DEMO}\n"
-    hint += (
-        "to choose one: conductor model pull, or conductor model use FILE.gguf | URL | "
-        "provider/model"
-    )
+    if is_installed():
+        hint = f"to find or download one: conductor setup; to try the demo models: {TRY_DEMO}\n"
+        hint += (
+            "to choose one: conductor model pull, or conductor model use FILE.gguf | URL | "
+            "provider/model"
+        )
+    else:
+        # Neither a file nor the demo models can be loaded here
+        hint = "to find one: conductor setup; to choose one: conductor model use "
+        hint += "WORKER | URL | provider/model"
     return ConductorUnusable("no planner is chosen", hint=hint)
 
 

@@ -6,6 +6,7 @@ send them to anyway, and spares a download of 4.7 GB.
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -205,11 +206,13 @@ def next_step(settings: Settings) -> str:
                 "next: HOME=DIR conductor setup, with a directory of yours, or "
                 f"{PREFIX}CONFIG_DIR=DIR"
             )
-        return (
-            f"{error.message}, so no question can be answered yet; next: conductor model pull, or "
-            "conductor model use "
-            f"NAME | FILE.gguf | URL | provider/model; to try it without: {TRY_DEMO}"
-        )
+        next_command = "conductor model use WORKER | URL | provider/model"
+        if is_installed():
+            next_command = (
+                "conductor model pull, or conductor model use NAME | FILE.gguf | URL | "
+                f"provider/model; to try it without: {TRY_DEMO}"
+            )
+        return f"{error.message}, so no question can be answered yet; next: {next_command}"
     if key_state(planner, settings.environ, open_key_store(settings)) == "missing":
         return f"next: conductor keys set {planner.kind}, since the model that plans has no key"
     return 'next: conductor ask "…"; conductor doctor checks that everything works'
@@ -410,10 +413,39 @@ def propose_model(findings: Findings, settings: Settings, wanted: str = "") -> l
             f"{_describe_price(hosted)}{later}"
         )
         return [SetupStep(kind="model", name=name, text=text, command=("model", "use", name))]
-    if model is None or not findings.llama:
+    if not findings.llama:
+        return _propose_running_model(findings, settings)
+    if model is None:
         return []
     step = _pull_step(model)
     return [replace(step, text=step.text + _describe_size(model, findings, settings))]
+
+
+def _propose_running_model(findings: Findings, settings: Settings) -> list[SetupStep]:
+    """Propose the largest model of a server as the planner, where this machine loads none itself.
+
+    Empty where no worker is one. Models on this machine come before others.
+    """
+    configured = [item.worker for item in settings.workers if item.enabled]
+    workers = list[Worker]()
+    for worker in (*configured, *new_workers(findings, settings)):
+        if worker.kind in PRESETS and not policy_objection(settings, worker):
+            workers.append(worker)
+    if not workers:
+        return []
+    planner = max(workers, key=lambda worker: (is_local(worker), parameters_of(model_of(worker))))
+    text = (
+        f"{planner.name}: {model_of(planner)} at {base_url_of(planner)}, which also answers as a "
+        "worker"
+    )
+    command = ("model", "use", planner.name)
+    return [SetupStep(kind="model", name=planner.name, text=text, command=command)]
+
+
+def parameters_of(model: str) -> float:
+    """Return how many billions of parameters the name of a model says, 0 where it says nothing."""
+    sizes = re.findall(r"(?<![a-z0-9.])(\d+(?:\.\d+)?)b(?![a-z0-9])", model.lower())
+    return max(map(float, sizes), default=0.0)
 
 
 def hosted_planner(findings: Findings, settings: Settings) -> Worker | None:

@@ -8,10 +8,12 @@ from collections.abc import Sequence
 from contextlib import redirect_stdout
 from dataclasses import replace
 from typing import Annotated, Any, Final
+from urllib.parse import urlsplit
 
 import typer
 
 from conductor_cli.app import setup
+from conductor_cli.app.planner_resolution import resolve_planner
 from conductor_cli.app.rehearsal import DEMO_QUESTION
 from conductor_cli.app.workers import list_offered_models
 from conductor_cli.cli import options as opt
@@ -74,7 +76,7 @@ def setup_command(
         raise UsageError("No changes made: setup needs a terminal (or --yes)", hint=hint)
     print_line()
     print_text(setup.next_step(interview.settings))
-    raise typer.Exit(interview.exit_code)
+    raise typer.Exit(interview.exit_code or interview.code_without_planner)
 
 
 class Interview:
@@ -123,9 +125,20 @@ class Interview:
             self._why_no_planner(),
         )
         # Only who has never asked anything is offered a question to the demo models.
-        if self.asks and not open_state(self.settings.paths).traces.runs():
+        if self.asks and self.findings.llama and not open_state(self.settings.paths).traces.runs():
             self._offer_demo()
         self._offer_calibration()
+
+    @property
+    def code_without_planner(self) -> int:
+        """The exit code where `--yes` has done everything, and no question can be answered yet."""
+        if not self._yes or self._wanted_model == setup.NO_MODEL:
+            return 0
+        try:
+            resolve_planner(self.settings)
+        except ConductorError as error:
+            return error.failure.exit_code
+        return 0
 
     def _ask_for_keys_and_servers(self) -> None:
         """Ask for keys, which are stored, and servers, whose models the next step proposes."""
@@ -160,7 +173,8 @@ class Interview:
         why = "none on this machine without llama.cpp"
         if self.findings.llama:
             why = "none fits the memory and the free disk"
-        return f"{why}; choose one: conductor model use NAME | FILE.gguf | URL | provider/model"
+            return f"{why}; choose one: conductor model use NAME | FILE.gguf | URL | provider/model"
+        return f"{why}; choose one: conductor model use WORKER | URL | provider/model"
 
     def _offer_demo(self) -> None:
         _print_heading(
@@ -175,6 +189,7 @@ class Interview:
 
         A key is stored where the server wants one.
         """
+        url = _with_api_path(url)
         try:
             names = [model.name for model in list_offered_models(self.settings, url)]
         except ConductorError as error:
@@ -268,6 +283,12 @@ class Interview:
             raise KeyboardInterrupt
         self.settings = opt.stored_settings(self._context)
         return code
+
+
+def _with_api_path(address: str) -> str:
+    """Return the base URL of a server for `HOST:PORT` or a URL without a path: that ends with /v1."""
+    url = address if "://" in address else f"http://{address}"
+    return url if urlsplit(url).path.strip("/") else f"{url.rstrip('/')}/v1"
 
 
 def _looks_like_key(text: str) -> bool:
