@@ -37,7 +37,7 @@ from conductor_cli.core.profile import labels_of
 from conductor_cli.core.redact import Secrets
 from conductor_cli.core.serialization import DecodeError
 from conductor_cli.core.trace import Trace, apply_event
-from conductor_cli.models.api_errors import parse_frame
+from conductor_cli.models.api_errors import parse_frames
 from conductor_cli.models.chat_apis import CHAT_APIS
 from conductor_cli.models.chat_body import request_body, with_texts
 from conductor_cli.models.http import DONE, SseParser
@@ -158,11 +158,11 @@ def check_reply(api: str, data: bytes) -> None:
             for event in parser.feed(part):
                 if event.strip() == DONE:
                     continue
-                frame = parse_frame(event, api, secrets)
-                said += sum(
-                    len(chunk.text) + len(chunk.thinking)
-                    for chunk in decoder.frame(translate(frame))
-                )
+                for frame in parse_frames(event, api, secrets):
+                    said += sum(
+                        len(chunk.text) + len(chunk.thinking)
+                        for chunk in decoder.frame(translate(frame))
+                    )
         said += sum(len(chunk.text) + len(chunk.thinking) for chunk in decoder.end())
     except ModelError:
         return

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from typing import Any
 
 import pytest
@@ -117,6 +118,11 @@ def test_foreign_words_are_short_clean_and_without_secrets(text: str, secret: st
         ({"retry-after": "7"}, 7.0),
         ({"retry-after": "Thu, 01 Jan 1970 00:01:40 GMT"}, 40.0),
         ({"retry-after": "Thu, 01 Jan 1970 00:00:01 GMT"}, 0.0),
+        ({"retry-after": "Thu, 01 Jan 1970 00:01:40 -0000"}, 40.0),
+        ({"retry-after": "Thu Jan  1 00:01:40 1970"}, 40.0),
+        ({"retry-after": "1s"}, 1.0),
+        ({"retry-after": "1m30.5s"}, 90.5),
+        ({"retry-after-ms": "250", "retry-after": "1"}, 0.25),
         ({"retry-after": "soon"}, None),
         ({"retry-after": "-3"}, None),
         ({"retry-after": "inf"}, None),
@@ -125,9 +131,27 @@ def test_foreign_words_are_short_clean_and_without_secrets(text: str, secret: st
     ],
 )
 def test_the_wait_that_a_server_asks_for_is_read(
-    headers: dict[str, str], seconds: float | None
+    headers: dict[str, str], seconds: float | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setenv("TZ", "America/New_York")
+    time.tzset()
     assert retry_after(headers, now=60.0) == seconds
+    monkeypatch.undo()
+    time.tzset()
+
+
+@pytest.mark.parametrize(
+    ("message", "seconds"),
+    [
+        ("Rate limit reached. Please try again in 1.2s.", 1.2),
+        ("Please try again in 6m0s", 360.0),
+        ("Please retry after 150ms.", 0.15),
+        ("Please try again in a moment", None),
+        ("Do not try again in 1 day", None),
+    ],
+)
+def test_a_wait_in_words_is_read(message: str, seconds: float | None) -> None:
+    assert refusal(429, {"error": {"message": message}}).retry_after == seconds
 
 
 @pytest.mark.parametrize(

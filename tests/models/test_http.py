@@ -254,7 +254,7 @@ def plainly(text: str) -> list[str]:
     """The same by the letter of the standard, for a whole text."""
     found = []
     data = ""
-    for line in re.split("\r\n|\n", text.removeprefix("\ufeff"))[:-1]:
+    for line in re.split("\r\n|\n|\r", text.removeprefix("\ufeff"))[:-1]:
         name, _, value = line.partition(":")
         value = value.removeprefix(" ")
         if not line:

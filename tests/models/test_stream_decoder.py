@@ -387,12 +387,45 @@ TWO = [
             ],
             id="a name that comes late",
         ),
+        pytest.param(
+            [
+                [call(0, "a1", "f", '{"x": 1}')],
+                [call(1, "a1", "f", "{}")],
+                [call(2, "b2", "g", '{"y": 2}')],
+            ],
+            id="a call again under another number, without arguments",
+        ),
+        pytest.param(
+            [
+                [call(0, "a1", "f", "{}")],
+                [call(1, "a1", "f", '{"x"'), call(1, "a1", arguments=": 1}")],
+                [call(2, "b2", "g", '{"y": 2}'), call(3, "b2", "g", '{"y": 2}')],
+            ],
+            id="a call again under another number, with its arguments",
+        ),
+        pytest.param(
+            [
+                [call(0, "a1", "f", "{}")],
+                [call(0, arguments='{"x": 1}')],
+                [call(1, "b2", "g", ""), call(1, arguments="{}"), call(1, arguments='{"y": 2}')],
+            ],
+            id="an empty object before the arguments",
+        ),
     ],
 )
 def test_calls_are_read_however_a_server_sends_them(frames: list[list[dict[str, Any]]]) -> None:
     chunks = read(*frames)
     assert calls_of(chunks) == TWO
     assert chunks[-1].finish == "tool"
+
+
+def test_calls_with_one_id_and_other_arguments_are_calls_of_their_own() -> None:
+    frames = [[call(0, "a1", "f", '{"x": 1}')], [call(1, "a1", "f", '{"x": 2}')]]
+    assert [made.arguments for made in calls_of(read(*frames))] == ['{"x": 1}', '{"x": 2}']
+
+
+def test_a_call_without_arguments_has_an_empty_object() -> None:
+    assert [made.arguments for made in calls_of(read([call(0, "a1", "f", "{}")]))] == ["{}"]
 
 
 def test_calls_without_ids_get_some() -> None:

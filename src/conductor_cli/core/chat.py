@@ -218,6 +218,49 @@ def held_back(text: str, marks: Iterable[str]) -> int:
     return longest
 
 
+def joined_halves(text: str) -> str:
+    """Return `text` with each pair of surrogates as the character that it is.
+
+    A lone surrogate, which no encoding can write, becomes a replacement character.
+    """
+    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+
+
+def closes_alone(text: str) -> bool:
+    """Return whether a text ends thinking that its prompt began: with a tag at the edge of a line.
+
+    Inside of a line, a text speaks of the tag.
+    """
+    before, tag, after = text.partition(CLOSE)
+    if not tag or OPEN in before:
+        return False
+    return before[-1:] in ("", "\n") or after[:1] in ("", "\n", "\r")
+
+
+class HalfCharacters:
+    """Joins characters that a stream of JSON has cut into two surrogates, one in each piece."""
+
+    __slots__ = ("_half",)
+
+    def __init__(self) -> None:
+        self._half = ""
+
+    def feed(self, piece: str) -> str:
+        """Return the whole characters up to `piece`; a first half at its end is held back."""
+        piece = self._half + piece
+        self._half = ""
+        if piece and "\ud800" <= piece[-1] <= "\udbff":
+            self._half = piece[-1]
+            piece = piece[:-1]
+        return piece if piece.isascii() else joined_halves(piece)
+
+    def end(self) -> str:
+        """Return what stands for a half that nothing followed."""
+        half = self._half
+        self._half = ""
+        return joined_halves(half)
+
+
 class ThinkingSplitter:
     """Separates what is between `<think>` and `</think>` at the start of a reply from its text.
 

@@ -409,9 +409,9 @@ _HEADERS_VARIABLE: Final = re.compile(r"OTEL_EXPORTER_OTLP_(?:\w+_)?HEADERS")
 
 
 def secrets_of_environment(environ: Mapping[str, str]) -> list[str]:
-    """Return what is secret whoever reads it: passwords of URLs, such as those of proxies, and the
-    headers for a collector of traces.
+    """Return what is secret whoever reads it.
 
+    That are passwords of URLs, such as those of proxies, and the headers for a collector of traces.
     Keys in other variables belong to a worker or a tool, which knows their names.
     """
     found: list[str] = []

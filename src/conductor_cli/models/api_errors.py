@@ -12,6 +12,7 @@ import re
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import UTC
 from email.utils import parsedate_to_datetime
 from typing import Any, Final
 
@@ -184,13 +185,30 @@ def error_of_response(
     return error
 
 
-def parse_frame(data: str, name: str, secrets: Secrets) -> Mapping[str, Any]:
-    """Return one JSON object that a server sent.
+def parse_frames(data: str, name: str, secrets: Secrets) -> list[Mapping[str, Any]]:
+    """Return the JSON objects that a server sent as one text: one, or a list of several.
 
-    Anything else, and an error inside it, is a `ModelError`.
+    Anything else, and an error inside of one, is a `ModelError`.
     """
-    frame = _parse_json(data)
-    frame = frame[0] if isinstance(frame, list) and frame else frame
+    value = _parse_json(data)
+    if isinstance(value, list) and value:
+        return [_checked_frame(item, data, name, secrets) for item in value]
+    return [_checked_frame(value, data, name, secrets)]
+
+
+def parse_list(text: str, name: str, secrets: Secrets) -> Mapping[str, Any]:
+    """Return the JSON object with a list that a server sent; a bare list is made its `data`.
+
+    Anything else, and an error inside of it, is a `ModelError`.
+    """
+    value = _parse_json(text)
+    if value == []:
+        return {"data": []}
+    frames = parse_frames(text, name, secrets)
+    return {"data": frames} if isinstance(value, list) else frames[0]
+
+
+def _checked_frame(frame: object, data: str, name: str, secrets: Secrets) -> Mapping[str, Any]:
     if not isinstance(frame, dict):
         raise ModelError(
             "broken", f"{name}: the answer is not a JSON object: {clean_excerpt(data, secrets)}"
@@ -233,11 +251,12 @@ def parse_error_body(value: object) -> ErrorBody:
     # Of the faults that FastAPI's servers list, the field and what is wrong with it
     if isinstance(words, list):
         words = "; ".join(f"{item.get('loc')}: {item.get('msg')}" for item in tables_in(words))
+    wait = _parse_seconds(delays[0]) if delays else wait_in_words(text_of(words)[:MAX_EXCERPT])
     return ErrorBody(
         message=text_of(words),
         codes=(*codes, *(str(item["reason"]) for item in details if item.get("reason"))),
         parameter=str(parts.get("param") or "").partition(".")[0],
-        wait=_parse_seconds(delays[0]) if delays else None,
+        wait=wait,
     )
 
 
@@ -288,24 +307,52 @@ def clean_excerpt(text: str | bytes, secrets: Secrets) -> str:
 def retry_after(headers: Mapping[str, str], now: float) -> float | None:
     """Return the seconds that a server asks to wait.
 
-    `retry-after` gives them as a number or as a date.
+    `retry-after` gives them as a number, as a duration or as a date.
     """
+    milliseconds = _parse_seconds(headers.get("retry-after-ms", ""))
+    if milliseconds is not None:
+        return milliseconds / 1000
     value = headers.get("retry-after", "")
     seconds = _parse_seconds(value)
     if seconds is not None:
         return seconds
     try:
-        return max(0.0, parsedate_to_datetime(value).timestamp() - now)
+        date = parsedate_to_datetime(value)
+        if date.tzinfo is None:  # in the older forms, which are in UTC too
+            date = date.replace(tzinfo=UTC)
+        return max(0.0, date.timestamp() - now)
     except (ValueError, OverflowError, IndexError):
         return None
 
 
+_DURATION: Final = re.compile(
+    r"(?:(?P<h>\d{1,6})h)?(?:(?P<m>\d{1,6})m(?!s))?(?:(?P<s>\d{1,6}(?:\.\d*)?)s)?(?:(?P<ms>\d{1,9})ms)?"
+)
+_TRY_AGAIN: Final = re.compile(
+    r"\b(?:try again|retry) (?:in|after) (?P<wait>\d[\d.hms]*[hms])\b", re.IGNORECASE
+)
+"""How servers say it in words, such as `Please try again in 1m30.5s`."""
+
+
 def _parse_seconds(value: str) -> float | None:
+    """Return the seconds of a number, or of a duration such as `1m30s`."""
+    match = _DURATION.fullmatch(value.strip())
+    if match is not None and any(match.groups()):
+        hours = float(match["h"] or 0)
+        minutes = float(match["m"] or 0)
+        seconds = float(match["s"] or 0)
+        return hours * 3600 + minutes * 60 + seconds + float(match["ms"] or 0) / 1000
     try:
         seconds = float(value)
     except ValueError:
         return None
     return seconds if 0 <= seconds < float("inf") else None
+
+
+def wait_in_words(message: str) -> float | None:
+    """Return the seconds that a message asks to wait."""
+    match = _TRY_AGAIN.search(message)
+    return None if match is None else _parse_seconds(match["wait"])
 
 
 def exceeds_context(said: ErrorBody) -> bool:

@@ -11,6 +11,7 @@ reply is held to its grammar or schema in the way that the server offers (see `s
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import AsyncGenerator, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import replace
@@ -28,7 +29,7 @@ from conductor_cli.models.api_errors import (
     clean_excerpt,
     error_in_body,
     largest_output,
-    parse_frame,
+    parse_frames,
     rejected_parameter,
     shorter_output,
 )
@@ -48,6 +49,11 @@ from conductor_cli.models.worker_options import own_setting, rejected_setting
 from conductor_cli.system.threads import run_in_thread_if_large
 
 DRAIN_SECONDS: Final = 0.1
+
+_OPENS_THINKING: Final = re.compile(r"deepseek-?r1|\bqwq|qwen3\S*thinking")
+"""Names of models whose templates open the thinking, so that a server which does not mark it sends
+only its end. What such a model's first reply shows counts from then on.
+"""
 # How long a call may wait to learn what kind of server answers it; then it goes on without
 LIST_SECONDS: Final = 3.0
 REFUSED_SCHEMA: Final = (
@@ -84,6 +90,7 @@ class ChatApiModel:
         headers = self._api.headers(key) | own
         ca_file = self._options.get("ca_file", "")
         self._server = HttpClient(base_url, headers=headers, secrets=self._secrets, ca_file=ca_file)
+        self._opens_thinking = _OPENS_THINKING.search(model.lower()) is not None
         self._dropped: frozenset[str] = frozenset()
         """The fields that this server refuses, or that made a reply useless."""
         self._output_limit: int | None = None
@@ -113,7 +120,12 @@ class ChatApiModel:
             )
             limit = stream_limit(UNLIMITED_TOKENS if asked is None else asked)
             decoder = ChatReplyDecoder(
-                request, self._secrets, self._preset.cost, asked, self._server.name
+                request,
+                self._secrets,
+                self._preset.cost,
+                asked,
+                self._server.name,
+                opens_thinking=self._opens_thinking,
             )
             reply = _ReplyReader(self._server.name, self._secrets, self._api, decoder)
             try:
@@ -152,6 +164,7 @@ class ChatApiModel:
                             chunk.text or chunk.thinking or chunk.tool_call
                         )
                         yield chunk
+                    self._opens_thinking = decoder.opens_thinking
                     return
             except ModelError as error:
                 if error.reason == "empty_answer" and not is_silent:
@@ -373,23 +386,32 @@ class _ReplyReader:
         chunks = list[Chunk]()
         try:
             for data in batch:
-                if data.strip() == DONE:
-                    self._is_done = True
-                    self.ended = True
-                    break
-                self._last = data
-                frame = parse_frame(data, self._name, self._secrets)
-                translated = self._translate(frame)
-                if translated.get("error"):
-                    raise error_in_body(self._name, translated, self._secrets)
-                chunks += self.decoder.frame(translated)
-                if frame.get("type") in self._last_types:
-                    self._is_done = True
-                    self.ended = True
+                if not self._read_event(data, chunks):
                     break
         except ModelError as error:
             self.problem = error
         return joined_texts(chunks)
+
+    def _read_event(self, data: str, chunks: list[Chunk]) -> bool:
+        """Add the chunks of one event, and return whether another may follow."""
+        event = data.strip()
+        if event == DONE:
+            self._is_done = True
+            self.ended = True
+            return False
+        if not event:  # It keeps the connection alive
+            return True
+        self._last = data
+        for frame in parse_frames(data, self._name, self._secrets):
+            translated = self._translate(frame)
+            if translated.get("error"):
+                raise error_in_body(self._name, translated, self._secrets)
+            chunks += self.decoder.frame(translated)
+            if frame.get("type") in self._last_types:
+                self._is_done = True
+                self.ended = True
+                return False
+        return True
 
     def check_end(self) -> None:
         """Raise `ModelError` where the reply broke off, or was none."""

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import codecs
+import json
 import os
 import ssl
 import sys
@@ -31,7 +32,7 @@ from conductor_cli.core.errors import (
 from conductor_cli.core.redact import Secrets
 from conductor_cli.core.terminal_text import one_line
 from conductor_cli.models.addresses import http_url, is_loopback
-from conductor_cli.models.api_errors import clean_excerpt, error_of_response, parse_frame
+from conductor_cli.models.api_errors import clean_excerpt, error_of_response, parse_list
 from conductor_cli.models.chat_body import JsonBody
 from conductor_cli.models.http_connections import (
     CONNECT_SECONDS,
@@ -43,16 +44,20 @@ from conductor_cli.models.http_connections import (
 if TYPE_CHECKING:
     import httpx
 
-MAX_EVENT: Final = 1024 * 1024  # the most bytes that one line, or the data of one event, may have
+MAX_EVENT: Final = 4 * 1024 * 1024
+"""The most bytes that one line, or the data of one event, may have: some servers repeat the whole
+reply in the last one, with the thinking that is to be sent back.
+"""
 
 
 class SseParser:
     """Reads `text/event-stream` from pieces cut anywhere, with bounded memory.
 
-    Lines end in LF or CRLF, `data` lines are joined by LF, a comment begins with a colon, an event
-    ends at an empty line, an event that the stream breaks off is dropped, and so is a byte order
-    mark before the first line. The fields `event`, `id` and `retry` are ignored: no server says
-    anything in them that it does not say in the data.
+    Lines end in LF, CRLF or CR, `data` lines are joined by LF, a comment begins with a colon, an
+    event ends at an empty line, an event that the stream breaks off is dropped, and so is a byte
+    order mark before the first line. The fields `id` and `retry` are ignored, and so is the name of
+    an event, which no server says anything in that it does not say in the data, but for one: the
+    data of an event named `error` are returned as an error object.
     """
 
     def __init__(self, limit: int = MAX_EVENT) -> None:
@@ -62,12 +67,17 @@ class SseParser:
         self._data: list[str] = []
         self._size = 0
         self._begun = False
+        self._is_error = False
+        # Whether the last piece ended with a CR, which the LF of the next one belongs to
+        self._ended_with_cr = False
 
     def feed(self, piece: bytes) -> list[str]:
         """Return the data of the events that `piece` completes.
 
         A line or event beyond the limit is a `ModelError`.
         """
+        if b"\r" in piece or self._ended_with_cr:
+            piece = self._with_line_feeds(piece)
         events: list[str] = []
         begin, end, rest = piece.rpartition(b"\n")
         if end:
@@ -79,24 +89,47 @@ class SseParser:
                 if not self._begun:
                     self._begun = True
                     line = line.removeprefix(codecs.BOM_UTF8)  # noqa: PLW2901
-                name, _, value = line.removesuffix(b"\r").partition(b":")
+                name, _, value = line.partition(b":")
                 if name == b"data":
                     value = value.removeprefix(b" ")
                     self._size += len(value) + 1
                     self._check_size(self._size)
                     self._data.append(value.decode("utf-8", "replace"))
-                elif line in (b"", b"\r") and self._data:  # an empty line ends an event
-                    events.append("\n".join(self._data))
-                    self._data = []
-                    self._size = 0
+                elif not line:  # an empty line ends an event
+                    if self._data:
+                        data = "\n".join(self._data)
+                        events.append(_as_error_object(data) if self._is_error else data)
+                        self._data = []
+                        self._size = 0
+                    self._is_error = False
+                elif name == b"event":
+                    self._is_error = value.strip() == b"error"
         if rest:
             self._pending += rest
             self._check_size(len(self._pending))
         return events
 
+    def _with_line_feeds(self, piece: bytes) -> bytes:
+        """Return a piece whose lines all end in LF."""
+        if self._ended_with_cr:
+            piece = piece.removeprefix(b"\n")
+        self._ended_with_cr = piece.endswith(b"\r")
+        return piece.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
+
     def _check_size(self, size: int) -> None:
         if size > self._limit:
             raise ModelError("broken", f"the server sent a line of more than {self._limit} bytes")
+
+
+def _as_error_object(data: str) -> str:
+    """Return the data of an event named `error` in the form that readers take for an error."""
+    try:
+        problem = json.loads(data)
+    except (ValueError, RecursionError):
+        problem = data
+    if isinstance(problem, dict) and problem.get("error"):
+        return data
+    return json.dumps({"error": problem or "the server sent an error"})
 
 
 MAX_BODY: Final = 256 * 1024 * 1024
@@ -203,7 +236,11 @@ class HttpResponse:
         """
         piece = await self.piece()
         if self._parser is None:
+            # Some servers send white space for as long as their model thinks.
+            while piece and not piece.removeprefix(codecs.BOM_UTF8).strip():
+                piece = await self.piece()
             self._parser = SseParser()
+            piece = piece.removeprefix(codecs.BOM_UTF8)
             first = piece.lstrip()[:1]
             if first in (b"{", b"["):
                 self._limit = whole
@@ -291,11 +328,13 @@ class HttpClient:
             raise self._model_error(error) from (None if _may_show_headers(error) else error)
 
     async def list_json(self, path: str, *, seconds: float | None) -> Mapping[str, Any]:
-        """Return the JSON object at a path, such as a list of models."""
+        """Return the JSON object at a path, such as a list of models.
+
+        A bare list, as some servers of models send, is in `data`, where others have it.
+        """
         async with self.open("GET", path, seconds=seconds, limit=MAX_LIST) as answer:
-            return parse_frame(
-                (await answer.body()).decode("utf-8", "replace"), self.name, self._secrets
-            )
+            text = (await answer.body()).decode("utf-8-sig", "replace")
+        return parse_list(text, self.name, self._secrets)
 
     async def close(self) -> None:
         client = self._client
@@ -334,6 +373,12 @@ async def _send_by_httpx(  # noqa: PLR0913, PLR0917 - as `DirectClient.send`
     return OpenAnswer(response.status_code, dict(response.headers), piece, response.aclose)
 
 
+_NO_COMPRESSIONS: Final = frozenset(
+    {"", "identity", "none", "utf-8", "utf8", "us-ascii", "iso-8859-1", "binary", "7bit", "8bit"}
+)
+"""What servers write into `Content-Encoding` of a body that is not compressed."""
+
+
 def unpacker(how: str, name: str) -> Callable[[bytes], Iterator[bytes]] | None:
     """Return what decompresses the pieces of a body.
 
@@ -342,28 +387,42 @@ def unpacker(how: str, name: str) -> Callable[[bytes], Iterator[bytes]] | None:
     bounded size: a library that decompresses a piece at once makes a thousand times its size of it.
     Raises `ModelError`, and so does what is returned.
     """
-    how = how.strip().lower()
-    if how in ("", "identity"):
+    codings = [coding.strip().lower() for coding in how.split(",")]
+    compressions = [coding for coding in codings if coding not in _NO_COMPRESSIONS]
+    if not compressions:
         return None
-    if how not in ("gzip", "x-gzip", "deflate"):
+    if len(compressions) > 1 or compressions[0] not in ("gzip", "x-gzip", "deflate"):
         raise ModelError(
             "broken",
             f"{name}: the body is compressed ({one_line(how):.40}), which was not asked for",
         )
-    # Gzip and zlib, told apart by their heads
-    stream = zlib.decompressobj(wbits=zlib.MAX_WBITS | 32)
+    return _Unpacker(name).unpack
 
-    def unpack(rest: bytes) -> Iterator[bytes]:
-        while rest and not stream.eof:
+
+class _Unpacker:
+    """Decompresses one body, gzip or zlib, which are told apart by their heads."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._stream = _decompressor()
+
+    def unpack(self, rest: bytes) -> Iterator[bytes]:
+        while rest:
+            # A body of gzip may have several members, one after the other.
+            if self._stream.eof:
+                self._stream = _decompressor()
             try:
-                piece = stream.decompress(rest, 64 * 1024)
+                piece = self._stream.decompress(rest, 64 * 1024)
             except zlib.error:
-                raise ModelError("broken", f"{name}: the body cannot be decompressed") from None
-            rest = stream.unconsumed_tail
+                message = f"{self._name}: the body cannot be decompressed"
+                raise ModelError("broken", message) from None
+            rest = self._stream.unconsumed_tail or self._stream.unused_data
             if piece:
                 yield piece
 
-    return unpack
+
+def _decompressor() -> zlib._Decompress:
+    return zlib.decompressobj(wbits=zlib.MAX_WBITS | 32)
 
 
 def stream_limit(tokens: int) -> int:

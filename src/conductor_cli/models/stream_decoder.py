@@ -17,7 +17,16 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from conductor_cli.core.chat import Chunk, Finish, Request, ThinkingSplitter, ToolCallDelta
+from conductor_cli.core.chat import (
+    CLOSE,
+    Chunk,
+    Finish,
+    HalfCharacters,
+    Request,
+    ThinkingSplitter,
+    ToolCallDelta,
+    closes_alone,
+)
 from conductor_cli.core.errors import ModelError
 from conductor_cli.core.redact import Secrets, StreamRedactor
 from conductor_cli.core.terminal_text import is_blank
@@ -51,7 +60,8 @@ class _Call:
     """One call as far as it has arrived.
 
     `key` is the server's index or id of it, `server_id` the server's id, `checks` how often it was
-    looked at whether it is complete.
+    looked at whether it is complete. `twin` is an earlier call with the same id. `number` counts
+    the calls that have been shown.
     """
 
     index: int
@@ -65,6 +75,13 @@ class _Call:
     held: str = ""
     shown: bool = False
     checks: int = 0
+    twin: _Call | None = None
+    number: int = 0
+    halves: HalfCharacters = field(default_factory=HalfCharacters)
+
+    @property
+    def is_complete(self) -> bool:
+        return arguments_object("".join(self.arguments)) is not None
 
 
 class ToolCallDecoder:
@@ -82,6 +99,7 @@ class ToolCallDecoder:
         self._names = names or {}
         self._calls: list[_Call] = []
         self._length = 0
+        self._shown = 0
         self.cut_off = False
         """Whether the reply ended inside a call. Then none of its calls is meant to be made."""
 
@@ -111,6 +129,8 @@ class ToolCallDecoder:
             if isinstance(arguments, Mapping):
                 arguments = json.dumps(arguments, ensure_ascii=False)
             arguments = text_of(arguments)
+            if arguments:
+                arguments = call.halves.feed(arguments)
             self._length += len(arguments)
             if self._length > MAX_ARGUMENTS:
                 raise ModelError(
@@ -118,29 +138,56 @@ class ToolCallDecoder:
                     f"the model wrote more than {MAX_ARGUMENTS} characters of tool arguments",
                 )
             if arguments:
+                # Some servers send an empty object first, and then the arguments.
+                if call.held.strip() == "{}" and arguments.lstrip().startswith("{"):
+                    call.arguments.clear()
+                    call.held = ""
                 call.arguments.append(arguments)
             call.held += call.redactor.feed(arguments)
-            # The first delta has the name, so what comes before it is held back.
-            if call.name and (call.held or not call.shown):
-                yield self._delta(call)
+            # The first delta has the name, so what comes before it is held back; so is a call that
+            # may be an earlier one again.
+            if not call.name or call.twin is not None:
+                continue
+            if call.held.strip() != "{}":
+                if call.held or not call.shown:
+                    yield self._delta(call)
+            elif not call.shown:
+                yield self._first_delta(call, "")
 
     def end(self, *, complete: bool) -> Iterator[ToolCallDelta]:
         """Yield what was held back, unless a call is cut off.
 
         None can be where the model ended by itself.
         """
+        self._drop_repetitions()
         texts = ["".join(call.arguments).strip() for call in self._calls]
         self.cut_off = not complete and any(arguments_object(text) is None for text in texts)
-        for call, arguments in zip(
-            [] if self.cut_off else self._calls, texts, strict=not self.cut_off
-        ):
+        if self.cut_off:
+            return
+        for call, arguments in zip(self._calls, texts, strict=True):
             if not call.name:
                 raise ModelError("broken", "the model called a tool without a name")
-            rest = call.redactor.close()
+            rest = call.redactor.close() + call.halves.end()
             # No arguments at all means an object without fields.
             rest = rest if arguments else "{}"
-            if rest or not call.shown:
+            if rest or call.held or not call.shown:
                 yield self._delta(call, rest)
+
+    def _drop_repetitions(self) -> None:
+        """Leave out calls that an earlier one with the same id has made already.
+
+        Some servers send a call under two numbers, under one of them without its arguments.
+        """
+        kept = []
+        for call in self._calls:
+            first = call.twin
+            if first is None or not _is_repetition(call, first):
+                kept.append(call)
+            elif not _has_arguments(first) and _has_arguments(call):
+                first.arguments = call.arguments
+                first.held = call.held
+                first.redactor = call.redactor
+        self._calls = kept
 
     def extras(self) -> dict[str, Any]:
         """Return what a server wants back in its calls, by the key for all and then by call id."""
@@ -151,9 +198,14 @@ class ToolCallDecoder:
         arguments = call.held + rest
         call.held = ""
         if call.shown:
-            return ToolCallDelta(index=call.index, arguments=arguments)
+            return ToolCallDelta(index=call.number, arguments=arguments)
+        return self._first_delta(call, arguments)
+
+    def _first_delta(self, call: _Call, arguments: str) -> ToolCallDelta:
         call.shown = True
-        return ToolCallDelta(index=call.index, id=call.id, name=call.name, arguments=arguments)
+        call.number = self._shown
+        self._shown += 1
+        return ToolCallDelta(index=call.number, id=call.id, name=call.name, arguments=arguments)
 
     def _call_of(self, index: object, server_id: str, name: str) -> _Call:
         """Return the call that a piece belongs to; a new one where the piece begins one."""
@@ -181,6 +233,14 @@ class ToolCallDecoder:
                 return call
         return None
 
+    def _first_with_id(self, server_id: str) -> _Call | None:
+        if not server_id:
+            return None
+        for call in self._calls:
+            if call.server_id == server_id:
+                return call
+        return None
+
     @staticmethod
     def _is_whole(call: _Call) -> bool:
         """Return whether the arguments of a call are complete.
@@ -190,7 +250,7 @@ class ToolCallDecoder:
         call.checks += 1
         if not call.arguments or call.checks > MAX_CHECKS:
             return False
-        return arguments_object("".join(call.arguments)) is not None
+        return call.is_complete
 
     def _begin_call(self, key: object, server_id: str) -> _Call:
         if len(self._calls) >= MAX_CALLS:
@@ -200,6 +260,7 @@ class ToolCallDecoder:
             redactor=StreamRedactor(self._secrets),
             key=key,
             server_id=server_id,
+            twin=self._first_with_id(server_id),
         )
         self._calls.append(call)
         return call
@@ -224,6 +285,19 @@ class ToolCallDecoder:
         return self._secrets.redact(text)
 
 
+def _has_arguments(call: _Call) -> bool:
+    return "".join(call.arguments).strip() not in ("", "{}")
+
+
+def _is_repetition(call: _Call, first: _Call) -> bool:
+    """Return whether a call with the id of an earlier one is that one again, and no other."""
+    if call.name not in ("", first.name):
+        return False
+    if not _has_arguments(call) or not _has_arguments(first):
+        return True
+    return "".join(call.arguments).strip() == "".join(first.arguments).strip()
+
+
 CHARACTERS_PER_TOKEN: Final = 4  # the estimate for a server that counts nothing
 # Tokens of a reply where none were asked for: the most that a model writes at once
 UNLIMITED_TOKENS: Final = 128_000
@@ -236,6 +310,12 @@ ESTIMATED: Final = (
 )
 """The notice about such a server."""
 
+UNMARKED_THINKING: Final = (
+    "does not mark where thinking begins, so this answer has it up to </think>; "
+    "the next ones will not"
+)
+"""The notice about the first reply of a server whose prompt opens the thinking."""
+
 
 class ChatReplyDecoder:
     """What has arrived of one reply.
@@ -243,16 +323,19 @@ class ChatReplyDecoder:
     `secrets` are redacted from it: a server may repeat the key that it was sent. `most_tokens` were
     asked for, thinking included. `server` is its name in what the user is told. `replied` is
     whether anything that looks like a reply has arrived, `estimated` whether the tokens of the last
-    chunk were not counted by the server.
+    chunk were not counted by the server. With `opens_thinking` the reply is expected to begin
+    inside of thinking, and to close it.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - what is known of a reply before it comes
         self,
         request: Request,
         secrets: Secrets,
         cost: CostSource = "unknown",
         most_tokens: int | None = None,
         server: str = "the server",
+        *,
+        opens_thinking: bool = False,
     ) -> None:
         self.finish: Finish | None = None
         self._stops = request.stop
@@ -273,22 +356,35 @@ class ChatReplyDecoder:
         self._most = reply_limit(most_tokens)
         self._blank = True
         self._refused = False
-        self._splitter = ThinkingSplitter()
+        self.opens_thinking = opens_thinking
+        """Whether the prompt opens the thinking, as far as this reply has shown."""
+        self._expected_thinking = opens_thinking
+        self._splitter = ThinkingSplitter(inside=opens_thinking)
+        self._guessed: list[str] | None = [] if opens_thinking else None
+        self._text_halves = HalfCharacters()
+        self._thought_halves = HalfCharacters()
+        self._has_begun = False
+        self._choice_index: object = None
+        self._others = 0
         self._texts = StreamRedactor(secrets)
         self._thoughts = StreamRedactor(secrets)
 
     def frame(self, frame: Mapping[str, Any]) -> list[Chunk]:
         """Return what one frame of a stream, or a whole JSON answer, adds."""
-        if isinstance(usage := frame.get("usage"), Mapping):
+        # Most frames have neither, and to ask whether a value is a `Mapping` takes long.
+        usage = frame.get("usage")
+        if usage is not None and isinstance(usage, Mapping):
             self._usage = usage_of(usage)
             if self._states_cost:
                 self._usage = replace(self._usage, cost=stated_dollars(usage.get("cost")))
-        if isinstance(data := frame.get(PROVIDER_DATA), Mapping):
-            self._kept.data |= data
+        provider_data = frame.get(PROVIDER_DATA)
+        if provider_data is not None and isinstance(provider_data, Mapping):
+            self._kept.data |= provider_data
         choices = frame.get("choices")
         choice = choices[0] if isinstance(choices, list) and choices else None
-        # Of JSON; to ask whether it is a `Mapping` takes five times as long
         if not isinstance(choice, dict):
+            return []
+        if choice.get("index") != self._choice_index and not self._is_own(choice):
             return []
         self.replied = True
         if problem := choice.get("error"):
@@ -297,9 +393,22 @@ class ChatReplyDecoder:
             self.finish = finish_of(str(reason))
             self._end_word = str(reason)
         self._note_stop(frame, choice)
-        delta = choice.get("delta") or choice.get("message")
-        if not isinstance(delta, dict):
-            return []
+        delta = choice.get("delta")
+        # The last frame of some servers has the whole message beside an empty delta.
+        if not delta and not self._has_begun:
+            delta = choice.get("message")
+        return self._delta(delta) if isinstance(delta, dict) else []
+
+    def _is_own(self, choice: Mapping[str, Any]) -> bool:
+        """Return whether a choice is the one that was asked for, of several with numbers."""
+        index = choice.get("index")
+        if self._choice_index == 0 and type(index) is int:
+            self._others += 1
+            return False
+        self._choice_index = index
+        return True
+
+    def _delta(self, delta: Mapping[str, Any]) -> list[Chunk]:
         said, thought = _parts(delta.get("content"))
         thought = (
             thought or text_of(delta.get("reasoning_content")) or text_of(delta.get("reasoning"))
@@ -308,13 +417,51 @@ class ChatReplyDecoder:
             self._refused = True
             said += refusal
         self._kept.add(delta)
-        text, more = self._splitter.feed(said) if said else ("", "")
-        thinking = self._thoughts.feed(thought + more) if thought or more else ""
+        text = ""
+        if said:
+            text, more = self._split(self._text_halves.feed(said), is_marked=bool(thought))
+            thought += more
+        thinking = self._thoughts.feed(self._thought_halves.feed(thought)) if thought else ""
         chunk = self._chunk(text and self._texts.feed(text), thinking)
-        if not (pieces := delta.get("tool_calls")):
+        pieces = delta.get("tool_calls")
+        self._has_begun = self._has_begun or bool(said or thought or pieces)
+        if not pieces:
             return [chunk] if chunk else []
         calls = [Chunk(tool_call=piece) for piece in self._calls.feed(pieces)]
         return [chunk, *calls] if chunk else calls
+
+    def _split(self, said: str, *, is_marked: bool) -> tuple[str, str]:
+        """Return the text and the thinking in what was said as content.
+
+        `is_marked` says that the server marks thinking itself.
+        """
+        if self._guessed is not None:
+            return self._split_guessed(said, is_marked=is_marked)
+        if CLOSE in said and closes_alone(said):
+            if not self._has_begun:  # All of the thinking, and it is not too late
+                self._splitter = ThinkingSplitter(inside=True)
+            elif not self._splitter.inside:
+                self.opens_thinking = True
+        return self._splitter.feed(said)
+
+    def _split_guessed(self, said: str, *, is_marked: bool) -> tuple[str, str]:
+        """Return the same where the reply is expected to begin inside of thinking."""
+        begins_with_tag = not self._guessed and said.lstrip().startswith("<")
+        if is_marked or begins_with_tag:
+            self._end_guess()
+            return self._splitter.feed(said)
+        text, thinking = self._splitter.feed(said)
+        if self._splitter.inside and self._guessed is not None:
+            self._guessed.append(thinking)
+        else:
+            self._guessed = None
+        return text, thinking
+
+    def _end_guess(self) -> None:
+        """Take what comes for text: it does not begin inside of thinking."""
+        self._guessed = None
+        self.opens_thinking = False
+        self._splitter = ThinkingSplitter()
 
     def end(self) -> Iterator[Chunk]:
         """Yield what was held back, then the last chunk.
@@ -322,13 +469,19 @@ class ChatReplyDecoder:
         A reply without text and tool calls is a `ModelError`. One that was cut off inside a call
         ends for that reason, and its calls do not count.
         """
-        text, thinking = self._splitter.end()
+        text, thinking = self._splitter.feed(self._text_halves.end())
+        last_text, last_thinking = self._splitter.end()
+        text += last_text
+        thinking += last_thinking
+        if self._guessed is not None:  # The thinking was never closed, so it was the answer
+            text = "".join([*self._guessed, text, thinking])
+            thinking = ""
+            self.opens_thinking = False
         text = self._texts.feed(text)
-        thinking = self._thoughts.feed(thinking)
+        thinking = self._thoughts.feed(thinking + self._thought_halves.end())
         if rest := self._chunk(text + self._texts.close(), thinking + self._thoughts.close()):
             yield rest
-        note = note_of(self._end_word) if self.finish is not None else NO_END_WORD
-        if note:
+        for note in self._notes():
             yield Chunk(note=f"{self._server} {note}")
         finish: Finish = "refusal" if self._refused else self.finish or "other"
         is_unexplained = finish == "other" and self.finish is None
@@ -370,6 +523,15 @@ class ChatReplyDecoder:
         for stop in named:
             if isinstance(stop, str) and stop in self._stops:
                 self._stop_sequence = stop
+
+    def _notes(self) -> list[str]:
+        """Return what the user is told about this reply."""
+        notes = [note_of(self._end_word) if self.finish is not None else NO_END_WORD]
+        if self._others:
+            notes.append(f"sent {self._others} pieces of other answers, which were left out")
+        if self.opens_thinking and not self._expected_thinking:
+            notes.append(UNMARKED_THINKING)
+        return [note for note in notes if note]
 
     def _chunk(self, text: str, thinking: str) -> Chunk | None:
         if not text and not thinking:

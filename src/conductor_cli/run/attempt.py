@@ -24,6 +24,7 @@ from conductor_cli.core.chat import (
     Tool,
     ToolCall,
     ToolChoice,
+    joined_halves,
 )
 from conductor_cli.core.data_policy import withheld_note
 from conductor_cli.core.errors import Failure, LimitReached, ModelError, PolicyError
@@ -67,7 +68,7 @@ async def read_chunks(
     """Give each chunk of one call to `take` until the call ends or `take` returns true.
 
     Returns whether `take` did. While `keeps_up` is not set, nothing is read, and only the timeout
-    of the whole answer runs. Lone surrogates, which no encoding can write, become question marks.
+    of the whole answer runs. Lone surrogates, which no encoding can write, are replaced.
     Raises `ModelError` of reason `timeout` when the first chunk, the next one or the last is late.
     """
     loop = asyncio.get_running_loop()
@@ -126,9 +127,7 @@ async def read_chunks(
 
 
 def _without_surrogates(chunk: Chunk) -> Chunk:
-    text = chunk.text.encode("utf-8", "replace").decode()
-    thinking = chunk.thinking.encode("utf-8", "replace").decode()
-    return replace(chunk, text=text, thinking=thinking)
+    return replace(chunk, text=joined_halves(chunk.text), thinking=joined_halves(chunk.thinking))
 
 
 def retry_wait(attempt: int, retry_after: float | None, chance: random.Random) -> float:
