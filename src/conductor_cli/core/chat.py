@@ -247,12 +247,14 @@ class HalfCharacters:
 
     def feed(self, piece: str) -> str:
         """Return the whole characters up to `piece`; a first half at its end is held back."""
+        if not self._half and piece.isascii():
+            return piece
         piece = self._half + piece
         self._half = ""
         if piece and "\ud800" <= piece[-1] <= "\udbff":
             self._half = piece[-1]
             piece = piece[:-1]
-        return piece if piece.isascii() else joined_halves(piece)
+        return joined_halves(piece)
 
     def end(self) -> str:
         """Return what stands for a half that nothing followed."""

@@ -191,9 +191,14 @@ def parse_frames(data: str, name: str, secrets: Secrets) -> list[Mapping[str, An
     Anything else, and an error inside of one, is a `ModelError`.
     """
     value = _parse_json(data)
-    if isinstance(value, list) and value:
-        return [_checked_frame(item, data, name, secrets) for item in value]
-    return [_checked_frame(value, data, name, secrets)]
+    frames = value if isinstance(value, list) and value else [value]
+    for frame in frames:
+        if not isinstance(frame, dict):
+            shown = clean_excerpt(data, secrets)
+            raise ModelError("broken", f"{name}: the answer is not a JSON object: {shown}")
+        if frame.get("error") or frame.get("object") == "error":
+            raise error_in_body(name, frame, secrets)
+    return frames
 
 
 def parse_list(text: str, name: str, secrets: Secrets) -> Mapping[str, Any]:
@@ -206,16 +211,6 @@ def parse_list(text: str, name: str, secrets: Secrets) -> Mapping[str, Any]:
         return {"data": []}
     frames = parse_frames(text, name, secrets)
     return {"data": frames} if isinstance(value, list) else frames[0]
-
-
-def _checked_frame(frame: object, data: str, name: str, secrets: Secrets) -> Mapping[str, Any]:
-    if not isinstance(frame, dict):
-        raise ModelError(
-            "broken", f"{name}: the answer is not a JSON object: {clean_excerpt(data, secrets)}"
-        )
-    if frame.get("error") or frame.get("object") == "error":
-        raise error_in_body(name, frame, secrets)
-    return frame
 
 
 def error_in_body(name: str, value: object, secrets: Secrets) -> ApiError:

@@ -304,6 +304,7 @@ UNLIMITED_TOKENS: Final = 128_000
 MAX_KEPT: Final = 4 * 1024 * 1024
 """The most characters of thinking, signed or encrypted, that are kept in lists for a server."""
 
+_KEPT_NAMES: Final = frozenset(KEPT)
 MAX_ITEMS: Final = 1024  # the most items that are kept for a server that wants them back
 ESTIMATED: Final = (
     f"does not count tokens; estimated at {CHARACTERS_PER_TOKEN} characters per token"
@@ -416,7 +417,8 @@ class ChatReplyDecoder:
         if refusal := text_of(delta.get("refusal")):
             self._refused = True
             said += refusal
-        self._kept.add(delta)
+        if not _KEPT_NAMES.isdisjoint(delta):
+            self._kept.add(delta)
         text = ""
         if said:
             text, more = self._split(self._text_halves.feed(said), is_marked=bool(thought))
