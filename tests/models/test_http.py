@@ -188,6 +188,26 @@ def test_a_server_on_this_machine_is_never_asked_through_a_proxy(
     assert (len(server.requests), len(other.requests)) == (2, 0)
 
 
+@pytest.mark.parametrize("exclusions", ["::1/128", "[::1]", "fd00::/8", "localhost,127.0.0.0/8"])
+def test_exclusions_from_the_proxy_that_are_ranges_are_no_error(
+    exclusions: str, signed: Authority, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with loopback(fine, signed.tls) as server, proxy(server) as tunnel:
+        monkeypatch.setenv("HTTPS_PROXY", tunnel.url)
+        monkeypatch.setenv("NO_PROXY", exclusions)
+        client = HttpClient("https://model.test/v1", ca_file=str(signed.ca))
+        assert ask(client) == b'{"said": "yes"}'
+
+
+def test_a_proxy_of_socks_without_its_package_is_said_to_be_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("ALL_PROXY", "socks4://127.0.0.1:1080")
+    error = failure(HttpClient("https://model.test/v1"))
+    assert error.reason == "refused"
+    assert "ALL_PROXY is a SOCKS proxy" in error.message
+
+
 def test_a_proxy_that_refuses_is_a_failure_to_connect(monkeypatch: pytest.MonkeyPatch) -> None:
     async def refuse(seen: SeenRequest, wire: Wire) -> None:
         await wire.head(407, "text/plain")

@@ -2,8 +2,8 @@
 
 httpx is imported here and nowhere else, inside functions, where a proxy is needed.
 
-Every caller gets: proxies and `SSL_CERT_FILE` from the environment (never a proxy to this machine),
-a CA file of its own, no redirects (a key must not travel), bounded bodies, and each failure as a
+Every caller gets: the proxies and the certificates of the environment (see `system.network`), a CA
+file of its own, no redirects (a key must not travel), bounded bodies, and each failure as a
 `ModelError` whose text holds no key. There is no read timeout: a run limits the time to the first
 token, between tokens and in total.
 """
@@ -14,19 +14,17 @@ import asyncio
 import codecs
 import json
 import os
-import ssl
 import sys
+import threading
 import zlib
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager, suppress
-from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
 from conductor_cli.core.errors import (
     ModelError,
     ModelErrorReason,
-    describe_system_error,
     without_numbers,
 )
 from conductor_cli.core.redact import Secrets
@@ -39,6 +37,13 @@ from conductor_cli.models.http_connections import (
     ConnectionFailure,
     DirectClient,
     OpenAnswer,
+)
+from conductor_cli.system.network import (
+    async_transport,
+    has_tls_context,
+    proxy_for,
+    tls_context,
+    transport,
 )
 
 if TYPE_CHECKING:
@@ -147,8 +152,6 @@ DONE: Final = "[DONE]"  # the data of the last event of a stream
 
 CLIENT_VARIABLE: Final = "CONDUCTOR_LLM_HTTP"
 """The variable that chooses httpx, for a server with which this package's connections fail."""
-
-_PROXY_SCHEMES: Final = {"http", "https", "all"}
 
 _UNREACHABLE: Final[tuple[ModelErrorReason, str]] = ("connect", "cannot be reached")
 _INVALID_URL: Final[tuple[ModelErrorReason, str]] = ("missing", "invalid URL")
@@ -295,7 +298,7 @@ class HttpClient:
         `ModelError`; so is a redirect or an error status.
         """
         try:
-            if self._client is None and not _tls.cache_info().currsize:
+            if self._client is None and not has_tls_context():
                 await asyncio.to_thread(preload_http)  # so that the screen keeps moving
             client = self._client or _open_client(self._ca_file, self.base_url)
             self._client = client
@@ -514,27 +517,62 @@ def host_of(url: str) -> str:
 def preload_http() -> None:
     """Read the certificates, about 0.02 s that the first request would wait for otherwise."""
     with suppress(ModelError):
-        _tls("", os.environ.get("SSL_CERT_FILE", ""), os.environ.get("SSL_CERT_DIR", ""))
+        tls_context()
+
+
+def hub_client() -> httpx.Client:
+    """Return a client for the library of the model hub, which says for each request how long it
+    may take.
+    """
+    import httpx
+
+    return httpx.Client(transport=transport(httpx), follow_redirects=True, timeout=None)  # noqa: S113
+
+
+def routed(create: Callable[[], httpx.AsyncClient]) -> httpx.AsyncClient:
+    """Return the client that another library makes, with the proxies and certificates of all.
+
+    The library has no way to be told them. What it would read of the environment itself is away
+    while it makes the client: a range in NO_PROXY would be an error to it.
+    """
+    import httpx
+
+    with _environment_lock:
+        hidden = {name: text for name, text in os.environ.items() if _is_proxy_variable(name)}
+        for name in hidden:
+            del os.environ[name]
+        try:
+            client = create()
+        finally:
+            os.environ.update(hidden)
+    client._transport = async_transport(httpx)  # noqa: SLF001 - there is no other way
+    client._mounts = {}  # noqa: SLF001
+    return client
+
+
+_environment_lock: Final = threading.Lock()
+
+
+def _is_proxy_variable(name: str) -> bool:
+    return name.lower() in ("http_proxy", "https_proxy", "all_proxy", "no_proxy")
 
 
 def _open_client(ca_file: str, base_url: str) -> httpx.AsyncClient | DirectClient:
-    from urllib.request import getproxies
-
-    tls = _tls(ca_file, os.environ.get("SSL_CERT_FILE", ""), os.environ.get("SSL_CERT_DIR", ""))
+    tls = tls_context(ca_file)
     parts = http_url(base_url)
     is_plain = parts is not None and "@" not in parts.netloc and parts.netloc.isascii()
-    has_proxy = not is_loopback(base_url) and bool(getproxies().keys() & _PROXY_SCHEMES)
+    proxy = proxy_for(base_url)
     # httpx knows what to do where a proxy is set, or what is wrong with any other address.
-    if is_plain and not has_proxy and not _is_httpx_chosen():
+    if is_plain and not proxy and not _is_httpx_chosen():
         return DirectClient(tls)
     import httpx
 
-    own = httpx.URL(base_url).netloc.decode() if is_loopback(base_url) else "localhost"
     return httpx.AsyncClient(
         verify=tls,
+        proxy=proxy or None,
+        trust_env=False,  # `proxy_for` and `tls_context` have read the environment
         timeout=httpx.Timeout(None, connect=CONNECT_SECONDS),
         limits=httpx.Limits(max_connections=None, max_keepalive_connections=8),
-        mounts={f"all://{host}": None for host in ("localhost", "127.0.0.1", "[::1]", own)},
         follow_redirects=False,
     )
 
@@ -546,25 +584,3 @@ def _is_httpx_chosen() -> bool:
         message = f"{CLIENT_VARIABLE} is {one_line(choice):.40}, which is no HTTP client"
         raise ModelError("refused", message, hint=f"unset it, or set {CLIENT_VARIABLE}=httpx")
     return choice == "httpx"
-
-
-@cache
-def _tls(ca_file: str, cert_file: str, cert_dir: str) -> ssl.SSLContext:
-    """Return one context for all servers: reading the certificates takes 20 ms.
-
-    `cert_file` and `cert_dir` are what SSL_CERT_FILE and SSL_CERT_DIR say.
-    """
-    import certifi
-
-    try:
-        if cert_file or not cert_dir:
-            context = ssl.create_default_context(cafile=cert_file or certifi.where())
-        else:
-            context = ssl.create_default_context(capath=cert_dir)
-        if ca_file:
-            context.load_verify_locations(cafile=ca_file)  # in addition to the system's
-    except OSError as error:
-        where = ca_file or cert_file or cert_dir or "the system's"
-        message = f"CA certificates cannot be read ({where}): {describe_system_error(error)}"
-        raise ModelError("refused", message) from error
-    return context

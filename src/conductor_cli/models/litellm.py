@@ -25,7 +25,7 @@ import weakref
 from collections.abc import AsyncGenerator, Mapping
 from concurrent.futures import Future
 from contextlib import suppress
-from functools import cache
+from functools import cache, partial
 from typing import Any, Final
 
 from conductor_cli.core.chat import Chunk, Request
@@ -34,7 +34,7 @@ from conductor_cli.core.redact import Secrets
 from conductor_cli.models import api_errors
 from conductor_cli.models.base import ALL_FEATURES, Features, check_features
 from conductor_cli.models.chat_body import KEPT, plain_messages, request_body, with_texts
-from conductor_cli.models.http import bound_response, reason_of
+from conductor_cli.models.http import bound_response, reason_of, routed
 from conductor_cli.models.stream_decoder import ESTIMATED, ChatReplyDecoder
 from conductor_cli.models.structured_output import Constraint, response_format
 from conductor_cli.models.tool_schemas import wants_short_ids, with_short_ids
@@ -87,7 +87,7 @@ def _import(future: Future[Any]) -> None:
         warnings.filterwarnings(
             "ignore", message=r"coroutine '.*(completion|streaming).*' was never awaited"
         )
-        # Httpx reads the proxies and SSL_CERT_FILE from the environment
+        # Its clients of httpx get the proxies and the certificates of all others
         litellm.disable_aiohttp_transport = True
         for name in [
             name for name in logging.root.manager.loggerDict if name.startswith("LiteLLM")
@@ -113,7 +113,7 @@ def _bound_clients(owner: Any, name: str) -> None:  # noqa: ANN401 - a class wit
     create = made.__func__ if isinstance(made, staticmethod) else made
 
     def bounded(*arguments: Any, **named: Any) -> Any:  # noqa: ANN401 - as litellm has it
-        client = create(*arguments, **named)
+        client: Any = routed(partial(create, *arguments, **named))
         client.follow_redirects = False
         client.headers["accept-encoding"] = "identity"
         client.event_hooks = client.event_hooks | {

@@ -19,6 +19,7 @@ from conductor_cli.core.terminal_text import one_line
 from conductor_cli.core.tools import OfferedTool, ToolResult
 from conductor_cli.programs.schema_check import CheckStopped, find_fault
 from conductor_cli.system.known_secrets import KNOWN_SECRETS
+from conductor_cli.system.network import async_transport
 from conductor_cli.tools.offered_tools import MAX_TOOLS, Keep, offer_tools, read_result, read_tool
 from conductor_cli.tools.server_program import MAX_MESSAGE, ServerProgram, bounded_stream
 from conductor_cli.tools.servers import ASKS_FOR_LOGIN, Login, ToolServer
@@ -40,6 +41,8 @@ END: Final = 1.5  # Seconds for a server to end before it is left behind
 MAX_STARTS: Final = 3  # How often a server is started in one run
 MAX_PAGES: Final = 100
 EARLY: Final = 30.0  # Seconds before its end that a token is renewed
+ANSWER_SECONDS: Final = 30.0  # To connect to a server at an address, and to send it something
+STREAM_SECONDS: Final = 300.0  # How long a stream of such a server may be silent
 
 _NOWHERE: Final = logging.NullHandler()
 
@@ -206,8 +209,8 @@ class ServerSession:
             async with self._program.transport() as streams:
                 yield streams
             return
+        import httpx2
         from mcp.client.streamable_http import streamable_http_client
-        from mcp.shared._httpx_utils import create_mcp_http_client
 
         # The SDK logs failures with tracebacks, which Python prints where no log is kept. We tell
         # them ourselves.
@@ -220,8 +223,13 @@ class ServerSession:
             if login and (login.kept or login.visit)
             else None
         )
-        async with create_mcp_http_client(headers=headers, auth=auth) as http:
-            http.event_hooks = {"response": [self._bound_response]}
+        async with httpx2.AsyncClient(
+            headers=headers,
+            auth=auth,
+            timeout=httpx2.Timeout(ANSWER_SECONDS, read=STREAM_SECONDS),
+            transport=async_transport(httpx2),
+            event_hooks={"response": [self._bound_response]},
+        ) as http:
             opened = streamable_http_client(
                 self.server.url, http_client=http, max_sse_event_size=MAX_MESSAGE
             )

@@ -18,11 +18,16 @@ from pathlib import Path
 from typing import Any, Final, Literal, TypeVar
 from urllib.parse import urlsplit
 
-from conductor_cli.core.errors import ConductorUnusable, ConfigError, without_numbers
+from conductor_cli.core.errors import (
+    ConductorUnusable,
+    ConfigError,
+    ModelError,
+    without_numbers,
+)
 from conductor_cli.core.redact import Secrets
 from conductor_cli.core.terminal_text import short_line
 from conductor_cli.models.api_errors import ApiError, clean_excerpt
-from conductor_cli.models.http import connection_errors, host_of, reason_of
+from conductor_cli.models.http import connection_errors, host_of, hub_client, reason_of
 from conductor_cli.models.weights.hub_file import FileNotReceived, HubFile, TakePiece, receive_file
 from conductor_cli.models.weights.model_store import ModelFile
 from conductor_cli.models.weights.verify import Report
@@ -111,8 +116,9 @@ def ask_repository(
 
     Raises `ConductorUnusable`.
     """
-    from huggingface_hub import HfApi, logging
+    from huggingface_hub import HfApi, logging, set_client_factory
 
+    set_client_factory(hub_client)
     logging.set_verbosity_error()  # its warnings show signed addresses
     constants = library_settings()
     token = _read_token()
@@ -307,6 +313,8 @@ def _listing_failure(error: Exception, token: str) -> _Failure:
             code=type(error).__name__,
             words=clean_excerpt(str(getattr(error, "server_message", "") or ""), secrets),
         )
+    if isinstance(error, ModelError):  # The proxy or the certificates
+        return _Failure(host=host, message=f"{host} cannot be reached: {error.message}")
     meaning = "does not answer like a model hub"
     if isinstance(error, (OSError, *connection_errors())):
         meaning = reason_of(error)[1]
