@@ -166,6 +166,10 @@ class Request:
     """
     # How tokens are drawn besides, under OpenAI's names: `top_p`, `frequency_penalty`, …
     sampling: Mapping[str, Any] = field(default_factory=dict)
+    baseline: tuple[Message, ...] = ()
+    """The same messages with a question that says nothing: a local model divides the shares of the
+    choices by those that it gives them here.
+    """
     # A JSON Schema of the reply, for servers that enforce one
     schema: Mapping[str, Any] | None = None
     # The beginning of the reply, which is not repeated; who cannot continue a reply ignores it

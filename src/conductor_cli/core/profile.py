@@ -74,9 +74,10 @@ class Profile:
     """Strengths stand on the worker's line; or in a table with a row for each skill, the best
     worker first, which begins as the worker column of a plan does.
     """
-    best_first: bool = False
-    """The worker with the best card has the first label: a small model that was not trained to
-    conduct chooses that label nearly always.
+    untrained: bool = False
+    """The model was not trained to conduct. Small ones choose the first label nearly always, so the
+    worker with the best card has it, and the shares of a choice of one are divided by those for a
+    question that says nothing.
     """
     fewshots: bool = True  # The prompt has examples
     rules: bool = True  # It says how a team works
@@ -100,7 +101,7 @@ class Profile:
     guide: Guide = Guide()  # What plain English has besides
 
 
-PROMPTED: Final = Profile(name="prompted", best_first=True)
+PROMPTED: Final = Profile(name="prompted", untrained=True)
 """Any instruction-tuned model that was not trained to conduct: the stock Qwen2.5-7B, or a model
 behind an API.
 """
@@ -134,7 +135,7 @@ before it the skill that the step needs: whom to choose is then what follows the
 table, and no figures have to be compared.
 """
 
-PROMPTED_JSON: Final = Profile(name="prompted-json", plan_format="json", best_first=True)
+PROMPTED_JSON: Final = Profile(name="prompted-json", plan_format="json", untrained=True)
 """A model that writes JSON more reliably than lines."""
 
 

@@ -61,10 +61,10 @@ MAX_RANKED: Final = 6  # Workers in a row of the table: the best ones
 def listed_workers(pool: Pool, profile: Profile) -> tuple[Worker, ...]:
     """Return the workers in the order of their labels.
 
-    With `best_first` those with the best cards come first; without figures, or between equal ones,
-    the user's order is the ranking.
+    For an untrained planner those with the best cards come first; without figures, or between equal
+    ones, the user's order is the ranking.
     """
-    if not profile.best_first:
+    if not profile.untrained:
         return pool.workers
     return tuple(sorted(pool.workers, key=lambda worker: -worker.card.mean()))
 
@@ -257,6 +257,11 @@ CONDUCTOR_CHARS = 6000
 Workers get all of it.
 """
 
+NO_QUESTION: Final = "N/A"
+"""A question that says nothing: what a planner prefers here is its habit (Zhao et al. 2021, arXiv
+2102.09690).
+"""
+
 _RULES = f"""\
 You conduct a team of language models. You never answer the question; you write the plan by which \
 the team answers it.
@@ -348,6 +353,9 @@ def planner_request(  # noqa: PLR0913 - all parts of a prompt
         rules=rules,
     )
     prompt = template.prompt()
+    baseline: list[Message] = []
+    if context.single and profile.untrained:
+        baseline = replace(template, question=Question(text=NO_QUESTION)).prompt().messages
     return Request(
         messages=tuple(prompt.messages),
         max_tokens=profile.sampling.max_tokens,
@@ -357,6 +365,7 @@ def planner_request(  # noqa: PLR0913 - all parts of a prompt
         prefill=prompt.prefill,
         cuts=prompt.cuts,
         choices=_single_choices(plan_format, context) if context.single else (),
+        baseline=tuple(baseline),
     )
 
 

@@ -521,9 +521,7 @@ def preload_http() -> None:
 
 
 def hub_client() -> httpx.Client:
-    """Return a client for the library of the model hub, which says for each request how long it
-    may take.
-    """
+    """Return a client for the library of the model hub, which sets a time for each request."""
     import httpx
 
     return httpx.Client(transport=transport(httpx), follow_redirects=True, timeout=None)  # noqa: S113

@@ -44,6 +44,7 @@ MIN_GRAMMAR_REPLY: Final = 256
 
 # How many prompts' searches are kept: the next rank is asked for after other runs' prompts
 MAX_SEARCHES: Final = 64
+MAX_BASELINES: Final = 64  # How many pools' logits for a question that says nothing are kept
 REFUSAL: Final = "?"  # What is written instead of a reply of too little probability
 
 
@@ -67,6 +68,8 @@ class LlamaEngine:
         self._template = self._read_template()
         # The one used last at the end
         self._searches: dict[tuple[int | str | None, ...], ReplySearch] = {}
+        # By the tokens of a prompt that asks nothing and those of the choices, likewise
+        self._baselines: dict[tuple[int, ...], list[float]] = {}
 
     def _read_template(self) -> ChatTemplate:
         pointer = self.vocabulary.pointer
@@ -101,13 +104,16 @@ class LlamaEngine:
         if request.rank:
             search = self._search_up_to(request, prompt)
         with closing(self._new_sampler(request, search, request.rank)) as sampler:
-            cached = self.kv_cache.read(prompt)
+            first = self._first_tokens(request.choices)
+            cached = len(prompt.tokens)
+            habit: list[float] = []
+            if first and request.baseline:
+                cached, habit = self._read_baseline(request, first, cached)
+            cached = min(cached, self.kv_cache.read(prompt))
             self._check_weights()
-            first_tokens = [self.vocabulary.first_token(text) for text in request.choices]
-            is_settled_by_one_token = len(set(first_tokens)) == len(request.choices)
-            if request.choices and is_settled_by_one_token and -1 not in first_tokens:
-                chunks = iter([self._choose(request, first_tokens)])
-            else:
+            if first:
+                chunks = iter([self._choose(request, first, habit)])
+            else:  # no choices, or two of them begin with the same token
                 chunks = self._write_reply(request, prompt, sampler)
             for chunk in chunks:
                 if chunk.usage is None:
@@ -129,24 +135,9 @@ class LlamaEngine:
 
         The output after the prompt is where the damage first shows.
         """
-        if math.isnan(self._lib.llama_get_logits_ith(self.context, -1)[0]):
+        if math.isnan(self._logits([0])[0]):
             problem = f"the weights in {self._path} are damaged: the model's output is not a number"
             raise ModelError("file", problem, hint="get the file again")
-
-    def _choose(self, request: Request, first_tokens: Sequence[int]) -> Chunk:
-        """Return one of the choices, by the distribution of their first tokens.
-
-        Nothing is decoded for it.
-        """
-        logits = self._lib.llama_get_logits_ith(self.context, -1)
-        odds = softmax([logits[token] for token in first_tokens])
-        index = choose_index(odds, request.temperature, self._seed(request))
-        return Chunk(
-            text=request.choices[index],
-            finish="stop",
-            choice_shares=dict(zip(request.choices, odds, strict=True)),
-            usage=Usage(tokens_out=1),
-        )
 
     def _write_reply(
         self, request: Request, prompt: TokenizedPrompt, sampler: Sampler
@@ -168,6 +159,53 @@ class LlamaEngine:
         if request.max_tokens is None:
             return room
         return min(room, request.max_tokens)
+
+    def _first_tokens(self, choices: Sequence[str]) -> tuple[int, ...]:
+        """Return the first token of each choice; none where two begin with the same one."""
+        tokens = tuple(map(self.vocabulary.first_token, choices))
+        is_clear = -1 not in tokens and len(set(tokens)) == len(tokens)
+        return tokens if is_clear else ()
+
+    def _logits(self, tokens: Sequence[int]) -> list[float]:
+        logits = self._lib.llama_get_logits_ith(self.context, -1)
+        return [logits[token] for token in tokens]
+
+    def _read_baseline(
+        self, request: Request, first: tuple[int, ...], tokens: int
+    ) -> tuple[int, list[float]]:
+        """Return the logits of the choices for the question that says nothing.
+
+        Before them, how many of the `tokens` of the request's own prompt this did not read: all,
+        where the logits are known. There are no logits where the baseline does not fit.
+        """
+        prompt = self.tokenize(replace(request, messages=request.baseline))
+        key = (*prompt.tokens, *first)
+        cached = tokens
+        habit = self._baselines.pop(key, [])
+        if not habit and len(prompt.tokens) <= self.kv_cache.capacity:
+            cached = self.kv_cache.read(prompt)
+            habit = self._logits(first)
+        self._baselines[key] = habit
+        if len(self._baselines) > MAX_BASELINES:
+            del self._baselines[next(iter(self._baselines))]
+        return cached, habit
+
+    def _choose(self, request: Request, first: tuple[int, ...], habit: list[float]) -> Chunk:
+        """Return the choice that the logits after the prompt make, without the model's habit.
+
+        Nothing is decoded for it.
+        """
+        logits = self._logits(first)
+        if habit:
+            logits = [own - usual for own, usual in zip(logits, habit, strict=True)]
+        odds = softmax(logits)
+        chosen = choose_index(odds, request.temperature, self._seed(request))
+        return Chunk(
+            text=request.choices[chosen],
+            finish="stop",
+            choice_shares=dict(zip(request.choices, odds, strict=True)),
+            usage=Usage(tokens_out=1),
+        )
 
     def tokenize(self, request: Request) -> TokenizedPrompt:
         """Return the tokens of a request's messages. Raises `ModelError` or `Cancelled`."""
