@@ -43,6 +43,7 @@ from conductor_cli.core.prompts import (
     worker_messages,
 )
 from conductor_cli.core.question import (
+    ClosingTagFilter,
     File,
     Given,
     PastTurn,
@@ -261,6 +262,23 @@ def test_a_text_that_foresees_its_mark_gets_another(monkeypatch: pytest.MonkeyPa
         lambda data: real(b"fixed") if data == text.encode() else real(data),
     )
     assert fence("answer", text).rsplit("\n", 1)[1] != f"</answer-{mark}>"
+
+
+TAG = "</answer-0123abcd>"
+
+
+@given(
+    st.lists(st.sampled_from(["a", "<", "/", "\n", TAG, "</answer-", "0123abcd>"])).map("".join),
+    st.integers(1, 9),
+)
+def test_only_a_closing_tag_at_the_end_of_a_reply_is_left_out(text: str, size: int) -> None:
+    pieces = [text[start : start + size] for start in range(0, len(text), size)]
+    tags = ClosingTagFilter(f"<answer-0123abcd>\nx\n{TAG}")
+    kept = "".join([*map(tags.feed, pieces), tags.end()])
+    end = text.rstrip()
+    assert kept == (end.removesuffix(TAG) if end.endswith(TAG) else text)
+    foreign = ClosingTagFilter("no tags")
+    assert "".join([*map(foreign.feed, pieces), foreign.end()]) == text
 
 
 @given(st.text(max_size=300), st.integers(100, 400))

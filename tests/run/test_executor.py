@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import re
 from collections.abc import AsyncGenerator
 from typing import Any
 
@@ -448,3 +449,30 @@ def test_a_slow_close_is_not_a_timeout(most: int, wanted: list[str], end: float)
 
 def test_a_model_that_does_not_heed_the_alarm_is_left_at_its_next_word() -> None:
     assert heard(deaf()) == (["a", "no next token within 5 s"], 5.0, [])
+
+
+def test_a_closing_tag_of_the_prompt_is_no_part_of_an_answer() -> None:
+    def ends_with_a_tag(request: Request) -> list[Any]:
+        tag = re.findall(r"</answer-\w+>", request.messages[-1].content)[0]
+        return ["It is 42.\n", tag[:4], f"{tag[4:]}\n"]
+
+    workers = {"ann": says("42"), "bob": ScriptedModel(reply=ends_with_a_tag)}
+    run, events = play(setting("A | - | sum\nB | 1 | check", workers))
+    assert run.trace.answer == "It is 42.\n"
+    deltas = [event.text for event in of(events, ev.StepDelta) if event.step == 2]
+    assert "".join(deltas) == "It is 42.\n"
+
+
+def test_an_answer_that_is_the_question_again_is_tried_again() -> None:
+    question = Question(text="Grace weighs 125 pounds. What do both weigh?")
+    echo = f"{question.text.upper()}\n"
+    workers = {"ann": ScriptedModel([[echo], ["358 pounds"]])}
+    run, events = play(setting("A | - | sum", workers), question)
+    (failed,) = of(events, ev.StepFailed)
+    assert failed.error.message == "ann: the answer only repeats the question"
+    assert run.trace.answer == "358 pounds"
+
+
+def test_a_short_question_may_be_its_own_answer() -> None:
+    run, events = play(setting("A | - | greet", {"ann": says("Hello!")}), Question(text="Hello!"))
+    assert (run.trace.answer, of(events, ev.StepFailed)) == ("Hello!", [])

@@ -8,11 +8,19 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from conductor_cli.core.chat import Attachment, MediaKind, Message, Tool, ToolChoice
+from conductor_cli.core.chat import (
+    Attachment,
+    MediaKind,
+    Message,
+    Tool,
+    ToolChoice,
+    held_back,
+)
 from conductor_cli.core.media import describe_media
 
 NESTED: Final = "\n\nWithin this question, the subtask is: "
@@ -158,6 +166,39 @@ def fence(tag: str, text: str, **origin: str) -> str:
         digest += mark  # the text was made to contain its own tag
     attributes = "".join(f" {key}={_QUOTED(value)}" for key, value in origin.items())
     return f"<{mark}{attributes}>\n{text}\n</{mark}>"
+
+
+_CLOSING_TAG: Final = re.compile(r"</[a-z]+-[0-9a-f]{8}>")
+
+
+class ClosingTagFilter:
+    """Leaves out a closing tag of the prompt with which a reply ends, while the reply arrives.
+
+    A small model goes on with the markup that it was shown; what it writes is shown to others.
+    """
+
+    def __init__(self, prompt: str) -> None:
+        self._tags = frozenset(_CLOSING_TAG.findall(prompt))
+        self._held = ""
+
+    def feed(self, text: str) -> str:
+        """Return what is known not to be such a tag at the end."""
+        if not self._tags:
+            return text
+        text = self._held + text
+        end = text.rstrip()
+        start = len(text) - held_back(text, self._tags)
+        for tag in self._tags:
+            if end.endswith(tag):
+                start = len(end) - len(tag)
+        self._held = text[start:]
+        return text[:start]
+
+    def end(self) -> str:
+        """Return what was held back and is no tag."""
+        held = self._held
+        self._held = ""
+        return "" if held.rstrip() in self._tags else held
 
 
 def shorten(text: str, limit: int) -> str:

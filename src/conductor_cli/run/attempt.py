@@ -37,7 +37,7 @@ from conductor_cli.core.policy import POLICY_HINT
 from conductor_cli.core.pool import Timeouts, Worker
 from conductor_cli.core.profile import SeenStep
 from conductor_cli.core.prompts import worker_messages
-from conductor_cli.core.question import Conversation, File
+from conductor_cli.core.question import ClosingTagFilter, Conversation, File
 from conductor_cli.core.reading import assumed_context, is_context_known, outline_for
 from conductor_cli.core.terminal_text import is_blank
 from conductor_cli.core.tools import CallCollector
@@ -46,6 +46,7 @@ from conductor_cli.core.usage import NO_USAGE, Usage
 from conductor_cli.run.state import NOT_CHECKED, RunState, with_fault
 from conductor_cli.run.tool_loop import ModelReply, ToolLoop, conversation_tokens, open_tool_loop
 
+MIN_REPEATED_WORDS: Final = 6  # Of an answer that is the question again
 FIRST_BACKOFF_SECONDS: Final = 0.5
 """Seconds before the second attempt; doubled for each one after it, and jittered by a half either
 way.
@@ -166,6 +167,7 @@ class Attempt:
         self.worker = worker
         self._attempt = attempt
         self._pieces: list[str] = []  # The pieces of the reply
+        self._tags = ClosingTagFilter("")
         self._finish: Finish = "other"
         self._stop_sequence = ""
         # The event that the attempt begins, until it has begun
@@ -338,6 +340,7 @@ class Attempt:
             reservation = await resources.reserve(tokens, wanted, worker.price, worker, usual)
             request = self._request(messages, reservation.answer, tools)
             call = _Call()
+            self._tags = ClosingTagFilter("\n".join(message.content for message in messages))
             began = state.stream.now()
             usage = NO_USAGE
 
@@ -349,6 +352,7 @@ class Attempt:
                 timeouts = state.orchestra.timeouts.for_worker(worker)
                 take = partial(self._take_chunk, call)
                 await read_chunks(model.stream(request), take, timeouts, state.spec.keeps_up)
+                self._add_text(self._tags.end())
                 reply = self._reply(call, request, reservation)
                 if not call.cached:
                     resources.circuits.succeeded(worker)
@@ -386,16 +390,8 @@ class Attempt:
         """Add a chunk to what is known of a call, and its text to the events of the run."""
         stream = self._state.stream
         if chunk.text or chunk.thinking:
-            self._pieces.append(chunk.text)
             call.written += (chunk.text, chunk.thinking)
-            delta = ev.StepDelta(
-                at=stream.now(),
-                step=self._number,
-                attempt=self._attempt,
-                text=chunk.text,
-                thinking=chunk.thinking,
-            )
-            stream.emit(delta)
+            self._add_text(self._tags.feed(chunk.text), chunk.thinking)
         if chunk.tool_call is not None:
             call.collector.add(chunk.tool_call)
             call.written.append(chunk.tool_call.arguments)
@@ -413,6 +409,21 @@ class Attempt:
         client = self._conversation
         has_client_limit = client is not None and client.max_tokens is not None
         return has_client_limit or bool(self.worker.options.get("max_tokens"))
+
+    def _add_text(self, text: str, thinking: str = "") -> None:
+        """Add to the reply what was written of it, and to the events of the run."""
+        if not text and not thinking:
+            return
+        self._pieces.append(text)
+        stream = self._state.stream
+        delta = ev.StepDelta(
+            at=stream.now(),
+            step=self._number,
+            attempt=self._attempt,
+            text=text,
+            thinking=thinking,
+        )
+        stream.emit(delta)
 
     def _offered_tools(self, tools: ToolLoop | None) -> tuple[Tool, ...]:
         """Return the worker's tools, or those of the client."""
@@ -513,7 +524,20 @@ class Attempt:
             # end here too.
             if self._conversation is None:
                 raise self._empty_reply(reservation)
+        if not calls and self._repeats_question():
+            raise ModelError("empty_answer", "the answer only repeats the question")
         return ModelReply(text=self._text, calls=calls, provider_data=call.provider_data)
+
+    def _repeats_question(self) -> bool:
+        """Whether the reply is the question, word for word, and can still be asked for again.
+
+        A few words, such as a greeting, may be a fitting answer to themselves.
+        """
+        words = self._text.casefold().split()
+        has_own_prompts = self._state.team.worker_profile.render is not None
+        if len(words) < MIN_REPEATED_WORDS or has_own_prompts or self.text_is_out:
+            return False
+        return words == self._state.question.text.casefold().split()
 
     def _empty_reply(self, reservation: Reservation) -> ModelError:
         """Return the error of a reply that ended too early, before anything of its answer."""
