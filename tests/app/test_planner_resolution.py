@@ -4,12 +4,16 @@ demo is asked.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from conductor_cli.app.planner_resolution import max_planned_steps
 from conductor_cli.app.rehearsal import held_out_cases
 from conductor_cli.core.errors import UsageError
+from conductor_cli.core.pool import Worker
+from conductor_cli.core.profile import BRIEF, PROMPTED, Guide, Profile
 from tests.cli.stage import ONE, Stage, says
 from tests.tiny_gguf import lora
 
@@ -182,3 +186,23 @@ def test_each_seed_asks_questions_of_its_own() -> None:
     assert len({case.id for case in held_out_cases(9_999, 10**9)}) == 9_999
     with pytest.raises(UsageError, match=r"--n 10001: the demo has 10,000 questions"):
         held_out_cases(10_001, 0)
+
+
+@pytest.mark.parametrize(
+    ("planner", "profile", "most"),
+    [
+        (Worker(name="conductor", kind="llama", model="a.gguf"), PROMPTED, 2),
+        (Worker(name="conductor", kind="llama", model="a.gguf"), BRIEF, 5),
+        (
+            Worker(name="conductor", kind="llama", model="a.gguf"),
+            replace(PROMPTED, guide=Guide(proof="+35 points")),
+            5,
+        ),
+        (Worker(name="conductor", kind="openai", model="gpt"), PROMPTED, 5),
+        (None, PROMPTED, 5),
+    ],
+)
+def test_a_file_that_was_neither_trained_nor_measured_plans_two_steps(
+    planner: Worker | None, profile: Profile, most: int
+) -> None:
+    assert max_planned_steps(planner, profile) == most

@@ -210,7 +210,9 @@ def test_a_worker_that_cannot_do_its_step_says_so(stage: Stage) -> None:
 
 
 def test_another_conductor_can_plan_for_the_demo_workers(stage: Stage) -> None:
-    stage.models["alpha"] = says("E | - | capital of Japan\nA | 1 | spell it backwards")
+    stage.models["alpha"] = says(
+        "geography | - | capital of Japan\nspelling | 1 | spell it backwards"
+    )
     assert (
         stage.ok("ask", "--rehearsal", "--conductor", f"{stage.url}", QUESTION).out.strip()
         == "OYKOT"

@@ -15,10 +15,11 @@ from conductor_cli.core import events as ev
 from conductor_cli.core.plan import Plan, PlanRules, Step, check_plan, unread_steps
 from conductor_cli.core.plan_formats import ParsedStep
 from conductor_cli.core.plan_formats.base import ANSWER_DIRECTLY
+from conductor_cli.core.pool import Limits
 from conductor_cli.core.question import Question
 from conductor_cli.models.base import ScriptedModel
 from conductor_cli.run.plan_stream import RepeatFilter
-from tests.run.kit import BLIND, of, play, says, setting
+from tests.run.kit import BLIND, of, play, says, setting, with_team
 
 SOLVE = Step(worker="ann", subtask="Solve it.")
 
@@ -159,6 +160,23 @@ def test_a_plan_out_of_the_examples_is_written_again() -> None:
     (rejected,) = of(events, ev.PlanRejected)
     assert rejected.problem == "step 1 repeats an example; its subtask must be about the question"
     assert [record.step.subtask for record in run.trace.steps] == ["Sort them.", "Check them."]
+
+
+def test_a_planner_that_nobody_measured_plans_two_steps_and_the_user_is_told() -> None:
+    capped = with_team(setting("A | - | a\nB | 1 | b", limits=Limits()), max_steps=2)
+    capped = replace(capped, limits=Limits())
+    run, events = play(capped)
+    assert len(run.trace.steps) == 2
+    assert "conductor config set limits.steps 5 allows more" in texts(events)[0]
+    for steps, plan in ((3, "A | - | a\nB | 1 | b"), (None, "A | - | a")):
+        orchestra = replace(with_team(setting(plan), max_steps=2), limits=Limits(steps=steps))
+        assert texts(play(orchestra)[1]) == []
+
+
+def test_without_a_limit_the_planner_is_asked_for_as_many_steps_as_it_may_have() -> None:
+    planner = ScriptedModel([["A | - | a"]])
+    play(replace(with_team(setting(planner), max_steps=2), limits=Limits()))
+    assert "else at most 2 steps." in planner.requests[0].messages[1].content
 
 
 def texts(events: list[ev.Event]) -> list[str]:

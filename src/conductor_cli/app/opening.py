@@ -16,6 +16,7 @@ from conductor_cli.app.keys import open_key_store
 from conductor_cli.app.learning import read_learned, with_learned_cards
 from conductor_cli.app.planner_resolution import (
     describe_planning_model,
+    max_planned_steps,
     open_model_store,
     read_guided,
     resolve_planner,
@@ -412,6 +413,7 @@ async def _build_team(
         name="plan file",
         profile=profile,
         worker_profile=worker_profile,
+        max_steps=max_planned_steps(opened_planner.worker, profile),
         mode="mini" if is_routed else settings["conductor.mode"],
         revises=settings["conductor.revise"],
     )

@@ -14,6 +14,7 @@ from typing import Any, Final, NamedTuple
 
 from conductor_cli.config.settings import Settings
 from conductor_cli.core.errors import ConductorUnusable, ConfigError, ModelError, suggest
+from conductor_cli.core.plan import MAX_STEPS, UNMEASURED_STEPS
 from conductor_cli.core.pool import Worker
 from conductor_cli.core.profile import PROFILES, PROMPTED, PROMPTED_JSON, ROUTED, Guide, Profile
 from conductor_cli.core.usage import FREE
@@ -348,6 +349,16 @@ async def resolve_profile(settings: Settings, model: Model | None) -> Profile:
     ):
         return replace(PROMPTED_JSON, guide=guided.guide)
     return profile
+
+
+def max_planned_steps(planner: Worker | None, profile: Profile) -> int:
+    """Return the most steps of a plan where the settings do not limit them.
+
+    Few for a model file that was not trained to plan and was not measured by `conductor tune`.
+    """
+    is_file = planner is not None and planner.kind == "llama"
+    is_measured = bool(profile.guide.proof) or not profile.untrained
+    return UNMEASURED_STEPS if is_file and not is_measured else MAX_STEPS
 
 
 def configured_profile(settings: Settings) -> Profile:

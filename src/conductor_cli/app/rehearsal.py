@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from conductor_cli.core.errors import UsageError
+from conductor_cli.core.plan import MAX_STEPS
 from conductor_cli.core.pool import Limits, Pool, Worker
 from conductor_cli.core.question import Question
 from conductor_cli.rehearsal import players
@@ -89,7 +90,9 @@ def with_rehearsal_profiles(team: Team, planner: Worker | None) -> Team:
     profile = replace(team.profile, verdicts=players.PROFILE.verdicts)
     if is_demo:
         profile = players.CHECKED
-    return replace(team, profile=profile, worker_profile=players.WORKER_PROFILE)
+    return replace(
+        team, profile=profile, worker_profile=players.WORKER_PROFILE, max_steps=MAX_STEPS
+    )
 
 
 def rehearsal_limits(limits: Limits) -> Limits:

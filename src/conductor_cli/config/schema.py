@@ -232,7 +232,10 @@ SETTINGS: Final = (
         type="whole",
         default=None,
         most=MAX_STEPS,
-        help="maximum steps in a plan, 1 to 5 (without a limit: 1 with one worker, else 5)",
+        help=(
+            "maximum steps in a plan, 1 to 5 (without a limit: 1 with one worker, 2 with a planner "
+            "in a file that was neither trained to plan nor measured, else 5)"
+        ),
     ),
     Setting(name="limits.parallel", type="whole", default=8, help="maximum steps at the same time"),
     Setting(

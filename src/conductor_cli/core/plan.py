@@ -18,6 +18,10 @@ from typing import Final
 from conductor_cli.core.errors import PlanError
 
 MAX_STEPS: Final = 5  # The most steps in a plan written by a model, whatever the limits say
+UNMEASURED_STEPS: Final = 2
+"""The most steps, without a limit, of a planner that nobody trained to plan or measured: small ones
+make plans that cost more and answer worse than the best worker alone.
+"""
 GIVEN: Final = 0  # The number of the given text in the access lists of a nested run
 SELF: Final = "self"  # The worker name and kind of the planner itself: such a step is a nested run
 

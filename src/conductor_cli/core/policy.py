@@ -353,10 +353,12 @@ def plan_rules(  # noqa: PLR0913 - all that a plan depends on
     given: bool,
     depth_left: int,
     excluded: Collection[str] = (),
+    most: int = MAX_STEPS,
 ) -> PlanRules:
     """Return the rules of one plan.
 
-    The workers that are up (all of them if none is), and how many steps.
+    The workers that are up (all of them if none is), and how many steps: `most` of them where the
+    limits do not say.
 
     `self` is among the workers only while runs may nest deeper. Those that the policy `excluded`
     never are.
@@ -365,15 +367,18 @@ def plan_rules(  # noqa: PLR0913 - all that a plan depends on
     names = tuple(worker.name for worker in offered if worker.kind != SELF or depth_left > 0)
     # If every worker is down, offering all of them gives the user the reasons why they fail.
     up = tuple(name for name in names if name not in down)
-    return PlanRules(workers=up or names, steps=step_limit(limits, names), given=given)
+    return PlanRules(workers=up or names, steps=step_limit(limits, names, most), given=given)
 
 
-def step_limit(limits: Limits, workers: Collection[str]) -> int:
-    """Return the most steps of a plan that a model writes over these workers."""
+def step_limit(limits: Limits, workers: Collection[str], most: int = MAX_STEPS) -> int:
+    """Return the most steps of a plan that a model writes over these workers.
+
+    `most` where the limits do not say.
+    """
     if limits.steps is not None:
         return min(limits.steps, MAX_STEPS)
     if len(workers) > 1:
-        return MAX_STEPS
+        return most
     return 1  # a second step would ask the same model again
 
 

@@ -16,7 +16,7 @@ from conductor_cli.core.errors import ConductorError, ModelError, PlanError
 from conductor_cli.core.estimate import billed_usage, prompt_tokens
 from conductor_cli.core.formatting import format_list
 from conductor_cli.core.ledger import Reservation
-from conductor_cli.core.plan import SELF, KeepAnswer, Step, lost_operand, unread_steps
+from conductor_cli.core.plan import MAX_STEPS, SELF, KeepAnswer, Step, lost_operand, unread_steps
 from conductor_cli.core.plan_formats import ParsedStep, PlanFormatContext
 from conductor_cli.core.plan_formats.base import ANSWER_DIRECTLY
 from conductor_cli.core.prompts import (
@@ -374,9 +374,23 @@ class PlanStream:
         shares = ", ".join(
             f"{self._context.labels.get(label, label)} {share:.2f}" for label, share in likeliest
         )
+        self._tell_cap()
         reasoning = self._parser.reasoning or shares
         plan = self._keep_answer or self._state.current_plan(reasoning)
         self._state.finish_plan(plan, usage, self._prompt)
+
+    def _tell_cap(self) -> None:
+        """Say that the plan may have ended where it did because nobody has measured its planner."""
+        state = self._state
+        cap = state.team.max_steps
+        is_capped = cap < MAX_STEPS and state.limits.steps is None
+        if not is_capped or self._context.single or len(state.trace.steps) < cap:
+            return
+        state.stream.notice(
+            f"the plan has at most {cap} steps, because nobody has measured how well this planner "
+            f"plans; conductor config set limits.steps {MAX_STEPS} allows more, and conductor tune "
+            "measures it"
+        )
 
     def reject(self, text: str, error: ConductorError) -> None:
         usage = self._end()

@@ -123,6 +123,7 @@ def _revise(state: RunState, revised: ev.PlanRevised, record: StepRecord) -> Non
         if step.number not in hidden and step.number < revised.first
     ]
     state.resources.revisions_left = 0
+    limit = step_limit(state.limits, state.team.pool.names, state.team.max_steps)
     state.planning.revision = Revision(
         step=revised.step,
         why={
@@ -132,7 +133,7 @@ def _revise(state: RunState, revised: ev.PlanRevised, record: StepRecord) -> Non
         },
         left_out=revised.left_out,
         first=revised.first,
-        most=max(1, step_limit(state.limits, state.team.pool.names) - len(kept)),
+        most=max(1, limit - len(kept)),
         unusable=frozenset(_unusable(state, record)) if state.resumed is None else frozenset(),
     )
     if not state.is_takeover or state.trace.revised is None:

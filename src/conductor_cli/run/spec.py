@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from conductor_cli.core.chat import Request
 from conductor_cli.core.errors import Failure
 from conductor_cli.core.events import Mode
-from conductor_cli.core.plan import SELF, Plan, PlanRules
+from conductor_cli.core.plan import MAX_STEPS, SELF, Plan, PlanRules
 from conductor_cli.core.plan_formats import PlanFormatContext
 from conductor_cli.core.policy import PoolPolicy, plan_rules
 from conductor_cli.core.pool import Limits, Pool
@@ -43,6 +43,7 @@ class Team:
     price: Price | None = None  # The planner's; None where it is not known
     constrained: bool = False  # The planner's backend obeys grammars
     profile: Profile = PROMPTED
+    max_steps: int = MAX_STEPS  # Of a plan, where the limits do not say
     worker_profile: WorkerProfile = WorkerProfile()
     mode: Mode = "auto"
     # Where no worker can do a step, the planner is asked once for the rest of the plan
@@ -72,7 +73,13 @@ class Team:
     ) -> PlanRules:
         """Return the rules of a plan that this team can do."""
         return plan_rules(
-            self.pool, limits, down=down, given=given, depth_left=depth_left, excluded=excluded
+            self.pool,
+            limits,
+            down=down,
+            given=given,
+            depth_left=depth_left,
+            excluded=excluded,
+            most=self.max_steps,
         )
 
     def context(self, rules: PlanRules) -> PlanFormatContext:
