@@ -72,7 +72,7 @@ from conductor_cli.models.weights.verify import describe_hash_source, find_probl
 from conductor_cli.run import RunSpec, start_run
 from conductor_cli.state.key_store import KeyringError, KeyStore, keyring_timeout, probe_keyring
 from conductor_cli.system import disk
-from conductor_cli.system.hardware import find_gpus, read_memory
+from conductor_cli.system.hardware import find_gpus, idle_cores, physical_cores, read_memory
 from conductor_cli.system.known_secrets import KNOWN_SECRETS
 
 # Bytes of free disk below which prompt states of 100 MB each may soon not fit
@@ -113,7 +113,7 @@ def llama_build(settings: Settings) -> Iterator[CheckResult]:
     if can_use_gpu(lib):
         yield CheckResult(name=name, text=f"{text}, uses {named or 'a GPU'}")
     elif not gpus:
-        yield CheckResult(name=name, text=f"{text}, runs models on the CPU")
+        yield CheckResult(name=name, text=f"{text}, runs models on the CPU{_threads(settings)}")
     else:
         # llama.cpp is compiled for one kind of GPU; a build for the CPU works, at a fraction of the
         # speed.
@@ -125,6 +125,18 @@ def llama_build(settings: Settings) -> Iterator[CheckResult]:
         yield CheckResult(
             name=name, state="warning", text=f"{text}, does not use {named}", hint=hint
         )
+
+
+def _threads(settings: Settings) -> str:
+    """Return how many cores a model would get now, where they are fewer than there are."""
+    cores = physical_cores()
+    idle = idle_cores()
+    if settings["conductor.threads"] or idle == cores:
+        return ""
+    return (
+        f", now with {idle} of {cores} cores, because other programs are busy; conductor config set "
+        f"conductor.threads {cores} uses them all"
+    )
 
 
 def memory(settings: Settings) -> Iterator[CheckResult]:

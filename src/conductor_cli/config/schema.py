@@ -219,7 +219,7 @@ SETTINGS: Final = (
         type="whole",
         default=0,
         least=0,
-        help="threads of a local model; 0 uses one per physical core",
+        help="threads of a local model; 0 uses one per physical core that is idle when it is loaded",
     ),
     Setting(
         name="conductor.revise",

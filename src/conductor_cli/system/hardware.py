@@ -81,6 +81,21 @@ def physical_cores() -> int:
     return max(1, cores)
 
 
+def idle_cores() -> int:
+    """Return how many of this process's physical cores others leave free, at least 1.
+
+    The threads of llama.cpp wait for each other at every layer, so one more than there are free
+    cores makes all of them slow.
+    """
+    cores = physical_cores()
+    try:
+        busy, _, _ = os.getloadavg()
+    except (AttributeError, OSError):  # not on Windows
+        return cores
+    free = (os.cpu_count() or cores) - round(busy)
+    return max(1, min(cores, free))
+
+
 def find_gpus(environ: Mapping[str, str] = os.environ) -> tuple[Gpu, ...]:
     """Return the GPUs of this machine. Whether they are free is not checked."""
     if sys.platform == "darwin":

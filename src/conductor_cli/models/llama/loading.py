@@ -13,7 +13,7 @@ from typing import Any, Final, Literal
 from conductor_cli.core.errors import ModelError
 from conductor_cli.models.llama.bindings import CancelToken, clear_log, last_error, load_bindings
 from conductor_cli.models.llama.gguf import check_whole_model, part_files, read_model_info
-from conductor_cli.system.hardware import physical_cores
+from conductor_cli.system.hardware import idle_cores
 
 BATCH_SIZE: Final = 512
 """Tokens of a prompt that are decoded at once: between two batches a model on a GPU can be stopped.
@@ -39,7 +39,7 @@ class LlamaOptions:
     """How a model is loaded.
 
     `context` is in tokens, bounded by what the model was trained for; memory is taken for as many
-    as are needed. `threads` None means one for each physical core, but a small model writes with
+    as are needed. `threads` None means one for each idle physical core, but a small model writes with
     one. `gpu_layers` auto puts all layers on a GPU if llama.cpp was built for one and its memory
     suffices. `seed` is for requests that have none; None draws one. `repack` has llama.cpp
     rearrange the weights while it loads them, which takes seconds and memory; where ggml has tiled
@@ -79,7 +79,7 @@ class LoadedModel:
         self._path = path
         self._options = options
         self._size = read_model_info(path).size
-        self._threads = options.threads or physical_cores()
+        self._threads = options.threads or idle_cores()
         # The keys of a stretched model (YaRN) depend on how large its context is.
         self._stretched = (
             f"{self._header.architecture}.rope.scaling.original_context_length"
