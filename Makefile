@@ -1,6 +1,6 @@
 # Every target works from a fresh clone: it installs what it needs first.
 .DEFAULT_GOAL := help
-.PHONY: help setup train-setup demo test check check-long coverage mutants lint types contracts docs freeze docs-check bench \
+.PHONY: help setup train-setup demo test check check-long coverage mutants lint types contracts docs freeze docs-check bench real \
   bench-conductor newest rehearsal rewards planner faults clients screens audit sbom wheels lock clean
 PYTHON ?= python3
 BIN := .venv/bin
@@ -59,6 +59,9 @@ docs-check: setup ## check that the generated documents match the code
 
 bench: setup ## run the benchmarks; writes benchmarks/results.md
 	@$(BIN)/python benchmarks/run.py
+
+real: setup ## test with real models in the directory CONDUCTOR_REAL_MODELS; CONTRIBUTING.md says which
+	@$(BIN)/python -m pytest -q -rs -p no:xdist tests/real $(ARGS)
 
 bench-conductor: setup ## benchmark a local planner, 15 minutes (MODEL=FILE.gguf); writes results-conductor.md
 	@$(BIN)/python benchmarks/bench_conductor.py $(MODEL)

@@ -21,12 +21,14 @@ from random import Random
 from typing import Any, Final
 
 from conductor_cli.core.errors import PlanError
-from conductor_cli.core.plan import PlanRules, Step
+from conductor_cli.core.events import Mode
+from conductor_cli.core.plan import MAX_STEPS, PlanRules, Step
 from conductor_cli.core.plan_formats import PLAN_FORMATS
 from conductor_cli.core.plan_formats.base import ParsedStep, PlanFormatContext
 from conductor_cli.core.pool import Pool
 from conductor_cli.core.profile import PROFILES, Profile
-from conductor_cli.core.prompts import plan_format_context, planner_request
+from conductor_cli.core.prompts import copies_example, plan_format_context, planner_request
+from conductor_cli.core.question import question_text
 from conductor_cli.models.llama.bindings import CancelToken
 from conductor_cli.models.llama.engine import LlamaEngine
 from conductor_cli.models.llama.loading import LlamaOptions
@@ -58,6 +60,7 @@ class Planned:
     context: PlanFormatContext
     text: str
     steps: tuple[Step, ...]
+    profile: Profile
 
 
 def pools(seed: int) -> dict[str, Pool]:
@@ -78,7 +81,8 @@ def _measured_pool(seed: int, size: int) -> Pool:
 
 def read_plan(text: str, context: PlanFormatContext, profile: Profile) -> tuple[Step, ...]:
     """The steps of a plan, as a run reads them; none if a run would refuse it."""
-    parser = PLAN_FORMATS[profile.plan_format].parser(context)
+    name = "native" if context.single else profile.plan_format
+    parser = PLAN_FORMATS[name].parser(context)
     try:
         parsed = [*parser.feed(text), *parser.end()]
     except PlanError:
@@ -92,11 +96,14 @@ def plan_all(
     seed: int,
     chosen: Sequence[str],
     out: Path,
+    *,
     every: int = 1,
+    mode: Mode = "auto",
+    steps: int = MAX_STEPS,
 ) -> Iterator[Planned]:
     """Each question over each pool, planned or read from the file of an earlier call.
 
-    With `every` above 1, only so many-th questions are asked.
+    With `every` above 1, only so many-th questions are asked. A plan has at most so many `steps`.
     """
     path = out / "plans.jsonl"
     lines = map(json.loads, path.read_text().splitlines()) if path.exists() else ()
@@ -107,7 +114,7 @@ def plan_all(
         if name not in chosen:
             continue
         context = plan_format_context(
-            profile, pool, PlanRules(workers=pool.names), "auto", constrained=True
+            profile, pool, PlanRules(workers=pool.names, steps=steps), mode, constrained=True
         )
         for number, examined in list(enumerate(QUESTIONS))[::every]:
             text = known.get((name, number))
@@ -122,8 +129,14 @@ def plan_all(
                 }
                 with path.open("a") as file:
                     file.write(json.dumps(line, ensure_ascii=False) + "\n")
-            steps = read_plan(text, context, profile)
-            yield Planned(examined=examined, pool=pool, context=context, text=text, steps=steps)
+            yield Planned(
+                examined=examined,
+                pool=pool,
+                context=context,
+                text=text,
+                steps=read_plan(text, context, profile),
+                profile=profile,
+            )
 
 
 # Figures
@@ -193,9 +206,16 @@ def figures(plans: Sequence[Planned]) -> dict[str, Any]:
         "first worker is the best for the skill": _share(iter(expected)),
         "steps by the best card of their word": _share(iter(cards)),
         "plans with an unread step": _share(unread(planned.steps) > 0 for planned in several),
+        "subtasks from the examples": sum(map(copies, plans)),
         "a subtask twice": sum(len({s.subtask for s in p.steps}) < len(p.steps) for p in several),
         "mean characters": round(sum(seen) / max(1, len(seen))),
     }
+
+
+def copies(planned: Planned) -> int:
+    """How many subtasks are copied from the examples of the prompt, which a run refuses."""
+    question = question_text(planned.examined.question)
+    return sum(copies_example(step.subtask, question, planned.profile) for step in planned.steps)
 
 
 def _share(right: Iterator[bool] | Any) -> str:
@@ -221,6 +241,8 @@ def main() -> int:
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--every", type=int, default=1, help="ask only every so many questions")
+    parser.add_argument("--mode", choices=("auto", "mini"), default="auto")
+    parser.add_argument("--steps", type=int, default=MAX_STEPS, help="the most steps of a plan")
     parser.add_argument("--pools", nargs="+", default=[*map(str, SIZES), "3 reversed"])
     given = parser.parse_args()
     given.out.mkdir(parents=True, exist_ok=True)
@@ -230,7 +252,14 @@ def main() -> int:
     chosen = [name for name in pools(given.seed) if name in given.pools]
     names = [name for name in chosen for _ in range(count)]
     planned = plan_all(
-        engine, PROFILES[given.profile], given.seed, given.pools, given.out, given.every
+        engine,
+        PROFILES[given.profile],
+        given.seed,
+        given.pools,
+        given.out,
+        every=given.every,
+        mode=given.mode,
+        steps=given.steps,
     )
     for name, each in zip(names, planned, strict=True):
         found.setdefault(name, []).append(each)

@@ -133,10 +133,8 @@ def _threads(settings: Settings) -> str:
     idle = idle_cores()
     if settings["conductor.threads"] or idle == cores:
         return ""
-    return (
-        f", now with {idle} of {cores} cores, because other programs are busy; conductor config set "
-        f"conductor.threads {cores} uses them all"
-    )
+    why = f"now with {idle} of {cores} cores, because other programs are busy"
+    return f", {why}; conductor config set conductor.threads {cores} uses them all"
 
 
 def memory(settings: Settings) -> Iterator[CheckResult]:
