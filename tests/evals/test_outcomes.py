@@ -69,7 +69,7 @@ def test_reaching_a_limit_counts_as_wrong() -> None:
 
 
 @pytest.mark.parametrize(
-    ("finish", "told"), [("length", "its token limit"), ("refusal", "content filter")]
+    ("finish", "told"), [("length", "before the end of its answer"), ("refusal", "content filter")]
 )
 def test_an_answer_that_is_cut_off_is_scored_and_said_to_be(finish: Finish, told: str) -> None:
     ann = ScriptedModel([["4", Chunk(usage=Usage(calls=1), finish=finish)]])

@@ -52,10 +52,10 @@ def test_no_limit_and_garbage_are_no_error(tmp_path: Path, monkeypatch: pytest.M
 @LINUX
 def test_cores_that_others_use_are_not_idle(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(hardware, "physical_cores", lambda: 4)
-    monkeypatch.setattr(hardware.os, "cpu_count", lambda: 8)
+    monkeypatch.setattr(os, "cpu_count", lambda: 8)
     idle = []
     for load in (0.0, 4.4, 5.2, 7.0, 30.0):
-        monkeypatch.setattr(hardware.os, "getloadavg", lambda load=load: (load, 0.0, 0.0))
+        monkeypatch.setattr(os, "getloadavg", lambda load=load: (load, 0.0, 0.0))
         idle.append(hardware.idle_cores())
     assert idle == [4, 4, 3, 1, 1]
 

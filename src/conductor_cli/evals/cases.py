@@ -92,8 +92,8 @@ def write_cases(cases: Iterable[Case]) -> str:
     """The text of a JSON Lines file that `read_cases` reads. Defaults are left out."""
     lines = []
     for case in cases:
-        data = {name: value for name, value in dump(case).items() if value != _DEFAULTS.get(name)}
-        lines.append(encode_line(data) + "\n")
+        fields = {name: value for name, value in dump(case).items() if value != _DEFAULTS.get(name)}
+        lines.append(encode_line(fields) + "\n")
     return "".join(lines)
 
 
@@ -183,13 +183,13 @@ def read_case_file(path: Path) -> str:
     """The text of a file of cases. Raises `UsageError`."""
     try:
         with open_finite(path) as file:
-            data = file.read(MAX_FILE_SIZE + 1)
-        if len(data) > MAX_FILE_SIZE:
+            content = file.read(MAX_FILE_SIZE + 1)
+        if len(content) > MAX_FILE_SIZE:
             raise UsageError(
                 f"{path} is larger than {format_size(MAX_FILE_SIZE)}",
                 hint="split it into several files",
             )
-        return data.decode("utf-8-sig")
+        return content.decode("utf-8-sig")
     except OSError as error:
         why = describe_system_error(error)
         raise UsageError(
@@ -208,22 +208,23 @@ def read_case_file(path: Path) -> str:
 def parse_case(text: str, where: str) -> Case:
     """The case of one line. Raises `UsageError` that says where."""
     try:
-        data = json.loads(text)
+        fields = json.loads(text)
     except (ValueError, RecursionError) as error:
         raise UsageError(f"{where}: not JSON ({error})", hint=EXAMPLE) from None
-    # An unknown field is a typing error, which must not be ignored silently.
-    unknown = set(data) - set(Case.__dataclass_fields__) if isinstance(data, Mapping) else ()
-    if unknown:
-        raise UsageError(f"{where}: unknown field {min(unknown)!r:.40}", hint=EXAMPLE)
+    if isinstance(fields, Mapping):
+        # An unknown field is a typing error, which must not be ignored silently.
+        unknown = set(fields) - set(Case.__dataclass_fields__)
+        if unknown:
+            raise UsageError(f"{where}: unknown field {min(unknown)!r:.40}", hint=EXAMPLE)
     try:
-        case = load(Case, data, "")
+        case = load(Case, fields, "")
         check_case(case)
     except (DecodeError, UsageError) as error:
         hint = ""
         if isinstance(error, UsageError):
             hint = error.hint
-        said = str(error).removeprefix(f"{Case.__name__}: ")
-        raise UsageError(f"{where}: {said}", hint=hint or EXAMPLE) from None
+        problem = str(error).removeprefix(f"{Case.__name__}: ")
+        raise UsageError(f"{where}: {problem}", hint=hint or EXAMPLE) from None
     return case
 
 
@@ -292,12 +293,12 @@ def make_basics(count: int = COUNT, seed: int = 0) -> tuple[Case, ...]:
 
 
 def _arithmetic(random: Random) -> QuestionParts:
-    one = random.randint(12, 97)
-    two = random.randint(12, 97)
-    three = random.randint(100, 999)
+    first = random.randint(12, 97)
+    second = random.randint(12, 97)
+    third = random.randint(100, 999)
     return (
-        f"What is {one} * {two} - {three}? Reply with the number only.",
-        str(one * two - three),
+        f"What is {first} * {second} - {third}? Reply with the number only.",
+        str(first * second - third),
         "number",
     )
 
@@ -321,11 +322,11 @@ def _ordering(random: Random) -> QuestionParts:
     names = random.sample(_NAMES, 5)  # the tallest first
     facts = [f"{taller} is taller than {smaller}." for taller, smaller in pairwise(names)]
     random.shuffle(facts)
-    place = random.randrange(5)
-    ordinal = ("tallest", "second tallest", "third tallest", "second smallest", "smallest")[place]
+    rank = random.randrange(5)
+    ordinal = ("tallest", "second tallest", "third tallest", "second smallest", "smallest")[rank]
     return (
         f"{' '.join(facts)} Who is the {ordinal} of the five? Reply with the name only.",
-        names[place],
+        names[rank],
         "exact",
     )
 

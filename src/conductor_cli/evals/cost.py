@@ -38,25 +38,28 @@ class CostEstimate:
 
     def lines(self) -> list[str]:
         """Two lines for the user. Retries and repaired plans come on top, hence "about"."""
-        calls, tokens = (
-            f"{least:,}" if least == most else f"{least:,} to {most:,}"
-            for least, most in (
-                (self.low.calls, self.high.calls),
-                (self.low.tokens[0], self.high.tokens[1]),
-            )
-        )
+        calls = _format_range(f"{self.low.calls:,}", f"{self.high.calls:,}")
+        tokens = _format_range(f"{self.low.tokens[0]:,}", f"{self.high.tokens[1]:,}")
         low = self.low.cost[0]
         high = self.high.cost[1]
-        cost = format_money(low) if low == high else f"{format_money(low)} to {format_money(high)}"
+        cost = format_money(low)
+        if low != high:
+            cost = f"{cost} to {format_money(high)}"
         if self.high.unpriced:
-            cost = (
-                f"{f'{cost}, and more' if high else 'unknown'}: no price is known for "
-                f"{', '.join(self.unknown)}"
-            )
+            sum_of_others = "unknown"
+            if high:
+                sum_of_others = f"{cost}, and more"
+            cost = f"{sum_of_others}: no price is known for {', '.join(self.unknown)}"
         return [
             f"{self.runs:,} runs: about {calls} calls, {tokens} tokens",
             f"estimated cost: {cost}",
         ]
+
+
+def _format_range(least: str, most: str) -> str:
+    if least == most:
+        return least
+    return f"{least} to {most}"
 
 
 def estimate_cost(  # noqa: PLR0913 - all of it decides the cost
@@ -78,12 +81,9 @@ def estimate_cost(  # noqa: PLR0913 - all of it decides the cost
     low = PlanEstimate()
     high = PlanEstimate()
     for system in systems:
-        left = [
-            case
-            for draw in range(repeat)
-            for case in cases
-            if (system.name, case.id, draw) not in done
-        ]
+        left: list[Case] = []
+        for draw in range(repeat):
+            left += [case for case in cases if (system.name, case.id, draw) not in done]
         configured = system.configure(RunSetup.of(orchestra))
         # A set may have thousands of cases, and each estimate builds the prompts of a plan.
         sample = [_estimate_case(system, case, configured) for case in left[:SAMPLE]]
@@ -116,15 +116,15 @@ def scale_ranges(
     if sample:
         factor = runs / len(sample)
 
-    def scaled(found: Iterable[PlanEstimate]) -> PlanEstimate:
-        one = sum(found, PlanEstimate())
-        (low, high) = one.tokens
-        (least, most) = (cost * Decimal(factor) for cost in one.cost)
+    def scaled(estimates: Iterable[PlanEstimate]) -> PlanEstimate:
+        total = sum(estimates, PlanEstimate())
+        (low, high) = total.tokens
+        (least, most) = total.cost
         return PlanEstimate(
-            calls=round(one.calls * factor),
+            calls=round(total.calls * factor),
             tokens=(round(low * factor), round(high * factor)),
-            cost=(least, most),
-            unpriced=round(one.unpriced * factor),
+            cost=(least * Decimal(factor), most * Decimal(factor)),
+            unpriced=round(total.unpriced * factor),
         )
 
     return scaled(least for least, _ in sample), scaled(most for _, most in sample)
@@ -146,8 +146,8 @@ def _estimate_case(
     question = Question(text=case.question)
     profile = team.worker_profile
     if system.plan is not None:
-        found = estimate_plan(question, system.plan(case), team.pool, profile)
-        return found, found
+        estimate = estimate_plan(question, system.plan(case), team.pool, profile)
+        return estimate, estimate
 
     # The least is one step of the cheapest worker, the most all steps of the most expensive one.
     most = 1

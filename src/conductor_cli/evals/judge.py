@@ -54,10 +54,10 @@ def read_verdict(text: str) -> bool | None:
 
     None where it is no verdict.
     """
-    found = _VERDICT.match(text.strip().rpartition("\n")[2])
-    if found is None:
+    verdict = _VERDICT.match(text.strip().rpartition("\n")[2])
+    if verdict is None:
         return None
-    return found[1].upper() == "RIGHT"
+    return verdict[1].upper() == "RIGHT"
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +108,10 @@ class Judge:
         right = read_verdict(run.trace.answer)
         outcome = replace(outcome, judging=run.trace.usage)
         if SCORERS[case.scorer].needs != "judge":
-            return replace(outcome, confirmed=None if right is None else right == outcome.right)
+            confirmed = None
+            if right is not None:
+                confirmed = right == outcome.right
+            return replace(outcome, confirmed=confirmed)
         if right is None or problem:
             why = problem or "its reply does not end with a verdict"
             return replace(outcome, verdict="failed", error=f"the judge {self.worker.name}: {why}")

@@ -358,10 +358,10 @@ def _answer_questions(pipe: Connection) -> None:
     pipe.send("ready")
     with suppress(EOFError, OSError):
         while True:
-            what, text, *expected = pipe.recv()
+            request, text, *expected = pipe.recv()
             reply: Any = None
             with suppress(Exception):  # a hostile text may raise anything in the parser
-                if what == "extract":
+                if request == "extract":
                     reply = str(next(iter(read(text)), ""))
                 else:
                     # The library finds an expected answer only in a box or between dollar signs;

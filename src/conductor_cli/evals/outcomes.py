@@ -115,28 +115,33 @@ def judge_run(
     """Return the outcome of a case; `trace` is the fold of `events`, which are all of one run."""
     planned = system.plan is None
     error = infrastructure_error(trace, events, planned=planned)
-    counted = trace.answer
-    if system.votes:
-        counted = majority_answer(trace, case)
-    answer = counted
-    if error:
-        answer = ""
-    score = scorer(answer, case) if answer else Score(right=False)
+    answer = ""
+    if not error:
+        answer = trace.answer
+        if system.votes:
+            answer = majority_answer(trace, case)
+    score = Score(right=False)
+    if answer:
+        score = scorer(answer, case)
     if score.right is None:
         error = score.why
-    verdict: Verdict = "failed" if error else "right" if score.right else "wrong"
+    plan: tuple[Step, ...] = ()
+    answers: tuple[str, ...] = ()
+    if planned:
+        plan = tuple(record.step for record in trace.steps)
+        answers = tuple(shorten(record.text, 400) for record in trace.steps)
     return CaseOutcome(
         system=system.name,
         case=case.id,
         tags=case.tags,
-        verdict=verdict,
+        verdict=_verdict(score, error),
         answer=answer,
         usage=trace.usage,
         planning=planning_usage(trace),
         steps=len(trace.steps),
         planned=planned,
-        plan=tuple(record.step for record in trace.steps) if planned else (),
-        answers=tuple(shorten(record.text, 400) for record in trace.steps) if planned else (),
+        plan=plan,
+        answers=answers,
         seconds=round(critical_path_seconds(trace, independent=system.votes), 4),
         valid=not any(_has_reply(rejected) for rejected in trace.rejected),
         error=error,
@@ -150,6 +155,14 @@ def _scoring(score: Score, trace: Trace) -> str:
     if trace.partial and trace.error is not None:
         parts.append(trace.error.message)
     return "; ".join(part for part in parts if part)
+
+
+def _verdict(score: Score, error: str) -> Verdict:
+    if error:
+        return "failed"
+    if score.right:
+        return "right"
+    return "wrong"
 
 
 def infrastructure_error(trace: Trace, events: Iterable[ev.Event], *, planned: bool) -> str:
@@ -205,16 +218,18 @@ def critical_path_seconds(trace: Trace, *, independent: bool = False) -> float:
     """
     ends: dict[int, float] = {}
     for record in trace.steps:
-        before = max((ends.get(number, 0.0) for number in record.step.access), default=0.0)
-        taken = record.usage.seconds
+        seconds = record.usage.seconds
         if record.nested is not None:
-            taken = critical_path_seconds(record.nested)
-        ends[record.number] = (0.0 if independent else before) + taken
-    # The run ends with the step that gives the answer, even if another one would take longer.
-    last = next(
-        (ends[record.number] for record in trace.steps if record.last and not independent), None
-    )
-    return trace.planning.seconds + (max(ends.values(), default=0.0) if last is None else last)
+            seconds = critical_path_seconds(record.nested)
+        if not independent:
+            seconds += max((ends.get(number, 0.0) for number in record.step.access), default=0.0)
+        ends[record.number] = seconds
+    if not independent:
+        # The run ends with the step that gives the answer, even if another one would take longer.
+        for record in trace.steps:
+            if record.last:
+                return trace.planning.seconds + ends[record.number]
+    return trace.planning.seconds + max(ends.values(), default=0.0)
 
 
 def check_limit_of_all(trace: Trace) -> None:
@@ -258,9 +273,9 @@ class EvaluationSpec:
         return len(self.systems) * self.cases * self.repeat
 
     def json(self) -> dict[str, Any]:
-        data: dict[str, Any] = dump(self)
-        del data["identity"], data["planner_id"]
-        return data
+        fields: dict[str, Any] = dump(self)
+        del fields["identity"], fields["planner_id"]
+        return fields
 
 
 class Evaluation:

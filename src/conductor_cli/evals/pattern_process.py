@@ -10,8 +10,8 @@ import re
 from collections.abc import Iterator
 
 
-def answer(data: bytes) -> Iterator[str | None]:
+def answer(content: bytes) -> Iterator[str | None]:
     """Give what the pattern of a job matches in its text; None where it matches nothing."""
-    job = json.loads(data)
-    found = re.search(job["pattern"], job["text"], re.MULTILINE)
-    yield found and found[0]
+    job = json.loads(content)
+    match = re.search(job["pattern"], job["text"], re.MULTILINE)
+    yield match and match[0]

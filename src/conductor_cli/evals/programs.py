@@ -175,14 +175,14 @@ def can_run(answer: str, _: Sequence[str] = ()) -> bool:
         return False
 
 
-def _unpack(text: str, what: str) -> bytes:
+def _unpack(text: str, noun: str) -> bytes:
     try:
         unpacker = zlib.decompressobj()
         unpacked = unpacker.decompress(base64.b64decode(text, validate=True), MAX_TESTS)
     except (binascii.Error, zlib.error) as error:
-        raise ValueError(f"{what} cannot be unpacked: {error}") from None
+        raise ValueError(f"{noun} cannot be unpacked: {error}") from None
     if not unpacker.eof:
-        raise ValueError(f"{what} are cut off or too large")
+        raise ValueError(f"{noun} are cut off or too large")
     return unpacked
 
 
@@ -193,17 +193,21 @@ def livecodebench_tests(text: str) -> list[tuple[str, str]]:
 
     Nothing is unpickled. Raises `ValueError`.
     """
-    packed = not text.lstrip().startswith("[")
-    tests = json.loads(pickled_text(_unpack(text, "the private tests")) if packed else text)
+    if not text.lstrip().startswith("["):
+        text = pickled_text(_unpack(text, "the private tests"))
+    tests = json.loads(text)
     if not isinstance(tests, list):
         raise ValueError("the tests are no list")  # noqa: TRY004 - the file's fault
-    pairs = []
-    for test in tests:
-        fields = [test.get("input"), test.get("output")] if isinstance(test, Mapping) else []
-        if len(fields) != 2 or not all(isinstance(value, str) for value in fields):
-            raise ValueError("a test has no input or no output")
-        pairs.append((str(fields[0]), str(fields[1])))
-    return pairs
+    return [_input_and_output(test) for test in tests]
+
+
+def _input_and_output(test: object) -> tuple[str, str]:
+    if isinstance(test, Mapping):
+        given = test.get("input")
+        expected = test.get("output")
+        if isinstance(given, str) and isinstance(expected, str):
+            return given, expected
+    raise ValueError("a test has no input or no output")
 
 
 _HARMLESS: Final = {"PROTO", "FRAME", "MEMOIZE", "BINPUT", "LONG_BINPUT", "PUT", "STOP"}
@@ -226,7 +230,9 @@ def pickled_text(pickled: bytes) -> str:
     try:
         for opcode, value, _ in pickletools.genops(pickled):
             if opcode.name in _TEXTS:
-                texts.append(value.decode("utf-8") if isinstance(value, bytes) else str(value))
+                if isinstance(value, bytes):
+                    value = value.decode("utf-8")  # noqa: PLW2901 - the same text
+                texts.append(str(value))
             elif opcode.name not in _HARMLESS:
                 raise ValueError(f"the pickle holds more than a text: {opcode.name}")
     except (IndexError, OverflowError, UnicodeError) as error:
@@ -301,7 +307,9 @@ def _blocks(text: str) -> Iterator[tuple[str, str]]:
             yield language, "\n".join(lines)
             fence = ""
         elif fence:  # in a list, all lines are as far to the right as the fence
-            lines.append(line[indent:] if not line[:indent].strip() else line)
+            if not line[:indent].strip():
+                line = line[indent:]  # noqa: PLW2901 - the same line
+            lines.append(line)
     if fence and lines:
         yield language, "\n".join(lines)
 
@@ -332,21 +340,20 @@ def defined_names(code: str) -> set[str]:
         tree = parse(code)
     except ValueError:
         return set()
-    kinds = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
-    nodes = [node for node in tree.body if isinstance(node, kinds)]
-    methods = [
-        item
-        for node in nodes
-        if node.name == "Solution"
-        for item in node.body
-        if isinstance(item, kinds)
-    ]
-    assigned = [
-        target for node in tree.body if isinstance(node, ast.Assign) for target in node.targets
-    ]
-    return {node.name for node in (*nodes, *methods)} | {
-        it.id for it in assigned if isinstance(it, ast.Name)
-    }
+    names = set(_definitions_in(tree.body))
+    for node in tree.body:
+        if isinstance(node, ast.ClassDef) and node.name == "Solution":
+            names.update(_definitions_in(node.body))
+        elif isinstance(node, ast.Assign):
+            names.update(target.id for target in node.targets if isinstance(target, ast.Name))
+    return names
+
+
+def _definitions_in(body: Sequence[ast.stmt]) -> Iterator[str]:
+    """Yield the names of functions and classes, in order."""
+    for node in body:
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+            yield node.name
 
 
 def test_methods(code: str) -> list[str]:
@@ -354,18 +361,15 @@ def test_methods(code: str) -> list[str]:
 
     Raises `ValueError` where it is no Python.
     """
-    classes = [
-        node
-        for node in parse(code).body
-        if isinstance(node, ast.ClassDef) and node.name == "TestCases"
-    ]
-    names = [
-        node.name
-        for it in classes
-        for node in it.body
-        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))
-    ]
-    return sorted({name for name in names if name.startswith("test")})
+    names: set[str] = set()
+    for node in parse(code).body:
+        if isinstance(node, ast.ClassDef) and node.name == "TestCases":
+            names.update(
+                method.name
+                for method in node.body
+                if isinstance(method, (ast.FunctionDef, ast.AsyncFunctionDef))
+            )
+    return sorted(name for name in names if name.startswith("test"))
 
 
 def names_in(code: str) -> set[str]:
@@ -472,11 +476,11 @@ def _lines(text: str) -> list[str]:
     return [line.strip() for line in text.strip().split("\n")]
 
 
-def _same_line(one: str, other: str) -> bool:
-    if one == other:
+def _same_line(line: str, other: str) -> bool:
+    if line == other:
         return True
     try:
-        return [Decimal(word) for word in one.split()] == [Decimal(word) for word in other.split()]
+        return list(map(Decimal, line.split())) == list(map(Decimal, other.split()))
     except InvalidOperation:
         return False
 
@@ -492,12 +496,12 @@ def _begin(sandbox: Sandbox, seconds: float) -> Score | None:
         return Score(right=False, why=ENDS[ended.end])
     except ValueError:
         return Score(right=False, why=ENDS["broken"])
-    if not isinstance(reply, dict) or reply.get("ready") is not True:
-        return Score(
-            right=False,
-            why=str(reply.get("error") if isinstance(reply, dict) else reply)[:MAX_WHY].strip(),
-        )
-    return None
+    error = reply
+    if isinstance(reply, dict):
+        if reply.get("ready") is True:
+            return None
+        error = reply.get("error")
+    return Score(right=False, why=str(error)[:MAX_WHY].strip())
 
 
 # JSON
@@ -580,20 +584,23 @@ def _run_asserts(code: str, tests: AssertTests, interpreter: Interpreter) -> Sco
     No code of a model runs where the tests run, so the verdict cannot be forged. The messages pass
     through here.
     """
-    continues = bool(tests.function) and tests.function not in defined_names(code)
-    parts = [tests.before + code] if continues else [tests.before, code]
+    parts = [tests.before, code]
+    if tests.function and tests.function not in defined_names(code):
+        parts = [tests.before + code]  # the code goes on with what stands before it
     serve = {"way": "serve", "code": parts, "prelude": False, "seconds": ASSERT_SECONDS}
     read = names_in(tests.asserts)
-    taken = tests.names or sorted(read - sys.stdlib_module_names - defined_names(tests.asserts))
-    tested = [tests.function] if tests.function else []
+    names = tests.names or sorted(read - sys.stdlib_module_names - defined_names(tests.asserts))
+    tested = []
+    if tests.function:
+        tested = [tests.function]
     # Python's own, not the program's
-    modules = sorted((read & sys.stdlib_module_names).difference(taken, tested))
+    modules = sorted((read & sys.stdlib_module_names).difference(names, tested))
     test = {
         "way": "test",
         "before": tests.before,
         "tests": tests.asserts,
         "modules": modules,
-        "names": [*taken, *tested],
+        "names": [*names, *tested],
         "tested": tested,
         "seconds": ASSERT_SECONDS,
     }

@@ -230,9 +230,12 @@ def case_runner(  # noqa: PLR0913 - all of it decides how a run is made
     async def run_case(row: Row) -> CaseOutcome:
         name, case, draw = row
         system, setup = configured[name, draw]
+        plan = None
+        if system.plan is not None:
+            plan = system.plan(case)
         run_spec = RunSpec(
             question=Question(text=case.question),
-            plan=None if system.plan is None else system.plan(case),
+            plan=plan,
             team=setup.team,
             limits=setup.limits,
             seed=setup.seed,
@@ -242,8 +245,10 @@ def case_runner(  # noqa: PLR0913 - all of it decides how a run is made
         events = [event async for event, _ in run]
         check_limit_of_all(run.trace)
         score = partial(judge_run, system, case, run.trace, events, scorer or score_answer)
-        is_slow = scorer is not None or SCORERS[case.scorer].slow
-        outcome = await run_off_loop(score) if is_slow else score()
+        if scorer is not None or SCORERS[case.scorer].slow:
+            outcome = await run_off_loop(score)
+        else:
+            outcome = score()
         if judge is not None:
             outcome = await judge.judge(outcome, case)
         return replace(outcome, draw=draw)

@@ -149,11 +149,11 @@ class Interpreter:
         ]
         for name, value in ENVIRONMENT.items():
             words += ["--setenv", name, value]
-        for place in SYSTEM_DIRECTORIES:
-            if os.path.islink(place):  # noqa: PTH114 - a text
-                words += ["--symlink", os.readlink(place), place]  # noqa: PTH115
+        for directory in SYSTEM_DIRECTORIES:
+            if os.path.islink(directory):  # noqa: PTH114 - a text
+                words += ["--symlink", os.readlink(directory), directory]  # noqa: PTH115
             else:
-                words += ["--ro-bind-try", place, place]
+                words += ["--ro-bind-try", directory, directory]
         for name in SYSTEM_FILES:
             words += ["--ro-bind-try", f"/etc/{name}", f"/etc/{name}"]
         # In /proc, root could change the settings of the kernel, even without any capability.
@@ -187,16 +187,15 @@ def require_sandbox(python: str = "", environ: Mapping[str, str] | None = None) 
     """
     if not LINUX:
         message = (
-            "the scorer program runs code of models in a sandbox, which needs bubblewrap "
-            "and "
-            "so Linux"
+            "the scorer program runs code of models in a sandbox, which needs bubblewrap and so "
+            "Linux"
         )
         raise ConfigError(
             message, hint="run it on Linux or in WSL 2; or use Inspect: docs/harnesses.md"
         )
-    bwrap = shutil.which(
-        "bwrap", path=(os.environ if environ is None else environ).get("PATH", os.defpath)
-    )
+    if environ is None:
+        environ = os.environ
+    bwrap = shutil.which("bwrap", path=environ.get("PATH", os.defpath))
     install = "apt install bubblewrap, or dnf install bubblewrap; or use Inspect: docs/harnesses.md"
     if not bwrap:
         raise ConfigError(
@@ -230,22 +229,23 @@ def _interpreter(bwrap: str, python: str) -> Interpreter:
     except (OSError, ValueError, subprocess.SubprocessError) as error:
         message = f"{PYTHON_SETTING}: {python} is no Python interpreter: {error!s:.200}"
         raise ConfigError(message, hint=hint) from None
-    # The environment of conductor itself is not shown: a program needs none of its packages.
-    own = path == sys.executable
-    places = dict.fromkeys([base] if own else [prefix, base])
-    shown = tuple(
-        place
-        for place in places
-        if not any(Path(place).is_relative_to(system) for system in SYSTEM_DIRECTORIES)
-    )
-    for place in shown:
-        if Path.home().is_relative_to(place):
+    directories = [prefix, base]
+    if path == sys.executable:
+        # The environment of conductor itself is not shown: a program needs none of its packages.
+        directories = [base]
+        path = real
+    shown = []
+    for directory in dict.fromkeys(directories):
+        if any(Path(directory).is_relative_to(system) for system in SYSTEM_DIRECTORIES):
+            continue
+        if Path.home().is_relative_to(directory):
             message = (
-                f"{python} lies in {place}, so a program in the sandbox would see the home "
+                f"{python} lies in {directory}, so a program in the sandbox would see the home "
                 "directory"
             )
             raise ConfigError(message, hint=hint)
-    return Interpreter(bwrap=bwrap, python=real if own else path, shown=shown)
+        shown.append(directory)
+    return Interpreter(bwrap=bwrap, python=path, shown=tuple(shown))
 
 
 class _Chosen:
@@ -406,7 +406,9 @@ class Sandbox:
         `seconds` is how much processor time the reply may take, `wall` how long by the clock.
         """
         rest = memoryview(b"%d\n%s" % (len(message), message))
-        deadline = time.monotonic() + (wall_seconds(seconds) if wall is None else wall)
+        if wall is None:
+            wall = wall_seconds(seconds)
+        deadline = time.monotonic() + wall
         cpu_end = None
         while True:
             head, newline, _ = bytes(self._buffer[:20]).partition(b"\n")

@@ -156,12 +156,12 @@ def limit(limits: dict[str, int], seconds: float) -> None:
     # sandbox.
     if tuple(map(int, os.uname().release.split("-")[0].split(".")[:2])) >= (5, 14):
         wanted[resource.RLIMIT_NPROC] = limits["processes"]
-    for what, value in wanted.items():
-        hard = resource.getrlimit(what)[1]
+    for kind, value in wanted.items():
+        hard = resource.getrlimit(kind)[1]
         most = value
         if hard != resource.RLIM_INFINITY:
             most = min(value, hard)
-        resource.setrlimit(what, (most, most))
+        resource.setrlimit(kind, (most, most))
 
 
 def end_everything() -> None:
@@ -219,9 +219,9 @@ def run_once(
         become_program(job, module, seconds, [given, output[1], complaint[1]])
     for descriptor in (given, output[1], complaint[1]):
         os.close(descriptor)
-    taken = {output[0]: bytearray(), complaint[0]: bytearray()}
-    end, status = collect(child, taken, job["limits"]["output"], channel)
-    for descriptor in taken:
+    written = {output[0]: bytearray(), complaint[0]: bytearray()}
+    end, status = collect(child, written, job["limits"]["output"], channel)
+    for descriptor in written:
         os.close(descriptor)
     code = 0
     if end == "exit" and os.WIFSIGNALED(status):
@@ -231,12 +231,12 @@ def run_once(
             end = "time"
     elif end == "exit":
         code = os.WEXITSTATUS(status)
-    said = bytes(taken[complaint[0]])[-COMPLAINT:].decode("utf-8", "replace")
-    return {"end": end, "code": code, "complaint": said}, bytes(taken[output[0]])
+    text = bytes(written[complaint[0]])[-COMPLAINT:].decode("utf-8", "replace")
+    return {"end": end, "code": code, "complaint": text}, bytes(written[output[0]])
 
 
 def collect(
-    child: int, taken: dict[int, bytearray], most: int, channel: Channel
+    child: int, written: dict[int, bytearray], most: int, channel: Channel
 ) -> tuple[str, int]:
     """Read what the program writes until it ends or has written too much.
 
@@ -247,15 +247,18 @@ def collect(
     """
     end = ""
     status = 0
-    pending = set(taken)
+    pending = set(written)
     while not end:
-        ready, _, _ = select.select([*pending, channel.reading], [], [], 0.02 if pending else 0.002)
+        pause = 0.02
+        if not pending:
+            pause = 0.002
+        ready, _, _ = select.select([*pending, channel.reading], [], [], pause)
         if channel.reading in ready:  # nobody waits for the reply any more
             os._exit(0)
         for descriptor in ready:
-            if not take(descriptor, taken[descriptor], most):
+            if not read_once(descriptor, written[descriptor], most):
                 pending.discard(descriptor)
-        if any(len(piece) > most for piece in taken.values()):
+        if any(len(piece) > most for piece in written.values()):
             end = "output"
         process, ended = os.waitpid(child, os.WNOHANG)
         if process and not end:
@@ -263,17 +266,18 @@ def collect(
             status = ended
     end_everything()
     for descriptor in pending:  # what was written before the end
-        while len(taken[descriptor]) <= most and take(descriptor, taken[descriptor], most):
-            pass
-    if any(len(piece) > most for piece in taken.values()):
+        while len(written[descriptor]) <= most:
+            if not read_once(descriptor, written[descriptor], most):
+                break
+    if any(len(piece) > most for piece in written.values()):
         end = "output"
     return end, status
 
 
-def take(descriptor: int, taken: bytearray, most: int) -> bool:
-    """Read once; false at the end."""
+def read_once(descriptor: int, written: bytearray, most: int) -> bool:
+    """Read once, up to so many bytes in all; false at the end."""
     piece = os.read(descriptor, 1 << 16)
-    taken += piece[: most + 1 - len(taken)]
+    written += piece[: most + 1 - len(written)]
     return bool(piece)
 
 
@@ -320,7 +324,9 @@ def run_program(source: str, module: types.ModuleType) -> int:
     try:
         run_source(source, module)
     except SystemExit as error:
-        code = error.code if isinstance(error.code, int) else int(error.code is not None)
+        code = int(error.code is not None)
+        if isinstance(error.code, int):
+            code = error.code
     except BaseException as error:  # noqa: BLE001 - whatever the program raises
         code = 1
         sys.stderr.write(describe(error))
@@ -355,7 +361,8 @@ def serve_code(job: dict[str, Any], channel: Channel) -> None:
             set_dumpable(1)
             sys.stdin = io.StringIO()
             # For ever
-            sys.stdout = sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: PTH123, SIM115
+            sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: PTH123, SIM115
+            sys.stderr = sys.stdout
             {"serve": serve_calls, "test": run_test, "unit": run_unit_tests}[job["way"]](
                 job, channel
             )
@@ -366,7 +373,9 @@ def serve_code(job: dict[str, Any], channel: Channel) -> None:
         os.close(descriptor)
     _, status = os.waitpid(child, 0)
     end_everything()
-    os._exit(128 + os.WTERMSIG(status) if os.WIFSIGNALED(status) else os.WEXITSTATUS(status))
+    if os.WIFSIGNALED(status):
+        os._exit(128 + os.WTERMSIG(status))
+    os._exit(os.WEXITSTATUS(status))
 
 
 def send_value(channel: Channel, value: dict[str, Any]) -> None:
@@ -377,7 +386,8 @@ def send_value(channel: Channel, value: dict[str, Any]) -> None:
 def serve_calls(job: dict[str, Any], channel: Channel) -> None:
     """Run the code, then answer what a test asks of it."""
     module = new_module("solution")
-    run_source(prelude() if job["prelude"] else "", module)
+    if job["prelude"]:
+        run_source(prelude(), module)
     try:
         for source in job["code"]:
             run_source(source, module)
@@ -401,24 +411,24 @@ def answer_request(
 
     Of a call, also what it has made of its arguments.
     """
-    what = request["do"]
-    if what == "name":
+    action = request["do"]
+    if action == "name":
         name = request["name"]
         if name not in module.__dict__:
             raise NameError(f"name {name!r} is not defined")
         return {"value": encode(module.__dict__[name], objects)}
-    if what == "method_of_class":  # LeetCode's: class Solution
+    if action == "method_of_class":  # LeetCode's: class Solution
         target = getattr(module.__dict__["Solution"](), request["name"])
         return {"value": encode(target, objects)}
     target = objects[request["of"]]
-    if what == "attribute":
+    if action == "attribute":
         return {"value": encode(getattr(target, request["name"]), objects)}
-    if what == "assign":
+    if action == "assign":
         setattr(target, request["name"], decode(request["value"], objects.__getitem__))
         return {"value": None}
-    if what == "truth":
+    if action == "truth":
         return {"value": bool(target)}
-    if what == "list":
+    if action == "list":
         return {"value": encode(list(itertools.islice(target, MAX_LISTED)), objects)}
     arguments = decode(request["arguments"], objects.__getitem__)
     named = decode(request["named"], objects.__getitem__)
@@ -462,11 +472,15 @@ def encode(value: Any, objects: list[Any] | None = None) -> Any:  # noqa: ANN401
         return float.__float__(value)
     if isinstance(value, str):
         return str.__str__(value)
-    if isinstance(value, (bytes, bytearray)):
-        return {"bytes" if isinstance(value, bytes) else "bytearray": value.hex()}
+    if isinstance(value, bytes):
+        return {"bytes": value.hex()}
+    if isinstance(value, bytearray):
+        return {"bytearray": value.hex()}
     if isinstance(value, dict):
         pairs = [[encode(key, objects), encode(item, objects)] for key, item in value.items()]
-        return {"ordered" if isinstance(value, collections.OrderedDict) else "dict": pairs}
+        if isinstance(value, collections.OrderedDict):
+            return {"ordered": pairs}
+        return {"dict": pairs}
     if isinstance(value, list):
         return [encode(item, objects) for item in value]
     for name, kind in _TAGGED.items():
@@ -478,7 +492,9 @@ def encode(value: Any, objects: list[Any] | None = None) -> Any:  # noqa: ANN401
         return {"timedelta": [value.days, value.seconds, value.microseconds]}
     for name, kind in _WRITTEN.items():
         if isinstance(value, kind):
-            return {name: value.isoformat() if hasattr(value, "isoformat") else str(value)}
+            if hasattr(value, "isoformat"):
+                return {name: value.isoformat()}
+            return {name: str(value)}
     name = getattr(value, "__name__", "")
     if isinstance(value, type) and vars(builtins).get(name) is value:
         return {"type": name}
@@ -573,8 +589,8 @@ class Remote:
         return isinstance(other, Remote) and self._same(other)
 
     def _same(self, other: Remote) -> bool:
-        numbers = [object.__getattribute__(each, "_number") for each in (self, other)]
-        return bool(numbers[0] == numbers[1])
+        number = object.__getattribute__(self, "_number")
+        return bool(number == object.__getattribute__(other, "_number"))
 
     __hash__ = object.__hash__
 
@@ -590,14 +606,12 @@ def run_test(job: dict[str, Any], channel: Channel) -> None:
         send_value(channel, request)
         reply = json.loads(channel.read())
         if "error" in reply:
-            name, said = reply["error"]
+            name, text = reply["error"]
             kind = getattr(builtins, str(name), None)
-            known = (
-                isinstance(kind, type)
-                and issubclass(kind, Exception)
-                and not issubclass(kind, UnicodeError)
-            )
-            raise kind(said) if known and kind is not None else RemoteError(said)
+            is_kind = isinstance(kind, type) and issubclass(kind, Exception)
+            if kind is None or not is_kind or issubclass(kind, UnicodeError):
+                raise RemoteError(text)
+            raise kind(text)
         if arguments and reply["arguments"] != request["arguments"]:
             update(arguments, decode(reply["arguments"], Remote))
         return decode(reply["value"], Remote)

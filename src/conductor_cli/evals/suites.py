@@ -131,7 +131,9 @@ class Suite:
 
     @property
     def source(self) -> str:
-        return f"{self.file} of {self.repo}" if self.repo else self.file
+        if not self.repo:
+            return self.file
+        return f"{self.file} of {self.repo}"
 
     def json(self) -> dict[str, object]:
         return {
@@ -143,27 +145,29 @@ class Suite:
 
 def field(row: Row, *names: str) -> str:
     """The first of these fields that exists. Raises `KeyError`."""
-    value = next((row[name] for name in names if row.get(name) is not None), None)
-    if value is None:
-        raise KeyError(names[0])
-    return str(value).strip()
+    for name in names:
+        if row.get(name) is not None:
+            return str(row[name]).strip()
+    raise KeyError(names[0])
 
 
 def tags(*texts: object) -> tuple[str, ...]:
     """The texts as tags: "Counting & Probability" becomes counting-probability."""
-    found = ("-".join(re.findall(r"[a-z0-9]+", str(text or "").lower())) for text in texts)
-    return tuple(dict.fromkeys(tag for tag in found if tag))
+    written = ("-".join(re.findall(r"[a-z0-9]+", str(text or "").lower())) for text in texts)
+    return tuple(dict.fromkeys(tag for tag in written if tag))
 
 
 def math500(row: Row, number: int, _: int) -> Case:
     """`test.jsonl` of HuggingFaceH4/MATH-500: problem, answer, subject, level, unique_id."""
-    level = row.get("level")
+    level = ""
+    if row.get("level") is not None:
+        level = f"level {row['level']}"
     return Case(
         id=str(row.get("unique_id") or number),
         question=f"{field(row, 'problem')}\n\n{BOX}",
         answer=field(row, "answer"),
         scorer="math",
-        tags=tags("math", row.get("subject"), f"level {level}" if level is not None else ""),
+        tags=tags("math", row.get("subject"), level),
     )
 
 
@@ -189,10 +193,11 @@ def mmlu(row: Row, number: int, _: int) -> Case:
     """A row of cais/mmlu: question, choices, answer (a number from 0), subject."""
     subject = row.get("subject")
     answer = field(row, "answer")
-    letter = ascii_uppercase[int(answer) :][:1] if answer.isdecimal() else answer
+    if answer.isdecimal():
+        answer = ascii_uppercase[int(answer) :][:1]
     name = "-".join((*tags(subject), str(number)))
     return _multiple_choice(
-        name, field(row, "question"), _listed(row.get("choices")), letter, tags("facts", subject)
+        name, field(row, "question"), _listed(row.get("choices")), answer, tags("facts", subject)
     )
 
 
@@ -286,15 +291,16 @@ def rlpr(row: Row, number: int, _: int) -> Case | None:
     answer = field(reward, "ground_truth")
     if len(answer) > MAX_RLPR_ANSWER:
         return None
-    more = row.get("extra_info")
-    index = more.get("index") if isinstance(more, Mapping) else None
+    index = None
+    extra_info = row.get("extra_info")
+    if isinstance(extra_info, Mapping):
+        index = extra_info.get("index")
+    if index is None:
+        index = number
+    texts = [field(message, "content") for message in messages if isinstance(message, Mapping)]
     return Case(
-        id="-".join(
-            (*tags(row.get("data_source")), str(number if index is None else index), str(number))
-        ),
-        question="\n\n".join(
-            field(message, "content") for message in messages if isinstance(message, Mapping)
-        ),
+        id="-".join((*tags(row.get("data_source")), str(index), str(number))),
+        question="\n\n".join(texts),
         answer=answer,
         scorer="rlpr",
         tags=tags("reasoning", row.get("ability")),
@@ -332,14 +338,15 @@ def mbpp(row: Row, number: int, _: int) -> Case:
     # mean the function.
     defined = defined_names(str(row.get("code") or ""))
     called = [name for name in re.findall(r"\w+(?=\()", tests[0]) if name in defined]
+    function = ""
+    if called:
+        function = called[0]
     names = tuple(sorted(defined & names_in(asserts)))
     listed = "\n".join(tests)
     return Case(
         id=str(row.get("task_id") or number),
         question=f"{MBPP_TASK.format(field(row, 'text', 'prompt'))}\n\n{listed}\n\n{MBPP_FORM}",
-        answer=dump_tests(
-            AssertTests(asserts=asserts, function=called[0] if called else "", names=names)
-        ),
+        answer=dump_tests(AssertTests(asserts=asserts, function=function, names=names)),
         scorer="program",
         tags=("code", "function"),
     )
@@ -353,14 +360,19 @@ def livecodebench(row: Row, number: int, _: int) -> Case:
     starter = str(row.get("starter_code") or "")
     content = field(row, "question_content")
     metadata = row.get("metadata") or {}
-    metadata = json.loads(metadata) if isinstance(metadata, str) else metadata
-    function = metadata.get("func_name") if isinstance(metadata, Mapping) else None
+    if isinstance(metadata, str):
+        metadata = json.loads(metadata)
+    function = None
+    if isinstance(metadata, Mapping):
+        function = metadata.get("func_name")
     if function is not None and not str(function).isidentifier():
         raise ValueError(f"the function {function!r:.60} has no valid name")
     tests = [*_test_list(row, "public_test_cases"), *_test_list(row, "private_test_cases")]
     if not tests:
         raise ValueError("it has no tests")
-    task = LCB_STARTER if starter else LCB_STDIN
+    task = LCB_STDIN
+    if starter:
+        task = LCB_STARTER
     return Case(
         id=str(row.get("question_id") or number),
         scorer="program",
@@ -377,7 +389,9 @@ def _test_list(row: Row, name: str) -> list[tuple[str, str]]:
     value = row.get(name)
     if value is None:
         raise KeyError(name)
-    return livecodebench_tests(value if isinstance(value, str) else json.dumps(value))
+    if not isinstance(value, str):
+        value = json.dumps(value)
+    return livecodebench_tests(value)
 
 
 def bigcodebench(row: Row, number: int, _: int) -> Case:
@@ -391,8 +405,12 @@ def bigcodebench(row: Row, number: int, _: int) -> Case:
     if not test_methods(tests):
         raise ValueError("its test has no class TestCases with tests")
     libraries = row.get("libs") or "[]"
-    libraries = ast.literal_eval(libraries) if isinstance(libraries, str) else libraries
+    if isinstance(libraries, str):
+        libraries = ast.literal_eval(libraries)
     solution = row.get("canonical_solution")
+    reference = ""
+    if solution:
+        reference = f"{before}{solution}"
     return Case(
         id=str(row.get("task_id") or number),
         question=f"{SCRIPT}\n{field(row, 'instruct_prompt')}\n",
@@ -402,7 +420,7 @@ def bigcodebench(row: Row, number: int, _: int) -> Case:
                 function=function,
                 before=before,
                 libraries=tuple(map(str, libraries)),
-                reference=f"{before}{solution}" if solution else "",
+                reference=reference,
             )
         ),
         scorer="program",
@@ -433,10 +451,13 @@ def by_columns(columns: Mapping[str, str]) -> Reader:
     """
 
     def read(row: Row, number: int, _: int) -> Case:
-        name = field(row, columns["id"]) if "id" in columns else str(number)
+        name = str(number)
+        if "id" in columns:
+            name = field(row, columns["id"])
         question = field(row, columns["question"])
         answer = field(row, columns["answer"])
-        tagged, choices = (_listed(row.get(columns.get(each, ""))) for each in ("tags", "choices"))
+        tagged = _listed(row.get(columns.get("tags", "")))
+        choices = _listed(row.get(columns.get("choices", "")))
         if not choices:
             scorer = str(row.get(columns.get("scorer", ""), columns.get("scorer", "exact")))
             return Case(
@@ -458,13 +479,11 @@ def _listed(value: object) -> list[str]:
     """
     if isinstance(value, str) and value.startswith("["):
         value = json.loads(value)
-    return (
-        [str(each) for each in value]
-        if isinstance(value, (list, tuple))
-        else [str(value)]
-        if value
-        else []
-    )
+    if isinstance(value, (list, tuple)):
+        return list(map(str, value))
+    if value:
+        return [str(value)]
+    return []
 
 
 def _multiple_choice(
@@ -647,17 +666,12 @@ def suite_by_columns(name: str, text: str) -> Suite:
                 f"{column!r:.40}"
             )
             raise UsageError(message, hint="leave one of them out")
-    wrong = next(
-        (field for field, column in columns.items() if field not in FIELDS or not column), ""
-    )
-    if wrong or not {"question", "answer"} <= columns.keys():
-        hint = f"for example: --fields question=problem,answer=target; fields: {', '.join(FIELDS)}"
-        message = (
-            f"--fields: {wrong!r:.40} is not FIELD=COLUMN"
-            if wrong
-            else "--fields needs question and answer"
-        )
-        raise UsageError(message, hint=hint)
+    hint = f"for example: --fields question=problem,answer=target; fields: {', '.join(FIELDS)}"
+    for field, column in columns.items():
+        if field not in FIELDS or not column:
+            raise UsageError(f"--fields: {field!r:.40} is not FIELD=COLUMN", hint=hint)
+    if "question" not in columns or "answer" not in columns:
+        raise UsageError("--fields needs question and answer", hint=hint)
     return Suite(
         name=name, reader=by_columns(columns), file="--fields with the names of its columns"
     )
@@ -674,20 +688,19 @@ def read_suite(
     """
     hint = f"use {suite.source}"
     rows, read_row = _open_file_of(suite, path)
-    reader = (
-        suite.reader
-        if suite.reader_with is None
-        else suite.reader_with(_examples_beside(suite, path))
-    )
+    reader = suite.reader
+    if suite.reader_with is not None:
+        reader = suite.reader_with(_examples_beside(suite, path))
     if not rows:
         raise UsageError(f"{path} contains no rows", hint=hint)
     order = list(range(rows))
     if count is not None:
         Random(seed).shuffle(order)  # noqa: S311 - reproducible, no secret
-    found: dict[str, tuple[int, Case]] = {}
-    for number in (index + 1 for index in order):
+    cases: dict[str, tuple[int, Case]] = {}
+    for index in order:
+        number = index + 1
         try:
-            row = read_row(number - 1)
+            row = read_row(index)
             if not isinstance(row, Mapping):
                 # The file's fault, not the caller's
                 raise ValueError("it is not an object")  # noqa: TRY004
@@ -696,27 +709,27 @@ def read_suite(
                 continue
             check_case(case)
         except (KeyError, ValueError, RecursionError, MemoryError, UsageError) as error:
-            problem = (
-                f"{error.args[0]!r} is missing" if isinstance(error, KeyError) else str(error)[:300]
-            )
+            problem = str(error)[:300]
+            if isinstance(error, KeyError):
+                problem = f"{error.args[0]!r} is missing"
             raise UsageError(
                 f"{path}, row {number}: not a row of {suite.name}: {problem}", hint=hint
             ) from None
-        if case.id in found:
+        if case.id in cases:
             message = (
-                f"{path}, row {number}: row {found[case.id][0]} has the same id {case.id!r:.80}"
+                f"{path}, row {number}: row {cases[case.id][0]} has the same id {case.id!r:.80}"
             )
             raise UsageError(message, hint=hint)
-        found[case.id] = number, case
-        if len(found) == count:
+        cases[case.id] = number, case
+        if len(cases) == count:
             break
-    if count is not None and len(found) < count:
+    if count is not None and len(cases) < count:
         raise UsageError(
-            f"--n {count}: the file holds {len(found)} cases", hint="leave out --n to take all"
+            f"--n {count}: the file holds {len(cases)} cases", hint="leave out --n to take all"
         )
-    if not found:
+    if not cases:
         raise UsageError(f"{path} has no case that {suite.name} takes", hint=hint)
-    return tuple(case for _, case in sorted(found.values(), key=lambda item: item[0]))
+    return tuple(case for _, case in sorted(cases.values(), key=lambda item: item[0]))
 
 
 def _open_file_of(suite: Suite, path: Path) -> tuple[int, Callable[[int], Any]]:
@@ -736,20 +749,21 @@ def _examples_beside(suite: Suite, path: Path) -> list[Row]:
     Without them the prompt would be another one than that of the authors, and the figures could not
     be compared.
     """
-    names = (Path(suite.examples).name, f"validation{path.suffix}")
-    place = next((path.with_name(name) for name in names if path.with_name(name).is_file()), None)
-    if place is None:
+    file = path.with_name(Path(suite.examples).name)
+    if not file.is_file():
+        file = path.with_name(f"validation{path.suffix}")
+    if not file.is_file():
         message = (
             f"the solved questions that the prompt of {suite.name} shows are not beside {path}"
         )
-        hint = f"put {suite.examples} of {suite.repo} there, under its own name or as {names[1]}"
+        hint = f"put {suite.examples} of {suite.repo} there, under its own name or as {file.name}"
         raise UsageError(message, hint=hint)
-    count, read_row = _open_file_of(suite, place)
+    count, read_row = _open_file_of(suite, file)
     try:
         rows = [read_row(number) for number in range(min(count, MAX_EXAMPLES))]
     except (ValueError, RecursionError, MemoryError) as error:
         raise UsageError(
-            f"{place}: not a file of {suite.name}: {error}", hint=f"use {suite.examples}"
+            f"{file}: not a file of {suite.name}: {error}", hint=f"use {suite.examples}"
         ) from None
     return [row for row in rows if isinstance(row, Mapping)]
 
@@ -773,8 +787,8 @@ def _open_rows(path: Path) -> tuple[int, Callable[[int], Any]]:
                 raise UsageError(f"{path} is larger than {format_size(MAX_TABLE)}")
             table = parquet.read_table(path)
         except (pa.ArrowException, OSError, ValueError, MemoryError) as error:
-            said = str(error).partition("\n")[0]
-            raise UsageError(f"{path} is no Parquet file that can be read: {said:.200}") from None
+            reason = str(error).partition("\n")[0]
+            raise UsageError(f"{path} is no Parquet file that can be read: {reason:.200}") from None
         return int(table.num_rows), lambda number: table.slice(number, 1).to_pylist()[0]
     text = _unzip(path) if path.suffix.lower() == ".gz" else read_case_file(path)
     if path.suffix.lower() == ".json":  # one list, as in the file of the sanitized MBPP

@@ -108,12 +108,14 @@ def for_vote(setup: RunSetup, worker: Worker) -> RunSetup:
 def _copies(worker: Worker, seed: int) -> tuple[Worker, ...]:
     # At temperature 0, or with one seed, all samples would be the same.
     options = {**worker.options, "temperature": worker.options.get("temperature") or TEMPERATURE}
-    named = {
-        f"{worker.name}-{number}": {**options, "seed": seed * VOTES + number}
-        for number in range(1, VOTES + 1)
-    }
     return tuple(
-        replace(worker, name=name, copy_of=worker.name, options=own) for name, own in named.items()
+        replace(
+            worker,
+            name=f"{worker.name}-{number}",
+            copy_of=worker.name,
+            options={**options, "seed": seed * VOTES + number},
+        )
+        for number in range(1, VOTES + 1)
     )
 
 
@@ -124,18 +126,16 @@ def _render_prompt(question: Question, step: Step, seen: Sequence[SeenStep]) -> 
     """
     if step.subtask == ANSWER_DIRECTLY:
         return question_text(question)
-    # A look at the same answer again must be the same request, so it does not count which look it
-    # is.
-    own = step.subtask == LOOK
-    answers = [
-        fence(
-            "answer",
-            item.answer,
-            **({} if own else {"step": str(item.number), "worker": item.worker}),
-        )
-        for item in seen
-        if item.answer is not None
-    ]
+    answers = []
+    for item in seen:
+        if item.answer is None:
+            continue
+        origin = {"step": str(item.number), "worker": item.worker}
+        if step.subtask == LOOK:
+            # A look at the same answer again must be the same request, so it does not count which
+            # look it is.
+            origin = {}
+        answers.append(fence("answer", item.answer, **origin))
     return "\n\n".join([question_text(question), *answers, step.subtask])
 
 
@@ -236,9 +236,9 @@ def best_worker_on(workers: Sequence[Worker], tag: str) -> Worker:
 
     The best overall by its card if the tag is empty or on no card.
     """
-    known = [worker for worker in workers if tag in worker.card.strengths]
-    if known:
-        return max(known, key=lambda worker: worker.card.strengths[tag])
+    measured = [worker for worker in workers if tag in worker.card.strengths]
+    if measured:
+        return max(measured, key=lambda worker: worker.card.strengths[tag])
     return Pool(workers=tuple(workers)).best()
 
 
@@ -317,28 +317,29 @@ def select_systems(
     `team` has the pool, whose cards say which worker is best, and a model for the systems that
     plan. `keywords` maps tags to the words that indicate them. `more` are systems of the demo.
     """
-    known = {
+    systems = {
         system.name: system for system in (*_build_systems(team, cases, keywords or GENERAL), *more)
     }
-    found: dict[str, System] = {}
+    selected: dict[str, System] = {}
     for name in filter(None, map(str.strip, names.split(","))):
-        chosen = {
-            key: system
-            for key, system in known.items()
-            if name in ("all", key, key.partition(":")[0])
-        }
-        if not chosen and name in DROPPED:
+        matching = {key: system for key, system in systems.items() if _is_named(key, name)}
+        if not matching and name in DROPPED:
             raise UsageError(
                 f"the system {name!r} was dropped", hint=f"use instead: {DROPPED[name]}"
             )
-        if not chosen:
+        if not matching:
             raise UsageError(
-                f"unknown system {name!r}", hint=f"known: all, {ALONE}, {', '.join(known)}"
+                f"unknown system {name!r}", hint=f"known: all, {ALONE}, {', '.join(systems)}"
             )
-        found |= chosen
-    if not found:
+        selected |= matching
+    if not selected:
         raise UsageError("--systems names no system", hint=f"known: {', '.join(NAMES)}")
-    return tuple(found.values())
+    return tuple(selected.values())
+
+
+def _is_named(system: str, name: str) -> bool:
+    """Whether a name in a list means this system: its own, that of its group, or `all`."""
+    return name in ("all", system, system.partition(":")[0])
 
 
 def needs_planner(names: str) -> bool:
@@ -368,98 +369,129 @@ def _build_systems(team: Team, cases: Sequence[Case], keywords: Keywords) -> lis
     if not workers:
         raise UsageError("no worker of the pool is available", hint="conductor doctor says why")
     best = Pool(workers=workers).best()
-    over_all = partial(without_planner, workers=workers)
-    too_few = "needs at least two workers"
-    if len(workers) > 1:
-        too_few = ""
-    # A profile with its own prompt means that the model was trained on that prompt alone.
-    plans_only = "this planner was trained only to plan"
-    if team.profile.render is None:
-        plans_only = ""
+    return [
+        *_single_workers(team, ALONE),
+        System(
+            name=BEST_WORKER,
+            plan=_fixed(direct_plan(best)),
+            configure=partial(without_planner, workers=(best,)),
+        ),
+        _keyword_system(workers, keywords),
+        *_single_workers(team, REFLECT, LOOKS),
+        _voting_system(best),
+        _mixing_system(workers, best),
+        _routing_system(workers, cases),
+        System(name="conductor-mini", configure=partial(_with_planner, mode="mini")),
+        System(name="conductor", configure=partial(_with_planner, mode="auto")),
+        _nesting_system(team),
+    ]
 
-    def fixed(plan: Plan) -> Callable[[Case], Plan]:
-        return lambda _: plan
 
-    def routed(case: Case) -> Plan:
-        """The case's known decomposition, each step by the worker that is best by its card."""
-        chosen = ((best_worker_on(workers, step.skill), step) for step in case.steps)
-        return Plan(
-            steps=tuple(
-                Step(worker=who.name, subtask=it.subtask, access=it.access) for who, it in chosen
-            )
+def _fixed(plan: Plan) -> Callable[[Case], Plan]:
+    return lambda _: plan
+
+
+def _single_workers(team: Team, name: str, looks: int = 0) -> Iterator[System]:
+    """A system for every single worker, which may be absent.
+
+    It answers, and looks at its last answer each time.
+
+    A look at an answer that the look before only repeated is the same request, which the response
+    cache answers.
+    """
+    for worker in team.pool:
+        if worker.kind == SELF:
+            continue
+        checks = [
+            Step(worker=worker.name, subtask=LOOK, access=(number,))
+            for number in range(1, looks + 1)
+        ]
+        missing = ""
+        if worker.name in team.unavailable:
+            missing = team.unavailable[worker.name].message
+        yield System(
+            name=f"{name}:{worker.name}",
+            plan=_fixed(Plan(steps=(*direct_plan(worker).steps, *checks))),
+            configure=partial(without_planner, workers=(worker,)),
+            missing=missing,
         )
 
-    def each_worker(name: str, looks: int = 0) -> Iterator[System]:
-        """A system for every single worker, which may be absent.
 
-        It answers, and looks at its last answer each time.
+def _keyword_system(workers: tuple[Worker, ...], keywords: Keywords) -> System:
+    """The worker that is best at what the words of the question indicate."""
 
-        A look at an answer that the look before only repeated is the same request, which the
-        response cache answers.
-        """
-        for worker in team.pool:
-            reason = team.unavailable.get(worker.name)
-            if worker.kind != SELF:
-                checks = [
-                    Step(worker=worker.name, subtask=LOOK, access=(at,))
-                    for at in range(1, looks + 1)
-                ]
-                yield System(
-                    name=f"{name}:{worker.name}",
-                    plan=fixed(Plan(steps=(*direct_plan(worker).steps, *checks))),
-                    configure=partial(without_planner, workers=(worker,)),
-                    missing="" if reason is None else reason.message,
-                )
+    def plan(case: Case) -> Plan:
+        return direct_plan(best_worker_on(workers, find_tag(case.question, keywords)))
 
+    return System(
+        name="keyword",
+        plan=plan,
+        configure=partial(without_planner, workers=workers),
+        missing=_too_few(workers),
+    )
+
+
+def _voting_system(best: Worker) -> System:
     # Samples see nothing of each other (`for_vote`); the last one waits, as a run ends with its
     # last step.
     *samples, last = [Step(worker=copy.name, subtask=ANSWER_DIRECTLY) for copy in _copies(best, 0)]
+    last = replace(last, access=tuple(range(1, VOTES)))
+    return System(
+        name="vote",
+        votes=True,
+        plan=_fixed(Plan(steps=(*samples, last))),
+        configure=partial(for_vote, worker=best),
+    )
+
+
+def _mixing_system(workers: tuple[Worker, ...], best: Worker) -> System:
     proposals = [Step(worker=worker.name, subtask=ANSWER_DIRECTLY) for worker in workers]
     combined = Step(worker=best.name, subtask=AGGREGATE, access=tuple(range(1, len(workers) + 1)))
-    return [
-        *each_worker(ALONE),
-        System(
-            name=BEST_WORKER,
-            plan=fixed(direct_plan(best)),
-            configure=partial(without_planner, workers=(best,)),
-        ),
-        System(
-            name="keyword",
-            configure=over_all,
-            missing=too_few,
-            plan=lambda case: direct_plan(
-                best_worker_on(workers, find_tag(case.question, keywords))
-            ),
-        ),
-        *each_worker(REFLECT, LOOKS),
-        System(
-            name="vote",
-            votes=True,
-            configure=partial(for_vote, worker=best),
-            plan=fixed(Plan(steps=(*samples, replace(last, access=tuple(range(1, VOTES)))))),
-        ),
-        System(
-            name="moa",
-            plan=fixed(Plan(steps=(*proposals, combined))),
-            configure=over_all,
-            missing=too_few,
-        ),
-        System(
-            name=BEST_ROUTING,
-            plan=routed,
-            configure=partial(over_all, bare_question=False),
-            missing=""
-            if all(case.steps for case in cases)
-            else "a case has no known decomposition",
-        ),
-        System(name="conductor-mini", configure=partial(_with_planner, mode="mini")),
-        System(name="conductor", configure=partial(_with_planner, mode="auto")),
-        System(
-            name="conductor-ultra",
-            configure=partial(_with_planner, mode="ultra", recursion=1),
-            missing=plans_only,
-        ),
-    ]
+    return System(
+        name="moa",
+        plan=_fixed(Plan(steps=(*proposals, combined))),
+        configure=partial(without_planner, workers=workers),
+        missing=_too_few(workers),
+    )
+
+
+def _routing_system(workers: tuple[Worker, ...], cases: Sequence[Case]) -> System:
+    """The case's known decomposition, each step by the worker that is best by its card."""
+
+    def plan(case: Case) -> Plan:
+        steps = []
+        for step in case.steps:
+            worker = best_worker_on(workers, step.skill)
+            steps.append(Step(worker=worker.name, subtask=step.subtask, access=step.access))
+        return Plan(steps=tuple(steps))
+
+    missing = ""
+    if not all(case.steps for case in cases):
+        missing = "a case has no known decomposition"
+    return System(
+        name=BEST_ROUTING,
+        plan=plan,
+        configure=partial(without_planner, workers=workers, bare_question=False),
+        missing=missing,
+    )
+
+
+def _nesting_system(team: Team) -> System:
+    # A profile with its own prompt means that the model was trained on that prompt alone.
+    missing = ""
+    if team.profile.render is not None:
+        missing = "this planner was trained only to plan"
+    return System(
+        name="conductor-ultra",
+        configure=partial(_with_planner, mode="ultra", recursion=1),
+        missing=missing,
+    )
+
+
+def _too_few(workers: Sequence[Worker]) -> str:
+    if len(workers) > 1:
+        return ""
+    return "needs at least two workers"
 
 
 def _with_planner(setup: RunSetup, mode: Mode, recursion: int = 0) -> RunSetup:

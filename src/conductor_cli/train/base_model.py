@@ -50,7 +50,7 @@ NAMES_IN_FILES: Final = {
 
 CONVERSION: Final = 1  # Counts up when a GGUF file is dequantised in another way
 
-SWITCH: Final = "enable_thinking"
+THINKING_SWITCH: Final = "enable_thinking"
 """The variable of a chat template that leaves thinking out if it is false (Qwen3, and many others
 since).
 """
@@ -95,7 +95,9 @@ def measure_base_model(name: str, lora: LoraSettings | None = None) -> BaseModel
                 f"the base model {name} is neither a directory nor in the Hugging Face cache",
                 hint=hint,
             )
-    directory = config_file.parent if config_file else path.absolute()
+    directory = path.absolute()
+    if config_file is not None:
+        directory = config_file.parent
     with _explain_errors(name):
         config = json.loads((directory / "config.json").read_text())
         index = directory / "model.safetensors.index.json"
@@ -125,18 +127,19 @@ def _measured(
 ) -> BaseModel:
     """The model of this configuration and these shapes of weights."""
     # An adapter adds two matrices to each linear layer but the output.
-    linear = [
-        sum(shape)
-        for key, shape in shapes.items()
-        if len(shape) == 2 and not key.removesuffix(".weight").endswith(NO_ADAPTER)
-    ]
+    adapter_weights = 0
+    if lora:
+        for key, shape in shapes.items():
+            is_linear = len(shape) == 2
+            if is_linear and not key.removesuffix(".weight").endswith(NO_ADAPTER):
+                adapter_weights += lora.rank * sum(shape)
     heads = int(config["num_attention_heads"])
     return BaseModel(
         directory=directory,
         architecture=str(config["model_type"]),
         layers=int(config["num_hidden_layers"]),
         weights=sum(map(math.prod, shapes.values())),
-        adapter_weights=lora.rank * sum(linear) if lora else 0,
+        adapter_weights=adapter_weights,
         heads=(heads, int(config.get("num_key_value_heads", heads))),
         context=int(config["max_position_embeddings"]),
     )
@@ -179,18 +182,18 @@ def _convert(path: Path, base: BaseModel) -> None:
     base.directory.parent.mkdir(parents=True, exist_ok=True)
     with require("transformers"):
         from transformers import AutoTokenizer
-    with tempfile.TemporaryDirectory(dir=base.directory.parent, prefix=".") as place:
-        new = Path(place) / "model"
-        new.mkdir()
+    with tempfile.TemporaryDirectory(dir=base.directory.parent, prefix=".") as directory:
+        converted = Path(directory) / "model"
+        converted.mkdir()
         with quiet_libraries(), _explain_errors(str(path)):
-            dequantise(path, new)
+            dequantise(path, converted)
             tokenizer = AutoTokenizer.from_pretrained(
                 path.parent, gguf_file=path.name, local_files_only=True
             )
-            tokenizer.save_pretrained(new)
+            tokenizer.save_pretrained(converted)
         # Two processes that train together may both convert; the first one to be done wins.
         with suppress(OSError):
-            new.rename(base.directory)
+            converted.rename(base.directory)
     if not base.directory.is_dir():
         raise ConfigError(
             f"{path} could not be dequantised to {base.directory}",
@@ -200,9 +203,13 @@ def _convert(path: Path, base: BaseModel) -> None:
 
 def guess_base_model(name: str, lora: LoraSettings | None = None) -> BaseModel | None:
     """A model that is not here, by the number in its name, as in `Qwen2.5-7B`; None without one."""
-    if not (found := re.search(r"(?<![\d.])(\d+(?:\.\d+)?)([BM])(?![a-z])", name, re.IGNORECASE)):
+    size = re.search(r"(?<![\d.])(\d+(?:\.\d+)?)([BM])(?![a-z])", name, re.IGNORECASE)
+    if size is None:
         return None
-    weights = int(float(found[1]) * (10**9 if found[2] in "bB" else 10**6))
+    unit = 10**6
+    if size[2] in "bB":
+        unit = 10**9
+    weights = int(float(size[1]) * unit)
     # An adapter of rank 32 has about a hundredth of the weights of a model with 7 billion.
     adapter = 0
     if lora:
@@ -247,9 +254,10 @@ def check_memory(base: BaseModel, recipe: Recipe) -> str:
     """
     # The weight, its gradient and Adam's two moments, each in 32 bits.
     needed = 16 * (base.adapter_weights or base.weights)
-    # The base model of an adapter is frozen, in 16 bits where these are fast; else KL compares with
-    # a copy of it.
-    needed += (2 if base.adapter_weights else 4 if recipe.kl else 0) * base.weights
+    if base.adapter_weights:  # the base model is frozen, in 16 bits where these are fast
+        needed += 2 * base.weights
+    elif recipe.kl:  # it is compared with a copy of the base model
+        needed += 4 * base.weights
     try:
         import torch
     except ImportError:
@@ -265,10 +273,15 @@ def check_memory(base: BaseModel, recipe: Recipe) -> str:
         raise ConfigError(
             f"there are {gpus} GPUs, and one process cannot train on several", hint=hint
         )
-    there = torch.cuda.get_device_properties(0).total_memory if gpu else read_memory().total
+    if gpu:
+        owner = "a GPU"
+        memory = torch.cuda.get_device_properties(0).total_memory
+    else:
+        owner = "this machine"
+        memory = read_memory().total
     sampler = 0
     if recipe.vllm:
-        sampler = int(recipe.vllm_memory * there)
+        sampler = int(recipe.vllm_memory * memory)
     if sampler and sampler <= 2 * base.weights:
         problem = (
             f"vLLM has {format_size(sampler)}, and the weights alone need "
@@ -277,19 +290,16 @@ def check_memory(base: BaseModel, recipe: Recipe) -> str:
         raise ConfigError(
             problem, hint="give it a larger share of the memory: --set vllm_memory=0.5"
         )
-    more = ""
+    needs = format_size(needed)
     if sampler:
-        more = f" and {format_size(sampler)} for vLLM"
-    where = "this machine"
-    if gpu:
-        where = "a GPU"
-    found = f"{format_size(needed)}{more} of the {format_size(there)} of {where}, and activations"
-    if needed + sampler > there and processes == 1:
-        advice = "train an adapter (--lora), or "
-        if recipe.lora:
-            advice = ""
-        raise ConfigError(f"it needs {found}", hint=f"{advice}use more GPUs: see docs/train.md")
-    return found
+        needs += f" and {format_size(sampler)} for vLLM"
+    needs += f" of the {format_size(memory)} of {owner}, and activations"
+    if needed + sampler > memory and processes == 1:
+        hint = "use more GPUs: see docs/train.md"
+        if not recipe.lora:
+            hint = f"train an adapter (--lora), or {hint}"
+        raise ConfigError(f"it needs {needs}", hint=hint)
+    return needs
 
 
 def has_fast_bfloat16() -> bool:
@@ -299,8 +309,8 @@ def has_fast_bfloat16() -> bool:
     """
     import torch
 
-    found = torch.cpu.get_capabilities()
-    return torch.cuda.is_available() or bool(found.get("amx_bf16") or found.get("avx512_bf16"))
+    cpu = torch.cpu.get_capabilities()
+    return torch.cuda.is_available() or bool(cpu.get("amx_bf16") or cpu.get("avx512_bf16"))
 
 
 def load_model(base: BaseModel, *, lora: LoraSettings | None) -> tuple[Any, Any]:
@@ -347,12 +357,13 @@ def render_chat(tokenizer: Any, messages: Sequence[Mapping[str, str]]) -> str:  
     begun = ""
     if messages[-1]["role"] == "assistant":
         begun = messages[-1]["content"]
-    switch = {SWITCH: False} if SWITCH in tokenizer.chat_template else {}
+        if begun:
+            messages = messages[:-1]
+    switch = {}
+    if THINKING_SWITCH in tokenizer.chat_template:
+        switch = {THINKING_SWITCH: False}
     text = tokenizer.apply_chat_template(
-        list(messages[:-1] if begun else messages),
-        add_generation_prompt=True,
-        tokenize=False,
-        **switch,
+        list(messages), add_generation_prompt=True, tokenize=False, **switch
     )
     first = tokenizer.bos_token or ""
     if first and text.startswith(first) and tokenizer("")["input_ids"] == [tokenizer.bos_token_id]:

@@ -27,12 +27,8 @@ def last_checkpoint(directory: Path) -> Path | None:
 
     The trainer writes the state file last, so one without it is incomplete.
     """
-    found = [
-        path.parent
-        for path in directory.glob("checkpoint-*/trainer_state.json")
-        if step_of(path.parent)
-    ]
-    return max(found, key=step_of, default=None)
+    directories = [path.parent for path in directory.glob("checkpoint-*/trainer_state.json")]
+    return max(filter(step_of, directories), key=step_of, default=None)
 
 
 def step_of(checkpoint: Path | None) -> int:
@@ -58,16 +54,15 @@ def keep_best(directory: Path, checkpoint: Path) -> None:
     Raises `OSError`. A kill leaves the older one, or in one moment none, and a later validation
     writes another.
     """
-    new = directory / f"{BEST}.new"
-    shutil.rmtree(new, ignore_errors=True)
-    new.mkdir()
+    unfinished = directory / f"{BEST}.new"
+    shutil.rmtree(unfinished, ignore_errors=True)
+    unfinished.mkdir()
     for path in sorted(checkpoint.iterdir()):
-        if path.is_file() and not path.name.startswith(
-            ("optimizer", "scheduler", "rng_state", "scaler")
-        ):
-            link_or_copy(path, new / path.name)
+        only_resuming = path.name.startswith(("optimizer", "scheduler", "rng_state", "scaler"))
+        if path.is_file() and not only_resuming:
+            link_or_copy(path, unfinished / path.name)
     shutil.rmtree(directory / BEST, ignore_errors=True)
-    new.rename(directory / BEST)
+    unfinished.rename(directory / BEST)
 
 
 def check_same_training(directory: Path, settings: Mapping[str, Any]) -> None:
@@ -137,11 +132,11 @@ def best_line(lines: Sequence[Line]) -> Line | None:
 
 def describe_validation(line: Line) -> str:
     """A validation in a few words, with the 95 % interval of the share of right answers."""
-    found = line["validation"]
-    count = found["cases"]
-    low, high = wilson_interval(round(found["right"] * count), count)
+    shares = line["validation"]
+    count = shares["cases"]
+    low, high = wilson_interval(round(shares["right"] * count), count)
     return (
-        f"{found['right']:.3f} right ({low:.2f} to {high:.2f}), {found['valid']:.3f} valid, "
+        f"{shares['right']:.3f} right ({low:.2f} to {high:.2f}), {shares['valid']:.3f} valid, "
         f"{count} cases"
     )
 
@@ -153,21 +148,23 @@ def summarize_curve(lines: Sequence[Line]) -> list[str]:
         return []
     first = steps[: max(1, len(steps) // 10)]
     last = steps[-max(1, len(steps) // 10) :]
-    begun, ended = (mean([float(line["reward"]) for line in part]) for part in (first, last))
-    found = [f"reward: {begun:.3f} at the beginning, {ended:.3f} at the end"]
+    begun = mean([float(line["reward"]) for line in first])
+    ended = mean([float(line["reward"]) for line in last])
+    summary = [f"reward: {begun:.3f} at the beginning, {ended:.3f} at the end"]
     before = next((line for line in lines if not line["step"] and "validation" in line), None)
     if (best := best_line(lines)) is not None:
-        found += [f"validation before training: {describe_validation(before)}"] if before else []
-        found.append(f"validation at step {best['step']}, the best: {describe_validation(best)}")
+        if before:
+            summary.append(f"validation before training: {describe_validation(before)}")
+        summary.append(f"validation at step {best['step']}, the best: {describe_validation(best)}")
         if before and best["validation"]["reward"] <= before["validation"]["reward"]:
-            found.append("no checkpoint is better on the validation set than the untrained model")
-    told, failed = (sum(line.get(name, 0) for line in steps) for name in ("told", "failed"))
-    if told:
-        found.append(
-            f"{format_count(told, 'plan')} with the answer in a subtask: read some of them "
-            "(metric "
-            "told)"
+            summary.append("no checkpoint is better on the validation set than the untrained model")
+    with_answer = sum(line.get("told", 0) for line in steps)
+    if with_answer:
+        summary.append(
+            f"{format_count(with_answer, 'plan')} with the answer in a subtask: read some of them "
+            "(metric told)"
         )
+    failed = sum(line.get("failed", 0) for line in steps)
     if failed:
-        found.append(f"{format_count(failed, 'plan')} without a reward, because a worker failed")
-    return found
+        summary.append(f"{format_count(failed, 'plan')} without a reward, because a worker failed")
+    return summary

@@ -149,32 +149,40 @@ class _Trainer(GRPOTrainer):  # type: ignore[misc]
         return rows
 
     def _with_groups(
-        self, old: dict[str, Any], new: dict[str, Any], moved: list[tuple[int, int]]
+        self, step: dict[str, Any], others: dict[str, Any], moved: list[tuple[int, int]]
     ) -> dict[str, Any]:
         """The tensors of a step with some groups of others.
 
         `moved` has the first rows of a group in both.
         """
-        found = dict(old)
-        for name in (name for name, value in old.items() if torch.is_tensor(value) and value.dim()):
-            pair = [old[name], new[name]]
-            if pair[0].dim() > 1:  # prompts are padded on the left, plans on the right
-                fill = 0
-                if name.endswith("_ids"):
-                    fill = self.processing_class.pad_token_id
-                gaps = [max(each.size(1) for each in pair) - each.size(1) for each in pair]
-                sides = [(gap, 0) if name.startswith("prompt") else (0, gap) for gap in gaps]
-                pair = [
-                    torch.nn.functional.pad(each, side, value=fill)
-                    for each, side in zip(pair, sides, strict=True)
-                ]
-            found[name] = pair[0].clone()
+        rows = self.num_generations
+        merged = dict(step)
+        for name, tensor in step.items():
+            if not torch.is_tensor(tensor) or not tensor.dim():
+                continue
+            target = tensor
+            source = others[name]
+            if tensor.dim() > 1:
+                width = max(target.size(1), source.size(1))
+                target = self._padded(name, target, width)
+                source = self._padded(name, source, width)
+            merged[name] = target.clone()
             for to, at in moved:
-                found[name][to : to + self.num_generations] = pair[1][
-                    at : at + self.num_generations
-                ]
-        found["num_items_in_batch"] = self.accelerator.gather(found["completion_mask"].sum()).sum()
-        return found
+                merged[name][to : to + rows] = source[at : at + rows]
+        tokens = self.accelerator.gather(merged["completion_mask"].sum()).sum()
+        merged["num_items_in_batch"] = tokens
+        return merged
+
+    def _padded(self, name: str, tensor: Torch, width: int) -> Torch:
+        """A tensor so wide: prompts are padded on the left, plans on the right."""
+        fill = 0
+        if name.endswith("_ids"):
+            fill = self.processing_class.pad_token_id
+        gap = width - tensor.size(1)
+        sides = (0, gap)
+        if name.startswith("prompt"):
+            sides = (gap, 0)
+        return torch.nn.functional.pad(tensor, sides, value=fill)
 
     def likeliest(self, exercises: Sequence[Exercise]) -> Iterator[SampledPlan]:
         """The plans that are written without chance.
@@ -196,8 +204,8 @@ class _Trainer(GRPOTrainer):  # type: ignore[misc]
         kept = getattr(sampler, name)
         setattr(sampler, name, value)
         try:
-            ids, images, more = self._tokenize_prompts(prompts)
-            plans, _ = self._generate_single_turn(ids, images, more, 1)
+            ids, images, fields = self._tokenize_prompts(prompts)
+            plans, _ = self._generate_single_turn(ids, images, fields, 1)
         finally:
             setattr(sampler, name, kept)
         for exercise, tokens in zip(exercises, plans, strict=True):
@@ -221,23 +229,19 @@ class _Trainer(GRPOTrainer):  # type: ignore[misc]
         mine = list(range(self.accelerator.process_index, len(job.validation), count))
         most = -(-len(job.validation) // count)
         padded = [*mine, *[0] * (most - len(mine))]  # all processes have to sample equally often
-        plans = [
-            plan
-            for at in range(0, most, BATCH)
-            for plan in self.likeliest(
-                [job.validation[number] for number in padded[at : at + BATCH]]
-            )
-        ]
+        plans: list[SampledPlan] = []
+        for at in range(0, most, BATCH):
+            plans += self.likeliest([job.validation[number] for number in padded[at : at + BATCH]])
         outcomes = jobs.gather_lists(job.run_plans(plans[: len(mine)]))
         return {**jobs.compute_metrics(outcomes, 1), "cases": len(outcomes)}
 
 
-def _has_signal(found: Mapping[str, Any], at: int, group: int) -> bool:
+def _has_signal(tensors: Mapping[str, Any], at: int, group: int) -> bool:
     """Return whether the plans of a group earned different rewards.
 
     TRL makes 0 of equal ones, up to rounding.
     """
-    return bool(found["advantages"][at : at + group].abs().max() > 1e-2)
+    return bool(tensors["advantages"][at : at + group].abs().max() > 1e-2)
 
 
 class AdapterSampler(vllm_generation.VLLMGeneration):  # type: ignore[misc]
@@ -262,15 +266,13 @@ class AdapterSampler(vllm_generation.VLLMGeneration):  # type: ignore[misc]
 
         self._version += 1
         path = f"{self.files}/{self._version}"
-        weights = (
-            (name, weight) for name, weight in self.model.state_dict().items() if "lora_" in name
-        )
-        # FSDP 2 holds a part of each weight.
-        whole = {
-            name: weight.full_tensor() if hasattr(weight, "full_tensor") else weight
-            for name, weight in weights
-        }
-        self.model.save_pretrained(path, state_dict=whole)
+        weights = {}
+        for name, weight in self.model.state_dict().items():
+            if "lora_" in name:
+                weights[name] = weight
+                if hasattr(weight, "full_tensor"):  # FSDP 2 holds a part of each weight
+                    weights[name] = weight.full_tensor()
+        self.model.save_pretrained(path, state_dict=weights)
         handed = LoRARequest(f"step-{self._version}", self._version, path)
         self.llm.generate = partial(self._generate, lora_request=handed)
         self.llm.reset_prefix_cache()
@@ -300,7 +302,46 @@ def train_model(
         checkpoints.write_settings(job.directory, job.curriculum.as_dict())
     checkpoint = checkpoints.last_checkpoint(job.directory)
     callback = MetricsCallback(job, step=checkpoints.step_of(checkpoint))
-    grpo_trainer.VLLMGeneration = AdapterSampler if adapter else vllm_generation.VLLMGeneration
+    grpo_trainer.VLLMGeneration = vllm_generation.VLLMGeneration
+    if adapter:
+        grpo_trainer.VLLMGeneration = AdapterSampler
+    with quiet_libraries(), TemporaryDirectory() as AdapterSampler.files:
+        trainer = _make_trainer(model, tokenizer, job, arguments, adapter, callback)
+        try:
+            if checkpoint:
+                trainer.train(resume_from_checkpoint=str(checkpoint))
+            else:
+                trainer.train()
+        except ConductorError:
+            if good := checkpoints.last_checkpoint(job.directory):
+                job.log(f"the last good checkpoint is {good}")
+            raise
+        except torch.OutOfMemoryError:
+            raise
+        except (OSError, RuntimeError, EOFError, SafetensorError, UnpicklingError) as error:
+            # The libraries raise any of these for a full disk, a damaged checkpoint, and logits
+            # that are not finite.
+            raise _stopped_error(trainer, job, checkpoint, error) from error
+    if callback.broken_step:
+        hint = "check the base model"
+        if good := checkpoints.last_checkpoint(job.directory):
+            hint = f"the last good checkpoint is {good}"
+        raise ConfigError(
+            f"the weights are not finite numbers after step {callback.broken_step}: training "
+            "stopped",
+            hint=hint,
+        )
+    return bool(trainer.state.global_step >= job.curriculum.steps)
+
+
+def _make_trainer(  # noqa: PLR0913, PLR0917 - all of it decides how TRL trains
+    model: Torch,
+    tokenizer: Torch,
+    job: jobs.TrainingJob,
+    arguments: Mapping[str, Any],
+    adapter: Torch,
+    callback: MetricsCallback,
+) -> _Trainer:
     curriculum = job.curriculum
     common = {
         "output_dir": str(job.directory),
@@ -318,59 +359,41 @@ def train_model(
         "save_total_limit": 2,
     }
     rows = [_row(job, tokenizer, number) for number in range(curriculum.steps * curriculum.prompts)]
-    with quiet_libraries(), TemporaryDirectory() as AdapterSampler.files:
-        trainer = _Trainer(
-            model=model,
-            args=GRPOConfig(**{**common, **arguments}),
-            train_dataset=Dataset.from_list(rows),
-            processing_class=tokenizer,
-            reward_funcs=job.rewards,
-            callbacks=[callback],
-            peft_config=adapter,
-        )
-        # Then `generate` goes on until the longest plan of all processes has ended, since each
-        # holds a part of a layer. Transformers has no setting for it
-        model._is_fsdp_managed_module = trainer.is_fsdp_enabled  # noqa: SLF001
-        trainer.job = job
-        callback.trainer = trainer
-        trainer.remove_callback(PrinterCallback)
-        _check_weights(trainer)
-        try:
-            trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
-        except ConductorError:
-            if good := checkpoints.last_checkpoint(job.directory):
-                job.log(f"the last good checkpoint is {good}")
-            raise
-        except torch.OutOfMemoryError:
-            raise
-        except (OSError, RuntimeError, EOFError, SafetensorError, UnpicklingError) as error:
-            # The libraries raise any of these for a full disk, a damaged checkpoint, and logits
-            # that are not finite.
-            damaged = ""
-            if checkpoint:
-                damaged = f"remove {checkpoint} if it is damaged, "
-            # What torch says of a file that it cannot read is advice to load it without protection.
-            unreadable = isinstance(error, EOFError | UnpicklingError)
-            problem = "its checkpoint cannot be read"
-            if not unreadable:
-                problem = short_line(str(error))
-            message = f"training stopped after step {trainer.state.global_step}: {problem}"
-            hint = (
-                f"check the free space of {job.directory}, {damaged}and run the same command "
-                "again to resume"
-            )
-            raise ConfigError(message, hint=hint) from error
-    if callback.broken_step:
-        good = checkpoints.last_checkpoint(job.directory)
-        message = (
-            f"the weights are not finite numbers after step {callback.broken_step}: "
-            "training "
-            "stopped"
-        )
-        raise ConfigError(
-            message, hint=f"the last good checkpoint is {good}" if good else "check the base model"
-        )
-    return bool(trainer.state.global_step >= job.curriculum.steps)
+    trainer = _Trainer(
+        model=model,
+        args=GRPOConfig(**{**common, **arguments}),
+        train_dataset=Dataset.from_list(rows),
+        processing_class=tokenizer,
+        reward_funcs=job.rewards,
+        callbacks=[callback],
+        peft_config=adapter,
+    )
+    # Then `generate` goes on until the longest plan of all processes has ended, since each
+    # holds a part of a layer. Transformers has no setting for it
+    model._is_fsdp_managed_module = trainer.is_fsdp_enabled  # noqa: SLF001
+    trainer.job = job
+    callback.trainer = trainer
+    trainer.remove_callback(PrinterCallback)
+    _check_weights(trainer)
+    return trainer
+
+
+def _stopped_error(
+    trainer: Torch, job: jobs.TrainingJob, checkpoint: Path | None, error: Exception
+) -> ConfigError:
+    """What a user is told of an error of the libraries, and how to go on."""
+    problem = short_line(str(error))
+    if isinstance(error, EOFError | UnpicklingError):
+        # What torch says of a file that it cannot read is advice to load it without protection.
+        problem = "its checkpoint cannot be read"
+    damaged = ""
+    if checkpoint:
+        damaged = f"remove {checkpoint} if it is damaged, "
+    return ConfigError(
+        f"training stopped after step {trainer.state.global_step}: {problem}",
+        hint=f"check the free space of {job.directory}, {damaged}and run the same command again "
+        "to resume",
+    )
 
 
 def _check_weights(trainer: Torch) -> None:
@@ -381,17 +404,13 @@ def _check_weights(trainer: Torch) -> None:
     gather weights of two kinds (DeepSpeed issue 8072).
     """
     weights = (weight for weight in trainer.model.parameters() if weight.requires_grad)
-    if found := {str(weight.dtype) for weight in weights} - {"torch.float32"}:
+    small_types = {str(weight.dtype) for weight in weights} - {"torch.float32"}
+    if small_types:
         raise ConfigError(
-            (
-                f"the trained weights are {', '.join(sorted(found))}, in which steps as small as "
-                "these "
-                "are rounded away"
-            ),
-            hint=(
-                "use another accelerate configuration, without DeepSpeed ZeRO-3 for --lora: see "
-                "docs/train.md"
-            ),
+            f"the trained weights are {', '.join(sorted(small_types))}, in which steps as small as "
+            "these are rounded away",
+            hint="use another accelerate configuration, without DeepSpeed ZeRO-3 for --lora: see "
+            "docs/train.md",
         )
     plugin = getattr(trainer.accelerator.state, "fsdp_plugin", None)
     if plugin is not None and "FULL" not in str(plugin.state_dict_type):
@@ -425,8 +444,8 @@ class MetricsCallback(TrainerCallback):  # type: ignore[misc]
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:  # noqa: ANN401, ARG002
         """The model before its first step is what the others are compared with."""
-        known = jobs.gather_lists([bool(jobs.read_metrics(self._path))])[0]
-        if state.global_step or not self._job.validation or known:
+        is_measured = jobs.gather_lists([bool(jobs.read_metrics(self._path))])[0]
+        if state.global_step or not self._job.validation or is_measured:
             return
         line = {"step": 0, "validation": self.trainer.validate()}
         if jobs.is_first():
@@ -445,16 +464,15 @@ class MetricsCallback(TrainerCallback):  # type: ignore[misc]
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:  # noqa: ANN401, ARG002
         """After the weights have changed, before a checkpoint is written."""
-        over = self._job.clock() - self._began > self._job.max_seconds
         # All processes have to stop at the same step.
-        over, broken = (
-            any(jobs.gather_lists([vote])) for vote in (over, not _is_finite(kwargs["model"]))
-        )
-        if broken:
+        is_late = self._job.clock() - self._began > self._job.max_seconds
+        is_over = any(jobs.gather_lists([is_late]))
+        is_broken = any(jobs.gather_lists([not _is_finite(kwargs["model"])]))
+        if is_broken:
             self.broken_step = state.global_step
-        if over or broken:
+        if is_over or is_broken:
             control.should_training_stop = True
-            control.should_save = not broken
+            control.should_save = not is_broken
 
     def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **kwargs: Any) -> None:  # noqa: ANN401, ARG002
         """Once a step.
@@ -487,12 +505,14 @@ class MetricsCallback(TrainerCallback):  # type: ignore[misc]
             left = seconds / (step - self._first) * (job.curriculum.steps - step)
         parts = [f"{name} {line[name]:.3f}" for name in PRINTED if name in line]
         parts += [f"{name} {line[name]}" for name in ("failed", "told") if line.get(name)]
-        parts += [f"spent {format_money(line['spent'])}"] if line.get("spent") else []
-        more = ""
+        if line.get("spent"):
+            parts.append(f"spent {format_money(line['spent'])}")
+        text = f"step {step}: {', '.join(parts)}"
         if "validation" in line:
-            more = f"; validation: {checkpoints.describe_validation(line)}"
-        more += f"; {format_duration(left, tenths=False)} left" if left >= 1 else ""
-        job.log(f"step {step}: {', '.join(parts)}{more}")
+            text += f"; validation: {checkpoints.describe_validation(line)}"
+        if left >= 1:
+            text += f"; {format_duration(left, tenths=False)} left"
+        job.log(text)
 
 
 def _is_finite(model: Torch) -> bool:
@@ -529,13 +549,16 @@ def trl_arguments(recipe: Recipe) -> dict[str, Any]:
             hint="choose other numbers: --prompts, --set group=N",
         )
     gpu = torch.cuda.is_available()
+    rate = recipe.rate
+    if recipe.lora is not None:
+        rate = recipe.lora.rate
     return {
         "per_device_train_batch_size": batch,
         "gradient_accumulation_steps": recipe.samples // (batch * processes),
         "beta": recipe.kl,
         "top_entropy_quantile": recipe.uncertain,
         "entropy_coef": recipe.entropy,
-        "learning_rate": recipe.rate if recipe.lora is None else recipe.lora.rate,
+        "learning_rate": rate,
         "warmup_steps": recipe.warmup,
         "lr_scheduler_type": "cosine",
         "save_steps": recipe.checkpoint_every,

@@ -24,6 +24,7 @@ from collections import Counter
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
+from itertools import chain
 from pathlib import Path
 from random import Random
 from typing import Any, Final, Protocol
@@ -115,11 +116,17 @@ class TrainingJob:
             for at, text, ids in zip(number, completions, completion_ids, strict=True)
             if at != NOT_RUN
         ]
-        mine = self.run_plans(plans)
-        self.outcomes += gather_lists(mine)
+        outcomes = self.run_plans(plans)
+        self.outcomes += gather_lists(outcomes)
         self.run_seconds += self.clock() - began
-        left = iter(mine)
-        return [None if at == NOT_RUN else next(left).reward for at in number]
+        left = iter(outcomes)
+        rewards: list[float | None] = []
+        for at in number:
+            if at == NOT_RUN:
+                rewards.append(None)
+            else:
+                rewards.append(next(left).reward)
+        return rewards
 
     def run_plans(self, plans: Sequence[SampledPlan]) -> list[PlanOutcome]:
         """The outcomes of the plans of this process, within its share of the budget.
@@ -128,17 +135,17 @@ class TrainingJob:
 
         Raises as `Rollouts.outcomes`, in all processes where it is raised in one.
         """
-        found = list[PlanOutcome]()
+        outcomes = list[PlanOutcome]()
         failed = list[ConductorError]()
         try:
-            found = self.run_async(self.rollouts.outcomes(plans))
+            outcomes = self.run_async(self.rollouts.outcomes(plans))
         except ConductorError as error:
             failed = [error]
         if errors := gather_lists(failed):
-            raise failed[0] if failed else errors[0]
+            raise (failed or errors)[0]
         if budget := self.rollouts.budget:
             budget.share(process_count())
-        return found
+        return outcomes
 
     def take_metrics(self) -> dict[str, Any]:
         """The metrics of the plans since the last call."""
@@ -195,7 +202,7 @@ def compute_metrics(outcomes: Sequence[PlanOutcome], group: int) -> dict[str, An
     valid = [outcome for outcome in scored if outcome.valid]
     groups = [outcomes[at : at + group] for at in range(0, len(outcomes), group)]
     distinct = [len({item.reward for item in items if item.reward is not None}) for items in groups]
-    routes = Counter(route for outcome in valid for route in outcome.routes)
+    routes = Counter(chain.from_iterable(outcome.routes for outcome in valid))
     shares = [count / routes.total() for count in routes.values()]
     return _round_values(
         {
@@ -242,11 +249,11 @@ def read_metrics(path: Path) -> list[dict[str, Any]]:
 
     A line that was cut off while it was written is left out, and a missing file is empty.
     """
-    found = []
+    metrics = []
     for line in read_lines(path):
         with suppress(ValueError):
-            found.append(json.loads(line))
-    return found
+            metrics.append(json.loads(line))
+    return metrics
 
 
 def _round_values(values: Mapping[str, Any]) -> dict[str, Any]:
@@ -370,11 +377,11 @@ class TaskCurriculum:
             del recipe["reward"]
         workers = [[name, self.identities[name]] for name in self.workers]
         cases = {"cases": hash_cases(self.cases), "validation_cases": hash_cases(self.validation)}
-        known = {**recipe, **cases, "workers": workers}
-        return {
-            name: list(value) if isinstance(value, tuple) else value
-            for name, value in known.items()
-        }
+        values = {**recipe, **cases, "workers": workers}
+        for name, value in values.items():
+            if isinstance(value, tuple):
+                values[name] = list(value)
+        return values
 
     def _draw_workers(self, number: int, name: str = "offer") -> tuple[str, ...]:
         # Where workers have only numbers, the model learns them by their position, which must not

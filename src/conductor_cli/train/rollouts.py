@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Protocol
 
 from conductor_cli.core import events as ev
-from conductor_cli.core.chat import Chunk, Request, ThinkingSplitter
+from conductor_cli.core.chat import Chunk, Finish, Request, ThinkingSplitter
 from conductor_cli.core.errors import ConfigError, LimitReached, ModelError
 from conductor_cli.core.estimate import billed_usage, prompt_tokens
 from conductor_cli.core.formatting import format_money
@@ -182,11 +182,9 @@ class BudgetedModel:
             raise
         finally:
             price = self._worker.price
-            usage = (
-                billed_usage(reported, request.messages, text, price)
-                if billable
-                else with_cost(NO_USAGE, price)
-            )
+            usage = with_cost(NO_USAGE, price)
+            if billable:
+                usage = billed_usage(reported, request.messages, text, price)
             self._budget.settle(reservation, usage)
 
     async def close(self) -> None:
@@ -274,11 +272,12 @@ class Rollouts:
         """
         team = self.team_for(exercise)
         request = team.planning_request(self.question(exercise), self.orchestra.limits)
-        begun = [{"role": "assistant", "content": request.prefill}] if request.prefill else []
-        return [
-            *({"role": message.role, "content": message.content} for message in request.messages),
-            *begun,
+        messages: list[dict[str, str]] = [
+            {"role": message.role, "content": message.content} for message in request.messages
         ]
+        if request.prefill:
+            messages.append({"role": "assistant", "content": request.prefill})
+        return messages
 
     def question(self, exercise: Exercise) -> Question:
         return Question(text=exercise.question)
@@ -312,9 +311,12 @@ class Rollouts:
                 }
         except BaseExceptionGroup as errors:
             raise errors.exceptions[0] from None  # the others are the same, or follow from it
-        found = [average_draws([task.result() for task in tasks[_key(plan)]]) for plan in plans]
-        self._check(found)
-        return found
+        outcomes = []
+        for plan in plans:
+            draws = [task.result() for task in tasks[_key(plan)]]
+            outcomes.append(average_draws(draws))
+        self._check(outcomes)
+        return outcomes
 
     async def trace(self, run: Run) -> Trace:
         """The trace of a run, up to its end or to the first worker that failed."""
@@ -329,28 +331,30 @@ class Rollouts:
 
     async def outcome(self, trace: Trace, exercise: Exercise) -> PlanOutcome:
         """The outcome of a run, from its trace."""
-        found = PlanOutcome(
+        outcome = PlanOutcome(
             reward=INVALID,
             valid=is_valid(trace),
             tokens=trace.usage.tokens,
             cost=trace.usage.cost,
         )
-        if not found.valid:
-            return found
+        if not outcome.valid:
+            return outcome
         told = any(self.tells(exercise, record.step.subtask) for record in trace.steps)
         reward: float | None = None
         right = 0.0
         if says_something(trace):
             grade = partial(self._grade, trace, exercise, told=told)
-            is_slow = exercise.slow or self.reward is not None
-            reward, right = await run_off_loop(grade) if is_slow else grade()
+            if exercise.slow or self.reward is not None:
+                reward, right = await run_off_loop(grade)
+            else:
+                reward, right = grade()
         pool = self.team_for(exercise).pool
         # A review by the conductor itself is no route.
-        asked = [record.step.worker for record in trace.steps if record.step.worker in pool]
-        routes = tuple(self.name_route(pool[name]) for name in asked)
+        workers = [record.step.worker for record in trace.steps if record.step.worker in pool]
+        routes = tuple(self.name_route(pool[name]) for name in workers)
         calls = sum(record.state == "done" for record in trace.steps)
         return replace(
-            found,
+            outcome,
             steps=len(routes),
             calls=calls,
             routes=routes,
@@ -401,9 +405,10 @@ class Rollouts:
             seed += self.draws * plan.draw + turn
         splitter = ThinkingSplitter()
         text = splitter.feed(plan.text)[0] + splitter.end()[0]
-        written: list[Script] = [
-            [text, Chunk(usage=Usage(calls=1), finish="stop" if plan.complete else "length")]
-        ]
+        finish: Finish = "length"
+        if plan.complete:
+            finish = "stop"
+        written: list[Script] = [[text, Chunk(usage=Usage(calls=1), finish=finish)]]
         model = ScriptedModel([*written, [ModelError("refused", "a sampled plan is read once")]])
         reader = Orchestra(
             team=replace(team, model=model, pool_policy=PoolPolicy()),
@@ -451,11 +456,17 @@ def average_draws(outcomes: Sequence[PlanOutcome]) -> PlanOutcome:
     The mean of those in which no worker failed, for the cost of all.
     """
     earned = [outcome.reward for outcome in outcomes if outcome.reward is not None]
+    reward = None
+    if earned:
+        reward = sum(earned) / len(earned)
     costs = [outcome.cost for outcome in outcomes if outcome.cost is not None]
+    cost = None
+    if costs:
+        cost = sum(costs, Decimal(0))
     return replace(
         outcomes[0],
-        reward=sum(earned) / len(earned) if earned else None,
+        reward=reward,
         right=sum(outcome.right for outcome in outcomes) / (len(earned) or 1),
         tokens=sum(outcome.tokens for outcome in outcomes),
-        cost=sum(costs, Decimal(0)) if costs else None,
+        cost=cost,
     )

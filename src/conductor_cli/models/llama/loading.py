@@ -39,9 +39,9 @@ class LlamaOptions:
     """How a model is loaded.
 
     `context` is in tokens, bounded by what the model was trained for; memory is taken for as many
-    as are needed. `threads` None means one for each idle physical core, but a small model writes with
-    one. `gpu_layers` auto puts all layers on a GPU if llama.cpp was built for one and its memory
-    suffices. `seed` is for requests that have none; None draws one. `repack` has llama.cpp
+    as are needed. `threads` None means one for each idle physical core, but a small model writes
+    with one. `gpu_layers` auto puts all layers on a GPU if llama.cpp was built for one and its
+    memory suffices. `seed` is for requests that have none; None draws one. `repack` has llama.cpp
     rearrange the weights while it loads them, which takes seconds and memory; where ggml has tiled
     kernels, as on CPUs with AVX-512, prompts are then read 0.56 to 0.83 times as fast, elsewhere
     perhaps faster. `adapter` is a LoRA in a GGUF file, applied on top of the weights. `cache` is
