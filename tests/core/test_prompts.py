@@ -443,7 +443,7 @@ def test_only_mini_has_choices() -> None:
 def test_mini_has_a_baseline_that_asks_nothing_for_a_planner_that_was_not_trained() -> None:
     asking = request(mode="mini", constrained=True)
     assert asking.baseline[0] == asking.messages[0]
-    assert asking.baseline[1].content == "Question:\nN/A"
+    assert asking.baseline[1].content == "Question:\n-"
     assert request(mode="mini", profile=BRIEF).baseline == ()
     assert request(mode="auto").baseline == ()
 

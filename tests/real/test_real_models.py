@@ -136,7 +136,7 @@ def test_mini_names_a_worker_by_shares_without_a_habit(model: RealModel) -> None
     (chunks, empty) = answers(
         model,
         request_for("Write a Rust function that reverses a list.", PROMPTED, "mini"),
-        request_for("N/A", PROMPTED, "mini"),
+        request_for("-", PROMPTED, "mini"),
     )
     shares = chunks[-1].choice_shares
     even = empty[-1].choice_shares

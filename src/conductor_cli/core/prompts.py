@@ -257,7 +257,7 @@ CONDUCTOR_CHARS = 6000
 Workers get all of it.
 """
 
-NO_QUESTION: Final = "N/A"
+NO_QUESTION: Final = "-"
 """A question that says nothing: what a planner prefers here is its habit (Zhao et al. 2021, arXiv
 2102.09690).
 """
