@@ -12,7 +12,7 @@ from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from conductor_cli.core import events as ev
 from conductor_cli.core.chat import (
@@ -244,9 +244,14 @@ class Attempt:
         except (asyncio.CancelledError, LimitReached) as error:
             # Where no call has begun, nothing was used.
             if self._announce is None:
-                limit = isinstance(error, LimitReached)
-                state.stop_step(self._number, "limit" if limit else None, usage=self.usage)
+                reason: Literal["limit"] | None = None
+                if isinstance(error, LimitReached):
+                    reason = "limit"
+                state.stop_step(self._number, reason, usage=self.usage)
             raise
+        provider_data: Mapping[str, Any] = {}
+        if reply.calls:
+            provider_data = reply.provider_data
         finished = ev.StepFinished(
             at=state.stream.now(),
             step=self._number,
@@ -256,7 +261,7 @@ class Attempt:
             finish=self._finish,
             stop_sequence=self._stop_sequence,
             tool_calls=reply.calls,
-            provider_data=reply.provider_data if reply.calls else {},
+            provider_data=provider_data,
         )
         state.stream.emit(finished)
         if self._finish in CUT_FINISHES and not state.record(self._number).last:
@@ -291,7 +296,7 @@ class Attempt:
         if forbidden:
             raise PolicyError(forbidden, hint=POLICY_HINT)
         record = state.record(self._number)
-        seen = steps_seen_by(state, record.step)
+        steps = steps_seen_by(state, record.step)
         question = state.policy.question_for(self.worker.name)
         profile = state.team.worker_profile
         if state.reading_of(self.worker) == "outline":
@@ -300,17 +305,16 @@ class Attempt:
         messages, notice = worker_messages(
             question,
             record.step,
-            seen,
+            steps,
             self.worker,
             profile,
             final=record.last and state.nesting.final,
             withheld=withheld_note(state.policy.withheld(self.worker.name)),
         )
         if self._attempt == 1:
-            for missing in (item.number for item in seen if item.answer is None):
-                text = f"step {missing} failed, so step {self._number} runs without its answer"
-                why = describe_failed_attempts(state.record(missing).failed)
-                state.stream.notice(f"{text}: {why}" if why else text, self._number, recovered=True)
+            for step in steps:
+                if step.answer is None:
+                    self._tell_missing(step.number)
             if notice:
                 state.stream.notice(notice, self._number, recovered=True, reason="shortened")
             self._tell_assumed_context(messages)
@@ -325,6 +329,14 @@ class Attempt:
         text = assumed_context(self.worker, state.team.worker_profile)
         if all(notice.text != text for notice in state.trace.notices):
             state.stream.notice(text, self._number)
+
+    def _tell_missing(self, number: int) -> None:
+        """Tell that a step has no answer that this one could read."""
+        text = f"step {number} failed, so step {self._number} runs without its answer"
+        why = describe_failed_attempts(self._state.record(number).failed)
+        if why:
+            text = f"{text}: {why}"
+        self._state.stream.notice(text, self._number, recovered=True)
 
     async def _call(self, messages: tuple[Message, ...], tools: ToolLoop | None) -> ModelReply:
         """Make one call and return its reply. However it ends, `usage` then has what it cost."""
@@ -368,8 +380,9 @@ class Attempt:
                 call.failed = True
                 call.reported = error.usage or call.reported
                 # A call that failed before its first word counts as free.
-                begun = call.reported is not None or any(call.written)
-                usage = call.cost(request, worker) if begun else Usage(calls=1)
+                usage = Usage(calls=1)
+                if call.reported is not None or any(call.written):
+                    usage = call.cost(request, worker)
                 raise
             except asyncio.CancelledError:
                 usage = call.cost(request, worker)
@@ -460,14 +473,19 @@ class Attempt:
         state = self._state
         store = state.orchestra.attachments
         options = self.worker.options
+        offered: tuple[Tool, ...] = ()
+        choice: ToolChoice = "auto"
+        if tools is not None:
+            offered = tools.tools
+            choice = tools.choice
         request = Request(
             messages=messages,
             max_tokens=max_tokens,
             temperature=options.get("temperature"),
             seed=options.get("seed", state.seed),
             deadline=state.orchestra.timeouts.for_worker(self.worker).total,
-            tools=tools.tools if tools is not None else (),
-            tool_choice=tools.choice if tools is not None else "auto",
+            tools=offered,
+            tool_choice=choice,
             read_attachment=store.read if store is not None else None,
         )
         if self._conversation is not None:

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 CircuitState = Literal["closed", "open", "half_open"]
 
-WORDS: Final = {
+FAILURE_WORDS: Final = {
     "connect": "no connection",
     "timeout": "no answer in time",
     "overloaded": "a server error",
@@ -123,7 +123,7 @@ class Circuit:
         if error.reason in _ANSWERED:
             self.succeed()
         # Whether the failure says something about the next call.
-        counts = error.reason in WORDS and (
+        counts = error.reason in FAILURE_WORDS and (
             error.reason != "rate" or (error.retry_after or 0.0) > LONG_WAIT
         )
         if not rules.failures or not counts or self.state(now) == "open":
@@ -185,13 +185,11 @@ class Circuits:
             left = None
             if circuit is not None:
                 left = circuit.seconds_left(now)
-            if (
-                left is None
-                and self.shared_circuits is not None
-                and (told := self.shared_circuits.find(_hash(key))) is not None
-            ):
-                circuit = Circuit()
-                left, circuit.failures, circuit.reason, circuit.kind = told
+            if left is None and self.shared_circuits is not None:
+                shared = self.shared_circuits.find(_hash(key))
+                if shared is not None:
+                    circuit = Circuit()
+                    left, circuit.failures, circuit.reason, circuit.kind = shared
             if circuit is not None and left is not None:
                 who = "it"
                 if key[0] == "provider":
@@ -211,9 +209,7 @@ class Circuits:
         """
         caller = object()
         now = self._clock()
-        # As long as no call fails there is none, and nobody need find out what its keys would be.
-        keys = _keys_of(worker) if self._circuits else ()
-        circuits = [self._circuits[key] for key in keys if key in self._circuits]
+        circuits = self._circuits_of(worker)
         for circuit in circuits:
             circuit.begin(caller, now)
         try:
@@ -222,8 +218,16 @@ class Circuits:
             for circuit in circuits:
                 circuit.leave(caller)
 
+    def _circuits_of(self, worker: Worker) -> list[Circuit]:
+        """The circuits that a call of a worker goes through, of those that have seen a failure."""
+        if not self._circuits:  # as long as no call fails, nobody need find out the keys
+            return []
+        return [self._circuits[key] for key in _keys_of(worker) if key in self._circuits]
+
     def succeeded(self, worker: Worker) -> None:
-        for key in _keys_of(worker) if self._circuits else ():
+        if not self._circuits:
+            return
+        for key in _keys_of(worker):
             if (circuit := self._circuits.get(key)) is not None:
                 if self.shared_circuits is not None and circuit.state(self._clock()) != "closed":
                     self.shared_circuits.withdraw(_hash(key))
@@ -238,10 +242,10 @@ class Circuits:
             if circuit.failures:  # else it says nothing of the next call, and no call looks for it
                 self._circuits[key] = circuit
             if self.shared_circuits is not None and circuit.opened > before:
-                told = SharedCircuit(
+                shared = SharedCircuit(
                     circuit.seconds_left(now) or 0.0, circuit.failures, circuit.reason, circuit.kind
                 )
-                self.shared_circuits.publish(_hash(key), told)
+                self.shared_circuits.publish(_hash(key), shared)
 
     def reports(self) -> list[CircuitReport]:
         now = self._clock()
@@ -275,10 +279,11 @@ def _describe(circuit: Circuit, seconds: float, who: str) -> str:
     how_long = "while one call tries it"
     if seconds:
         how_long = f"for {format_duration(math.ceil(seconds), tenths=False)}"
-    times = format_count(circuit.failures, "time")
-    why = WORDS.get(circuit.reason, "an error")
-    often = f"{times} in a row, the last time by {why}" if circuit.failures > 1 else f"by {why}"
-    return f"skipped {how_long}, because {who} failed {often}"
+    failures = f"by {FAILURE_WORDS.get(circuit.reason, 'an error')}"
+    if circuit.failures > 1:
+        times = format_count(circuit.failures, "time")
+        failures = f"{times} in a row, the last time {failures}"
+    return f"skipped {how_long}, because {who} failed {failures}"
 
 
 def _hash(key: _Key) -> str:
@@ -291,7 +296,7 @@ def _keys_of(worker: Worker) -> tuple[_Key, ...]:
     One whose settings have changed is another worker.
     """
     account = account_of(worker)
-    own = ("worker", worker.name, worker.kind, worker.model, *account)
+    worker_key = ("worker", worker.name, worker.kind, worker.model, *account)
     if account:
-        return (own, ("provider", provider_name(worker), *account))
-    return (own,)
+        return (worker_key, ("provider", provider_name(worker), *account))
+    return (worker_key,)

@@ -14,7 +14,7 @@ from dataclasses import replace
 from typing import Final
 
 from conductor_cli.core import events as ev
-from conductor_cli.core.chat import Message
+from conductor_cli.core.chat import Finish, Message
 from conductor_cli.core.errors import Failure, LimitReached, ModelError, PolicyError
 from conductor_cli.core.plan import SELF
 from conductor_cli.core.policy import POLICY_HINT, substitutes
@@ -328,7 +328,10 @@ def _end_nested(state: RunState, number: int, nested: RunState) -> Failure | Non
         kind="internal", message="the nested run ended without a reason"
     )
     if failure.kind in ("limit", "cancelled", "terminated"):
-        state.stop_step(number, "limit" if limit is not None else None, usage=trace.usage)
+        if limit is not None:
+            state.stop_step(number, "limit", usage=trace.usage)
+        else:
+            state.stop_step(number, None, usage=trace.usage)
         return limit
     _fail_nested(state, number, failure, trace.usage)
     # An error of our own in a nested run is one of the whole run.
@@ -341,13 +344,16 @@ def _finish_nested(state: RunState, number: int, trace: Trace) -> None:
     # The text of a finished step must equal its joined deltas, so the answer comes as one delta.
     stream = state.stream
     stream.emit(ev.StepDelta(at=stream.now(), step=number, attempt=1, text=trace.answer))
+    finish: Finish = "stop"
+    if trace.tool_calls:
+        finish = "tool"
     finished = ev.StepFinished(
         at=stream.now(),
         step=number,
         attempt=1,
         text=trace.answer,
         usage=trace.usage,
-        finish="tool" if trace.tool_calls else "stop",
+        finish=finish,
         tool_calls=trace.tool_calls,
     )
     stream.emit(finished)

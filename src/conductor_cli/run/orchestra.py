@@ -182,7 +182,9 @@ def check_run_limits(
     cost_limit = DAY_COST_LIMIT
     if limits.cost is not None:
         cost_limit = COST_LIMIT
-    check_pool(team.pool, limits if cost is None else replace(limits, cost=cost), cost_limit)
+    if cost is not None:
+        limits = replace(limits, cost=cost)
+    check_pool(team.pool, limits, cost_limit)
     if cost is not None and team.model is not None and team.price is None:
         raise PolicyError(
             f"{cost_limit} cannot be enforced: the planner {team.name} has no price",
@@ -223,8 +225,10 @@ class RunResources:
         # How often the rest of a plan may still be planned anew, nested runs included
         self.revisions_left = 1
         self.approvals = ToolApprovals(asks=spec.asks_about_tools)
-        self.tool_calls_left = CALLS_PER_RUN if limits.tool_calls is None else limits.tool_calls
-        self._open_tools = orchestra.tools.open if orchestra.tools is not None else None
+        self.tool_calls_left = CALLS_PER_RUN
+        if limits.tool_calls is not None:
+            self.tool_calls_left = limits.tool_calls
+        self._run_tools = orchestra.tools
         self._tools: ToolBox | None = None
         self._pool = team.pool
         self._provider_slots = orchestra.provider_slots
@@ -236,7 +240,10 @@ class RunResources:
         self.circuits = orchestra.circuits or Circuits(BreakerRules(failures=0))
         self._freed = asyncio.Event()
         self._times_freed = 0
-        self._turns = model_turns(team.pool, team.workers) if team.turns is None else team.turns
+        turns = team.turns
+        if turns is None:
+            turns = model_turns(team.pool, team.workers)
+        self._turns = turns
 
     @property
     def tools(self) -> ToolBox | None:
@@ -244,14 +251,14 @@ class RunResources:
 
         None where there are none.
         """
-        if self._tools is None and self._open_tools is not None:
-            self._tools = self._open_tools()
+        if self._tools is None and self._run_tools is not None:
+            self._tools = self._run_tools.open()
         return self._tools
 
     async def close(self) -> None:
         tools = self._tools
         self._tools = None
-        self._open_tools = None
+        self._run_tools = None
         if tools is not None:
             await tools.close()
 
@@ -337,11 +344,10 @@ class RunResources:
         spend = self._daily_spend
         while True:
             before = self._times_freed
-            reservation = (
-                await spend.reserve(decide, release, worker, self._leased_run)
-                if spend
-                else decide(NO_DAY_LIMITS)
-            )
+            if spend:
+                reservation = await spend.reserve(decide, release, worker, self._leased_run)
+            else:
+                reservation = decide(NO_DAY_LIMITS)
             if reservation is not None:
                 return reservation
             # There is no lock around this: nothing is awaited between looking for room and waiting
@@ -357,10 +363,12 @@ class RunResources:
         """
         self.ledger.settle(reservation, usage)
         shared = self._shared.pop(id(reservation), None)
+        if cached:
+            usage = NO_USAGE
         if shared is not None and self._budget is not None:
-            self._budget.settle(shared, NO_USAGE if cached else usage)
+            self._budget.settle(shared, usage)
         if self._daily_spend:
-            self._daily_spend.settle(reservation, NO_USAGE if cached else usage, failed=failed)
+            self._daily_spend.settle(reservation, usage, failed=failed)
         self._times_freed += 1
         self._freed.set()
 

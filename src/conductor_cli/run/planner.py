@@ -45,11 +45,11 @@ from conductor_cli.core.trace import ENDED, StepRecord, Trace
 from conductor_cli.core.usage import NO_USAGE, Usage
 from conductor_cli.models.base import Model
 from conductor_cli.run.attempt import retry_wait
-from conductor_cli.run.circuits import WORDS
+from conductor_cli.run.circuits import FAILURE_WORDS
 from conductor_cli.run.plan_stream import REVIEW, PlanStream, announce_parsed
 from conductor_cli.run.state import RunState
 
-REASONS_FOR_PLANNER: Final = WORDS | {
+REASONS_FOR_PLANNER: Final = FAILURE_WORDS | {
     "length": "the prompt is too long",
     "refused": "it refused the request",
     "empty_answer": "an empty answer",
@@ -122,19 +122,22 @@ def _revise(state: RunState, revised: ev.PlanRevised, record: StepRecord) -> Non
         for step in state.trace.steps
         if step.number not in hidden and step.number < revised.first
     ]
+    reasons: dict[str, str] = {}
+    for attempt in record.failed:
+        if attempt.worker in names:
+            reasons[attempt.worker] = REASONS_FOR_PLANNER.get(attempt.error.reason, "it failed")
+    unusable: frozenset[str] = frozenset()
+    if state.resumed is None:
+        unusable = frozenset(_unusable(state, record))
     state.resources.revisions_left = 0
     limit = step_limit(state.limits, state.team.pool.names, state.team.max_steps)
     state.planning.revision = Revision(
         step=revised.step,
-        why={
-            a.worker: REASONS_FOR_PLANNER.get(a.error.reason, "it failed")
-            for a in record.failed
-            if a.worker in names
-        },
+        why=reasons,
         left_out=revised.left_out,
         first=revised.first,
         most=max(1, limit - len(kept)),
-        unusable=frozenset(_unusable(state, record)) if state.resumed is None else frozenset(),
+        unusable=unusable,
     )
     if not state.is_takeover or state.trace.revised is None:
         state.stream.emit(revised)
@@ -359,7 +362,7 @@ def _reuse_step(state: RunState, record: StepRecord, earlier: Trace) -> None:
     number = record.number
     if record.state == "done":
         # The events are repeated. That costs nothing now.
-        place: Any = {"step": number, "attempt": 1, "text": record.text}
+        fields: Any = {"step": number, "attempt": 1, "text": record.text}
         state.announce_step(number, record.step, last=record.last)
         state.stream.emit(
             ev.StepStarted(
@@ -370,10 +373,10 @@ def _reuse_step(state: RunState, record: StepRecord, earlier: Trace) -> None:
                 prompt=record.prompt,
             )
         )
-        state.stream.emit(ev.StepDelta(at=state.stream.now(), **place, thinking=record.thinking))
+        state.stream.emit(ev.StepDelta(at=state.stream.now(), **fields, thinking=record.thinking))
         state.stream.emit(
             ev.StepFinished(
-                at=state.stream.now(), **place, usage=NO_USAGE, finish=record.finish or "stop"
+                at=state.stream.now(), **fields, usage=NO_USAGE, finish=record.finish or "stop"
             )
         )
         state.schedule.mark_ended(number)
@@ -441,8 +444,9 @@ def _fall_back(state: RunState, why: str) -> Failure | None:
     worker: str | None = None
     if state.team.profile.fallback:
         policy = state.policy
-        unusable = state.planning.revision.unusable if state.planning.revision is not None else ()
-        absent = {*state.resources.down, *state.resources.skipped, *unusable}
+        absent = {*state.resources.down, *state.resources.skipped}
+        if state.planning.revision is not None:
+            absent |= state.planning.revision.unusable
         rules = state.team.rules(
             state.limits, given=False, depth_left=0, down=absent, excluded=policy.excluded
         )
@@ -457,17 +461,21 @@ def _fall_back(state: RunState, why: str) -> Failure | None:
         rejected = state.trace.rejected
         if len(rejected) > 1:
             why = f"none of {len(rejected)} plans was valid; the last one"
-        message = f"no answer: {why}" + (f": {rejected[-1].problem}" if rejected else "")
+        message = f"no answer: {why}"
+        if rejected:
+            message = f"{message}: {rejected[-1].problem}"
         return Failure(kind="worker", message=message, hint="ask in other words", reason="declined")
     if worker is None:
         message = f"{why}, and the policy allows no worker to answer alone"
         return Failure(kind="policy", message=message, hint=POLICY_HINT)
     how = "the steps planned so far are kept, and"
+    subtask = FINISH
     if number == 1:
         how = "as a fallback,"
+        subtask = ANSWER_DIRECTLY
     state.stream.notice(f"{why}; {how} worker {worker} answers", recovered=True)
     everything = _context(state).all_before(number)
-    step = Step(worker=worker, subtask=FINISH if number > 1 else ANSWER_DIRECTLY, access=everything)
+    step = Step(worker=worker, subtask=subtask, access=everything)
     step = state.policy.without_hidden(state.steps_before(), step)
     announce_parsed(state, ParsedStep(number=number, step=step, last=True))
     state.finish_plan(state.current_plan())
@@ -481,7 +489,9 @@ def _rules(state: RunState, *, skipping: bool = False) -> PlanRules:
     """
     given = bool(state.question.given)
     excluded = state.policy.excluded
-    down = {*state.resources.down, *(state.resources.skipped if skipping else ())}
+    down = set(state.resources.down)
+    if skipping:
+        down.update(state.resources.skipped)
     if state.planning.revision is not None:
         down |= state.planning.revision.unusable
     rules = state.team.rules(

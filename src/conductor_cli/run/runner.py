@@ -140,9 +140,10 @@ class Run:
                 # A reader that keeps up shares the run's own trace. Events that wait carry none:
                 # each trace has all the text so far, so the memory of a slow reader would grow with
                 # the square of its delay.
-                self.read_so_far = (
-                    apply_event(self.read_so_far, event) if state.stream.unread else state.trace
-                )
+                if state.stream.unread:
+                    self.read_so_far = apply_event(self.read_so_far, event)
+                else:
+                    self.read_so_far = state.trace
                 yield event, self.read_so_far
             await driver
         finally:
@@ -274,7 +275,10 @@ class Run:
             self._drain(Failure(kind="cancelled", message="interrupted"))
             # Nobody waits for a check any more, so whether the answer follows its schema stays
             # open.
-            self._finish(state.ending.failure if self.question.schema is not None else None)
+            failure = None
+            if self.question.schema is not None:
+                failure = state.ending.failure
+            self._finish(failure)
             raise
         finally:
             try:
@@ -344,6 +348,9 @@ class Run:
         spec = self.spec
         team = self.team
         earlier = self.state.resumed
+        resumed = ""
+        if earlier is not None:
+            resumed = earlier.run
         planner = team.name
         if team.model is None and earlier is not None:
             planner = earlier.conductor
@@ -364,7 +371,7 @@ class Run:
             profile=team.profile.name,
             recipient=team.recipient,
             policy=team.pool_policy.policy,
-            resumed=earlier.run if earlier is not None else "",
+            resumed=resumed,
             planner_saw_files=state.policy.planner_saw_files(
                 plans=team.model is not None and spec.plan is None
             ),

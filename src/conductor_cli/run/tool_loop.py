@@ -56,8 +56,11 @@ async def open_tool_loop(
     """
     step = replace(state.record(number).step, worker=worker.name)
     before = state.steps_before(number)
-    servers = []
-    for server in worker.tools if state.orchestra.tools is not None else ():
+    servers: list[str] = []
+    chosen: tuple[str, ...] = ()
+    if state.orchestra.tools is not None:
+        chosen = worker.tools
+    for server in chosen:
         why = state.policy.tool_objection(server, before, step)
         text = f"{worker.name} does not get the tools of {server}: {why}"
         if not why:
@@ -181,13 +184,21 @@ class ToolLoop:
             if not problem:
                 problem = await self._ask_to_allow(call, tool)
         started = stream.now()
+        name = ""
+        server = ""
+        read_only = False
+        if tool is not None:
+            name = tool.full_name
+            read_only = tool.read_only
+            if not problem:
+                server = tool.server
         called = ev.ToolCalled(
             at=started,
             **self._position,
             call=call,
-            server=tool.server if tool is not None and not problem else "",
-            read_only=tool is not None and tool.read_only,
-            tool="" if tool is None else tool.full_name,
+            server=server,
+            read_only=read_only,
+            tool=name,
         )
         stream.emit(called)
         if tool is None or problem:
@@ -287,9 +298,9 @@ class ToolLoop:
         most = min(MAX_RESULT_CHARS, max(int(context * CHARS_PER_TOKEN) // (4 * of), 500))
         short = shorten(text.encode("utf-8", "replace").decode(), most)
         if len(short) < len(text):
-            what = format_count(len(text), "character")
+            size = format_count(len(text), "character")
             self._state.stream.notice(
-                f"a tool's result of {what} was shortened for {self._worker.name}", self._number
+                f"a tool's result of {size} was shortened for {self._worker.name}", self._number
             )
         return short, tuple(accepted)
 
