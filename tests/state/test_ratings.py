@@ -11,7 +11,7 @@ import pytest
 
 from conductor_cli.core.learning import Rating, RatingShare
 from conductor_cli.core.serialization import dump
-from conductor_cli.state.records import NEWEST, RatingsFile
+from conductor_cli.state.records import NEWEST_BYTES, RatingsFile
 
 
 def made(number: int) -> Rating:
@@ -56,12 +56,12 @@ def test_only_the_newest_part_of_a_large_file_is_read(tmp_path: Path) -> None:
     """The line that is cut where it begins is no damage."""
     path = tmp_path / "ratings.jsonl"
     line = json.dumps(dump(made(1)))
-    path.write_text("\n".join([line] * (2 * NEWEST // len(line))) + "\n")
+    path.write_text("\n".join([line] * (2 * NEWEST_BYTES // len(line))) + "\n")
     RatingsFile(path).add(made(2))
     found = RatingsFile(path).read()
     assert found.problem == ""
     assert found.ratings[-1] == made(2)
-    assert 0 < len(found.ratings) <= NEWEST // len(line)
+    assert 0 < len(found.ratings) <= NEWEST_BYTES // len(line)
 
 
 def _add(path: Path, first: int) -> None:

@@ -17,7 +17,7 @@ from typing import Any, Final
 from conductor_cli.core import events as ev
 from conductor_cli.core.serialization import DecodeError
 
-SHORTEST: Final = 64  # Characters of the shortest text that has a name
+MIN_NAMED_CHARS: Final = 64  # Characters of the shortest text that has a name
 MAX_REPEATED: Final = 256 << 20
 """Characters that a trace may repeat. A run repeats far less; a made-up trace could name a text
 that names others.
@@ -52,19 +52,20 @@ _WORDS: Final = {
 }
 
 
-def upgrade_event(data: Mapping[str, Any]) -> dict[str, Any]:
+def upgrade_event(fields: Mapping[str, Any]) -> dict[str, Any]:
     """Return the object of an event of an old format as the present format has it."""
-    new = {
-        _NAMES.get(name, name): _WORDS.get((name, value), value)
-        if isinstance(value, str)
-        else value
-        for name, value in data.items()
-    }
-    if isinstance(shown := data.get("tells_of"), list):
-        new["planner_saw_files"] = "files" in shown
-    if isinstance(inner := data.get("event"), Mapping):
-        new["event"] = upgrade_event(inner)
-    return new | ({"format": ev.FORMAT} if "format" in data else {})
+    upgraded: dict[str, Any] = {}
+    for name, value in fields.items():
+        if isinstance(value, str):
+            value = _WORDS.get((name, value), value)  # noqa: PLW2901 - the same value, renamed
+        upgraded[_NAMES.get(name, name)] = value
+    if isinstance(shown := fields.get("tells_of"), list):
+        upgraded["planner_saw_files"] = "files" in shown
+    if isinstance(inner := fields.get("event"), Mapping):
+        upgraded["event"] = upgrade_event(inner)
+    if "format" in fields:
+        upgraded["format"] = ev.FORMAT
+    return upgraded
 
 
 def name_of(text: str) -> str:
@@ -84,51 +85,64 @@ class NamedTexts:
         self._pieces = dict[str, list[str]]()
         self._repeated = 0
 
-    def resolve(self, data: Mapping[str, Any]) -> Mapping[str, Any]:
+    def resolve(self, fields: Mapping[str, Any]) -> Mapping[str, Any]:
         """Return the object of a line with its texts in place of their names, and note them.
 
         Raises `DecodeError`.
         """
-        place, inner = _innermost(data)
+        path, inner = _innermost(fields)
         # The pieces before it make one text
-        if place in self._pieces and inner.get("kind") != ev.StepDelta.kind:
-            self._add("".join(self._pieces.pop(place)))
-        if MARK in data:
-            data = self._resolve({name: value for name, value in data.items() if name != MARK})
-        self.add_piece(data)
-        self._add_all(data)
-        return data
+        if path in self._pieces and inner.get("kind") != ev.StepDelta.kind:
+            self._add("".join(self._pieces.pop(path)))
+        if MARK in fields:
+            fields = self._resolve({name: value for name, value in fields.items() if name != MARK})
+        self.add_piece(fields)
+        self._add_texts_of(fields)
+        return fields
 
-    def add_piece(self, data: Mapping[str, Any]) -> None:
+    def add_piece(self, fields: Mapping[str, Any]) -> None:
         """Note the text of a piece of an answer."""
-        place, inner = _innermost(data)
+        path, inner = _innermost(fields)
         if inner.get("kind") == ev.StepDelta.kind and isinstance(text := inner.get("text"), str):
-            self._pieces.setdefault(place, []).append(text)
+            self._pieces.setdefault(path, []).append(text)
 
-    def _add_all(self, value: Mapping[str, Any] | list[Any]) -> None:
-        for each in value.values() if isinstance(value, Mapping) else value:
-            if isinstance(each, str):
-                self._add(each)
-            elif isinstance(each, dict | list):
-                self._add_all(each)
-                if isinstance(each, dict) and isinstance(value, list):
-                    self._add(_ENCODE(each))
+    def _add_texts_of(self, fields: Mapping[str, Any]) -> None:
+        for value in fields.values():
+            self._add_value(value)
+
+    def _add_value(self, value: object) -> None:
+        if isinstance(value, str):
+            self._add(value)
+        elif isinstance(value, dict):
+            self._add_texts_of(value)
+        elif isinstance(value, list):
+            for item in value:
+                self._add_value(item)
+                if isinstance(item, dict):
+                    self._add(_ENCODE(item))
 
     def _add(self, text: str) -> None:
-        if len(text) >= SHORTEST:
+        if len(text) >= MIN_NAMED_CHARS:
             self._by_name.setdefault(name_of(text), text)
 
     def _resolve(self, value: Any) -> Any:  # noqa: ANN401 - any JSON value
         if isinstance(value, list):
-            return [self._resolve(each) for each in value]
+            return [self._resolve(item) for item in value]
         if not isinstance(value, dict):
             return value
         if len(value) == 1 and REPEATED in value:
-            parts = value[REPEATED] if isinstance(value[REPEATED], list) else [[value[REPEATED]]]
-            return "".join(part if isinstance(part, str) else self._text(part) for part in parts)
+            parts = value[REPEATED]
+            if not isinstance(parts, list):
+                parts = [[parts]]
+            return "".join(map(self._text_of_part, parts))
         if len(value) == 1 and REPEATED_ITEM in value:
             return json.loads(self._text([value[REPEATED_ITEM]]) or "null")
-        return {name: self._resolve(each) for name, each in value.items()}
+        return {name: self._resolve(item) for name, item in value.items()}
+
+    def _text_of_part(self, part: Any) -> str:  # noqa: ANN401 - any JSON value
+        if isinstance(part, str):
+            return part
+        return self._text(part)
 
     def _text(self, part: Any) -> str:  # noqa: ANN401 - any JSON value
         name = None
@@ -145,15 +159,16 @@ class NamedTexts:
         return text or ""
 
 
-def _innermost(data: Mapping[str, Any]) -> tuple[str, Mapping[str, Any]]:
+def _innermost(fields: Mapping[str, Any]) -> tuple[str, Mapping[str, Any]]:
     """Return which step of which nested run an event belongs to, and the innermost event."""
-    place = ""
-    while data.get("kind") == ev.NestedEvent.kind and isinstance(
-        inner := data.get("event"), Mapping
-    ):
-        place += f"{data.get('step')!r:.20}/"
-        data = inner
-    return f"{place}{data.get('step')!r:.20}", data
+    path = ""
+    while fields.get("kind") == ev.NestedEvent.kind:
+        inner = fields.get("event")
+        if not isinstance(inner, Mapping):
+            break
+        path += f"{fields.get('step')!r:.20}/"
+        fields = inner
+    return f"{path}{fields.get('step')!r:.20}", fields
 
 
 def read_cuts(
@@ -167,9 +182,13 @@ def read_cuts(
     """
     numbers = iter(_read_numbers(cuts))
     starts = [0] * len(texts)
-    after = [[0] * len(each) for each in times]
+    after = [[0] * len(times_of_text) for times_of_text in times]
     for number in numbers:
-        index, length = (number, next(numbers, -1)) if len(texts) > 1 else (0, number)
+        index = 0
+        length = number
+        if len(texts) > 1:
+            index = number
+            length = next(numbers, -1)
         if index >= len(texts):
             raise DecodeError("its pieces are of more texts than it has")
         start = starts[index]
@@ -177,14 +196,16 @@ def read_cuts(
         starts[index] = start + length
         if not start < starts[index] <= len(texts[index]):
             raise DecodeError("its pieces do not fit its texts")
-        later = zip(times[index], after[index], strict=True)
-        yield (
-            index,
-            tuple(round(first + waited / 1000, 4) if waited else first for first, waited in later),
-            texts[index][start : starts[index]],
-        )
+        piece_times = tuple(map(_time_after, times[index], after[index]))
+        yield index, piece_times, texts[index][start : starts[index]]
     if any(start != len(text) for start, text in zip(starts, texts, strict=True)):
         raise DecodeError("its pieces do not fit its texts")
+
+
+def _time_after(first: float, milliseconds: int) -> float:
+    if not milliseconds:
+        return first
+    return round(first + milliseconds / 1000, 4)
 
 
 def _read_numbers(letters: str) -> Iterator[int]:

@@ -301,7 +301,9 @@ class Traces(ABC):
         `among` are the only runs that may be meant, newest first. Raises `UsageError` for none or
         several.
         """
-        return find_run(name, self.runs() if among is None else among)
+        if among is None:
+            among = self.runs()
+        return find_run(name, among)
 
     @abstractmethod
     def location(self, run: str) -> str:
@@ -418,10 +420,10 @@ class AttachmentStore(ABC):
     def __init__(self) -> None:
         self._in_memory = dict[str, bytes]()
 
-    def add(self, data: bytes) -> str:
+    def add(self, content: bytes) -> str:
         """Keep these bytes in memory and return their hash."""
-        digest = hashlib.sha256(data).hexdigest()
-        self._in_memory[digest] = data
+        digest = hashlib.sha256(content).hexdigest()
+        self._in_memory[digest] = content
         return digest
 
     def holds(self, attachment: Attachment) -> bool:
@@ -435,19 +437,19 @@ class AttachmentStore(ABC):
         Raises `ModelError` of reason `file` if they are gone or were changed.
         """
         digest = attachment.sha256
-        if (data := self._in_memory.get(digest)) is not None:
-            return data
+        if (in_memory := self._in_memory.get(digest)) is not None:
+            return in_memory
         if not is_sha256(digest):
             digest = "invalid"
         try:
-            data = self._load(digest)
+            content = self._load(digest)
         except OSError as error:
             why = f"{error.strerror or error}: {self._place_of(digest)}"
             raise ModelError("file", f"{attachment.name} cannot be read: {why}") from None
-        if hashlib.sha256(data).hexdigest() != digest:
+        if hashlib.sha256(content).hexdigest() != digest:
             why = f"{attachment.name} was changed after it was attached: {self._place_of(digest)}"
             raise ModelError("file", why)
-        return data
+        return content
 
     def store(self, attachments: Iterable[Attachment]) -> None:
         """Keep what is in memory of these for good, and in memory no longer. Raises `OSError`.

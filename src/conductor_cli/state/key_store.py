@@ -85,7 +85,9 @@ def known_provider(name: str) -> str:
             f"the key is asked for, or read from stdin: conductor keys set {meant or 'PROVIDER'}"
         )
         raise UsageError("a key is not given on the command line", hint=hint)
-    hint = f"did you mean {meant}?" if meant else suggest(name, PROVIDERS)
+    hint = suggest(name, PROVIDERS)
+    if meant:
+        hint = f"did you mean {meant}?"
     raise UsageError("that is not a provider that a key can be stored for", hint=hint)
 
 
@@ -126,13 +128,13 @@ def address(provider: str, base_url: str | None) -> str:
     return url
 
 
-def same_address(one: str, other: str) -> bool:
+def same_address(address: str, other: str) -> bool:
     """Return whether two addresses are the same.
 
     The case of scheme and host, and a slash at the end, do not matter.
     """
     try:
-        first, second = (urlsplit(url.rstrip("/")) for url in (one, other))
+        first, second = (urlsplit(url.rstrip("/")) for url in (address, other))
     except ValueError:  # one of them is not a URL
         return False
     return first._replace(netloc=first.netloc.lower()) == second._replace(
@@ -179,9 +181,9 @@ def ask_keyring(
     try:
         # It may have to ask a person at the terminal, so it stays in our session.
         script = Path(__file__).with_name("keyring_process.py")
-        data = json.dumps(orders).encode()
+        job = json.dumps(orders).encode()
         (answer,) = run_child(
-            script, data, ChildLimits(seconds), environ={**os.environ, **environ}, session=False
+            script, job, ChildLimits(seconds), environ={**os.environ, **environ}, session=False
         )
     except ChildStopped as stopped:
         messages = {
@@ -299,16 +301,15 @@ class KeyStore:
             }
             in_keyring = [name for name, stored in keys.items() if stored.entry.where == "keyring"]
             try:
-                texts = (
-                    ask_keyring([("get", name) for name in in_keyring], self.environ)[1]
-                    if in_keyring
-                    else []
-                )
+                texts: Sequence[object] = []
+                if in_keyring:
+                    orders = [("get", name) for name in in_keyring]
+                    texts = ask_keyring(orders, self.environ)[1]
             except KeyringError as fault:
                 keys |= {name: replace(keys[name], fault=fault) for name in in_keyring}
             else:
-                found = zip(in_keyring, texts, strict=True)
-                keys |= {name: _parse_item(keys[name].entry, text) for name, text in found}
+                for name, text in zip(in_keyring, texts, strict=True):
+                    keys[name] = _parse_item(keys[name].entry, text)
             self._keys = keys
         return self._keys
 
@@ -417,5 +418,7 @@ def _parse_item(entry: KeyEntry, text: object) -> StoredKey:
         KNOWN_SECRETS.add(key)
         return StoredKey(entry=replace(entry, base_url=base_url, since=since), key=key)
     message = f"the keyring does not hold the key of {entry.provider} any more"
-    hint = f"conductor keys {'set' if entry.provider in PROVIDERS else 'rm'} {entry.provider}"
+    hint = f"conductor keys rm {entry.provider}"
+    if entry.provider in PROVIDERS:
+        hint = f"conductor keys set {entry.provider}"
     return StoredKey(entry=entry, fault=KeyMissing(message, hint=hint))

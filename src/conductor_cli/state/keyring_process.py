@@ -19,7 +19,7 @@ SERVICE: Final = "conductor-llm"
 _NONE: Final = {"error": "no working keyring found", "absent": True}
 
 
-def answer(data: bytes) -> list[dict[str, Any]]:
+def answer(content: bytes) -> list[dict[str, Any]]:
     """Do what is asked, in order, until something fails.
 
     `absent` means that no keyring could hold a key of ours.
@@ -36,12 +36,7 @@ def answer(data: bytes) -> list[dict[str, Any]]:
             return [_NONE]
         if "plaintext" in kind.lower():
             return [{"error": f"{keyring_name} is a file that is not encrypted", "absent": True}]
-        return [
-            {
-                "backend": name,
-                "results": [_run_order(backend, *order) for order in json.loads(data)],
-            }
-        ]
+        return [_run_orders(backend, name, json.loads(content))]
     except Exception as error:  # noqa: BLE001 - keyrings raise whatever their systems do
         # Judged by the names of the classes: some keyrings bring classes of their own.
         names = {kind.__name__ for kind in type(error).__mro__}
@@ -53,6 +48,10 @@ def answer(data: bytes) -> list[dict[str, Any]]:
 
 
 # A keyring, without types
+def _run_orders(backend: Any, name: str, orders: list[list[str]]) -> dict[str, Any]:  # noqa: ANN401
+    return {"backend": name, "results": [_run_order(backend, *order) for order in orders]}
+
+
 def _run_order(backend: Any, order: str, name: str, text: str = "") -> str | None:  # noqa: ANN401
     """Return what is stored under `name`.
 

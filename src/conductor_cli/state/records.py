@@ -37,7 +37,7 @@ from conductor_cli.system.disk import (
 
 MAX_NAMES: Final = 1000  # Names that are kept; the one that was set first is forgotten first
 NAMED: Final = re.compile(rb'"sha256":\s?"([0-9a-f]{64})"')  # How an event names an attachment
-NEWEST: Final = 1 << 19
+NEWEST_BYTES: Final = 1 << 19
 """Bytes at the end of the file that are read, about 2,000 ratings. What is before them weighs
 nothing any more.
 """
@@ -59,24 +59,24 @@ class RatingsFile:
             if not path.is_file():  # a pipe would be waited for
                 return StoredRatings()
             with path.open("rb") as file:
-                start = path.stat().st_size - NEWEST
+                start = path.stat().st_size - NEWEST_BYTES
                 file.seek(max(start, 0))
-                # The first line is cut where the file is longer.
-                lines = file.read(NEWEST).split(b"\n")[1 if start > 0 else 0 :]
+                lines = file.read(NEWEST_BYTES).split(b"\n")
+                if start > 0:
+                    del lines[0]  # it is cut
         except OSError as error:
             return StoredRatings(problem=f"{path} cannot be read: {error.strerror}")
-        found = [parse_rating(raw) for raw in lines if raw.strip()]
-        ratings = tuple(rating for rating in found if rating is not None)
-        damaged = found.count(None)
-        what = "lines are"
+        parsed = [parse_rating(raw) for raw in lines if raw.strip()]
+        ratings = tuple(rating for rating in parsed if rating is not None)
+        damaged = len(parsed) - len(ratings)
+        if not damaged:
+            return StoredRatings(ratings=ratings)
+        noun = "lines are"
         if damaged == 1:
-            what = "line is"
-        problem = (
-            f"{path}: {damaged} {what} damaged; {format_count(len(ratings), 'rating')} "
-            "could "
-            "be read"
-        )
-        return StoredRatings(ratings=ratings, problem=problem if damaged else "")
+            noun = "line is"
+        count = format_count(len(ratings), "rating")
+        problem = f"{path}: {damaged} {noun} damaged; {count} could be read"
+        return StoredRatings(ratings=ratings, problem=problem)
 
     def add(self, rating: Rating) -> None:
         """Append a rating. Raises `ConfigError` where the disk refuses."""
@@ -93,10 +93,10 @@ def parse_rating(raw: bytes) -> Rating | None:
     It is read before each question, so in a tenth of `load`'s time.
     """
     try:
-        data = json.loads(raw)
-        shares = tuple(map(_parse_share, data["shares"]))
+        fields = json.loads(raw)
+        shares = tuple(map(_parse_share, fields["shares"]))
         run, step, verdict, by, time = (
-            data[name] for name in ("run", "step", "verdict", "by", "time")
+            fields[name] for name in ("run", "step", "verdict", "by", "time")
         )
     except (ValueError, LookupError, TypeError, RecursionError):
         return None
@@ -111,10 +111,10 @@ def parse_rating(raw: bytes) -> Rating | None:
     return Rating(run=run, step=step, verdict=verdict, by=by, time=time, shares=shares)
 
 
-def _parse_share(data: Any) -> RatingShare:  # noqa: ANN401 - any JSON value
+def _parse_share(fields: Any) -> RatingShare:  # noqa: ANN401 - any JSON value
     """Raises `ValueError`, `LookupError` or `TypeError`."""
     share = RatingShare(
-        **{name: data[name] for name in ("worker", "key", "step", "kind", "weight", "good")}
+        **{name: fields[name] for name in ("worker", "key", "step", "kind", "weight", "good")}
     )
     texts = type(share.worker) is type(share.key) is type(share.kind) is str
     if (
@@ -190,11 +190,11 @@ class Attachments(AttachmentStore):
 
     def keep(self, wanted: dict[str, bytes]) -> None:
         with self._lock():
-            for digest, data in wanted.items():
+            for digest, content in wanted.items():
                 path = self._path(digest)
                 if not path.is_file():
                     make_private_directory(path.parent)
-                    write_atomically(path, data, mode=0o600)
+                    write_atomically(path, content, mode=0o600)
 
     def prune(self) -> None:
         if self._directory.is_dir():
@@ -214,14 +214,16 @@ class Attachments(AttachmentStore):
         Raises `OSError`: then nothing may be deleted.
         """
         stored = {path.name: path for path in self._directory.glob("??/*") if len(path.name) == 64}
+        if not stored:
+            return ()
         left_out = {f"{run}{SUFFIX}" for run in without}
-        for path in self._traces.glob(f"*{SUFFIX}") if stored else ():
+        for path in self._traces.glob(f"*{SUFFIX}"):
             if path.name in left_out:
                 continue
             with suppress(FileNotFoundError), open_trace(path) as file:
                 for line in raw_lines(file):
-                    for found in NAMED.finditer(line.data):
-                        stored.pop(found[1].decode(), None)
+                    for digest in NAMED.finditer(line.data):
+                        stored.pop(digest[1].decode(), None)
         return stored.values()
 
     def _path(self, digest: str) -> Path:

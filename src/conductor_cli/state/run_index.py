@@ -107,23 +107,25 @@ class RunIndex:
         """Read new files and those that were not finished, and remove runs whose files are gone."""
         changed = os.stat(self.directory).st_mtime_ns
         now = time.time_ns()
-        seen = database.execute("SELECT directory FROM seen").fetchone()
+        read_before = database.execute("SELECT directory FROM seen").fetchone()
         # The directory does not change while a run is being written, so these files are looked at
         # every time.
         unfinished = database.execute(
             f"SELECT run, state, size, written FROM runs WHERE {_UNFINISHED}"
         ).fetchall()
         changed_runs = []
-        for run, state, *known in unfinished:
+        for run, state, size, written in unfinished:
             try:
                 file = os.stat(f"{self.directory}/{run}{SUFFIX}")
             except OSError:
-                differs = known[0] >= 0
+                differs = size >= 0
             else:
-                differs = state == "running" or [file.st_size, file.st_mtime_ns] != known
-            changed_runs += [run] * differs
+                is_same = (file.st_size, file.st_mtime_ns) == (size, written)
+                differs = state == "running" or not is_same
+            if differs:
+                changed_runs.append(run)
         self._read_files(database, changed_runs)
-        if seen is not None and seen[0] == changed:
+        if read_before is not None and read_before[0] == changed:
             return
         names = [
             name
@@ -179,8 +181,9 @@ def _connect(path: str) -> Iterator[sqlite3.Connection]:
                 version = _version(database)
                 if version not in (0, VERSION):
                     raise sqlite3.DatabaseError(f"version {version}")
-                for statement in () if version else _TABLES:
-                    database.execute(statement)
+                if version == 0:
+                    for statement in _TABLES:
+                        database.execute(statement)
         yield database
     finally:
         database.close()
@@ -227,10 +230,13 @@ def _find_runs(
         # Looking at every text takes 4 µs a run. A full-text index takes 1 ms a run to make, and
         # saves a search 40 ms.
         where.require(f"has_terms({_TEXTS})")
+    most = count
+    if count >= 0:
+        most = count + 1
     cursor = database.execute(
         f"SELECT {_COLUMNS} FROM runs WHERE {where.text}"
         " ORDER BY substr(run, 1, 15) DESC, written DESC LIMIT ?",
-        [*where.values, count if count < 0 else count + 1],
+        [*where.values, most],
     )
     rows = [StoredRun(*row) for row in cursor]
     if count < 0:

@@ -43,16 +43,13 @@ def list_data(store: Traces, query: RunQuery, count: int) -> list[dict[str, Any]
 
     Raises `OSError`.
     """
-    found, _ = store.newest(query, count)
-    return [
-        stored_run_data(row, store.location(row.run))
-        | {
-            "hits": [
-                {"in": place, "text": text} for place, text in matching_texts(row, query.terms)
-            ]
-        }
-        for row in found
-    ]
+    rows, _ = store.newest(query, count)
+    fields = []
+    for row in rows:
+        matches = matching_texts(row, query.terms)
+        hits = [{"in": name, "text": text} for name, text in matches]
+        fields.append({**stored_run_data(row, store.location(row.run)), "hits": hits})
+    return fields
 
 
 def list_text(store: Traces, query: RunQuery, count: int, width: int) -> tuple[list[str], str]:
@@ -60,41 +57,63 @@ def list_text(store: Traces, query: RunQuery, count: int, width: int) -> tuple[l
 
     Raises `OSError`.
     """
-    found, more = store.newest(query, count)
-    if not found:
-        return [], "no matching runs" if any(query) else "no runs are stored yet"
-    return run_lines(
-        found, width, datetime.now(UTC), query.terms
-    ), f"for more runs: -n {2 * count}" if more else ""
+    runs, has_more = store.newest(query, count)
+    if not runs:
+        if any(query):
+            return [], "no matching runs"
+        return [], "no runs are stored yet"
+    remark = ""
+    if has_more:
+        remark = f"for more runs: -n {2 * count}"
+    return run_lines(runs, width, datetime.now(UTC), query.terms), remark
 
 
 def run_lines(
-    found: Sequence[StoredRun], width: int, now: datetime, terms: Sequence[str] = ()
+    runs: Sequence[StoredRun], width: int, now: datetime, terms: Sequence[str] = ()
 ) -> list[str]:
     """A table; with `terms`, the matching texts under each row. `width` 0 means no limit."""
-    head, rows, foot = render_rows(COLUMNS, [_cells(run, now) for run in found], width)
+    head, rows, foot = render_rows(COLUMNS, [_cells(run, now) for run in runs], width)
+    match_width = 2 * CONTEXT
+    if width:
+        match_width = max(width - 18, 20)
     lines = list(head)
-    for run, row in zip(found, rows, strict=True):
+    for run, row in zip(runs, rows, strict=True):
         lines += row
-        matches = matching_texts(run, terms, max(width - 18, 20) if width else 2 * CONTEXT)
-        lines += [f"    {place}: {text}" for place, text in matches[:MAX_MATCHES]]
+        matches = matching_texts(run, terms, match_width)
+        lines += [f"    {name}: {text}" for name, text in matches[:MAX_MATCHES]]
     return [*lines, *foot]
 
 
 def _cells(run: StoredRun, now: datetime) -> list[str]:
-    title = ("again: " if run.resumed else "") + (run.title or run.problem)
-    damaged = run.problem and run.state != "unreadable"
+    title = run.title or run.problem
+    if run.resumed:
+        title = f"again: {title}"
+    workers = run.workers.split(SEPARATOR)
+    cost = None
+    if run.cost:
+        cost = float(run.cost)
+    duration = UNKNOWN
+    if run.time:
+        duration = format_duration(run.seconds)
     return [
         run.run,
         format_time(run.time, now),
-        run.state + (", recovered" if run.recovered else "") + (", damaged" if damaged else ""),
+        _state_cell(run),
         crop_text(without_file_hash(run.conductor), MAX_PLANNER) or UNKNOWN,
-        ", ".join("review" if name == SELF else name for name in run.workers.split(SEPARATOR))
-        or UNKNOWN,
-        format_cost_cell(float(run.cost) if run.cost else None, run.unpriced),
-        format_duration(run.seconds) if run.time else UNKNOWN,
+        ", ".join("review" if name == SELF else name for name in workers) or UNKNOWN,
+        format_cost_cell(cost, run.unpriced),
+        duration,
         crop_text(title, MAX_QUESTION),
     ]
+
+
+def _state_cell(run: StoredRun) -> str:
+    state: str = run.state
+    if run.recovered:
+        state += ", recovered"
+    if run.problem and run.state != "unreadable":
+        state += ", damaged"
+    return state
 
 
 def matching_texts(
@@ -113,14 +132,15 @@ def matching_texts(
             for number, text in enumerate(texts.split(SEPARATOR), start=1)
         ]
     pattern = re.compile("|".join(map(re.escape, terms)), re.IGNORECASE)
-    found = []
+    matches = []
     for name, text in named:
         if (match := pattern.search(text)) is not None:
             first = max(0, min(match.start() - width // 3, len(text) - width + 1))
-            found.append(
-                (name, crop_text((ELLIPSIS if first else "") + text[first : first + width], width))
-            )
-    return found
+            part = text[first : first + width]
+            if first:
+                part = f"{ELLIPSIS}{part}"
+            matches.append((name, crop_text(part, width)))
+    return matches
 
 
 COUNT: Final = 20  # Runs that are listed by default

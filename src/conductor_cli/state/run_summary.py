@@ -15,6 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
+from conductor_cli.core import events as ev
 from conductor_cli.core.errors import UsageError
 from conductor_cli.core.serialization import MAX_WHOLE
 from conductor_cli.core.terminal_text import one_line
@@ -68,12 +69,18 @@ def make_stored_run(trace: Trace, run: str, *, live: bool, problem: str) -> Stor
                 seconds, (datetime.now(UTC) - datetime.fromisoformat(trace.time)).total_seconds()
             )
     damage = [notice.text for notice in trace.notices if notice.reason == "trace_damaged"]
+    state: str = trace.outcome(live=live)
+    if problem:
+        state = "unreadable"
+    cost = ""
+    if usage.cost is not None:
+        cost = f"{usage.cost:f}"
     return StoredRun(
         run=run,
-        state="unreadable" if problem else trace.outcome(live=live),
+        state=state,
         time=one_line(trace.time),
         workers=SEPARATOR.join(dict.fromkeys(one_line(record.worker) for record in trace.steps)),
-        cost="" if usage.cost is None else f"{usage.cost:f}",
+        cost=cost,
         unpriced=usage.unpriced,
         tokens=min(usage.tokens, MAX_WHOLE),
         seconds=seconds,
@@ -81,15 +88,19 @@ def make_stored_run(trace: Trace, run: str, *, live: bool, problem: str) -> Stor
         conductor=one_line(trace.conductor),
         problem=one_line(problem or "; ".join(damage)),
         recovered=SEPARATOR.join(
-            one_line(f"step {notice.step}: {notice.text}" if notice.step else notice.text)
-            for notice in trace.all_notices()
-            if notice.recovered
+            one_line(_text_of_notice(notice)) for notice in trace.all_notices() if notice.recovered
         ),
         question=one_line(trace.question.text),
         subtasks=SEPARATOR.join(one_line(record.step.subtask) for record in records),
         answers=SEPARATOR.join(answers),
         origin=one_line(trace.origin),
     )
+
+
+def _text_of_notice(notice: ev.Notice) -> str:
+    if not notice.step:
+        return notice.text
+    return f"step {notice.step}: {notice.text}"
 
 
 def _all_steps(trace: Trace) -> Iterator[StepRecord]:

@@ -54,8 +54,8 @@ class HeldBatch:
 
         Raises `TakenOver` where another process has it.
         """
-        for each in (*files, record):
-            self._files.write(each)
+        for written in (*files, record):
+            self._files.write(written)
 
 
 class ServedFiles:
@@ -83,10 +83,11 @@ class ServedFiles:
 
         Of one client, or of all.
         """
-        found = map(self._load, self._directories[kind].glob(f"{kind}*.json"))
-        return [
-            record for record in found if record is not None and owner in {None, record["owner"]}
-        ]
+        loaded = map(self._load, self._directories[kind].glob(f"{kind}*.json"))
+        records = [record for record in loaded if record is not None]
+        if owner is None:
+            return records
+        return [record for record in records if record["owner"] == owner]
 
     def open_batches(self) -> list[Record]:
         return [
@@ -143,9 +144,9 @@ class ServedFiles:
 
     def _load(self, path: Path) -> Record | None:
         try:
-            found = json.loads(path.read_text("utf-8"))
+            record = json.loads(path.read_text("utf-8"))
         except (OSError, ValueError):
             return None  # it is deleted, or was damaged by somebody else
-        if isinstance(found, dict) and {"id", "owner", "created_at"} <= found.keys():
-            return found
+        if isinstance(record, dict) and {"id", "owner", "created_at"} <= record.keys():
+            return record
         return None

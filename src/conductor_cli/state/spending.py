@@ -278,44 +278,44 @@ def _read_book(book: Path) -> list[tuple[Any, ...]]:
     held = dict[str, tuple[Any, ...]]()
     for line in book.read_bytes().splitlines():
         with suppress(ValueError, LookupError, TypeError, ArithmeticError):
-            data = json.loads(line)
+            fields = json.loads(line)
             cost = None
-            if data["cost"] is not None:
-                cost = nano_dollars(Decimal(data["cost"]))
-            if "holds" in data:
-                held[data["holds"]] = (
+            if fields["cost"] is not None:
+                cost = nano_dollars(Decimal(fields["cost"]))
+            if "holds" in fields:
+                held[fields["holds"]] = (
                     book.stem,
                     "",
                     "",
                     "",
                     "",
-                    data["call"],
+                    fields["call"],
                     1,
                     0,
-                    clamped(data["tokens"]),
+                    clamped(fields["tokens"]),
                     0,
                     cost,
                 )
                 continue
             numbers = (
-                data["calls"],
-                data["unpriced"],
-                clamped(data["tokens_in"]),
-                clamped(data["tokens_out"]),
+                fields["calls"],
+                fields["unpriced"],
+                clamped(fields["tokens_in"]),
+                clamped(fields["tokens_out"]),
                 cost,
             )
             rows.append(
                 (
                     book.stem,
                     None,
-                    data["worker"],
-                    data["provider"],
-                    data["model"],
-                    data["call"],
+                    fields["worker"],
+                    fields["provider"],
+                    fields["model"],
+                    fields["call"],
                     *numbers,
                 )
             )
-            held.pop(data.get("ends", ""), None)
+            held.pop(fields.get("ends", ""), None)
     return [*rows, *held.values()]
 
 
@@ -445,7 +445,9 @@ def reserved_row(worker: Worker, room: Reservation) -> tuple[str, str, str, int 
     And the billionths of a dollar that are reserved.
     """
     # Without a price the reserved cost is 0, and what the call costs is unknown.
-    cost = None if worker.price is None and not room.cost else nano_dollars(room.cost)
+    cost = None
+    if worker.price is not None or room.cost:
+        cost = nano_dollars(room.cost)
     return worker.copy_of or worker.name, recipient_of(worker), worker.model, cost
 
 
@@ -603,8 +605,10 @@ class DailySpend(Spending):
                         "DELETE FROM calls WHERE id = ? AND owner = ?", (row, self._owner)
                     )
                 elif not self._end(self._database, row, usage, failed=failed):
-                    new = self._record_reservation(self._database, day, reservation, worker)
-                    self._end(self._database, new, usage, failed=failed)
+                    row = self._record_reservation(  # noqa: PLW2901 - the same call, recorded now
+                        self._database, day, reservation, worker
+                    )
+                    self._end(self._database, row, usage, failed=failed)
             yield self._database
         self._unrecorded.clear()
         self._written = time.monotonic()
@@ -613,10 +617,8 @@ class DailySpend(Spending):
         """Today; tomorrow if the clock was there already."""
         today = self._now().date()
         tomorrow = today + timedelta(days=1)
-        found = database.execute(
-            "SELECT 1 FROM calls WHERE day = ? LIMIT 1", (str(tomorrow),)
-        ).fetchone()
-        if found:
+        call_of_tomorrow = "SELECT 1 FROM calls WHERE day = ? LIMIT 1"
+        if database.execute(call_of_tomorrow, (str(tomorrow),)).fetchone():
             return tomorrow
         return today
 
@@ -680,10 +682,10 @@ def _identity(path: Path) -> tuple[int, int] | None:
     As long as a file is open, no other one is the same.
     """
     try:
-        found = os.stat(path)  # noqa: PTH116 - at each call
+        status = os.stat(path)  # noqa: PTH116 - at each call
     except FileNotFoundError:
         return None
-    return found.st_dev, found.st_ino
+    return status.st_dev, status.st_ino
 
 
 def clamped(amount: int) -> int:

@@ -96,23 +96,29 @@ def stored_run_data(row: StoredRun, location: str) -> dict[str, Any]:
         "state": row.state,
         "question": row.title,
         "conductor": row.conductor or None,
-        "workers": row.workers.split(SEPARATOR) if row.workers else [],
+        "workers": _parts(row.workers),
         "cost": row.cost or None,
         "unpriced": row.unpriced,
         "tokens": row.tokens,
         "seconds": row.seconds,
         "resumed": row.resumed or None,
         "problem": row.problem or None,
-        "recovered": row.recovered.split(SEPARATOR) if row.recovered else [],
+        "recovered": _parts(row.recovered),
         "path": location,
         "bytes": max(row.size, 0),
     }
 
 
+def _parts(text: str) -> list[str]:
+    if not text:
+        return []
+    return text.split(SEPARATOR)
+
+
 def normalize_terms(terms: Iterable[str]) -> tuple[str, ...]:
     """Search terms with single spaces, as the indexed texts have them. Blank terms are left out."""
-    found = (" ".join(term.split()) for term in terms)
-    return tuple(term for term in found if term)
+    normalized = (" ".join(term.split()) for term in terms)
+    return tuple(term for term in normalized if term)
 
 
 OFFERED_NAMES: Final = 200  # Ids that are offered to a shell for completion
@@ -123,12 +129,12 @@ def run_names(traces: str) -> list[str]:
     """Return what a shell offers as a run: `last`, then the newest ids. Raises `OSError`."""
     if not os.path.isdir(traces):
         return []
-    found = sorted(
+    ids = sorted(
         (name.removesuffix(SUFFIX) for name in os.listdir(traces) if name.endswith(SUFFIX)),
         reverse=True,
     )
     # bash expands what it is offered, so other names could run commands.
-    plain = [name for name in found[:OFFERED_NAMES] if name.translate(_PUNCTUATION).isalnum()]
+    plain = [name for name in ids[:OFFERED_NAMES] if name.translate(_PUNCTUATION).isalnum()]
     if plain:
         return ["last", *plain]
     return []

@@ -110,7 +110,9 @@ class _Checker:
                 first = events[0]
             if not isinstance(first, ev.RunStarted):
                 text = f"is not the start of a run in format {ev.FORMAT}"
-                self.add(1, "foreign", f"{text}: {problem}" if problem else text)
+                if problem:
+                    text = f"{text}: {problem}"
+                self.add(1, "foreign", text)
             elif first.format != ev.FORMAT:
                 text = (
                     f"is in format {first.format}; this version of conductor reads format "
@@ -126,11 +128,11 @@ class _Checker:
                 )
                 if self.old:
                     self.add(1, "old", text)
-        for data in records:
+        for record in records:
             if self.old:
-                self.ended = self.ended or data.startswith(_ENDS)
+                self.ended = self.ended or record.startswith(_ENDS)
             else:
-                self._add_record(_Record(line.number, data, read_hash(data), line.problem))
+                self._add_record(_Record(line.number, record, read_hash(record), line.problem))
 
     def _add_record(self, record: _Record) -> None:
         hashed = record.hashed
@@ -186,7 +188,9 @@ class _Checker:
                     problem=record.problem,
                 )
                 _, problem = parse_line(line, LineReader(strict=False))
-                problem = "it has NUL bytes" if b"\0" in record.data else problem[:200]
+                problem = problem[:200]
+                if b"\0" in record.data:
+                    problem = "it has NUL bytes"
                 text = "was changed"
                 if problem:
                     text = f"was changed: {problem}"
@@ -222,13 +226,14 @@ def repair_trace(path: Path, check: TraceCheck) -> Path | None:
         hint = f"conductor trace rm {check.run} deletes it"
         raise UsageError(message, hint=hint)
     content = list[bytes]()
-    link = START
     if "old" in kinds:
         lines = LineWriter(KNOWN_SECRETS)
         content = [*map(lines.add, read_events(path)), lines.flush()]
-    for record in () if "old" in kinds else _repaired_records(path, check.faults):
-        line, link = add_hash(record, link)
-        content += [line, b"\n"]
+    else:
+        link = START
+        for record in _repaired_records(path, check.faults):
+            line, link = add_hash(record, link)
+            content += [line, b"\n"]
     names = (path.with_name(f"{path.name}{ASIDE}{number}") for number in count(1))
     aside = next(name for name in names if not name.exists())
     # The old file has its second name before the new one takes its first: a kill in between loses
@@ -250,9 +255,10 @@ def _repaired_records(path: Path, faults: Sequence[TraceFault]) -> list[bytes]:
             if line.number in left_out:
                 gap.append(f"line {line.number} was set aside")
                 continue
-            gap += ["lines were missing"] if line.number in missing else []
-            for data in split_records(line.data):
-                hashed = read_hash(data)
+            if line.number in missing:
+                gap.append("lines were missing")
+            for record in split_records(line.data):
+                hashed = read_hash(record)
                 if hashed is None:
                     continue
                 try:
@@ -260,11 +266,15 @@ def _repaired_records(path: Path, faults: Sequence[TraceFault]) -> list[bytes]:
                 except DecodeError:
                     gap.append(f"line {line.number} repeats what was set aside")
                     continue
-                records += [*([_notice(records, gap)] if gap else []), hashed.body + b"}"]
-                gap.clear()
-    if gap:  # no event follows the end of a run
-        place = len(records) - records[-1].startswith(_ENDS)
-        records.insert(place, _notice(records[:place], gap))
+                if gap:
+                    records.append(_notice(records, gap))
+                    gap.clear()
+                records.append(hashed.body + b"}")
+    if gap:
+        end = []
+        if records[-1].startswith(_ENDS):  # no event follows the end of a run
+            end = [records.pop()]
+        records += [_notice(records, gap), *end]
     return records
 
 
@@ -273,7 +283,7 @@ def _notice(before: Sequence[bytes], gap: Sequence[str]) -> bytes:
     at = 0.0
     if before:
         at = LineReader(strict=False).read_line(before[-1].decode("utf-8", "replace"))[-1].at
-    text = "the trace was repaired: " + (
-        gap[0] if len(gap) == 1 else f"{gap[0]}, and {len(gap) - 1} more"
-    )
+    text = f"the trace was repaired: {gap[0]}"
+    if len(gap) > 1:
+        text += f", and {len(gap) - 1} more"
     return ev.to_line(ev.Notice(at=at, text=text, reason="trace_damaged")).encode()

@@ -23,8 +23,9 @@ import io
 import os
 import time
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import BinaryIO, Final, NamedTuple, cast
 
@@ -40,7 +41,7 @@ MAX_TRACE_LINE: Final = 64 << 20
 # Bytes of the largest trace that is compressed: it is in memory meanwhile
 MAX_COMPRESSED: Final = 64 << 20
 GZIP: Final = b"\x1f\x8b"  # What a compressed file begins with
-BLOCK: Final = 256 << 10  # Bytes that a follower reads at once
+BLOCK_BYTES: Final = 256 << 10  # Bytes that a follower reads at once
 STARTING: Final = 1.0  # Seconds that a writer may take between making a file and locking it
 MAX_NOTICES: Final = 20  # Notices about damaged lines of one file
 ENDS: Final = (ev.RunFinished, ev.RunFailed)  # The last event of a run
@@ -106,12 +107,13 @@ class TraceWriter:
         self._file = -1
         if not self._ended or self.problem or written.st_size > MAX_COMPRESSED:
             return
-        with suppress(OSError), temporary_path(self.path) as new:
-            data = gzip.compress(self.path.read_bytes(), compresslevel=6, mtime=0)
-            with os.fdopen(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
-                file.write(data)
+        with suppress(OSError), temporary_path(self.path) as temporary:
+            compressed = gzip.compress(self.path.read_bytes(), compresslevel=6, mtime=0)
+            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
+            with os.fdopen(os.open(temporary, flags, 0o600), "wb") as file:
+                file.write(compressed)
             if os.path.samestat(written, self.path.stat()):  # else somebody removed it
-                new.replace(self.path)
+                temporary.replace(self.path)
 
     def discard(self) -> None:
         self._ended = False
@@ -152,23 +154,25 @@ def raw_lines(file: BinaryIO) -> Iterator[RawLine]:
     Raises `OSError`.
     """
     # In a small file no line is too long, and reading it as it is takes half the time.
-    own = getattr(file, "raw", None)
-    small = isinstance(own, io.FileIO) and os.fstat(own.fileno()).st_size <= MAX_TRACE_LINE
+    beginnings: Iterable[bytes] = file
+    raw = getattr(file, "raw", None)
+    if not isinstance(raw, io.FileIO) or os.fstat(raw.fileno()).st_size > MAX_TRACE_LINE:
+        beginnings = iter(partial(file.readline, MAX_TRACE_LINE), b"")
     number = 0
     try:
-        for data in file if small else iter(lambda: file.readline(MAX_TRACE_LINE), b""):
-            size = len(data)
-            complete = data.endswith(b"\n")
-            while not complete and (more := file.readline(1 << 20)):
-                size = size + len(more)
-                complete = more.endswith(b"\n")
+        for line in beginnings:
+            size = len(line)
+            complete = line.endswith(b"\n")
+            while not complete and (rest := file.readline(1 << 20)):
+                size = size + len(rest)
+                complete = rest.endswith(b"\n")
             number += 1
             if size > MAX_TRACE_LINE:
                 yield RawLine(
                     number, size, b"", complete, f"it is longer than {MAX_TRACE_LINE >> 20} MB"
                 )
             else:
-                yield RawLine(number, size, data[: len(data) - complete], complete)
+                yield RawLine(number, size, line[: len(line) - complete], complete)
     except (EOFError, zlib.error, gzip.BadGzipFile):
         yield RawLine(
             number + 1, 0, b"", complete=True, problem="the compressed file is damaged from here on"
@@ -197,18 +201,17 @@ def events_in(file: BinaryIO, name: str, *, pieces: bool = True) -> Iterator[ev.
     """
     # First line, last line, problem of the first, of what was not told yet
     damaged = list[tuple[int, int, str]]()
-    told = 0
+    count_told = 0
     at = 0.0
     end = list[ev.Event]()
     reader = LineReader(pieces=pieces)
 
     def notices() -> Iterator[ev.Notice]:
-        nonlocal told
+        nonlocal count_told
         for first, last, problem in damaged:
-            told += 1
-            where = f"line {first} is" if first == last else f"lines {first} to {last} are"
-            text = f"the trace is damaged: {where} incomplete or left out: {problem[:200]}"
-            if told > MAX_NOTICES:
+            count_told += 1
+            text = _describe_damage(first, last, problem)
+            if count_told > MAX_NOTICES:
                 text = "the trace is damaged in more places: conductor trace verify names them"
             yield ev.Notice(at=at, text=text, reason="trace_damaged")
         damaged.clear()
@@ -216,9 +219,10 @@ def events_in(file: BinaryIO, name: str, *, pieces: bool = True) -> Iterator[ev.
     for line in raw_lines(file):
         if not line.complete:
             break  # a process that was killed left the last line incomplete
-        events, problem = (
-            _read_first(name, line, reader) if line.number == 1 else parse_line(line, reader)
-        )
+        if line.number == 1:
+            events, problem = _read_first(name, line, reader)
+        else:
+            events, problem = parse_line(line, reader)
         for number, event in enumerate(events):
             if end:
                 problem = "it comes after the end of the run"
@@ -232,27 +236,34 @@ def events_in(file: BinaryIO, name: str, *, pieces: bool = True) -> Iterator[ev.
                 yield event
         if problem and damaged and damaged[-1][1] == line.number - 1:
             damaged[-1] = damaged[-1][0], line.number, damaged[-1][2]
-        elif problem and told + len(damaged) <= MAX_NOTICES:
+        elif problem and count_told + len(damaged) <= MAX_NOTICES:
             damaged.append((line.number, line.number, problem))
     yield from notices()
     yield from end
+
+
+def _describe_damage(first: int, last: int, problem: str) -> str:
+    lines = f"lines {first} to {last} are"
+    if first == last:
+        lines = f"line {first} is"
+    return f"the trace is damaged: {lines} incomplete or left out: {problem[:200]}"
 
 
 def parse_line(line: RawLine, reader: LineReader) -> tuple[list[ev.Event], str]:
     """The events of a line, and what is wrong with it; empty where nothing is."""
     if line.problem:
         return [], line.problem
-    data = line.data.strip(b"\0")
+    content = line.data.strip(b"\0")
     problem = ""
     try:
-        text = data.decode()
+        text = content.decode()
     except UnicodeDecodeError:
-        text = data.decode("utf-8", "replace")
+        text = content.decode("utf-8", "replace")
         problem = "what is not UTF-8 was replaced"
     try:
         return reader.read_line(text), problem
     except DecodeError as error:
-        records = split_records(data)  # several, where line breaks were lost
+        records = split_records(content)  # several, where line breaks were lost
         with suppress(DecodeError):
             if len(records) > 1:
                 events = list[ev.Event]()
@@ -267,9 +278,9 @@ def _read_first(name: str, line: RawLine, reader: LineReader) -> tuple[list[ev.E
 
     Raises `UsageError` where that is not the start of a run of this version.
     """
-    data = line.data.removeprefix(codecs.BOM_UTF8)
-    events, problem = parse_line(line._replace(data=data), reader)
-    if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+    content = line.data.removeprefix(codecs.BOM_UTF8)
+    events, problem = parse_line(line._replace(data=content), reader)
+    if content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         problem = "it is UTF-16, in which another program has saved the file"
     if not events:
         raise UsageError(f"{name}, line 1: {problem}", hint=_HINT)
@@ -294,40 +305,43 @@ class TraceFollower:
         self._path = path
         self._reader = LineReader()
         self._position = 0
-        self._seen: tuple[int, ...] = ()
+        self._read_version: tuple[int, ...] = ()  # empty where there may be more to read
         self._changed = time.time()
 
     def read(self) -> list[ev.Event]:
-        """Return the events of the next complete lines, of about `BLOCK` bytes at most.
+        """Return the events of the next complete lines, of about `BLOCK_BYTES` bytes at most.
 
         Raises `OSError`.
 
         Damaged lines are left out.
         """
-        seen = self._look()
+        version = self._version()
         try:
             with open_trace(self._path) as file:
                 file.seek(self._position)
-                data = file.read(BLOCK)
-                end = data.rfind(b"\n") + 1
-                if not end and len(data) == BLOCK:  # one line is longer than a block
-                    data += file.readline()
-                    end = 0
-                    if data.endswith(b"\n"):
-                        end = len(data)
+                block = file.read(BLOCK_BYTES)
+                end = block.rfind(b"\n") + 1
+                if not end and len(block) == BLOCK_BYTES:  # one line is longer than a block
+                    block += file.readline()
+                    if block.endswith(b"\n"):
+                        end = len(block)
         except (EOFError, zlib.error) as error:
             raise OSError(f"{error}") from None
         self._position += end
-        self._seen = seen if len(data) < BLOCK else ()
-        self._changed = max(self._path.stat().st_mtime, seen[-1] / 1e9)  # never older than the text
-        return self._reader.read_lines(data[:end])
+        self._read_version = ()
+        if len(block) < BLOCK_BYTES:
+            self._read_version = version
+        # never older than the text
+        self._changed = max(self._path.stat().st_mtime, version[-1] / 1e9)
+        return self._reader.read_lines(block[:end])
 
     def is_behind(self) -> bool:
-        return self._look() != self._seen
+        return self._version() != self._read_version
 
-    def _look(self) -> tuple[int, ...]:
-        found = self._path.stat()
-        return found.st_ino, found.st_size, found.st_mtime_ns
+    def _version(self) -> tuple[int, ...]:
+        """What changes whenever the file does."""
+        status = self._path.stat()
+        return status.st_ino, status.st_size, status.st_mtime_ns
 
     @property
     def idle(self) -> float:

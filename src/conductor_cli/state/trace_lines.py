@@ -70,8 +70,8 @@ def add_hash(line: bytes, before: bytes) -> tuple[bytes, bytes]:
     body = line[:-1]
     digest = hashlib.sha256(body).digest()
     link = _link(before, digest)
-    own = digest[: OWN_DIGITS // 2].hex().encode()
-    return b'%b,"hash":"%b%b"}' % (body, own, link), link
+    line_hash = digest[: OWN_DIGITS // 2].hex().encode()
+    return b'%b,"hash":"%b%b"}' % (body, line_hash, link), link
 
 
 def read_hash(line: bytes) -> HashedLine | None:

@@ -49,8 +49,8 @@ class TraceStore(Traces):
         """
         files = []
         try:
-            with os.scandir(self.directory) as found:
-                for entry in found:
+            with os.scandir(self.directory) as entries:
+                for entry in entries:
                     if entry.name.endswith(SUFFIX):
                         written = 0  # of one that has just vanished, and of a broken link
                         with suppress(OSError):

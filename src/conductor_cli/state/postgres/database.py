@@ -139,10 +139,13 @@ class Database:
                 try:
                     cursor = connection.execute(statement.encode(), values or None)
                     self._answered = time.monotonic()
-                    return cursor.fetchall() if cursor.description is not None else []
+                    if cursor.description is not None:
+                        return cursor.fetchall()
                 except psycopg.Error as error:
                     if attempt == 2 or not connection.broken:
                         self._raise(error)
+                else:
+                    return []
         raise AssertionError
 
     def check(self) -> None:
@@ -254,11 +257,11 @@ class Database:
         """
         connection = self._connect()
         try:
-            found = _version(connection)
-            if found == 0:
+            version = _version(connection)
+            if version == 0:
                 self.migrate()
-            elif found != len(migrations()):
-                _refuse(found)
+            elif version != len(migrations()):
+                _refuse(version)
         except BaseException as error:
             connection.close()
             if isinstance(error, _psycopg().Error):
@@ -276,13 +279,13 @@ class Database:
         }
         given |= psycopg.conninfo.conninfo_to_dict(self._url)
         # The password is that of the URL, of libpq's environment and files, or a stored key.
-        if not (
-            {"password", "passfile", "service"} & given.keys()
-            or {"PGPASSWORD", "PGPASSFILE"} & os.environ.keys()
-        ):
+        is_in_url = any(name in given for name in ("password", "passfile", "service"))
+        is_in_environment = any(name in os.environ for name in ("PGPASSWORD", "PGPASSFILE"))
+        if not is_in_url and not is_in_environment:
             if self._password is None:
                 self._password = self._find_password(self.place) or ""
-            given |= {"password": self._password} if self._password else {}
+            if self._password:
+                given["password"] = self._password
         KNOWN_SECRETS.add(*filter(None, (given.get("password"), os.environ.get("PGPASSWORD"))))
         try:
             # Prepared statements belong to a session, which PgBouncer gives to another client.
@@ -314,10 +317,10 @@ class Database:
     def _raise(self, error: Exception) -> NoReturn:
         """Raise what psycopg says as an error of ours, which says no address; the log has that."""
         psycopg = _psycopg()
-        said = KNOWN_SECRETS.redact(" ".join(str(error).split()))
-        self.said = said
-        log.info("%s: %s", self.place, said)
-        message = next((text for part, text in _SAID.items() if re.search(part, said)), AWAY)
+        reply = KNOWN_SECRETS.redact(" ".join(str(error).split()))
+        self.said = reply
+        log.info("%s: %s", self.place, reply)
+        message = next((text for part, text in _SAID.items() if re.search(part, reply)), AWAY)
         # What PostgreSQL says of a statement names neither an address nor a role.
         if message == AWAY and not isinstance(error, psycopg.OperationalError):
             message = f"the database of the state refuses: {str(error).splitlines()[0]:.200}"
@@ -333,10 +336,10 @@ class Database:
 _HINT: Final = "nothing is called before it answers; conductor state check says more"
 
 
-def _refuse(found: int) -> NoReturn:
-    known = len(migrations())
-    message = f"the database of the state is of version {found}; this program knows {known}"
-    if found > known:
+def _refuse(version: int) -> NoReturn:
+    newest = len(migrations())
+    message = f"the database of the state is of version {version}; this program knows {newest}"
+    if version > newest:
         raise ConfigError(message, hint="update conductor here too; nothing was changed")
     raise ConfigError(
         message, hint="once all replicas are updated: conductor state migrate; nothing was changed"

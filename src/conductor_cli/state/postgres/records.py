@@ -42,7 +42,7 @@ from conductor_cli.state.trace_file import ENDS, events_in
 # How long a request with an Idempotency-Key is answered by the same run
 REQUEST_SECONDS: Final = 24 * 3600
 SHARD_SECONDS: Final = 60  # How long a process has questions of a batch without a sign of life
-NEWEST: Final = 2000  # Ratings that are read. What is before them weighs nothing any more
+NEWEST_RATINGS: Final = 2000  # Ratings that are read. What is before them weighs nothing any more
 NEWS_SECONDS: Final = 2.0  # How old the news of other replicas may be
 
 
@@ -64,11 +64,11 @@ class SharedRatings:
         if time.monotonic() - self._read_at > NEWS_SECONDS:
             try:
                 rows = self._database.call(
-                    "SELECT rating FROM conductor_ratings ORDER BY id DESC LIMIT %s", NEWEST
+                    "SELECT rating FROM conductor_ratings ORDER BY id DESC LIMIT %s", NEWEST_RATINGS
                 )
-                found = (parse_rating(text.encode()) for (text,) in reversed(rows))
+                parsed = (parse_rating(text.encode()) for (text,) in reversed(rows))
                 self._known = StoredRatings(
-                    ratings=tuple(rating for rating in found if rating is not None)
+                    ratings=tuple(rating for rating in parsed if rating is not None)
                 )
             except ConductorError as error:
                 self._known = StoredRatings(problem=error.message)
@@ -138,9 +138,9 @@ class SharedAttachments(AttachmentStore):
 
     def keep(self, wanted: dict[str, bytes]) -> None:
         insert = "INSERT INTO conductor_attachments VALUES (%s, %s) ON CONFLICT DO NOTHING"
-        for digest, data in wanted.items():
+        for digest, content in wanted.items():
             try:
-                self._database.call(insert, digest, data)
+                self._database.call(insert, digest, content)
             except ConductorError as error:
                 raise OSError(error.message) from None
 
@@ -281,31 +281,34 @@ class Leases:
             self._database.owner,
             LEASE_SECONDS,
         )
-        found = list[LeftRun]()
+        left_runs = list[LeftRun]()
         for run, job, size in rows:
             lines = b""
             if size:
                 lines = self._traces.lines_of(run)
-            events = list(events_in(BytesIO(lines), PLACE)) if lines else []
+            events = list[ev.Event]()
+            if lines:
+                events = list(events_in(BytesIO(lines), PLACE))
             writer = self._traces.open(run)  # from now on its lease is renewed
             writer.is_leased = True
             writer.go_on_behind(lines, events)
             if events and isinstance(events[-1], ENDS):
                 writer.close()
             else:
-                found.append(LeftRun(run, job, events))
-        return found
+                left_runs.append(LeftRun(run, job, events))
+        return left_runs
 
     def look(self) -> tuple[list[str], list[str]]:
         """Return the runs of this process that others have, and those that are to be stopped."""
-        mine = dict(self._traces.writers)
+        writers = dict(self._traces.writers)
+        if not writers:
+            return [], []
         kept = "SELECT run, unwanted FROM conductor_leases WHERE run = ANY(%s) AND owner = %s"
-        rows = dict(self._database.call(kept, list(mine), self._database.owner)) if mine else {}
-        lost = [
-            run
-            for run, each in mine.items()
-            if each.is_leased and run not in rows and not each.is_closed
-        ]
+        rows = dict(self._database.call(kept, list(writers), self._database.owner))
+        lost = []
+        for run, writer in writers.items():
+            if writer.is_leased and run not in rows and not writer.is_closed:
+                lost.append(run)
         return lost, [run for run, unwanted in rows.items() if unwanted]
 
     def stop(self, run: str) -> bool:
@@ -428,8 +431,10 @@ class SharedBatch:
         # One may have been finished here meanwhile
         rows = [row for row in rows if row[0] not in self._known]
         self._known.update(shard for shard, _, _ in rows)
-        found = [(int(shard), bytes(answers), bytes(failures)) for shard, answers, failures in rows]
-        return found, len(self._known) == self._count
+        shards = [
+            (int(shard), bytes(answers), bytes(failures)) for shard, answers, failures in rows
+        ]
+        return shards, len(self._known) == self._count
 
 
 def prune_batches(database: Database) -> None:
@@ -486,7 +491,7 @@ class SharedState:
     def claim_request(
         self, key: str, request: str, run: str, instead_of: str = ""
     ) -> tuple[str, float]:
-        ((first, found, age),) = self.database.call(
+        ((first, answering_run, age),) = self.database.call(
             "SELECT * FROM conductor_claim(%s, %s, %s, %s, %s)",
             key,
             request,
@@ -499,7 +504,7 @@ class SharedState:
                 "this Idempotency-Key was used for another request",
                 hint="use a new one for each request",
             )
-        return str(found), float(age)
+        return str(answering_run), float(age)
 
     def offer_secret(self, secret: bytes) -> None:
         """Let the servers sign with this, unless they sign with another one already."""

@@ -122,8 +122,18 @@ class SharedHeldBatch(HeldBatch):
                 mine = "SELECT 1 FROM conductor_served WHERE id = %s AND holder = %s FOR UPDATE"
                 if connection.execute(mine, (self.name, self._token)).fetchone() is None:
                     raise TakenOver(_LOST)
-                for each in (*files, record):
-                    connection.execute(_UPSERT, _row(each))
+                for written in (*files, record):
+                    connection.execute(_UPSERT, _row(written))
+
+    def _next_piece(self) -> tuple[str, int, bytes] | None:
+        """Take what was appended to one of the files, and was not sent; None where all was."""
+        for name, unsent in [*self._unsent.items()]:
+            if unsent:
+                content = bytes(unsent)
+                piece = name, self._numbers[name], content
+                del unsent[: len(content)]
+                return piece
+        return None
 
     def _send(self) -> None:
         """Store what was appended by now, and renew the lease.
@@ -131,13 +141,9 @@ class SharedHeldBatch(HeldBatch):
         Raises `StateUnavailable` and `TakenOver`.
         """
         while True:
-            if self._piece is None and (
-                name := next((name for name, data in [*self._unsent.items()] if data), None)
-            ):
-                data = bytes(self._unsent[name])
-                self._piece = name, self._numbers[name], data
-                del self._unsent[name][: len(data)]
-            name, number, data = self._piece or ("", -1, b"")
+            if self._piece is None:
+                self._piece = self._next_piece()
+            name, number, content = self._piece or ("", -1, b"")
             statement = (
                 "WITH mine AS (UPDATE conductor_served SET until = clock_timestamp() + "
                 "make_interval(secs => %s)"
@@ -147,7 +153,7 @@ class SharedHeldBatch(HeldBatch):
                 "SELECT 1 FROM mine"
             )
             if not self._database.call(
-                statement, HELD_SECONDS, self.name, self._token, name, number, data, name
+                statement, HELD_SECONDS, self.name, self._token, name, number, content, name
             ):
                 raise TakenOver(_LOST)
             if self._piece is None:
@@ -254,10 +260,10 @@ class SharedServedFiles(ServedFiles):
                     with exclusive_lock(left / ".lock", busy, seconds=0):
                         shutil.rmtree(left, ignore_errors=True)
         with (
-            tempfile.TemporaryDirectory(dir=self._working, ignore_cleanup_errors=True) as place,
-            exclusive_lock(Path(place) / ".lock", busy, seconds=0),
+            tempfile.TemporaryDirectory(dir=self._working, ignore_cleanup_errors=True) as directory,
+            exclusive_lock(Path(directory) / ".lock", busy, seconds=0),
         ):
-            yield Path(place)
+            yield Path(directory)
 
 
 def read_pieces(database: Database, name: str) -> Iterator[bytes]:
@@ -267,5 +273,5 @@ def read_pieces(database: Database, name: str) -> Iterator[bytes]:
         "SELECT data FROM conductor_pieces WHERE id = %s AND number >= %s ORDER BY number LIMIT %s"
     )
     while rows := database.call(read, name, number, ROWS):
-        yield from (bytes(data) for (data,) in rows)
+        yield from (bytes(content) for (content,) in rows)
         number += len(rows)

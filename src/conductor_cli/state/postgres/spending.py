@@ -140,7 +140,9 @@ class SharedSpend(Spending):
 
     def settle(self, reservation: Reservation, usage: Usage, *, failed: bool = False) -> None:
         number, _ = self._begun.pop(id(reservation))
-        made = 0 if usage == NO_USAGE else int(reservation.call)  # a reply from a cache was no call
+        made = int(reservation.call)
+        if usage == NO_USAGE:  # a reply from a cache was no call
+            made = 0
         self._settle_soon(_Ended(number=number, made=made, usage=usage, failed=failed))
 
     def close(self) -> None:
@@ -151,7 +153,10 @@ class SharedSpend(Spending):
 
     def _settle_soon(self, call: _Ended) -> None:
         # What was perhaps never held must not take the room of what was spent.
-        if len(self._ended) < (MAX_LATE if call.made else MAX_LATE // 2):
+        most = MAX_LATE
+        if not call.made:
+            most = MAX_LATE // 2
+        if len(self._ended) < most:
             self._ended.append(call)
         self._database.soon(self._try_to_settle)
 
@@ -195,8 +200,10 @@ class SharedSpend(Spending):
         names = [storable(str(name)) for name in whom]
         limits = self.limits
         fence = ""
+        fence_values: tuple[str, ...] = ()
         if leased:
             fence = ", conductor_fence(%s, %s)"
+            fence_values = (leased, self._database.owner)
         ((held, _, *spent),) = self._database.call(
             # Nothing of it is text
             f"SELECT r.* FROM conductor_reserve({', '.join(['%s'] * 15)}) r{fence}",  # noqa: S608
@@ -213,7 +220,7 @@ class SharedSpend(Spending):
             limits.tokens,
             limits.calls,
             _nano_limit(self.client.cost),
-            *((leased, self._database.owner) if leased else ()),
+            *fence_values,
         )
         return held, (spent[0], spent[1], spent[2], spent[3])
 

@@ -82,7 +82,10 @@ def row_values(row: StoredRun) -> list[Any]:
     """
     values = list[Any]()
     for value in row:
-        values.append(storable(value, MAX_TEXT) if isinstance(value, str) else value)
+        if isinstance(value, str):
+            values.append(storable(value, MAX_TEXT))
+        else:
+            values.append(value)
     row = StoredRun._make(values)
     return [*row[3:], SEPARATOR.join((row.question, row.subtasks, row.answers)).lower()]
 
@@ -186,16 +189,19 @@ class SharedTraces(Traces):
         """
         self._summarize_interrupted()
         where = _conditions(query)
-        columns = list[str]()
-        for name in _COLUMNS[1:]:
-            columns.append(_BRIEF.get(name, f"r.{name}") if count < 0 else f"r.{name}")
+        columns = {name: f"r.{name}" for name in _COLUMNS[1:]}
+        most = None
+        if count < 0:
+            columns |= _BRIEF
+        else:
+            most = count + 1
         rows = self._database.call(
             f"SELECT r.run, COALESCE(l.written, r.written), COALESCE(l.size, r.size), {_STATE},"  # noqa: S608
-            f" {', '.join(columns)}"
+            f" {', '.join(columns.values())}"
             " FROM conductor_runs r LEFT JOIN conductor_leases l ON l.run = r.run"
             f" WHERE {where.text} ORDER BY {_ORDER} LIMIT %s",
             *where.values,
-            None if count < 0 else count + 1,
+            most,
         )
         has_more = 0 <= count < len(rows)
         if has_more:
@@ -256,7 +262,9 @@ class SharedTraces(Traces):
         if back is not None:
             newest = f"SELECT run FROM conductor_runs r ORDER BY {_ORDER} OFFSET %s LIMIT 1"  # noqa: S608
             among = [run for (run,) in self._database.call(newest, back)]
-            return find_run("last" if among else name, among)
+            if among:
+                name = "last"
+            return find_run(name, among)
         alike = (
             "SELECT run FROM conductor_runs r"
             " WHERE starts_with(r.run, %s) ORDER BY r.run <> %s LIMIT 100"
@@ -383,8 +391,11 @@ class SharedWriter:
 
     def go_on_behind(self, lines: bytes, events: Sequence[ev.Event]) -> None:
         """Write behind the lines of another process, which have these events."""
+        link = START
         last = read_hash(lines.rstrip(b"\n").rpartition(b"\n")[2])
-        self._lines = LineWriter(KNOWN_SECRETS, last.link if last is not None else START)
+        if last is not None:
+            link = last.link
+        self._lines = LineWriter(KNOWN_SECRETS, link)
         self._written = len(lines)
         self._events = [
             event for event in events if not isinstance(ev.innermost_event(event), DELTAS)

@@ -44,7 +44,7 @@ from conductor_cli.system.installation import extra_command
 # What a disk, or a file of spending on it, may refuse
 FILE_ERRORS: Final = (OSError, sqlite3.Error)
 BATCH: Final = 1000  # Rows of spending that are sent at once
-BLOCK: Final = 1 << 18  # Bytes of lines that are sent as one row
+BLOCK_BYTES: Final = 1 << 18  # Bytes of lines that are sent as one row
 SMALL: Final = 1 << 40
 """Numbers of calls below this are those of one file; a database has larger ones, which are nobody
 else's.
@@ -98,9 +98,9 @@ class Moved:
 
     def copy_names(self, source: FileState | SharedState, target: FileState | SharedState) -> None:
         """Copy the names of conversations that are not there."""
-        known = target.conversations.read()
+        names = target.conversations.read()
         for name, run in reversed(source.conversations.read().items()):
-            if name not in known:
+            if name not in names:
                 target.conversations.set(name, run)
                 self.add("names")
 
@@ -142,8 +142,8 @@ def import_files(source: FileState, target: SharedState, tell: Tell) -> Moved:
     moved = Moved()
     paths = source.paths
     for path in sorted(paths.attachments.glob("??/*")):
-        data = path.read_bytes()
-        target.attachments().keep({hashlib.sha256(data).hexdigest(): data})
+        content = path.read_bytes()
+        target.attachments().keep({hashlib.sha256(content).hexdigest(): content})
         tell("attachments", moved.add("attachments"))
     for run in reversed(source.traces.runs()):
         moved.add_run(run, _import_run(source, target, run), tell)
@@ -181,21 +181,21 @@ def export_files(source: SharedState, target: FileState, tell: Tell) -> Moved:
         else:
             moved.add_run(run, _export_run(source, target, run, size, written), tell)
     _copy_served(source.served_files, target.served_files, moved, tell)
-    known = set(read_lines(paths.ratings))
+    written_lines = set(read_lines(paths.ratings))
     with closing(AppendLog(paths.ratings)) as log:
         for (line,) in database.call("SELECT rating FROM conductor_ratings ORDER BY id"):
-            if line not in known:
+            if line not in written_lines:
                 log.append(line + "\n")
                 moved.add("ratings")
     moved.copy_names(source, target)
     for (digest,) in database.call("SELECT sha256 FROM conductor_attachments ORDER BY 1"):
         path = paths.attachments / digest[:2] / digest
         if not path.is_file():
-            ((data,),) = database.call(
+            ((content,),) = database.call(
                 "SELECT data FROM conductor_attachments WHERE sha256 = %s", digest
             )
             make_private_directory(path.parent)
-            write_atomically(path, bytes(data), mode=0o600)
+            write_atomically(path, bytes(content), mode=0o600)
             tell("attachments", moved.add("attachments"))
     with closing(open_database(paths.spending / FILE)) as calls:
         last = -(2**63)
@@ -212,7 +212,7 @@ def export_files(source: SharedState, target: FileState, tell: Tell) -> Moved:
     return moved
 
 
-def export_days(source: SharedState, place: str, tell: Tell) -> Moved:
+def export_days(source: SharedState, address: str, tell: Tell) -> Moved:
     """Write the traces of each day that is over as a Parquet file below a directory or URL.
 
     A row for each line.
@@ -224,14 +224,15 @@ def export_days(source: SharedState, place: str, tell: Tell) -> Moved:
         import pyarrow as pa
         from pyarrow import fs, parquet
 
-        files, root = fs.FileSystem.from_uri(
-            place if "://" in place else str(Path(place).absolute())
-        )
+        uri = address
+        if "://" not in uri:
+            uri = str(Path(uri).absolute())
+        files, root = fs.FileSystem.from_uri(uri)
     except ImportError:
         hint = extra_command("parquet")
         raise ConfigError("Parquet needs pyarrow, which is not installed", hint=hint) from None
     except pa.ArrowException as error:
-        message = f"{place}: {str(error).splitlines()[0]:.200}"
+        message = f"{address}: {str(error).splitlines()[0]:.200}"
         raise ConfigError(message, hint="for example s3://bucket/traces.parquet") from None
     moved = Moved()
     files.create_dir(root)
@@ -287,16 +288,15 @@ def _import_run(source: FileState, target: SharedState, run: str) -> str | None:
     position = 0
     while position < len(content):
         end = (
-            content.rfind(b"\n", position, position + BLOCK) + 1
+            content.rfind(b"\n", position, position + BLOCK_BYTES) + 1
             or content.find(b"\n", position) + 1
             or len(content)
         )
         blocks.append(content[position:end])
         position = end
     target.traces.add_day(day_of(run))
-    if add_run(
-        target.database, row, blocks, sorted({each.decode() for each in NAMED.findall(content)})
-    ):
+    attachments = sorted({digest.decode() for digest in NAMED.findall(content)})
+    if add_run(target.database, row, blocks, attachments):
         return None
     size = "SELECT size FROM conductor_runs WHERE day = %s AND run = %s"
     if target.database.call(size, day_of(run), run) == [(len(content),)]:
@@ -378,10 +378,10 @@ def _import_calls(database: Database, rows: list[tuple[Any, ...]]) -> int:
     Those that had not ended become holds that have expired, until their end is known.
     """
     columns = [list(values) for values in zip(*rows, strict=True)]
-    each = ", ".join(f"%s::{kind}[]" for kind in _TYPES)
+    arrays = ", ".join(f"%s::{kind}[]" for kind in _TYPES)
     added = database.call(
         # Names of columns
-        f"WITH file AS (SELECT * FROM unnest({each}) AS each({', '.join(_CALL)})),"  # noqa: S608
+        f"WITH file AS (SELECT * FROM unnest({arrays}) AS each({', '.join(_CALL)})),"  # noqa: S608
         f" added AS (INSERT INTO conductor_calls ({', '.join(_CALL)}, expires_at)"
         " SELECT id, day, CASE WHEN owner IS NOT NULL THEN 'imported' END,"
         f" {', '.join(_CALL[3:])}, clock_timestamp() FROM file ON CONFLICT DO NOTHING RETURNING *),"
@@ -422,10 +422,8 @@ def _import_calls(database: Database, rows: list[tuple[Any, ...]]) -> int:
 def _export_calls(file: sqlite3.Connection, rows: list[tuple[Any, ...]]) -> int:
     """Write calls into a file, but for those that came from it; returns how many were not there."""
     ((mark,),) = file.execute("PRAGMA application_id").fetchall()
-    own = {
-        _number_of(mark, number)
-        for (number,) in file.execute("SELECT id FROM calls WHERE id < ?", (SMALL,))
-    }
+    numbers = file.execute("SELECT id FROM calls WHERE id < ?", (SMALL,))
+    of_the_file = {_number_of(mark, number) for (number,) in numbers}
     places = ", ".join("?" * len(_CALL))
     with file:
         file.execute("BEGIN IMMEDIATE")
@@ -433,6 +431,6 @@ def _export_calls(file: sqlite3.Connection, rows: list[tuple[Any, ...]]) -> int:
         file.executemany(
             # Names of columns
             f"INSERT OR REPLACE INTO calls ({', '.join(_CALL)}) VALUES ({places})",  # noqa: S608
-            [row for row in rows if row[0] not in own],
+            [row for row in rows if row[0] not in of_the_file],
         )
         return int(file.execute("SELECT count(*) FROM calls").fetchone()[0]) - int(before)
