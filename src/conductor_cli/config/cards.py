@@ -97,10 +97,10 @@ class Cards:
         if not self.measured:
             return None
         key = worker_key(worker)
-        found = [item for item in self.measured if item.key == key and hash in ("", item.hash)]
-        if not found:
+        cards = [item for item in self.measured if item.key == key and hash in ("", item.hash)]
+        if not cards:
             return None
-        return found[-1]
+        return cards[-1]
 
     def apply_to(self, worker: Worker) -> Worker:
         """The worker with its newest measured card, else with the built-in card of its model.
@@ -109,8 +109,10 @@ class Cards:
         """
         if worker.card.strengths or worker.card.words:
             return worker
-        found = self.of(worker)
-        return replace(worker, card=builtin_card(worker) if found is None else found.card())
+        measured = self.of(worker)
+        if measured is not None:
+            return replace(worker, card=measured.card())
+        return replace(worker, card=builtin_card(worker))
 
 
 def worker_key(worker: Worker) -> str:
@@ -173,7 +175,7 @@ def load_cards(path: Path) -> Cards:
         return Cards(problem=f"{path} is damaged: {error!s:.200}")
 
 
-def add_cards(path: Path, new: Sequence[MeasuredCard]) -> Path | None:
+def add_cards(path: Path, added: Sequence[MeasuredCard]) -> Path | None:
     """Add cards to the user's own, each replacing an older one of the same worker and set.
 
     A damaged file is renamed first, and its new path is returned. Raises `ConfigError` where the
@@ -181,13 +183,13 @@ def add_cards(path: Path, new: Sequence[MeasuredCard]) -> Path | None:
     """
     path = Path(os.path.realpath(path))  # so that a link to a damaged file stays
     with editing(path):
-        known = load_cards(path)
+        before = load_cards(path)
         aside = None
-        if known.problem:
+        if before.problem:
             names = (path.with_name(f"{path.name}.damaged-{number}") for number in count(1))
             aside = path.rename(next(name for name in names if not name.exists()))
-        replaced = {(item.key, item.hash) for item in new}
-        cards = [*(item for item in known.measured if (item.key, item.hash) not in replaced), *new]
-        data = {"cards": [dump(card) for card in cards]}
-        write_atomically(path, json.dumps(data, indent=2, ensure_ascii=False) + "\n")
+        replaced = {(card.key, card.hash) for card in added}
+        kept = [card for card in before.measured if (card.key, card.hash) not in replaced]
+        content = {"cards": [dump(card) for card in (*kept, *added)]}
+        write_atomically(path, json.dumps(content, indent=2, ensure_ascii=False) + "\n")
     return aside

@@ -36,28 +36,29 @@ def project_files(directory: Path | None = None) -> tuple[Source, ...]:
 
     Raises `ConfigError` for one that cannot be read.
     """
-    found = list[Source]()
+    files = list[Source]()
     room = MAX_PROJECT_BYTES
     for path in project_places(directory):
         size = -1
         with suppress(OSError):  # a directory without permission
-            size = path.stat().st_size if path.is_file() else -1  # a pipe would be waited for
+            if path.is_file():  # a pipe would be waited for
+                size = path.stat().st_size
         room -= max(0, size)
         if room < 0:
-            what = "is"
-            if found:
-                what = "and those around it are"
-            message = f"{path} {what} larger than {MAX_PROJECT_BYTES >> 10} KiB"
+            subject = f"{path} is"
+            if files:
+                subject = f"{path} and those around it are"
+            message = f"{subject} larger than {MAX_PROJECT_BYTES >> 10} KiB"
             raise ConfigError(message, hint="a project file holds a few lines")
         if size >= 0:
-            found.append(read_toml(path))
-    return tuple(found)
+            files.append(read_toml(path))
+    return tuple(files)
 
 
 def project_places(directory: Path | None = None) -> tuple[Path, ...]:
-    """Return where a project file would count in `directory` (None.
+    """Return where a project file would count in a directory, outermost first.
 
-    The working directory), outermost first.
+    None means the working directory.
     """
     try:
         here = directory or Path.cwd()
@@ -69,16 +70,16 @@ def project_places(directory: Path | None = None) -> tuple[Path, ...]:
     # Walk up to the repository's top or to the home directory. Where neither is met, the
     # directories above may be writable by others (such as /tmp), so their files do not count.
     passed: list[Path] = []
-    for place in (here, *here.parents):
-        if place in homes:
+    for parent in (here, *here.parents):
+        if parent in homes:
             break
-        passed.append(place)
+        passed.append(parent)
         with suppress(OSError):
-            if (place / ".git").exists():
+            if (parent / ".git").exists():
                 break
     else:
         passed = [here]
-    return tuple(place / NAME for place in reversed(passed))
+    return tuple(parent / NAME for parent in reversed(passed))
 
 
 def apply_project_file(
@@ -97,15 +98,15 @@ def apply_project_file(
             if item is None or not may_narrow(item):
                 raise _forbidden(source, section, key, f".{key}")
             try:
-                new = item.check(value)
+                checked = item.check(value)
             except ConfigError as error:
                 raise ConfigError(
                     f"{source.where(section, key)}: {error.message}", hint="fix the line"
                 ) from None
             # A rule that is switched off would widen what the user allows.
-            if new is False:
+            if checked is False:
                 raise _forbidden(source, section, key, f".{key} = false")
-            if narrow(values, origins, item, new, str(source.path)):
+            if narrow(values, origins, item, checked, str(source.path)):
                 changed.append(item.name)
     return tuple(changed)
 
@@ -113,15 +114,10 @@ def apply_project_file(
 def _forbidden(source: Source, section: str, key: str, rest: str) -> ConfigError:
     name = one_line(f"{section}{rest}")
     return ConfigError(
-        (
-            f"{source.where(section, key)}: a project file can only narrow settings, so it cannot "
-            "set "
-            f"{name:.80}"
-        ),
-        hint=(
-            "it may lower [limits] and add rules to [policy]; your own settings belong in: "
-            "conductor config show"
-        ),
+        f"{source.where(section, key)}: a project file can only narrow settings, so it cannot "
+        f"set {name:.80}",
+        hint="it may lower [limits] and add rules to [policy]; your own settings belong in: "
+        "conductor config show",
     )
 
 
@@ -135,28 +131,29 @@ def narrow(
     values: dict[str, Any],
     origins: dict[str, str],
     item: Setting,
-    new: Any,  # noqa: ANN401
+    added: Any,  # noqa: ANN401
     origin: str,
 ) -> bool:
-    """Make `new` apply in addition to the value of a setting, and note where both come from.
+    """Make `added` apply in addition to the value of a setting, and note where both come from.
 
     True if it changed.
 
     Lists of workers grow, a switch stays on, a limit takes the lower value.
     """
-    old = values[item.name]
+    before = values[item.name]
     if item.type in ("names", "groups"):
-        both = tuple(dict.fromkeys((*old, *new)))
+        both = tuple(dict.fromkeys((*before, *added)))
     elif item.type == "yes-no":
-        both = old or new
+        both = before or added
     else:
-        both = new
-        if old is not None:
-            both = min(old, new)
-    if both == old:
+        both = added
+        if before is not None:
+            both = min(before, added)
+    if both == before:
         return False
-    # The origin names both places if both contribute to the value.
-    replaces = both == new or origins[item.name] == "default"
     values[item.name] = both
-    origins[item.name] = origin if replaces else f"{origins[item.name]}; {origin}"
+    if both == added or origins[item.name] == "default":
+        origins[item.name] = origin
+    else:  # both contribute to the value
+        origins[item.name] = f"{origins[item.name]}; {origin}"
     return True

@@ -75,60 +75,70 @@ class Setting:
         if self.choices:
             return "one of " + ", ".join(self.choices)
         if self.type == "whole":
-            bounds = (
-                f"of at least {self.least}"
-                if self.most is None
-                else f"from {self.least} to {self.most}"
-            )
-            return f"a whole number {bounds}"
-        more = ""
+            if self.most is None:
+                return f"a whole number of at least {self.least}"
+            return f"a whole number from {self.least} to {self.most}"
+        if self.form:
+            return self.form
+        noun = _TYPE_NAMES.get(self.type, "true or false")
         if self.type in {"number", "money"}:
-            more = " above 0"
-        return self.form or _TYPE_NAMES.get(self.type, "true or false") + more
+            return f"{noun} above 0"
+        return noun
 
     def check(self, value: Any) -> Any:  # noqa: ANN401 - any TOML value
         """`value` as this setting keeps it. Raises `ConfigError` with what was expected."""
-        if (
-            self.type == "groups"
-            and isinstance(value, tuple)
-            and all(isinstance(v, tuple) for v in value)
-        ):
+        is_tuple = isinstance(value, tuple)
+        if self.type == "groups" and is_tuple and all(isinstance(v, tuple) for v in value):
             return value  # checked before
         # In Python a bool is an int, but `steps = true` is a mistake.
-        fits = isinstance(value, _TYPES[self.type]) and isinstance(value, bool) == (
-            self.type == "yes-no"
-        )
+        is_switch = self.type == "yes-no"
+        fits = isinstance(value, _TYPES[self.type]) and isinstance(value, bool) == is_switch
         checked: Any = value
-        try:
-            match self.type if fits else "":
-                case "whole":
-                    fits = self.least <= value and (self.most is None or value <= self.most)
-                case "number" | "money":
-                    checked = float(value) if self.type == "number" else Decimal(str(value))
-                    fits = math.isfinite(checked) and checked > 0
-                case "names" | "groups":
-                    checked = tuple(dict.fromkeys(value))
-                    pattern = _SELECTOR
-                    if self.pattern:
-                        pattern = re.compile(self.pattern)
-                    fits = all(
-                        isinstance(name, str) and pattern.fullmatch(name) is not None
-                        for name in checked
-                    )
-                case "text":
-                    matches = not self.pattern or re.fullmatch(self.pattern, value) is not None
-                    fits = matches
-                    if self.choices:
-                        fits = value in self.choices
-        except (ValueError, OverflowError, InvalidOperation, TypeError):
-            # TypeError: lists in a list
-            fits = False
+        if fits:
+            try:
+                checked = self._converted(value)
+                fits = self._admits(checked)
+            except (ValueError, OverflowError, InvalidOperation, TypeError):
+                # TypeError: lists in a list
+                fits = False
         if not fits:
-            shown = str(value) if isinstance(value, Decimal) else repr(value)
+            shown = repr(value)
+            if isinstance(value, Decimal):
+                shown = str(value)
             raise ConfigError(f"{self.name} is {shown:.60}; expected {self.expected}")
         if self.type != "groups":
             return checked
         return (checked,)
+
+    def _converted(self, value: Any) -> Any:  # noqa: ANN401 - any TOML value
+        match self.type:
+            case "number":
+                return float(value)
+            case "money":
+                return Decimal(str(value))
+            case "names" | "groups":
+                return tuple(dict.fromkeys(value))
+        return value
+
+    def _admits(self, value: Any) -> bool:  # noqa: ANN401 - any TOML value
+        """Whether a value of the right type is one that the setting may have."""
+        match self.type:
+            case "whole":
+                return bool(self.least <= value and (self.most is None or value <= self.most))
+            case "number" | "money":
+                return math.isfinite(value) and value > 0
+            case "names" | "groups":
+                return all(isinstance(name, str) and self._is_name(name) for name in value)
+            case "text":
+                if self.choices:
+                    return value in self.choices
+                return not self.pattern or re.fullmatch(self.pattern, value) is not None
+        return True
+
+    def _is_name(self, name: str) -> bool:
+        if self.pattern:
+            return re.fullmatch(self.pattern, name) is not None
+        return _SELECTOR.fullmatch(name) is not None
 
     def parse(self, text: str) -> Any:  # noqa: ANN401 - any TOML value
         """The value that `text`, from a command line or the environment, means.
@@ -139,8 +149,10 @@ class Setting:
         # says what is expected.
         meant: Any = text
         with suppress(ValueError):
-            if self.type in {"whole", "number"}:
-                meant = int(text) if self.type == "whole" else float(text)
+            if self.type == "whole":
+                meant = int(text)
+            elif self.type == "number":
+                meant = float(text)
         if self.type == "yes-no":
             meant = _WORDS.get(text.strip().lower(), text)
         if self.type in {"names", "groups"}:
@@ -476,7 +488,9 @@ def current_form(name: str, value: Any) -> tuple[str, Any]:  # noqa: ANN401 - an
     The first versions stored traces, or did not.
     """
     if name == "traces.keep" and isinstance(value, bool):
-        return name, "auto" if value else "never"
+        if value:
+            return name, "auto"
+        return name, "never"
     return RENAMED.get(name, name), value
 
 

@@ -137,36 +137,17 @@ def load_settings(
     for source in sources:
         dropped += _apply_file(values, origins, source)
     dropped += _check_variables(environ)
-    for item in SETTINGS:
-        text = environ.get(item.variable, "")
-        if text:
-            try:
-                values[item.name] = item.parse(text)
-                origins[item.name] = item.variable
-            except ConfigError as error:
-                message = f"{item.variable}: {error.message}"
-                raise ConfigError(message, hint="change or unset the variable") from None
-    given = {
-        name: find_setting(name).check(value)
-        for name, value in (flags or {}).items()
-        if value is not None
-    }
-    for name, value in given.items():
-        item = find_setting(name)
-        if name.startswith("policy.") and item.type in RULES and value is not False:
-            # A rule on the command line adds to those of the files; it never replaces one.
-            narrow(values, origins, item, value, "command line")
-        else:
-            values[name] = value
-            origins[name] = "command line"
+    _apply_variables(values, origins, environ)
+    given = _apply_flags(values, origins, flags or {})
     if values["conductor.mode"] == "ultra" and origins["limits.recursion"] == "default":
         values["limits.recursion"] = 1
         origins["limits.recursion"] = "mode ultra"
     # Last, because a project file can only narrow what all other sources say.
-    projects = project_files() if values[SWITCH] else ()
-    narrowed = tuple(
-        (str(source.path), apply_project_file(values, origins, source)) for source in projects
-    )
+    narrowed = []
+    if values[SWITCH]:
+        for source in project_files():
+            names = apply_project_file(values, origins, source)
+            narrowed.append((str(source.path), names))
     cards = load_cards(cards_file(paths))
     workers = tuple(
         replace(item, worker=cards.apply_to(item.worker)) for item in workers_of(sources)
@@ -180,11 +161,44 @@ def load_settings(
         tool_servers=tool_servers_of(sources),
         cards=cards,
         providers=providers_of(sources),
-        projects=narrowed,
+        projects=tuple(narrowed),
         environ=environ,
         given=given,
         dropped=tuple(dropped),
     )
+
+
+def _apply_variables(
+    values: dict[str, Any], origins: dict[str, str], environ: Mapping[str, str]
+) -> None:
+    """Take the settings of the environment. Raises `ConfigError`."""
+    for item in SETTINGS:
+        text = environ.get(item.variable, "")
+        if text:
+            try:
+                values[item.name] = item.parse(text)
+                origins[item.name] = item.variable
+            except ConfigError as error:
+                message = f"{item.variable}: {error.message}"
+                raise ConfigError(message, hint="change or unset the variable") from None
+
+
+def _apply_flags(
+    values: dict[str, Any], origins: dict[str, str], flags: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Take the settings of a command line; return those that it gives. Raises `ConfigError`."""
+    given = {
+        name: find_setting(name).check(value) for name, value in flags.items() if value is not None
+    }
+    for name, value in given.items():
+        item = find_setting(name)
+        if name.startswith("policy.") and item.type in RULES and value is not False:
+            # A rule on the command line adds to those of the files; it never replaces one.
+            narrow(values, origins, item, value, "command line")
+        else:
+            values[name] = value
+            origins[name] = "command line"
+    return given
 
 
 def with_lower_limits(
@@ -215,16 +229,17 @@ def _check_variables(environ: Mapping[str, str]) -> list[str]:
 
     Ignored, a mistyped `CONDUCTOR_LLM_POLICY_LOCALONLY` would protect nothing and say nothing.
     """
-    known = {item.variable for item in SETTINGS}
+    variables = {item.variable for item in SETTINGS}
     sections = tuple({f"{PREFIX}{item.name.partition('.')[0].upper()}_" for item in SETTINGS})
-    old = {f"{PREFIX}{name.upper().replace('.', '_')}": name for name in DROPPED}
+    dropped = {f"{PREFIX}{name.upper().replace('.', '_')}": name for name in DROPPED}
     for name, text in environ.items():
-        if text and name.startswith(sections) and name not in known and name not in old:
+        is_variable = name in variables or name in dropped
+        if text and name.startswith(sections) and not is_variable:
             raise ConfigError(
                 f"the variable {name:.80} is no setting",
-                hint=suggest(name, sorted(known), "unset it"),
+                hint=suggest(name, sorted(variables), "unset it"),
             )
-    return [_say_dropped(name, old[name]) for name in old if environ.get(name)]
+    return [_say_dropped(name, dropped[name]) for name in dropped if environ.get(name)]
 
 
 def _say_dropped(where: str, name: str) -> str:
@@ -241,12 +256,9 @@ def _apply_file(values: dict[str, Any], origins: dict[str, str], source: Source)
         ):
             continue
         if section not in sections or not isinstance(content, Mapping):
-            known = ", ".join(
-                f"[{name}]" for name in [*sorted(sections), *(f"{table}.NAME" for table in _TABLES)]
-            )
-            raise ConfigError(
-                f"{source.where(section)}: unknown section {section!r}", hint=f"known: {known}"
-            )
+            names = [*sorted(sections), *(f"{table}.NAME" for table in _TABLES)]
+            hint = f"known: {', '.join(f'[{name}]' for name in names)}"
+            raise ConfigError(f"{source.where(section)}: unknown section {section!r}", hint=hint)
         for key, written in content.items():
             (name, value) = current_form(f"{section}.{key}", written)
             where = source.where(section, key)
@@ -255,16 +267,16 @@ def _apply_file(values: dict[str, Any], origins: dict[str, str], source: Source)
                 continue
             if name != f"{section}.{key}" and is_written(source, name):
                 dropped.append(
-                    f"{where}: {section}.{key} is ignored, because {name}, its present name, "
-                    "is "
+                    f"{where}: {section}.{key} is ignored, because {name}, its present name, is "
                     "set too"
                 )
                 continue
             if name not in SETTINGS_BY_NAME:
+                prefix = f"{section}."
                 keys = [
-                    known.split(".")[1]
-                    for known in SETTINGS_BY_NAME
-                    if known.startswith(f"{section}.")
+                    setting.removeprefix(prefix)
+                    for setting in SETTINGS_BY_NAME
+                    if setting.startswith(prefix)
                 ]
                 raise ConfigError(
                     f"{where}: [{section}] has no key {key!r}", hint=suggest(key, keys)
@@ -293,11 +305,9 @@ def format_value(value: Any) -> str:  # noqa: ANN401 - any TOML value
             return "true"
         return "false"
     if isinstance(value, tuple):
-        groups = (
-            [", ".join(group) or "nobody" for group in value]
-            if any(isinstance(v, tuple) for v in value)
-            else []
-        )
+        groups = []
+        if any(isinstance(item, tuple) for item in value):
+            groups = [", ".join(group) or "nobody" for group in value]
         return " and ".join(groups) or ", ".join(value) or "no rule"
     if isinstance(value, Decimal):
         return f"{value:f}"

@@ -77,29 +77,31 @@ class Table:
     def error(self, key: str, message: str, hint: str = "") -> ConfigError:
         """An error that names the file and line of `key`, or of the table."""
         where = self.where(key)
-        return ConfigError(f"{where}: {message}" if where else message, hint=hint)
+        if where:
+            message = f"{where}: {message}"
+        return ConfigError(message, hint=hint)
 
-    def read(self, kind: type[T], known: Mapping[str, Any]) -> T:
-        """The values in `known` as the dataclass `kind`.
+    def read(self, kind: type[T], fields: Mapping[str, Any]) -> T:
+        """The values in `fields` as the dataclass `kind`.
 
         Raises `ConfigError` that says what was expected.
         """
         try:
-            return load(kind, known)
+            return load(kind, fields)
         except DecodeError as error:
             # Its message begins with the place: `price.input: expected …`.
             message = str(error).replace("expected an object", "expected a table { … }")
             raise self.error(re.split(r"\W", message, maxsplit=1)[0], message) from None
 
-    def refuse_unknown(self, key: str, known: Sequence[str], values: Mapping[str, Any]) -> None:
+    def refuse_unknown(self, key: str, names: Sequence[str], values: Mapping[str, Any]) -> None:
         """Raise `ConfigError` for a name that the inner table `key` cannot have.
 
         With "" the table itself is meant.
         """
         for name in values:
-            if name not in known:
+            if name not in names:
                 message = f"{key or self.section} has no key {name!r:.40}"
-                raise self.error(key or name, message, f"known: {', '.join(known)}")
+                raise self.error(key or name, message, f"known: {', '.join(names)}")
 
 
 def merged_tables(sources: Sequence[Source], section: str) -> list[Table]:
@@ -109,22 +111,24 @@ def merged_tables(sources: Sequence[Source], section: str) -> list[Table]:
     """
     tables: dict[str, Table] = {}
     for source in sources:
-        found = source.values.get(section, {})
-        if not isinstance(found, Mapping):
+        content = source.values.get(section, {})
+        if not isinstance(content, Mapping):
             raise ConfigError(f"{source.where(section)}: {section} must be tables [{section}.NAME]")
-        for name, values in found.items():
+        for name, values in content.items():
             if not isinstance(values, Mapping):
                 message = (
                     f"{source.where(section, name)}: {name!r} must be a table [{section}.{name}]"
                 )
                 raise ConfigError(message)
-            before = tables.get(name)
-            merged, both = (
-                ({**before.values, **values}, (*before.sources, source))
-                if before
-                else (values, (source,))
-            )
-            tables[name] = Table(section=section, name=name, values=merged, sources=both)
+            table = Table(section=section, name=name, values=values, sources=(source,))
+            if name in tables:
+                before = tables[name]
+                table = replace(
+                    table,
+                    values={**before.values, **values},
+                    sources=(*before.sources, source),
+                )
+            tables[name] = table
     return list(tables.values())
 
 
@@ -150,15 +154,16 @@ def update_table(
             tables[name] = _merge(tables.get(name), changes)
 
 
-def _merge(old: object, new: Mapping[str, Any]) -> dict[str, Any]:
-    """New values win, and None removes a value.
+def _merge(table: object, changes: Mapping[str, Any]) -> dict[str, Any]:
+    """The changes win, and None removes a value.
 
-    Where the kind changes, nothing of the old table is kept.
+    Where the kind changes, nothing of the table is kept.
     """
-    same_kind = isinstance(old, Mapping) and new.get("kind", old.get("kind")) == old.get("kind")
-    merged = new
-    if same_kind and isinstance(old, Mapping):
-        merged = {**old, **new}
+    merged = changes
+    if isinstance(table, Mapping):
+        kind = table.get("kind")
+        if changes.get("kind", kind) == kind:
+            merged = {**table, **changes}
     return {key: value for key, value in merged.items() if value is not None}
 
 
@@ -267,21 +272,28 @@ def validate_worker(paths: AppPaths, name: str, changes: Mapping[str, Any]) -> W
 
 def _parse_worker(table: Table) -> ConfiguredWorker:
     options = {key: value for key, value in table.values.items() if key not in WORKER_FIELDS}
-    found = table.read(WorkerTable, table.values)
-    _check_values(table, found)
+    values = table.read(WorkerTable, table.values)
+    _check_values(table, values)
+    parallel = values.parallel
+    if not parallel:
+        # One step at once where several would share a model file or a working directory.
+        shares = values.kind == "llama" or options.get("cwd")
+        parallel = 1 if shares else 4
+    accepts = values.accepts
+    if accepts is not None:
+        accepts = tuple(dict.fromkeys(accepts))
     worker = Worker(
         name=table.name,
-        kind=found.kind,
-        model=found.model,
-        about=found.about,
-        options=_CONTEXT.get(found.kind, {}) | options,
-        card=found.card,
-        price=found.price,
-        # One step at once where several would share a model file or a working directory.
-        parallel=found.parallel or (1 if found.kind == "llama" or options.get("cwd") else 4),
-        tags=tuple(dict.fromkeys(found.tags)),
-        accepts=None if found.accepts is None else tuple(dict.fromkeys(found.accepts)),
-        tools=tuple(dict.fromkeys(found.tools)),
+        kind=values.kind,
+        model=values.model,
+        about=values.about,
+        options=_CONTEXT.get(values.kind, {}) | options,
+        card=values.card,
+        price=values.price,
+        parallel=parallel,
+        tags=tuple(dict.fromkeys(values.tags)),
+        accepts=accepts,
+        tools=tuple(dict.fromkeys(values.tools)),
     )
     try:
         check_options(worker)
@@ -289,16 +301,18 @@ def _parse_worker(table: Table) -> ConfiguredWorker:
         raise table.error(error.option, error.message, error.hint) from None
     if worker.price is None and costs_nothing(worker):
         worker = replace(worker, price=FREE)
-    return ConfiguredWorker(worker=worker, enabled=found.enabled, source=table.file_of(""))
+    return ConfiguredWorker(worker=worker, enabled=values.enabled, source=table.file_of(""))
 
 
-def _check_values(table: Table, found: WorkerTable) -> None:
+def _check_values(table: Table, values: WorkerTable) -> None:
     """Check what the types do not say, and that no API key is in the file."""
-    if not found.kind:
+    if not values.kind:
         raise table.error("", f"worker {table.name!r} has no kind", 'for example: kind = "openai"')
     # Plans use this name for the planner itself, so no other worker may have it.
-    if (table.name == SELF) != (found.kind == SELF):
-        message = f"worker {table.name!r} of kind {found.kind!r}: {SELF!r} means the planner itself"
+    if (table.name == SELF) != (values.kind == SELF):
+        message = (
+            f"worker {table.name!r} of kind {values.kind!r}: {SELF!r} means the planner itself"
+        )
         raise table.error("kind", message, "rename it")
     for key, value in table.values.items():
         least = _LEAST.get(key, -math.inf)
@@ -308,7 +322,9 @@ def _check_values(table: Table, found: WorkerTable) -> None:
                 f"{key} is {value!r:.60}; expected at least {_LEAST.get(key, 'a finite number')}",
             )
         # An API key in a settings file would be shown and backed up.
-        names = [key, *(value if isinstance(value, Mapping) and key == "headers" else ())]
+        names = [key]
+        if isinstance(value, Mapping) and key == "headers":
+            names += value
         has_password = isinstance(value, str) and key == "base_url" and holds_password(value)
         if has_password or any(_SECRET.fullmatch(name) for name in names):
             raise table.error(
@@ -323,23 +339,23 @@ def _check_values(table: Table, found: WorkerTable) -> None:
         )
     for key, kind in (("price", Price), ("card", Card)):
         table.refuse_unknown(key, [field.name for field in fields(kind)], table.values.get(key, {}))
-    if any(not 0 <= strength <= 1 for strength in found.card.strengths.values()):
+    if any(not 0 <= strength <= 1 for strength in values.card.strengths.values()):
         raise table.error("card", "card: a strength must be between 0 and 1")
-    if found.price is not None and min(found.price.amounts()) < 0:
+    if values.price is not None and min(values.price.amounts()) < 0:
         raise table.error("price", "price: an amount must be 0 or more")
-    if found.kind == "llama" and found.accepts:
+    if values.kind == "llama" and values.accepts:
         raise table.error(
             "accepts",
             "accepts: a model file reads text only",
             "serve it by llama-server, which can",
         )
-    if found.kind in PROGRAMS:
-        for key, given in (("accepts", found.accepts), ("tools", found.tools)):
+    if values.kind in PROGRAMS:
+        for key, given in (("accepts", values.accepts), ("tools", values.tools)):
             if given:
                 raise table.error(
                     key, f"{key}: a program reads text only, and has tools of its own", "remove it"
                 )
-    for tag in found.tags:
+    for tag in values.tags:
         if not NAME.fullmatch(tag):
             hint = "letters, digits, dots and dashes, at most 40"
             raise table.error("tags", f"tags: {tag!r:.60} is not a valid tag", hint)
@@ -380,12 +396,12 @@ def pools_of(sources: Sequence[Source]) -> tuple[NamedPool, ...]:
 
 def find_pool(pools: Iterable[NamedPool], name: str) -> NamedPool:
     """The pool of this name. Raises `UsageError`."""
-    known = {pool.name: pool for pool in pools}
-    if name in known:
-        return known[name]
+    by_name = {pool.name: pool for pool in pools}
+    if name in by_name:
+        return by_name[name]
     hint = "to make one: conductor config set pools.NAME A,B"
-    if known:
-        hint = suggest(name, known)
+    if by_name:
+        hint = suggest(name, by_name)
     raise UsageError(f"no pool is named {name!r:.60}", hint=hint)
 
 
@@ -393,12 +409,12 @@ def pool_members(
     pool: NamedPool, workers: Sequence[ConfiguredWorker]
 ) -> tuple[ConfiguredWorker, ...]:
     """The workers of a pool, in its order. Raises `ConfigError` for a name that no worker has."""
-    known = {item.worker.name: item for item in workers}
+    by_name = {item.worker.name: item for item in workers}
     for name in pool.workers:
-        if name not in known:
+        if name not in by_name:
             message = f"{pool.where}: pool {pool.name!r} names {name!r:.60}, which is not a worker"
-            raise ConfigError(message, hint=f"known: {', '.join(known) or 'none'}")
-    return tuple(known[name] for name in pool.workers)
+            raise ConfigError(message, hint=f"known: {', '.join(by_name) or 'none'}")
+    return tuple(by_name[name] for name in pool.workers)
 
 
 VARIABLE: Final = re.compile(r"\$([A-Za-z_][A-Za-z0-9_]*)")  # a variable in the value of a header
@@ -438,30 +454,30 @@ def update_tool_server(paths: AppPaths, name: str, changes: Mapping[str, Any]) -
 
 def _parse_server(table: Table) -> ConfiguredTools:
     table.refuse_unknown("", tuple(ToolTable.__dataclass_fields__), table.values)
-    found = table.read(ToolTable, table.values)
-    if bool(found.command) == bool(found.url):
+    values = table.read(ToolTable, table.values)
+    if bool(values.command) == bool(values.url):
         hint = (
             'for example: command = ["uvx", "mcp-server-git"], or url = "https://example.com/mcp"'
         )
         raise table.error(
             "", f"the tools {table.name!r} need a command or a url, and not both", hint
         )
-    if found.url:
-        parts = http_url(found.url)
+    if values.url:
+        parts = http_url(values.url)
         if parts is None:
-            message = f"url is {found.url!r:.80}; expected an address"
+            message = f"url is {values.url!r:.80}; expected an address"
             raise table.error("url", message, 'url = "https://example.com/mcp"')
         if parts.username or parts.password:
             raise table.error(
                 "url", "url: a password does not belong in a file", "use headers with a variable"
             )
-    if not 0 < found.seconds < math.inf:
-        raise table.error("seconds", f"seconds is {found.seconds:g}; expected a number above 0")
-    for name in found.env:
+    if not 0 < values.seconds < math.inf:
+        raise table.error("seconds", f"seconds is {values.seconds:g}; expected a number above 0")
+    for name in values.env:
         if not VARIABLE_NAME.fullmatch(name):
             hint = (
                 "env names the variables that the program is given; their values stay where "
                 "they are"
             )
             raise table.error("env", f"env: {name!r:.60} is not the name of a variable", hint)
-    return ConfiguredTools(name=table.name, table=found, source=table.file_of(""))
+    return ConfiguredTools(name=table.name, table=values, source=table.file_of(""))

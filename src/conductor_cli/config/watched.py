@@ -48,13 +48,13 @@ class WatchedSettings:
             self._kept.clear()
             self._stamps = stamps
         key = repr(sorted(flags.items()))
-        known = self._kept.get(key)
-        if known is None:
-            known = load_settings(self._environ, flags, self._file)
+        settings = self._kept.get(key)
+        if settings is None:
+            settings = load_settings(self._environ, flags, self._file)
             newest = max(max(stamp[-2:]) for stamp in stamps)
             if len(self._kept) < MAX_KEPT and time.time_ns() - newest > SETTLED_SECONDS * 1e9:
-                self._kept[key] = known
-        return known
+                self._kept[key] = settings
+        return settings
 
 
 def _stamp(path: Path) -> Stamp:
@@ -63,14 +63,14 @@ def _stamp(path: Path) -> Stamp:
     The last number is when it was written.
     """
     try:
-        found = os.stat(path)  # noqa: PTH116 - several times as fast as Path.stat
+        status = os.stat(path)  # noqa: PTH116 - several times as fast as Path.stat
     except OSError as error:
         return (error.errno or 0, 0)
     return (
-        found.st_dev,
-        found.st_ino,
-        found.st_mode,
-        found.st_size,
-        found.st_ctime_ns,
-        found.st_mtime_ns,
+        status.st_dev,
+        status.st_ino,
+        status.st_mode,
+        status.st_size,
+        status.st_ctime_ns,
+        status.st_mtime_ns,
     )

@@ -57,32 +57,34 @@ class ChildStopped(Exception):
 
 def run_child(
     script: Path,
-    data: bytes,
+    job: bytes,
     limits: ChildLimits,
     *,
     environ: Mapping[str, str] | None = None,
     session: bool = True,
 ) -> list[Any]:
-    """Return what the `answer` of a module gives for `data`. Raises `ChildStopped`.
+    """Return what the `answer` of a module gives for `job`. Raises `ChildStopped`.
 
     Without an `environ` the child has few variables. It is in a session of its own, so that a
     Ctrl-C at the terminal is for conductor alone, unless it may have to ask at the terminal.
     """
     import subprocess
 
+    if environ is None:
+        environ = _environment()
     try:
         child = subprocess.Popen(  # noqa: S603 - ourselves
             _command(script, limits),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
-            env=_environment() if environ is None else environ,
+            env=environ,
             start_new_session=session,
         )
     except OSError as error:
         raise ChildStopped("start", error.strerror or "unknown error") from None
     try:
-        written = child.communicate(data, timeout=limits.seconds)[0]
+        written = child.communicate(job, timeout=limits.seconds)[0]
     except subprocess.TimeoutExpired as late:
         raise ChildStopped(
             "time", f"no end within {limits.seconds:g} s", late.output or b""
@@ -99,7 +101,7 @@ def run_child(
     return _read_values(child.returncode, written)
 
 
-async def run_child_beside(script: Path, data: bytes, limits: ChildLimits) -> list[Any]:
+async def run_child_beside(script: Path, job: bytes, limits: ChildLimits) -> list[Any]:
     """Return the same beside other tasks. The child ends with the task that waits for it.
 
     Raises `ChildStopped`.
@@ -120,7 +122,7 @@ async def run_child_beside(script: Path, data: bytes, limits: ChildLimits) -> li
         raise ChildStopped("start", error.strerror or "unknown error") from None
     try:
         async with asyncio.timeout(limits.seconds):
-            written, _ = await child.communicate(data)
+            written, _ = await child.communicate(job)
     except TimeoutError:
         raise ChildStopped("time", f"no end within {limits.seconds:g} s") from None
     finally:
@@ -182,9 +184,22 @@ def answer_as_child(script: str, memory: int, cpu_seconds: int) -> None:
     # Some libraries print. Only our values may reach the parent.
     out = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
-    data = sys.stdin.buffer.read()
+    job = sys.stdin.buffer.read()
     if memory and hasattr(os, "nice"):
         os.nice(5)  # it gives way to the loop of whoever waits for it
+    if memory:
+        _limit_resources(memory, cpu_seconds)
+    spec = spec_from_file_location("answering", script)
+    assert spec is not None
+    assert spec.loader is not None
+    module = module_from_spec(spec)
+    spec.loader.exec_module(module)
+    for value in module.answer(job):
+        out.write(json.dumps(value) + "\n")
+        out.flush()
+
+
+def _limit_resources(memory: int, cpu_seconds: int) -> None:
     with suppress(ImportError):
         import resource  # POSIX only
 
@@ -194,18 +209,10 @@ def answer_as_child(script: str, memory: int, cpu_seconds: int) -> None:
             "RLIMIT_FSIZE": 0,
             "RLIMIT_CORE": 0,
         }
-        for name, most in limits.items() if memory else ():
+        for name, most in limits.items():
             # There may be a stricter limit already, and not every system has each of them.
             with suppress(ValueError, OSError, AttributeError):
                 resource.setrlimit(getattr(resource, name), (most, most))
-    spec = spec_from_file_location("answering", script)
-    assert spec is not None
-    assert spec.loader is not None
-    module = module_from_spec(spec)
-    spec.loader.exec_module(module)
-    for value in module.answer(data):
-        out.write(json.dumps(value) + "\n")
-        out.flush()
 
 
 if __name__ == "__main__":

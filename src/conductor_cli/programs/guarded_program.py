@@ -91,7 +91,7 @@ class GuardedProgram:
         ours.setblocking(False)  # noqa: FBT003 - the call has no name for it
         return cls(process, ours)
 
-    def feed(self, data: bytes) -> None:
+    def feed(self, content: bytes) -> None:
         """Write to standard input and close it, while the output is read.
 
         A program need not read any of it.
@@ -101,7 +101,7 @@ class GuardedProgram:
 
         async def write() -> None:
             with suppress(BrokenPipeError, ConnectionResetError):
-                stdin.write(data)
+                stdin.write(content)
                 await stdin.drain()
             stdin.close()
             with suppress(BrokenPipeError, ConnectionResetError):
@@ -127,17 +127,19 @@ class GuardedProgram:
         guard, errors = self._tasks[:2]
         await asyncio.wait([guard], timeout=seconds)
         await asyncio.wait([errors], timeout=0.2)
-        word, _, rest = (
-            self._reports.splitlines()[-1].partition(" ") if self._reports else ("", "", "")
-        )
+        last_report = ""
+        if self._reports:
+            last_report = self._reports.splitlines()[-1]
+        word, _, rest = last_report.partition(" ")
         if word == "exit":
             return ProgramEnding(code=int(rest))
         if word == "signal":
             return ProgramEnding(signal=int(rest))
-        killed = ""
+        if word == "error":
+            return ProgramEnding(problem=rest)
         if guard.done():
-            killed = "its guard was killed"
-        return ProgramEnding(problem=rest if word == "error" else killed)
+            return ProgramEnding(problem="its guard was killed")
+        return ProgramEnding(problem="")
 
     def stop(self) -> None:
         """Have the guard end the program and everything that it has started.

@@ -130,8 +130,8 @@ def ended_children() -> Iterator[tuple[int, int]]:
 
     Raises `ChildProcessError` where there are none at all.
     """
-    while (found := os.waitpid(-1, os.WNOHANG))[0]:
-        yield found
+    while (child := os.waitpid(-1, os.WNOHANG))[0]:
+        yield child
 
 
 def end_all(child: int, woken: int) -> None:
@@ -154,7 +154,10 @@ def end_all(child: int, woken: int) -> None:
 
 def send(number: int, child: int) -> None:
     """Send a signal to all descendants, or without /proc to the program's process group."""
-    for process in descendants(os.getpid()) if LINUX else [-child]:
+    processes = [-child]
+    if LINUX:
+        processes = descendants(os.getpid())
+    for process in processes:
         with suppress(ProcessLookupError, PermissionError):
             os.kill(process, number)
 
@@ -172,10 +175,10 @@ def descendants(ancestor: int) -> list[int]:
                 # The name in parentheses may hold spaces and parentheses itself.
                 parent = int(stat.read().rpartition(b")")[2].split()[1])
                 children.setdefault(parent, []).append(int(name))
-    found = [ancestor]
-    for process in found:
-        found += children.get(process, [])
-    return found[1:]
+    family = [ancestor]
+    for process in family:
+        family += children.get(process, [])
+    return family[1:]
 
 
 def report(control: int, line: str) -> None:

@@ -102,8 +102,10 @@ def size_of(value: object, most: int, *, characters: int = 100) -> int:
     size = 0
     while left and size < most:
         item = left.pop()
-        size += 1 + (len(item) // characters if isinstance(item, str) else 0)
-        if isinstance(item, Mapping):
+        size += 1
+        if isinstance(item, str):
+            size += len(item) // characters
+        elif isinstance(item, Mapping):
             left += [*item, *item.values()]
         elif isinstance(item, (list, tuple)):
             left += item
@@ -121,7 +123,7 @@ def _is_plain(schema: object, depth: int = 0) -> bool:
     if depth > 40 or not (schema.keys() <= _PLAIN and isinstance(properties, Mapping)):
         return False
     below = [schema[name] for name in ("items", "additionalProperties") if name in schema]
-    return all(_is_plain(each, depth + 1) for each in (*properties.values(), *below))
+    return all(_is_plain(inner, depth + 1) for inner in (*properties.values(), *below))
 
 
 def _has_pattern(schema: object) -> bool:
@@ -138,13 +140,13 @@ def _has_pattern(schema: object) -> bool:
 
 async def _ask_child(job: Mapping[str, Any]) -> str:
     try:
-        data = json.dumps(job, default=str).encode()
+        content = json.dumps(job, default=str).encode()
     except (ValueError, RecursionError):  # it holds itself, so it was never JSON
         return ""
     limits = ChildLimits(seconds=SECONDS, memory=MEMORY, cpu_seconds=math.ceil(SECONDS) + 1)
     async with _PLACES.held():
         try:
-            (fault,) = await run_child_beside(CHILD, data, limits)
+            (fault,) = await run_child_beside(CHILD, content, limits)
         except ChildStopped:
             raise CheckStopped from None
     return str(fault)

@@ -38,9 +38,9 @@ def fault_of_value(schema: Mapping[str, Any], value: object) -> str:
         return ""
     if error is None:
         return ""
-    place = ".".join(str(part) for part in error.absolute_path)
-    if place:
-        return f"{place}: {error.message:.300}"
+    path = ".".join(str(part) for part in error.absolute_path)
+    if path:
+        return f"{path}: {error.message:.300}"
     return f"{error.message:.300}"
 
 
@@ -58,11 +58,10 @@ def fault_of_schema(schema: Mapping[str, Any]) -> str:
     return ""
 
 
-def answer(data: bytes) -> Iterator[str]:
+def answer(content: bytes) -> Iterator[str]:
     """Give the fault that a job asks for."""
-    job = json.loads(data)
-    yield (
-        fault_of_value(job["schema"], job["value"])
-        if "value" in job
-        else fault_of_schema(job["schema"])
-    )
+    job = json.loads(content)
+    if "value" in job:
+        yield fault_of_value(job["schema"], job["value"])
+    else:
+        yield fault_of_schema(job["schema"])

@@ -47,7 +47,6 @@ def answer(content: bytes) -> list[dict[str, Any]]:
         ]
 
 
-# A keyring, without types
 def _run_orders(backend: Any, name: str, orders: list[list[str]]) -> dict[str, Any]:  # noqa: ANN401
     return {"backend": name, "results": [_run_order(backend, *order) for order in orders]}
 

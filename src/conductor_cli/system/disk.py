@@ -78,8 +78,8 @@ def try_writing(directory: Path) -> None:
         probe.flush()
 
 
-def check_writable(directory: Path, what: str, other: str) -> None:
-    """Check that a directory can be written. `what` is to be stored, `other` is another place.
+def check_writable(directory: Path, content: str, other: str) -> None:
+    """Check that a directory can be written. `content` is to be stored, `other` is another place.
 
     Raises `ConfigError`.
     """
@@ -88,7 +88,7 @@ def check_writable(directory: Path, what: str, other: str) -> None:
     except OSError as error:
         hint = f"free some disk space or fix the permissions, or use another directory: {other}"
         raise ConfigError(
-            f"{what} cannot be stored in {directory}: {error.strerror}", hint=hint
+            f"{content} cannot be stored in {directory}: {error.strerror}", hint=hint
         ) from None
 
 
@@ -132,25 +132,25 @@ def make_private_directory(directory: Path) -> None:
 def temporary_path(path: Path) -> Iterator[Path]:
     """Yield a name beside `path` for a file that is to `replace` it. Nothing is left under it."""
     # Random, because the process id of another container that shares the directory may be ours.
-    new = path.with_name(f".{secrets.token_hex(8)}.new")
+    temporary = path.with_name(f".{secrets.token_hex(8)}.new")
     try:
-        yield new
+        yield temporary
     finally:
         # What was to be done is done, or its own error is the one to be told
         with suppress(OSError):
-            new.unlink(missing_ok=True)
+            temporary.unlink(missing_ok=True)
 
 
-def link_or_copy(path: Path, new: Path) -> None:
+def link_or_copy(path: Path, second: Path) -> None:
     """Give the bytes of a file a second name, or copy them if the disk has no hard links.
 
     Raises `OSError`.
     """
     try:
-        os.link(path, new)
+        os.link(path, second)
     except OSError:
-        check_room(new.parent, path.stat().st_size)
-        shutil.copyfile(path, new)
+        check_room(second.parent, path.stat().st_size)
+        shutil.copyfile(path, second)
 
 
 def write_atomically(path: Path, *content: str | bytes, mode: int = READABLE) -> None:
@@ -162,23 +162,30 @@ def write_atomically(path: Path, *content: str | bytes, mode: int = READABLE) ->
     the permissions of the file before the user's umask, 0o600 for what nobody else may read;
     without it an existing file keeps its own.
     """
-    pieces = [piece.encode() if isinstance(piece, str) else piece for piece in content]
-    found = None
+    pieces = [_as_bytes(piece) for piece in content]
+    before = None
     with suppress(OSError):  # not by the resolved name, which may be no name at all
-        found = path.stat()
-    if found is not None and not stat.S_ISREG(found.st_mode):
+        before = path.stat()
+    if before is not None and not stat.S_ISREG(before.st_mode):
         with os.fdopen(os.open(path, os.O_WRONLY | os.O_APPEND), "wb") as there:
             there.writelines(pieces)
         return
     path = Path(os.path.realpath(path))  # `resolve` raises a RuntimeError for a circle of links
-    with temporary_path(path) as new:
-        with os.fdopen(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as file:
-            if found is not None and mode == READABLE:
-                os.fchmod(file.fileno(), stat.S_IMODE(found.st_mode))
+    with temporary_path(path) as temporary:
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
+        with os.fdopen(os.open(temporary, flags, mode), "wb") as file:
+            if before is not None and mode == READABLE:
+                os.fchmod(file.fileno(), stat.S_IMODE(before.st_mode))
             file.writelines(pieces)
             file.flush()
             os.fsync(file.fileno())
-        new.replace(path)
+        temporary.replace(path)
+
+
+def _as_bytes(piece: str | bytes) -> bytes:
+    if isinstance(piece, str):
+        return piece.encode()
+    return piece
 
 
 class AppendLog:

@@ -51,7 +51,9 @@ def read_memory() -> Memory:
     # The control group of this process, then those around it. In a container the path may be that
     # outside of it; then only the directories above exist.
     path = CGROUP / _field(_text(Path("/proc/self/cgroup")), "0").removeprefix(":").strip("/")
-    for group in (place for place in (path, *path.parents) if place.is_relative_to(CGROUP)):
+    for group in (path, *path.parents):
+        if not group.is_relative_to(CGROUP):
+            break
         limit = _text(group / "memory.max").strip()
         used = _text(group / "memory.current").strip()
         if limit.isdecimal() and used.isdecimal():

@@ -81,7 +81,13 @@ def render_rows(
 
 
 def _clean_rows(rows: Sequence[Sequence[str]]) -> list[list[str]]:
-    return [[cell if cell.isprintable() else one_line(cell) for cell in row] for row in rows]
+    return [[_clean_cell(cell) for cell in row] for row in rows]
+
+
+def _clean_cell(cell: str) -> str:
+    if cell.isprintable():
+        return cell
+    return one_line(cell)
 
 
 def _column_sizes(
@@ -103,10 +109,10 @@ def _column_sizes(
         if not droppable:
             break
         del sizes[max(droppable, key=lambda index: (columns[index].drop, index))]
-    shrinking = [
-        1 if column.shrink or column.wrap else size
-        for column, size in zip(columns, least, strict=True)
-    ]
+    shrinking = list(least)
+    for index, column in enumerate(columns):
+        if column.shrink or column.wrap:
+            shrinking[index] = 1
     others = [1 for _ in columns[1:]]
     for floor in (least, shrinking, [shrinking[0], *others], [1, *others]):
         _shrink_widest(sizes, floor, width)
@@ -142,10 +148,7 @@ def _shrink_widest(sizes: dict[int, int], floor: Sequence[int], width: int) -> N
 
 
 def _render_row(columns: Sequence[tuple[Column, int]], row: Sequence[str]) -> list[str]:
-    cells = [
-        wrap_text(cell, size) if column.wrap else [crop_text(cell, size)]
-        for (column, size), cell in zip(columns, row, strict=True)
-    ]
+    cells = [_cell_lines(*column, cell) for column, cell in zip(columns, row, strict=True)]
     lines = []
     for number in range(max(map(len, cells), default=0)):
         parts = []
@@ -154,9 +157,18 @@ def _render_row(columns: Sequence[tuple[Column, int]], row: Sequence[str]) -> li
             if number < len(cell):
                 text = cell[number]
             space = " " * (size - display_width(text))
-            parts.append(space + text if column.right else text + space)
+            if column.right:
+                parts.append(space + text)
+            else:
+                parts.append(text + space)
         lines.append((" " * GAP_CELLS).join(parts).rstrip())
     return lines
+
+
+def _cell_lines(column: Column, size: int, cell: str) -> list[str]:
+    if column.wrap:
+        return wrap_text(cell, size)
+    return [crop_text(cell, size)]
 
 
 def display_width(text: str) -> int:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import nullcontext
 from contextvars import copy_context
 from typing import Final, TypeVar
 
@@ -57,5 +56,7 @@ async def run_in_thread_if_large(size: int, work: Callable[[], T]) -> T:
     """Return what `work` makes of something of this size. Raises what it raises."""
     if size <= LARGE:
         return work()
-    async with _VERY_LARGE_PLACE.held() if size > VERY_LARGE else nullcontext():
+    if size <= VERY_LARGE:
+        return await LARGE_WORK.run(work)
+    async with _VERY_LARGE_PLACE.held():
         return await LARGE_WORK.run(work)
