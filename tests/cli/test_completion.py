@@ -14,11 +14,11 @@ import pexpect
 import pytest
 
 from conductor_cli.cli import completion_offers
-from conductor_cli.cli.completion_offers import PLACES, offers
+from conductor_cli.cli.completion_offers import COMPLETION_DIRECTORIES, offers
 from conductor_cli.config.settings import app_paths
 from tests.cli.stage import SOURCE, need, output_of
 
-TABLE = json.loads(Path(PLACES[1], "words.json").read_text())
+TABLE = json.loads(Path(COMPLETION_DIRECTORIES[1], "words.json").read_text())
 FILES = [":files"]
 LINES = [
     ("tr|", ["try", "trace", "train"]),
@@ -189,7 +189,7 @@ def place(filled: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path
     for name in ("notes one.txt", "notes two.txt", "other.txt"):
         tmp_path.joinpath(name).touch()
     for name, target in (("bash", "c.bash"), ("zsh", "_conductor"), ("fish", "c.fish")):
-        shutil.copy(Path(PLACES[1], f"conductor.{name}"), tmp_path / target)
+        shutil.copy(Path(COMPLETION_DIRECTORIES[1], f"conductor.{name}"), tmp_path / target)
     program = tmp_path / "programs/conductor"
     program.parent.mkdir()
     program.write_text(
@@ -243,6 +243,6 @@ def test_zsh_offers_what_fits_each_line(place: Path) -> None:
 
 
 def test_powershell_gets_a_script_that_is_whole() -> None:
-    script = Path(PLACES[1], "conductor.ps1").read_text()
+    script = Path(COMPLETION_DIRECTORIES[1], "conductor.ps1").read_text()
     assert script.isascii()
     assert all(script.count(left) == script.count(right) for left, right in ("()", "[]", "{}"))

@@ -15,13 +15,13 @@ from typer.testing import CliRunner
 from conductor_cli.__main__ import main
 from conductor_cli.cli import entry, typer_classes
 from conductor_cli.cli.command_tree import COMMANDS, app
-from conductor_cli.cli.completion_offers import PLACES
+from conductor_cli.cli.completion_offers import COMPLETION_DIRECTORIES
 from conductor_cli.cli.options import HEADINGS
 from conductor_cli.cli.typer_classes import load_command
 from scripts.reference import commands as reference
 from tests.cli.stage import Stage
 
-TABLE = json.loads(Path(PLACES[1], "words.json").read_text())
+TABLE = json.loads(Path(COMPLETION_DIRECTORIES[1], "words.json").read_text())
 HEAVY = (
     "asyncio",
     "httpx",

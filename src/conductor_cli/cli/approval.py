@@ -55,26 +55,20 @@ def print_plan(run: Run, limits: Limits, context: OutputContext, *, flow: bool) 
     if flow:
         printer.print([BLANK, *planned_flow_lines(run, screen)])
     if out.terminal:
-        hints = (
-            [f"run it: conductor ask --resume {run.id}"]
-            if context.stored and run.trace.stored
-            else []
-        )
+        hints = []
+        if context.stored and run.trace.stored:
+            hints.append(f"run it: conductor ask --resume {run.id}")
         hints.append("to edit it as a file: conductor plan … > plan.json")
         printer.print([BLANK, *(((screen.line(hint), "quiet"),) for hint in hints)])
 
 
 def planned_flow_lines(run: Run, screen: Screen) -> list[Line]:
-    """Return which model will read what when the run's plan is run, and which others may come to
-    read it.
-    """
+    """Return which model will read what when the run's plan is run, and which others may."""
     lines = flow_lines(planned_flow(run), screen)
     pool = run.team.pool
-    return (
-        lines
-        if len(pool) == 1
-        else [*lines, BLANK, *stand_in_lines(recipients_of(pool).values(), screen)]
-    )
+    if len(pool) == 1:
+        return lines
+    return [*lines, BLANK, *stand_in_lines(recipients_of(pool).values(), screen)]
 
 
 def print_stored_flow(
@@ -90,7 +84,7 @@ def print_stored_flow(
     printer.print(flow_lines(sent, printer.screen))
 
 
-MAX_ARGUMENT: Final = 1500  # Characters of the value of an argument that are shown
+MAX_ARGUMENT_CHARACTERS: Final = 1500  # Of the value of an argument that are shown
 CHOICES: Final = "y: call it once, a: allow this tool for the whole run, n: refuse"
 _VERDICTS: Final[dict[str, ToolVerdict]] = {
     "y": "once",
@@ -100,7 +94,9 @@ _VERDICTS: Final[dict[str, ToolVerdict]] = {
     "q": "no",
 }
 FILE_NAME: Final = "plan.json"
-POLL: Final = 0.2  # Seconds between two checks whether the run was stopped while the editor is open
+POLL_SECONDS: Final = (
+    0.2  # Between two checks whether the run was stopped, while the editor is open
+)
 
 
 class Approver:
@@ -138,17 +134,14 @@ class Approver:
         Blocks, so call it on its own thread.
         """
         screen = self._printer.screen
-        who = (
-            f"{short_name(offered.worker)} (step {offered.step})"
-            if offered.worker
-            else f"Step {offered.step}"
-        )
+        who = f"Step {offered.step}"
+        if offered.worker:
+            who = f"{short_name(offered.worker)} (step {offered.step})"
         head = f"{who} wants to call {one_line(offered.call.name)} of {one_line(offered.server)}:"
-        shown = [
-            ((f"  {line}", "plain"),)
-            for text in argument_lines(offered.call)
-            for line in screen.wrap(text, screen.width - 2)
-        ]
+        shown: list[Line] = []
+        for text in argument_lines(offered.call):
+            wrapped = screen.wrap(text, screen.width - 2)
+            shown += [((f"  {line}", "plain"),) for line in wrapped]
         self._printer.print([BLANK])
         self._print_question(head)
         self._printer.print(shown)
@@ -235,11 +228,11 @@ def argument_lines(call: ToolCall) -> list[str]:
     except (ValueError, RecursionError):
         arguments = None
     if not isinstance(arguments, dict):
-        return shorten(sanitize(reveal(call.arguments)), MAX_ARGUMENT).splitlines()
+        return shorten(sanitize(reveal(call.arguments)), MAX_ARGUMENT_CHARACTERS).splitlines()
     lines = []
     for name, value in arguments.items():
         text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-        first, *rest = shorten(sanitize(reveal(text)), MAX_ARGUMENT).splitlines() or [""]
+        first, *rest = shorten(sanitize(reveal(text)), MAX_ARGUMENT_CHARACTERS).splitlines() or [""]
         lines += [f"{one_line(reveal(name))}: {first}", *(f"  {line}" for line in rest)]
     return lines or ["(no arguments)"]
 
@@ -267,7 +260,7 @@ def edit_text(text: str, terminal: int, stopped: Callable[[], bool], name: str =
             ) as editor:
                 while editor.poll() is None:
                     with suppress(subprocess.TimeoutExpired):
-                        editor.wait(POLL)
+                        editor.wait(POLL_SECONDS)
                     if stopped():
                         editor.terminate()
             edited = file.read_text(encoding="utf-8-sig")

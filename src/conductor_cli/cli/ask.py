@@ -18,6 +18,7 @@ from conductor_cli.cli.session import (
     STDIN,
     STDIN_NAME,
     Session,
+    attach_files,
     build_question,
     join_words,
     read_limited_text,
@@ -145,9 +146,7 @@ def run_command(
     # What the command line names stands in place of the plan's question and files.
     words = question or ()
     paths = files or ()
-    attached = [
-        file for path in paths if path != STDIN for file in session.attacher.attach_all(path)
-    ]
+    attached = attach_files(session, paths)
     if STDIN in words or STDIN in paths:
         if on_stdin:
             raise UsageError(

@@ -36,11 +36,11 @@ def chat_command(
             hint='without one: conductor ask "…", then conductor ask -c "…"',
         )
     opened = ChatSession(context.obj, options, only=options.worker_names, system=system or "")
-    opened.files += [
-        attached for name in file or () for attached in opened.session.attacher.attach_all(name)
-    ]
-    if named := opt.run_to_continue(continued, continue_from):
-        opened.continue_run(opened.session.read_ended(named))
+    for path in file or ():
+        opened.files += opened.session.attacher.attach_all(path)
+    earlier_run = opt.run_to_continue(continued, continue_from)
+    if earlier_run:
+        opened.continue_run(opened.session.read_ended(earlier_run))
     if name is not None:
         opened.use_name(name)
     # No question could be answered, and no command of the chat would help, so it does not begin.

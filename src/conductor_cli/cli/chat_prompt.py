@@ -99,15 +99,16 @@ class ChatPrompt:
     def connect(
         self, status: Callable[[], list[str]], completer: Completer, history: Path | None
     ) -> None:
-        """Show a chat's status at the right edge, complete its commands, and offer what was typed
-        before.
+        """Show a chat's status at the right edge, complete its commands, and offer earlier lines.
 
         `history` is the directory of the history file; None keeps no history on disk.
         """
         self._status = status
         self._session.completer = completer
-        opened = InMemoryHistory() if history is None else open_history(history, self.tell)
-        self._history.open(opened)
+        if history is None:
+            self._history.open(InMemoryHistory())
+        else:
+            self._history.open(open_history(history, self.tell))
         if not self._plain and self._session.default_buffer.text.startswith("/"):
             # It was typed when there was nothing to complete it
             self._session.default_buffer.start_completion()
@@ -343,8 +344,10 @@ def _complete(event: KeyPressEvent) -> None:
 
 
 def _accept(event: KeyPressEvent) -> None:
-    """Enter sends the message, unless it is empty, a completion is being chosen, or the line ends
-    with a backslash.
+    """Send the message at Enter.
+
+    Not one that is empty, nor while a completion is being chosen, nor after a backslash at the end
+    of the line, which begins another one.
     """
     buffer = event.current_buffer
     if buffer.complete_state is not None and buffer.complete_state.current_completion is not None:

@@ -172,7 +172,8 @@ class ChatSession:
     async def _load(self) -> None:
         """Open the conductor, and have a local model read the start of every prompt.
 
-        That start is the same for every question. What goes wrong while it reads is reported with the first question.
+        That start is the same for every question. What goes wrong while it reads is reported with
+        the first question.
         """
         try:
             orchestra = await self.open()
@@ -181,9 +182,8 @@ class ChatSession:
             return
         if orchestra.team.name != self._planner_name:
             self._planner_name = orchestra.team.name
-            self.named(
-                f"{without_file_hash(orchestra.team.name)} plans for {', '.join(orchestra.team.pool.names)}"
-            )
+            planner = without_file_hash(orchestra.team.name)
+            self.named(f"{planner} plans for {', '.join(orchestra.team.pool.names)}")
         opened = self._opened
         if opened is not None and opened.planner is not None and opened.planner.kind == "llama":
             with suppress(ConductorError):

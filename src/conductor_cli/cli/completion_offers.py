@@ -19,12 +19,12 @@ from contextlib import suppress
 from typing import Any
 
 Table = Mapping[str, Any]
-"""By the words of a command its `commands`, `options` and `arguments`; at `*` the options of every
-command.
+"""The `commands`, `options` and `arguments` of each command, by its words.
 
-Commands have a description. An option has its description and what its value may be, as an argument
-has it: `words`, `names` to look up, `paths` (files or directories), `many` for names with commas
-between them, `several` for more paths after the first; nothing for a flag.
+At `*` are the options of every command. Commands have a description. An option has its description
+and what its value may be, as an argument has it: `words`, `names` to look up, `paths` (files or
+directories), `many` for names with commas between them, `several` for more paths after the first;
+nothing for a flag.
 """
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,79}")
@@ -32,28 +32,36 @@ _DEFAULTS = {"config": "~/.config", "data": "~/.local/share", "state": "~/.local
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 _MODELS = os.path.join(_PACKAGE, "models")
 
-PLACES = (os.path.join(_PACKAGE, "completions"), os.path.join(_PACKAGE, "..", "..", "completions"))
-"""Where the completion scripts and the table are: in a wheel inside the package, in a checkout at
-the top level.
+COMPLETION_DIRECTORIES = (
+    os.path.join(_PACKAGE, "completions"),
+    os.path.join(_PACKAGE, "..", "..", "completions"),
+)
+"""Where the completion scripts and the table may be.
+
+In a wheel they are inside the package, in a checkout at the top level.
 """
 
 
 def print_offers(current: str, before: Sequence[str]) -> None:
     """Print what may stand in the place of `current`, a line each.
 
-    The word, a tab, and its description.
+    A line has the word, a tab, and its description.
     """
-    path = next(
-        path for place in PLACES if os.path.exists(path := os.path.join(place, "words.json"))
-    )
-    with open(path, "rb") as file:
-        table = json.load(file)
-    text = "".join(
-        f"{word}\t{about}\n" for word, about in offers(current, before, table, os.environ)
-    )
+    table = _read_table()
+    text = ""
+    for word, about in offers(current, before, table, os.environ):
+        text += f"{word}\t{about}\n"
     with suppress(OSError, AttributeError):  # nobody reads them, or there is no output
         sys.stdout.buffer.write(text.encode())
         sys.stdout.buffer.flush()
+
+
+def _read_table() -> Table:
+    paths = [os.path.join(directory, "words.json") for directory in COMPLETION_DIRECTORIES]
+    path = next(filter(os.path.exists, paths))
+    with open(path, "rb") as file:
+        table: Table = json.load(file)
+    return table
 
 
 def offers(
@@ -63,125 +71,173 @@ def offers(
 
     `:files` and `:directories` stand for paths.
     """
-    path = list[str]()
-    command = table[""]
-    value: Mapping[str, Any] | None = None  # what the next word is, behind an option
-    place = 0
-    more_files = False
-    for word in before:
-        options = command["options"] | table["*"]
-        if word == "=":  # bash makes `--option=value` three words
-            continue
-        if value is not None and not word.startswith("-"):
-            value = None
-        elif word.startswith("-"):
-            name, equals, _ = word.partition("=")
-            takes = options.get(name, ("", None))[1]
-            value = takes if not equals else None
-            more_files = more_files or bool(takes and takes.get("several"))
-        elif word in command["commands"]:
-            path.append(word)
-            command = table[" ".join(path)]
-        else:
-            place += 1
-    options = command["options"] | table["*"]
+    line = _read_words(before, table)
+    options = line.command["options"] | table["*"]
+    value = line.value
     head = ""
     if current.startswith("-"):
         name, equals, rest = current.partition("=")
         if not equals:
-            yield from (
-                (word, about) for word, (about, _) in options.items() if word.startswith(current)
-            )
+            for word, (about, _) in options.items():
+                if word.startswith(current):
+                    yield word, about
             return
         value = options.get(name, ("", None))[1]
         head = f"{name}="
         current = rest
-    elif value is None and command["commands"]:
-        yield from (
-            (word, about) for word, about in command["commands"].items() if word.startswith(current)
-        )
+    elif value is None and line.command["commands"]:
+        for word, about in line.command["commands"].items():
+            if word.startswith(current):
+                yield word, about
         return
     elif value is None:
-        arguments = command["arguments"]
-        value = next(
-            iter(
-                arguments[place : place + 1]
-                or [each for each in arguments[-1:] if each.get("repeats")]
-            ),
-            {},
-        )
-        value = value | {"paths": "files"} if more_files else value
-    value = value or {}
-    named, comma, last = current.rpartition(",") if value.get("many") else ("", "", current)
-    found = [*value.get("words", ()), *_names(value.get("names", ""), environ)]
-    for word in dict.fromkeys(found):
-        if word.startswith(last) and word not in named.split(","):
-            yield f"{head}{named}{comma}{word}", ""
-    if paths := value.get("paths"):
-        yield f":{paths}", ""
+        value = _next_argument(line)
+    yield from _values(head, current, value or {}, environ)
 
 
-def _names(asked: str, environ: Mapping[str, str]) -> list[str]:
-    """The names of one kind, such as `models --known`. Files that cannot be read are left out."""
-    own_file = os.path.join(_directory("config", environ), "settings.toml")
-    chosen = environ.get("CONDUCTOR_LLM_CONFIG")
-    user_file = (
-        os.path.expanduser(chosen)
-        if chosen
-        else os.path.join(_directory("config", environ), "config.toml")
-    )
-    kind, _, which = asked.partition(" ")
-    found: list[str] = []
-    if kind in ("workers", "pools", "tools"):
-        found = [name for path in (own_file, user_file) for name in _tables(path, kind)]
-    elif kind == "models":
-        store = os.path.join(_directory("data", environ), "models")
-        with suppress(OSError):  # also those whose manifest is damaged
-            found = sorted(
-                name
-                for name in os.listdir(store)
-                if os.path.exists(f"{store}/{name}/manifest.toml")
-            )
-        if which == "--planners":  # a worker may plan, too
-            found += [*_tables(own_file, "workers"), *_tables(user_file, "workers")]
-        elif which == "--known":
-            chosen = environ.get("CONDUCTOR_LLM_REGISTRY")
-            path = (
-                os.path.expanduser(chosen)
-                if chosen
-                else os.path.join(_MODELS, "weights", "registry.toml")
-            )
-            entries = _read_toml(path).get("models")
-            known = (
-                [each for each in entries if isinstance(each, dict)]
-                if isinstance(entries, list)
-                else []
-            )
-            found = [*(str(each.get("name", "")) for each in known), *found]
-    elif kind == "runs":
-        # Other names need no index
-        from conductor_cli.state.stored_run import OFFERED_NAMES, run_names
+class _Line:
+    """What the words before the cursor say of the next one."""
 
-        files = [each for each in (user_file, own_file) if "state" in _read_toml(each)]
-        if files or environ.get("CONDUCTOR_LLM_STATE"):
-            # These take long to load, and so does a connection
-            from conductor_cli.config.files import app_paths
-            from conductor_cli.core.errors import ConductorError
-            from conductor_cli.state.opening import open_state
+    def __init__(self, command: Mapping[str, Any]) -> None:
+        self.command = command
+        self.value: Mapping[str, Any] | None = None
+        """What the next word is, behind an option."""
+        self.arguments = 0
+        """How many arguments there are already."""
+        self.takes_more_paths = False
 
-            with suppress(ConductorError, OSError):
-                newest, _ = open_state(app_paths(environ)).traces.newest(count=OFFERED_NAMES)
-                found = ["last", *(row.run for row in newest)]
+
+def _read_words(words: Sequence[str], table: Table) -> _Line:
+    path = list[str]()
+    line = _Line(table[""])
+    for word in words:
+        if word == "=":  # bash makes `--option=value` three words
+            continue
+        if line.value is not None and not word.startswith("-"):
+            line.value = None
+        elif word.startswith("-"):
+            name, equals, _ = word.partition("=")
+            options = line.command["options"] | table["*"]
+            value = options.get(name, ("", None))[1]
+            if value and value.get("several"):
+                line.takes_more_paths = True
+            line.value = None if equals else value
+        elif word in line.command["commands"]:
+            path.append(word)
+            line.command = table[" ".join(path)]
         else:
-            with suppress(OSError):
-                found = run_names(os.path.join(_directory("state", environ), "traces"))
-    return [name for name in found if _NAME.fullmatch(name)]
+            line.arguments += 1
+    return line
 
 
-def _tables(path: str, section: str) -> list[str]:
-    """The names of the tables `[section.NAME]` of a file."""
-    tables = _read_toml(path).get(section)
-    return list(tables) if isinstance(tables, Mapping) else []
+def _next_argument(line: _Line) -> Mapping[str, Any]:
+    arguments = line.command["arguments"]
+    argument: Mapping[str, Any] = {}
+    if line.arguments < len(arguments):
+        argument = arguments[line.arguments]
+    elif arguments and arguments[-1].get("repeats"):
+        argument = arguments[-1]
+    if line.takes_more_paths:
+        return {**argument, "paths": "files"}
+    return argument
+
+
+def _values(
+    head: str, current: str, value: Mapping[str, Any], environ: Mapping[str, str]
+) -> Iterator[tuple[str, str]]:
+    """Yield what a value may be that begins with `current`, each with `head` before it."""
+    earlier = ""
+    comma = ""
+    last = current
+    if value.get("many"):
+        earlier, comma, last = current.rpartition(",")
+    words = [*value.get("words", ()), *_names(value.get("names", ""), environ)]
+    for word in dict.fromkeys(words):
+        if word.startswith(last) and word not in earlier.split(","):
+            yield f"{head}{earlier}{comma}{word}", ""
+    if value.get("paths"):
+        yield f":{value['paths']}", ""
+
+
+def _names(wanted: str, environ: Mapping[str, str]) -> list[str]:
+    """Return the names of one kind, such as `models --known`.
+
+    Files that cannot be read are left out.
+    """
+    kind, _, flag = wanted.partition(" ")
+    names: list[str] = []
+    if kind in ("workers", "pools", "tools"):
+        names = _tables(kind, environ)
+    elif kind == "models":
+        names = _stored_models(environ)
+        if flag == "--planners":  # a worker may plan, too
+            names += _tables("workers", environ)
+        elif flag == "--known":
+            names = [*_registry_names(environ), *names]
+    elif kind == "runs":
+        names = _runs(environ)
+    return [name for name in names if _NAME.fullmatch(name)]
+
+
+def _settings_files(environ: Mapping[str, str]) -> tuple[str, str]:
+    """Return the tool's own settings and the user's file."""
+    directory = _directory("config", environ)
+    user_file = os.path.join(directory, "config.toml")
+    chosen = environ.get("CONDUCTOR_LLM_CONFIG")
+    if chosen:
+        user_file = os.path.expanduser(chosen)
+    return os.path.join(directory, "settings.toml"), user_file
+
+
+def _stored_models(environ: Mapping[str, str]) -> list[str]:
+    """Return the models of the store, also those whose manifest is damaged."""
+    store = os.path.join(_directory("data", environ), "models")
+    try:
+        names = sorted(os.listdir(store))
+    except OSError:
+        return []
+    return [name for name in names if os.path.exists(f"{store}/{name}/manifest.toml")]
+
+
+def _registry_names(environ: Mapping[str, str]) -> list[str]:
+    path = os.path.join(_MODELS, "weights", "registry.toml")
+    chosen = environ.get("CONDUCTOR_LLM_REGISTRY")
+    if chosen:
+        path = os.path.expanduser(chosen)
+    entries = _read_toml(path).get("models")
+    if not isinstance(entries, list):
+        return []
+    return [str(entry.get("name", "")) for entry in entries if isinstance(entry, dict)]
+
+
+def _runs(environ: Mapping[str, str]) -> list[str]:
+    # Other names need no index
+    from conductor_cli.state.stored_run import OFFERED_NAMES, run_names
+
+    is_shared = any("state" in _read_toml(path) for path in _settings_files(environ))
+    if is_shared or environ.get("CONDUCTOR_LLM_STATE"):
+        # These take long to load, and so does a connection
+        from conductor_cli.config.files import app_paths
+        from conductor_cli.core.errors import ConductorError
+        from conductor_cli.state.opening import open_state
+
+        with suppress(ConductorError, OSError):
+            newest, _ = open_state(app_paths(environ)).traces.newest(count=OFFERED_NAMES)
+            return ["last", *(row.run for row in newest)]
+        return []
+    with suppress(OSError):
+        return run_names(os.path.join(_directory("state", environ), "traces"))
+    return []
+
+
+def _tables(section: str, environ: Mapping[str, str]) -> list[str]:
+    """Return the names of the tables `[section.NAME]` of both settings files."""
+    names: list[str] = []
+    for path in _settings_files(environ):
+        tables = _read_toml(path).get(section)
+        if isinstance(tables, Mapping):
+            names += tables
+    return names
 
 
 def _read_toml(path: str) -> dict[str, Any]:
@@ -196,17 +252,17 @@ def _read_toml(path: str) -> dict[str, Any]:
 
 
 def _directory(kind: str, environ: Mapping[str, str]) -> str:
-    """A directory as `config.app_paths` finds it.
+    """Return a directory as `config.app_paths` finds it.
 
-    On Linux without platformdirs, which takes long to import.
+    On Linux it is found without platformdirs, which takes long to import.
     """
-    if chosen := environ.get(f"CONDUCTOR_LLM_{kind.upper()}_DIR"):
+    chosen = environ.get(f"CONDUCTOR_LLM_{kind.upper()}_DIR")
+    if chosen:
         return chosen
     if sys.platform == "linux":
-        home = environ.get(f"XDG_{kind.upper()}_HOME", "").strip() or os.path.expanduser(
-            _DEFAULTS[kind]
-        )
-        return f"{home}/conductor-llm"
+        parent = environ.get(f"XDG_{kind.upper()}_HOME", "").strip()
+        parent = parent or os.path.expanduser(_DEFAULTS[kind])
+        return f"{parent}/conductor-llm"
     from conductor_cli.config.settings import app_paths
 
     return str(getattr(app_paths(environ), kind))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Literal
 
-from conductor_cli.cli.completion_offers import PLACES
+from conductor_cli.cli.completion_offers import COMPLETION_DIRECTORIES
 from conductor_cli.cli.options import argument
 from conductor_cli.cli.output import print_line
 from conductor_cli.core.errors import ConductorError
@@ -19,8 +19,9 @@ def completions_command(
     For bash, fish and PowerShell, the line of the example belongs in the startup file; zsh needs
     its file once.
     """
-    for place in PLACES:
-        script = Path(place, f"conductor.{'ps1' if shell == 'powershell' else shell}")
+    suffix = "ps1" if shell == "powershell" else shell
+    for directory in COMPLETION_DIRECTORIES:
+        script = Path(directory, f"conductor.{suffix}")
         if script.is_file():
             print_line(script.read_text(encoding="utf-8").rstrip("\n"))
             return

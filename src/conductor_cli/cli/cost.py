@@ -57,36 +57,40 @@ def cost_command(
     today = local_now().date()
     rows = open_state(settings.paths).read_spent(today - timedelta(days=days - 1), by)
     if json:
-        who = ("provider", "worker", "model")
-        data = [
-            {"day": str(row.day)}
-            | (
-                {"key": row.key or None}
-                if by == "key"
-                else {name: getattr(row, name) for name in who}
-            )
-            | _usage_data(row.usage)
-            | {
-                "open": row.open,
-                "failed": {name: _usage_data(row.failed)[name] for name in ("calls", "cost")},
-            }
-            for row in rows
-        ]
-        limits = dump(settings.day_limits)
         print_json(
-            {"today": str(today), "limits": limits, "total": _usage_data(_sum(rows)), "rows": data}
+            {
+                "today": str(today),
+                "limits": dump(settings.day_limits),
+                "total": _usage_json(_sum(rows)),
+                "rows": [_row_json(row, by) for row in rows],
+            }
         )
         return
     if rows:
-        print_table(COLUMNS[by], list(_table_rows(rows, len(COLUMNS[by]) - len(_FIGURES))))
+        print_table(COLUMNS[by], list(_table_rows(rows, by)))
+    elif days > 1:
+        print_notice(f"no calls in the last {days} days")
     else:
-        print_notice(f"no calls in the last {days} days" if days > 1 else "no calls today")
+        print_notice("no calls today")
     for line in _notes(settings, rows, [row for row in rows if row.day == today], by):
         print_notice(line)
 
 
-def _usage_data(usage: Usage) -> dict[str, Any]:
-    """Money is text, as in traces; null when nothing has a price."""
+def _row_json(row: SpentRow, by: str) -> dict[str, Any]:
+    fields: dict[str, Any] = {"day": str(row.day)}
+    if by == "key":
+        fields["key"] = row.key or None
+    else:
+        fields |= {"provider": row.provider, "worker": row.worker, "model": row.model}
+    fields |= _usage_json(row.usage)
+    fields["open"] = row.open
+    failed = _usage_json(row.failed)
+    fields["failed"] = {"calls": failed["calls"], "cost": failed["cost"]}
+    return fields
+
+
+def _usage_json(usage: Usage) -> dict[str, Any]:
+    """Return the figures of a usage: money as text, as in traces; null when nothing has a price."""
     names = ("calls", "tokens_in", "tokens_out", "cost", "unpriced")
     return {name: value for name, value in dump(usage).items() if name in names}
 
@@ -95,46 +99,51 @@ def _sum(rows: Iterable[SpentRow]) -> Usage:
     return sum((row.usage for row in rows), NO_USAGE)
 
 
-def _table_rows(rows: Sequence[SpentRow], heads: int) -> Iterator[list[str]]:
-    """The rows of each day with their sum, then the sum of all days.
-
-    `heads` columns come before the figures.
-    """
+def _table_rows(rows: Sequence[SpentRow], by: str) -> Iterator[list[str]]:
+    """Yield the rows of each day with their sum, then the sum of all days."""
+    empty_cells = [""] * (len(COLUMNS[by]) - len(_FIGURES) - 2)
     days = tuple(dict.fromkeys(row.day for row in rows))
     for day in days:
-        of_day = [row for row in rows if row.day == day]
-        for row in of_day:
-            worker = row.worker
-            if worker == CONDUCTOR:  # a planner that is no worker of its own has no name
-                name = (
-                    PurePath(row.model).name.removesuffix(".gguf")
-                    if row.model.endswith(".gguf")
-                    else row.model
-                )
-                worker = f"planner: {name}" if name else "planner"
-            who = [row.provider or UNKNOWN, worker] if heads == 3 else [row.key or NO_KEY]
+        rows_of_day = [row for row in rows if row.day == day]
+        for row in rows_of_day:
+            who = [row.provider or UNKNOWN, _worker_name(row)]
+            if by == "key":
+                who = [row.key or NO_KEY]
             yield [str(day), *who, *_figures([row])]
-        yield [str(day), "all", *[""] * (heads - 2), *_figures(of_day)]
+        yield [str(day), "all", *empty_cells, *_figures(rows_of_day)]
     if len(days) > 1:
-        yield ["all", *[""] * (heads - 1), *_figures(rows)]
+        yield ["all", "", *empty_cells, *_figures(rows)]
+
+
+def _worker_name(row: SpentRow) -> str:
+    if row.worker != CONDUCTOR:
+        return row.worker
+    # A planner that is no worker of its own has no name.
+    if not row.model:
+        return "planner"
+    model = row.model
+    if model.endswith(".gguf"):
+        model = PurePath(model).name.removesuffix(".gguf")
+    return f"planner: {model}"
 
 
 def _figures(rows: Sequence[SpentRow]) -> list[str]:
-    """Calls, tokens, cost, and the failed calls with what they cost.
+    """Return calls, tokens, cost, and the failed calls with what they cost.
 
     One that fails before its first word is free.
     """
     usage = _sum(rows)
     failed = sum((row.failed for row in rows), NO_USAGE)
-    told = f"{failed.calls:,}" if failed.calls else UNKNOWN
-    told += f", {format_money(failed.cost)}" if failed.cost else ""
-    figures = [
+    failures = f"{failed.calls:,}" if failed.calls else UNKNOWN
+    if failed.cost:
+        failures += f", {format_money(failed.cost)}"
+    return [
         f"{usage.calls:,}",
         f"{usage.tokens_in:,}",
         f"{usage.tokens_out:,}",
         format_cost(usage) or UNKNOWN,
+        failures,
     ]
-    return [*figures, told]
 
 
 def _notes(
@@ -156,10 +165,11 @@ def _notes(
         # Calls of the conductor itself do not count.
         calls = sum(row.calls for row in today)
         yield f"today: {calls:,} of {format_count(limits.calls, 'worker call')} (limits.calls_day)"
-    if calls := sum(row.open for row in rows):
-        what = "1 call has" if calls == 1 else f"{calls:,} calls have"
+    open_calls = sum(row.open for row in rows)
+    if open_calls:
+        subject = "1 call has" if open_calls == 1 else f"{open_calls:,} calls have"
         yield (
-            f"{what} not ended, or the process was killed; counted with the most that may be "
+            f"{subject} not ended, or the process was killed; counted with the most that may be "
             "charged"
         )
     if by == "key":

@@ -54,8 +54,7 @@ def eval_command(
         opt.argument(
             "rehearsal|basics|everyday|SUITE|FILE",
             "A built-in set, a published suite, or a file of cases. The set rehearsal runs the "
-            "demo models, all "
-            "others your workers.",
+            "demo models, all others your workers.",
         ),
     ] = None,
     systems: Annotated[
@@ -77,11 +76,8 @@ def eval_command(
         int,
         opt.option(
             "--repeat",
-            (
-                "How often each system runs each case, with another seed each time; intervals "
-                "include "
-                "run-to-run variance."
-            ),
+            "How often each system runs each case, with another seed each time; intervals include "
+            "run-to-run variance.",
             "N",
             min=1,
             max=100,
@@ -112,11 +108,8 @@ def eval_command(
         str,
         opt.option(
             "--judge",
-            (
-                "Worker that judges answers: of cases with the scorer model, and beside the rules "
-                "of "
-                "all others."
-            ),
+            "Worker that judges answers: of cases with the scorer model, and beside the rules of "
+            "all others.",
             "WORKER",
         ),
     ] = "",
@@ -154,7 +147,7 @@ def eval_command(
     flags = opt.check_flags(flags)
     load = partial(_settings, flags, context.obj.config, rehearsal=cases == REHEARSAL)
     settings = load()
-    if sum((cases is not None, show is not None, list_)) != 1:
+    if [cases is not None, show is not None, list_].count(True) != 1:
         hint = (
             "for example: conductor eval rehearsal, or with a file of cases: conductor eval "
             "CASES.jsonl"
@@ -166,16 +159,16 @@ def eval_command(
     if show is not None:
         _print_report(evaluations.find_evaluation(show, settings), json=json)
         return
-    own_scorer = None if scorer is None else load_user_function(scorer)
-    if own_scorer is not None and ray is not None:
-        hint = "leave one of them out: a function of your own runs in this process only"
-        raise UsageError("--scorer and --ray cannot be given together", hint=hint)
-    if file is None and cases in SUITES and not Path(cases).exists():  # from the hub the first time
-        with show_progress(settings, quiet=context.obj.quiet, unit="bytes") as display:
-            file = str(evaluations.fetch_suite(SUITES[cases], settings, display.update))
-    fields = ",".join(columns or ())
+    own_scorer = None
+    if scorer is not None:
+        own_scorer = load_user_function(scorer)
+        if ray is not None:
+            hint = "leave one of them out: a function of your own runs in this process only"
+            raise UsageError("--scorer and --ray cannot be given together", hint=hint)
+    if file is None:
+        file = _fetched_suite(str(cases), settings, quiet=context.obj.quiet)
     name, loaded = evaluations.load_cases(
-        str(cases), file=file, count=count, seed=seed, columns=fields
+        str(cases), file=file, count=count, seed=seed, columns=",".join(columns or ())
     )
     if print_cases:
         out.print_line(write_cases(loaded).rstrip("\n"))
@@ -199,13 +192,20 @@ def eval_command(
         _print_report(stored, json=json)
         outcomes = stored.outcomes()
         if not code and all(outcome.verdict == "failed" for outcome in outcomes):
-            message = (
-                f"no case could be judged: {outcomes[0].error if outcomes else 'nothing was run'}"
-            )
+            reason = outcomes[0].error if outcomes else "nothing was run"
+            message = f"no case could be judged: {reason}"
             code = out.print_error(
                 Failure(kind="unreachable", message=message, hint="conductor workers test")
             )
     raise typer.Exit(code)
+
+
+def _fetched_suite(cases: str, settings: Settings, *, quiet: bool) -> str | None:
+    """Return the file of a published suite, from the hub the first time; None for other cases."""
+    if cases not in SUITES or Path(cases).exists():
+        return None
+    with show_progress(settings, quiet=quiet, unit="bytes") as display:
+        return str(evaluations.fetch_suite(SUITES[cases], settings, display.update))
 
 
 def _settings(flags: Mapping[str, Any], config: str | None, *, rehearsal: bool) -> Settings:
@@ -222,10 +222,9 @@ def run_evaluation(
 ) -> tuple[Evaluation | None, int]:
     """Run an evaluation with a progress display.
 
-    The evaluation if there is a result to show, and the exit code.
-
-    Finished runs stay stored, whatever happens, and the same request continues. With `ray` the
-    nodes of a cluster make the runs: its address, and what returns the settings there.
+    Returns the evaluation if there is a result to show, and the exit code. Finished runs stay
+    stored, whatever happens, and the same request continues. With `ray` the nodes of a cluster make
+    the runs: its address, and what returns the settings there.
     """
     try:
         return asyncio.run(_run(request, settings, yes=yes, quiet=quiet, ray=ray))
@@ -248,66 +247,97 @@ async def _run(
             return evaluation, 0
         if evaluation is not None and not quiet:
             out.print_notice(f"continuing {evaluation.id}: {done:,} of {total:,} runs are done")
-        # What is compared now and what that takes; then what is not, because it cannot run.
-        names = ", ".join(system.name for system in prepared.systems)
-        times = f", {prepared.spec.repeat:,} times each" if prepared.spec.repeat > 1 else ""
-        free = [f"{total - done:,} runs, which cost nothing"]
-        lines = [f"comparing {names} on {format_count(prepared.spec.cases, 'case')}{times}"]
-        lines += [
-            *(prepared.estimate.lines() if prepared.estimate is not None else free),
-            *prepared.left_out,
-        ]
+        lines = _describe_evaluation(prepared)
         if prepared.estimate is None and not quiet:
             for line in lines:
                 out.print_notice(line)
         if not prepared.budget.exhausted:
-            if prepared.estimate is not None and not confirm_cost(
+            is_agreed = prepared.estimate is None or confirm_cost(
                 lines, "the evaluation", yes=yes, quiet=quiet
-            ):
+            )
+            if not is_agreed:
                 out.print_notice("nothing was run")
                 return None, 0
             evaluation = prepared.create(settings)
             try:
-                # SIGTERM cancels the tasks as Ctrl-C does, and finished runs stay stored.
-                task = asyncio.current_task()
-                assert task is not None
-                with (
-                    nullcontext() if ray is None else ray_cluster(ray[0]) as node,
-                    show_progress(settings, quiet=quiet, unit="runs") as progress,
-                    on_signal(signal.SIGTERM, task.cancel),
-                ):
-                    failed = 0
-                    cost = Decimal(0)
-                    progress.update("", done, total)
-                    async with aclosing(
-                        prepared.run(evaluation, (node, ray[1]) if ray and node else None)
-                    ) as outcomes:
-                        async for outcome in outcomes:
-                            done += 1
-                            failed += outcome.verdict == "failed"
-                            cost += outcome.cost or 0
-                            detail = (
-                                f"{failed} failed" if failed else "",
-                                format_money(cost) if cost else "",
-                            )
-                            progress.update("", done, total, ", ".join(filter(None, detail)))
-            except asyncio.CancelledError:
-                out.print_notice(f"stopped: {done:,} of {total:,} runs are stored; {CONTINUE}")
-                raise
+                done = await _run_rest(prepared, evaluation, settings, quiet=quiet, ray=ray)
             finally:
                 spending = prepared.orchestra.daily_spend
-                if spending is not None and (problem := spending.take_problem()):
+                problem = None if spending is None else spending.take_problem()
+                if problem:
                     out.print_notice(f"note: {problem}")
         if done >= total:
             return evaluation, 0
-        limit = format_money(prepared.budget.limit or 0)
-        spent = format_money(prepared.budget.spent)
-        message = f"the limit of {limit} is reached: {done:,} of {total:,} runs cost {spent}"
-        reached = prepared.budget.reached
-        if reached is not None and reached.reason != "limit_cost_all":
-            message = f"{reached.message}: {done:,} of {total:,} runs are done, and cost {spent}"
-        hint = f"raise --max-cost, or wait for tomorrow if it is the limit of a day; {CONTINUE}"
-        return evaluation, out.print_error(Failure(kind="limit", message=message, hint=hint))
+        return evaluation, out.print_error(_limit_failure(prepared, done))
+
+
+def _describe_evaluation(prepared: evaluations.PreparedEvaluation) -> list[str]:
+    """Return what is compared now and what that takes; then what is not, because it cannot run."""
+    spec = prepared.spec
+    names = ", ".join(system.name for system in prepared.systems)
+    comparison = f"comparing {names} on {format_count(spec.cases, 'case')}"
+    if spec.repeat > 1:
+        comparison += f", {spec.repeat:,} times each"
+    lines = [comparison]
+    if prepared.estimate is not None:
+        lines += prepared.estimate.lines()
+    else:
+        lines.append(f"{spec.runs - prepared.done:,} runs, which cost nothing")
+    return [*lines, *prepared.left_out]
+
+
+async def _run_rest(
+    prepared: evaluations.PreparedEvaluation,
+    evaluation: Evaluation,
+    settings: Settings,
+    *,
+    quiet: bool,
+    ray: _Ray,
+) -> int:
+    """Make the runs that are not done, and return how many are done in the end."""
+    done = prepared.done
+    total = prepared.spec.runs
+    # SIGTERM cancels the tasks as Ctrl-C does, and finished runs stay stored.
+    task = asyncio.current_task()
+    assert task is not None
+    try:
+        with (
+            nullcontext() if ray is None else ray_cluster(ray[0]) as node,
+            show_progress(settings, quiet=quiet, unit="runs") as progress,
+            on_signal(signal.SIGTERM, task.cancel),
+        ):
+            failed = 0
+            cost = Decimal(0)
+            progress.update("", done, total)
+            cluster = (node, ray[1]) if ray and node else None
+            async with aclosing(prepared.run(evaluation, cluster)) as outcomes:
+                async for outcome in outcomes:
+                    done += 1
+                    cost += outcome.cost or 0
+                    if outcome.verdict == "failed":
+                        failed += 1
+                    details = []
+                    if failed:
+                        details.append(f"{failed} failed")
+                    if cost:
+                        details.append(format_money(cost))
+                    progress.update("", done, total, ", ".join(details))
+    except asyncio.CancelledError:
+        out.print_notice(f"stopped: {done:,} of {total:,} runs are stored; {CONTINUE}")
+        raise
+    return done
+
+
+def _limit_failure(prepared: evaluations.PreparedEvaluation, done: int) -> Failure:
+    total = prepared.spec.runs
+    limit = format_money(prepared.budget.limit or 0)
+    spent = format_money(prepared.budget.spent)
+    message = f"the limit of {limit} is reached: {done:,} of {total:,} runs cost {spent}"
+    reached = prepared.budget.reached
+    if reached is not None and reached.reason != "limit_cost_all":
+        message = f"{reached.message}: {done:,} of {total:,} runs are done, and cost {spent}"
+    hint = f"raise --max-cost, or wait for tomorrow if it is the limit of a day; {CONTINUE}"
+    return Failure(kind="limit", message=message, hint=hint)
 
 
 def _print_report(evaluation: Evaluation, *, json: bool) -> None:
@@ -316,60 +346,66 @@ def _print_report(evaluation: Evaluation, *, json: bool) -> None:
     summary = summarize(outcomes, spec.systems)
     if json:
         out.print_json(report_json(evaluation.id, spec, summary))
-    else:
-        found = reach_verdict(summary)
-        for text in filter(None, (found.finding, found.warning)):
+        return
+    verdict = reach_verdict(summary)
+    for text in (verdict.finding, verdict.warning):
+        if text:
             out.print_text(text)
+    out.print_line()
+    systems = system_table(summary)
+    out.print_table(*systems)
+    tags = tag_table(summary)
+    if tags is not None:
         out.print_line()
-        systems = system_table(summary)
-        out.print_table(*systems)
-        tags = tag_table(summary)
-        if tags is not None:
-            out.print_line()
-            out.print_table(*tags)
-        out.print_line()
-        for note in report_notes(
-            spec, summary, shown_heads(*systems, out.terminal_width(sys.stdout))
-        ):
-            out.print_text(note)
+        out.print_table(*tags)
+    out.print_line()
+    heads = shown_heads(*systems, out.terminal_width(sys.stdout))
+    for note in report_notes(spec, summary, heads):
+        out.print_text(note)
+
+
+_SUITE_COLUMNS: Final = (
+    Column("SUITE"),
+    Column("ABOUT", shrink=20, drop=2),
+    Column("NEEDS"),
+    Column("FILE", shrink=24),
+    Column("LICENCE", drop=1),
+)
+_EVALUATION_COLUMNS: Final = (
+    Column("ID"),
+    Column("STARTED", drop=1),
+    Column("SOURCE", shrink=12),
+    Column("CASES", drop=2),
+    Column("RUNS", drop=3),
+    Column("DONE", drop=4),
+)
 
 
 def _print_list(settings: Settings, *, json: bool) -> None:
-    """The published suites, and all stored evaluations that can be read."""
-    found = [
-        (stored.id, stored.spec, len(stored.outcomes()))
-        for stored in evaluations.stored_evaluations(settings)
+    """Print the published suites, and all stored evaluations that can be read."""
+    stored = [
+        (evaluation.id, evaluation.spec, len(evaluation.outcomes()))
+        for evaluation in evaluations.stored_evaluations(settings)
     ]
     if json:
-        listed = [{"id": name, **spec.json(), "outcomes": done} for name, spec, done in found]
+        listed = [{"id": name, **spec.json(), "outcomes": done} for name, spec, done in stored]
         out.print_json(
             {"suites": [suite.json() for suite in SUITES.values()], "evaluations": listed}
         )
         return
-    suites = [
-        (it.name, it.about, ", ".join(it.needs) or "-", it.source, it.licence)
-        for it in SUITES.values()
-    ]
-    about = (
-        Column("ABOUT", shrink=20, drop=2),
-        Column("NEEDS"),
-        Column("FILE", shrink=24),
-        Column("LICENCE", drop=1),
-    )
-    out.print_table((Column("SUITE"), *about), suites)
+    suites = []
+    for suite in SUITES.values():
+        needs = ", ".join(suite.needs) or "-"
+        suites.append((suite.name, suite.about, needs, suite.source, suite.licence))
+    out.print_table(_SUITE_COLUMNS, suites)
     out.print_line()
-    if not found:
+    if not stored:
         out.print_line("no evaluations are stored; start one: conductor eval rehearsal")
         return
     now = datetime.now(UTC)
-    rows = [
-        (
-            name,
-            format_time(spec.time, now),
-            spec.source,
-            *(f"{n:,}" for n in (spec.cases, spec.runs, done)),
-        )
-        for name, spec, done in found
-    ]
-    when = (Column("STARTED", drop=1), Column("SOURCE", shrink=12), Column("CASES", drop=2))
-    out.print_table((Column("ID"), *when, Column("RUNS", drop=3), Column("DONE", drop=4)), rows)
+    rows = []
+    for name, spec, done in stored:
+        started = format_time(spec.time, now)
+        counts = (f"{spec.cases:,}", f"{spec.runs:,}", f"{done:,}")
+        rows.append((name, started, spec.source, *counts))
+    out.print_table(_EVALUATION_COLUMNS, rows)

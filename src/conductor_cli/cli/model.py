@@ -1,7 +1,4 @@
-"""`conductor model`: list, pull, import, use, verify, rm.
-
-And the offer to download one before a first run.
-"""
+"""`conductor model`: list, pull, import, use, verify, rm; and the offer before a first run."""
 
 from __future__ import annotations
 
@@ -42,6 +39,7 @@ from conductor_cli.system.terminal_tables import Column
 
 if TYPE_CHECKING:
     from conductor_cli.models.weights.verify import Report
+    from conductor_cli.system.hardware import Memory
 
 _MEMORY_SOURCES: Final = {
     "registry": "",
@@ -78,23 +76,21 @@ def describe_pull(model: RegistryModel) -> list[str]:
 
     missing = missing_bytes(model)
     directory = cache_directory()
-    memory = read_memory()
-    remaining = f", {format_size(missing)} of it to download" if missing < model.size else ""
     size = format_size(model.size) if model.size else "size unknown"
+    if missing < model.size:
+        size += f", {format_size(missing)} of it to download"
     free = format_size(disk.free_bytes(directory))
     lines = [
-        f"{model.name}: {size}{remaining}, licence {model.licence}",
+        f"{model.name}: {size}, licence {model.licence}",
         f"from {model.repo} at {model.revision[:12]}, to {directory}, {free} free",
     ]
     if not is_installed():
         lines.append(f"it cannot be used yet, because llama.cpp is not installed: {INSTALL_BUILT}")
     if not model.listed:
-        more = (
-            f" and {format_count(len(model.parts) - 1, 'more part')}"
-            if len(model.parts) > 1
-            else ""
-        )
-        lines.append(f"file {model.parts[0].file}{more}")
+        line = f"file {model.parts[0].file}"
+        if len(model.parts) > 1:
+            line += f" and {format_count(len(model.parts) - 1, 'more part')}"
+        lines.append(line)
     if model.licence == "unknown":
         lines.append(
             "the repository names no licence; what its makers allow may be at "
@@ -105,8 +101,12 @@ def describe_pull(model: RegistryModel) -> list[str]:
             f"{model.licence} is not Apache-2.0; its terms are at "
             f"https://huggingface.co/{model.repo}"
         )
-    if not model.memory:
-        return lines
+    if model.memory:
+        lines.append(_describe_memory(model, read_memory()))
+    return lines
+
+
+def _describe_memory(model: RegistryModel, memory: Memory) -> str:
     line = f"memory: needs about {format_size(model.memory)}{_MEMORY_SOURCES[model.memory_source]}"
     if memory.total:
         line += f"; this machine has {format_size(memory.total)}"
@@ -119,23 +119,23 @@ def describe_pull(model: RegistryModel) -> list[str]:
         line += (
             f", of which only {format_size(memory.available)} are free now: close something first"
         )
-    return [*lines, line]
+    return line
 
 
 def describe_model_files(manifest: Manifest, *, named: bool = False) -> list[str]:
     """Return where a model's files are, and what their SHA-256 was compared with.
 
-    First its name, if `named`.
+    The first line is its name, if `named`.
     """
     from conductor_cli.models.weights.verify import describe_hash_source
 
     compared = describe_hash_source(manifest)
-    first = [f"installed {manifest.name}:"] if named else []
-    return first + [
-        line
-        for file in manifest.files
-        for line in (f"{file.path}", f"SHA-256 {file.sha256}: {compared}")
-    ]
+    lines = []
+    if named:
+        lines.append(f"installed {manifest.name}:")
+    for file in manifest.files:
+        lines += [str(file.path), f"SHA-256 {file.sha256}: {compared}"]
+    return lines
 
 
 app = typer.Typer(help="Download and choose the model that plans.", no_args_is_help=True)
@@ -164,28 +164,38 @@ def list_models_command(context: typer.Context, json: opt.Json = False) -> None:
     if json:
         print_json([row.data() for row in rows])
         return
-    cells = []
-    for row in sorted(rows, key=_list_rank):
-        state = "in use" if row.in_use and row.state != "damaged" else row.state
-        partial = f"{format_size(row.partial)} downloaded" if row.partial else ""
-        cells.append(
-            [
-                row.name,
-                format_size(row.size) if row.size else UNKNOWN,
-                format_size(row.memory) if row.memory else UNKNOWN,
-                row.licence or "unknown",
-                ", ".join(filter(None, [state, partial, "default" if row.default else ""])),
-                row.source.removeprefix("hub:").partition("@")[0],
-            ]
-        )
-    print_table(MODEL_COLUMNS, cells)
+    print_table(MODEL_COLUMNS, [_model_cells(row) for row in sorted(rows, key=_list_rank)])
 
 
 def _list_rank(row: models.ModelRow) -> int:
     """Return where a model stands in the list: what is on this machine comes first."""
     if row.in_use:
         return 0
-    return 2 if row.state == "not installed" else 1
+    if row.state != "not installed":
+        return 1
+    return 2
+
+
+def _model_cells(row: models.ModelRow) -> list[str]:
+    return [
+        row.name,
+        format_size(row.size) if row.size else UNKNOWN,
+        format_size(row.memory) if row.memory else UNKNOWN,
+        row.licence or "unknown",
+        _state_cell(row),
+        row.source.removeprefix("hub:").partition("@")[0],
+    ]
+
+
+def _state_cell(row: models.ModelRow) -> str:
+    words: list[str] = [row.state]
+    if row.in_use and row.state != "damaged":
+        words = ["in use"]
+    if row.partial:
+        words.append(f"{format_size(row.partial)} downloaded")
+    if row.default:
+        words.append("default")
+    return ", ".join(filter(None, words))
 
 
 @app.command("pull")
@@ -195,11 +205,8 @@ def pull_command(
         str | None,
         opt.argument(
             "NAME|OWNER/REPO[:QUANT]",
-            (
-                "A name of model list, or any GGUF of the hub, with its quantization or file; else "
-                "the "
-                "default."
-            ),
+            "A name of model list, or any GGUF of the hub, with its quantization or file; else the "
+            "default.",
         ),
     ] = None,
     use: Use = None,
@@ -212,37 +219,21 @@ def pull_command(
     from conductor_cli.models.weights.download import missing_bytes, pull_model
     from conductor_cli.models.weights.huggingface import cache_directory
     from conductor_cli.system.disk import check_room
-    from conductor_cli.system.hardware import read_memory
 
     settings = opt.stored_settings(context)
     quiet = context.obj.quiet
-    notify: Say = (lambda _: None) if quiet else print_notice
+    notify: Say = _say_nothing if quiet else print_notice
     say = notify if json else print_line
     model = models.model_to_pull(name, settings)
-    manifest = models.find_installed(model, settings)
-    if manifest is not None:  # a damaged file has the right size, so that it has to be read
-        with show_file_progress(settings, quiet=quiet) as report:
-            damaged = any(file.problem for file in verify_model(manifest, settings.environ, report))
-        if damaged:
-            print_notice(f"{model.name} is installed but damaged; downloading it again")
-            manifest = None
+    manifest = _find_whole(model, settings, quiet=quiet)
     if manifest is not None:
         say(f"{model.name} is already installed: {manifest.path}")
-        _use_if_wanted(manifest.name, context, settings, use=use, say=say)
     else:
         for line in describe_pull(model):
             notify(line)
         check_room(cache_directory(), missing_bytes(model), "HF_HOME")
-        needed = model.memory
-        free = read_memory().available
-        if not yes and can_ask() and needed > free > 0:
-            few = (
-                f"{model.name} needs about {format_size(needed)} of memory, and "
-                f"{format_size(free)} are free"
-            )
-            if not confirm(f"{few}. Download it anyway?", default=False):
-                print_notice("nothing was downloaded")
-                raise typer.Exit
+        if not yes and can_ask():
+            _confirm_memory(model)
         try:
             with show_file_progress(settings, quiet=quiet) as report:
                 manifest = pull_model(model, open_model_store(settings), report)
@@ -252,9 +243,45 @@ def pull_command(
             raise
         for line in describe_model_files(manifest, named=not model.listed):
             say(line)
-        _use_if_wanted(manifest.name, context, settings, use=use, say=say)
+    _use_if_wanted(manifest.name, context, settings, use=use, say=say)
     if json:
         print_json(models.describe_model(manifest, opt.stored_settings(context)))
+
+
+def _say_nothing(line: str) -> None:
+    """Print nothing of a line, with `--quiet`."""
+
+
+def _find_whole(model: RegistryModel, settings: Settings, *, quiet: bool) -> Manifest | None:
+    """Return the manifest of an installed model; None if its files are missing or damaged.
+
+    A damaged file has the right size, so that it has to be read.
+    """
+    manifest = models.find_installed(model, settings)
+    if manifest is None:
+        return None
+    with show_file_progress(settings, quiet=quiet) as report:
+        is_damaged = any(file.problem for file in verify_model(manifest, settings.environ, report))
+    if is_damaged:
+        print_notice(f"{model.name} is installed but damaged; downloading it again")
+        return None
+    return manifest
+
+
+def _confirm_memory(model: RegistryModel) -> None:
+    """Ask about a model that needs more memory than is free. Exits unless the person agrees."""
+    from conductor_cli.system.hardware import read_memory
+
+    free = read_memory().available
+    if not model.memory > free > 0:
+        return
+    comparison = (
+        f"{model.name} needs about {format_size(model.memory)} of memory, and "
+        f"{format_size(free)} are free"
+    )
+    if not confirm(f"{comparison}. Download it anyway?", default=False):
+        print_notice("nothing was downloaded")
+        raise typer.Exit
 
 
 @app.command("import")
@@ -347,10 +374,14 @@ def use_command(
     # A name wins over a directory that is called the same; a file is saved by its absolute path.
     is_name = open_model_store(settings).find(model) is not None
     is_name = is_name or any(item.worker.name == model for item in settings.workers)
-    chosen = str(path.absolute()) if path.exists() and not is_name else model
+    chosen = model
+    if path.exists() and not is_name:
+        chosen = str(path.absolute())
     settings = opt.stored_settings(context, {"conductor.model": chosen})
-    name = describe_planning_model(resolve_planner(settings)) + read_guided(settings).name
-    _choose(chosen, name if name == chosen else f"{chosen} ({name})", context, settings)
+    shown = describe_planning_model(resolve_planner(settings)) + read_guided(settings).name
+    if shown != chosen:
+        shown = f"{chosen} ({shown})"
+    _choose(chosen, shown, context, settings)
 
 
 @app.command("verify")
@@ -365,13 +396,13 @@ def verify_models_command(
         results = models.verify_files(name, settings, report)
     if json:
         print_json([result.data() for result in results])
-    for result in () if json else results:
-        known = (
-            f"{result.problem}\n{result.hint}"
-            if result.problem
-            else f"SHA-256 {result.sha256}: {result.compared}"
-        )
-        print_finding("damaged" if result.problem else "ok", str(result.path), known)
+    else:
+        for result in results:
+            if result.problem:
+                print_finding("damaged", str(result.path), f"{result.problem}\n{result.hint}")
+            else:
+                checksum = f"SHA-256 {result.sha256}: {result.compared}"
+                print_finding("ok", str(result.path), checksum)
     if any(result.problem for result in results):
         raise typer.Exit(ConductorUnusable("").exit_code)
 
@@ -394,24 +425,21 @@ def remove_model_command(
     if not yes:
         for path in planned.names:
             print_notice(f"  {path}")
-        freed = f" and free {format_size(planned.freed)}" if planned.freed else ""
-        if not confirm(f"Remove {name}{freed}?", default=False):
+        change = f"Remove {name}"
+        if planned.freed:
+            change += f" and free {format_size(planned.freed)}"
+        if not confirm(f"{change}?", default=False):
             print_notice("nothing was removed")
             raise typer.Exit
     planner = models.stored_planner(settings)
     removal = models.remove_installed(name, settings)
-    print_line(
-        f"removed {name}, {format_size(removal.freed) if removal.freed else 'no bytes'} freed"
-    )
+    freed = format_size(removal.freed) if removal.freed else "no bytes"
+    print_line(f"removed {name}, {freed} freed")
     for path in removal.kept:
         print_notice(f"kept {path}: conductor did not put it there, or another model uses it")
     if planner == name:
         after = opt.stored_settings(context)
-        named = (
-            f" and {after.origins['conductor.model']} still names it"
-            if after["conductor.model"]
-            else ""
-        )
-        print_notice(
-            f"{name} was the model that plans{named}; to choose another: conductor model use NAME"
-        )
+        notice = f"{name} was the model that plans"
+        if after["conductor.model"]:
+            notice += f" and {after.origins['conductor.model']} still names it"
+        print_notice(f"{notice}; to choose another: conductor model use NAME")

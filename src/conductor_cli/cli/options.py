@@ -371,7 +371,7 @@ def split_names(texts: Names) -> Names:
     """Return the names in all texts such as `A,B`, in order; None where there is no text."""
     if not texts:
         return None
-    return [name.strip() for text in texts for name in text.split(",")]
+    return [name.strip() for name in ",".join(texts).split(",")]
 
 
 def parse_assignments(texts: Sequence[str] | None, lists: Collection[str] = ()) -> dict[str, Any]:

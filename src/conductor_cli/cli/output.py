@@ -222,7 +222,7 @@ def print_error(failure: Failure | ConductorError) -> int:
 
 
 def stdout_problem() -> ConductorError | None:
-    """The error of a command that has a result to print and was started without a standard output."""
+    """Return the error of a command that was started without a standard output for its result."""
     try:
         os.write(sys.stdout.fileno(), b"")
     except io.UnsupportedOperation:  # a text in memory, where a command runs inside a program

@@ -37,7 +37,7 @@ from conductor_cli.core.formatting import format_names
 from conductor_cli.core.media import SUFFIXES
 from conductor_cli.core.plan import Plan
 from conductor_cli.core.pool import DayLimits
-from conductor_cli.core.question import Question
+from conductor_cli.core.question import File, Question
 from conductor_cli.core.terminal_text import one_line
 from conductor_cli.core.trace import Trace
 from conductor_cli.run import Orchestra, RunSpec
@@ -110,29 +110,26 @@ class Session:
         return trace
 
     def keep_policy(self, earlier: Trace) -> None:
-        """Keep the policy that an earlier run had, and print which of its rules the settings do not
-        have.
-        """
+        """Keep the policy that an earlier run had, and print which rules this adds."""
         self.settings, added = keep_policy_of(self.settings, earlier)
         if added:
             self.tell(f"as in run {earlier.run}, these rules apply: {', '.join(added)}")
 
     def lower_limits(self, limits: Mapping[str, Any], source: str) -> None:
-        """Keep the limits of a plan, by setting name, where they are lower, and print which are not
-        taken.
+        """Keep the limits of a plan, by setting name, where they are lower.
+
+        Those that are not are printed.
         """
         self.settings, refused = with_lower_limits(self.settings, limits, source)
         for name, value in refused:
             wanted = format_value(value)
-            own = format_value(self.settings[name])
-            how = (
-                f"{FLAGS[name]} {wanted}"
-                if name in FLAGS
-                else f"conductor config set {name} {wanted}"
-            )
+            kept = format_value(self.settings[name])
+            change = f"conductor config set {name} {wanted}"
+            if name in FLAGS:
+                change = f"{FLAGS[name]} {wanted}"
             self.tell(
-                f"{one_line(source)} asks for {name} = {wanted}; yours is {own} and stays. To "
-                f"allow it: {how}"
+                f"{one_line(source)} asks for {name} = {wanted}; yours is {kept} and stays. To "
+                f"allow it: {change}"
             )
 
     def run(
@@ -287,22 +284,13 @@ def build_question(
     notice says which words of the question are names of files.
     """
     text = join_words(words)
-    attacher = session.attacher
-    piped = None
+    piped: File | None = None
     # A terminal is read only when `-` asks for it.
-    if sys.stdin is not None and (not sys.stdin.isatty() or STDIN in words or STDIN in files):
-        # A script may have left stdin open with nothing to say: after some seconds a notice tells
-        # what is waited for.
-        try:
-            ready = select.select([sys.stdin.buffer], [], [], SILENCE_SECONDS)[0]
-        except (OSError, ValueError):  # Windows can do this with sockets only
-            ready = [sys.stdin.buffer]
-        if not ready:
-            print_notice(
-                "waiting for the end of standard input; to give none: conductor ask … < /dev/null"
-            )
-        piped = attacher.attach_stream(sys.stdin.buffer, STDIN_NAME)
-    attached = [file for path in files if path != STDIN for file in attacher.attach_all(path)]
+    is_wanted = STDIN in words or STDIN in files
+    if sys.stdin is not None and (is_wanted or not sys.stdin.isatty()):
+        _tell_of_silence()
+        piped = session.attacher.attach_stream(sys.stdin.buffer, STDIN_NAME)
+    attached = attach_files(session, files)
     if not text and piped is not None and piped.attachment is None:
         text = piped.text.strip()
         piped = None
@@ -313,36 +301,66 @@ def build_question(
             "there is no question",
             hint='conductor ask "…", or pipe one: echo "…" | conductor ask -',
         )
+    if session.settings["output.progress"] != "none":
+        _tell_of_files(session, words, files)
+    question = Question(
+        text=text,
+        system=decode_argument(system or "", "--system"),
+        files=tuple(attached),
+        schema=None if schema is None else _read_schema(schema),
+    )
+    if earlier is None:
+        return question
+    return continue_conversation(question, earlier, keep_system=system is None)
+
+
+def attach_files(session: Session, paths: Sequence[str]) -> list[File]:
+    """Return the files of a command line; `-` is none of them."""
+    attached: list[File] = []
+    for path in paths:
+        if path != STDIN:
+            attached += session.attacher.attach_all(path)
+    return attached
+
+
+def _tell_of_silence() -> None:
+    """Print what is waited for if stdin has nothing to say for some seconds.
+
+    A script may have left it open.
+    """
+    try:
+        ready = select.select([sys.stdin.buffer], [], [], SILENCE_SECONDS)[0]
+    except (OSError, ValueError):  # Windows can do this with sockets only
+        return
+    if not ready:
+        print_notice(
+            "waiting for the end of standard input; to give none: conductor ask … < /dev/null"
+        )
+
+
+def _tell_of_files(session: Session, words: Sequence[str], files: Sequence[str]) -> None:
+    """Say which words of the question are names of files, and which files are attached."""
     # A name without a slash or a suffix, such as make, is more likely just a word.
-    # Longer words
     names = [word for word in words if FILE_LIKE.fullmatch(word) and os.path.isfile(word)]  # noqa: PTH113
-    shown = session.settings["output.progress"] != "none"
-    if names and shown:
+    if names:
         verb = "is" if len(names) == 1 else "are"
         session.tell(
             f"{format_names(names)} {verb} read as a part of the question; to attach a file: "
-            "-f "
-            f"{names[0]}"
+            f"-f {names[0]}"
         )
-    if len(files) > 1 and shown:
+    if len(files) > 1:
         session.tell(f"{len(files)} files are attached: {format_names(files)}")
-    answer: dict[str, Any] | None = None
-    if schema is not None:
-        try:
-            answer = json.loads(read_text_file(schema))
-        except (ValueError, RecursionError) as error:
-            raise UsageError(
-                f"{schema} is not JSON: {error}", hint="--schema takes a JSON Schema"
-            ) from None
-        if not isinstance(answer, dict):
-            raise UsageError(f"{schema} is not a JSON object", hint="--schema takes a JSON Schema")
-    system_text = decode_argument(system or "", "--system")
-    question = Question(text=text, system=system_text, files=tuple(attached), schema=answer)
-    return (
-        question
-        if earlier is None
-        else continue_conversation(question, earlier, keep_system=system is None)
-    )
+
+
+def _read_schema(path: Path) -> dict[str, Any]:
+    hint = "--schema takes a JSON Schema"
+    try:
+        schema = json.loads(read_text_file(path))
+    except (ValueError, RecursionError) as error:
+        raise UsageError(f"{path} is not JSON: {error}", hint=hint) from None
+    if not isinstance(schema, dict):
+        raise UsageError(f"{path} is not a JSON object", hint=hint)
+    return schema
 
 
 def join_words(words: Sequence[str]) -> str:

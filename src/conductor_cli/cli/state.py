@@ -129,9 +129,8 @@ def _check(state: SharedState, *, json: bool) -> None:
         "expired"
     )
     for hold in expired:
-        print_line(
-            f"  {hold.id}  {hold.day}  {hold.worker}  {format_money(hold.cost)}  {hold.client}".rstrip()
-        )
+        cost = format_money(hold.cost)
+        print_line(f"  {hold.id}  {hold.day}  {hold.worker}  {cost}  {hold.client}".rstrip())
     if expired:
         print_notice(
             "an expired hold counts in full; where its call was not charged: conductor state "

@@ -1,7 +1,4 @@
-"""`conductor template`: save, list, show and edit templates of questions.
-
-And a template for `ask`.
-"""
+"""`conductor template`: save, list, show and edit templates of questions; a template for `ask`."""
 
 from __future__ import annotations
 
@@ -17,6 +14,7 @@ from conductor_cli.cli.confirmation import can_ask, confirm
 from conductor_cli.cli.keypress import TERMINAL
 from conductor_cli.cli.output import print_json, print_line, print_table
 from conductor_cli.cli.session import Session, read_text_file
+from conductor_cli.config.settings import Settings
 from conductor_cli.core.errors import ConductorError, UsageError
 from conductor_cli.core.plan import SELF
 from conductor_cli.state.opening import open_state
@@ -41,44 +39,56 @@ def template_command(
     """
     settings = opt.stored_settings(context)
     if action == "list":
-        rows = []
-        for file in templates.find_templates(settings).values():
-            try:
-                about = file.read().about
-            except ConductorError as error:
-                about = error.message
-            rows.append([file.name, file.origin, about])
-        if json:
-            print_json([dict(zip(("name", "origin", "about"), row, strict=True)) for row in rows])
-        else:
-            print_table((Column("NAME"), Column("FROM", drop=1), "ABOUT"), rows)
+        _list_templates(settings, json=json)
         return
     if name is None:
         raise UsageError(
             f"template {action} needs a name",
             hint="conductor template list shows those that there are",
         )
-    if action == "show":
-        file = templates.find_template(settings, name)
-        print_line(file.source.text.rstrip("\n"))
-        templates.note_seen(file, settings)
-        return
+    match action:
+        case "show":
+            file = templates.find_template(settings, name)
+            print_line(file.source.text.rstrip("\n"))
+            templates.note_seen(file, settings)
+        case "save":
+            _save_template(settings, name, run)
+        case "edit":
+            _edit_template(settings, name)
+
+
+def _list_templates(settings: Settings, *, json: bool) -> None:
+    rows = []
+    for file in templates.find_templates(settings).values():
+        try:
+            about = file.read().about
+        except ConductorError as error:
+            about = error.message
+        rows.append([file.name, file.origin, about])
+    if json:
+        print_json([dict(zip(("name", "origin", "about"), row, strict=True)) for row in rows])
+    else:
+        print_table((Column("NAME"), Column("FROM", drop=1), "ABOUT"), rows)
+
+
+def _save_template(settings: Settings, name: str, run: str) -> None:
     path = templates.own_path(settings, name)
-    if action == "save":
-        if path.exists():
-            raise UsageError(
-                f"there is a template {name} already", hint=f"conductor template edit {name}"
-            )
-        templates.save_template(
-            path, templates.template_of_run(open_state(settings.paths).traces.ended(run))
-        )
-        print_line(f"saved {path}; to change it: conductor template edit {name}")
-        return
+    if path.exists():
+        hint = f"conductor template edit {name}"
+        raise UsageError(f"there is a template {name} already", hint=hint)
+    trace = open_state(settings.paths).traces.ended(run)
+    templates.save_template(path, templates.template_of_run(trace))
+    print_line(f"saved {path}; to change it: conductor template edit {name}")
+
+
+def _edit_template(settings: Settings, name: str) -> None:
     from conductor_cli.cli.approval import edit_text
 
-    there = templates.find_templates(settings).get(name)
-    # Which may be no TOML yet
-    before = templates.SKELETON if there is None else read_text_file(there.path)
+    path = templates.own_path(settings, name)
+    file = templates.find_templates(settings).get(name)
+    before = templates.SKELETON
+    if file is not None:
+        before = read_text_file(file.path)  # it may be no TOML yet
     try:
         with open(TERMINAL, "r+b", buffering=0) as terminal:  # noqa: PTH123 - a path of the system
             text = edit_text(before, terminal.fileno(), lambda: False, path.name)
@@ -88,7 +98,7 @@ def template_command(
         print_line("nothing was changed")
         return
     templates.save_template(path, text)
-    # It is kept, and what is wrong is said
+    # It is kept, and the user is told what is wrong.
     templates.TemplateFile(name=name, origin="yours", path=path).read()
     print_line(f'saved {path}; to use it: conductor ask -t {name} "…"')
 

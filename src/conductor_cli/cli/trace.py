@@ -35,8 +35,8 @@ from conductor_cli.views.trace_text import step_lines, trace_lines
 
 MAX_FAULTS = 20  # Faults of one trace that are printed
 MAX_PAUSE: Final = 30.0  # Seconds: a run that waited for hours is not replayed for hours
-# Seconds of a pause after which it is checked whether a frame is due or a signal has come
-SLICE: Final = 0.05
+# A pause is made of such pieces: after each, a frame may be due or a signal may have come
+PAUSE_STEP_SECONDS: Final = 0.05
 
 app = typer.Typer(
     help="Stored runs: list, show, replay, verify, run again, rate, export, remove.",
@@ -107,41 +107,36 @@ def show_run_command(
 ) -> None:
     """Show a stored run: question, plan, steps, answer, usage; or who read what of it."""
     store = traces.open_trace_store()
-    found = store.find(run)
+    run_id = store.find(run)
     if flow:
         # Loads everything that a run needs
         from conductor_cli.cli.approval import print_stored_flow
 
-        print_stored_flow(
-            store,
-            found,
-            step,
-            color=traces.display_settings(context.obj.config)["output.color"],
-            json=json,
-        )
+        color = traces.display_settings(context.obj.config)["output.color"]
+        print_stored_flow(store, run_id, step, color=color, json=json)
         return
-    live = store.is_running(found)
-    trace = store.trace(found)
+    live = store.is_running(run_id)
+    trace = store.trace(run_id)
     if open_:
         from conductor_cli.cli.browser import show_page  # asyncio: the other commands stay quick
 
-        if file := show_page(found, traces.export_run(trace, live=live)):
+        file = show_page(run_id, traces.export_run(trace, live=live))
+        if file:
             out.print_line(file)
         return
     if step is not None:
         check_step_exists(trace, step)
     if json:
-        data = run_json(trace, store.location(found), live=live, prompts=prompts)
-        out.print_json(
-            data if step is None else next(item for item in data["steps"] if item["number"] == step)
-        )
+        page = run_json(trace, store.location(run_id), live=live, prompts=prompts)
+        if step is not None:
+            page = next(item for item in page["steps"] if item["number"] == step)
+        out.print_json(page)
         return
     screen = page_screen(out.terminal_width(sys.stdout), sys.stdout.encoding, os.environ)
-    lines = (
-        step_lines(trace, step, screen=screen)
-        if step
-        else trace_lines(trace, live=live, prompts=prompts, screen=screen)
-    )
+    if step:
+        lines = step_lines(trace, step, screen=screen)
+    else:
+        lines = trace_lines(trace, live=live, prompts=prompts, screen=screen)
     color = traces.display_settings(context.obj.config)["output.color"]
     out.print_page(lines, OutputContext(color=color))
 
@@ -187,10 +182,9 @@ def replay_events(
 ) -> int:
     """Show `events`, pausing as the run did, divided by `speed`; 0 does not pause.
 
-    Returns the exit code.
-
-    A signal lets the view finish its work, a second one ends the process. Raises `OSError` when
-    standard output cannot be written, and `BrokenPipeError` when nobody reads it.
+    Returns the exit code. A signal lets the view finish its work, a second one ends the process.
+    Raises `OSError` when standard output cannot be written, and `BrokenPipeError` when nobody reads
+    it.
     """
     at = 0.0
     signals = list[int]()
@@ -206,11 +200,13 @@ def replay_events(
     with handle_signal(signal.SIGINT, note), handle_signal(signal.SIGTERM, note):
         try:
             for event, trace in steps:
-                pause = min((event.at - at) / speed, MAX_PAUSE) if speed > 0 else 0.0
+                pause = 0.0
+                if speed > 0:
+                    pause = min((event.at - at) / speed, MAX_PAUSE)
                 while pause > 0 and not signals:
                     view.draw()
-                    sleep(min(pause, SLICE))
-                    pause -= SLICE
+                    sleep(min(pause, PAUSE_STEP_SECONDS))
+                    pause -= PAUSE_STEP_SECONDS
                 if signals:
                     rest = chain([(event, trace)], steps)
                     break
@@ -221,7 +217,9 @@ def replay_events(
                 view.skip_to(event, trace)
             with suppress(OSError):
                 view.close()
-    return 128 + signals[0] if signals else 0
+    if signals:
+        return 128 + signals[0]
+    return 0
 
 
 @app.command("verify")
@@ -242,33 +240,34 @@ def verify_runs_command(
     """
     store = traces.open_trace_store()
     runs = store.runs() if all_ else [store.find(run)]
-    found = [traces.verify_trace(store, each, repair=repair) for each in runs]
+    results = [traces.verify_trace(store, name, repair=repair) for name in runs]
+    damaged = [result for result in results if not result.whole]
     if json:
-        out.print_json([each.data() for each in found])
+        out.print_json([result.data() for result in results])
     else:
-        for each in found:
-            check = each.check
-            if all_ and each.whole and not each.aside:
-                continue
-            if each.aside:
-                out.print_line(f"{check.run}: repaired; the file as it was: {each.aside}")
-            state = (
-                f"whole{' so far' if check.running else ''}, "
-                f"{format_count(check.lines, 'line')}, hash {check.link}"
-            )
-            out.print_line(
-                f"{check.run}: {each.problem or (state if check.whole else 'not whole')}"
-            )
-            for fault in check.faults[:MAX_FAULTS]:
-                out.print_line(f"  {fault.text}")
-            if len(check.faults) > MAX_FAULTS:
-                out.print_line(f"  and {len(check.faults) - MAX_FAULTS} more: --json")
-        damaged = sum(not each.whole for each in found)
+        for result in results:
+            if not all_ or not result.whole or result.aside:
+                _print_verified(result)
         if all_:
-            out.print_line(f"{format_count(len(found), 'run')}, {damaged} not whole")
-        if any(each.check.faults for each in found) and not repair:
+            out.print_line(f"{format_count(len(results), 'run')}, {len(damaged)} not whole")
+        if any(result.check.faults for result in results) and not repair:
             out.print_notice("to keep the intact lines: --repair")
-    raise typer.Exit(0 if all(each.whole for each in found) else 1)
+    raise typer.Exit(1 if damaged else 0)
+
+
+def _print_verified(result: traces.VerifiedTrace) -> None:
+    check = result.check
+    if result.aside:
+        out.print_line(f"{check.run}: repaired; the file as it was: {result.aside}")
+    state = "not whole"
+    if check.whole:
+        so_far = " so far" if check.running else ""
+        state = f"whole{so_far}, {format_count(check.lines, 'line')}, hash {check.link}"
+    out.print_line(f"{check.run}: {result.problem or state}")
+    for fault in check.faults[:MAX_FAULTS]:
+        out.print_line(f"  {fault.text}")
+    if len(check.faults) > MAX_FAULTS:
+        out.print_line(f"  and {len(check.faults) - MAX_FAULTS} more: --json")
 
 
 @app.command("rerun")
@@ -294,10 +293,9 @@ def rerun_command(
     if not trace.steps:
         hint = f"conductor trace show {trace.run} shows the run"
         raise UsageError(f"run {trace.run} has no steps to run again", hint=hint)
-    again = reset_from_step(trace, from_, worker)
-    raise typer.Exit(
-        session.run(again.question, resume=again, needs=(worker,) if worker else ()).exit_code
-    )
+    reset = reset_from_step(trace, from_, worker)
+    needs = (worker,) if worker else ()
+    raise typer.Exit(session.run(reset.question, resume=reset, needs=needs).exit_code)
 
 
 @app.command("rate")
@@ -338,9 +336,9 @@ def export_command(
     For a text with all prompts: conductor trace show RUN --prompts.
     """
     store = traces.open_trace_store()
-    found = store.find(run)
-    trace = store.trace(found)
-    live = store.is_running(found)
+    run_id = store.find(run)
+    trace = store.trace(run_id)
+    live = store.is_running(run_id)
     if conversation:
         text = traces.export_conversation(traces.conversation_of(store, trace), trace.run)
     elif markdown:
@@ -374,9 +372,9 @@ def remove_runs_command(
         raise UsageError("name runs, or say which are old", hint=hint)
     if runs:
         try:
-            for found in dict.fromkeys([store.find(name) for name in runs]):
-                store.remove(found)
-                out.print_line(f"removed {found}")
+            for run_id in dict.fromkeys([store.find(name) for name in runs]):
+                store.remove(run_id)
+                out.print_line(f"removed {run_id}")
         finally:
             traces.forget_removed(store)
         return

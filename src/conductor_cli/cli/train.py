@@ -1,7 +1,4 @@
-"""`conductor train`.
-
-Train a conductor by reinforcement learning, over the user's own workers and cases.
-"""
+"""`conductor train`: train a planner by reinforcement learning, on the user's workers and cases."""
 
 from __future__ import annotations
 
@@ -33,9 +30,7 @@ TUNED: Final[dict[str, tuple[Any, str]]] = {
     "vllm": (False, "sample the plans with vLLM"),
     "vllm_memory": (0.05, "share of the GPU's memory for vLLM"),
 }
-"""What `--set` changes in the recipe: the least value, of the type that it takes, and what it
-is.
-"""
+"""What `--set` changes in the recipe: the least value, of the type that it takes, and its text."""
 
 
 def train_command(
@@ -132,11 +127,12 @@ def train_command(
         **_tuned(tuned),
     }
     if lora:
+        changes["lora"] = LoraSettings()
         rate = changes.pop("rate", None)
-        changes["lora"] = LoraSettings() if rate is None else LoraSettings(rate=rate)
-    recipe = replace(
-        DEFAULT_RECIPE, **{name: value for name, value in changes.items() if value is not None}
-    )
+        if rate is not None:
+            changes["lora"] = LoraSettings(rate=rate)
+    changes = {name: value for name, value in changes.items() if value is not None}
+    recipe = replace(DEFAULT_RECIPE, **changes)
     recipe = replace(recipe, warmup=min(recipe.warmup, recipe.steps))
     request = TrainingRequest(
         recipe=recipe,
@@ -152,12 +148,14 @@ def train_command(
     with Training(request, settings) as training:
         checks = training.check()
         if dry_run:
+            codes = [check.code for check in checks if check.code]
             if json:
-                ok = not any(check.code for check in checks)
-                print_json({"ok": ok, "checks": [check.to_json() for check in checks]})
-            for check in () if json else checks:
-                print_check(check)
-            raise typer.Exit(next((check.code for check in checks if check.code), 0))
+                results = [check.to_json() for check in checks]
+                print_json({"ok": not codes, "checks": results})
+            else:
+                for check in checks:
+                    print_check(check)
+            raise typer.Exit(codes[0] if codes else 0)
         if training.error is not None:
             raise training.error
         with training.lock():

@@ -58,18 +58,25 @@ def try_command(
     Your best worker alone, one chosen worker, and a plan.
     """
     settings = opt.stored_settings(context, {"conductor.model": conductor, "conductor.pool": pool})
-    name, known = load_cases(
-        REHEARSAL if rehearsal else cases or EVERYDAY, file=None, count=None, seed=0
-    )
+    if rehearsal:
+        source = REHEARSAL
+        limit = None
+    else:
+        source = cases or EVERYDAY
+        limit = opt.parse_cost(max_cost or MAX_COST)
+    name, all_cases = load_cases(source, file=None, count=None, seed=0)
     names = opt.parse_names(workers)
     settings = replace(settings, rehearsal=rehearsal)
     offered = names or offered_workers(settings) or discovered_workers(settings)
+    alone = ALONE
+    if len(offered) > MAX_ALONE and not rehearsal:
+        alone = BEST_WORKER
     request = EvaluationRequest(
         source=name,
-        cases=sample_cases(known, min(count, len(known)), 0),
+        cases=sample_cases(all_cases, min(count, len(all_cases)), 0),
         workers=names,
-        systems=f"{BEST_WORKER if len(offered) > MAX_ALONE and not rehearsal else ALONE},{ROUTE},{PLAN}",
-        max_cost=None if rehearsal else opt.parse_cost(max_cost or MAX_COST),
+        systems=f"{alone},{ROUTE},{PLAN}",
+        max_cost=limit,
     )
     quiet = context.obj.quiet
     try:
@@ -84,29 +91,28 @@ def try_command(
         )
     if stored is None:
         raise typer.Exit(code)
-    summary = summarize(stored.outcomes(), stored.spec.systems)
-    total = sum((system.total for system in summary.systems), NO_USAGE)
     if rehearsal:
         print_text(
             "A simulation: tiny demo models on made-up questions. It says nothing about your "
             "workers."
         )
-    print_text(
-        f"{format_count(len(request.cases), 'question')} of {name}, {format_cost(total)} in all"
-    )
+    _print_summary(summarize(stored.outcomes(), stored.spec.systems), len(request.cases), name)
+    raise typer.Exit(code)
+
+
+def _print_summary(summary: Summary, cases: int, source: str) -> None:
+    total = sum((system.total for system in summary.systems), NO_USAGE)
+    print_text(f"{format_count(cases, 'question')} of {source}, {format_cost(total)} in all")
     print_line()
-    shown = [
-        system for system in summary.systems if system.name in (summary.best_worker, ROUTE, PLAN)
-    ]
-    print_table(*system_table(summary._replace(systems=tuple(shown))))
+    names = (summary.best_worker, ROUTE, PLAN)
+    shown = tuple(system for system in summary.systems if system.name in names)
+    print_table(*system_table(summary._replace(systems=shown)))
     print_line()
     print_text(advise(summary))
     print_text(
-        "conductor is a plan, conductor-mini one worker that it chose; all figures: conductor "
-        "eval "
+        "conductor is a plan, conductor-mini one worker that it chose; all figures: conductor eval "
         "--show last"
     )
-    raise typer.Exit(code)
 
 
 def advise(summary: Summary) -> str:
@@ -115,17 +121,18 @@ def advise(summary: Summary) -> str:
     Planning, or routing, is advised only where the whole 95 % interval of its difference to the
     best single worker is above zero. Where the interval includes zero, the cases cannot say.
     """
-    found = {system.name: system for system in summary.systems}
-    best = found.get(summary.best_worker)
-    plan = found[PLAN]
-    route = found[ROUTE]
+    systems = {system.name: system for system in summary.systems}
+    best = systems.get(summary.best_worker)
+    plan = systems[PLAN]
+    route = systems[ROUTE]
     compared = plan.versus_best
     if best is None or compared is None:
         return (
             "Nothing can be said: too few questions were answered. conductor workers test says why."
         )
-    name = best.name.removeprefix(f"{ALONE}:")
-    name = "the best worker by its card" if name == BEST_WORKER else one_line(name)
+    name = one_line(best.name.removeprefix(f"{ALONE}:"))
+    if name == BEST_WORKER:
+        name = "the best worker by its card"
 
     def difference(way: SystemResult) -> str:
         assert way.versus_best is not None
@@ -142,15 +149,18 @@ def advise(summary: Summary) -> str:
     ]
     if better:
         # Of two that are as good the cheaper one, which asks one worker.
-        way = max(better, key=lambda each: (each.accuracy.accuracy or 0, each is route))
-        advice = "Route (--mode mini)" if way is route else "Plan (the default mode)"
+        way = max(better, key=lambda system: (system.accuracy.accuracy or 0, system is route))
+        advice = "Plan (the default mode)"
+        if way is route:
+            advice = "Route (--mode mini)"
         return f"{advice}: {difference(way)}."
     if compared.interval.high < 0:
         return f"Ask one, {name}: with a plan, {difference(plan)}."
     cases = format_count(compared.cases, "case")
-    needed = cases_needed(compared.difference, compared.unequal)
-    more = f" About {round_up(needed):,} would show a difference of this size." if needed else ""
-    return (
-        f"Cannot say from {cases} whether a plan pays: {difference(plan)}, which includes "
-        f"zero.{more}"
+    advice = (
+        f"Cannot say from {cases} whether a plan pays: {difference(plan)}, which includes zero."
     )
+    needed = cases_needed(compared.difference, compared.unequal)
+    if needed:
+        advice += f" About {round_up(needed):,} would show a difference of this size."
+    return advice

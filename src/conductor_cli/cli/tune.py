@@ -14,7 +14,7 @@ import typer
 
 from conductor_cli.app.evaluation import EvaluationRequest, load_cases
 from conductor_cli.app.rehearsal import NAME as REHEARSAL
-from conductor_cli.app.tuning import MIN_CASES, PLAN, find_encoder, improve_plans, learn_ways
+from conductor_cli.app.tuning import MIN_CASES, PLAN, Tuned, find_encoder, improve_plans, learn_ways
 from conductor_cli.cli import options as opt
 from conductor_cli.cli.confirmation import confirm_cost
 from conductor_cli.cli.eval import run_evaluation
@@ -105,12 +105,8 @@ def tune_command(
         raise typer.Exit(code)
     guided = None
     planned = [outcome for outcome in stored.outcomes() if outcome.system == PLAN]
-    if (
-        plans
-        and planned
-        and not settings.rehearsal
-        and _is_agreed(request, planned, plans, yes=yes)
-    ):
+    may_improve = bool(plans and planned) and not settings.rehearsal
+    if may_improve and _is_agreed(request, planned, plans, yes=yes):
         with show_progress(settings, quiet=context.obj.quiet, unit="plans") as display:
             # Ctrl-C ends it; what was run stays stored, and the same command continues.
             guided = asyncio.run(
@@ -123,25 +119,31 @@ def tune_command(
                 )
             )
     tuned = learn_ways(stored.outcomes(), stored.cases(), reader, seed, guided)
-    advice = tuned.advice()
-    file = tuned.planner
-    if file is not None:
-        write_atomically(output, write_planner(file))
-    setting = "conductor config set conductor.mode auto"
-    if file is not None:
-        setting = f"conductor model use {shlex.quote(str(output.absolute()))}"
+    planner: str | None = None
+    if tuned.planner is not None:
+        write_atomically(output, write_planner(tuned.planner))
+        planner = str(output.absolute())
+    _print_tuned(tuned, planner, json=json)
+
+
+def _print_tuned(tuned: Tuned, planner: str | None, *, json: bool) -> None:
+    """Print what was learned; `planner` is the file that was written, None where none pays."""
+    if planner is not None:
+        setting = f"conductor model use {shlex.quote(planner)}"
     elif tuned.way != PLAN:
         setting = f"conductor config set policy.allow {shlex.quote(tuned.best)} && "
         setting += "conductor config set conductor.mode mini"
+    else:
+        setting = "conductor config set conductor.mode auto"
+    advice = tuned.advice()
     if json:
-        systems = [dump(system) for system in tuned.summary.systems]
         print_json(
             {
                 "way": tuned.way,
                 "advice": advice,
-                "planner": str(output.absolute()) if file is not None else None,
+                "planner": planner,
                 "setting": setting,
-                "systems": systems,
+                "systems": [dump(system) for system in tuned.summary.systems],
             }
         )
         return
@@ -160,18 +162,13 @@ def _is_agreed(
     It costs nothing, has a limit, or the user says so.
     """
     mean = sum((outcome.cost or Decimal(0) for outcome in planned), Decimal(0)) / len(planned)
-    if request.max_cost is not None or (
-        not mean and all(outcome.cost is not None for outcome in planned)
-    ):
+    is_free = not mean and all(outcome.cost is not None for outcome in planned)
+    if is_free or request.max_cost is not None:
         return True
-    lines = [
-        (
-            f"to improve what the planner reads: up to {plans:,} plans, which cost about "
-            f"{format_money(plans * mean)}"
-        )
-    ]
-    lines.append(
+    cost = format_money(plans * mean)
+    question = f"to improve what the planner reads: up to {plans:,} plans, which cost about {cost}"
+    remark = (
         "their proof, and the model that reflects on them, come on top; --plans 0 leaves the "
         "planner as it is"
     )
-    return confirm_cost(lines, "improving the planner", yes=yes, quiet=False)
+    return confirm_cost([question, remark], "improving the planner", yes=yes, quiet=False)

@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 import re
 import shlex
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
@@ -27,11 +28,13 @@ from conductor_cli.cli.output import (
 from conductor_cli.cli.progress import show_running
 from conductor_cli.config.files import own_section
 from conductor_cli.config.schema import PREFIX
-from conductor_cli.config.settings import app_paths
+from conductor_cli.config.settings import Settings, app_paths
 from conductor_cli.config.tables import find_pool
 from conductor_cli.core.errors import UsageError, suggest
 from conductor_cli.core.formatting import UNKNOWN, format_cost_cell, format_duration, format_money
+from conductor_cli.core.pool import Card, Worker
 from conductor_cli.core.serialization import dump
+from conductor_cli.core.usage import Price
 from conductor_cli.models.recipients import recipient_of
 from conductor_cli.models.worker_options import model_of
 from conductor_cli.system.terminal_tables import Column
@@ -71,35 +74,42 @@ def _enabled_word(row: workers.WorkerRow, *, forbidden: str) -> str:
     """Return whether a worker may be used: `no`, `yes`, or what is said of a forbidden one."""
     if not row.configured.enabled:
         return "no"
-    return forbidden if row.objection else "yes"
+    if row.objection:
+        return forbidden
+    return "yes"
+
+
+def _price_cell(price: Price | None) -> str:
+    """Return what input and output cost a million tokens."""
+    if price is None:
+        return "unknown"
+    return f"{format_money(price.input)} / {format_money(price.output)}"
 
 
 @app.command("list")
 def list_workers_command(context: typer.Context, json: opt.Json = False) -> None:
-    """List the workers of the settings, or those found on this machine if the settings have none."""
+    """List the workers of the settings; if there are none, those found on this machine."""
     settings = opt.stored_settings(context)
     rows = workers.worker_rows(settings)
     if json:
         print_json([row.data() for row in rows])
         return
-    if not settings.workers:
-        none = (
-            "; none was found on this machine either: conductor setup, "
+    if not settings.workers and rows:
+        print_notice("no workers are configured; found on this machine:")
+    elif not settings.workers:
+        print_notice(
+            "no workers are configured; none was found on this machine either: conductor setup, "
             "or conductor workers add NAME --kind KIND"
         )
-        print_notice("no workers are configured" + ("; found on this machine:" if rows else none))
     cells = []
     for row in rows:
         worker = row.worker
-        price = row.price
         enabled = _enabled_word(row, forbidden="forbidden")
-        amounts = (
-            f"{format_money(price.input)} / {format_money(price.output)}" if price else "unknown"
-        )
         model = f"{worker.kind}/{model_of(worker)}".rstrip("/")
         tags = ", ".join(worker.tags) or UNKNOWN
         accepts = ", ".join(("text", *row.accepts))
-        cells.append([worker.name, model, enabled, tags, accepts, amounts, row.key])
+        price = _price_cell(row.price)
+        cells.append([worker.name, model, enabled, tags, accepts, price, row.key])
     if cells:
         print_table(WORKER_COLUMNS, cells)
 
@@ -107,34 +117,30 @@ def list_workers_command(context: typer.Context, json: opt.Json = False) -> None
 @app.command("models")
 def list_offered_command(
     context: typer.Context,
-    place: Annotated[
+    source: Annotated[
         str, opt.argument("PROVIDER|URL|WORKER", "Whose models: openai, a server's URL, …")
     ],
     json: opt.Json = False,
 ) -> None:
     """List the models that a key or a server offers, with context and price a million tokens."""
-    found = workers.list_offered_models(opt.stored_settings(context), place)
+    models = workers.list_offered_models(opt.stored_settings(context), source)
     if json:
-        print_json([dump(model) for model in found])
+        print_json([dump(model) for model in models])
         return
-    if not found:
-        print_notice(f"{place} lists no chat model")
+    if not models:
+        print_notice(f"{source} lists no chat model")
         return
-    rows = [
-        [
-            model.name,
-            f"{model.context:,}" if model.context else UNKNOWN,
-            f"{format_money(model.price.input)} / {format_money(model.price.output)}"
-            if model.price
-            else "unknown",
-        ]
-        for model in found
-    ]
+    rows = []
+    for model in models:
+        size = f"{model.context:,}" if model.context else UNKNOWN
+        rows.append([model.name, size, _price_cell(model.price)])
     print_table(
         (Column("MODEL", shrink=20), Column("CONTEXT", right=True, drop=1), "PRICE IN / OUT"), rows
     )
-    how = "--kind openai-compatible --base-url" if place.startswith("http") else "--kind"
-    print_notice(f"to add one: conductor workers add NAME {how} {place} --model MODEL")
+    options = "--kind"
+    if source.startswith("http"):
+        options = "--kind openai-compatible --base-url"
+    print_notice(f"to add one: conductor workers add NAME {options} {source} --model MODEL")
 
 
 @app.command("show")
@@ -148,63 +154,92 @@ def show_worker_command(context: typer.Context, name: Name, json: opt.Json = Fal
     if name not in rows:
         raise UsageError(f"no worker is named {name!r}", hint=suggest(name, rows))
     row = rows[name]
-    worker = row.worker
-    price = row.price
-    options = row.worker.public().options
-    card = row.worker.card
-    learned, stored = read_learned(settings)
-    if stored.problem:
-        print_notice(stored.problem)
-    now = learned.apply_to(worker, learning_key(worker)).card.strengths
-    ratings = {
-        tag: {
-            "good": each.good,
-            "bad": each.bad,
-            "weight": round(each.weight, 2),
-            "now": now.get(tag),
-        }
-        for tag, each in learned.estimates(learning_key(worker), card).items()
-    }
+    ratings = _ratings(row.worker, settings)
     if json:
         print_json(row.data() | {"ratings": ratings})
         return
-    enabled = _enabled_word(row, forbidden=f"yes, but {row.objection}")
-    told = [
-        f"{name} {shlex.join(map(str, value)) if isinstance(value, list | tuple) else value}"
-        for name, value in options.items()
-    ]
-    best = sorted(card.strengths.items(), key=lambda item: -item[1])
-    good_at = ", ".join(f"{tag} {share:.2f}" for tag, share in best) or card.words
-    if good_at:
-        how = "measured" if card.measured else "not measured"
-        good_at += f" ({how}: {card.source})" if card.source else f" ({how})"
-    rated = [
-        f"{tag} {each['good']} good, {each['bad']} bad"
-        + (f", so the planner reads {now[tag]:.2f}" if tag in now else "")
-        for tag, each in ratings.items()
-        if each["good"] or each["bad"]
-    ]
-    facts = {
+    facts = _worker_facts(row, ratings)
+    print_table(("WORKER", name), [[fact, value] for fact, value in facts.items()])
+
+
+def _ratings(worker: Worker, settings: Settings) -> dict[str, dict[str, Any]]:
+    """Return what users said of a worker's answers, and the strength that results, by tag."""
+    learned, stored = read_learned(settings)
+    if stored.problem:
+        print_notice(stored.problem)
+    key = learning_key(worker)
+    strengths = learned.apply_to(worker, key).card.strengths
+    ratings = {}
+    for tag, estimate in learned.estimates(key, worker.card).items():
+        ratings[tag] = {
+            "good": estimate.good,
+            "bad": estimate.bad,
+            "weight": round(estimate.weight, 2),
+            "now": strengths.get(tag),
+        }
+    return ratings
+
+
+def _worker_facts(
+    row: workers.WorkerRow, ratings: Mapping[str, Mapping[str, Any]]
+) -> dict[str, str]:
+    worker = row.worker
+    price = row.price_source
+    if row.price:
+        price = f"{workers.describe_price(row.price)} ({row.price_source})"
+    return {
         "kind": worker.kind,
         "model": model_of(worker) or UNKNOWN,
         "about": worker.about or UNKNOWN,
-        "settings": ", ".join(told) or UNKNOWN,
+        "settings": _describe_options(worker.public().options) or UNKNOWN,
         "parallel": str(worker.parallel),
         "read by": recipient_of(worker),
         "tags": ", ".join(worker.tags) or UNKNOWN,
         "tools": ", ".join(worker.tools) or UNKNOWN,
         "pools": ", ".join(row.pools) or UNKNOWN,
-        "price": f"{workers.describe_price(price)} ({row.price_source})"
-        if price
-        else row.price_source,
+        "price": price,
         "accepts": ", ".join(("text", *row.accepts)),
-        "good at": good_at or "unknown; measure it with: conductor workers calibrate",
-        "rated": "; ".join(rated) or UNKNOWN,
+        "good at": _describe_card(worker.card)
+        or "unknown; measure it with: conductor workers calibrate",
+        "rated": _describe_ratings(ratings) or UNKNOWN,
         "key": row.key,
-        "enabled": enabled,
+        "enabled": _enabled_word(row, forbidden=f"yes, but {row.objection}"),
         "source": row.configured.source,
     }
-    print_table(("WORKER", name), [[fact, value] for fact, value in facts.items()])
+
+
+def _describe_options(options: Mapping[str, object]) -> str:
+    texts = []
+    for name, value in options.items():
+        shown = str(value)
+        if isinstance(value, list | tuple):
+            shown = shlex.join(map(str, value))
+        texts.append(f"{name} {shown}")
+    return ", ".join(texts)
+
+
+def _describe_card(card: Card) -> str:
+    """Return what a worker is good at, the best first, and how that is known; empty if unknown."""
+    best = sorted(card.strengths.items(), key=lambda item: -item[1])
+    good_at = ", ".join(f"{tag} {share:.2f}" for tag, share in best) or card.words
+    if not good_at:
+        return ""
+    origin = "measured" if card.measured else "not measured"
+    if card.source:
+        origin += f": {card.source}"
+    return f"{good_at} ({origin})"
+
+
+def _describe_ratings(ratings: Mapping[str, Mapping[str, Any]]) -> str:
+    texts = []
+    for tag, rating in ratings.items():
+        if not rating["good"] and not rating["bad"]:
+            continue
+        text = f"{tag} {rating['good']} good, {rating['bad']} bad"
+        if rating["now"] is not None:
+            text += f", so the planner reads {rating['now']:.2f}"
+        texts.append(text)
+    return "; ".join(texts)
 
 
 @app.command("add")
@@ -244,63 +279,70 @@ def add_worker_command(
     answered with the names that it knows.
     """
     settings = opt.stored_settings(context)
-    assigned = opt.parse_assignments(
-        more, lists=("accepts", "args", "command", "env", "tags", "tools")
-    )
-    for key, text in assigned.items():
-        if key == "price" and text:
-            first, _, second = str(text).partition(",")
-            if not second.strip():
-                raise UsageError(
-                    f"price takes two amounts, not {text!s:.40}",
-                    hint="input and output: price=1.25,10",
-                )
-            assigned[key] = {"input": first, "output": second}
-        elif key == "cwd" and text:
-            assigned[key] = str(Path(text).expanduser().absolute())
-        elif text == ["none"]:
-            assigned[key] = []
-        elif isinstance(text, list) and "none" in text:
-            raise UsageError(f"{key} is none and also names some", hint="leave one of them out")
+    assigned = _read_assignments(more)
     unset = [key for key, value in assigned.items() if value is None]
-    for key, value in {
+    options = {
         "kind": kind,
         "model": model,
         "base_url": base_url,
         "sandbox": sandbox or None,
         "tools": opt.split_names(tools),
-    }.items():
+    }
+    for key, value in options.items():
         if value is not None:
             opt.add_assignment(assigned, key, value, f"--{key.replace('_', '-')}")
-
-    def as_option(found: re.Match[str]) -> str:
-        """An example of a line of a file, as an option of this command."""
-        key, value = found.groups()
-        if value is None:
-            return "for example: conductor workers add NAME"
-        option = (
-            f"--{key.replace('_', '-')} "
-            if key in ("kind", "model", "base_url")
-            else f"--set {key}="
-        )
-        return f"for example: {option}{value}"
-
     try:
         changed = workers.store_worker(settings, name, assigned, unset, words=words or ())
     except UsageError as error:
-        example = r'for example: (\w+) = (?:"([^"]*)"|\[[^\]]*\], or …)'
-        message, hint = (
-            re.sub(example, as_option, text).replace("base_url", "--base-url")
-            for text in (error.message, error.hint)
-        )
-        raise UsageError(message, hint=hint) from None
-    done = f"added {name}"
+        hint = _with_options(error.hint)
+        raise UsageError(_with_options(error.message), hint=hint) from None
+    change = f"added {name}"
     if changed is not None:
-        done = f"changed {name}: {', '.join(changed) or 'nothing, it was like this before'}"
+        change = f"changed {name}: {', '.join(changed) or 'nothing, it was like this before'}"
     context_tokens = own_section(settings.paths, "workers").get(name, {}).get("context")
     if context_tokens is not None and "context" not in assigned:
-        done += f", whose context is {context_tokens:,} tokens"
-    print_text(f"{done}; check it with: conductor workers test {name}")
+        change += f", whose context is {context_tokens:,} tokens"
+    print_text(f"{change}; check it with: conductor workers test {name}")
+
+
+def _read_assignments(texts: Sequence[str] | None) -> dict[str, Any]:
+    """Return the settings of `--set` in the form that a table of a worker has."""
+    assigned = opt.parse_assignments(
+        texts, lists=("accepts", "args", "command", "env", "tags", "tools")
+    )
+    for key, value in assigned.items():
+        if key == "price" and value:
+            assigned[key] = _read_price(str(value))
+        elif key == "cwd" and value:
+            assigned[key] = str(Path(value).expanduser().absolute())
+        elif value == ["none"]:
+            assigned[key] = []
+        elif isinstance(value, list) and "none" in value:
+            raise UsageError(f"{key} is none and also names some", hint="leave one of them out")
+    return assigned
+
+
+def _read_price(text: str) -> dict[str, str]:
+    input_price, _, output_price = text.partition(",")
+    if not output_price.strip():
+        hint = "input and output: price=1.25,10"
+        raise UsageError(f"price takes two amounts, not {text:.40}", hint=hint)
+    return {"input": input_price, "output": output_price}
+
+
+def _with_options(message: str) -> str:
+    """Return a message about a settings file with options of `conductor workers add` instead."""
+    example = r'for example: (\w+) = (?:"([^"]*)"|\[[^\]]*\], or …)'
+    return re.sub(example, _example_as_option, message).replace("base_url", "--base-url")
+
+
+def _example_as_option(example: re.Match[str]) -> str:
+    key, value = example.groups()
+    if value is None:
+        return "for example: conductor workers add NAME"
+    if key in ("kind", "model", "base_url"):
+        return f"for example: --{key.replace('_', '-')} {value}"
+    return f"for example: --set {key}={value}"
 
 
 @app.command("rm")
@@ -362,16 +404,15 @@ def calibrate_command(
     progress: opt.ProgressOption = None,
     json: opt.Json = False,
 ) -> None:
-    """Measure what each worker is good at, and store it as the card that the planner and the
-    routers use.
+    """Measure what each worker is good at, and store it as its card.
+
+    The planner and the routers use the cards.
     """
     # Imported here, because the other commands of this group would pay for the imports of the
     # evaluations.
     from conductor_cli.app.evaluation import measured_cards, plan_calibration
     from conductor_cli.cli.eval import run_evaluation
     from conductor_cli.config.cards import add_cards, cards_file
-    from conductor_cli.evals.report import format_limits
-    from conductor_cli.evals.summary import wilson_interval
     from conductor_cli.system.disk import check_writable
 
     settings = opt.stored_settings(context, {"output.progress": progress, "conductor.pool": pool})
@@ -397,22 +438,8 @@ def calibrate_command(
         )
     else:
         rows = []
-        for card in cards:  # a row for each tag, then one for all of them
-            cost = format_cost_cell(card.cost, card.cost is None)
-            more = (
-                f"{card.tokens_in + card.tokens_out:.0f}",
-                format_duration(card.seconds),
-                cost,
-                card.time[:10],
-            )
-            figures = [
-                (tag, item.right, item.n, ("",) * 4)
-                for tag, item in card.strengths.items()
-                if item.n
-            ]
-            for tag, right, n, rest in (*figures, ("all", card.right, card.n, more)):
-                limits = format_limits(wilson_interval(right, n))
-                rows.append([card.worker, tag, f"{right / n:.2f}", limits, str(n), *rest])
+        for card in cards:
+            rows += _card_rows(card)
         print_table(CALIBRATE_COLUMNS, rows)
     if fresh:
         damaged = add_cards(path, fresh)
@@ -422,3 +449,31 @@ def calibrate_command(
     elif cards:
         print_notice("everything was measured before; with another --seed it is measured again")
     raise typer.Exit(0 if cards else 8)
+
+
+def _card_rows(card: MeasuredCard) -> list[list[str]]:
+    """Return a row for each tag, then one for all of them, which alone says what they took."""
+    rows = []
+    for tag, strength in card.strengths.items():
+        if strength.n:
+            rows.append([card.worker, tag, *_share_cells(strength.right, strength.n), *[""] * 4])
+    rows.append(
+        [
+            card.worker,
+            "all",
+            *_share_cells(card.right, card.n),
+            f"{card.tokens_in + card.tokens_out:.0f}",
+            format_duration(card.seconds),
+            format_cost_cell(card.cost, card.cost is None),
+            card.time[:10],
+        ]
+    )
+    return rows
+
+
+def _share_cells(right: int, count: int) -> tuple[str, str, str]:
+    """Return which share of the cases was right, within which limits, and how many they were."""
+    from conductor_cli.evals.report import format_limits
+    from conductor_cli.evals.summary import wilson_interval
+
+    return f"{right / count:.2f}", format_limits(wilson_interval(right, count)), str(count)
