@@ -40,8 +40,9 @@ Found = dict[str, Any]
 
 
 class Runs:
-    """Runs the scripts beside this one, each time in a new process, over one model and one
-    directory of states.
+    """Runs the scripts beside this one, each time in a new process.
+
+    They share one model and one directory of states.
     """
 
     def __init__(self, model: Path, place: Path) -> None:
@@ -190,7 +191,9 @@ def decoding(
     also = f"{ours:.2f} and {raw:.2f} tokens/s, in {len(decoded['ours'])} rounds"
     speed = ratio(decoded["theirs"], decoded["ours"])
     yield Figure("decode, against the raw llama.cpp loop", speed, "ratio", 0.97, also, least=True)
-    draws = [draw for plan in plans for draw in plan["draws"]]
+    draws: list[float] = []
+    for plan in plans:
+        draws += plan["draws"]
     refused = sum(plan["refusals"] for plan in plans)
     also = f"{refused} of {len(draws)} refused first, {refused / len(draws):.1%}; median "
     also += f"{statistics.median(draws) * 1e6:.0f} µs, most {max(draws) * 1e3:.1f} ms"

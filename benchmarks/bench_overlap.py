@@ -31,12 +31,22 @@ STEP: Final = 3.0  # seconds that each step takes
 PAIRS: Final = 3
 
 QUESTION: Final = Question(text="Is the retry loop of this client safe?")
-PLAN: Final = Plan(steps=(
-    Step(worker="ada", subtask="List every way in which the retry loop can send a request twice."),
-    Step(worker="ben", subtask=("Check the timeouts and the backoff against the client's "
-                               "documentation.")),
-    Step(worker="cem", subtask="Say whether the retry loop is safe, and name its largest risk."),
-))  # fmt: skip
+PLAN: Final = Plan(
+    steps=(
+        Step(
+            worker="ada",
+            subtask="List every way in which the retry loop can send a request twice.",
+        ),
+        Step(
+            worker="ben",
+            subtask="Check the timeouts and the backoff against the client's documentation.",
+        ),
+        Step(
+            worker="cem",
+            subtask="Say whether the retry loop is safe, and name its largest risk.",
+        ),
+    )
+)
 POOL: Final = Pool(workers=tuple(Worker(name=step.worker, kind="scripted") for step in PLAN.steps))
 
 
@@ -95,9 +105,11 @@ def tokens(text: str) -> list[str]:
 
 
 async def _pairs(pieces: list[str]) -> tuple[list[tuple[float, float]], list[float]]:
-    ways = [way(pieces) for _ in range(PAIRS) for way in (_overlapped, _in_sequence)]
-    found = await asyncio.gather(*ways)
-    return found[::2], [wall for wall, _ in found[1::2]]
+    runs = []
+    for _ in range(PAIRS):
+        runs += [_overlapped(pieces), _in_sequence(pieces)]
+    times = await asyncio.gather(*runs)
+    return times[::2], [wall for wall, _ in times[1::2]]
 
 
 async def _overlapped(pieces: list[str]) -> tuple[float, float]:

@@ -1,9 +1,8 @@
-"""How close the wall time of a workflow comes to its critical path, the longest chain of steps that
-the answer needs.
+"""How close the wall time of a workflow comes to its critical path.
 
-The path is taken from the time that each step took as its worker saw it, since how late the system
-wakes a process is not ours. Beside it stand the same plan as bare tasks of asyncio, run right after
-ours, and each step as 50 ms flat.
+That is the longest chain of steps that the answer needs. The path is taken from the time that each
+step took as its worker saw it, since how late the system wakes a process is not ours. Beside it
+stand the same plan as bare tasks of asyncio, run right after ours, and each step as 50 ms flat.
 """
 
 from __future__ import annotations
@@ -45,9 +44,7 @@ class Took:
     steps: dict[int, float] = field(default_factory=dict)
 
     def over(self, steps: Mapping[int, float]) -> float:
-        """The part of its critical path by which the wall time exceeds it, where its steps took so
-        long.
-        """
+        """The part of its critical path by which the wall time exceeds it."""
         return self.wall / critical_path(self.plan, steps) - 1
 
 

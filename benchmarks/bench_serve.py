@@ -47,8 +47,15 @@ class Stream:
     is_whole: bool = False
 
 
+ABOUT: Final = (
+    f"conductor serve, conductor-mini, an instant planner and a worker of {RATE} tokens a second, "
+    "each in a process of its own. The first token counts from the request, the others from when "
+    "the worker sent them."
+)
+
+
 def measure() -> Table:
-    """Everything, with one server for each part."""
+    """Return all figures, with one server for each part."""
     with server(__file__) as worker:
         with served(worker) as (url, _):
             asyncio.run(read_all(url, 5, over=0.5))
@@ -62,51 +69,46 @@ def measure() -> Table:
             many = asyncio.run(read_all(url, MANY, over=10.0, seconds=20))
             memory = process.memory_full_info().uss
             cpu = sum(process.cpu_times()[:2])
-    own = {share: percentile(firsts(direct), share) for share in (50, 99)}
-    machine = psutil.getloadavg()[0] / (os.cpu_count() or 1)
-    lost = [sum(not stream.is_whole for stream in streams) for streams in (few, burst, many)]
-    about = (
-        f"conductor serve, conductor-mini, an instant planner and a worker of {RATE} tokens a "
-        "second, each in a "
-        "process of its own. The first token counts from the request, the others from when the "
-        "worker sent them."
+    broken = [stream for stream in (*few, *burst, *many) if not stream.is_whole]
+    figures = (
+        *_first_token_figures(alone, few, burst, direct),
+        Figure(f"a token, {FEW} streams, median", percentile(rests(few), 50), "us", bound=0.005),
+        Figure(f"a token, {FEW} streams, 99th", percentile(rests(few), 99), "us"),
+        Figure(f"a token, {MANY} streams, median", percentile(rests(many), 50), "ms"),
+        Figure("processor time of the server for a token", cpu / len(rests(many)), "us"),
+        Figure(f"memory of the server, {MANY} streams", memory, "MB", bound=400 * 2**20),
+        Figure("streams with tokens lost or out of order", len(broken), "tokens", bound=0),
     )
-    return Table(
-        "serve",
-        about,
-        (
-            Figure(
-                "first token, one stream at a time, median", percentile(firsts(alone), 50), "ms"
-            ),
-            Figure(
-                f"added to the first token, {FEW} streams, median",
-                percentile(firsts(few), 50) - own[50],
-                "ms",
-                0.01,
-                f"{own[50] * 1000:.1f} ms without the server; {machine:.1f} tasks for each core",
-            ),
-            Figure(
-                f"added to the first token, {FEW} streams, 99th",
-                percentile(firsts(few), 99) - own[99],
-                "ms",
-                0.03,
-                f"{own[99] * 1000:.1f} ms without the server",
-            ),
-            Figure(
-                f"first token, {FEW} requests in one moment, 99th",
-                percentile(firsts(burst), 99),
-                "ms",
-                also="they wait for each other",
-            ),
-            Figure(
-                f"a token, {FEW} streams, median", percentile(rests(few), 50), "us", bound=0.005
-            ),
-            Figure(f"a token, {FEW} streams, 99th", percentile(rests(few), 99), "us"),
-            Figure(f"a token, {MANY} streams, median", percentile(rests(many), 50), "ms"),
-            Figure("processor time of the server for a token", cpu / len(rests(many)), "us"),
-            Figure(f"memory of the server, {MANY} streams", memory, "MB", bound=400 * 2**20),
-            Figure("streams with tokens lost or out of order", sum(lost), "tokens", bound=0),
-        ),
+    return Table("serve", ABOUT, figures)
+
+
+def _first_token_figures(
+    alone: list[Stream], few: list[Stream], burst: list[Stream], direct: list[Stream]
+) -> Iterator[Figure]:
+    """Yield when first tokens came, of `direct` without the server."""
+    median_direct = percentile(firsts(direct), 50)
+    highest_direct = percentile(firsts(direct), 99)
+    machine = psutil.getloadavg()[0] / (os.cpu_count() or 1)
+    yield Figure("first token, one stream at a time, median", percentile(firsts(alone), 50), "ms")
+    yield Figure(
+        f"added to the first token, {FEW} streams, median",
+        percentile(firsts(few), 50) - median_direct,
+        "ms",
+        0.01,
+        f"{median_direct * 1000:.1f} ms without the server; {machine:.1f} tasks for each core",
+    )
+    yield Figure(
+        f"added to the first token, {FEW} streams, 99th",
+        percentile(firsts(few), 99) - highest_direct,
+        "ms",
+        0.03,
+        f"{highest_direct * 1000:.1f} ms without the server",
+    )
+    yield Figure(
+        f"first token, {FEW} requests in one moment, 99th",
+        percentile(firsts(burst), 99),
+        "ms",
+        also="they wait for each other",
     )
 
 
@@ -117,7 +119,10 @@ def firsts(streams: list[Stream]) -> list[float]:
 
 def rests(streams: list[Stream]) -> list[float]:
     """Seconds that each later token took from the upstream to here."""
-    return [seconds for stream in streams for seconds in stream.tokens[1:]]
+    seconds: list[float] = []
+    for stream in streams:
+        seconds += stream.tokens[1:]
+    return seconds
 
 
 def percentile(values: list[float], share: float) -> float:
@@ -222,8 +227,9 @@ def served(worker: str) -> Iterator[tuple[str, psutil.Process]]:
 
 
 async def tokens(asked: Asked) -> AsyncIterator[bytes]:
-    """A plan of one step, or as many tokens as the last message asks for, 50 a second, the first at
-    once.
+    """Answer with a plan of one step, or as many tokens as the last message asks for.
+
+    Those come 50 a second, the first at once.
     """
     if asked["model"] == "planner":
         yield spelled("m", choices=[choice({"content": "A"}, None)])

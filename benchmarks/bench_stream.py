@@ -1,8 +1,7 @@
-"""What one token of a worker costs us, from the socket to a line of JSON, and what drawing five
-workers live costs.
+"""What one token of a worker costs us, from the socket to a line of JSON.
 
-The server is a process of its own; what is counted is the processor time of this one, all its
-threads, by `getrusage`.
+And what drawing five workers live costs. The server is a process of its own; what is counted is the
+processor time of this one, all its threads, by `getrusage`.
 """
 
 from __future__ import annotations

@@ -90,9 +90,7 @@ def measure() -> Table:
 
 
 def _after_a_run(environ: dict[str, str], number: int) -> float:
-    """The time of a list that finds a run which it does not know, over that of `conductor
-    --version`.
-    """
+    """Return the time of a list that finds a new run, over that of `conductor --version`."""
     traces = Path(environ["XDG_STATE_HOME"]) / "conductor-llm" / "traces"
     run = f"20300101-00000{number}-000000"
     write(TraceStore(traces), run, events_of(run, BEGAN, "And now?", ["so"] * 3, 1))
@@ -147,15 +145,11 @@ def events_of(
     """A run of one step for each answer, the last one seeing the others."""
     workers = ("alpha", "beta", "gamma")
     last = len(answers)
-    steps = [
-        Step(
-            worker=workers[number % 3],
-            subtask=f"Work on part {number}: {question[:60]}",
-            access=access,
-        )
-        for number in range(1, last + 1)
-        for access in [tuple(range(1, last)) if number == last else ()]
-    ]
+    steps = []
+    for number in range(1, last + 1):
+        access = tuple(range(1, last)) if number == last else ()
+        subtask = f"Work on part {number}: {question[:60]}"
+        steps.append(Step(worker=workers[number % 3], subtask=subtask, access=access))
     pool = Pool(
         workers=tuple(Worker(name=name, kind="openai-compatible", model=name) for name in workers)
     )

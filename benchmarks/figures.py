@@ -168,8 +168,9 @@ def cpu() -> float:
 
 @contextmanager
 def terminal() -> Iterator[tuple[TextIO, list[int]]]:
-    """A terminal that another process reads, and, once it is closed, how many bytes were written to
-    it.
+    """A terminal that another process reads.
+
+    Once it is closed, it says how many bytes were written to it.
     """
     ours, theirs = pty.openpty()
     written: list[int] = []

@@ -25,6 +25,7 @@ import tomllib
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 from typing import Any, Final, Self
 
@@ -178,8 +179,9 @@ def tokens(lib: Any, context: Any, text: str, *, special: bool = False) -> list[
 
 
 class Raw:
-    """A second context on the model of a first one, with its settings and the first `depth` tokens
-    that it has read.
+    """A second context on the model of a first one, with its settings.
+
+    It has the first `depth` tokens that the first one has read.
     """
 
     def __init__(self, context: Any, depth: int) -> None:
@@ -191,7 +193,8 @@ class Raw:
         params = lib.llama_context_default_params()
         for name in ("n_ctx", "n_batch", "n_ubatch"):
             setattr(params, name, getattr(lib, f"llama_{name}")(context))
-        params.n_threads = params.n_threads_batch = lib.llama_n_threads(context)
+        params.n_threads = lib.llama_n_threads(context)
+        params.n_threads_batch = params.n_threads
         self._context = lib.llama_init_from_model(model, params)
         self._tokens = lib.llama_vocab_n_tokens(lib.llama_model_get_vocab(model))
         size = lib.llama_state_seq_get_size(context, 0)
@@ -302,7 +305,7 @@ async def one(model: Llama, mode: Mode, refused: int, note: Callable[[str], None
         raise SystemExit(f"the plan is another one: {plan}")
     return {
         "peak": peak(),
-        "draws": [draw for reply in forced.draws for draw in reply],
+        "draws": list(chain.from_iterable(forced.draws)),
         "refusals": forced.refusals,
         "read": usage.tokens_in,
         "cached": usage.tokens_cached,

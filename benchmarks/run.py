@@ -17,6 +17,7 @@ import traceback
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
+from itertools import chain
 from pathlib import Path
 from typing import Final
 
@@ -70,7 +71,9 @@ measured in the same run; no figure is compared with one from elsewhere.
 
 def judged(tables: Sequence[Table], head: Sequence[str], results: Path | None) -> int:
     """Print last which bounds do not hold, and write all to a file. Returns 1 if there are any."""
-    lines = [line for table in tables for line in failures_of(table)]
+    lines: list[str] = []
+    for table in tables:
+        lines += failures_of(table)
     verdict = "\n".join([summary(tables, len(lines)), *(f"- {line}" for line in lines)])
     if results is not None:
         texts = [*head, verdict, "", *(table.markdown() for table in tables)]
@@ -80,8 +83,9 @@ def judged(tables: Sequence[Table], head: Sequence[str], results: Path | None) -
 
 
 def summary(tables: Sequence[Table], failures: int) -> str:
-    """How many bounds there are, and how many of them do not hold."""
-    bounds = sum(figure.bound is not None for table in tables for figure in table.figures)
+    """Return how many bounds there are, and how many of them do not hold."""
+    figures = chain.from_iterable(table.figures for table in tables)
+    bounds = sum(figure.bound is not None for figure in figures)
     if failures:
         return f"**FAIL**: {failures} of {bounds} bounds do not hold, or could not be measured:\n"
     return f"All bounds hold: {bounds} of {bounds}."

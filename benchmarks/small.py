@@ -10,7 +10,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from http.client import HTTPConnection
 from pathlib import Path
 from typing import Final, TextIO
@@ -39,8 +39,9 @@ VERSION: Final = [*orchestra(), "--version"]
 
 
 def start() -> Table:
-    """How long the command line takes to say its version and its help, beside `llm`, of the same
-    kind; and a tab.
+    """Return how long the command line takes for its version, its help and a tab.
+
+    Beside it stands `llm`, which is of the same kind.
     """
     beside = Path(sys.executable).with_name("llm")
     rounds = 11
@@ -89,39 +90,13 @@ def start() -> Table:
 
 
 def chat() -> Table:
-    """How long a chat takes until its prompt takes keys, and a server until it answers, beside
-    `--version`.
+    """Return how long a chat takes until its prompt takes keys, and a server until it answers.
+
+    Beside them stands `--version`.
     """
-    import pexpect
-
-    def measured(environ: Mapping[str, str]) -> tuple[float, float, float, float]:
-        version = spent(VERSION, environ).wall
-        command, *arguments = [*orchestra(), "chat", "--rehearsal"]
-        began = time.perf_counter()
-        screen = pexpect.spawn(
-            command,
-            arguments,
-            env={**environ, "TERM": "xterm-256color"},
-            encoding="utf-8",
-            timeout=60,
-        )
-        screen.expect("\u203a")
-        mark = time.perf_counter() - began
-        # How prompt_toolkit asks a terminal to tell pastes: the prompt is there
-        screen.expect("\x1b\\[\\?2004h")
-        prompt = time.perf_counter() - began
-        screen.send("\x04")
-        screen.expect(pexpect.EOF)
-        screen.close()
-        return version, mark, prompt, _until_it_serves(environ)
-
     with tempfile.TemporaryDirectory() as place:
-        rounds = [measured(newcomer(place)) for _ in range(8)][1:]
+        rounds = [_chat_round(newcomer(place)) for _ in range(8)][1:]
     version, mark, prompt, serve = (list(values) for values in zip(*rounds, strict=True))
-    times = {
-        name: f"{statistics.median(taken) * 1e3:.0f} ms"
-        for name, taken in (("mark", mark), ("prompt", prompt))
-    }
     return Table(
         "chat",
         "`conductor chat --rehearsal` in a pseudo-terminal; median of 7 rounds.",
@@ -131,14 +106,14 @@ def chat() -> Table:
                 ratio(mark, version),
                 "ratio",
                 5.0,
-                times["mark"],
+                _median_ms(mark),
             ),
             Figure(
                 "the prompt with its keys, as a multiple of `conductor --version`",
                 ratio(prompt, version),
                 "ratio",
                 None,
-                times["prompt"],
+                _median_ms(prompt),
             ),
             # It was 1.5 of the prompt, which took 18 times as long as `--version` then, and takes 6
             # times as long now.
@@ -150,10 +125,39 @@ def chat() -> Table:
                 ratio(serve, version),
                 "ratio",
                 27.0,
-                f"{statistics.median(serve) * 1e3:.0f} ms",
+                _median_ms(serve),
             ),
         ),
     )
+
+
+def _chat_round(environ: Mapping[str, str]) -> tuple[float, float, float, float]:
+    """Return the seconds of `--version`, of the mark, of the prompt, and until a server answers."""
+    import pexpect
+
+    version = spent(VERSION, environ).wall
+    command, *arguments = [*orchestra(), "chat", "--rehearsal"]
+    began = time.perf_counter()
+    screen = pexpect.spawn(
+        command,
+        arguments,
+        env={**environ, "TERM": "xterm-256color"},
+        encoding="utf-8",
+        timeout=60,
+    )
+    screen.expect("\u203a")
+    mark = time.perf_counter() - began
+    # How prompt_toolkit asks a terminal to tell pastes: the prompt is there
+    screen.expect("\x1b\\[\\?2004h")
+    prompt = time.perf_counter() - began
+    screen.send("\x04")
+    screen.expect(pexpect.EOF)
+    screen.close()
+    return version, mark, prompt, _until_it_serves(environ)
+
+
+def _median_ms(seconds: Sequence[float]) -> str:
+    return f"{statistics.median(seconds) * 1e3:.0f} ms"
 
 
 def _until_it_serves(environ: Mapping[str, str]) -> float:
@@ -220,8 +224,9 @@ another program.
 
 
 def memory() -> Table:
-    """The most memory that `conductor ask` holds, with workers behind the openai adapter and no
-    local model.
+    """Return the most memory that `conductor ask` holds, without a local model.
+
+    Its workers are behind the openai adapter.
     """
 
     def peak(command: list[str], stderr: TextIO | int = subprocess.DEVNULL) -> int:

@@ -1,4 +1,4 @@
-"""Writes `models/model_table.json.xz`: what is read of the table of models in the installed litellm.
+"""Writes `models/model_table.json.xz`: what is read of the installed litellm's table of models.
 
     python scripts/model_table.py
 

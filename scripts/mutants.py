@@ -91,9 +91,7 @@ def try_mutants(command: list[str]) -> bool:
 
 
 def report(results: Iterable[str]) -> tuple[list[str], float]:
-    """Return a line for each module and one for all, and the share of the tried mutants that was
-    noticed.
-    """
+    """Return a line for each module and one for all, and which share of the mutants was noticed."""
     states: dict[str, Counter[str]] = {}
     for line in results:
         if match := RESULT.fullmatch(line):

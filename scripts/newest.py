@@ -1,8 +1,8 @@
 """Test with the newest version of every dependency, beside the lock that the other tests use.
 
 Users install what their package manager finds today, and not what requirements.lock names. So this
-installs that into .venv-newest and runs the tests of what touches other libraries most. Of llama.cpp
-the wheel is taken that `make setup` has compiled: its version is bounded.
+installs that into .venv-newest and runs the tests of what touches other libraries most. Of
+llama.cpp the wheel is taken that `make setup` has compiled: its version is bounded.
 """
 
 from __future__ import annotations

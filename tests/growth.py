@@ -1,5 +1,6 @@
-"""How the work of a function grows with its input, so that a test can refuse what grows with the
-square.
+"""How the work of a function grows with its input.
+
+A test can refuse what grows with the square.
 """
 
 from __future__ import annotations

@@ -21,6 +21,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Any, Literal
 from urllib.parse import parse_qs, unquote, urlsplit
 
@@ -239,14 +240,13 @@ class Hub:
             await self._say(wire, refusal.status, refusal.headers, refusal.body)
             return
         key = urlsplit(seen.path).path[1:]
-        data = next(
-            d
-            for r in self.repos.values()
-            for fs in r.commits.values()
-            for d in fs.values()
-            if sha256(d) == key
-        )
-        await self._body(seen, wire, data, self.faults.pop(0) if self.faults else None)
+        fault = self.faults.pop(0) if self.faults else None
+        await self._body(seen, wire, self._content(key), fault)
+
+    def _content(self, key: str) -> bytes:
+        commits = chain.from_iterable(repo.commits.values() for repo in self.repos.values())
+        contents = chain.from_iterable(files.values() for files in commits)
+        return next(content for content in contents if sha256(content) == key)
 
     async def _body(self, seen: SeenRequest, wire: Wire, data: bytes, fault: Fault | None) -> None:
         kind = fault.kind if fault else ""

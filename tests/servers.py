@@ -250,8 +250,9 @@ class Loopback(Server):
 
 
 class _Connection(asyncio.StreamReaderProtocol):
-    """Known to its server from its first moment to its last, so that none is forgotten when the
-    server ends.
+    """Known to its server from its first moment to its last.
+
+    So none is forgotten when the server ends.
     """
 
     def __init__(self, server: Server) -> None:
@@ -547,8 +548,9 @@ def aimock() -> Iterator[str]:
 
 
 def proxy(target: Loopback) -> Loopback:
-    """A proxy that tunnels every CONNECT to `target`, whatever name was asked for, and answers
-    nothing else.
+    """A proxy that tunnels every CONNECT to `target`, whatever name was asked for.
+
+    It answers nothing else.
     """
 
     async def script(seen: SeenRequest, wire: Wire) -> None:
@@ -579,8 +581,9 @@ async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> N
 
 @dataclass(frozen=True)
 class Authority:
-    """A certificate authority made for a test, and a certificate of it for `model.test` and
-    127.0.0.1.
+    """A certificate authority made for a test.
+
+    And a certificate of it for `model.test` and 127.0.0.1.
     """
 
     ca: Path

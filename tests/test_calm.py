@@ -21,6 +21,7 @@ DIRECTORIES: Final = (
     "src/conductor_cli/plugins",
     "src/conductor_cli/programs",
     "src/conductor_cli/system",
+    "src/conductor_cli/cli",
     "src/conductor_cli/tools",
     "tests/plugins",
     "tests/programs",

@@ -119,12 +119,11 @@ def run(place: Path, *words: str, **environment: str) -> tuple[int, str]:
 
 
 def test_what_leaves_the_machine_fails_and_what_is_skipped_is_written_down(tmp_path: Path) -> None:
-    """Each connection that leaves is refused, and its test fails even if it swallows that, unless
-    it has the mark.
+    """Each connection that leaves is refused, and its test fails even if it swallows that.
 
-    A program that a test starts can be interrupted. The skipped tests and modules, of two processes
-    here, are in a file that `pytest @FILE` takes; a known failure is not. With CI_NO_SKIPS they
-    fail, and name what is not installed.
+    Unless it has the mark. A program that a test starts can be interrupted. The skipped tests and
+    modules, of two processes here, are in a file that `pytest @FILE` takes; a known failure is not.
+    With CI_NO_SKIPS they fail, and name what is not installed.
     """
     skipped = tmp_path / "skipped"
     code, shown = run(tmp_path, "-n", "2", CI_SKIPPED=str(skipped))

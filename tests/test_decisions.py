@@ -8,6 +8,7 @@ import shlex
 import tomllib
 from collections.abc import Iterator
 from functools import cache
+from itertools import chain
 from pathlib import Path
 from typing import Final
 
@@ -71,7 +72,7 @@ _IDENTIFIER: Final = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*")
 @cache
 def trees() -> dict[Path, ast.Module]:
     """The syntax of each source file."""
-    files = [file for folder in SOURCES for file in sorted((ROOT / folder).rglob("*.py"))]
+    files = chain.from_iterable(sorted((ROOT / folder).rglob("*.py")) for folder in SOURCES)
     return {file: ast.parse(file.read_text("utf-8")) for file in files}
 
 
@@ -95,7 +96,7 @@ def classes() -> dict[str, set[str]]:
         for node in ast.walk(tree):
             if not isinstance(node, ast.ClassDef):
                 continue
-            members = {name for statement in node.body for name in bound_names(statement)}
+            members = set(chain.from_iterable(map(bound_names, node.body)))
             attributes = {part.attr for part in ast.walk(node) if isinstance(part, ast.Attribute)}
             own.setdefault(node.name, set()).update(members | attributes)
             bases.setdefault(node.name, set()).update(ast.unparse(base) for base in node.bases)
@@ -108,11 +109,13 @@ def classes() -> dict[str, set[str]]:
 @cache
 def symbols() -> set[str]:
     """What the sources define, import and use as an attribute, and the words of a `Literal`."""
-    names = {part for file in trees() for part in file.relative_to(ROOT).with_suffix("").parts}
+    names: set[str] = set()
+    for file in trees():
+        names.update(file.relative_to(ROOT).with_suffix("").parts)
     for tree in trees().values():
         for node in ast.walk(tree):
             if isinstance(node, ast.Module | ast.ClassDef):
-                names.update(name for statement in node.body for name in bound_names(statement))
+                names.update(chain.from_iterable(map(bound_names, node.body)))
             if isinstance(node, ast.Subscript) and isinstance(node.value, ast.Name):
                 names.update(words_in(node.slice) if node.value.id == "Literal" else ())
             if isinstance(node, ast.Attribute):
@@ -134,7 +137,8 @@ def spoken_words() -> set[str]:
     """Texts of code that are names: headers, routes, fields, kinds of workers, systems."""
     start = [str(ROOT / "src/conductor_cli" / name) for name in SPEAKING]
     files = [file for file in trees() if str(file).startswith(tuple(start))]
-    words = {word.lower() for file in files for word in words_in(trees()[file])}
+    texts = chain.from_iterable(words_in(trees()[file]) for file in files)
+    words = {text.lower() for text in texts}
     presets = (ROOT / "src/conductor_cli/models/presets.toml").read_text("utf-8")
     return words | set(tomllib.loads(presets))
 
@@ -144,7 +148,7 @@ def packages() -> set[str]:
     """The packages that pyproject.toml names, and its extras."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
     extras = project["optional-dependencies"]
-    needed = [*project["dependencies"], *(text for texts in extras.values() for text in texts)]
+    needed = chain(project["dependencies"], *extras.values())
     names = {re.split(r"[^\w.-]", text)[0] for text in needed} | extras.keys()
     return {name.lower().replace("-", "_") for name in names}
 
@@ -158,7 +162,7 @@ def command_tree() -> dict[tuple[str, ...], Command]:
 def options_of(command: Command) -> set[str]:
     """The options that it takes, those of the program included."""
     taken = [*command.options, *command.everywhere, *command_tree()[()].options]
-    return {name for option in taken for name in option.names}
+    return set(chain.from_iterable(option.names for option in taken))
 
 
 def is_command(words: list[str]) -> bool:
@@ -169,7 +173,7 @@ def is_command(words: list[str]) -> bool:
     rest = words[length:]
     if not words or (command.commands and rest and not rest[0].startswith("-")):
         return False
-    allowed = {choice for argument in command.arguments for choice in argument.choices}
+    allowed = set(chain.from_iterable(argument.choices for argument in command.arguments))
     takes_anything = any(not argument.choices for argument in command.arguments)
     for word in rest:
         if word.startswith("-"):
@@ -207,8 +211,7 @@ def is_symbol(name: str, file: Path | None = None) -> bool:
     first, *rest = name.split(".")
     if file is not None:
         statements = trees()[file].body if file in trees() else []
-        top = {name for statement in statements for name in bound_names(statement)}
-        if first not in top:
+        if first not in chain.from_iterable(map(bound_names, statements)):
             return False
     if rest and first in classes():
         return rest[0] in classes()[first]

@@ -61,8 +61,9 @@ def test_the_page_has_these_examples() -> None:
 
 @pytest.mark.parametrize(("title", "code"), EXAMPLES, ids=[title for title, _ in EXAMPLES])
 def test_an_example_runs_in_a_new_process(title: str, code: str, home: Path) -> None:
-    """An example runs without a key or a download, whatever was imported before, and prints what it
-    should.
+    """An example runs without a key or a download, and prints what it should.
+
+    Whatever was imported before.
     """
     command = [sys.executable, "-c", code]
     done = subprocess.run(
@@ -73,8 +74,9 @@ def test_an_example_runs_in_a_new_process(title: str, code: str, home: Path) -> 
 
 
 def commands_of(page: Path) -> Iterator[list[str]]:
-    """The words of each command in a page, in blocks of code and inside text, without what a shell
-    does with them.
+    """The words of each command in a page, in blocks of code and inside text.
+
+    Without what a shell does with them.
     """
     fenced = False
     for line in page.read_text("utf-8").splitlines():
@@ -171,8 +173,9 @@ def shell_of(page: Path) -> Iterator[str]:
 
 @pytest.mark.parametrize("name", ["clients", "serve"])
 def test_the_commands_of_a_page_about_serving_run(stage: Stage, tmp_path: Path, name: str) -> None:
-    """Each as a user would type it, with doubles for workers and clients, over the server that the
-    page has at 8080.
+    """Each runs as a user would type it, with doubles for workers and clients.
+
+    The server is the one that the page has at 8080.
     """
     stage.configure(SERVING)
     log = tmp_path / "log"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from functools import cache
+from itertools import chain
 from pathlib import Path
 from typing import Final
 
@@ -24,7 +25,7 @@ SECTIONS: Final = {
         re.MULTILINE | re.DOTALL,
     )
 }
-THREATS: Final = [row for rows in SECTIONS.values() for row in rows]
+THREATS: Final = list(chain.from_iterable(SECTIONS.values()))
 
 
 @cache

@@ -47,22 +47,24 @@ def test_every_test_says_what_holds() -> None:
     """A test function has a docstring with the fact it holds, or a name of four words."""
     import ast
 
-    silent = [
-        f"{path.relative_to(TESTS)}:{node.lineno} {node.name}"
-        for path in sorted(TESTS.rglob("test_*.py"))
-        if "node_modules" not in path.parts
-        and SHORT_NAME.search(text := path.read_text(encoding="utf-8"))
-        for node in ast.walk(ast.parse(text))
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
-        and SHORT_NAME.fullmatch(f"def {node.name}(")
-        and not ast.get_docstring(node)
-    ]
+    silent = []
+    for path in sorted(TESTS.rglob("test_*.py")):
+        text = path.read_text(encoding="utf-8")
+        if "node_modules" in path.parts or not SHORT_NAME.search(text):
+            continue
+        for node in ast.walk(ast.parse(text)):
+            if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                continue
+            has_short_name = SHORT_NAME.fullmatch(f"def {node.name}(")
+            if has_short_name and not ast.get_docstring(node):
+                silent.append(f"{path.relative_to(TESTS)}:{node.lineno} {node.name}")
     assert silent == []
 
 
 def test_each_directory_of_tests_and_each_shared_module_is_explained() -> None:
-    """tests/README.md has a row for each directory, and names the modules that tests of several
-    directories use.
+    """tests/README.md has a row for each directory, and names the shared modules.
+
+    Those are the modules that tests of several directories use.
     """
     page = (TESTS / "README.md").read_text(encoding="utf-8")
     tests = [path for path in TESTS.rglob("test_*.py") if "node_modules" not in path.parts]

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from itertools import pairwise
+from itertools import pairwise, product
 from pathlib import Path
 from typing import Any
 
@@ -237,7 +237,7 @@ def sentence_pieces() -> list[str]:
     All bytes, all letters of `TEXT`, the beginnings of its words.
     """
     words = [f"▁{word}" for word in TEXT.split()]
-    beginnings = [word[:length] for length in range(2, 8) for word in words]
+    beginnings = [word[:length] for length, word in product(range(2, 8), words)]
     return [
         "<unk>",
         "<s>",
@@ -258,11 +258,11 @@ def byte_letters() -> dict[int, str]:
 
 
 def _words(text: str) -> list[str]:
-    return [
-        word if at == 0 else f" {word}"
-        for line in text.splitlines()
-        for at, word in enumerate(line.split())
-    ]
+    words: list[str] = []
+    for line in text.splitlines():
+        words += line.split()[:1]
+        words += [f" {word}" for word in line.split()[1:]]
+    return words
 
 
 def _merged(word: tuple[str, ...], pair: tuple[str, str]) -> tuple[str, ...]:

@@ -45,7 +45,7 @@ CAMPAIGNS: Final[dict[str, Campaign]] = {
         "requests that would take for ever, all memory or every thread of `serve`", 6
     ),
     "neighbours": Campaign(
-        "a hostile client beside an ordinary one, over each thing that the clients of `serve` share",
+        "a hostile client beside an ordinary one, over each thing that clients of `serve` share",
         6,
     ),
     "soak": Campaign(

@@ -63,9 +63,7 @@ def prepare(at: Desk) -> tuple[str, ...]:
 
 
 def write_book(at: Desk, keys: Sequence[str], chance: random.Random) -> Outcome:
-    """Have a server and commands spend in a random order, kill the server, and compare the book
-    with the bill.
-    """
+    """Have a server and commands spend in a random order, kill it, and compare book and bill."""
     at.reset()
     server = at.stage.start("serve", "--port", "0", stderr=subprocess.DEVNULL)
     with serving(server) as url:

@@ -160,9 +160,7 @@ def time_zone(rule: str) -> Iterator[None]:
 
 
 def through_a_night(zone: str, night: str) -> Outcome:
-    """Spend all that may be spent every ten minutes of four days with a change of the clock in
-    them.
-    """
+    """Spend all that may be spent every ten minutes of four days in which the clock changes."""
     with tempfile.TemporaryDirectory() as name, time_zone(ZONES[zone]):
         place = Path(name)
         begin = NIGHTS[night].timestamp()

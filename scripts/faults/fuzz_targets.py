@@ -78,9 +78,7 @@ def pieces(data: AnyStr, seed: int) -> Iterator[AnyStr]:
 
 
 def check_plan_format(name: str, data: bytes) -> None:
-    """A plan is read the same way whole and in pieces, obeys its rules, and reads again as it was
-    written.
-    """
+    """A plan is read the same whole and in pieces, obeys its rules, and reads again as written."""
     context = _context(name, data[:1])
     text = data[1:].decode("utf-8", "replace")
     whole, fault, _ = read(name, [text], context)
@@ -231,9 +229,7 @@ def _check_event(line: str) -> None:
 
 
 def check_gguf(data: bytes) -> None:
-    """A model file is accepted or refused with a reason, and its overview agrees with its whole
-    header.
-    """
+    """A model file is accepted, or refused with a reason; its overview agrees with its header."""
     file = FILE.with_suffix(".gguf")
     file.write_bytes(data)
     try:
@@ -373,15 +369,14 @@ SEEDS: Final = {
 
 
 def _plans(name: str) -> list[bytes]:
-    return [
-        bytes([head]) + body for head in (4, 12, 20, 36, 60, 196) for body in SEEDS[f"plan {name}"]
-    ]
+    plans = []
+    for head in (4, 12, 20, 36, 60, 196):
+        plans += [bytes([head]) + body for body in SEEDS[f"plan {name}"]]
+    return plans
 
 
 async def _spoken(path: str) -> bytes:
-    """A reply with thinking, text and a call of a tool, as a server says it that is asked at this
-    path.
-    """
+    """Return a reply with thinking, text and a call, as a server says it at this path."""
     recorder = Recorder()
     speaker = Speaker(SeenRequest("POST", path, {}, b"", 0.0), recorder)
     await speaker.begin()
@@ -413,8 +408,9 @@ def _media() -> list[bytes]:
 
 
 def _bodies(api: str) -> list[bytes]:
-    """Requests as our own adapter for an API writes them, without and with fields that other
-    programs send.
+    """Return requests as our own adapter for an API writes them.
+
+    Without and with fields that other programs send.
     """
     name, more = {
         "chat_completions": ("chat-completions", {"tool_choice": "auto", "n": 1}),

@@ -49,8 +49,9 @@ def _chat(content: Any = "Why?", **more: Any) -> bytes:
 
 
 def _filled(unit: bytes, before: bytes = b"", after: bytes = b"", *, size: int = ROOM) -> bytes:
-    """A body that repeats `unit` up to `size` bytes, in a field that nobody reads if nothing is
-    said.
+    """Return a body that repeats `unit` up to `size` bytes.
+
+    It is in a field that nobody reads if nothing is said.
     """
     before = before or b'{"model":"conductor","messages":[{"role":"user","content":"Why?"}],"x":['
     after = after or b"{}]}"
@@ -183,9 +184,7 @@ def _memory(pid: int) -> int:
 
 
 def run(tries: Tries) -> None:
-    """Every request alone and eight times at once, then the end of the server while they are worked
-    on.
-    """
+    """Send every request alone and eight times at once, then end the server meanwhile."""
     with (
         tempfile.TemporaryDirectory(prefix="conductor-hostile-") as place,
         private_home(Path(place)),
@@ -195,7 +194,8 @@ def run(tries: Tries) -> None:
             stage.configure(workers=())
             with stage.config.open("a") as file:
                 file.write(stage.worker("alpha", 'accepts = ["image"]\n'))
-            stage.models["alpha"] = stage.models["beta"] = says("{}")
+            stage.models["alpha"] = says("{}")
+            stage.models["beta"] = says("{}")
             for name, make in REQUESTS.items():
                 for count in (1, 8):
                     tries.attempt(

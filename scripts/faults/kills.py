@@ -72,9 +72,7 @@ def _slowly(text: str) -> Script:
 
 
 def kill(at: Desk, *, fault: str = "", moment: float = -1.0) -> Outcome:
-    """Start a run, kill it by `fault` or after `moment` seconds, look at what is left, and resume
-    it.
-    """
+    """Start a run, kill it by `fault` or after `moment` seconds, check what is left, resume it."""
     at.reset()
     command = at.prefork.start(WORDS, fault=fault)
     if moment >= 0:

@@ -1,9 +1,9 @@
-"""Runs commands of conductor in forks of a process that has imported everything, under strace if a
-fault is wanted.
+"""Runs commands of conductor in forks of a process that has imported everything.
 
-A fresh process spends most of its time, and most of its system calls, on importing. Here a server
-process imports what the first command needed; each later command is a fork of it, which waits until
-strace is attached. So the Nth system call is one of the command's own.
+If a fault is wanted, they run under strace. A fresh process spends most of its time, and most of
+its system calls, on importing. Here a server process imports what the first command needed; each
+later command is a fork of it, which waits until strace is attached. So the Nth system call is one
+of the command's own.
 """
 
 from __future__ import annotations
@@ -210,9 +210,7 @@ class Prefork:
 
     @contextmanager
     def warming(self) -> Iterator[None]:
-        """Have the command that runs meanwhile write down what it imports, and then import that in
-        the server.
-        """
+        """Import in the server what the command imports that runs meanwhile."""
         (self._place / "modules").unlink(missing_ok=True)
         yield
         self._ask({"import": True})

@@ -104,8 +104,11 @@ class Client:
             data += piece
             await asyncio.sleep(pause)
         frames = [json.loads(line) for line in re.findall(rb"data: (\{.*\})", data)]
-        deltas = [choice["delta"] for frame in frames for choice in frame.get("choices", ())]
-        return "".join(delta.get("content") or "" for delta in deltas)
+        text = ""
+        for frame in frames:
+            for choice in frame.get("choices", ()):
+                text += choice["delta"].get("content") or ""
+        return text
 
 
 Behaviour = Callable[[Client], Awaitable[str | None]]
@@ -123,9 +126,7 @@ async def _ask_for_a_stream(client: Client) -> str:
 
 
 async def _leave(client: Client) -> None:
-    """Break off before the head, inside it, inside the body, while the run goes on, or inside the
-    answer.
-    """
+    """Break off before the head, in it, in the body, while the run goes on, or in the answer."""
     kind = client.chance.choice(("at once", "head", "body", "run", "answer"))
     data = client.request(
         stream=kind == "answer" or (kind == "run" and client.chance.random() < 0.5)
@@ -269,12 +270,12 @@ async def _difference(first: Round, second: Round, case: Case) -> str:
     """
     was = first.answers[case.id]
     now = second.answers[case.id]
-    found = {
-        answer
-        for count in (1, 2, AT_ONCE // 2, AT_ONCE)
-        for answer in await first.ask_at_once(case, count)
-    }
-    return "" if {was, now} <= found else f"{case.question!r} was answered {was!r}, then {now!r}"
+    sound_answers: set[str | None] = set()
+    for count in (1, 2, AT_ONCE // 2, AT_ONCE):
+        sound_answers.update(await first.ask_at_once(case, count))
+    if was in sound_answers and now in sound_answers:
+        return ""
+    return f"{case.question!r} was answered {was!r}, then {now!r}"
 
 
 @dataclass

@@ -78,7 +78,8 @@ def _traces(at: Desk) -> list[list[Event]]:
 
 
 def _whole_traces(at: Desk) -> int:
-    return sum(isinstance(event, RunFinished) for events in _traces(at) for event in events[-1:])
+    traces = [events for events in _traces(at) if events]
+    return sum(isinstance(events[-1], RunFinished) for events in traces)
 
 
 def _asked(at: Desk, ended: Ended) -> str:
@@ -110,18 +111,21 @@ def _ask_in_vain(at: Desk) -> None:
 
 def _resumed(at: Desk, ended: Ended) -> str:
     """Nobody was called for the plan or the first step; a substitute may do the second."""
-    resumed = [
-        each for each in _traces(at) if each and isinstance(each[0], RunStarted) and each[0].resumed
-    ]
-    ends = [
-        event for each in resumed for event in each if isinstance(event, StepFinished | StepFailed)
-    ]
-    if "planner" in at.billed or any(event.step == 1 and event.usage.calls for event in ends):
+    has_paid_again = "planner" in at.billed
+    for events in _traces(at):
+        if events and isinstance(events[0], RunStarted) and events[0].resumed:
+            has_paid_again = has_paid_again or _calls_first_step(events)
+    if has_paid_again:
         return f"what was stored was paid again: {at.billed}"
     right = ("beta answers\n", "alpha answers\n")
     return _fails(
         ended.code or ended.out in right, f"exit code 0 with the answer {ended.out[:80]!r}"
     )
+
+
+def _calls_first_step(events: Sequence[Event]) -> bool:
+    ends = [event for event in events if isinstance(event, StepFinished | StepFailed)]
+    return any(event.step == 1 and event.usage.calls for event in ends)
 
 
 def _cases(at: Desk) -> None:
@@ -405,9 +409,7 @@ class Disturbed:
     words: Sequence[str]
 
     def __call__(self, *, fault: str = "", limit: int = -1) -> Outcome:
-        """Run it once with `fault`, as strace reads it, or where files cannot grow beyond `limit`
-        bytes.
-        """
+        """Run it once with `fault`, as strace reads it, or with files of at most `limit` bytes."""
         self.at.reset()
         ended = self.scene.run(self.at, self.words, fault=fault, limit=limit)
         if fault and not ended.hits:
@@ -423,7 +425,9 @@ def disturb(tries: Tries, name: str, command: Disturbed) -> None:
     """Let each system call of a command fail. Time that runs out is shared by the faults."""
     for size in SIZES:
         tries.attempt(f"{name} files of at most {size} bytes", partial(command, limit=size))
-    left = [(calls, kind) for calls, kinds in FAULTS.items() for kind in kinds]
+    left = []
+    for calls, kinds in FAULTS.items():
+        left += [(calls, kind) for kind in kinds]
     for number in range(1, MOST):
         for calls, kind in tuple(left):
             fault = partial(command, fault=f"{calls}:{kind}:when={number}")

@@ -191,11 +191,13 @@ class Lane:
             if case.fault is REFUSE and case.span == "always":
                 await server.open()
             sound = replace(case, fault=replace(case.fault, promise="right"))
-            problems += [f"afterwards: {each}" for each in await self._ask(orchestra, sound)]
-        is_late = any(late in problem for problem in problems for late in LATE)
+            problems_afterwards = await self._ask(orchestra, sound)
+            problems += [f"afterwards: {problem}" for problem in problems_afterwards]
+        text = "; ".join(problems)
+        is_late = any(late in text for late in LATE)
         if is_late and self._delays.worst_since(began) > MAX_DELAY:
             return None
-        return Outcome(problem="; ".join(problems), weight=2)
+        return Outcome(problem=text, weight=2)
 
     async def _ask(self, orchestra: AsyncConductor, case: Case) -> list[str]:
         """Ask a question that asks for the case's shape. Returns what was wrong about the run."""
@@ -306,20 +308,27 @@ def _said(tag: str, prompt: str) -> str:
     _, worker, task = prompt.rpartition("Do this now: ")
     if worker:
         return answer(tag, task, prompt)
-    plan = NESTED if "an answer at hand" in prompt else PLANS.get(tag[:1], PLANS["c"])
+    plan = PLANS.get(tag[:1], PLANS["c"])
+    if "an answer at hand" in prompt:
+        plan = NESTED
+    first = 0
     repaired = re.search(r"Steps 1 to (\d) stand", prompt)
     revised = re.search(r"from step (\d) on", prompt)
-    first = int(repaired[1]) if repaired else int(revised[1]) - 1 if revised else 0
+    if repaired:
+        first = int(repaired[1])
+    elif revised:
+        first = int(revised[1]) - 1
     return "\n".join(plan[first:] or plan[-1:]).format(tag=tag)
 
 
 def _texts(value: object) -> Iterator[str]:
     if isinstance(value, str):
         yield value
-    for item in (
-        value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
-    ):
-        yield from _texts(item)
+    if isinstance(value, dict):
+        value = list(value.values())
+    if isinstance(value, list):
+        for item in value:
+            yield from _texts(item)
 
 
 # What must hold after every run, whatever happened on the wire

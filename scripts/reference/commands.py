@@ -148,21 +148,15 @@ def _command(command: Any, parent: Any, name: str, words: tuple[str, ...]) -> Co
 
 
 def _parameter(each: Any) -> Parameter:
-    is_option = each.param_type_name == "option"
     kind, choices = _kind(each)
-    default = (
-        each.show_default
-        if isinstance(each.show_default, str)
-        else each.default
-        if each.show_default
-        else None
-    )
+    names: list[str] = []
+    default = ""
+    if each.param_type_name == "option":
+        names = [*each.opts, *each.secondary_opts]
+        if kind != "flag":
+            default = _default(each)
     # Typer keeps the names of --help in a set: short before long is an order they always have.
-    names = (
-        sorted((*each.opts, *each.secondary_opts), key=lambda name: name.startswith("--"))
-        if is_option
-        else ()
-    )
+    names.sort(key=lambda name: name.startswith("--"))
     return Parameter(
         names=tuple(names),
         metavar="" if kind == "flag" else _metavar(each, choices),
@@ -171,11 +165,18 @@ def _parameter(each: Any) -> Parameter:
         choices=choices,
         many=bool(getattr(each, "multiple", False)) or each.nargs != 1,
         required=bool(each.required),
-        default=""
-        if kind == "flag" or not is_option or default in (None, (), [], "")
-        else str(default),
+        default=default,
         environment=(each.envvar,) if isinstance(each.envvar, str) else tuple(each.envvar or ()),
     )
+
+
+def _default(each: Any) -> str:
+    """Return the default that the help of an option shows, empty for none."""
+    if isinstance(each.show_default, str):
+        return each.show_default
+    if not each.show_default or each.default in (None, (), [], ""):
+        return ""
+    return str(each.default)
 
 
 def _kind(each: Any) -> tuple[Kind, tuple[str, ...]]:

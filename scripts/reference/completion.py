@@ -68,19 +68,17 @@ def words_table(root: Command) -> str:
             "options": _options(words, command.options),
             "arguments": [_value(words, argument) for argument in command.arguments],
         }
-    return (
-        "{\n"
-        + ",\n".join(f"{json.dumps(key)}: {json.dumps(entry)}" for key, entry in table.items())
-        + "\n}\n"
-    )
+    lines = [f"{json.dumps(key)}: {json.dumps(entry)}" for key, entry in table.items()]
+    return "{\n" + ",\n".join(lines) + "\n}\n"
 
 
 def _options(words: str, options: tuple[Parameter, ...]) -> dict[str, Any]:
-    return {
-        name: (option.help, None if option.kind == "flag" else _value(words, option))
-        for option in options
-        for name in option.names
-    }
+    entries: dict[str, Any] = {}
+    for option in options:
+        value = None if option.kind == "flag" else _value(words, option)
+        for name in option.names:
+            entries[name] = (option.help, value)
+    return entries
 
 
 def _value(words: str, parameter: Parameter) -> dict[str, Any]:

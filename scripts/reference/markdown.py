@@ -21,7 +21,9 @@ same. The commands are also called `conductor-llm`, for where another program ow
 
 def page(root: Command) -> str:
     """The whole page."""
-    commands = [line for command in root.walk() for line in _command(command)]
+    commands: list[str] = []
+    for command in root.walk():
+        commands += _command(command)
     exits = _table(("Code", "Meaning"), [(str(code), meaning) for code, meaning in EXITS.items()])
     return "\n".join([HEAD, *commands, "## Exit codes\n", *exits])
 

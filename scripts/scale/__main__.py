@@ -19,8 +19,9 @@ OUT: Final = Path("build/scale.jsonl")
 
 
 class Campaign(NamedTuple):
-    """What it measures, its module and function, and what that is called with in the short form and
-    in the long one.
+    """What it measures, its module and function, and what that is called with.
+
+    The short form and the long one call it differently.
     """
 
     does: str

@@ -36,8 +36,9 @@ class Seen:
 
 
 def run(*, stops: int, outage: int) -> Iterator[Figure]:
-    """Stop the database at once `stops` times, and once for `outage` seconds, in which another
-    replica starts.
+    """Stop the database at once `stops` times, and once for `outage` seconds.
+
+    Another replica starts within these.
     """
     with cluster() as postgres, place() as at:
         url = postgres.new_database()

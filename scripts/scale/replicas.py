@@ -25,8 +25,9 @@ SETTINGS: Final = "[limits]\ncalls_day = 100000000\n[serve]\nparallel = 128"
 
 
 def free_port() -> int:
-    """Return a port that nobody listens at, and that no outgoing connection is given while its
-    server restarts.
+    """Return a port that nobody listens at.
+
+    No outgoing connection is given it while its server restarts.
     """
     while True:
         with (
@@ -110,8 +111,7 @@ def request_body(number: int, **more: Any) -> dict[str, Any]:
 
 
 def restart(*, streams: int, seconds: int, restarts: int = 3) -> Iterator[Figure]:
-    """Hold so many streams open at once while three replicas are restarted in turn, and then one is
-    killed.
+    """Hold so many streams open while three replicas are restarted in turn, and one is killed.
 
     Every fourth stream is a background response then, which its client reads on from
     `Last-Event-ID`.
@@ -212,19 +212,20 @@ class Streams:
         frames = [line[6:] for line in text.splitlines() if line.startswith("data: ")]
         if answer.status != 200 or frames[-1:] != ["[DONE]"] or '{"error"' in text:
             return f"{answer.status} {text[-200:]!r}"
-        choices = [choice for frame in frames[:-1] for choice in json.loads(frame)["choices"]]
-        said = "".join(choice["delta"].get("content") or "" for choice in choices)
-        return (
-            ""
-            if said.split() == [f"{number}:{second}" for second in range(self.seconds)]
-            else f"gap: {said!r}"
-        )
+        content = ""
+        for frame in frames[:-1]:
+            for choice in json.loads(frame)["choices"]:
+                content += choice["delta"].get("content") or ""
+        if content.split() == [f"{number}:{second}" for second in range(self.seconds)]:
+            return ""
+        return f"gap: {content!r}"
 
     async def _follow(
         self, client: aiohttp.ClientSession, number: int, begun: asyncio.Barrier
     ) -> None:
-        """Ask one of the replicas for a background response, and read it on through the balancer
-        where it is cut.
+        """Ask one of the replicas for a background response.
+
+        Where it is cut, it is read on through the balancer.
         """
         first = self.replicas.ports[number % len(self.replicas.ports)]
         front = self.replicas.front

@@ -37,8 +37,9 @@ CALLS: Final = (
 
 @dataclass
 class Campaign:
-    """What was asked, who was killed when, and after how many seconds another process had each of
-    its runs.
+    """What was asked, who was killed when, and how soon another process had each of its runs.
+
+    That is in seconds.
     """
 
     replicas: Replicas
@@ -94,9 +95,7 @@ class Campaign:
                 await asyncio.sleep(0.1)
 
     async def ask_on(self, client: aiohttp.ClientSession, first: int, end: float) -> None:
-        """Ask one question after the other in the background, and wait for each answer at any
-        replica.
-        """
+        """Ask question after question in the background, and wait for answers at any replica."""
         number = first
         while time.monotonic() < end:
             body = {"model": "conductor", "input": f"number {number}", "background": True}
@@ -128,9 +127,7 @@ class Campaign:
 
 
 def run(*, seconds: int, clients: int) -> Iterator[Figure]:
-    """Ask for so many seconds, wait for the rest, and compare what the provider saw with the
-    ledger.
-    """
+    """Ask for so many seconds, wait for the rest, and compare provider and ledger."""
     with cluster() as postgres, place(seconds=1, steps=STEPS) as at:
         url = postgres.new_database()
         at.configure(f'state = "{url}"', SETTINGS.replace("[limits]", f"[limits]\nsteps = {STEPS}"))

@@ -1,7 +1,7 @@
-"""Requests a second of 1, 2 and 4 replicas with limits on, and of other gateways, on the same
-cores.
+"""Requests a second of 1, 2 and 4 replicas with limits on, and of other gateways.
 
-The others are found below `build/rivals`, and are left out where they are not installed:
+All run on the same cores. The others are found below `build/rivals`, and are left out where they
+are not installed:
 
     python -m venv build/rivals/litellm && build/rivals/litellm/bin/pip install 'litellm[proxy]'
     npm install --prefix build/rivals @portkey-ai/gateway

@@ -86,20 +86,24 @@ def main(
     for note in notes(allowed, findings, today, complete=not skipped):
         say(note)
     if skipped:
-        names = ", ".join(name for name, _ in skipped[:5]) + (", …" if len(skipped) > 5 else "")
+        names = ", ".join(name for name, _ in skipped[:5])
+        if len(skipped) > 5:
+            names += ", …"
         say(
-            f"NOT AUDITED: {len(skipped)} of {len(wanted)} packages, because the registry did "
-            "not "
+            f"NOT AUDITED: {len(skipped)} of {len(wanted)} packages, because the registry did not "
             f"answer: {names}"
         )
     audited = len(wanted) - len(skipped)
     passed = len(findings) - len(refused)
     say(
-        f"{audited} packages audited, {len(refused)} known vulnerabilities, {passed} allowed "
-        "by "
+        f"{audited} packages audited, {len(refused)} known vulnerabilities, {passed} allowed by "
         f"{allowed_file.name}"
     )
-    return 1 if refused else 2 if skipped and required else 0
+    if refused:
+        return 1
+    if skipped and required:
+        return 2
+    return 0
 
 
 def say(text: str) -> None:
@@ -108,10 +112,10 @@ def say(text: str) -> None:
 
 
 def pins(text: str) -> list[tuple[str, str]]:
-    """Name and version of each package in a lock file, whatever system it is for, in the order of
-    the file.
+    """Return name and version of each package in a lock file, in the order of the file.
 
-    A package has several versions where its version depends on that of Python.
+    Packages for other systems are among them. A package has several versions where its version
+    depends on that of Python.
     """
     return [(name, version) for name, version in _PIN.findall(text)]
 
@@ -121,7 +125,10 @@ def all_pins(root: Path = ROOT) -> list[tuple[str, str]]:
     project = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     texts = [(root / lock).read_text(encoding="utf-8") for lock in LOCKS]
     texts += ["\n".join(extra) for extra in project["optional-dependencies"].values()]
-    return sorted({pin for text in texts for pin in pins(text)})
+    found: set[Pin] = set()
+    for text in texts:
+        found.update(pins(text))
+    return sorted(found)
 
 
 def read_allowances(path: Path) -> list[Allowance]:
@@ -142,16 +149,18 @@ def notes(
 
     Those that have run out, and, after a `complete` audit, those without a use.
     """
-    found = {(finding.package, name) for finding in findings for name in finding.names}
-    old = [
-        f"{a.id} of {a.package} was allowed until {a.until}: {a.reason}"
-        for a in allowed
-        if a.until < today
-    ]
-    unused = [a for a in allowed if complete and (a.package, a.id) not in found]
-    return old + [
-        f"{a.id} of {a.package} is not found any more: remove it from audit.toml" for a in unused
-    ]
+    names: set[Pin] = set()
+    for finding in findings:
+        names.update((finding.package, name) for name in finding.names)
+    old = []
+    unused = []
+    for allowance in allowed:
+        subject = f"{allowance.id} of {allowance.package}"
+        if allowance.until < today:
+            old.append(f"{subject} was allowed until {allowance.until}: {allowance.reason}")
+        if complete and (allowance.package, allowance.id) not in names:
+            unused.append(f"{subject} is not found any more: remove it from audit.toml")
+    return [*old, *unused]
 
 
 def ask(packages: Sequence[Pin], more: Sequence[str]) -> tuple[list[Finding], list[Pin]]:
@@ -165,19 +174,18 @@ def ask(packages: Sequence[Pin], more: Sequence[str]) -> tuple[list[Finding], li
         # pip-audit takes one version of a package at a time
         rounds[versions[name]].append((name, version))
         versions[name] += 1
-    reported = [each for some in rounds.values() for each in report(some, more)]
-    audited = {
-        (each["name"], each["version"]): each["vulns"] for each in reported if "vulns" in each
-    }
-    findings = [
-        Finding(
-            *pin,
-            tuple(dict.fromkeys((each["id"], *each.get("aliases", ())))),
-            tuple(each["fix_versions"]),
-        )
-        for pin, known in audited.items()
-        for each in known
-    ]
+    audited = set()
+    findings = []
+    for pins_of_round in rounds.values():
+        for package in report(pins_of_round, more):
+            if "vulns" not in package:
+                continue
+            pin = (package["name"], package["version"])
+            audited.add(pin)
+            for vulnerability in package["vulns"]:
+                names = dict.fromkeys((vulnerability["id"], *vulnerability.get("aliases", ())))
+                fixed_in = tuple(vulnerability["fix_versions"])
+                findings.append(Finding(*pin, tuple(names), fixed_in))
     return findings, [pin for pin in packages if pin not in audited]
 
 

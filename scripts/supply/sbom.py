@@ -86,11 +86,9 @@ def leads_to(name: str, extras: Iterable[str]) -> Iterable[tuple[str, frozenset[
     """
     lines: list[str] = []
     if name == NAME:  # not what is installed: that may be older
-        optional = project()["optional-dependencies"]
-        lines = [
-            *project()["dependencies"],
-            *(each for extra in extras for each in optional[extra]),
-        ]
+        lines = list(project()["dependencies"])
+        for extra in extras:
+            lines += project()["optional-dependencies"][extra]
     else:
         with suppress(PackageNotFoundError):
             lines = requires(name) or []

@@ -1,10 +1,12 @@
-"""Which model plans, how it is described, adapters without a model file, and the questions that the
-demo is asked.
+"""Which model plans, and how it is described.
+
+Adapters without a model file, and the questions that the demo is asked, are among it.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 
 import pytest
@@ -53,8 +55,9 @@ def test_the_error_names_the_bad_adapter(
 
 
 def test_a_trace_names_the_conductor_as_the_model_store_does(stage: Stage, tiny: Path) -> None:
-    """The trace has the name of the stored model and the hash of its file, whatever the file is
-    called.
+    """The trace has the name of the stored model and the hash of its file.
+
+    The file may be called anything.
     """
     stage.config.write_text(
         stage.config.read_text().replace("[conductor]\nmodel", "[conductor]\n#")
@@ -181,7 +184,7 @@ def test_each_seed_asks_questions_of_its_own() -> None:
     """
     sets = [held_out_cases(500, seed) for seed in range(20)]
     assert [case.id for case in sets[0][:2]] == ["test-0-0001", "test-0-0002"]
-    assert len({case.question for cases in sets for case in cases}) == 10_000
+    assert len({case.question for case in chain.from_iterable(sets)}) == 10_000
     assert held_out_cases(500, 22) == sets[2]
     assert len({case.id for case in held_out_cases(9_999, 10**9)}) == 9_999
     with pytest.raises(UsageError, match=r"--n 10001: the demo has 10,000 questions"):

@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from decimal import Decimal
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -86,7 +87,8 @@ def test_all_nodes_together_spend_no_cent_too_much(tmp_path: Path) -> None:
         )
         for node in nodes:
             release(node)
-        return [pickle.loads(result) for batch in batches for result in batch["result"]]
+        results = chain.from_iterable(batch["result"] for batch in batches)
+        return [pickle.loads(result) for result in results]
 
     results = asyncio.run(asked())
     assert Decimal("6.5") < read_spent(record)[0] <= Decimal("7.5")

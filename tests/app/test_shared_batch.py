@@ -13,6 +13,7 @@ from collections.abc import Awaitable, Callable, Iterator
 from contextlib import suppress
 from decimal import Decimal
 from functools import partial
+from itertools import chain
 from pathlib import Path
 
 import pytest
@@ -91,9 +92,8 @@ class Machine:
     def ids(self) -> Counter[str]:
         """The ids in its files."""
         paths = [path for path in (self.answers, failed_path(self.answers)) if path.exists()]
-        return Counter(
-            json.loads(line)["id"] for path in paths for line in path.read_text().splitlines()
-        )
+        lines = chain.from_iterable(path.read_text().splitlines() for path in paths)
+        return Counter(json.loads(line)["id"] for line in lines)
 
 
 def ignore(_: BatchProgress) -> None:

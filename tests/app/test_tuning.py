@@ -114,8 +114,9 @@ def test_planning_is_taken_where_it_is_better_still(encoder: Path) -> None:
 
 
 def test_chance_is_no_gain(encoder: Path) -> None:
-    """Where nobody is better at anything, the best worker is to be asked alone, for ten draws of
-    luck.
+    """Where nobody is better at anything, the best worker is to be asked alone.
+
+    Ten draws of luck do not change that.
     """
     cases = questions(80)
     ways = []
@@ -165,12 +166,12 @@ def written(path: Path, cases: list[Case]) -> Path:
 
 
 def test_a_router_is_learned_written_and_used(stage: Stage, encoder: Path, tmp_path: Path) -> None:
-    kinds = {"add the numbers": "from alpha", "write the code": "from beta"}
-    cases = [
-        Case(id=f"c{number}", question=f"{kind} of {number}, and check it.", answer=answer)
-        for number in range(40)
-        for kind, answer in (tuple(kinds.items())[number % 2],)
-    ]
+    kinds = (("add the numbers", "from alpha"), ("write the code", "from beta"))
+    cases = []
+    for number in range(40):
+        kind, answer = kinds[number % 2]
+        question = f"{kind} of {number}, and check it."
+        cases.append(Case(id=f"c{number}", question=question, answer=answer))
     priced(stage)
     stage.models |= {"alpha": says("from alpha"), "beta": says("from beta")}
     file = written(tmp_path / "cases.jsonl", cases)
@@ -194,7 +195,7 @@ def test_a_router_is_learned_written_and_used(stage: Stage, encoder: Path, tmp_p
         "what was answered before is not asked again"
     )
 
-    for kind, answer in kinds.items():
+    for kind, answer in kinds:
         assert (
             stage.ok("ask", "--conductor", known, f"{kind} of 55, and check it.").out
             == f"{answer}\n"
@@ -210,8 +211,9 @@ LESSON = "Give code to beta."
 
 
 def planner_that_learns(stage: Stage) -> None:
-    """The planner gives everything to alpha, until its prompt has a lesson, which it writes itself
-    when it reflects.
+    """The planner gives everything to alpha, until its prompt has a lesson.
+
+    It writes the lesson itself when it reflects.
     """
 
     async def plan(seen: SeenRequest, wire: Wire) -> None:
@@ -237,11 +239,13 @@ def alike(count: int) -> list[Case]:
 
     What makes the difference is beyond what it reads.
     """
-    return [
-        Case(id=f"c{number}", question=f"{'same ' * 500}{what} {number}", answer=answer)
-        for number in range(count)
-        for what, answer in ((("sum", "from alpha"), ("code", "from beta"))[number % 2],)
-    ]
+    kinds = (("sum", "from alpha"), ("code", "from beta"))
+    cases = []
+    for number in range(count):
+        kind, answer = kinds[number % 2]
+        question = f"{'same ' * 500}{kind} {number}"
+        cases.append(Case(id=f"c{number}", question=question, answer=answer))
+    return cases
 
 
 def test_a_planner_learns_from_a_scripted_reflection_and_is_used(

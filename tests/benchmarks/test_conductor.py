@@ -72,9 +72,7 @@ def find(load: Any, job: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str
 def test_a_second_process_takes_the_prefix_from_disk_and_writes_the_forced_plan(
     job: Path, find: Callable[[str, int], Any]
 ) -> None:
-    """The whole prefix is remembered, the plan is the forced one, and the token that was to be
-    refused was refused.
-    """
+    """The prefix is remembered, the plan is the forced one, and the right token was refused."""
     first = find("plan", 40)
     second = run("live_conductor.py", job, "plan", "40")
     assert first["cached"] == 0

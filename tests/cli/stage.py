@@ -344,8 +344,9 @@ def output_of(place: Path, *command: str) -> str:
 
 
 def stopped(process: subprocess.Popen[bytes], number: int = signal.SIGINT) -> Done:
-    """Send a signal to a command and all that it has started, as a terminal does, and wait for its
-    end.
+    """Send a signal to a command and all that it has started, and wait for its end.
+
+    A terminal does the same.
     """
     os.killpg(process.pid, number)
     return finished(process)

@@ -1,5 +1,6 @@
-"""Commands in a pseudo-terminal whose screen pyte interprets, in this process or in one of their
-own.
+"""Commands in a pseudo-terminal whose screen pyte interprets.
+
+They run in this process or in one of their own.
 """
 
 from __future__ import annotations

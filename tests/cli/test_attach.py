@@ -12,6 +12,7 @@ import stat
 import subprocess
 import time
 import zipfile
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -235,9 +236,7 @@ def test_the_command_for_a_text_in_another_encoding_works(
 def test_a_file_that_never_ends_is_refused(
     seeing: Stage, words: tuple[str, ...], path: str
 ) -> None:
-    """The log of the kernel looks like an empty file, and a reader of it waits for the next
-    message.
-    """
+    """The log of the kernel looks like an empty file, and its readers wait for the next message."""
     done = seeing.inside(*words, path)
     assert done.code in {2, 3}, done
     explained(done)
@@ -346,8 +345,9 @@ KEY = (
 
 @pytest.fixture
 def cloned(tmp_path: Path) -> Path:
-    """A stranger's repository beside the user's keys, with links in it that lead to these in many
-    ways.
+    """A stranger's repository beside the user's keys.
+
+    Links in it lead to these in many ways.
     """
     keys = tmp_path / ".ssh"
     keys.mkdir()
@@ -484,7 +484,7 @@ def workplace(tmp_path: Path) -> Path:
 def test_of_a_directory_or_a_pattern_nothing_that_looks_like_a_secret_is_sent(
     stage: Stage, workplace: Path, names: tuple[str, ...]
 ) -> None:
-    options = [word for name in names for word in ("-f", name)]
+    options = chain.from_iterable(("-f", name) for name in names)
     done = stage.ok("ask", "What?", *options, cwd=workplace)
     sent = str(stage.server.requests)
     assert "SECRET" not in sent

@@ -401,8 +401,9 @@ def test_ctrl_c_never_ends_the_chat(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_tab_completes_commands_and_their_arguments(stage: Stage, tmp_path: Path) -> None:
-    """To /workers it offers those of the settings that are not named yet, to /redo those of this
-    chat.
+    """To /workers it offers those of the settings that are not named yet.
+
+    To /redo it offers those of this chat.
     """
     (tmp_path / "notes.txt").write_text("x")
     off = stage.worker("gamma", "enabled = false")

@@ -147,8 +147,9 @@ def test_a_chat_does_not_begin_with_a_worker_that_does_not_exist(
 
 
 def test_rehearsal_chat_answers(stage: Stage) -> None:
-    """The demo models answer without a key or download, and refuse other questions and attached
-    files.
+    """The demo models answer without a key or download.
+
+    They refuse other questions and attached files.
     """
     with chat(stage, "--rehearsal") as screen:
         ask_and_wait(screen, "Find the capital of France, then spell it backwards.", "2 steps,")

@@ -71,8 +71,9 @@ command = ["git"]
 
 @pytest.fixture
 def filled(home: Path) -> None:
-    """Workers, pools, tools, models and a run in conductor's own files, and workers in the user's
-    file.
+    """Workers, pools, tools, models and a run in conductor's own files.
+
+    Workers are in the user's file, too.
     """
     config = home / "config/conductor-llm"
     config.mkdir(parents=True)

@@ -247,11 +247,10 @@ def test_a_record_that_lacks_calls_of_the_traces_is_named(stage: Stage) -> None:
 
 
 def test_no_command_opens_a_file_of_sqlite_by_itself(stage: Stage) -> None:
-    """Whoever closes a descriptor of an open database drops all locks of his process on it, and its
-    log is lost.
+    """Whoever closes a descriptor of an open database drops all locks of his process on it.
 
-    To create the file is allowed, since nobody has opened it then. What SQLite opens itself is not
-    seen here.
+    Its log is lost then. To create the file is allowed, since nobody has opened it then. What
+    SQLite opens itself is not seen here.
     """
     databases = set[str]()
     opened = list[str]()

@@ -11,6 +11,7 @@ import signal
 import threading
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -247,8 +248,9 @@ def test_only_systems_that_plan_look_for_the_conductor_model(
 
 
 def cut_off(stage: Stage, *arguments: str | Path, by: signal.Signals) -> Done:
-    """Start an evaluation, end it with a signal while beta stalls after two answers, and let it
-    answer again.
+    """Start an evaluation, end it with a signal while beta stalls, and let beta answer again.
+
+    Beta has answered twice before it stalls.
     """
     scripts = dict(stage.models)
     asked = 0
@@ -627,11 +629,11 @@ MIXED = "+-" * 6
 
 def summary(one: str, two: str, route: str, plan: str, *, valid: bool = True) -> Summary:
     ways = {"alone:one": one, "alone:two": two, "conductor-mini": route, "conductor": plan}
-    found = [each for name, signs in ways.items() for each in outcomes(name, signs)]
-    return summarize(
-        [replace(each, planned=each.system.startswith("conductor"), valid=valid) for each in found],
-        [*ways],
-    )
+    judged = []
+    for name, signs in ways.items():
+        is_planned = name.startswith("conductor")
+        judged += [replace(it, planned=is_planned, valid=valid) for it in outcomes(name, signs)]
+    return summarize(judged, [*ways])
 
 
 @pytest.mark.parametrize(
@@ -668,8 +670,7 @@ COLOURS = [
         "answer": f"{tag} {number}",
         "tags": [tag],
     }
-    for tag in ("red", "blue")
-    for number in range(4)
+    for tag, number in product(("red", "blue"), range(4))
 ]
 
 

@@ -1,7 +1,7 @@
-"""Every exit code but those of signals, and what is said of it, also where users, files and workers
-are wrong.
+"""Every exit code but those of signals, and the messages with it.
 
-Nothing is recovered in silence, and no bug is made up.
+Users, files and workers that are wrong are among the causes. Nothing is recovered in silence, and
+no bug is made up.
 """
 
 from __future__ import annotations

@@ -182,9 +182,7 @@ def test_nothing_remains_after_a_chat(stage: Stage, tmp_path: Path) -> None:
 
 
 def test_runs_leave_nothing_in_their_process(stage: Stage) -> None:
-    """What is made once, such as a thread of the pool, may be made in one of two rounds, but not in
-    both.
-    """
+    """What is made once, such as a thread of the pool, is made in one round, not in both."""
     found = []
     with conductor_cli.open() as orchestra:
         for count in (WARM, RUNS, RUNS):
@@ -199,11 +197,10 @@ def test_runs_leave_nothing_in_their_process(stage: Stage) -> None:
 
 
 def opened() -> dict[str, list[str]]:
-    """Python's threads, the children, and the open files of this process, but for the connections
-    of the tests' server.
+    """Return Python's threads, the children, and the open files of this process.
 
-    C libraries keep threads of their own, and those of a database that an earlier test has left end
-    a while after it.
+    The connections of the tests' server are left out. C libraries keep threads of their own, and
+    those of a database that an earlier test has left end a while after it.
     """
     gc.collect()
     end = time.monotonic() + 2

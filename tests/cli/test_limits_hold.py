@@ -1,6 +1,4 @@
-"""Each limit, with a provider that bills honestly, and with one that bills ten times what it was
-allowed.
-"""
+"""Each limit, with an honest provider, and with one that bills ten times what it may."""
 
 from __future__ import annotations
 

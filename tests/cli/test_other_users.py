@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from itertools import chain
 from pathlib import Path
 
 import pytest
@@ -34,22 +35,21 @@ def open_to_others(*places: Path) -> list[str]:
     The places count too.
     """
     public = {"cards.json"}  # figures of workers, for whoever they are given to
-    found = [
-        path for place in places for path in (place, *place.rglob("*")) if path.name not in public
-    ]
-    return [
-        f"{path.stat().st_mode & 0o777:03o} {path}" for path in found if path.stat().st_mode & 0o077
-    ]
+    open_paths = []
+    for path in chain.from_iterable((place, *place.rglob("*")) for place in places):
+        mode = path.stat().st_mode
+        if mode & 0o077 and path.name not in public:
+            open_paths.append(f"{mode & 0o777:03o} {path}")
+    return open_paths
 
 
 def test_nothing_is_open_to_others_whatever_the_umask(
     stage: Stage, umask: None, tmp_path: Path
 ) -> None:
-    """Traces, spending, index, settings, keys, ratings, attachments and evaluations, with the
-    directories above them.
+    """Traces, spending, settings, keys, ratings, files and evaluations are the user's alone.
 
-    The directories count as much as the files: who can write into one can put another file in the
-    place of ours.
+    So are the index and the directories above them. The directories count as much as the files: who
+    can write into one can put another file in the place of ours.
     """
     stage.config.parent.chmod(0o700)
     stage.config.chmod(0o600)
@@ -73,6 +73,7 @@ def test_nothing_is_open_to_others_whatever_the_umask(
     for words in commands:
         stage.ends(0, *words, given="sk-other-users-0123456789")
     made = [stage.home / name for name in ("config/conductor-llm", "state", "data")]
+    paths = chain.from_iterable(directory.rglob("*") for directory in made)
     assert {
         "settings.toml",
         "serve-keys.json",
@@ -80,7 +81,7 @@ def test_nothing_is_open_to_others_whatever_the_umask(
         "spending.sqlite",
         "traces.index",
         "evals",
-    } <= {path.name for place in made for path in place.rglob("*")}
+    } <= {path.name for path in paths}
     assert open_to_others(*made) == []
 
 

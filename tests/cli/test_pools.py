@@ -1,5 +1,6 @@
-"""`--pool`, `workers` by several names, tags and settings, programs as workers, the policy on the
-command line.
+"""`--pool`, `workers` by several names, tags and settings, and the policy on the command line.
+
+Programs as workers are here, too.
 """
 
 from __future__ import annotations
@@ -340,8 +341,9 @@ def test_doctor_names_a_program_that_is_not_installed(stage: Stage) -> None:
 
 
 def test_a_program_can_plan(stage: Stage) -> None:
-    """Its lines are the plan, each step starts with its line, and it is not taken for another
-    program.
+    """Its lines are the plan, and each step starts with its line.
+
+    It is not taken for another program.
     """
     plans = "echo 'up | - | Shout.'; sleep 0.2; echo 'alpha | 1 | Answer.'"
     up = '[workers.up]\nkind = "command"\ncommand = ["tr", "a-z", "A-Z"]'

@@ -49,8 +49,9 @@ def server(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
 
 @pytest.fixture
 def pulled(stage: Stage, server: Hub, tiny: Path) -> Hub:
-    """A hub with the tiny model as `small`, the default, and as `other`, whose size and hash the
-    registry lacks.
+    """A hub with the tiny model as `small`, the default, and as `other`.
+
+    The registry lacks the size and the hash of `other`.
     """
     register(stage, entry("small", tiny), entry("other", tiny, hashed=False, sized=False))
     for name in ("small", "other"):

@@ -1,5 +1,6 @@
-"""Who rates an answer, a person or a program (`--check COMMAND`), and what `conductor workers show`
-says of it.
+"""Who rates an answer, a person or a program (`--check COMMAND`).
+
+And what `conductor workers show` says of it.
 """
 
 from __future__ import annotations

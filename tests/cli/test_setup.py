@@ -293,8 +293,9 @@ def test_nothing_left_to_do_is_a_success(stage: Stage) -> None:
 
 
 class Person:
-    """Somebody at a terminal of some width, who uses the program in this process or, with
-    `command`, as its own.
+    """Somebody at a terminal of some width.
+
+    The program runs in this process or, with `command`, as one of its own.
     """
 
     def __init__(self, stage: Stage, columns: int = 80, **how: Any) -> None:

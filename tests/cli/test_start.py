@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
+from itertools import chain
 from pathlib import Path
 
 import pytest
@@ -57,9 +58,8 @@ def loaded(stage: Stage, *arguments: str, modules: Sequence[str] = HEAVY) -> set
 
 
 def test_help_loads_nothing_heavy_and_imports_no_command(stage: Stage) -> None:
-    modules = [
-        target.partition(":")[0] for rows in COMMANDS.values() for target, _ in rows.values()
-    ]
+    commands = chain.from_iterable(rows.values() for rows in COMMANDS.values())
+    modules = [target.partition(":")[0] for target, _ in commands]
     assert loaded(stage, "--help", modules=(*HEAVY, *modules)) == set()
 
 
@@ -131,8 +131,9 @@ def test_many_options_stand_under_headings(stage: Stage) -> None:
 
 def test_every_heading_names_options_that_exist() -> None:
     root = reference.read(app, "conductor")
-    known = {name for command in root.walk() for option in command.options for name in option.names}
-    assert {name for names in HEADINGS.values() for name in names} <= known
+    options = chain.from_iterable(command.options for command in root.walk())
+    names = set(chain.from_iterable(option.names for option in options))
+    assert set(chain.from_iterable(HEADINGS.values())) <= names
 
 
 def test_a_look_at_a_setting_loads_no_library_of_models(stage: Stage) -> None:
@@ -196,8 +197,9 @@ def test_a_wrong_word_is_explained_in_our_words(
 def test_an_option_that_is_gone_names_what_to_use_instead(
     option: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """On each command that has what is to be used instead, and that needs nothing which this line
-    lacks.
+    """On each command that has what is to be used instead.
+
+    It needs nothing which this line lacks.
     """
     needs, hint = entry._hint_for_option(option)
     command = next(

@@ -103,8 +103,9 @@ def test_a_step_of_nobody_says_which_value_gives_it_to_another(stage: Stage) -> 
 
 
 def test_a_template_narrows_the_workers_and_never_raises_a_limit(stage: Stage) -> None:
-    """A worker that no setting has is an error, and a limit above the user's is refused with a
-    notice.
+    """A worker that no setting has is an error.
+
+    A limit above the user's is refused with a notice.
     """
     stage.configure("[limits]\nattempts = 1\ncalls = 1")
     write(own(stage), "one", 'question = "Why?"\nworkers = ["beta"]\nlimits = { calls = 5 }')

@@ -203,8 +203,9 @@ def plans_for(
 
 @st.composite
 def terms_for_tests(draw: st.DrawFn, /, style: str = "letters", **fixed: Any) -> PlanFormatContext:
-    """Terms over 1 to 12 workers of which some may be away, 1 to 5 steps, with and without
-    something given.
+    """Terms over 1 to 12 workers, some of them away, and 1 to 5 steps.
+
+    With and without something given.
     """
     count = draw(st.integers(1, 12))
     names = tuple(f"worker-{number}" for number in range(count))

@@ -11,6 +11,7 @@ import json
 import random
 import urllib.parse
 from collections.abc import Callable, Sequence
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -120,7 +121,8 @@ def test_a_stream_of_several_keys_is_the_whole_text_redacted(data: st.DataObject
     text = "".join(data.draw(st.lists(part | st.sampled_from(KIN.forms) | AROUND, max_size=5)))
     shown = streamed(KIN, text, data.draw(st.lists(st.integers(0, len(text)), max_size=9)))
     assert shown == KIN.redact(text)
-    assert not any(form in piece for form in KIN.forms for piece in shown.split(REDACTED))
+    for form, piece in product(KIN.forms, shown.split(REDACTED)):
+        assert form not in piece
 
 
 def test_keys_that_overlap_have_one_mark() -> None:

@@ -77,11 +77,14 @@ def worker_model(name: str, sure: float = 0.6) -> ScriptedModel:
 
 
 def planner() -> ScriptedModel:
-    return ScriptedModel(
-        reply=lambda request: (
-            ["B"] if request.choices else ["1. think\n", *PLAN] if ultra(request) else PLAN
-        )
-    )
+    def reply(request: Request) -> Iterable[str]:
+        if request.choices:
+            return ["B"]
+        if ultra(request):
+            return ["1. think\n", *PLAN]
+        return PLAN
+
+    return ScriptedModel(reply=reply)
 
 
 def ultra(request: Request) -> bool:

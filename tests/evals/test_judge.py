@@ -1,5 +1,6 @@
-"""A judge scores what no rule can, is compared with the rules, is paid apart, and takes no orders
-from an answer.
+"""A judge scores what no rule can, and is compared with the rules.
+
+It is paid apart, and takes no orders from an answer.
 """
 
 from __future__ import annotations

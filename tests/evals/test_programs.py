@@ -1,5 +1,6 @@
-"""Programs that a model wrote are scored by their tests, in a sandbox that they cannot get out of
-or cheat.
+"""Programs that a model wrote are scored by their tests, in a sandbox.
+
+They cannot get out of it or cheat.
 """
 
 from __future__ import annotations
@@ -444,9 +445,7 @@ def test_unit_tests_run_in_the_module_of_the_program(
 
 
 def test_what_cannot_run_here_is_not_scored(python: Interpreter) -> None:
-    """A library that is missing, and tests that even the reference solution fails, say nothing
-    about a program.
-    """
+    """A missing library, or tests that a reference solution fails, say nothing of a program."""
     lacking = score(
         "def task_func(text): pass", replace(UNITS, libraries=("os", "no_such_library.part"))
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import replace
+from itertools import chain
 
 import pytest
 
@@ -54,9 +55,7 @@ def summary(cost: str | None = "0.0123") -> Summary:
 def test_the_table_drops_columns_to_fit_the_screen(width: int) -> None:
     table = system_table(summary())
     lines = render_rows(table.columns, table.rows, width)
-    assert all(
-        len(line) <= width for line in (*lines.head, *(line for row in lines.rows for line in row))
-    )
+    assert all(len(line) <= width for line in chain(lines.head, *lines.rows))
     heads = {
         column.head for column in table.columns if f" {column.head} " in f" {' '.join(lines.head)} "
     }
@@ -181,8 +180,8 @@ def judged(**signs: str) -> EvaluationVerdict:
     `_` in a name stands for a hyphen, two of them for a colon.
     """
     named = {name.replace("__", ":").replace("_", "-"): found for name, found in signs.items()}
-    made = [outcome for name, found in named.items() for outcome in outcomes(name, found)]
-    return reach_verdict(summarize(made, systems=list(named)))
+    made = chain.from_iterable(outcomes(name, found) for name, found in named.items())
+    return reach_verdict(summarize(list(made), systems=list(named)))
 
 
 def test_a_clear_result_has_no_warning() -> None:
@@ -218,9 +217,10 @@ def test_each_p_value_is_corrected_for_those_that_are_higher() -> None:
     signs = {"vote": "+" * 8 + "--", "moa": "+" * 6 + "----", "keyword": "+" + "-" * 9}
     names = ["alone:a", "alone:b", *signs]
     made = [*outcomes("alone:a", "-" * 10), *outcomes("alone:b", "-" * 10)]
-    made += [outcome for name, found in signs.items() for outcome in outcomes(name, found)]
-    found = corrected_p_values(summarize(made, systems=names))
-    assert found == pytest.approx({"vote": 3 * 2 / 2**8, "moa": 2 * 2 / 2**6, "keyword": 1.0})
+    for name, found in signs.items():
+        made += outcomes(name, found)
+    p_values = corrected_p_values(summarize(made, systems=names))
+    assert p_values == pytest.approx({"vote": 3 * 2 / 2**8, "moa": 2 * 2 / 2**6, "keyword": 1.0})
 
 
 @pytest.mark.parametrize(
@@ -276,9 +276,8 @@ def test_cost_and_time_stand_beside_the_difference() -> None:
         " p <0.001), for $0.0123 a question instead of $0.0040, in 0.04 s instead of 1.5 s."
     )
     same = [
-        outcome
-        for name in ("best-worker", "moa")
-        for outcome in outcomes(name, "+-", cost="0.00008", seconds=1.0)
+        *outcomes("best-worker", "+-", cost="0.00008", seconds=1.0),
+        *outcomes("moa", "+-", cost="0.00008", seconds=1.0),
     ]
     assert (
         "instead of" not in reach_verdict(summarize(same, systems=["best-worker", "moa"])).finding

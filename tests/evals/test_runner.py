@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from dataclasses import replace
 from decimal import Decimal
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -42,7 +43,7 @@ from tests.run.kit import Counting, virtually
 def test_every_system_runs_every_case(tmp_path: Path) -> None:
     asked = cases(6)
     found = run_evaluation(tmp_path / "e", orchestra(), asked)
-    assert set(found) == {(system, case.id) for system in ALL for case in asked}
+    assert set(found) == set(product(ALL, [case.id for case in asked]))
     assert {outcome.verdict for outcome in found.values()} == {"right", "wrong"}
     assert all(outcome.tags == ("math",) and outcome.answer for outcome in found.values())
     calls = {system: found[system, "c1"].usage.calls for system in ALL}
@@ -244,9 +245,7 @@ def test_a_case_is_run_several_times_with_other_seeds(tmp_path: Path) -> None:
     run_evaluation(tmp_path / "e", orchestra(), asked, names, repeat=3)
     stored = Evaluation(tmp_path / "e")
     found = {outcome.key: outcome for outcome in stored.outcomes()}
-    assert set(found) == {
-        (name, item.id, draw) for name in names for item in asked for draw in range(3)
-    }
+    assert set(found) == set(product(names, [case.id for case in asked], range(3)))
     answers = [
         tuple(found["alone:ann", item.id, draw].answer for item in asked) for draw in range(3)
     ]

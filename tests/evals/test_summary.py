@@ -120,11 +120,10 @@ def test_a_comparison_uses_only_cases_judged_for_both() -> None:
 
 def drawn(system: str, *draws: str) -> list[CaseOutcome]:
     """The outcomes of several draws, each with a sign for every case."""
-    return [
-        replace(item, draw=draw)
-        for draw, signs in enumerate(draws)
-        for item in outcomes(system, signs)
-    ]
+    drawn = []
+    for draw, signs in enumerate(draws):
+        drawn += [replace(outcome, draw=draw) for outcome in outcomes(system, signs)]
+    return drawn
 
 
 def test_several_answers_to_a_case_are_one_case() -> None:

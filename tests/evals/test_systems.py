@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -115,8 +116,9 @@ def test_plans_have_the_right_workers_and_access() -> None:
 
 
 def test_vote_samples_are_independent(tmp_path: Path) -> None:
-    """Five calls of one model at a temperature, each with its own seed and without the other
-    answers.
+    """Five calls of one model at a temperature, each with its own seed.
+
+    None has the other answers.
     """
     model = worker_model("bob")
     run_evaluation(
@@ -174,7 +176,8 @@ def test_a_worker_profile_with_its_own_prompt_is_used(tmp_path: Path) -> None:
     )
     models = {"ann": worker_model("ann"), "bob": worker_model("bob")}
     run_evaluation(tmp_path / "e", orchestra(models, worker_profile=own), cases(1), ["moa", "vote"])
-    texts = {request.messages[0].content for model in models.values() for request in model.requests}
+    requests = chain.from_iterable(model.requests for model in models.values())
+    texts = {request.messages[0].content for request in requests}
     assert texts == {
         "q: What is 1 + 3? s: Answer the question. n: 0",
         f"q: What is 1 + 3? s: {baselines.AGGREGATE} n: 2",

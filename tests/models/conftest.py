@@ -37,8 +37,9 @@ def tiny(models: Path) -> Path:
 
 @pytest.fixture(scope="session")
 def sentence(models: Path) -> Path:
-    """With a vocabulary of SentencePiece, a token that begins each text, and a template without a
-    system turn.
+    """With a vocabulary of SentencePiece, and a token that begins each text.
+
+    Its template has no system turn.
     """
     return make(
         models / "sentence.gguf", extra=Extra(sentence=True, template=INSTRUCT, add_bos=True)

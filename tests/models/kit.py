@@ -216,8 +216,9 @@ fine = speaking("Yes.")
 def in_turn(
     api: str, script: Script, *requests: Request, model: str = "m", **options: Any
 ) -> tuple[list[list[Chunk]], list[SeenRequest]]:
-    """The chunks of the replies by one of `APIS` or by a worker of another kind, and what the
-    server saw.
+    """Return the chunks of the replies, and what the server saw.
+
+    They are by one of `APIS`, or by a worker of another kind.
     """
     kind, own = APIS.get(api, (api, {}))
     with loopback(script) as server:

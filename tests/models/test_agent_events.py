@@ -28,11 +28,9 @@ def read(
 ) -> tuple[EventReply, list[Chunk]]:
     """A reply with these events, fed in pieces of so many bytes."""
     reply = EventReply(READERS[name](), Secrets("sk-secret-0123456789"), tokens)
-    chunks = [
-        chunk
-        for start in range(0, len(data), pieces)
-        for chunk in reply.feed(data[start : start + pieces])
-    ]
+    chunks: list[Chunk] = []
+    for start in range(0, len(data), pieces):
+        chunks += reply.feed(data[start : start + pieces])
     return reply, [*chunks, *reply.end()]
 
 

@@ -1,8 +1,7 @@
-"""Replies in the forms that providers document (`tests/cassettes`), replayed through the real
-adapters.
+"""Replies in the forms that providers document, replayed through the real adapters.
 
-The doubles of the other tests were written by those who wrote the adapters. A cassette has the
-fields, the order and the oddities that a provider's own pages show.
+They are in `tests/cassettes`. The doubles of the other tests were written by those who wrote the
+adapters. A cassette has the fields, the order and the oddities that a provider's own pages show.
 """
 
 from __future__ import annotations

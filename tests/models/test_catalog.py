@@ -208,11 +208,10 @@ SECRETS = {
 
 
 async def echo(seen: SeenRequest, wire: Wire) -> None:
-    said = [
-        text
-        for name in SECRETS
-        for text in (seen.headers[name], seen.headers[name][:-1], seen.headers[name][::-1])
-    ]
+    said = []
+    for name in SECRETS:
+        header = seen.headers[name]
+        said += [header, header[:-1], header[::-1]]
     await wire.head()
     await wire.frames(
         *(delta(letter) for letter in " and ".join(said)), delta(finish="stop"), usage(), "[DONE]"

@@ -339,7 +339,8 @@ def next_turn(chunks: list[Chunk], content: str = "") -> Request:
 
     With other content, if any.
     """
-    first, second = found = calls(chunks)
+    found = calls(chunks)
+    first, second = found
     said = content or text(chunks)
     data = chunks[-1].provider_data
     turn = Message(role="assistant", content=said, tool_calls=found, provider_data=data)
@@ -406,10 +407,9 @@ def row(name: str) -> str:
         fine,
         request_of(ASK, turn, shown, Message(role="user", content="And now?"), tools=(WEATHER,)),
     )[1]
-    after = "The files of the result" in body
-    results = (
-        ("after it" if after else "inside it") if in_order(body, data(CHART), "And now?") else "no"
-    )
+    results = "no"
+    if in_order(body, data(CHART), "And now?"):
+        results = "after it" if "The files of the result" in body else "inside it"
     taken = [
         "yes"
         if data(file)

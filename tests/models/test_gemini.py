@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from itertools import chain
 from typing import Any
 
 import pytest
@@ -191,7 +192,7 @@ def test_files_of_results_stand_where_the_model_reads_them(model: str) -> None:
     first, second = (each["functionResponse"] for each in turns[0]["parts"])
     assert (first["response"], second["response"]) == ({"output": "A map."}, {"output": "A text."})
     assert ("parts" in first, "parts" in second) == (model == NEW, model == NEW)
-    shown = [each for turn in turns[1:] for each in turn["parts"]]
+    shown = list(chain.from_iterable(turn["parts"] for turn in turns[1:]))
     names = ["The files of the result a:", "The files of the result b:"]
     assert [each["text"] for each in shown if "text" in each] == ([] if model == NEW else names)
     assert json.dumps(turns).count("inlineData") == 2

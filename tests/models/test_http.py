@@ -10,7 +10,7 @@ import json
 import re
 import socket
 from collections.abc import Iterator
-from itertools import pairwise
+from itertools import chain, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -61,7 +61,7 @@ NAMED = [
     if isinstance(kind, type) and issubclass(kind, Exception)
 ]
 FOREIGN = sorted(
-    {below for kind in NAMED for below in classes(kind)}, key=lambda kind: kind.__name__
+    set(chain.from_iterable(classes(kind) for kind in NAMED)), key=lambda kind: kind.__name__
 )
 
 
@@ -267,7 +267,8 @@ def events(stream: bytes, *cuts: int) -> list[str]:
     """The data of the events of `stream`, fed in pieces cut at these places."""
     parser = SseParser()
     places = [0, *sorted(cuts), len(stream)]
-    return [event for start, end in pairwise(places) for event in parser.feed(stream[start:end])]
+    pieces = [stream[start:end] for start, end in pairwise(places)]
+    return list(chain.from_iterable(parser.feed(piece) for piece in pieces))
 
 
 def plainly(text: str) -> list[str]:

@@ -11,6 +11,7 @@ import ssl
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from itertools import chain
 
 import pytest
 
@@ -310,5 +311,5 @@ def test_a_quick_stream_is_read_at_a_pace_and_whole() -> None:
         return batches
 
     batches = asyncio.run(go())
-    assert [data for batch in batches for data in batch] == [str(number) for number in range(count)]
+    assert [*chain.from_iterable(batches)] == [str(number) for number in range(count)]
     assert len(batches) < count

@@ -12,6 +12,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -124,7 +125,7 @@ def test_a_stop_string_ends_the_text_before_it(tiny: Path) -> None:
     """Wherever tokens divide it, nothing of a stop string or of what follows is shown."""
     whole = ask(temperature=1.0, seed=5)
     cut = reply_texts(tiny, whole)[0]
-    stops = [cut[at : at + length] for at in (0, 5, 11) for length in (1, 2, 7)]
+    stops = [cut[at : at + length] for at, length in product((0, 5, 11), (1, 2, 7))]
     for stop, chunks in zip(
         stops, play(tiny, *(replace(whole, stop=("never", stop)) for stop in stops)), strict=True
     ):

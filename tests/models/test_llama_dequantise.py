@@ -37,8 +37,9 @@ def dequantised(file: Path, directory: Path) -> Path:
 
 
 def requantised(source: Path, out: Path, kind: Any) -> Path:
-    """The model of a file, with its matrices as numbers of another kind where their rows can be
-    divided so.
+    """The model of a file, with its matrices as numbers of another kind.
+
+    Only where their rows can be divided so.
     """
     reader = gguf.GGUFReader(source)
     writer = gguf.GGUFWriter(out, reader.get_field("general.architecture").contents())

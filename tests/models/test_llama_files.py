@@ -111,8 +111,9 @@ KINDS = {
 
 
 def retyped(path: Path, name: str, kind: int, *, alignment: int = 32) -> Path:
-    """A model whose tensor of this name is all zeros of another type, and whose tensors are aligned
-    so.
+    """A model whose tensor of this name is all zeros of another type.
+
+    Its tensors are aligned so.
     """
     import gguf
     import numpy as np

@@ -14,6 +14,7 @@ import json
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from itertools import chain, product
 from pathlib import Path
 from typing import Any
 
@@ -81,11 +82,9 @@ def shapes(architecture: str) -> dict[str, tuple[int, ...]]:
         }
     if architecture == "qwen3":
         layer |= {"self_attn.q_norm.weight": (head,), "self_attn.k_norm.weight": (head,)}
-    layers = {
-        f"model.layers.{number}.{name}": shape
-        for number in range(LAYERS)
-        for name, shape in layer.items()
-    }
+    layers = {}
+    for number, name in product(range(LAYERS), layer):
+        layers[f"model.layers.{number}.{name}"] = layer[name]
     ends = {"model.embed_tokens.weight": (WORDS, WIDTH), "model.norm.weight": (WIDTH,)}
     return layers | ends | {"lm_head.weight": (WORDS, WIDTH)}
 
@@ -130,11 +129,14 @@ def save_model(path: Path, architecture: str, weights: Weights) -> Path:
 
 
 def neighbours(array: Any, head: int) -> Any:
-    """The rows of each head so that those that are turned together, `i` and `i` plus half a head,
-    are neighbours.
+    """Return the rows of each head so that those that are turned together are neighbours.
+
+    These are `i` and `i` plus half a head.
     """
-    order = [at for i in range(head // 2) for at in (i, i + head // 2)]
-    return array[[start + at for start in range(0, len(array), head) for at in order]]
+    half = head // 2
+    order = list(chain.from_iterable((row, row + half) for row in range(half)))
+    starts = range(0, len(array), head)
+    return array[[start + row for start, row in product(starts, order)]]
 
 
 def gguf_name(name: str) -> str:
@@ -236,7 +238,8 @@ def convert(source: Path, base: Path, out: Path) -> None:
 
 
 def modules(*names: str, rank: int = 4) -> dict[str, int]:
-    return {f"model.layers.{number}.{name}": rank for number in range(LAYERS) for name in names}
+    places = product(range(LAYERS), names)
+    return {f"model.layers.{number}.{name}": rank for number, name in places}
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ import asyncio
 import math
 from collections import Counter
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -444,5 +445,6 @@ def test_every_sampled_plan_is_valid(models: Path) -> None:
     lengths = {(limit, plan.count("\n") + 1) for _, limit, plan, _ in plans}
     assert {length for _, length in lengths} == {1, 2, 3, 4, 5}
     assert {(limit, limit) for limit in range(1, 6)} <= lengths
-    assert {line[0] for *_, plan, _ in plans for line in plan.split("\n")} == set("ABCDEFGHIJKL")
+    lines = chain.from_iterable(plan.split("\n") for *_, plan, _ in plans)
+    assert {line[0] for line in lines} == set("ABCDEFGHIJKL")
     assert len({plan for *_, plan, _ in plans}) >= 0.9 * SEEDS

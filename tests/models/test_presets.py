@@ -8,6 +8,7 @@ from __future__ import annotations
 import importlib.util
 import json
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -59,7 +60,7 @@ def test_each_worker_that_is_proposed_has_a_price_and_can_be_used(
 CARDS = cards._shipped_cards()
 
 
-@pytest.mark.parametrize("name", sorted({name for line in CARDS for name in line["models"]}))
+@pytest.mark.parametrize("name", sorted(set(chain.from_iterable(line["models"] for line in CARDS))))
 def test_each_card_is_of_a_model_that_there_is(name: str, prices: dict[str, Any]) -> None:
     assert name == "openrouter/openrouter/auto" or prices[name]["mode"] == "chat"
 

@@ -516,8 +516,9 @@ def test_the_network_and_sockets_are_reached_only_where_that_is_allowed(
 def test_an_agent_cannot_change_what_its_next_start_reads(
     kind: str, house: Path, tmp_path: Path
 ) -> None:
-    """Settings and hooks are as before, nothing new is there, and its login and sessions are what
-    it wrote.
+    """Settings and hooks are as before, and nothing new is there.
+
+    Its login and sessions are what it wrote.
     """
     program = PROGRAMS[kind]
     kept = dict[Path, str]()

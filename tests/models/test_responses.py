@@ -5,6 +5,7 @@ What is sent, what its events mean, and what goes back in the next turn, on real
 
 from __future__ import annotations
 
+from itertools import chain
 from typing import Any
 
 import pytest
@@ -251,7 +252,7 @@ def test_what_was_asked_for_besides_is_left_out_in_silence(
 
     replies, seen = in_turn("responses", script, WITH_TOOL, WITH_TOOL, reasoning_effort="low")
     assert len(seen) == 3
-    assert [chunk.note for chunks in replies for chunk in chunks if chunk.note] == []
+    assert [chunk.note for chunk in chain.from_iterable(replies) if chunk.note] == []
 
 
 @pytest.mark.parametrize(

@@ -104,8 +104,9 @@ def test_a_server_that_fails_is_left_out_until_it_answers(
 def test_an_answer_that_has_begun_a_refusal_and_the_last_failure_are_told(
     two: list[Loopback], faults: tuple[Script | None, Script | None], reason: str
 ) -> None:
-    """None of them is asked for again where another server would answer the same, or where there is
-    no other.
+    """None is asked for again where another server would answer the same.
+
+    Nor where there is no other.
     """
     for server, fault in zip(two, faults, strict=True):
         server.script = fault or server.script

@@ -6,6 +6,7 @@ Text, thinking, tokens, the reason of its end, tool calls.
 from __future__ import annotations
 
 from decimal import Decimal
+from itertools import chain
 from typing import Any
 
 import pytest
@@ -53,7 +54,7 @@ JSON = st.recursive(
 def played(*frames: dict[str, Any]) -> list[Chunk]:
     """All chunks of a reply."""
     reply = ChatReplyDecoder(ASKED, Secrets())
-    return [chunk for frame in frames for chunk in reply.frame(frame)] + list(reply.end())
+    return [*chain.from_iterable(map(reply.frame, frames)), *reply.end()]
 
 
 def joined(chunks: list[Chunk]) -> tuple[str, str]:
@@ -297,7 +298,7 @@ def read(
 ) -> list[Chunk]:
     """The chunks of a reply whose frames have these pieces."""
     reply = ChatReplyDecoder(ASKED, secrets or Secrets())
-    chunks = [chunk for pieces in frames for chunk in reply.frame(delta(tool_calls=pieces))]
+    chunks = [*chain.from_iterable(reply.frame(delta(tool_calls=calls)) for calls in frames)]
     chunks += reply.frame(delta(finish=finish))
     return [*chunks, *reply.end()]
 
@@ -490,7 +491,7 @@ def test_what_a_server_wants_back_is_kept() -> None:
         delta(tool_calls=[call(0, "a1", "f", "{}") | {"extra_content": google}]),
         delta(finish="tool_calls"),
     ]
-    chunks = [*(chunk for frame in frames for chunk in reply.frame(frame)), *reply.end()]
+    chunks = [*chain.from_iterable(map(reply.frame, frames)), *reply.end()]
     assert chunks[-1].provider_data == {
         "reasoning_content": "I look.",
         "reasoning_details": [{**item, "text": "I look.", "signature": "s0"}],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -50,7 +51,7 @@ def table(place: Path, *models: Any, **changes: Any) -> dict[str, str]:
 
 def test_every_shipped_model_has_commit_sizes_and_hashes() -> None:
     entries = load_registry({})
-    parts = [part for entry in entries for part in entry.parts]
+    parts = list(chain.from_iterable(entry.parts for entry in entries))
     assert all(re.fullmatch(r"[0-9a-f]{40}", entry.revision) for entry in entries)
     assert all(part.size > 0 and part.sha256 for part in parts)
     assert len({part.sha256 for part in parts}) == len(parts)

@@ -163,8 +163,9 @@ def test_each_shipped_card_says_one_skill() -> None:
 
 
 async def share_right(name: str, asked: tuple[Problem, ...]) -> float:
-    """The share of questions of one step that a shipped worker answers rightly by itself, to the
-    letter.
+    """Return how many questions of one step a shipped worker answers rightly by itself.
+
+    It is a share, and right is what is right to the letter.
     """
     async with Bank(model_path(name).parent) as bank:
         answers = [

@@ -106,19 +106,18 @@ def setting(
     workers: Mapping[str, Model] | None = None,
     **more: Any,
 ) -> Orchestra:
-    """A conductor that writes `plan`, over workers by name (each answers with its name unless told
-    otherwise).
+    """Return an orchestra that writes `plan`, over workers by name.
+
+    Each answers with its name unless told otherwise.
     """
     models = dict(
         workers or {"ann": says("from ann"), "bob": says("from bob"), "cyd": says("from cyd")}
     )
-    model: Any = (
-        says(plan)
-        if isinstance(plan, str)
-        else ScriptedModel([plan])
-        if isinstance(plan, list)
-        else plan
-    )
+    model: Any = plan
+    if isinstance(plan, str):
+        model = says(plan)
+    elif isinstance(plan, list):
+        model = ScriptedModel([plan])
     more.setdefault("pool", pool_of(*models))
     more.setdefault("clock", now)
     more.setdefault("price", FREE if "limits" in more and more["limits"].cost is not None else None)

@@ -1,5 +1,7 @@
-"""A plan while it arrives: repeated steps are left out, steps that nobody reads get a reader, a
-single step sends the bare question, and a planner in a loop is stopped.
+"""What happens to a plan while it arrives.
+
+Repeated steps are left out, steps that nobody reads get a reader, a single step sends the bare
+question, and a planner in a loop is stopped.
 """
 
 from __future__ import annotations

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from itertools import chain
 from typing import Any
 
 import pytest
@@ -66,8 +67,9 @@ def parrots(*gone: str) -> dict[str, Any]:
 
 
 def gossip(*lines: tuple[str, str], waits: float = 0.0) -> ScriptedModel:
-    """A conductor that writes the same lines for every question, and the text of the files wherever
-    it has read it.
+    """A planner that writes the same lines for every question.
+
+    And the text of the files wherever it has read it.
     """
 
     def reply(_: Request) -> list[Any]:
@@ -145,11 +147,10 @@ def test_no_worker_is_sent_what_a_rule_forbids(
     gone: set[str],
     recursion: int,
 ) -> None:
-    """The rules hold for any plan and policy, with files, history, failures, substitutes and nested
-    runs.
+    """The rules hold for any plan and policy.
 
-    Workers pass on all that they read, and the conductor writes all that it reads into its
-    subtasks.
+    With files, history, failures, substitutes and nested runs. Workers pass on all that they read,
+    and the conductor writes all that it reads into its subtasks.
     """
     orchestra = gossip(*lines)
     workers = parrots(*gone)
@@ -191,7 +192,7 @@ def test_in_mini_mode_one_worker_answers_that_sees_all_of_the_question(
         assert not any(worker.requests for worker in workers.values())
         return
     hold_readers({SELF: orchestra, **workers}, policy, recipients, question)
-    for text in (text for worker in workers.values() for text in heard(worker)):
+    for text in chain.from_iterable(heard(worker) for worker in workers.values()):
         assert ASKED in text
         assert FILED in text or not question.files
 

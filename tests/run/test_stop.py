@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Iterable
 from dataclasses import replace
 from decimal import Decimal
+from itertools import chain
 from typing import Any, Literal
 
 import pytest
@@ -433,7 +434,8 @@ def test_a_run_that_another_process_goes_on_with_stays_one_run_wherever_it_was_l
             earlier,
             *(record.nested for record in earlier.steps if record.nested is not None),
         ]
-        steps = [record for trace in traces for record in trace.steps if record.worker != "self"]
+        records = chain.from_iterable(trace.steps for trace in traces)
+        steps = [record for record in records if record.worker != "self"]
         assert len(lost) == sum(record.state == "running" for record in steps)
         done = sum(record.state == "done" for record in steps)
         assert sum(len(model.requests) for model in workers.values()) == 3 - done

@@ -10,6 +10,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from decimal import Decimal
+from itertools import product
 from typing import Any
 
 import pytest
@@ -71,8 +72,7 @@ class Box:
         self.asked.append(tuple(servers))
         return tuple(
             OfferedTool(tool=Tool(name=name), server=server, own_name=name, **self.flags)
-            for server in servers
-            for name in self.names
+            for server, name in product(servers, self.names)
         )
 
     async def call(self, tool: OfferedTool, arguments: Mapping[str, Any]) -> ToolResult:

@@ -115,8 +115,9 @@ def test_a_book_that_a_server_writes_for_several_keys_is_the_bill(at: Desk) -> N
 
 
 def test_what_was_acknowledged_outlives_crashes() -> None:
-    """Traces, spending, ratings and settings hold all that processes were told is done, wherever
-    they died.
+    """Files hold all that processes were told is done, wherever they died.
+
+    Traces, spending, ratings and settings are such files.
     """
     outcome = crashes.try_lives(1, 1)
     assert (outcome.problem, outcome.weight >= 5) == ("", True)
@@ -204,8 +205,9 @@ def tried(cases: list[wire.Case], directory: Path, monkeypatch: pytest.MonkeyPat
 def test_a_question_under_a_fault_ends_well_and_so_does_the_next(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each run ends with what is right or says why not, and the next one on the same connections is
-    answered.
+    """Each run ends with what is right or says why not.
+
+    The next one on the same connections is answered.
     """
     apis = ("chat", "responses", "anthropic", "gemini")
     workers = wire.WORKERS
@@ -219,8 +221,9 @@ def test_a_question_under_a_fault_ends_well_and_so_does_the_next(
 
 
 def test_the_campaign_sees_a_wrong_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A piece that is lost where no API could notice it is found, if it is not what the campaign
-    allows.
+    """A piece that is lost where no API could notice it is found.
+
+    Unless it is what the campaign allows.
     """
     lost = replace(KNOWN["lost-event"], promise="right")
     report = tried([wire.Case("chat", lost, "chain", "three", "once")], tmp_path, monkeypatch)
@@ -229,8 +232,9 @@ def test_the_campaign_sees_a_wrong_answer(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 def test_tools_over_http_survive_a_reset(tmp_path: Path) -> None:
-    """A call whose connection breaks off is an error that a worker can read, and the next run gets
-    its text.
+    """A call whose connection breaks off is an error that a worker can read.
+
+    The next run gets its text.
     """
     tries = Tries("tools", tmp_path, seed=1, minutes=1, only="reset-before-head/tools/call/once")
     run_tools(tries)
@@ -271,9 +275,7 @@ def grows(data: bytes) -> None:
 def test_a_broken_promise_is_seen(
     check: Callable[[bytes], None], said: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """An error that is not our own, an input that takes long, and one that takes memory are
-    problems.
-    """
+    """A foreign error, a slow input, and one that takes much memory are problems."""
     monkeypatch.setitem(TARGETS, "made up", Target(check=check, seeds=lambda: [b"7"]))
     monkeypatch.setattr(fuzz, "SECONDS", 0.1)
     assert said in fuzz.try_input("made up", b"7")
@@ -282,8 +284,9 @@ def test_a_broken_promise_is_seen(
 def test_the_name_of_a_try_is_its_reproduction(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A failed try is found again by its name alone, with the same input, and the input is in its
-    problem.
+    """A failed try is found again by its name alone, with the same input.
+
+    The input is in its problem.
     """
     monkeypatch.setattr(
         fuzz, "TARGETS", {"made up": Target(check=raises, seeds=lambda: [b"123456"], inputs=20)}
@@ -302,8 +305,9 @@ def test_the_name_of_a_try_is_its_reproduction(
 
 
 def test_waiting_is_not_computing() -> None:
-    """The limit on an input counts what the processor does, so that a busy machine breaks no
-    promise.
+    """The limit on an input counts what the processor does.
+
+    So a busy machine breaks no promise.
     """
     with fuzz._stopped_after(0.01):
         time.sleep(0.05)

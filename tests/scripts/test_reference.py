@@ -6,6 +6,7 @@ import re
 import shlex
 import subprocess
 from dataclasses import fields
+from itertools import chain
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -99,7 +100,7 @@ def test_a_man_page_is_shown_by_man(
     assert max(len(line) for line in shown.splitlines()) <= 80
 
 
-@pytest.mark.parametrize("line", [line for found in EXAMPLES.values() for _, line in found])
+@pytest.mark.parametrize("line", [line for _, line in chain.from_iterable(EXAMPLES.values())])
 def test_every_example_is_a_command_line_that_can_be_read(line: str) -> None:
     for part in re.findall(r"conductor[^|>)]*", line):
         command: Any = get_command(orchestra)
@@ -116,7 +117,8 @@ def test_every_page_has_examples_that_fit_and_a_version_has_a_date() -> None:
     for name, text in PAGES.items():
         part = text.partition(".SH EXAMPLES\n")[2].partition(".SH ")[0]
         assert name == "awkward.1" or 2 <= part.count(".nf\n") <= 5, name
-    assert max(len(line) for found in EXAMPLES.values() for _, line in found) <= 80 - 11
+    examples = chain.from_iterable(EXAMPLES.values())
+    assert max(len(line) for _, line in examples) <= 80 - 11
     with pytest.raises(KeyError):
         man.pages(SMALL, (), "99.0")
 
@@ -153,11 +155,11 @@ def test_topics_hold_every_setting_and_event() -> None:
 
 
 def test_every_place_with_known_words_exists() -> None:
-    places = {
-        " ".join((*command.words, max(each.names, key=len, default=each.metavar)))
-        for command in PROGRAM.walk()
-        for each in (*command.options, *command.arguments)
-    }
+    places = set()
+    for command in PROGRAM.walk():
+        for parameter in (*command.options, *command.arguments):
+            name = max(parameter.names, key=len, default=parameter.metavar)
+            places.add(" ".join((*command.words, name)))
     alone = {place.rpartition(" ")[2] for place in places}
     assert {*completion.WORDS} <= places
     assert {*completion.NAMES} <= places | alone

@@ -12,6 +12,7 @@ import subprocess
 import sys
 import time
 import tomllib
+from itertools import chain
 from pathlib import Path
 from types import SimpleNamespace
 from zipfile import ZipFile
@@ -69,12 +70,8 @@ def test_the_lock_holds_all_that_is_asked_for_with_hashes_and_no_torch() -> None
     assert not {name for name in blocks if name.startswith(("torch", "nvidia", "cuda", "triton"))}
     assert "://" not in LOCK
     extras = PROJECT["project"]["optional-dependencies"]
-    groups = [
-        line
-        for group in PROJECT["dependency-groups"].values()
-        for line in group
-        if isinstance(line, str)
-    ]
+    lines = chain.from_iterable(PROJECT["dependency-groups"].values())
+    groups = [line for line in lines if isinstance(line, str)]
     asked = [*PROJECT["project"]["dependencies"], *extras["eval"], *groups]
     assert {line.partition(">")[0].partition("=")[0] for line in asked} | {*setup.TOOLS} <= set(
         blocks
@@ -134,8 +131,9 @@ def no_compiler(checkout: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def run_setup(checkout: Path, **programs: str) -> list[str]:
-    """What the script says that fails in a checkout without an environment, on a PATH that has
-    these programs only.
+    """Return what the script says that fails in a checkout without an environment.
+
+    Its PATH has these programs only.
     """
     shutil.rmtree(checkout / ".venv")
     shutil.copy(ROOT / "scripts/setup.py", checkout / "scripts/setup.py")
@@ -219,8 +217,9 @@ def test_a_wheel_that_we_built_before_is_taken_from_the_cache_but_none_of_anothe
 def test_parts_that_nothing_loads_are_left_out_of_the_build(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """CMake is told to leave parts out, in a file whose path may hold a space, and then what the
-    user wants.
+    """CMake is told to leave parts out, and then what the user wants.
+
+    The path of the file may hold a space.
     """
     monkeypatch.setattr(setup, "ROOT", tmp_path / "a b")
     monkeypatch.setenv("CMAKE_ARGS", "-DGGML_CUDA=on")

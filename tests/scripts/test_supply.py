@@ -11,6 +11,7 @@ import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
+from itertools import chain
 from pathlib import Path
 from typing import Any, Final
 
@@ -38,8 +39,9 @@ def allowing(place: Path, *, until: int, id_: str = HOLE) -> Path:
 
 
 def known(package: str, version: str) -> Mapping[str, Any]:
-    """What a registry says of a package with a hole, in the form of
-    https://ossf.github.io/osv-schema/.
+    """What a registry says of a package with a hole.
+
+    In the form of https://ossf.github.io/osv-schema/.
     """
     ranges = [{"type": "ECOSYSTEM", "events": [{"introduced": "0"}, {"fixed": "9.9"}]}]
     affected = [
@@ -177,8 +179,9 @@ def test_every_entry_of_this_repository_can_be_read() -> None:
 
 
 def test_every_package_of_every_system_is_audited() -> None:
-    """Also what only Windows needs, both versions of a package that has two, and torch, which no
-    lock file has.
+    """Also what only Windows needs, and both versions of a package that has two.
+
+    And torch, which no lock file has.
     """
     found = all_pins()
     assert {"pywin32-ctypes", "torch", "trl", "litellm", "pytest"} <= {name for name, _ in found}
@@ -211,7 +214,8 @@ def test_the_bill_of_materials_has_what_is_used_with_versions_and_hashes(tmp_pat
     assert not names & {"pytest", "mypy", "ruff", "pip-audit", "llm"}
     assert listed <= set(all_pins())
     assert all(each["purl"].startswith("pkg:pypi/") for each in bill["components"])
-    hashes = [one for each in bill["components"] for one in each["externalReferences"][0]["hashes"]]
+    references = [component["externalReferences"][0] for component in bill["components"]]
+    hashes = list(chain.from_iterable(reference["hashes"] for reference in references))
     assert {one["alg"] for one in hashes} == {"SHA-256"}
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -80,11 +81,10 @@ class Orchestra:
         **how: Any,
     ) -> ParsedRequest:
         request = ClientRequest(model="conductor", messages=messages, tools=(EDIT,), **how)
-        carried = {each.sha256: each for message in messages for each in message.attachments}
-        files = {
-            sha256: File(name=each.name, text="", attachment=each)
-            for sha256, each in carried.items()
-        }
+        files = {}
+        for attachment in chain.from_iterable(message.attachments for message in messages):
+            file = File(name=attachment.name, text="", attachment=attachment)
+            files[attachment.sha256] = file
         images: tuple[MediaKind, ...] = ("image",)
         accepted = {name: images if name in sees else () for name in workers}
         return read_conversation(request, files, accepted, self.traces.get, IDS)

@@ -79,7 +79,8 @@ def test_what_cannot_begin_is_an_error_status_also_for_a_stream(stage: Stage) ->
 def test_a_run_that_fails_says_in_the_stream_and_by_status_whether_to_try_again(
     stage: Stage, refused: int, code: str, status: int, retry: str | None
 ) -> None:
-    stage.models["alpha"] = stage.models["beta"] = refuses(refused)
+    stage.models["alpha"] = refuses(refused)
+    stage.models["beta"] = refuses(refused)
     with serving() as server:
         pieces = server.stream()
         whole = server.ask()

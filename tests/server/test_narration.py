@@ -6,6 +6,7 @@ The answering step's text as it comes, also where it is a step of a nested run.
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import chain
 from typing import Any
 
 import pytest
@@ -50,13 +51,13 @@ def told(
 
 
 def texts(said: list[Any]) -> list[str]:
-    return [piece.text for _, pieces in said for piece in pieces if isinstance(piece, AnswerText)]
+    pieces = chain.from_iterable(pieces for _, pieces in said)
+    return [piece.text for piece in pieces if isinstance(piece, AnswerText)]
 
 
 def reasoning(said: list[Any]) -> str:
-    return "".join(
-        piece.text for _, pieces in said for piece in pieces if isinstance(piece, Reasoning)
-    )
+    pieces = chain.from_iterable(pieces for _, pieces in said)
+    return "".join(piece.text for piece in pieces if isinstance(piece, Reasoning))
 
 
 def held(
@@ -162,6 +163,6 @@ def test_nothing_is_told_as_reasoning_after_the_first_word(reviews: int) -> None
         ann=[["A draft."], ["Mended ", "twice."]],
         bob=[["Mended ", "once."]],
     )
-    kinds = [type(piece) for _, pieces in said for piece in pieces]
+    kinds = [type(piece) for piece in chain.from_iterable(pieces for _, pieces in said)]
     assert Reasoning not in kinds[kinds.index(AnswerText) :]
     assert narrator.shown == ("Mended once." if reviews == 1 else "Mended twice.")

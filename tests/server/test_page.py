@@ -411,11 +411,10 @@ def test_a_run_is_rated_and_run_again_by_another_worker(stage: Stage) -> None:
             "rating": [{"verdict": "fine"}, {"verdict": "good", "step": 9}, {"step": "1"}],
             "rerun": [{"step": 7}, {"step": 1, "worker": "nobody"}, {"worker": "x" * 5000}],
         }
-        refused = [
-            client.post(f"{place}/{act}", json=body).status_code
-            for act in wrong
-            for body in wrong[act]
-        ]
+        refused = []
+        for act, bodies in wrong.items():
+            replies = [client.post(f"{place}/{act}", json=body) for body in bodies]
+            refused += [reply.status_code for reply in replies]
     assert "credit: alpha" in rated
     assert [(step["worker"], step["text"]) for step in steps] == [("alpha", "alpha answers")] * 2
     assert refused == [400, 400, 400, 400, 400, 413]

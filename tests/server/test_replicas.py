@@ -113,9 +113,11 @@ def test_a_request_with_an_idempotency_key_is_one_run_on_all_replicas(
     assert len(stage.asked("alpha")) == 1
     refused = respond(two, "k1", input="Else?")
     assert (refused.status_code, refused.json()["error"]["code"]) == (409, "idempotency_key_reused")
-    stage.models["alpha"] = stage.models["beta"] = says("")
+    stage.models["alpha"] = says("")
+    stage.models["beta"] = says("")
     assert respond(one, "k2").status_code >= 500
-    stage.models["alpha"] = stage.models["beta"] = says("now")
+    stage.models["alpha"] = says("now")
+    stage.models["beta"] = says("now")
     assert text_of(respond(two, "k2").json()) == "now"
 
 

@@ -203,7 +203,8 @@ def test_a_request_sent_again_is_joined_while_its_first_reader_is_there(
 
 def test_a_run_that_failed_is_tried_anew(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     limited(monkeypatch, grace=0.0)
-    stage.models["alpha"] = stage.models["beta"] = refuses(400)
+    stage.models["alpha"] = refuses(400)
+    stage.models["beta"] = refuses(400)
     with serving() as server:
         assert server.ask().status_code == 400
         stage.models["alpha"] = Gate().script
@@ -494,7 +495,8 @@ def test_nothing_of_a_request_is_held_after_its_end(
             200,
             404,
         ]
-        stage.models["alpha"] = stage.models["beta"] = refuses(400)
+        stage.models["alpha"] = refuses(400)
+        stage.models["beta"] = refuses(400)
         assert server.ask("Fail?").status_code == 400
         stage.models["alpha"] = Gate().script
         run = read_until_text(server)

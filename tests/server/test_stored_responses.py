@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from itertools import product
 from typing import Any
 
 import httpx
@@ -98,10 +99,10 @@ def test_only_what_this_client_asked_for_is_found(stage: Stage) -> None:
     stage.inside("ask", "Why?")
     run = next(stage.traces.glob("*.jsonl")).name.partition(".")[0]
     with serving() as server:
+        names = (f"resp_{run}", "resp_last", "resp_", "nothing")
         codes = {
             httpx.request(method, f"{server.url}/v1/responses/{name}").status_code
-            for method in ("GET", "DELETE")
-            for name in (f"resp_{run}", "resp_last", "resp_", "nothing")
+            for method, name in product(("GET", "DELETE"), names)
         }
     assert codes == {404}
     assert list(stage.traces.glob("*.jsonl"))

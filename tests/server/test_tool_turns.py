@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Mapping, Sequence
+from itertools import chain
 from typing import Any
 
 import httpx
@@ -90,13 +91,9 @@ class Talk:
             self.calls = [
                 (each["call_id"], json.loads(each["arguments"])["file"]) for each in calls
             ]
-            said = [
-                part
-                for each in answer["output"]
-                if each["type"] == "message"
-                for part in each["content"]
-            ]
-            self.text = "".join(part["text"] for part in said)
+            messages = [item for item in answer["output"] if item["type"] == "message"]
+            parts = chain.from_iterable(message["content"] for message in messages)
+            self.text = "".join(part["text"] for part in parts)
             self.turns += answer["output"]
         else:
             message = answer["choices"][0]["message"]

@@ -15,6 +15,7 @@ from dataclasses import replace
 from datetime import date
 from decimal import Decimal
 from functools import reduce
+from itertools import chain
 from pathlib import Path
 
 import pytest
@@ -377,5 +378,6 @@ def test_nothing_outside_state_opens_a_database_or_a_trace() -> None:
 
 def _imports(path: Path) -> set[str]:
     nodes = list(ast.walk(ast.parse(path.read_text("utf-8"))))
-    named = {alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names}
+    aliases = chain.from_iterable(node.names for node in nodes if isinstance(node, ast.Import))
+    named = {alias.name for alias in aliases}
     return named | {node.module or "" for node in nodes if isinstance(node, ast.ImportFrom)}

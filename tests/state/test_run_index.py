@@ -12,6 +12,7 @@ import subprocess
 import sys
 import threading
 from datetime import UTC, datetime
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -308,9 +309,8 @@ def test_many_files_are_read_by_several_processes(
     expected = [whole(str(store.directory), run) for run in runs]
     for summarize in (whole, dies_elsewhere):
         monkeypatch.setattr(run_summary, "summarize_run", summarize)
-        found = [
-            row for rows in run_summary.summarize_runs(str(store.directory), runs) for row in rows
-        ]
+        batches = run_summary.summarize_runs(str(store.directory), runs)
+        found = list(chain.from_iterable(batches))
         assert found == expected
     assert runs[7] in seen
     assert len(seen) < len(runs)

@@ -9,6 +9,7 @@ import json
 import stat
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -40,7 +41,7 @@ def written(events: Sequence[ev.Event], secrets: Secrets | None = None) -> list[
 
 def read(lines: Sequence[str], *, pieces: bool = True) -> list[ev.Event]:
     reader = LineReader(pieces=pieces)
-    return [event for line in lines for event in reader.read_line(line)]
+    return list(chain.from_iterable(map(reader.read_line, lines)))
 
 
 def streamed(step: int, text: str, size: int, *, at: float, rate: float = 50.0) -> list[ev.Event]:
@@ -84,7 +85,7 @@ def long_conversation() -> list[ev.Event]:
     return [replace(first, question=question), replace(start, prompt=(*talk, last)), *rest]
 
 
-def chain() -> list[ev.Event]:
+def dependent_steps() -> list[ev.Event]:
     events = list[ev.Event]([begun()])
     answer = ""
     for step in range(1, 6):
@@ -105,18 +106,19 @@ def text_size(events: Sequence[ev.Event]) -> int:
     What stands in two of them once.
     """
     answers = {event.text for event in events if isinstance(event, ev.StepFinished)}
-    sent = {
-        message.content
-        for event in events
-        if isinstance(event, ev.StepStarted)
-        for message in event.prompt
-    }
+    prompts = [event.prompt for event in events if isinstance(event, ev.StepStarted)]
+    sent = {message.content for message in chain.from_iterable(prompts)}
     return sum(len(text.encode()) for text in {*sent, *answers, "How many?"})
 
 
 @pytest.mark.parametrize(
     "events",
-    [one_answer(words(2000, "w"), 5), long_conversation(), chain(), one_answer("ten bytes.", 5)],
+    [
+        one_answer(words(2000, "w"), 5),
+        long_conversation(),
+        dependent_steps(),
+        one_answer("ten bytes.", 5),
+    ],
 )
 def test_a_run_takes_little_more_than_its_text(tmp_path: Path, events: list[ev.Event]) -> None:
     """At most 1.5 times the text and 8 KB, at 50 pieces a second.
@@ -475,7 +477,9 @@ def test_a_whole_trace_is_not_rewritten(store: TraceStore) -> None:
 def test_readers_say_which_lines_they_left_out(store: TraceStore) -> None:
     """What is there is read: the events before and after damaged lines, and the end."""
     lines = lines_of(store)
-    lines[2], lines[3], lines[5] = b"\0" * 30, lines[3][:-9], b"\0\0" + lines[5] + lines[6]
+    lines[2] = b"\0" * 30
+    lines[3] = lines[3][:-9]
+    lines[5] = b"\0\0" + lines[5] + lines[6]
     del lines[6]
     rewrite(store, [*lines, lines[1]])
     trace = store.trace(RUN)

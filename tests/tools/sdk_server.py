@@ -37,8 +37,9 @@ URL = f"http://127.0.0.1:{PORT}"
 
 
 class Authority(OAuthAuthorizationServerProvider[AuthorizationCode, RefreshToken, AccessToken]):
-    """Knows its clients, codes and tokens, and notes in `BOOK` with the suffix `.log` what was
-    asked for.
+    """Knows its clients, codes and tokens, and notes what was asked for.
+
+    That is in `BOOK` with the suffix `.log`.
     """
 
     def __init__(self) -> None:

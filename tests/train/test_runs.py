@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncGenerator, Sequence
 from dataclasses import replace
 from decimal import Decimal
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -179,8 +180,9 @@ def test_correct_wrong_and_invalid_plans_earn_different_rewards(tmp_path: Path) 
 
 
 def test_the_reward_is_the_mean_over_draws_less_for_steps_that_nobody_reads(tmp_path: Path) -> None:
-    """A plan that holds the answer itself earns what a wrong one does, although the answer is
-    right.
+    """A plan that holds the answer itself earns what a wrong one does.
+
+    Although the answer is right.
     """
     # Right in every other draw
     ann = ScriptedModel(reply=lambda request: [f"It is {4 + (request.seed or 0) % 2}."])
@@ -238,8 +240,7 @@ def test_a_repeated_case_gets_fresh_answers_and_a_step_shares_equal_ones(tmp_pat
     runs = rollouts(tmp_path, ann=ann)
     plans = [
         SampledPlan(exercise=ZERO, text=f"{RIGHT}{end}", draw=draw)
-        for draw in (3, 9)
-        for end in ("", "\n")
+        for draw, end in product((3, 9), ("", "\n"))
     ]
     asyncio.run(runs.outcomes(plans))
     assert sorted(request.seed or 0 for request in ann.requests) == [

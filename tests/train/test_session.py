@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from decimal import Decimal
+from itertools import chain
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -438,7 +439,7 @@ def test_a_group_without_a_signal_gives_way_to_another_case(base: Path, tmp_path
     seen.clear()
     train(base, tmp_path / "none", recipe, kind=Marked)
     assert [len(numbers) for numbers in seen] == [2, 2, 2]
-    assert len({number for numbers in seen for number in numbers}) == 6
+    assert len(set(chain.from_iterable(seen))) == 6
     assert all(
         not weight.any() for name, weight in weights(tmp_path / "none").items() if "lora_B" in name
     )
@@ -447,16 +448,9 @@ def test_a_group_without_a_signal_gives_way_to_another_case(base: Path, tmp_path
     )
 
 
-def test_vllm_gets_the_adapter_itself(
-    base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Merged into weights of 16 bits, as TRL does it, nearly all of the step is lost.
-
-    vLLM itself is a double here.
-    """
+def _sampler_of(base: Path, opened: list[dict[str, Any]], handed: list[dict[str, Any]]) -> type:
+    """Return a double of vLLM, which notes its settings and the adapters that it is handed."""
     reader = find_base_model(str(base)).tokenizer
-    handed = list[dict[str, Any]]()
-    opened = list[dict[str, Any]]()
     ends = [reader.eos_token_id]
 
     class Sampler:
@@ -486,6 +480,10 @@ def test_vllm_gets_the_adapter_itself(
 
         def reset_prefix_cache(self) -> None: ...
 
+    return Sampler
+
+
+def _replace_vllm(monkeypatch: pytest.MonkeyPatch, sampler: type) -> None:
     # TRL sets them for vLLM
     for name in ("RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"):
         monkeypatch.setenv(name, "")
@@ -494,8 +492,20 @@ def test_vllm_gets_the_adapter_itself(
     for name, module in {"vllm": None, "vllm.lora": None, "vllm.lora.request": request}.items():
         monkeypatch.setitem(sys.modules, name, module or SimpleNamespace())
     monkeypatch.setattr(vllm_generation, "is_vllm_available", lambda: True)
-    monkeypatch.setattr(vllm_generation, "LLM", Sampler, raising=False)
+    monkeypatch.setattr(vllm_generation, "LLM", sampler, raising=False)
     monkeypatch.setattr(vllm_generation, "SamplingParams", SimpleNamespace, raising=False)
+
+
+def test_vllm_gets_the_adapter_itself(
+    base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Merged into weights of 16 bits, as TRL does it, nearly all of the step is lost.
+
+    vLLM itself is a double here.
+    """
+    handed = list[dict[str, Any]]()
+    opened = list[dict[str, Any]]()
+    _replace_vllm(monkeypatch, _sampler_of(base, opened, handed))
     lora = LoraSettings(rank=2, rate=1e-5)
     train(
         base,

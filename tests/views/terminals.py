@@ -148,8 +148,9 @@ def emulated(written: str, width: int, height: int) -> list[str]:
 
 
 class Reflowing:
-    """A terminal without colours that wraps its lines when it becomes narrower, or `keeps` them, as
-    old ones do.
+    """A terminal without colours that wraps its lines when it becomes narrower.
+
+    Or it `keeps` them, as old ones do.
     """
 
     def __init__(self, width: int, *, keeps: bool = False) -> None:
@@ -176,11 +177,11 @@ class Reflowing:
         """The cursor stays at its text."""
         below = len(self._lines) - self._row
         if not self._keeps:
-            self._lines = [
-                line[start : start + width]
-                for line in self._lines
-                for start in range(0, len(line) or 1, width)
-            ]
+            lines = []
+            for line in self._lines:
+                starts = range(0, len(line) or 1, width)
+                lines += [line[start : start + width] for start in starts]
+            self._lines = lines
         self.width = width
         self._row = len(self._lines) - below
 

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import itertools
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -33,8 +34,9 @@ def picture(run: Run, kind: str) -> str:
 
 
 def story(events: list[ev.Event], width: int, height: int, encoding: str) -> str:
-    """The live part after each event, the last of several pieces of text only, and the terminal at
-    the end.
+    """Return the live part after each event, and the terminal at the end.
+
+    Of several pieces of text only the last.
     """
     drawn = Drawn(width=width, height=height, encoding=encoding)
     parts = []
@@ -97,7 +99,7 @@ def test_a_run_looks_like_its_snapshot(run: Run, kind: str) -> None:
 
 
 def test_every_snapshot_belongs_to_a_canned_run() -> None:
-    assert set(FOLDER.glob("*.txt")) == {path_of(run, kind) for run in RUNS for kind in KINDS}
+    assert set(FOLDER.glob("*.txt")) == {path_of(run, kind) for run, kind in product(RUNS, KINDS)}
 
 
 if __name__ == "__main__":

@@ -12,6 +12,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from copy import copy
 from dataclasses import replace
 from importlib import import_module
+from itertools import chain
 from pathlib import Path
 from typing import Any, ClassVar, Final
 
@@ -167,8 +168,8 @@ def write_sections(sections: Mapping[str, Sequence[tuple[str, str]]], formatter:
 
     Where it is narrow, the explanations stand below the names.
     """
-    names = [name for rows in sections.values() for name, _ in rows]
-    width = min(MAX_NAME_WIDTH, max(map(len, names)))
+    all_rows = chain.from_iterable(sections.values())
+    width = min(MAX_NAME_WIDTH, max(len(name) for name, _ in all_rows))
     is_narrow = formatter.width < MIN_WIDTH_OF_COLUMNS
     start = len(formatter.buffer)
     for heading, rows in sections.items():

@@ -7,7 +7,7 @@ a program one in `command/programs.toml`.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -60,13 +60,12 @@ def open_model(
     stored: StoredKeys = no_stored_key,
     secrets: Secrets | None = None,
 ) -> Model:
-    """The model of a worker.
+    """Return the model of a worker; nothing is connected to or loaded yet.
 
-    Nothing is connected to or loaded yet; `stored` gives the key if no variable has it.
-
-    The model redacts `secrets` from what it answers, and what is secret of this worker is added to
-    them. Raises `ConfigError` for invalid settings of the worker, `KeyMissing` if its key is not
-    found, `ModelError` if its program or its file is not.
+    `stored` gives the key if no variable has it. The model redacts `secrets` from what it answers,
+    and what is secret of this worker is added to them. Raises `ConfigError` for invalid settings of
+    the worker, `KeyMissing` if its key is not found, `ModelError` if its program or its file is
+    not.
     """
     check_options(worker)
     if worker.kind == "llama":
@@ -79,42 +78,20 @@ def open_model(
         path = Path(worker.model).expanduser()
         if path.suffix == SUFFIX:
             return Router(path)
-        # Sent with each request; the others say how the file is loaded
-        of_requests = ("temperature", "max_tokens")
-        given: dict[str, Any] = {
-            name: Path(value).expanduser() if name in ("adapter", "cache") else value
-            for name, value in worker.options.items()
-            if value is not None and name not in of_requests
-        }
-        return Llama(path, LlamaOptions(**given))
+        return Llama(path, LlamaOptions(**_loading_options(worker)))
     if worker.kind == "scripted":
-        # For tests and benchmarks: no user is offered it, and `about` has to say what it is.
-        script = worker.options.get("script")
-        if not isinstance(script, (list, tuple)) or "scripted" not in worker.about:
-            raise ConfigError(
-                f"worker {worker.name!r}: the kind 'scripted' is for tests", hint="use another kind"
-            )
-        return ScriptedModel([list(script)])
-    secrets = Secrets() if secrets is None else secrets
+        return _scripted(worker)
+    if secrets is None:
+        secrets = Secrets()
     if worker.kind in PROGRAMS:
         from conductor_cli.models.command.adapter import ProgramModel
 
-        passed = (str(name) for name in worker.options.get("env") or ())
-        secrets.add(
-            *(environ.get(name, "").strip() for name in passed if _SECRET_VARIABLE.search(name))
-        )
+        secrets.add(*_secrets_passed_on(worker, environ))
         return ProgramModel(worker, environ=environ, secrets=secrets)
     if worker.kind not in PRESETS:
         raise unknown_kind(worker)
     if worker.kind == "litellm" and not base_url_of(worker):
-        # A variable may make litellm send a worker's texts to another address than policies check.
-        provider = worker.model.partition("/")[0] if "/" in worker.model else "openai"
-        for end in ("_BASE_URL", "_API_BASE"):
-            name = provider.upper().replace("-", "_") + end
-            if environ.get(name, "").strip():
-                message = f"{name} would send its questions to another address"
-                hint = "set that address as the worker's base_url, or unset the variable"
-                raise OptionError(worker, "base_url", message, hint)
+        _check_litellm_address(worker, environ)
     secrets.add(*secrets_around(worker, environ))
     key = api_key_of(worker, environ, stored)
     secrets.add(key)
@@ -128,6 +105,53 @@ def open_model(
     return SeveralServers(models)
 
 
+def _loading_options(worker: Worker) -> dict[str, Any]:
+    """Return the settings that say how a file is loaded; the others are sent with each request."""
+    options: dict[str, Any] = {}
+    for name, value in worker.options.items():
+        if value is None or name in ("temperature", "max_tokens"):
+            continue
+        options[name] = value
+        if name in ("adapter", "cache"):
+            options[name] = Path(value).expanduser()
+    return options
+
+
+def _scripted(worker: Worker) -> ScriptedModel:
+    """Return a model for tests and benchmarks.
+
+    No user is offered it, and `about` has to say what it is.
+    """
+    script = worker.options.get("script")
+    if not isinstance(script, (list, tuple)) or "scripted" not in worker.about:
+        raise ConfigError(
+            f"worker {worker.name!r}: the kind 'scripted' is for tests", hint="use another kind"
+        )
+    return ScriptedModel([list(script)])
+
+
+def _secrets_passed_on(worker: Worker, environ: Mapping[str, str]) -> list[str]:
+    """Return the values of variables that a program gets, as far as these are secret."""
+    names = [str(name) for name in worker.options.get("env") or ()]
+    return [environ.get(name, "").strip() for name in names if _SECRET_VARIABLE.search(name)]
+
+
+def _check_litellm_address(worker: Worker, environ: Mapping[str, str]) -> None:
+    """Raise `OptionError` for a variable that would send the worker's texts to another address.
+
+    Policies check the worker's own one.
+    """
+    provider = "openai"
+    if "/" in worker.model:
+        provider = worker.model.partition("/")[0]
+    for end in ("_BASE_URL", "_API_BASE"):
+        name = provider.upper().replace("-", "_") + end
+        if environ.get(name, "").strip():
+            message = f"{name} would send its questions to another address"
+            hint = "set that address as the worker's base_url, or unset the variable"
+            raise OptionError(worker, "base_url", message, hint)
+
+
 def api_key_of(
     worker: Worker, environ: Mapping[str, str], stored: StoredKeys = no_stored_key
 ) -> str:
@@ -136,36 +160,42 @@ def api_key_of(
     A worker that names a variable takes the key from there only. A provider's own variable is read
     for the provider's own address only; a stored key is for one address too, and comes last.
     """
-    named = str(worker.options.get("key_env") or "")
-    own = PRESETS[worker.kind].keys if is_own_address(worker) else ()
-    for name in (named,) if named else own:
-        if key := environ.get(name, "").strip():
-            if not key.isascii() or not key.isprintable() or " " in key:
-                message = f"the key in {name} has invalid characters"
-                raise KeyMissing(message, hint=f"set {name} again; then: conductor doctor")
-            return key
-    if not named and (key := stored(worker.kind, base_url_of(worker)) or ""):
+    key_env = str(worker.options.get("key_env") or "")
+    variables: Sequence[str] = ()
+    if key_env:
+        variables = (key_env,)
+    elif is_own_address(worker):
+        variables = PRESETS[worker.kind].keys
+    for name in variables:
+        key = environ.get(name, "").strip()
+        if not key:
+            continue
+        if not key.isascii() or not key.isprintable() or " " in key:
+            message = f"the key in {name} has invalid characters"
+            raise KeyMissing(message, hint=f"set {name} again; then: conductor doctor")
         return key
-    if not named and not own:
+    if not key_env:
+        stored_key = stored(worker.kind, base_url_of(worker))
+        if stored_key:
+            return stored_key
+    if not variables:
         return ""
-    message = f"worker {worker.name!r} needs a key: {named or ' or '.join(own)} is not set"
+    message = f"worker {worker.name!r} needs a key: {' or '.join(variables)} is not set"
     raise KeyMissing(message, hint=f"{missing_key_hint(worker)}; then: conductor doctor")
 
 
 def secrets_around(worker: Worker, environ: Mapping[str, str]) -> list[str]:
     """Return what besides its key a server may get of a worker and echo.
 
-    Headers, and variables that litellm reads.
+    These are headers, and variables that litellm reads.
     """
-    values = secrets_in(
-        {str(name): str(value) for name, value in worker.options.get("headers", {}).items()}
-    )
+    headers = worker.options.get("headers", {})
+    values = secrets_in({str(name): str(value) for name, value in headers.items()})
     if worker.kind == "litellm":
         # litellm reads the variables of its many providers itself: all that may be a key is treated
         # as one.
-        values += [
-            value.strip() for name, value in environ.items() if _SECRET_VARIABLE.search(name)
-        ]
+        names = [name for name in environ if _SECRET_VARIABLE.search(name)]
+        values += [environ[name].strip() for name in names]
     # A server may echo the token without the word before it, as in `Bearer TOKEN`.
     return [*values, *(value.rpartition(" ")[2] for value in values)]
 
@@ -177,27 +207,27 @@ def _at_server(worker: Worker, key: str, secrets: Secrets) -> ChatApiModel:
     model = model_of(worker)
     preset = PRESETS[worker.kind]
     if not base_url.startswith(("http://", "https://")):
-        meant = with_scheme(base_url)
-        hint = (
-            f"did you mean {meant}?"
-            if meant
-            else 'for example: base_url = "http://127.0.0.1:8080/v1"'
-        )
+        hint = 'for example: base_url = "http://127.0.0.1:8080/v1"'
+        completed = with_scheme(base_url)
+        if completed:
+            hint = f"did you mean {completed}?"
         raise OptionError(
             worker, "base_url", "needs base_url, a URL that begins with http:// or https://", hint
         )
     schemas = preset.schemas and preset.form != "ask" and not is_cloud_model(model)
     api = api_at(worker.kind, base_url)
     if not is_own_address(worker):
-        # Which all other servers with OpenAI's API speak
-        api = "chat-completions" if api in OPENAI_APIS else api
-        # Which server this is has to be found out, and its word on its cost is not trusted.
-        form = preset.form if preset.local or api not in OPENAI_APIS else "ask"
-        preset = replace(preset, max_tokens_field="max_tokens", cost="unknown", form=form)
+        has_openai_api = api in OPENAI_APIS
+        if has_openai_api:
+            api = "chat-completions"  # which all other servers with OpenAI's API speak
+        # Its word on its cost is not trusted.
+        preset = replace(preset, max_tokens_field="max_tokens", cost="unknown")
+        if has_openai_api and not preset.local:
+            preset = replace(preset, form="ask")  # which server this is has to be found out
     api = str(worker.options.get("api") or api)
-    # Only chat completions has fields for a grammar.
-    form = preset.form if api == "chat-completions" else "response_format"
-    preset = replace(preset, api=api, form=form, schemas=schemas)
+    preset = replace(preset, api=api, schemas=schemas)
+    if api != "chat-completions":  # only that has fields for a grammar
+        preset = replace(preset, form="response_format")
     return ChatApiModel(
         model, base_url, key=key, options=worker.options, preset=preset, secrets=secrets
     )
@@ -218,14 +248,14 @@ def _litellm(worker: Worker, key: str, secrets: Secrets) -> Model:
         # Such a server may need none. Without one litellm would refuse, or send it the key of the
         # provider's variable.
         key = NO_KEY
-    prefix = (
-        "" if worker.kind == "litellm" or model.startswith(f"{worker.kind}/") else f"{worker.kind}/"
-    )
+    prefix = f"{worker.kind}/"
+    if worker.kind != "litellm" and not model.startswith(prefix):
+        model = prefix + model
     preload_litellm()  # the import is slow, so it runs while the plan is made
     # The provider's own address is passed too: without one, litellm uses an address that a variable
     # may name.
     return LiteLLM(
-        prefix + model,
+        model,
         key=key,
         base_url=base_url_of(worker),
         options=worker.options,

@@ -58,20 +58,20 @@ class Base64File:
         """Yield the base64 text, without the prefix."""
         import asyncio  # commands that send nothing start without it
 
-        data = memoryview(await asyncio.to_thread(self._bytes))
-        for start in range(0, len(data), PIECE):
-            yield b64encode(data[start : start + PIECE])
+        content = memoryview(await asyncio.to_thread(self._bytes))
+        for start in range(0, len(content), PIECE):
+            yield b64encode(content[start : start + PIECE])
 
     def _bytes(self) -> bytes:
-        data = self.read(self.attachment)
-        if len(data) != self.attachment.size:
+        content = self.read(self.attachment)
+        if len(content) != self.attachment.size:
             # The length of the request has been announced by then.
             message = (
-                f"{self.attachment.name} has changed: {len(data)} bytes instead of "
+                f"{self.attachment.name} has changed: {len(content)} bytes instead of "
                 f"{self.attachment.size}"
             )
             raise ModelError("file", message, hint="attach it again")
-        return data
+        return content
 
 
 class JsonBody:
@@ -84,11 +84,11 @@ class JsonBody:
         files: list[Base64File] = []
         mark = secrets.token_hex(16)
 
-        def default(found: object) -> str:
-            if not isinstance(found, Base64File):
-                raise TypeError(f"not a JSON value: {type(found).__name__}")
-            files.append(found)
-            return found.prefix + mark
+        def default(item: object) -> str:
+            if not isinstance(item, Base64File):
+                raise TypeError(f"not a JSON value: {type(item).__name__}")
+            files.append(item)
+            return item.prefix + mark
 
         text = json.dumps(value, ensure_ascii=False, default=default).encode("utf-8", "replace")
         self._texts = text.split(mark.encode())
@@ -103,7 +103,9 @@ class JsonBody:
     @property
     def content(self) -> bytes | AsyncIterator[bytes]:
         """All of it at once if it holds no file, else in pieces."""
-        return self._pieces() if self._files else self._texts[0]
+        if self._files:
+            return self._pieces()
+        return self._texts[0]
 
     async def _pieces(self) -> AsyncIterator[bytes]:
         for text, file in zip(self._texts, (*self._files, None), strict=True):
@@ -119,15 +121,19 @@ def with_texts(value: Any) -> Any:  # noqa: ANN401 - any JSON value
         return value.text()
     if isinstance(value, Mapping):
         return {name: with_texts(item) for name, item in value.items()}
-    return [with_texts(item) for item in value] if isinstance(value, (list, tuple)) else value
+    if isinstance(value, (list, tuple)):
+        return [with_texts(item) for item in value]
+    return value
 
 
 def files_in(value: Any) -> Iterator[Base64File]:  # noqa: ANN401 - any JSON value
     """Yield the files that a JSON value holds, in order."""
     if isinstance(value, Base64File):
         yield value
-    elif isinstance(value, (Mapping, list, tuple)):
-        for item in value.values() if isinstance(value, Mapping) else value:
+    elif isinstance(value, Mapping):
+        yield from files_in(list(value.values()))
+    elif isinstance(value, (list, tuple)):
+        for item in value:
             yield from files_in(item)
 
 
@@ -138,31 +144,37 @@ IS_ERROR: Final = "is_error"  # the key that is true in the result of a tool tha
 STOP_SEQUENCE: Final = "stop_sequence"  # the key of the stop text that ended a reply, in a frame
 IN_PLACE: Final = "in_place"
 KEPT: Final = ("reasoning_content", "reasoning_details", "thinking_blocks")
-"""What servers with this API send in a turn and want back in it: DeepSeek and Moonshot refuse a
-turn with tool calls that lacks its `reasoning_content`. Signed thinking of other providers is
-`reasoning_details` at OpenRouter, `thinking_blocks` in litellm.
+"""What servers with this API send in a turn and want back in it.
+
+DeepSeek and Moonshot refuse a turn with tool calls that lacks its `reasoning_content`. Signed
+thinking of other providers is `reasoning_details` at OpenRouter, `thinking_blocks` in litellm.
 """
 
 EXTRA: Final = "extra_content"
-"""What belongs to one tool call and is wanted back in it, such as Google's `thought_signature`; by
-the call's id.
+"""What belongs to one tool call and is wanted back in it, by the call's id.
+
+Google's `thought_signature` is such a thing.
 """
 
 # The field that holds what a model wrote as arguments if that was no object
 INVALID: Final = "invalid_arguments"
 
 
-_BUDGET_FIELDS: Final[Mapping[ThinkingField, Callable[[int], dict[str, Any]]]] = {
-    "thinking": lambda tokens: {
-        "thinking": {"type": "enabled", "budget_tokens": tokens} if tokens else {"type": "disabled"}
-    },
-    "openrouter": lambda tokens: {
-        "reasoning": {"max_tokens": tokens} if tokens else {"enabled": False}
-    },
-}
-"""A thinking budget in the body of a request: platform.claude.com's `thinking`, which litellm has
-too, openrouter.ai/docs/use-cases/reasoning-tokens, all as of November 2026.
-"""
+def _budget_fields(form: ThinkingField, tokens: int | None) -> dict[str, Any]:
+    """Return a thinking budget in the body of a request.
+
+    `thinking` is platform.claude.com's, which litellm has too; the other form is that of
+    openrouter.ai/docs/use-cases/reasoning-tokens, all as of November 2026.
+    """
+    if not form or tokens is None:
+        return {}
+    if form == "thinking":
+        if tokens:
+            return {"thinking": {"type": "enabled", "budget_tokens": tokens}}
+        return {"thinking": {"type": "disabled"}}
+    if tokens:
+        return {"reasoning": {"max_tokens": tokens}}
+    return {"reasoning": {"enabled": False}}
 
 
 def request_body(
@@ -171,28 +183,28 @@ def request_body(
     budget: ThinkingField,
     max_tokens_field: str = "max_tokens",
 ) -> dict[str, Any]:
-    """The body of a streamed request in OpenAI's form, with a worker's own settings.
+    """Return the body of a streamed request in OpenAI's form, with a worker's own settings.
 
-    None for what is not set.
+    It has None for what is not set.
     """
     limits = [
         limit for limit in (request.max_tokens, options.get("max_tokens")) if limit is not None
     ]
-    tokens = options.get("thinking_budget")
+    temperature = request.temperature
+    if temperature is None:
+        temperature = options.get("temperature")
     return {
         **chat_fields(request),
         **request.sampling,
         "stream": True,
         "stream_options": {"include_usage": True},
         max_tokens_field: min(limits, default=None),
-        "temperature": options.get("temperature")
-        if request.temperature is None
-        else request.temperature,
+        "temperature": temperature,
         "seed": request.seed,
         "stop": list(request.stop) or None,
         "reasoning_effort": options.get("reasoning_effort"),
         "top_p": options.get("top_p", request.sampling.get("top_p")),
-        **(_BUDGET_FIELDS[budget](tokens) if budget and tokens is not None else {}),
+        **_budget_fields(budget, options.get("thinking_budget")),
     }
 
 
@@ -205,14 +217,12 @@ def chat_fields(request: Request) -> dict[str, Any]:
         return fields
     fields["tools"] = []
     for tool in request.tools:
-        about = {"description": tool.description} if tool.description else {}
+        function: dict[str, Any] = {"name": api_name(tool.name)}
+        if tool.description:
+            function["description"] = tool.description
         # A tool without arguments has an empty object of them: servers refuse a schema that is no
         # object's.
-        function = {
-            "name": api_name(tool.name),
-            **about,
-            "parameters": object_schema(tool.parameters),
-        }
+        function["parameters"] = object_schema(tool.parameters)
         fields["tools"].append({"type": "function", "function": function})
     if isinstance(request.tool_choice, Tool):
         fields["tool_choice"] = {
@@ -227,7 +237,7 @@ def chat_fields(request: Request) -> dict[str, Any]:
 
 
 def plain_messages(messages: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Messages as chat completions itself takes them.
+    """Return messages as chat completions itself takes them.
 
     A tool's result may be text only: its files follow in a message of the user, after the last
     result of that turn.
@@ -238,38 +248,52 @@ def plain_messages(messages: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]
         if message["role"] != "tool" and shown:
             plain.append({"role": "user", "content": shown})
             shown = []
-        extra = message.get(PROVIDER_DATA, {})
-        sent = {
-            name: value
-            for name, value in message.items()
-            if name not in (PROVIDER_DATA, IS_ERROR, IN_PLACE)
-        }
+        sent = dict(message)
+        for name in (PROVIDER_DATA, IS_ERROR, IN_PLACE):
+            sent.pop(name, None)
         if message["role"] == "tool":
-            content = message["content"]
-            files = list[dict[str, Any]]()
-            if isinstance(content, list) and message.get(IN_PLACE):
-                text = "\n".join(part["text"] for part in content if part["type"] == "text")
-                files = [part for part in content if part["type"] != "text"]
-            elif isinstance(content, list):
-                # The last part is the message's own text unless it is a file; all the texts before
-                # belong to files.
-                text = content[-1]["text"] if content and content[-1]["type"] == "text" else ""
-                files = content[:-1] if text else content
-            else:
-                text = str(content or "")
-            sent["content"] = f"Error: {text}" if message.get(IS_ERROR) else text
+            text, files = _parts_of_result(message)
+            if message.get(IS_ERROR):
+                text = f"Error: {text}"
+            sent["content"] = text
             if files:
-                shown += [
-                    {"type": "text", "text": f"The files of the result {message['tool_call_id']}:"},
-                    *files,
-                ]
+                title = f"The files of the result {message['tool_call_id']}:"
+                shown += [{"type": "text", "text": title}, *files]
         elif message["role"] == "assistant":
-            sent |= {name: extra[name] for name in KEPT if name in extra}
-            if EXTRA in extra and "tool_calls" in sent:
-                own = {name: {EXTRA: value} for name, value in extra[EXTRA].items()}
-                sent["tool_calls"] = [call | own.get(call["id"], {}) for call in sent["tool_calls"]]
+            sent |= _wanted_back(message)
         plain.append(sent)
-    return [*plain, {"role": "user", "content": shown}] if shown else plain
+    if shown:
+        plain.append({"role": "user", "content": shown})
+    return plain
+
+
+def _parts_of_result(message: Mapping[str, Any]) -> tuple[str, list[dict[str, Any]]]:
+    """Return the text of a tool's result and its files."""
+    content = message["content"]
+    if not isinstance(content, list):
+        return str(content or ""), []
+    if message.get(IN_PLACE):
+        text = "\n".join(part["text"] for part in content if part["type"] == "text")
+        return text, [part for part in content if part["type"] != "text"]
+    # The last part is the message's own text unless it is a file; all the texts before belong to
+    # files.
+    if content and content[-1]["type"] == "text" and content[-1]["text"]:
+        return content[-1]["text"], content[:-1]
+    return "", content
+
+
+def _wanted_back(message: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fields of a model's turn that its server sent and wants back in it."""
+    extra = message.get(PROVIDER_DATA, {})
+    fields = {name: extra[name] for name in KEPT if name in extra}
+    if EXTRA in extra and "tool_calls" in message:
+        fields["tool_calls"] = []
+        for call in message["tool_calls"]:
+            sent = dict(call)
+            if call["id"] in extra[EXTRA]:
+                sent[EXTRA] = extra[EXTRA][call["id"]]
+            fields["tool_calls"].append(sent)
+    return fields
 
 
 def _message(message: Message, read: ReadAttachment | None) -> dict[str, Any]:
@@ -296,9 +320,9 @@ def _message(message: Message, read: ReadAttachment | None) -> dict[str, Any]:
 
 
 def _content(message: Message, read: ReadAttachment | None) -> str | list[dict[str, Any]]:
-    """Return a text alone as a text.
+    """Return a text alone as a text; with files, the parts of both.
 
-    Files come before it, each after its name if there are several, or in places.
+    The files come before it, each after its name if there are several, or in their places.
     """
     if not message.attachments:
         return message.content
@@ -323,8 +347,11 @@ def _content(message: Message, read: ReadAttachment | None) -> str | list[dict[s
 
 
 def _text_part(text: str, *, follows: bool = False) -> list[dict[str, Any]]:
-    text = text.removeprefix("\n") if follows else text
-    return [{"type": "text", "text": text}] if text else []
+    if follows:
+        text = text.removeprefix("\n")
+    if not text:
+        return []
+    return [{"type": "text", "text": text}]
 
 
 def arguments_object(arguments: str) -> dict[str, Any] | None:
@@ -333,8 +360,10 @@ def arguments_object(arguments: str) -> dict[str, Any] | None:
     None if the model wrote something else.
     """
     try:
-        found = json.loads(arguments)
-        json.dumps(found, allow_nan=False)  # `NaN` and 1e999 can be read but not sent
+        value = json.loads(arguments)
+        json.dumps(value, allow_nan=False)  # `NaN` and 1e999 can be read but not sent
     except (ValueError, RecursionError):
         return None
-    return found if isinstance(found, dict) else None
+    if not isinstance(value, dict):
+        return None
+    return value

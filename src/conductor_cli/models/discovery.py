@@ -43,18 +43,16 @@ servers.
 async def discover(environ: Mapping[str, str], stored: Collection[str] = ()) -> tuple[Worker, ...]:
     """Return the workers that were found, those of providers first.
 
-    With a key in the environment or in `stored`.
-
-    Of two with the same name the first is taken. Never raises and takes no longer than `SECONDS`
-    and a little.
+    A provider has a key in the environment or in `stored`. Of two with the same name the first is
+    taken. Never raises and takes no longer than `SECONDS` and a little.
     """
     origins = [_origin(kind, environ) for kind in LOCAL]
     lists = await asyncio.gather(*map(_listed, origins, LOCAL.values()))
-    found = list(workers_with_keys(environ, stored))
+    workers = list(workers_with_keys(environ, stored))
     for kind, origin, listed in zip(LOCAL, origins, lists, strict=True):
-        found += workers_of_server(kind, listed, base_url=f"{origin}/v1")
+        workers += workers_of_server(kind, listed, base_url=f"{origin}/v1")
     unique: dict[str, Worker] = {}
-    for worker in found:
+    for worker in workers:
         unique.setdefault(worker.name, worker)
     return tuple(unique.values())
 
@@ -66,30 +64,29 @@ def workers_with_keys(
 
     The key is in the environment, or stored for the provider's own address.
     """
-    return tuple(
-        Worker(name=kind, kind=kind, model=preset.model)
-        for kind, preset in PRESETS.items()
-        if preset.model
-        and (kind in stored or any(environ.get(name, "").strip() for name in preset.keys))
-    )
+    workers = []
+    for kind, preset in PRESETS.items():
+        is_in_environment = any(environ.get(name, "").strip() for name in preset.keys)
+        has_key = is_in_environment or kind in stored
+        if has_key and preset.model:
+            workers.append(Worker(name=kind, kind=kind, model=preset.model))
+    return tuple(workers)
 
 
 def workers_of_server(kind: str, listed: object, *, base_url: str) -> tuple[Worker, ...]:
-    """Return the workers for the models that a local server lists. The list is not trusted.
-
-    Pure.
-    """
-    options = {} if base_url == PRESETS[kind].base_url else {"base_url": base_url}
-    # An answer of Ollama (`models`, `name`) or of OpenAI's API (`data`, `id`).
+    """Return the workers for the models that a local server lists, which is not trusted. Pure."""
+    options: dict[str, Any] = {}
+    if base_url != PRESETS[kind].base_url:
+        options["base_url"] = base_url
     answer = table_of(listed)
-    key, field = ("models", "name") if "models" in answer else ("data", "id")
-    given = (text_of(item.get(field)) for item in tables_in(answer.get(key)))
-    names = dict.fromkeys(filter(_is_chat_model, given))
+    if "models" in answer:  # an answer of Ollama
+        listed_names = [item.get("name") for item in tables_in(answer["models"])]
+    else:  # one of OpenAI's API
+        listed_names = [item.get("id") for item in tables_in(answer.get("data"))]
+    names = dict.fromkeys(filter(_is_chat_model, map(text_of, listed_names)))
+    worker = Worker(name="", kind=kind, options=options, parallel=1, price=FREE)
     return tuple(
-        Worker(
-            name=worker_name(name), kind=kind, model=name, options=options, parallel=1, price=FREE
-        )
-        for name in list(names)[:MAX_MODELS]
+        replace(worker, name=worker_name(name), model=name) for name in list(names)[:MAX_MODELS]
     )
 
 
@@ -119,38 +116,31 @@ def _origin(kind: str, environ: Mapping[str, str]) -> str:
 
     OLLAMA_HOST may give Ollama another port of this machine.
     """
-    host = environ.get("OLLAMA_HOST", "") if kind == "ollama" else ""
-    port = host.rpartition(":")[2].rstrip("/")
-    usual = PRESETS[kind].base_url.removesuffix("/v1")
-    return f"http://127.0.0.1:{port}" if port.isdigit() and 0 < int(port) < 65536 else usual
+    if kind == "ollama":
+        port = environ.get("OLLAMA_HOST", "").rpartition(":")[2].rstrip("/")
+        if port.isdigit() and 0 < int(port) < 65536:
+            return f"http://127.0.0.1:{port}"
+    return PRESETS[kind].base_url.removesuffix("/v1")
 
 
 def worker_name(name: str) -> str:
     """Return a worker's name made from its model's.
 
-    Without path, ending and characters that a name may not have.
+    It has no path, ending and characters that a name may not have.
     """
-    short = (
-        name.replace("\\", "/")
-        .rstrip("/")
-        .rpartition("/")[2]
-        .removesuffix(".gguf")
-        .removesuffix(":latest")
-    )
+    short = name.replace("\\", "/").rstrip("/").rpartition("/")[2]
+    short = short.removesuffix(".gguf").removesuffix(":latest")
     # A worker's name has at most 40 characters in the settings, where the user may copy this one
     # to.
-    letters = "".join(
-        letter if letter.isascii() and (letter.isalnum() or letter in "._-") else "-"
-        for letter in short
-    )
-    return letters.strip(".-_")[:40] or "local"
+    allowed = re.sub(r"[^A-Za-z0-9._-]", "-", short)
+    return allowed.strip(".-_")[:40] or "local"
 
 
 KeyState = Literal["good", "wrong", "unreachable", "failed", "unreadable"]
-"""`failed`: an answer that does not say that the key is wrong. The account may lack credit, the key
-a permission.
+"""What a provider says of a key.
 
-`unreadable`: the keyring does not give it, so its provider was not asked.
+`failed` is an answer that does not say that the key is wrong: the account may lack credit, the key
+a permission. `unreadable` says that the keyring does not give it, so its provider was not asked.
 """
 
 PATHS: Final[Mapping[str, str]] = {
@@ -160,10 +150,8 @@ PATHS: Final[Mapping[str, str]] = {
 """The path to ask, after the providers' references (November 2026); `/models` for all others."""
 
 _WRONG_KEY: Final = re.compile(
-    (
-        r"(?:invalid|incorrect|expired|malformed).{0,20}(?:key|token)|(?:key|token).{0,20}(?:not "
-        r"valid|invalid|expired)"
-    ),
+    r"(?:invalid|incorrect|expired|malformed).{0,20}(?:key|token)"
+    r"|(?:key|token).{0,20}(?:not valid|invalid|expired)",
     re.IGNORECASE,
 )
 """How Gemini and xAI, which answer 400 to a wrong key, say that it is the key."""
@@ -202,13 +190,12 @@ def key_state_of(error: ModelError) -> KeyState:
     """Return what a failed request says about the key. Pure."""
     if isinstance(error, ApiError):
         text = f"{error.said.message} {' '.join(error.said.codes)}"
-        if error.status == 401 or (error.status in (400, 403) and _WRONG_KEY.search(text)):
+        says_wrong = error.status in (400, 403) and _WRONG_KEY.search(text) is not None
+        if says_wrong or error.status == 401:
             return "wrong"
-    return (
-        "unreachable"
-        if error.reason in ("connect", "timeout", "overloaded", "broken")
-        else "failed"
-    )
+    if error.reason in ("connect", "timeout", "overloaded", "broken"):
+        return "unreachable"
+    return "failed"
 
 
 LISTS: Final[Mapping[str, str]] = {
@@ -278,17 +265,24 @@ def _listed_model(worker: Worker, item: Mapping[str, Any]) -> ListedModel:
         table_of(item.get("meta")).get("n_ctx_train"),
         row.get("max_input_tokens"),
     ]
-    context = next((number for number in stated if type(number) is int and number > 0), None)
-    price = load_prices().find(name) if name else None
+    contexts = [number for number in stated if type(number) is int and number > 0]
+    price: Price | None = None
+    if costs_nothing(worker):
+        price = FREE
+    else:
+        price = _stated_price(item) or (load_prices().find(name) if name else None)
+    return ListedModel(name=worker.model, context=contexts[0] if contexts else None, price=price)
+
+
+def _stated_price(item: Mapping[str, Any]) -> Price | None:
+    """Return the price in a list of OpenRouter, which states dollars a token, as texts."""
+    pricing = table_of(item.get("pricing"))
     with suppress(InvalidOperation, TypeError, ValueError):
-        # OpenRouter states dollars a token, as texts.
-        asked = table_of(item.get("pricing"))
-        read, written = (Decimal(str(asked.get(key))) * MILLION for key in ("prompt", "completion"))
+        read = Decimal(str(pricing.get("prompt"))) * MILLION
+        written = Decimal(str(pricing.get("completion"))) * MILLION
         if 0 <= read <= MILLION and 0 <= written <= MILLION:
-            price = Price(input=read, output=written)
-    return ListedModel(
-        name=worker.model, context=context, price=FREE if costs_nothing(worker) else price
-    )
+            return Price(input=read, output=written)
+    return None
 
 
 _SERVED_CONTEXTS: Final = tuple(name for name in _CONTEXTS if name != "inputTokenLimit")

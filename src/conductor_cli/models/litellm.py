@@ -89,11 +89,10 @@ def _import(future: Future[Any]) -> None:
         )
         # Its clients of httpx get the proxies and the certificates of all others
         litellm.disable_aiohttp_transport = True
-        for name in [
-            name for name in logging.root.manager.loggerDict if name.startswith("LiteLLM")
-        ]:
-            logging.getLogger(name).handlers = [logging.NullHandler()]
-            logging.getLogger(name).propagate = False
+        for name in list(logging.root.manager.loggerDict):
+            if name.startswith("LiteLLM"):
+                logging.getLogger(name).handlers = [logging.NullHandler()]
+                logging.getLogger(name).propagate = False
         _bound_clients(litellm.llms.custom_httpx.http_handler.AsyncHTTPHandler, "create_client")
         _bound_clients(litellm.llms.openai.common_utils.BaseOpenAILLM, "_get_async_http_client")
         future.set_result(litellm)
@@ -104,10 +103,9 @@ def _import(future: Future[Any]) -> None:
 def _bound_clients(owner: Any, name: str) -> None:  # noqa: ANN401 - a class without types
     """Make litellm follow no redirect and read no endless answer.
 
-    `name` is a method of `owner` that makes a client.
-
-    With a redirect it would send the question, and the key of some providers, to whatever host the
-    redirect names. Its clients for OpenAI and Azure are made apart from all others.
+    `name` is a method of `owner` that makes a client. With a redirect it would send the question,
+    and the key of some providers, to whatever host the redirect names. Its clients for OpenAI and
+    Azure are made apart from all others.
     """
     made = inspect.getattr_static(owner, name)
     create = made.__func__ if isinstance(made, staticmethod) else made
@@ -148,11 +146,9 @@ class LiteLLM:
 
     async def stream(self, request: Request) -> AsyncGenerator[Chunk, None]:
         check_features(self._model, self.features, request)
-        ends = (
-            None
-            if request.deadline is None
-            else asyncio.get_running_loop().time() + request.deadline
-        )
+        ends: float | None = None
+        if request.deadline is not None:
+            ends = asyncio.get_running_loop().time() + request.deadline
         opened = None
         try:
             async with asyncio.timeout_at(ends):
@@ -160,12 +156,7 @@ class LiteLLM:
             for name in sorted(dropped - self._dropped):
                 yield Chunk(note=f"{self._model} does not accept {name}; sent without it")
             self._dropped |= dropped
-            asked = request_body(request, self._options, "thinking")["max_tokens"]
-            most = (
-                None
-                if asked is None
-                else int(asked) + int(self._options.get("thinking_budget") or 0)
-            )
+            most = self._most_tokens(request)
             reply = ChatReplyDecoder(request, self._secrets, most_tokens=most, server=self._model)
             while True:
                 async with asyncio.timeout_at(ends):
@@ -191,6 +182,13 @@ class LiteLLM:
                 with suppress(Exception):
                     await opened.aclose()
 
+    def _most_tokens(self, request: Request) -> int | None:
+        """Return how many tokens a reply may have, with those of its thinking."""
+        limit = request_body(request, self._options, "thinking")["max_tokens"]
+        if limit is None:
+            return None
+        return int(limit) + int(self._options.get("thinking_budget") or 0)
+
     async def constraint_support(self) -> Constraint:
         """Return what litellm knows that the model's provider holds a reply to. Raises nothing."""
         with suppress(Exception):  # if litellm cannot be imported, the first call reports it
@@ -201,9 +199,9 @@ class LiteLLM:
 
     # A module without types
     def _takes_schemas(self, litellm: Any, dropped: frozenset[str]) -> bool:  # noqa: ANN401
-        return "response_format" not in dropped and bool(
-            litellm.supports_response_schema(self._model)
-        )
+        if "response_format" in dropped:
+            return False
+        return bool(litellm.supports_response_schema(self._model))
 
     async def close(self) -> None:
         """Close litellm's connections once no model uses them.
@@ -216,7 +214,8 @@ class LiteLLM:
         if not _in_use:
             litellm = preload_litellm().result()
             await litellm.close_litellm_async_clients()
-            if shared := _forget_clients(litellm):
+            shared = _forget_clients(litellm)
+            if shared:
                 await shared.close()
 
     async def _open(self, request: Request) -> tuple[Any, frozenset[str]]:
@@ -229,21 +228,7 @@ class LiteLLM:
         if _home is None or _home() is not loop:
             _forget_clients(litellm)
             _home = weakref.ref(loop)
-        # A budget is refused for a model that decides itself how long it thinks: litellm would turn
-        # it into an effort.
-        about = (
-            litellm.model_cost.get(self._model)
-            or litellm.model_cost.get(self._model.partition("/")[2])
-            or {}
-        )
-        budget = self._options.get("thinking_budget")
-        if (
-            budget
-            and about.get("supports_adaptive_thinking")
-            and not about.get("supports_legacy_thinking")
-        ):
-            said = "it decides itself how long it thinks; reasoning_effort tells it how hard"
-            raise rejected_setting(self._model, "thinking_budget", budget, said)
+        self._check_budget(litellm)
         dropped = self._dropped
         while True:
             body = self._body(request, dropped)
@@ -255,18 +240,35 @@ class LiteLLM:
                 name = api_errors.rejected_parameter(api_errors.ErrorBody(str(error)), body, {})
                 if not name or name in dropped or name == "max_tokens":
                     raise
-                if own := own_setting(name, body, self._options):
-                    said = model_error(error, self._model, self._secrets).message.removeprefix(
-                        f"{self._model}: "
-                    )
-                    raise rejected_setting(self._model, own, self._options[own], said) from error
+                setting = own_setting(name, body, self._options)
+                if setting:
+                    message = model_error(error, self._model, self._secrets).message
+                    reason = message.removeprefix(f"{self._model}: ")
+                    value = self._options[setting]
+                    raise rejected_setting(self._model, setting, value, reason) from error
                 dropped |= {name}
+
+    def _check_budget(self, litellm: Any) -> None:  # noqa: ANN401 - a module without types
+        """Refuse a budget for a model that decides itself how long it thinks.
+
+        litellm would turn it into an effort.
+        """
+        budget = self._options.get("thinking_budget")
+        if not budget:
+            return
+        name = self._model
+        row = litellm.model_cost.get(name) or litellm.model_cost.get(name.partition("/")[2]) or {}
+        takes_budget = row.get("supports_legacy_thinking")
+        if row.get("supports_adaptive_thinking") and not takes_budget:
+            reason = "it decides itself how long it thinks; reasoning_effort tells it how hard"
+            raise rejected_setting(name, "thinking_budget", budget, reason)
 
     def _body(self, request: Request, dropped: frozenset[str]) -> dict[str, Any]:
         chat = request_body(request, self._options, "thinking")
-        messages = (
-            with_short_ids(chat["messages"]) if wants_short_ids(self._model) else chat["messages"]
-        )
+        messages = chat["messages"]
+        if wants_short_ids(self._model):
+            messages = with_short_ids(messages)
+        headers = self._options.get("headers", {})
         body = {
             "model": self._model,
             **chat,
@@ -275,16 +277,12 @@ class LiteLLM:
             "messages": with_texts(plain_messages(messages)),
             "api_key": self._key or None,
             "api_base": self._base_url or None,
-            "extra_headers": {
-                str(name): str(value) for name, value in self._options.get("headers", {}).items()
-            }
-            or None,
+            "extra_headers": {str(name): str(value) for name, value in headers.items()} or None,
             "num_retries": 0,
             "max_retries": 0,
         }
-        return {
-            name: value for name, value in body.items() if value is not None and name not in dropped
-        }
+        sent = body.keys() - dropped
+        return {name: body[name] for name in body if name in sent and body[name] is not None}
 
 
 def _forget_clients(litellm: Any) -> Any:  # noqa: ANN401 - a module without types
@@ -356,10 +354,13 @@ def _said_by(error: BaseException) -> api_errors.ErrorBody:
     text = str(getattr(error, "message", "") or error)
     with suppress(ValueError, SyntaxError, RecursionError, MemoryError):
         # Often as Python writes bytes, whose extra backslashes would hide a key from the redaction.
-        found = _BYTES.search(text)
-        body = ast.literal_eval(found[0]) if found else text[text.index("{") : text.rindex("}") + 1]
-        said = api_errors.parse_error_body(json.loads(body))
-        if said.message:
-            return said
+        literal = _BYTES.search(text)
+        if literal:
+            body = ast.literal_eval(literal[0])
+        else:
+            body = text[text.index("{") : text.rindex("}") + 1]
+        error_body = api_errors.parse_error_body(json.loads(body))
+        if error_body.message:
+            return error_body
     codes = api_errors.parse_error_body(getattr(error, "body", None)).codes
     return api_errors.ErrorBody(text.removeprefix("litellm."), codes)

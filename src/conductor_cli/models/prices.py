@@ -103,7 +103,9 @@ def price_name(worker: Worker) -> str:
     preset = PRESETS.get(worker.kind)
     if preset is None or preset.local or worker.kind in ("openai-compatible", "openrouter"):
         return ""
-    return preset.prices + model_of(worker) if is_own_address(worker) else ""
+    if not is_own_address(worker):
+        return ""
+    return preset.prices + model_of(worker)
 
 
 def table_name(worker: Worker) -> str:
@@ -117,9 +119,9 @@ def table_name(worker: Worker) -> str:
 
 
 def with_prices(workers: Sequence[Worker]) -> tuple[tuple[Worker, ...], str]:
-    """The same workers, those without a price of their own with that of the table.
+    """Return the same workers, and what is wrong with the table of prices.
 
-    And what is wrong with the table.
+    Those without a price of their own have that of the table.
     """
     if not any(worker.price is None and price_name(worker) for worker in workers):
         return tuple(workers), ""
@@ -166,8 +168,9 @@ def _max_output(row: Mapping[str, Any]) -> int | None:
     context, output = (row.get(name) for name in _LENGTHS)
     if not isinstance(output, int) or not isinstance(context, int):
         return None
-    # Where both are equal, the number is that of the context.
-    return output if 0 < output < context else None
+    if not 0 < output < context:  # where both are equal, the number is that of the context
+        return None
+    return output
 
 
 def _max_input(row: Mapping[str, Any]) -> int | None:
@@ -248,17 +251,18 @@ def price_of(row: Mapping[str, Any]) -> Price | None:
     base = _amounts(row)
     steps = [(0, base)]
     for key in row:
-        if found := _ABOVE.fullmatch(key):
-            begin = int(found[1]) * (1000 if found[2] else 1)
-            steps.append((begin, base | _amounts(row, f"_above_{found[1]}{found[2]}_tokens")))
+        step = _ABOVE.fullmatch(key)
+        if step:
+            begin = int(step[1]) * (1000 if step[2] else 1)
+            steps.append((begin, base | _amounts(row, f"_above_{step[1]}{step[2]}_tokens")))
     steps.sort(key=lambda step: step[0])
     # With half of a price at any length, or with tiers in another form, a call could be counted as
     # too cheap.
-    if _TIERS in row or not all({"input", "output"} <= amounts.keys() for _, amounts in steps):
+    is_whole = all({"input", "output"} <= amounts.keys() for _, amounts in steps)
+    if _TIERS in row or not is_whole:
         return None
-    return Price(
-        longer=tuple(Price(above=begin, **amounts) for begin, amounts in steps[1:]), **base
-    )
+    longer = tuple(Price(above=begin, **amounts) for begin, amounts in steps[1:])
+    return Price(longer=longer, **base)
 
 
 def _amounts(row: Mapping[str, Any], suffix: str = "") -> dict[str, Any]:

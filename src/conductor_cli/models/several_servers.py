@@ -1,9 +1,7 @@
 """One model behind several servers: each call goes to the one with the fewest calls.
 
-One that fails is left out.
-
-A server that could not be reached, or had no room, is asked for its models now and then until it
-answers. Where all of them fail, each is tried again.
+One that fails is left out. A server that could not be reached, or had no room, is asked for its
+models now and then until it answers. Where all of them fail, each is tried again.
 
 The addresses stand in one URL, because trace, policy and settings know a worker by its address
 already.
@@ -47,8 +45,8 @@ class SeveralServers:
         """Yield the reply of one server, of the next one where it fails before its first word."""
         tried = set[_Server]()
         while True:
-            left = [each for each in self._servers if each not in tried]
-            server = min(left, key=lambda each: (each.is_down, each.calls))
+            left = [server for server in self._servers if server not in tried]
+            server = min(left, key=lambda server: (server.is_down, server.calls))
             tried.add(server)
             is_silent = True
             server.calls += 1
@@ -61,7 +59,8 @@ class SeveralServers:
             except ModelError as error:
                 if error.retryable:
                     self._leave_out(server)
-                if not (error.retryable and is_silent) or len(tried) == len(self._servers):
+                may_try_next = error.retryable and is_silent
+                if not may_try_next or len(tried) == len(self._servers):
                     raise
             else:
                 return
@@ -89,12 +88,11 @@ class SeveralServers:
     async def close(self) -> None:
         if self._looking is not None:
             self._looking.cancel()
-        await asyncio.gather(
-            *(each.model.close() for each in self._servers), return_exceptions=True
-        )
+        closings = [server.model.close() for server in self._servers]
+        await asyncio.gather(*closings, return_exceptions=True)
 
     def _first(self) -> _Server:
-        return min(self._servers, key=lambda each: each.is_down)
+        return min(self._servers, key=lambda server: server.is_down)
 
     def _leave_out(self, server: _Server) -> None:
         server.is_down = True
@@ -103,7 +101,7 @@ class SeveralServers:
 
     async def _look(self) -> None:
         """Ask the servers that are left out until all of them are back."""
-        while down := [each for each in self._servers if each.is_down]:
+        while down := [server for server in self._servers if server.is_down]:
             await asyncio.sleep(LOOK_SECONDS)
             for server in down:
                 server.is_down = not await server.model.reaches_server(2.0)

@@ -121,11 +121,11 @@ class _Reader:
         def admitted(sign: str) -> bool:
             return any(first <= sign <= last for first, last in ranges)
 
-        known = [[sign for sign in signs if admitted(sign)] for signs in (AWKWARD, COMMON)]
-        known = [signs for signs in known if signs] or [
-            [sign for first, _ in ranges for sign in first]
-        ]
-        return lambda chance: chance.choice(chance.choice(known))
+        kinds = [[sign for sign in signs if admitted(sign)] for signs in (AWKWARD, COMMON)]
+        kinds = [signs for signs in kinds if signs]
+        if not kinds:
+            kinds = [[first for first, _ in ranges]]
+        return lambda chance: chance.choice(chance.choice(kinds))
 
     def counted(self, part: Draw) -> Draw:
         least = 1

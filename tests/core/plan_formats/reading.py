@@ -14,8 +14,9 @@ Item = ParsedStep | KeepAnswer
 def read(
     name: str, pieces: Sequence[str], context: PlanFormatContext
 ) -> tuple[list[Item], PlanError | None, str]:
-    """What a parser yields for these pieces and their end, the fault that stopped it if any, and
-    its reasoning.
+    """Return what a parser yields for these pieces and their end.
+
+    And the fault that stopped it if any, and its reasoning.
     """
     parser = PLAN_FORMATS[name].parser(context)
     items: list[Item] = []
@@ -54,8 +55,9 @@ def plan_in(name: str, text: str, context: PlanFormatContext) -> Plan | KeepAnsw
 
 
 def arrivals(name: str, text: str, context: PlanFormatContext) -> list[tuple[int, str]]:
-    """For each step its number and the text that had to be there before it was yielded, fed sign by
-    sign.
+    """Return for each step its number and the text after which it was yielded.
+
+    The text is fed sign by sign.
     """
     parser = PLAN_FORMATS[name].parser(context)
     seen = []

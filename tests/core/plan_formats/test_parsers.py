@@ -6,6 +6,7 @@ import json
 import random
 import sys
 from dataclasses import replace
+from itertools import chain, product
 from typing import Any
 
 import jsonschema
@@ -307,7 +308,7 @@ TOLERATED = {
 
 
 @pytest.mark.parametrize(
-    ("name", "text"), [(name, text) for name, texts in TOLERATED.items() for text in texts]
+    ("name", "text"), [*chain.from_iterable(product([n], TOLERATED[n]) for n in TOLERATED)]
 )
 def test_what_models_write_around_a_plan_is_tolerated(name: str, text: str) -> None:
     items, error, _ = read(name, [text], CONTEXTS[name])
@@ -389,7 +390,7 @@ FAULTS = {
 
 @pytest.mark.parametrize(
     ("name", "text", "said"),
-    [(name, *case) for name, cases in FAULTS.items() for case in cases],
+    [(name, *case) for name, case in chain.from_iterable(product([n], FAULTS[n]) for n in FAULTS)],
     ids=str,
 )
 def test_a_fault_names_what_is_wrong(name: str, text: str, said: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from decimal import Decimal
+from itertools import chain
 from typing import Any
 
 import openai
@@ -327,7 +328,7 @@ def test_a_stream_begins_with_the_role_and_ends_with_done() -> None:
     assert choices[0].delta.role == "assistant"
     assert "".join(choice.delta.content or "" for choice in choices) == "Hello there."
     assert [getattr(choice.delta, "reasoning_content", "") for choice in choices][1] == "Plan.\n"
-    calls = [call for choice in choices for call in choice.delta.tool_calls or ()]
+    calls = list(chain.from_iterable(choice.delta.tool_calls or () for choice in choices))
     assert [(call.index, call.id, call.type) for call in calls] == [
         (0, "call_one", "function"),
         (1, "call_two", "function"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from decimal import Decimal
-from typing import Any
+from typing import Any, Final
 
 import pytest
 from openai.types.responses import Response, ResponseStreamEvent
@@ -48,52 +48,55 @@ def said(items: list[Mapping[str, Any]]) -> list[str]:
     return [str(item["type"]) for item in items]
 
 
+CODEX_INPUT: Final[list[dict[str, Any]]] = [
+    {
+        "type": "message",
+        "role": "developer",
+        "content": [{"type": "input_text", "text": "Sandbox."}],
+    },
+    {
+        "type": "message",
+        "role": "user",
+        "content": [{"type": "input_text", "text": "Edit a.py"}],
+    },
+    {"type": "reasoning", "id": "rs_1", "summary": [], "encrypted_content": None},
+    {
+        "type": "message",
+        "role": "assistant",
+        "content": [{"type": "output_text", "text": "I will."}],
+    },
+    {
+        "type": "function_call",
+        "id": "fc_1",
+        "call_id": "c1",
+        "name": "edit",
+        "arguments": "{}",
+    },
+    {
+        "type": "function_call",
+        "id": "fc_2",
+        "call_id": "c2",
+        "namespace": "mcp__echo",
+        "name": "edit",
+        "arguments": "{}",
+    },
+    {"type": "function_call_output", "id": "fco_1", "call_id": "c1", "output": "done"},
+    {
+        "type": "function_call_output",
+        "call_id": "c2",
+        "output": [{"type": "input_text", "text": "also"}],
+    },
+    {
+        "type": "message",
+        "role": "developer",
+        "content": [{"type": "input_text", "text": "No sandbox."}],
+    },
+]
+
+
 def test_what_codex_sends_is_read() -> None:
     read = parsed(
-        [
-            {
-                "type": "message",
-                "role": "developer",
-                "content": [{"type": "input_text", "text": "Sandbox."}],
-            },
-            {
-                "type": "message",
-                "role": "user",
-                "content": [{"type": "input_text", "text": "Edit a.py"}],
-            },
-            {"type": "reasoning", "id": "rs_1", "summary": [], "encrypted_content": None},
-            {
-                "type": "message",
-                "role": "assistant",
-                "content": [{"type": "output_text", "text": "I will."}],
-            },
-            {
-                "type": "function_call",
-                "id": "fc_1",
-                "call_id": "c1",
-                "name": "edit",
-                "arguments": "{}",
-            },
-            {
-                "type": "function_call",
-                "id": "fc_2",
-                "call_id": "c2",
-                "namespace": "mcp__echo",
-                "name": "edit",
-                "arguments": "{}",
-            },
-            {"type": "function_call_output", "id": "fco_1", "call_id": "c1", "output": "done"},
-            {
-                "type": "function_call_output",
-                "call_id": "c2",
-                "output": [{"type": "input_text", "text": "also"}],
-            },
-            {
-                "type": "message",
-                "role": "developer",
-                "content": [{"type": "input_text", "text": "No sandbox."}],
-            },
-        ],
+        CODEX_INPUT,
         instructions="Be brief.",
         tools=[EDIT, ECHO, {"type": "web_search"}],
         tool_choice="auto",

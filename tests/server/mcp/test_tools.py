@@ -254,7 +254,8 @@ def test_what_needs_an_approval_is_refused(stage: Stage) -> None:
 
 
 def test_a_failed_run_says_why_and_which_run_it_was(stage: Stage) -> None:
-    stage.models["alpha"] = stage.models["beta"] = refuses(400, "no such thing")
+    stage.models["alpha"] = refuses(400, "no such thing")
+    stage.models["beta"] = refuses(400, "no such thing")
     said = refused("ask", {"question": "Why?"})
     assert "no such thing" in said
     assert "[run " in said
@@ -308,7 +309,8 @@ def test_what_workers_write_cannot_steer_a_terminal(stage: Stage) -> None:
     stage.models["alpha"] = says("safe\x1b]0;title\x07\x1b[31m text")
     result = call("ask", {"question": "Why?"})
     assert answer_of(result) == "safe text"
-    stage.models["alpha"] = stage.models["beta"] = replies(b"\x1b[2J", status=400)
+    stage.models["alpha"] = replies(b"\x1b[2J", status=400)
+    stage.models["beta"] = replies(b"\x1b[2J", status=400)
     assert "\x1b" not in refused("ask", {"question": "Why?"})
 
 

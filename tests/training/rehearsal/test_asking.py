@@ -30,9 +30,11 @@ class Files(Bank):
         if name == CHECKER:
             return Reply("YES" if prompt == CHECK else "PARIS", 0.9)
         refuses = prompt == CHECK and name != GENERALIST
-        return Reply(
-            REFUSAL if refuses else name.upper() + ("" if seed is None else " BY CHANCE"), 0.8
-        )
+        if refuses:
+            return Reply(REFUSAL, 0.8)
+        if seed is None:
+            return Reply(name.upper(), 0.8)
+        return Reply(f"{name.upper()} BY CHANCE", 0.8)
 
 
 def member(strengths: Mapping[str, float], prompt: str, seed: int = 1) -> str:
@@ -40,8 +42,9 @@ def member(strengths: Mapping[str, float], prompt: str, seed: int = 1) -> str:
 
 
 def test_a_checker_only_checks() -> None:
-    """It works an answer out before it judges one, so with other steps it would be the one that can
-    do everything.
+    """It works an answer out before it judges one.
+
+    With other steps it would be the one that can do everything.
     """
     assert member({CHECKER: 1.0}, STEP) == REFUSAL
     assert member({CHECKER: 1.0}, CHECK) == "YES"
@@ -50,8 +53,9 @@ def test_a_checker_only_checks() -> None:
 
 
 def test_members_fail_apart_from_each_other() -> None:
-    """One with a strength of 0.6 is right in that share of all calls, and another may be right
-    where it fails.
+    """One with a strength of 0.6 is right in that share of all calls.
+
+    Another may be right where it fails.
     """
     one = [member({"geography": 0.6}, STEP, seed) for seed in range(300)]
     other = [member({"geography": 0.6, "spelling": 0.2}, STEP, seed) for seed in range(300)]

@@ -111,8 +111,9 @@ def test_a_name_without_a_course_is_refused() -> None:
 
 
 def test_the_shipped_questions_and_words_are_those_of_the_generator() -> None:
-    """The package tells words of phrasings from operands, and known facts from others, as the
-    generator does.
+    """The package tells words of phrasings from operands, and known facts from others.
+
+    The generator does so, too.
     """
     shipped = lzma.decompress((PACKAGE / "held_out.jsonl.xz").read_bytes()).decode()
     assert shipped.startswith(write_cases(held_out_cases(1000)))

@@ -1,5 +1,6 @@
-"""Sampled plans, run over members that do by rule what the real ones have learnt, and the table of
-a conductor.
+"""Sampled plans, run over members that do by rule what the real ones have learnt.
+
+And the table of a conductor.
 """
 
 from __future__ import annotations

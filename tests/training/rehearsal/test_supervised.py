@@ -199,8 +199,9 @@ def test_torch_and_llama_cpp_write_the_same(trained: Training, tmp_path: Path) -
 
 
 def test_the_loss_counts_only_answers(tokenizer: Any) -> None:
-    """The target of a place is the next token, and there is one only where the answer or its end
-    follows.
+    """The target of a place is the next token.
+
+    There is one only where the answer or its end follows.
     """
     end = tokenizer.token_to_id(END)
     pad = tokenizer.token_to_id(PAD)

@@ -13,6 +13,7 @@ import re
 import zipfile
 from collections.abc import AsyncGenerator
 from dataclasses import dataclass, replace
+from itertools import chain, product
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -37,8 +38,9 @@ def share(plans: list[Plan], tasks: list[world.Task]) -> float:
 
 
 def test_the_gates_of_the_world_hold_before_any_training() -> None:
-    """True plans answer, no single worker does, and a rule that knows the steps and the cards stays
-    far behind.
+    """True plans answer, no single worker does, and a rule stays far behind.
+
+    That rule knows the steps and the cards.
     """
     random = Random("gates")
     tasks = [world.draw_task(random, "test", held_out=None) for _ in range(1200)]
@@ -59,7 +61,7 @@ def test_the_gates_of_the_world_hold_before_any_training() -> None:
         shape: sum(task.shape == shape for task in tasks) / len(tasks) for shape in world.SHAPES
     }
     assert counts == pytest.approx(world.SHAPES, abs=0.04)
-    workers = [worker for task in tasks for worker in task.pool]
+    workers = list(chain.from_iterable(task.pool for task in tasks))
     assert sum(worker.about == world.MARK for worker in workers) / len(workers) == pytest.approx(
         1 / 3, abs=0.03
     )
@@ -107,7 +109,8 @@ def test_no_question_is_in_two_splits_and_the_held_out_subject_is_in_none_of_the
     for split in ("train", "validation", "test"):
         tasks = [world.draw_task(random, split) for _ in range(200)]
         found[split] = {task.case.question for task in tasks}
-        assert not any(step.skill == world.HELD_OUT for task in tasks for step in task.case.steps)
+        steps = chain.from_iterable(task.case.steps for task in tasks)
+        assert not any(step.skill == world.HELD_OUT for step in steps)
     assert not found["train"] & found["validation"] | found["train"] & found["test"]
     with_it = world.draw_task(random, "test", held_out=True)
     assert world.HELD_OUT in {step.skill for step in with_it.case.steps}
@@ -247,7 +250,7 @@ def test_the_table_has_paired_gains_and_the_verdict(tmp_path: Path) -> None:
 
     An arm that is right everywhere is above one that never is.
     """
-    for arm, seed in [("start", 0), *((arm, seed) for arm in ARMS[1:] for seed in (1, 2))]:
+    for arm, seed in [("start", 0), *product(ARMS[1:], (1, 2))]:
         row = {
             "right": float(arm == "grpo"),
             "valid": True,
@@ -317,8 +320,9 @@ def test_another_model_in_the_wheel_is_refused(tmp_path: Path) -> None:
 def test_a_pretrained_planner_learns_by_its_adapter_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Every arm takes a step with a tiny model in the place of SmolLM2, which reads back what it
-    writes.
+    """Every arm takes a step with a tiny model in the place of SmolLM2.
+
+    It reads back what it writes.
     """
     for name in ("torch", "peft", "transformers"):
         pytest.importorskip(name)
