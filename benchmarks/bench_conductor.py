@@ -45,39 +45,45 @@ class Runs:
     They share one model and one directory of states.
     """
 
-    def __init__(self, model: Path, place: Path) -> None:
-        self._job = place / "job.json"
+    def __init__(self, model: Path, directory: Path) -> None:
+        self._job = directory / "job.json"
         given = {
             "model": str(model),
-            "cache": str(place / "cache"),
+            "cache": str(directory / "cache"),
             "context": CONTEXT,
             **naive_job(),
         }
         self._job.write_text(json.dumps(given), encoding="utf-8")
 
-    def ours(self, what: str, number: int = -1) -> Found:
-        found, code = self._run("live_conductor.py", what, str(number))
+    def ours(self, job: str, number: int = -1) -> Found:
+        figures, code = self._run("live_conductor.py", job, str(number))
         if code:
-            raise SystemExit(f"live_conductor.py {what} ended with {code}")
-        return found
+            raise SystemExit(f"live_conductor.py {job} ended with {code}")
+        return figures
 
     def naive(self) -> Found:
         """What the naive script took.
 
         Where llama.cpp's defaults crash, with weights that are not rearranged.
         """
-        found, code = self._run("naive_conductor.py")
+        figures, code = self._run("naive_conductor.py")
         if code < 0:
             crash = code
-            found, code = self._run("naive_conductor.py", "plain")
-            found["crash"] = crash
+            figures, code = self._run("naive_conductor.py", "plain")
+            figures["crash"] = crash
         if code:
             raise SystemExit(f"naive_conductor.py ended with {code}")
-        return found
+        return figures
 
-    def _run(self, script: str, *more: str) -> tuple[Found, int]:
-        print(f"measuring {script} {' '.join(more)} …", file=sys.stderr, flush=True)
-        command = [sys.executable, str(HERE / script), str(self._job), str(time.monotonic()), *more]
+    def _run(self, script: str, *arguments: str) -> tuple[Found, int]:
+        print(f"measuring {script} {' '.join(arguments)} …", file=sys.stderr, flush=True)
+        command = [
+            sys.executable,
+            str(HERE / script),
+            str(self._job),
+            str(time.monotonic()),
+            *arguments,
+        ]
         done = subprocess.run(
             command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True, check=False
         )
@@ -96,8 +102,8 @@ def measure(path: Path) -> Table:
         with part.open("rb") as file:
             while file.read(16 * MEGABYTE):
                 pass
-    with tempfile.TemporaryDirectory() as place:
-        runs = Runs(path, Path(place))
+    with tempfile.TemporaryDirectory() as directory:
+        runs = Runs(path, Path(directory))
         naive = runs.naive()
         first = runs.ours("plan", 20)
         plans = [runs.ours("plan", at) for at in (30, 50, 70)[:ROUNDS]]
@@ -153,16 +159,16 @@ def against_naive(
 ) -> Iterator[Figure]:
     """How long a new process takes, as a share of the naive script's whole plan."""
     whole = naive["took"]["plan"]
-    for what, found, name, bound in (
+    for title, jobs, name, bound in (
         ("to the full plan, against naive", plans, "plan", 0.20),
         ("to the first step at its worker, against naive's plan", plans, "step", 0.06),
         ("mini mode, to the worker's call, against naive's plan", minis, "step", 0.03),
     ):
         took, loaded = (
-            statistics.median(each["took"][key] for each in found) for key in (name, "load")
+            statistics.median(job["took"][key] for job in jobs) for key in (name, "load")
         )
         also = f"{took:.2f} s; loaded after {loaded:.2f} s"
-        yield Figure(what, took / whole, "ratio", bound if bounded else None, also)
+        yield Figure(title, took / whole, "ratio", bound if bounded else None, also)
     also = (
         f"loaded after {naive['took']['load']:.1f} s, first token after "
         f"{naive['took']['first token']:.1f} s"
@@ -200,22 +206,24 @@ def decoding(
     yield Figure("constrained sampling, a token", statistics.fmean(draws), "us", 500e-6, also)
 
 
-def memory(size: int, found: list[Found], naive: Found, lived: Found) -> Iterator[Figure]:
+def memory(size: int, jobs: list[Found], naive: Found, lived: Found) -> Iterator[Figure]:
     """The most that any of our processes held, written and mapped.
 
     Then one process and many questions.
     """
-    most = max(each["peak"] for each in found)
+    most = max(job["peak"] for job in jobs)
     also = (
         f"{(most - size) / MEGABYTE:.0f} MB over the file; naive {naive['peak'] / MEGABYTE:.0f} MB"
     )
     yield Figure("resident memory, peak", most, "MB", size + 600 * MEGABYTE, also)
     held = lived["resident"]
     seconds = lived["seconds"]
-    what = f"one process, question {SETTLED} to {QUESTIONS}: growth"
+    title = f"one process, question {SETTLED} to {QUESTIONS}: growth"
     also = f"{held[-1] / MEGABYTE:.0f} MB after the last"
-    yield Figure(what, held[-1] - held[SETTLED - 1], "MB", 20 * MEGABYTE, also)
-    beyond = max(read - own for read, own in zip(lived["read"][1:], lived["own"][1:], strict=True))
+    yield Figure(title, held[-1] - held[SETTLED - 1], "MB", 20 * MEGABYTE, also)
+    beyond = max(
+        read - expected for read, expected in zip(lived["read"][1:], lived["own"][1:], strict=True)
+    )
     also = (
         f"reads {statistics.median(lived['read'][1:]):.0f}; "
         f"{statistics.median(seconds[1:]):.2f} s a question"

@@ -103,7 +103,7 @@ def interval(values: Sequence[float]) -> str:
 def plan(request: Request) -> list[str]:
     """What the planner writes: the label of the worker with the highest figure in its prompt."""
     prompt = request.messages[0].content.rpartition("The workers:\n")[2]
-    label, *_ = max(_LINE.findall(prompt), key=lambda found: float(found[2]))
+    label, *_ = max(_LINE.findall(prompt), key=lambda line: float(line[2]))
     return [f"{label} | - | Calculate it."]
 
 

@@ -109,7 +109,7 @@ def critical_path(plan: Plan, took: Mapping[int, float]) -> float:
     """Seconds until the last step can have ended; a step that says nothing counts as 50 ms."""
     ends: dict[int, float] = {0: 0.0}
     for number, step in enumerate(plan.steps, start=1):
-        ends[number] = took.get(number, STEP) + max(ends[seen] for seen in (0, *step.access))
+        ends[number] = took.get(number, STEP) + max(ends[earlier] for earlier in (0, *step.access))
     return ends[len(plan.steps)]
 
 
@@ -122,7 +122,7 @@ async def _bare(plan: Plan) -> float:
     began = time.perf_counter()
     tasks: list[asyncio.Task[None]] = []
     for step in plan.steps:
-        tasks.append(asyncio.create_task(_after([tasks[seen - 1] for seen in step.access])))
+        tasks.append(asyncio.create_task(_after([tasks[earlier - 1] for earlier in step.access])))
     await tasks[-1]
     wall = time.perf_counter() - began
     for task in tasks:

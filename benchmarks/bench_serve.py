@@ -167,11 +167,11 @@ async def read(url: str, question: str, tokens: int, model: str = "conductor-min
     rest = b""
     marker = b'"content":"<'
     while b"data: [DONE]" not in rest:
-        data = await reader.read(1 << 16)
-        if not data:
+        received = await reader.read(1 << 16)
+        if not received:
             break
         now = time.monotonic()
-        *events, rest = (rest + data).split(b"\n\n")
+        *events, rest = (rest + received).split(b"\n\n")
         for event in events:
             at = event.find(marker)
             if at < 0:
@@ -226,16 +226,16 @@ def served(worker: str) -> Iterator[tuple[str, psutil.Process]]:
             process.wait()
 
 
-async def tokens(asked: Asked) -> AsyncIterator[bytes]:
+async def tokens(request: Asked) -> AsyncIterator[bytes]:
     """Answer with a plan of one step, or as many tokens as the last message asks for.
 
     Those come 50 a second, the first at once.
     """
-    if asked["model"] == "planner":
+    if request["model"] == "planner":
         yield spelled("m", choices=[choice({"content": "A"}, None)])
     else:
         began = time.monotonic()
-        for number in range(int(str(asked["messages"]).rpartition("Say ")[2].partition(" ")[0])):
+        for number in range(int(str(request["messages"]).rpartition("Say ")[2].partition(" ")[0])):
             if (wait := began + number / RATE - time.monotonic()) > 0:
                 await asyncio.sleep(wait)
             token = f"<{number}@{time.monotonic():.6f}>"

@@ -49,10 +49,10 @@ def measure() -> Table:
     """Everything on one event loop, one way after the other."""
     with (
         server() as url,
-        tempfile.TemporaryDirectory() as place,
+        tempfile.TemporaryDirectory() as directory,
         Path(os.devnull).open("w") as nowhere,
     ):
-        return asyncio.run(_measure(url, TraceStore(Path(place)), nowhere))
+        return asyncio.run(_measure(url, TraceStore(Path(directory)), nowhere))
 
 
 async def _measure(url: str, store: TraceStore, nowhere: TextIO) -> Table:

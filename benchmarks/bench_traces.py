@@ -44,10 +44,10 @@ def measure() -> Table:
 
     It makes the index.
     """
-    with tempfile.TemporaryDirectory() as place:
-        environ = newcomer(place)
+    with tempfile.TemporaryDirectory() as directory:
+        environ = newcomer(directory)
         filled = fill(Path(environ["XDG_STATE_HOME"]) / "conductor-llm" / "traces")
-        long = newcomer(f"{place}/long")
+        long = newcomer(f"{directory}/long")
         lengthy(Path(long["XDG_STATE_HOME"]) / "conductor-llm" / "traces")
         commands = {
             "conductor --version": ([*orchestra(), "--version"], environ),
@@ -64,12 +64,12 @@ def measure() -> Table:
             ),
         }
         first = spent(*commands[f"trace list, {RUNS:,} runs"], remarks=False)
-        seen = in_turn(commands, ROUNDS, remarks=False)
+        times = in_turn(commands, ROUNDS, remarks=False)
         size = Path(environ["XDG_STATE_HOME"], "conductor-llm", "traces.index").stat().st_size
         after = statistics.median(_after_a_run(environ, number) for number in range(5))
     bounds = (None, 20.0, 22.0, 22.0, 2.0, 30.0)
     figures = [
-        share(name, seen[name], seen["conductor --version"], bound)
+        share(name, times[name], times["conductor --version"], bound)
         for name, bound in zip(commands, bounds, strict=True)
     ]
     about = (

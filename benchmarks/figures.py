@@ -144,20 +144,20 @@ def in_turn(commands: Commands, rounds: int, *, remarks: bool = True) -> dict[st
 
     It fills the caches.
     """
-    found = [
-        {name: spent(*what, remarks=remarks) for name, what in commands.items()}
+    rounds_spent = [
+        {name: spent(*command, remarks=remarks) for name, command in commands.items()}
         for _ in range(rounds + 1)
     ]
-    return {name: [each[name] for each in found[1:]] for name in commands}
+    return {name: [round_spent[name] for round_spent in rounds_spent[1:]] for name in commands}
 
 
 def share(
-    what: str, ours: Sequence[Spent], theirs: Sequence[Spent], bound: float | None = None
+    title: str, ours: Sequence[Spent], theirs: Sequence[Spent], bound: float | None = None
 ) -> Figure:
     """The wall time of a command over that of another in the same round."""
     wall, cpu = (statistics.median(values) * 1e3 for values in zip(*ours, strict=True))
     value = ratio([one.wall for one in ours], [one.wall for one in theirs])
-    return Figure(what, value, "ratio", bound, f"{wall:.0f} ms, of processor time {cpu:.0f} ms")
+    return Figure(title, value, "ratio", bound, f"{wall:.0f} ms, of processor time {cpu:.0f} ms")
 
 
 def cpu() -> float:
@@ -190,8 +190,8 @@ def orchestra() -> list[str]:
     return [str(installed)] if installed.exists() else [sys.executable, "-m", "conductor_cli"]
 
 
-def newcomer(place: str) -> dict[str, str]:
-    """The environment of somebody who has no settings and no keys yet, with `place` as home.
+def newcomer(directory: str) -> dict[str, str]:
+    """The environment of somebody who has no settings and no keys yet, with `directory` as home.
 
     What is imported stays compiled, as after an installation.
     """
@@ -202,7 +202,11 @@ def newcomer(place: str) -> dict[str, str]:
         if not name.startswith(dropped) and not name.endswith(("_API_KEY", "_PROXY", "_proxy"))
     }
     xdg = {
-        f"XDG_{name}_HOME": f"{place}/{name.lower()}"
+        f"XDG_{name}_HOME": f"{directory}/{name.lower()}"
         for name in ("CONFIG", "DATA", "STATE", "CACHE")
     }
-    return kept | xdg | {"HOME": place, "USERPROFILE": place, "LLM_USER_PATH": f"{place}/llm"}
+    return (
+        kept
+        | xdg
+        | {"HOME": directory, "USERPROFILE": directory, "LLM_USER_PATH": f"{directory}/llm"}
+    )

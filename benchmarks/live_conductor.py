@@ -102,13 +102,13 @@ def _terms(profile: Profile, mode: Mode) -> Any:
 
 def naive_job() -> dict[str, str]:
     """What the naive script is given: the prompt as one text, the grammar, the plan to force."""
-    asked = request(PROMPTED_JSON)
+    question = request(PROMPTED_JSON)
     turns = "".join(
-        f"<|im_start|>{turn.role}\n{turn.content}<|im_end|>\n" for turn in asked.messages
+        f"<|im_start|>{turn.role}\n{turn.content}<|im_end|>\n" for turn in question.messages
     )
     return {
         "prompt": f"{turns}<|im_start|>assistant\n",
-        "grammar": asked.grammar,
+        "grammar": question.grammar,
         "plan": spelled(PLAN, PROMPTED_JSON),
     }
 
@@ -172,10 +172,10 @@ def tokens(lib: Any, context: Any, text: str, *, special: bool = False) -> list[
     `special` reads those that are spelled in it.
     """
     vocabulary = lib.llama_model_get_vocab(lib.llama_get_model(context))
-    data = text.encode()
-    found = (ctypes.c_int32 * len(data))()
-    count = lib.llama_tokenize(vocabulary, data, len(data), found, len(data), False, special)  # noqa: FBT003
-    return [*found[:count], lib.llama_vocab_eos(vocabulary)]
+    content = text.encode()
+    ids = (ctypes.c_int32 * len(content))()
+    count = lib.llama_tokenize(vocabulary, content, len(content), ids, len(content), False, special)  # noqa: FBT003
+    return [*ids[:count], lib.llama_vocab_eos(vocabulary)]
 
 
 class Raw:
@@ -240,7 +240,7 @@ Found = dict[str, Any]
 PAIRS = 5  # how often the prefix is taken from disk
 
 
-async def main(job: Mapping[str, Any], began: float, what: str, number: int) -> Found:
+async def main(job: Mapping[str, Any], began: float, task: str, number: int) -> Found:
     """Measure what is named."""
     took: dict[str, float] = {}
 
@@ -249,15 +249,15 @@ async def main(job: Mapping[str, Any], began: float, what: str, number: int) -> 
 
     note("import")
     cache = Path(job["cache"])
-    if what == "restore":
+    if task == "restore":
         return await restore(Path(job["model"]), cache, job["context"])
     async with loaded(Path(job["model"]), cache, job["context"]) as model:
         note("load")
-        if what == "decode":
+        if task == "decode":
             return await decode(model, number)
-        if what == "live":
+        if task == "live":
             return await live(model, number)
-        return {"took": took} | await one(model, "mini" if what == "mini" else "auto", number, note)
+        return {"took": took} | await one(model, "mini" if task == "mini" else "auto", number, note)
 
 
 @asynccontextmanager
@@ -341,17 +341,17 @@ async def seconds(model: Llama, word: str) -> tuple[float, Usage]:
     """How long it takes until one token is there, behind the prefix and `word`."""
     prompt = request()
     system = replace(prompt.messages[0], content=prompt.messages[0].content + word)
-    asked = Request(
+    question = Request(
         messages=(system, Message(role="user", content="1")), max_tokens=1, cuts=prompt.cuts
     )
     began = time.perf_counter()
-    usage = await usage_of(model, asked)
+    usage = await usage_of(model, question)
     return time.perf_counter() - began, usage
 
 
-async def usage_of(model: Llama, asked: Request) -> Usage:
+async def usage_of(model: Llama, question: Request) -> Usage:
     """What a request took, which is answered to its end."""
-    usages = [chunk.usage async for chunk in model.stream(asked)]
+    usages = [chunk.usage async for chunk in model.stream(question)]
     if not usages or usages[-1] is None:
         raise SystemExit("the model did not say what it used")
     return usages[-1]
@@ -377,7 +377,7 @@ async def live(model: Llama, count: int) -> Found:
 
     What it holds after each, what each reads, and what it has to read.
     """
-    found: Found = {"resident": [], "read": [], "own": [], "seconds": []}
+    figures: Found = {"resident": [], "read": [], "own": [], "seconds": []}
     team = orchestra(model)
     with Forced(spelled(SHORT)) as forced:
         for number in range(count):
@@ -389,11 +389,11 @@ async def live(model: Llama, count: int) -> Found:
             )
             began = time.perf_counter()
             _, usage = await asked(team, question)
-            found["seconds"].append(time.perf_counter() - began)
-            found["resident"].append(psutil.Process().memory_info().rss)
-            found["read"].append(usage.tokens_in - usage.tokens_cached)
-            found["own"].append(own(forced, question))
-    return found
+            figures["seconds"].append(time.perf_counter() - began)
+            figures["resident"].append(psutil.Process().memory_info().rss)
+            figures["read"].append(usage.tokens_in - usage.tokens_cached)
+            figures["own"].append(own(forced, question))
+    return figures
 
 
 def own(forced: Forced, question: Question) -> int:

@@ -89,9 +89,9 @@ async def serve(reply: Reply, reader: asyncio.StreamReader, writer: asyncio.Stre
     writer.close()
 
 
-async def events(asked: Asked) -> AsyncIterator[bytes]:
+async def events(request: Asked) -> AsyncIterator[bytes]:
     """The events of one answer, each piece in an event of its own, as providers send them."""
-    model = asked["model"]
+    model = request["model"]
     pieces, rate = script(model)
     for item in paced(iter(pieces), rate):
         if isinstance(item, float):

@@ -22,9 +22,9 @@ began = float(sys.argv[2])
 took: dict[str, float] = {}
 
 
-def note(what: str) -> None:
+def note(text: str) -> None:
     """Keep when something was reached, the first time."""
-    took.setdefault(what, time.monotonic() - began)
+    took.setdefault(text, time.monotonic() - began)
 
 
 import llama_cpp  # noqa: E402 - its import is measured

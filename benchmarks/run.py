@@ -100,9 +100,9 @@ def failures_of(table: Table) -> Iterator[str]:
         yield f"**FAIL** {table.title}: {table.error}"
     for figure in table.figures:
         if not figure.holds:
-            what, measured, bound, mark, _ = figure.cells()
+            title, measured, bound, mark, _ = figure.cells()
             limit = bound if figure.least else f"at most {bound}"
-            yield f"{mark} {table.title}: {what}: {measured}, and the bound is {limit}"
+            yield f"{mark} {table.title}: {title}: {measured}, and the bound is {limit}"
 
 
 def measured(name: str) -> Table:
@@ -154,8 +154,8 @@ def load_before() -> str:
 def _processor() -> str:
     file = Path("/proc/cpuinfo")
     lines = file.read_text(encoding="utf-8").splitlines() if file.exists() else []
-    found = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    return found[0] if found else platform.processor() or "processor unknown"
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.processor() or "processor unknown"
 
 
 if __name__ == "__main__":

@@ -53,11 +53,11 @@ def start() -> Table:
     demo = "one question of the rehearsal, process start to exit"
     tab = "names of 20 workers for a shell, as a multiple of `conductor --version`"
     worker = '[workers.worker{0}]\nkind = "openai"\nmodel = "model-{0}"\nabout = "One of many."\n'
-    with tempfile.TemporaryDirectory() as place:
-        Path(place, "settings.toml").write_text(
+    with tempfile.TemporaryDirectory() as directory:
+        Path(directory, "settings.toml").write_text(
             "\n".join(worker.format(number) for number in range(20))
         )
-        environ = newcomer(place) | {"CONDUCTOR_LLM_CONFIG_DIR": place}
+        environ = newcomer(directory) | {"CONDUCTOR_LLM_CONFIG_DIR": directory}
         commands = {
             "llm --help": [llm, "--help"],
             "conductor --version": VERSION,
@@ -72,18 +72,18 @@ def start() -> Table:
                 "Find the capital of Japan, then spell it backwards.",
             ],
         }
-        seen = in_turn({name: (command, environ) for name, command in commands.items()}, rounds)
-    peer = seen["llm --help"]
-    version = seen["conductor --version"]
+        times = in_turn({name: (command, environ) for name, command in commands.items()}, rounds)
+    peer = times["llm --help"]
+    version = times["conductor --version"]
     return Table(
         "start",
         f"Wall time over that of `llm --help`, taken in the same round; median of {rounds} rounds.",
         (
             share("conductor --version", version, peer, 0.25),
-            share("conductor --help", seen["conductor --help"], peer, 0.30),
-            share("python -c pass", seen["python -c pass"], peer),
-            share(tab, seen[tab], version, 2.0),
-            share(demo, seen[demo], peer, 1.0),
+            share("conductor --help", times["conductor --help"], peer, 0.30),
+            share("python -c pass", times["python -c pass"], peer),
+            share(tab, times[tab], version, 2.0),
+            share(demo, times[demo], peer, 1.0),
             Figure("llm --help itself", statistics.median(one.wall for one in peer), "ms"),
         ),
     )
@@ -94,8 +94,8 @@ def chat() -> Table:
 
     Beside them stands `--version`.
     """
-    with tempfile.TemporaryDirectory() as place:
-        rounds = [_chat_round(newcomer(place)) for _ in range(8)][1:]
+    with tempfile.TemporaryDirectory() as directory:
+        rounds = [_chat_round(newcomer(directory)) for _ in range(8)][1:]
     version, mark, prompt, serve = (list(values) for values in zip(*rounds, strict=True))
     return Table(
         "chat",
@@ -168,10 +168,10 @@ def _until_it_serves(environ: Mapping[str, str]) -> float:
         connection = HTTPConnection(process.stdout.readline().split("//")[-1].strip())
         connection.request("GET", "/health")
         assert connection.getresponse().status == 200
-        taken = time.perf_counter() - began
+        seconds = time.perf_counter() - began
         connection.close()
         process.terminate()
-    return taken
+    return seconds
 
 
 def tools() -> Table:
@@ -184,27 +184,27 @@ def tools() -> Table:
         )
         try:
             [tool] = await box.offered(["t"])
-            taken = []
+            seconds = []
             for number in range(301):
                 began = time.perf_counter()
                 result = await box.call(tool, {"a": number, "b": 1})
-                taken.append(time.perf_counter() - began)
+                seconds.append(time.perf_counter() - began)
                 assert result.text == str(number + 1)
         finally:
             await box.close()
-        return sorted(taken[1:])
+        return sorted(seconds[1:])
 
-    taken = asyncio.run(calls())
+    seconds = asyncio.run(calls())
     return Table(
         "tools",
         "A server of tools over stdio, 300 calls, after one that is not counted.",
         (
             Figure(
                 "one call of a tool that takes no time, median",
-                statistics.median(taken),
+                statistics.median(seconds),
                 "ms",
                 0.005,
-                f"9 of 10 calls within {taken[270] * 1e3:.1f} ms",
+                f"9 of 10 calls within {seconds[270] * 1e3:.1f} ms",
             ),
         ),
     )
@@ -239,12 +239,12 @@ def memory() -> Table:
         return most * (1 if sys.platform == "darwin" else 1024)
 
     def asked(
-        what: str, model: str, *, drawn: bool = False, kind: str = "openai-compatible"
+        title: str, model: str, *, drawn: bool = False, kind: str = "openai-compatible"
     ) -> Figure:
         table = (
             f'kind = "{kind}"\nbase_url = "{url}"\nmodel = "{model}"\nkey_env = "BENCHMARK_KEY"\n'
         )
-        file = Path(place) / "benchmark.toml"
+        file = Path(directory) / "benchmark.toml"
         file.write_text(
             "\n".join(f"[workers.{name}]\n{table}" for name in ("ada", "ben", "cem")),
             encoding="utf-8",
@@ -260,10 +260,12 @@ def memory() -> Table:
         with terminal() as (stderr, written):
             most = peak([*orchestra(), *ask], stderr if drawn else subprocess.DEVNULL)
         bound = None if kind == "litellm" else 120 * MEGABYTE
-        return Figure(what, most, "MB", bound, f"{written[0] / 1024:.0f} KB drawn" if drawn else "")
+        return Figure(
+            title, most, "MB", bound, f"{written[0] / 1024:.0f} KB drawn" if drawn else ""
+        )
 
-    with server() as url, tempfile.TemporaryDirectory() as place:
-        environ = newcomer(place) | {"TERM": "xterm-256color", "BENCHMARK_KEY": "no-secret"}
+    with server() as url, tempfile.TemporaryDirectory() as directory:
+        environ = newcomer(directory) | {"TERM": "xterm-256color", "BENCHMARK_KEY": "no-secret"}
         about = (
             "Peak resident memory of `conductor ask`: a plan and three steps, all by the "
             "openai adapter."

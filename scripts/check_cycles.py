@@ -24,8 +24,8 @@ def find_cycle(package: str = "conductor_cli") -> list[str]:
             {name: graph.find_modules_directly_imported_by(name) for name in graph.modules}
         ).prepare()
     except CycleError as error:
-        found: list[str] = error.args[1]
-        return found
+        cycle: list[str] = error.args[1]
+        return cycle
     return []
 
 

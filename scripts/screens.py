@@ -50,21 +50,21 @@ def events() -> Iterator[ev.Event]:
 
 def pictures(run: list[ev.Event]) -> dict[str, list[Line]]:
     """The screen at some moments of a run, as lines."""
-    found: dict[str, list[Line]] = {}
+    screens: dict[str, list[Line]] = {}
     trace = Trace()
     for event in run:
         trace = apply_event(trace, event)
         root = run_tree(trace)
         layout = TreeLayout(SCREEN)
         if isinstance(event, ev.StepPlanned) and event.step == 1:
-            found["planning"] = live_lines(root, trace, trace.at, layout)
+            screens["planning"] = live_lines(root, trace, trace.at, layout)
         elif isinstance(event, ev.StepDelta) and event.step == 2:
-            found["running"] = live_lines(root, trace, trace.at, layout)
+            screens["running"] = live_lines(root, trace, trace.at, layout)
         elif isinstance(event, ev.RunFinished):
             answer: Line = ((event.answer, "plain"),)
             totals: Line = ((describe_totals(trace, stored=False), "quiet"),)
-            found["finished"] = [*tree_lines(root, layout), BLANK, answer, BLANK, totals]
-    return found
+            screens["finished"] = [*tree_lines(root, layout), BLANK, answer, BLANK, totals]
+    return screens
 
 
 def svg(lines: list[Line], theme: str) -> str:

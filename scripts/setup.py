@@ -153,9 +153,9 @@ def watch(*jobs: Job) -> None:
             print("\r\033[K", end="", file=sys.stderr, flush=True)
     if failed:
         shown = "\n".join("  | " + line for line in tail)
-        place = LOG.relative_to(ROOT)
+        log_path = LOG.relative_to(ROOT)
         raise SetupError(
-            f"{failed.name} failed. Its last lines follow; the full log is {place}:\n{shown}"
+            f"{failed.name} failed. Its last lines follow; the full log is {log_path}:\n{shown}"
         )
 
 
@@ -212,10 +212,10 @@ def fingerprint(lock: str) -> str:
 def last_time() -> dict[str, str]:
     """The record of the last complete installation, or an empty one."""
     try:
-        found: dict[str, str] = json.loads(STAMP.read_text(encoding="utf-8"))
+        stamp: dict[str, str] = json.loads(STAMP.read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return {}
-    return found
+    return stamp
 
 
 def python() -> str:
@@ -231,7 +231,7 @@ def pip(*arguments: str) -> list[str]:
 def locked(name: str, blocks: dict[str, str], names: list[str]) -> list[str]:
     """Arguments for pip that install `names` exactly as the lock file pins them."""
     path = VENV / f"setup-{name}.txt"
-    path.write_text("".join(blocks[each] for each in names), encoding="utf-8")
+    path.write_text("".join(blocks[package] for package in names), encoding="utf-8")
     return ["--require-hashes", "--no-deps", "-r", str(path)]
 
 
@@ -376,12 +376,12 @@ def llama(block: str) -> list[Job]:
 
 def keep(block: str) -> None:
     """Cache a wheel that was just built. A cache that cannot be written is ignored."""
-    place = wheel_cache(block)
+    directory = wheel_cache(block)
     built = list(WHEELS.glob("*.whl"))
-    if built and not place.exists():
+    if built and not directory.exists():
         with contextlib.suppress(OSError):
-            place.mkdir(parents=True)
-            shutil.copy(built[0], place)
+            directory.mkdir(parents=True)
+            shutil.copy(built[0], directory)
 
 
 def install() -> None:

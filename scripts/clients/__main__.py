@@ -50,9 +50,9 @@ class Script:
     status: int = 200
     seen: list[dict[str, Any]] = field(default_factory=list)
 
-    async def __call__(self, seen: SeenRequest, wire: Wire) -> None:
+    async def __call__(self, request: SeenRequest, wire: Wire) -> None:
         """Answer one request: by a call where a tool is asked for, else with `ANSWER`."""
-        body = seen.json
+        body = request.json
         if "the one word: ready" not in str(body["messages"]):
             self.seen.append(body)
             if self.status != 200:
@@ -61,16 +61,16 @@ class Script:
                 )
                 return
         names = [tool["function"]["name"] for tool in body.get("tools") or ()]
-        name = next((each for each in TABLE["tools"] if each in names), "")
+        name = next((tool_name for tool_name in TABLE["tools"] if tool_name in names), "")
         has_result = any(message["role"] == "tool" for message in body["messages"])
         wants = name and not has_result and "use a tool" in str(body["messages"])
         call = {"index": 0, "id": "w1", "type": "function"}
         call |= {"function": {"name": name, "arguments": json.dumps(TABLE["tools"].get(name))}}
         await wire.head()
-        said, finish = (
+        reply, finish = (
             (delta(tool_calls=[call]), "tool_calls") if wants else (delta(ANSWER), "stop")
         )
-        await wire.frames(said, delta(finish=finish), usage(), "[DONE]")
+        await wire.frames(reply, delta(finish=finish), usage(), "[DONE]")
 
 
 @dataclass
@@ -86,7 +86,7 @@ class Desk:
     script: Script
 
     def launch(
-        self, name: str, question: str, *more: str, environ: Mapping[str, str] | None = None
+        self, name: str, question: str, *arguments: str, environ: Mapping[str, str] | None = None
     ) -> str:
         """What `conductor launch` and the client print.
 
@@ -96,7 +96,7 @@ class Desk:
             *COMMAND,
             "launch",
             name,
-            *more,
+            *arguments,
             "--",
             *CLIENTS[name]["words"],
             question,
@@ -150,8 +150,8 @@ class Desk:
 
 def _answers(desk: Desk, name: str) -> str:
     assert ANSWER in desk.launch(name, "Is all well?")
-    asked = desk.script.seen[-1]
-    return f"{limit} tokens" if (limit := asked.get("max_tokens")) else "ok"
+    request = desk.script.seen[-1]
+    return f"{limit} tokens" if (limit := request.get("max_tokens")) else "ok"
 
 
 def _calls_tool(desk: Desk, name: str) -> str:
@@ -215,7 +215,7 @@ def _keeps_mcp(desk: Desk, name: str) -> str:
     table = f"mcp_servers.echo={{command={json.dumps(sys.executable)},args={server},required=true}}"
     desk.run(*COMMAND, "launch", name, "--", "-c", table, *CLIENTS[name]["words"], "Is all well?")
     names = [tool["function"]["name"] for tool in desk.script.seen[-1].get("tools", ())]
-    assert any("echo" in each for each in names), (
+    assert any("echo" in tool_name for tool_name in names), (
         f"the worker has {', '.join(sorted(names, reverse=True))}"
     )
     return "ok"
@@ -251,8 +251,11 @@ def _desk() -> Iterator[Desk]:
     async def answer(_: SeenRequest, wire: Wire) -> None:
         await wire.json({"error": {"message": "this is another server"}}, 400)
 
-    with tempfile.TemporaryDirectory(prefix="conductor-clients-") as place, ExitStack() as stack:
-        home = Path(place)
+    with (
+        tempfile.TemporaryDirectory(prefix="conductor-clients-") as directory,
+        ExitStack() as stack,
+    ):
+        home = Path(directory)
         script = Script()
         stage = Stage(home, models={"alpha": script, "beta": script})
         for server in (stage.server, trap := Loopback(answer)):
@@ -280,12 +283,12 @@ def _try_sdks(only: Sequence[str]) -> dict[str, dict[str, str]]:
         key = desk.run(*COMMAND, "serve", "keys", "add", "clients").split()[0]
         words = (*COMMAND, "serve", "--port", "0")
         with serving(subprocess.Popen(words, env=desk.environ, stdout=subprocess.PIPE)) as url:
-            for place in ("sdks", "litellm"):
-                told = desk.run(
-                    str(CACHE / place / "bin/python"), str(HERE / "sdks.py"), url, key, place
+            for group in ("sdks", "litellm"):
+                reply = desk.run(
+                    str(CACHE / group / "bin/python"), str(HERE / "sdks.py"), url, key, group
                 )
                 rows |= json.loads(
-                    next(line for line in told.splitlines() if line.startswith('{"'))
+                    next(line for line in reply.splitlines() if line.startswith('{"'))
                 )
     return {name: row for name, row in rows.items() if not only or name in only}
 
@@ -304,9 +307,9 @@ def _install() -> None:
     # its place.
     for script in ("@anthropic-ai/claude-code/install.cjs", "opencode-ai/postinstall.mjs"):
         _call("node", str(CACHE / "node_modules" / script))
-    for place, packages in TABLE["pypi"].items():
-        _call(sys.executable, "-m", "venv", str(CACHE / place))
-        _call(str(CACHE / place / "bin/python"), "-m", "pip", "install", "--quiet", *packages)
+    for group, packages in TABLE["pypi"].items():
+        _call(sys.executable, "-m", "venv", str(CACHE / group))
+        _call(str(CACHE / group / "bin/python"), "-m", "pip", "install", "--quiet", *packages)
     stamp.write_text(wanted)
 
 
@@ -334,14 +337,14 @@ def main() -> int:
         for check, make in CHECKS.items():
             failed |= _tell(name, check, _try(make, name))
     for name, row in _try_sdks(names).items() if not names or set(names) - set(CLIENTS) else ():
-        for check, found in row.items():
-            failed |= _tell(name, check, found)
+        for check, result in row.items():
+            failed |= _tell(name, check, result)
     return int(failed)
 
 
-def _tell(name: str, check: str, found: str) -> bool:
-    print(f"{name:<12} {check:<14} {found}", flush=True)
-    return found.startswith("FAILED")
+def _tell(name: str, check: str, result: str) -> bool:
+    print(f"{name:<12} {check:<14} {result}", flush=True)
+    return result.startswith("FAILED")
 
 
 if __name__ == "__main__":

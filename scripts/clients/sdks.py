@@ -64,12 +64,12 @@ def _anthropic() -> dict[str, Callable[[], object]]:
     client = Anthropic(base_url=URL, api_key=KEY)
     wrong = Anthropic(base_url=URL, api_key="wrong")
 
-    def ask(**more: Any) -> Any:
-        return client.messages.create(model="conductor", messages=ASKED, max_tokens=1000, **more)
+    def ask(**options: Any) -> Any:
+        return client.messages.create(model="conductor", messages=ASKED, max_tokens=1000, **options)
 
     def stream() -> object:
-        with client.messages.stream(model="conductor", messages=ASKED, max_tokens=1000) as found:
-            return found.get_final_text() == ANSWER
+        with client.messages.stream(model="conductor", messages=ASKED, max_tokens=1000) as events:
+            return events.get_final_text() == ANSWER
 
     search: Any = [{"type": "web_search_20250305", "name": "web_search"}]
     choice: Any = {"type": "tool", "name": "web_search"}
@@ -116,10 +116,10 @@ def _litellm() -> dict[str, Callable[[], object]]:
     import litellm
 
     def ask() -> object:
-        found = litellm.completion(
+        reply = litellm.completion(
             "openai/conductor", messages=ASKED, base_url=f"{URL}/v1", api_key=KEY
         )
-        return found.choices[0].message.content == ANSWER
+        return reply.choices[0].message.content == ANSWER
 
     return {"answers": ask}
 

@@ -112,7 +112,7 @@ def _run_apart(name: str, *, names: Sequence[str], options: argparse.Namespace) 
 
     Returns whether it ran.
     """
-    part = CAMPAIGNS[name].minutes / sum(CAMPAIGNS[each].minutes for each in names)
+    part = CAMPAIGNS[name].minutes / sum(CAMPAIGNS[campaign].minutes for campaign in names)
     minutes = options.minutes * min(options.jobs, len(names)) * part
     words = [name, "--minutes", str(minutes), "--seed", str(options.seed), "--only", options.only]
     code = subprocess.run([sys.executable, "-m", "scripts.faults", *words], check=False).returncode
@@ -125,10 +125,10 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m scripts.faults", description="Run fault campaigns."
     )
-    known = ", ".join(CAMPAIGNS)
+    names = ", ".join(CAMPAIGNS)
     at_once = min(2, os.cpu_count() or 1)
     parser.add_argument(
-        "names", nargs="*", choices=(*CAMPAIGNS, []), metavar="NAME", help=f"a campaign: {known}"
+        "names", nargs="*", choices=(*CAMPAIGNS, []), metavar="NAME", help=f"a campaign: {names}"
     )
     parser.add_argument(
         "--minutes", type=float, default=45.0, help="time for all of them together (default: 45)"

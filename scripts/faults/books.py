@@ -53,9 +53,9 @@ def prepare(at: Desk) -> tuple[str, ...]:
     at.configure(SETTINGS.replace("calls_day = 1000\n", ""))
     keys = []
     for name in CLIENTS:
-        found = _KEY.search(at.prefork.run(("serve", "keys", "add", name)).out)
-        assert found is not None, "no key was made"
-        keys.append(found[0])
+        key = _KEY.search(at.prefork.run(("serve", "keys", "add", name)).out)
+        assert key is not None, "no key was made"
+        keys.append(key[0])
     at.save()
     with at.prefork.warming():
         at.prefork.run(("ask", "hi"))
@@ -72,8 +72,8 @@ def write_book(at: Desk, keys: Sequence[str], chance: random.Random) -> Outcome:
                 _ask_together(url, chance.choices(keys, k=chance.randint(1, 4)))
             else:
                 words = chance.choice(BESIDE)
-                more = (str(1001 + number),) if "set" in words else ()
-                ended = at.prefork.run((*words, *more))
+                values = (str(1001 + number),) if "set" in words else ()
+                ended = at.prefork.run((*words, *values))
                 if ended.code:
                     return Outcome(problem=f"{words} ended with {ended.code}: {ended.err[-200:]}")
             if problem := _difference(at, under_way=False):
@@ -93,7 +93,7 @@ def write_book(at: Desk, keys: Sequence[str], chance: random.Random) -> Outcome:
                 asking = [clients.submit(_ask, url, key) for key in keys]
                 time.sleep(chance.random() * 0.2)
                 server.kill()
-                [each.result() for each in asking]
+                [task.result() for task in asking]
     at.wait_for_server()
     return Outcome(problem=_difference(at, under_way=under_way) or at.traces_problem())
 

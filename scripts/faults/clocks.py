@@ -64,10 +64,10 @@ def run(tries: Tries) -> None:
 class Spending:
     """One process that spends; `clock` holds the time in seconds since 1970."""
 
-    def __init__(self, place: Path, clock: list[float]) -> None:
+    def __init__(self, directory: Path, clock: list[float]) -> None:
         self.clock = clock
         self.ledger = Ledger(Limits())
-        self.spend = DailySpend(place, DayLimits(cost=LIMIT), now=self.now)
+        self.spend = DailySpend(directory, DayLimits(cost=LIMIT), now=self.now)
 
     def now(self) -> datetime:
         return datetime.fromtimestamp(self.clock[0], tz=UTC).astimezone()
@@ -91,15 +91,15 @@ class Spending:
         self.spend.settle(reservation, usage)
 
 
-def query(place: Path, sql: str) -> list[tuple[str, int]]:
+def query(directory: Path, sql: str) -> list[tuple[str, int]]:
     """What the record of spending has."""
-    with closing(sqlite3.connect(place / FILE)) as database:
+    with closing(sqlite3.connect(directory / FILE)) as database:
         return database.execute(sql).fetchall()
 
 
-def days(place: Path) -> dict[str, Decimal]:
+def days(directory: Path) -> dict[str, Decimal]:
     """What was spent and reserved on each day, in dollars."""
-    rows = query(place, "SELECT day, SUM(cost) FROM calls GROUP BY day")
+    rows = query(directory, "SELECT day, SUM(cost) FROM calls GROUP BY day")
     return {day: Decimal(cost) / 10**9 for day, cost in rows}
 
 
@@ -108,10 +108,10 @@ def walk(seed: int) -> Outcome:
     chance = random.Random(seed)
     jumps = (60.0, HOUR, 24 * HOUR, -60.0, -HOUR, -24 * HOUR, -30 * 24 * HOUR, 400 * 24 * HOUR)
     with tempfile.TemporaryDirectory() as name:
-        place = Path(name)
+        directory = Path(name)
         clock = [BEGIN]
         settled = 0
-        processes = [Spending(place, clock) for _ in range(3)]
+        processes = [Spending(directory, clock) for _ in range(3)]
         under_way: list[tuple[Spending, Reservation]] = []
         counted: list[tuple[float, str]] = []
         for _ in range(60):
@@ -121,7 +121,9 @@ def walk(seed: int) -> Outcome:
             room = process.reserve()
             if room is not None:
                 under_way.append((process, room))
-                ((day, _),) = query(place, "SELECT day, cost FROM calls ORDER BY id DESC LIMIT 1")
+                ((day, _),) = query(
+                    directory, "SELECT day, cost FROM calls ORDER BY id DESC LIMIT 1"
+                )
                 today = str(process.now().date())
                 later = [then for at, then in counted if 0 <= at - clock[0] <= 24 * HOUR]
                 if day < max(later, default=""):
@@ -134,12 +136,12 @@ def walk(seed: int) -> Outcome:
                 owner, ended = under_way.pop(chance.randrange(len(under_way)))
                 owner.settle(ended)
                 settled += 1
-            if problem := _too_much(days(place)):
+            if problem := _too_much(days(directory)):
                 return Outcome(problem=problem)
         for owner, ended in under_way:
             owner.settle(ended)
         settled += len(under_way)
-        total = sum(days(place).values())
+        total = sum(days(directory).values())
         return Outcome(
             problem="" if total == settled * CALL else f"{settled} calls, {total} dollars recorded"
         )
@@ -162,19 +164,19 @@ def time_zone(rule: str) -> Iterator[None]:
 def through_a_night(zone: str, night: str) -> Outcome:
     """Spend all that may be spent every ten minutes of four days in which the clock changes."""
     with tempfile.TemporaryDirectory() as name, time_zone(ZONES[zone]):
-        place = Path(name)
+        directory = Path(name)
         begin = NIGHTS[night].timestamp()
         clock = [begin]
         wanted = set[str]()
         offsets = set[object]()
-        process = Spending(place, clock)
+        process = Spending(directory, clock)
         for _ in range(4 * 24 * 6):
             wanted.add(str(process.now().date()))
             offsets.add(process.now().utcoffset())
             while (room := process.reserve()) is not None:
                 process.settle(room)
             clock[0] += 600
-        spent = days(place)
+        spent = days(directory)
         if len(offsets) != 2:
             return Outcome(hit=False)
         unused = [day for day, cost in spent.items() if cost <= LIMIT - CALL]

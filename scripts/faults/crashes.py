@@ -158,11 +158,11 @@ def live(home: Path, number: int, operations: Sequence[Operation], writes: int) 
         _live(home, number, operations, writes, writing)
     os.close(writing)
     with os.fdopen(reading, "rb") as file:
-        said = [json.loads(line) for line in file if line.endswith(b"\n")]
+        records = [json.loads(line) for line in file if line.endswith(b"\n")]
     os.waitpid(child, 0)
-    broken = [each["broke"] for each in said if "broke" in each]
+    broken = [record["broke"] for record in records if "broke" in record]
     assert not broken, broken[0]
-    return said
+    return records
 
 
 def _live(
@@ -170,13 +170,13 @@ def _live(
 ) -> NoReturn:
     write = os.write
 
-    def say(**what: object) -> None:
-        write(pipe, json.dumps(what).encode() + b"\n")
+    def say(**fields: object) -> None:
+        write(pipe, json.dumps(fields).encode() + b"\n")
 
     try:
         life = Life(home, number)
-        for place, (name, value) in enumerate(operations):
-            if place == len(operations) - 1:
+        for position, (name, value) in enumerate(operations):
+            if position == len(operations) - 1:
                 if writes == 0:
                     break
                 crash_after(writes)
@@ -250,9 +250,9 @@ class Life:
             return (name, run, identity) if run in self._writers else None
         if name == "remove":
             ended = [
-                each
-                for each in TraceStore(self._home / "traces").runs()
-                if each not in self._writers
+                run_id
+                for run_id in TraceStore(self._home / "traces").runs()
+                if run_id not in self._writers
             ]
             return (name, ended[value], identity) if value < len(ended) else None
         return name, run, identity
@@ -308,53 +308,56 @@ class Life:
         assert not self._writers[run].problem, f"{run}: {self._writers[run].problem}"
 
 
-def learn(known: Known, said: dict[str, Any]) -> None:
+def learn(acknowledged: Known, record: dict[str, Any]) -> None:
     """Take in what a life said: that it begins something, or has done it."""
-    if "begins" in said:
-        known.begun = tuple(said["begins"])
+    if "begins" in record:
+        acknowledged.begun = tuple(record["begins"])
         return
-    name, run, identity = said["done"]
-    known.begun = ("", "", 0)
+    name, run, identity = record["done"]
+    acknowledged.begun = ("", "", 0)
     if name in {"begin", "event", "finish"}:
-        known.events.setdefault(run, []).append(
+        acknowledged.events.setdefault(run, []).append(
             "finish" if name == "finish" else f"{name} {identity}"
         )
-        known.finished |= {run} if name == "finish" else set()
+        acknowledged.finished |= {run} if name == "finish" else set()
     elif name == "remove":
-        known.removed.add(run)
+        acknowledged.removed.add(run)
     elif name in {"spend", "reserve"}:
-        known.tokens = known.tokens + (identity if name == "spend" else RESERVED)
-        known.calls = known.calls + 1
+        acknowledged.tokens = acknowledged.tokens + (identity if name == "spend" else RESERVED)
+        acknowledged.calls = acknowledged.calls + 1
     elif name == "rate":
-        known.ratings.append(f"{identity}")
+        acknowledged.ratings.append(f"{identity}")
     elif name == "set":
-        known.setting = f"{identity}"
+        acknowledged.setting = f"{identity}"
 
 
-def check(home: Path, known: Known) -> None:
+def check(home: Path, acknowledged: Known) -> None:
     """What was acknowledged is there, in order, and nothing else but what the last life began."""
-    begun, run, identity = known.begun
-    known.begun = ("", "", 0)
-    _check_traces(home, known, run if begun in {"begin", "event", "finish", "remove"} else "")
+    begun, run, identity = acknowledged.begun
+    acknowledged.begun = ("", "", 0)
+    _check_traces(
+        home, acknowledged, run if begun in {"begin", "event", "finish", "remove"} else ""
+    )
     _check_spending(
         home / "spending",
-        known,
+        acknowledged,
         {"reserve": {RESERVED}, "spend": {RESERVED, identity}}.get(begun, set()),
     )
     rated = [rating.run for rating in RatingsFile(home / "ratings.jsonl").read().ratings]
     extra = [f"{identity}"] if begun == "rate" else []
-    assert rated in (known.ratings, known.ratings + extra), (
-        f"rated {rated}, acknowledged {known.ratings}"
+    assert rated in (acknowledged.ratings, acknowledged.ratings + extra), (
+        f"rated {rated}, acknowledged {acknowledged.ratings}"
     )
-    known.ratings = rated
+    acknowledged.ratings = rated
     stored = read_toml(home / "settings.toml").values.get("conductor", {}).get("model", "")
-    assert stored in {known.setting, f"{identity}" if begun == "set" else known.setting}, (
-        f"{stored} is set"
-    )
-    known.setting = stored
+    assert stored in {
+        acknowledged.setting,
+        f"{identity}" if begun == "set" else acknowledged.setting,
+    }, f"{stored} is set"
+    acknowledged.setting = stored
 
 
-def _check_spending(directory: Path, known: Known, begun: set[int]) -> None:
+def _check_spending(directory: Path, acknowledged: Known, begun: set[int]) -> None:
     """All that was spent is recorded once.
 
     Of a call that had `begun`, its reservation or what it used may be.
@@ -365,15 +368,15 @@ def _check_spending(directory: Path, known: Known, begun: set[int]) -> None:
     tokens = sum(row.usage.tokens_in for row in spent)
     calls = sum(row.calls for row in spent)
     possible = {
-        (known.tokens, known.calls),
-        *((known.tokens + each, known.calls + 1) for each in begun),
+        (acknowledged.tokens, acknowledged.calls),
+        *((acknowledged.tokens + tokens_begun, acknowledged.calls + 1) for tokens_begun in begun),
     }
     assert (tokens, calls) in possible, (
         f"{tokens} tokens of {calls} calls are recorded, not one of {possible}"
     )
     assert today == calls, f"{today} calls count today, {calls} are recorded"
-    known.tokens = tokens
-    known.calls = calls
+    acknowledged.tokens = tokens
+    acknowledged.calls = calls
 
 
 def _acknowledgement(event: ev.Event) -> str:
@@ -385,21 +388,21 @@ def _acknowledgement(event: ev.Event) -> str:
     return "finish"
 
 
-def _check_traces(home: Path, known: Known, begun: str) -> None:
+def _check_traces(home: Path, acknowledged: Known, begun: str) -> None:
     """Each trace begins with what was acknowledged.
 
     The list shows each once, ended or interrupted.
     """
     store = TraceStore(home / "traces")
-    if begun not in known.events and store.path(begun or "-").exists():
+    if begun not in acknowledged.events and store.path(begun or "-").exists():
         try:
-            known.events |= {begun: []} if any(store.events(begun)) else {}
+            acknowledged.events |= {begun: []} if any(store.events(begun)) else {}
         except UsageError:  # its first line was cut off, so nobody was told of it
-            known.cut_off.add(begun)
-    for run, events in known.events.items():
-        if run in known.removed or (run == begun and not store.path(run).exists()):
+            acknowledged.cut_off.add(begun)
+    for run, events in acknowledged.events.items():
+        if run in acknowledged.removed or (run == begun and not store.path(run).exists()):
             assert not store.path(run).exists(), f"{run} was removed and is there"
-            known.removed.add(run)
+            acknowledged.removed.add(run)
             continue
         stored = [_acknowledgement(event) for event in store.events(run)]
         problem = f"{run} has {stored}, acknowledged were {events}"
@@ -407,15 +410,15 @@ def _check_traces(home: Path, known: Known, begun: str) -> None:
         # Of the run that was being written, one event may be stored and not acknowledged.
         most_unacknowledged = 1 if run == begun else 0
         assert len(stored) - len(events) <= most_unacknowledged, problem
-        known.events[run] = stored
+        acknowledged.events[run] = stored
         if stored[-1].startswith("finish"):
-            known.finished.add(run)
+            acknowledged.finished.add(run)
     listed = {row.run: row.state for row in RunIndex(str(home / "traces")).newest(count=-1)[0]}
-    there = set(known.events) - known.removed
+    there = set(acknowledged.events) - acknowledged.removed
     with suppress(UsageError):
-        assert set(listed) - there - known.cut_off <= {begun}, (
+        assert set(listed) - there - acknowledged.cut_off <= {begun}, (
             f"listed are {sorted(listed)}, stored are {sorted(there)}"
         )
     for run in there:
-        wanted = "finished" if run in known.finished else "interrupted"
+        wanted = "finished" if run in acknowledged.finished else "interrupted"
         assert listed.get(run) == wanted, f"{run} is listed as {listed.get(run)} and is {wanted}"

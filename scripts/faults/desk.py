@@ -48,26 +48,26 @@ TO_USER: Final = re.compile(r"write\((2|\d+</dev/pts/)")
 class Desk:
     """One home, one provider with two workers, and a server that forks commands."""
 
-    def __init__(self, place: Path, more: Mapping[str, str]) -> None:
-        """`place` is a directory of its own.
+    def __init__(self, directory: Path, variables: Mapping[str, str]) -> None:
+        """`directory` is a directory of its own.
 
-        This process gets the environment of the commands, with `more`.
+        This process gets the environment of the commands, with `variables`.
         """
-        self.home = place / "home"
+        self.home = directory / "home"
         self.stage = Stage(self.home, plan=THREE)
         kept = {name: os.environ[name] for name in ("PATH", "LANG", "TMPDIR") if name in os.environ}
-        own = {
+        own_variables = {
             "CANARY_KEY": CANARY,
             "COLUMNS": "80",
             "HF_HOME": str(self.home / "hf"),
             "OPENBLAS_NUM_THREADS": "1",
         }
-        environ = {**kept, **homes(self.home), **own, **more}
+        environ = {**kept, **homes(self.home), **own_variables, **variables}
         os.environ.update(environ)
-        self.prefork = Prefork(place / "fork", environ)
+        self.prefork = Prefork(directory / "fork", environ)
         self.may_keep_key: Path | None = None
         self.must_store = True  # whether the settings say that spending and traces must be stored
-        self._saved = place / "saved"
+        self._saved = directory / "saved"
         self._asked_before = 0
 
     @property
@@ -78,9 +78,9 @@ class Desk:
         """Write settings for two workers with a price and a key."""
         self.must_store = "keep =" in settings
         self.stage.configure(settings, workers=())
-        more = 'key_env = "CANARY_KEY"\nprice = { input = 1, output = 2 }'
+        lines = 'key_env = "CANARY_KEY"\nprice = { input = 1, output = 2 }'
         with self.stage.config.open("a") as file:
-            file.writelines(self.stage.worker(name, more) + "\n" for name in ("alpha", "beta"))
+            file.writelines(self.stage.worker(name, lines) + "\n" for name in ("alpha", "beta"))
 
     def save(self) -> None:
         """Remember the home as it is: `reset` puts it back."""
@@ -96,9 +96,9 @@ class Desk:
     @property
     def _calls(self) -> list[str]:
         return [
-            str(seen.json["model"])
-            for seen in list(self.stage.server.requests)
-            if seen.method == "POST"
+            str(request.json["model"])
+            for request in list(self.stage.server.requests)
+            if request.method == "POST"
         ]
 
     @property
@@ -118,13 +118,13 @@ class Desk:
 
     def problem(self, ended: Ended) -> str:
         """Which of the things that always hold does not; empty where all do."""
-        found = (
+        problems = (
             ending_problem(ended),
             self.leak_problem(ended),
             self._spending(ended),
             self.traces_problem(),
         )
-        return "; ".join(filter(None, found))
+        return "; ".join(filter(None, problems))
 
     def leak_problem(self, ended: Ended) -> str:
         """Where the key of a worker is, if it is anywhere."""
@@ -170,9 +170,9 @@ def ending_problem(ended: Ended) -> str:
     """What is wrong with how a command ended."""
     if ended.code is None:
         return "it did not end"
-    said = ended.out + ended.err  # a terminal shows both
-    if any(text in said for text in ("Traceback", "Unhandled exception", "bug in conductor")):
-        return f"it was not explained: {said[-300:]!r}"
+    output = ended.out + ended.err  # a terminal shows both
+    if any(text in output for text in ("Traceback", "Unhandled exception", "bug in conductor")):
+        return f"it was not explained: {output[-300:]!r}"
     if ended.code < 0:
         return "" if any("SIGKILL" in line for line in ended.hits) else f"signal {-ended.code}"
     # What would have explained it failed itself
@@ -195,15 +195,15 @@ def homes(home: Path) -> dict[str, str]:
 
 
 @contextmanager
-def desk(more: Mapping[str, str] = MappingProxyType({})) -> Iterator[Desk]:
+def desk(variables: Mapping[str, str] = MappingProxyType({})) -> Iterator[Desk]:
     """A desk in a temporary directory, with its server running.
 
-    `more` are variables of its environment.
+    `variables` are variables of its environment.
     """
     with tempfile.TemporaryDirectory(prefix="conductor-faults-") as name, patch.dict(os.environ):
-        place = Path(name)
-        (place / "home").mkdir()
-        made = Desk(place, more)
+        directory = Path(name)
+        (directory / "home").mkdir()
+        made = Desk(directory, variables)
         with made.stage.server, made.prefork:
             made.configure()
             yield made

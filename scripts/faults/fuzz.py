@@ -42,16 +42,16 @@ def _try_inputs(name: str, seed: str) -> Outcome:
     target = TARGETS[name]
     chance = random.Random(seed)
     for number in range(target.inputs):
-        data = mutate(_seeds(name), (*target.words, *MARKS), chance)
-        problem = try_input(name, data)
+        content = mutate(_seeds(name), (*target.words, *MARKS), chance)
+        problem = try_input(name, content)
         if problem:
             return Outcome(
-                problem=f"input {number}, {keep(name, data)}: {problem}", weight=number + 1
+                problem=f"input {number}, {keep(name, content)}: {problem}", weight=number + 1
             )
     return Outcome(weight=target.inputs)
 
 
-def try_input(name: str, data: bytes) -> str:
+def try_input(name: str, content: bytes) -> str:
     """What broke with this input; empty where nothing did."""
     with suppress(OSError):  # Linux: an earlier peak would hide this one
         Path("/proc/self/clear_refs").write_text("5")
@@ -59,7 +59,7 @@ def try_input(name: str, data: bytes) -> str:
     began = time.process_time()
     try:
         with _stopped_after(SECONDS * 2):
-            TARGETS[name].check(data)
+            TARGETS[name].check(content)
     except TimeoutError:
         return f"it took more than {SECONDS * 2:g} s"
     except Exception as error:  # noqa: BLE001 - whatever comes out is what is looked for
@@ -90,13 +90,13 @@ def _stopped_after(seconds: float) -> Iterator[None]:
         signal.signal(signal.SIGVTALRM, before)
 
 
-def keep(name: str, data: bytes) -> str:
+def keep(name: str, content: bytes) -> str:
     """Store an input that broke something; returns where, or the input itself if it is short."""
-    if len(data) <= 60:
-        return json.dumps(base64.b64encode(data).decode())
+    if len(content) <= 60:
+        return json.dumps(base64.b64encode(content).decode())
     FOUND.mkdir(parents=True, exist_ok=True)
-    file = FOUND / f"{name.replace(' ', '-')}-{abs(hash(data)):x}"
-    file.write_bytes(data)
+    file = FOUND / f"{name.replace(' ', '-')}-{abs(hash(content)):x}"
+    file.write_bytes(content)
     return str(file)
 
 
@@ -107,46 +107,46 @@ def _seeds(name: str) -> Sequence[bytes]:
 
 def mutate(seeds: Sequence[bytes], words: Sequence[bytes], chance: random.Random) -> bytes:
     """One of the seeds with one to six changes."""
-    data = bytearray(chance.choice(seeds))
+    content = bytearray(chance.choice(seeds))
     for _ in range(chance.randint(1, 6)):
-        at = chance.randrange(len(data) + 1)
-        end = min(len(data), at + chance.choice((1, 1, 2, 4, 16, 200)))
+        at = chance.randrange(len(content) + 1)
+        end = min(len(content), at + chance.choice((1, 1, 2, 4, 16, 200)))
         kind = chance.randrange(9)
         if kind == 0:
-            data[at:end] = b""
+            content[at:end] = b""
         elif kind == 1:
-            data[at:at] = chance.choice(words)
+            content[at:at] = chance.choice(words)
         elif kind == 2:
-            data[at:end] = chance.choice(words)
+            content[at:end] = chance.choice(words)
         elif kind == 3:
-            data[at:at] = data[at:end] * chance.choice((1, 2, 50))
-        elif kind == 4 and at < len(data):
-            data[at] ^= 1 << chance.randrange(8)
+            content[at:at] = content[at:end] * chance.choice((1, 2, 50))
+        elif kind == 4 and at < len(content):
+            content[at] ^= 1 << chance.randrange(8)
         elif kind == 5:
-            data[at:end] = chance.randbytes(end - at)
+            content[at:end] = chance.randbytes(end - at)
         elif kind == 6:
             other = chance.choice(seeds)
             begin = chance.randrange(len(other) + 1)
-            data[at:end] = other[begin : begin + chance.choice((4, 30, 300))]
+            content[at:end] = other[begin : begin + chance.choice((4, 30, 300))]
         elif kind == 7:
-            data[at:end] = chance.choice(
+            content[at:end] = chance.choice(
                 (b"0", b"-1", b"18446744073709551615", b"1e400", b"true", b"[]", b"{}", b'""')
             )
         else:
-            _swap_value(data, chance)
-    return bytes(data[:LARGEST])
+            _swap_value(content, chance)
+    return bytes(content[:LARGEST])
 
 
-def _swap_value(data: bytearray, chance: random.Random) -> None:
+def _swap_value(content: bytearray, chance: random.Random) -> None:
     """Put another JSON value after some colon.
 
     A value of a wrong type reaches further than a broken text.
     """
-    places = [at for at, byte in enumerate(data) if byte == ord(":")][:400]
+    places = [at for at, byte in enumerate(content) if byte == ord(":")][:400]
     if not places:
         return
     begin = chance.choice(places) + 1
-    ends = [at for at in (data.find(sign, begin) for sign in (b",", b"}")) if at >= 0]
+    ends = [at for at in (content.find(sign, begin) for sign in (b",", b"}")) if at >= 0]
     values = (
         b"null",
         b"true",
@@ -160,4 +160,4 @@ def _swap_value(data: bytearray, chance: random.Random) -> None:
         b'{"type":"x"}',
         b"123456789012345678901",
     )
-    data[begin : min(ends, default=len(data))] = chance.choice(values)
+    content[begin : min(ends, default=len(content))] = chance.choice(values)

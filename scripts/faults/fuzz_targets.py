@@ -67,22 +67,22 @@ _SCRATCH: Final = tempfile.TemporaryDirectory(
 FILE: Final = Path(_SCRATCH.name) / "20261122-201500-abcd.jsonl"
 
 
-def pieces(data: AnyStr, seed: int) -> Iterator[AnyStr]:
+def pieces(content: AnyStr, seed: int) -> Iterator[AnyStr]:
     """Bytes or a text, cut somewhere: where depends on `seed` alone."""
     at = 0
-    while at < len(data):
+    while at < len(content):
         seed = (seed * 1103515245 + 12345) & 0x7FFFFFFF
         size = 1 + seed % 17
-        yield data[at : at + size]
+        yield content[at : at + size]
         at += size
 
 
-def check_plan_format(name: str, data: bytes) -> None:
+def check_plan_format(name: str, content: bytes) -> None:
     """A plan is read the same whole and in pieces, obeys its rules, and reads again as written."""
-    context = _context(name, data[:1])
-    text = data[1:].decode("utf-8", "replace")
+    context = _context(name, content[:1])
+    text = content[1:].decode("utf-8", "replace")
     whole, fault, _ = read(name, [text], context)
-    cut, other_fault, _ = read(name, list(pieces(text, len(data))), context)
+    cut, other_fault, _ = read(name, list(pieces(text, len(content))), context)
     steps = [item.step for item in whole if isinstance(item, ParsedStep)]
     if fault:
         # In pieces a step may be released before the fault is seen, and whole as well: both have
@@ -117,21 +117,21 @@ def _context(name: str, head: bytes) -> PlanFormatContext:
     )
 
 
-def check_plan_file(data: bytes) -> None:
+def check_plan_file(content: bytes) -> None:
     """A plan file reads, or is an error with a place.
 
     What reads is written and reads as the same.
     """
     try:
-        found = parse_plan_file(data.decode("utf-8", "replace"), "plan.json")
+        plan_file = parse_plan_file(content.decode("utf-8", "replace"), "plan.json")
     except UsageError:
         return
     again = parse_plan_file(
-        format_plan_file(found.question, found.plan, _limits(found)), "plan.json"
+        format_plan_file(plan_file.question, plan_file.plan, _limits(plan_file)), "plan.json"
     )
-    assert again.question == found.question, "another question"
-    assert again.plan.steps == found.plan.steps, "other steps"
-    assert _limits(again) == _limits(found), "other limits"
+    assert again.question == plan_file.question, "another question"
+    assert again.plan.steps == plan_file.plan.steps, "other steps"
+    assert _limits(again) == _limits(plan_file), "other limits"
 
 
 def _limits(file: PlanFile) -> Limits:
@@ -140,7 +140,7 @@ def _limits(file: PlanFile) -> Limits:
     )
 
 
-def check_reply(api: str, data: bytes) -> None:
+def check_reply(api: str, content: bytes) -> None:
     """A reply of a server is read, or refused with an error of our own.
 
     It never says more than was sent.
@@ -150,24 +150,24 @@ def check_reply(api: str, data: bytes) -> None:
     translate = CHAT_APIS[api].translator()
     decoder = ChatReplyDecoder(request, secrets, most_tokens=100)
     parser = SseParser()
-    said = 0
+    characters = 0
     try:
-        for part in pieces(data, len(data)):
+        for part in pieces(content, len(content)):
             for event in parser.feed(part):
                 if event.strip() == DONE:
                     continue
                 for frame in parse_frames(event, api, secrets):
-                    said += sum(
+                    characters += sum(
                         len(chunk.text) + len(chunk.thinking)
                         for chunk in decoder.frame(translate(frame))
                     )
-        said += sum(len(chunk.text) + len(chunk.thinking) for chunk in decoder.end())
+        characters += sum(len(chunk.text) + len(chunk.thinking) for chunk in decoder.end())
     except ModelError:
         return
-    assert said <= len(data), f"{said} characters of {len(data)} bytes"
+    assert characters <= len(content), f"{characters} characters of {len(content)} bytes"
 
 
-def check_settings(data: bytes) -> None:
+def check_settings(content: bytes) -> None:
     """A settings file is used or refused with a place.
 
     What parses as TOML is written and parses as the same.
@@ -175,7 +175,7 @@ def check_settings(data: bytes) -> None:
     import tomli_w
 
     file = FILE.with_name("config.toml")
-    file.write_bytes(data)
+    file.write_bytes(content)
     with suppress(ConfigError):
         load_settings(
             {"HOME": str(file.parent), "CONDUCTOR_LLM_CONFIG_DIR": str(file.parent)},
@@ -183,7 +183,7 @@ def check_settings(data: bytes) -> None:
             str(file),
         )
     try:
-        values = parse_toml(data)
+        values = parse_toml(content)
     except ValueError:
         return
     again = parse_toml(tomli_w.dumps(values).encode())
@@ -200,15 +200,15 @@ LONGEST: Final = 4000
 PDF_SECONDS: Final = 12.0
 
 
-def check_trace(data: bytes) -> None:
+def check_trace(content: bytes) -> None:
     """Any file can be listed; an event that reads is written and reads as the same.
 
     What folds can be shown.
     """
-    FILE.write_bytes(data)
+    FILE.write_bytes(content)
     row = summarize_run(str(FILE.parent), FILE.stem)
     assert " cannot be read: " not in row.problem, row.problem
-    for line in data.split(b"\n"):
+    for line in content.split(b"\n"):
         _check_event(line.decode("utf-8", "replace"))
     trace = Trace()
     try:
@@ -228,10 +228,10 @@ def _check_event(line: str) -> None:
     assert ev.to_line(ev.from_line(written)) == written, f"{written!r:.200} reads as another event"
 
 
-def check_gguf(data: bytes) -> None:
+def check_gguf(content: bytes) -> None:
     """A model file is accepted, or refused with a reason; its overview agrees with its header."""
     file = FILE.with_suffix(".gguf")
-    file.write_bytes(data)
+    file.write_bytes(content)
     try:
         header = check_model_file(file)
     except ModelError:
@@ -247,34 +247,36 @@ def check_gguf(data: bytes) -> None:
     ), "other values"
 
 
-def check_media(data: bytes) -> None:
+def check_media(content: bytes) -> None:
     """Bytes are an image with a size, a document, a text, or refused; all doors agree which."""
-    kind = media_type_of(data)
-    size = image_size(data, kind) if kind.startswith("image/") else None
-    describe_refused(data)
+    kind = media_type_of(content)
+    size = image_size(content, kind) if kind.startswith("image/") else None
+    describe_refused(content)
     assert size is None or min(size) > 0, f"an image of {size}"
     carried = AttachmentCollector()
     try:
-        found = carried.keep(read_document(data), "a name")
+        attachment = carried.keep(read_document(content), "a name")
     except PydanticCustomError:
         return
-    assert isinstance(found, str) or found.sha256 in carried.blobs, "an attachment without bytes"
+    assert isinstance(attachment, str) or attachment.sha256 in carried.blobs, (
+        "an attachment without bytes"
+    )
 
 
-def check_pdf(data: bytes) -> None:
+def check_pdf(content: bytes) -> None:
     """The text of a document, or why it cannot be read.
 
     Only time of a processor counts: the machine may be busy.
     """
-    if media_type_of(data) != PDF:
+    if media_type_of(content) != PDF:
         return
     before = _children_seconds()
-    found = read_pdf(data, PDF_LIMITS._replace(seconds=120))
-    assert found.problem != "time", "it was read for two minutes"
+    document = read_pdf(content, PDF_LIMITS._replace(seconds=120))
+    assert document.problem != "time", "it was read for two minutes"
     assert (took := _children_seconds() - before) < PDF_SECONDS, (
         f"it was read for {took:.1f} seconds"
     )
-    assert found.read <= max(found.pages, 0), f"{found.read} of {found.pages} pages"
+    assert document.read <= max(document.pages, 0), f"{document.read} of {document.pages} pages"
 
 
 def _children_seconds() -> float:
@@ -282,17 +284,17 @@ def _children_seconds() -> float:
     return used.ru_utime + used.ru_stime
 
 
-def check_body(api: str, data: bytes) -> None:
+def check_body(api: str, content: bytes) -> None:
     """A request becomes one of ours or an error of its API, which can be sent."""
     path, door = next((path, door) for path, door in APIS.items() if door.name == api)
     try:
-        request = door.parse(read_json_body(data))
+        request = door.parse(read_json_body(content))
     except RequestError as error:
         json.dumps(error_body(error, path)).encode()
         status = error.status
-        said = error.message
-        assert 400 <= status < 500, f"status {status}: {said}"
-        assert len(said) < LONGEST, f"a message of {len(said)} characters"
+        error_text = error.message
+        assert 400 <= status < 500, f"status {status}: {error_text}"
+        assert len(error_text) < LONGEST, f"a message of {len(error_text)} characters"
         return
     encoder = door.encoder(request, "20261122-201500-abcd", 0)
     encoder.begin() + encoder.text("x").replace(b"\r", b"")
@@ -300,14 +302,14 @@ def check_body(api: str, data: bytes) -> None:
         message.content.encode()
 
 
-def check_mcp(data: bytes) -> None:
+def check_mcp(content: bytes) -> None:
     """A message is JSON-RPC or refused.
 
     The arguments of a call are checked before anything reads them.
     """
     from mcp_types import jsonrpc_message_adapter
 
-    for line in data.split(b"\n"):
+    for line in content.split(b"\n"):
         try:
             message: Any = jsonrpc_message_adapter.validate_json(line, by_name=False)
         except ValueError:
@@ -412,7 +414,7 @@ def _bodies(api: str) -> list[bytes]:
 
     Without and with fields that other programs send.
     """
-    name, more = {
+    name, extras = {
         "chat_completions": ("chat-completions", {"tool_choice": "auto", "n": 1}),
         "responses": (
             "responses",
@@ -435,21 +437,21 @@ def _bodies(api: str) -> list[bytes]:
         parameters={"type": "object", "properties": {"a": {"type": "string"}}},
     )
     plain = Request(messages=(question,), max_tokens=5, read_attachment=lambda _: picture)
-    asked = replace(
+    request_of_tools = replace(
         plain, messages=(question, called, result), tools=(tool,), temperature=0.5, stop=("x",)
     )
     schema = {"type": "json_schema", "json_schema": {"name": "n", "schema": {"type": "object"}}}
     bodies = []
-    for request, own in ((plain, {"response_format": schema}), (asked, {})):
-        fields = {"model": "conductor"} | request_body(request, {}, "") | own
+    for request, options in ((plain, {"response_format": schema}), (request_of_tools, {})):
+        fields = {"model": "conductor"} | request_body(request, {}, "") | options
         bodies.append(
             with_texts(
                 CHAT_APIS[name].body(
-                    {key: each for key, each in fields.items() if each is not None}
+                    {key: value for key, value in fields.items() if value is not None}
                 )
             )
         )
-    bodies += [body | more | {"conductor": {"max_cost": "0.1"}} for body in bodies]
+    bodies += [body | extras | {"conductor": {"max_cost": "0.1"}} for body in bodies]
     return [json.dumps(body).encode() for body in bodies]
 
 

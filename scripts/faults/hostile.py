@@ -42,9 +42,9 @@ PART: Final = b'{"type":"text","text":"x"}'
 CHAT: Final = "/v1/chat/completions"
 
 
-def _chat(content: Any = "Why?", **more: Any) -> bytes:
+def _chat(content: Any = "Why?", **fields: Any) -> bytes:
     return json.dumps(
-        {"model": "conductor", "messages": [{"role": "user", "content": content}], **more}
+        {"model": "conductor", "messages": [{"role": "user", "content": content}], **fields}
     ).encode()
 
 
@@ -178,18 +178,18 @@ def _memory(pid: int) -> int:
     used = 0
     process = psutil.Process(pid)
     with suppress(psutil.Error):  # a child has ended meanwhile
-        for each in (process, *process.children()):
-            used += each.memory_info().rss
+        for part in (process, *process.children()):
+            used += part.memory_info().rss
     return used
 
 
 def run(tries: Tries) -> None:
     """Send every request alone and eight times at once, then end the server meanwhile."""
     with (
-        tempfile.TemporaryDirectory(prefix="conductor-hostile-") as place,
-        private_home(Path(place)),
+        tempfile.TemporaryDirectory(prefix="conductor-hostile-") as directory,
+        private_home(Path(directory)),
     ):
-        stage = Stage(Path(place))
+        stage = Stage(Path(directory))
         with stage.server:
             stage.configure(workers=())
             with stage.config.open("a") as file:
@@ -246,11 +246,11 @@ def _attack(stage: Stage, name: str, make: Callable[[], bytes], count: int) -> O
         with suppress(subprocess.TimeoutExpired):
             served.wait(DRAIN_SECONDS + 3 * CLOSING_SECONDS)
         ended = time.monotonic() - began
-    said = (
+    replies = (
         f"{sorted(set(statuses))} in {took:.1f} s, health {health * 1000:.0f} ms, "
         f"{memory / 1e6:.0f} MB"
     )
-    print(f"{name} x{count}, {len(body) / 1e6:.1f} MB: {said}, end {ended:.1f} s", flush=True)
+    print(f"{name} x{count}, {len(body) / 1e6:.1f} MB: {replies}, end {ended:.1f} s", flush=True)
     problems = [
         "no answer" if 0 in statuses else "",
         f"health {health:.2f} s" if health > HEALTH_SECONDS else "",

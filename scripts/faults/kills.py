@@ -84,11 +84,11 @@ def kill(at: Desk, *, fault: str = "", moment: float = -1.0) -> Outcome:
     at.wait_for_server()
     billed = Counter(at.billed)
     traces = sorted((at.state / "traces").glob("*.jsonl"))
-    found = [_spent_problem(at, billed), at.traces_problem(), at.leak_problem(ended)]
-    if traces and not any(found):
-        found.append(_resume(at, list(read_events(traces[0])), sum(billed.values())))
-        found.append(_spent_problem(at, Counter(at.billed)))
-    return Outcome(problem="; ".join(filter(None, found)))
+    problems = [_spent_problem(at, billed), at.traces_problem(), at.leak_problem(ended)]
+    if traces and not any(problems):
+        problems.append(_resume(at, list(read_events(traces[0])), sum(billed.values())))
+        problems.append(_spent_problem(at, Counter(at.billed)))
+    return Outcome(problem="; ".join(filter(None, problems)))
 
 
 def _spent_problem(at: Desk, billed: Counter[str]) -> str:
@@ -96,8 +96,8 @@ def _spent_problem(at: Desk, billed: Counter[str]) -> str:
     rows = read_spent(at.state / "spending", date(2020, 1, 1))
     for model, calls in billed.items():
         recorded = [row.usage for row in rows if row.model == model]
-        count = sum(each.calls for each in recorded)
-        cost = sum((each.cost or Decimal(0) for each in recorded), Decimal(0))
+        count = sum(usage.calls for usage in recorded)
+        cost = sum((usage.cost or Decimal(0) for usage in recorded), Decimal(0))
         if count < calls:
             return f"{model}: {calls} calls billed, {count} recorded"
         if model in STEPS and cost < calls * PRICE:
@@ -107,16 +107,18 @@ def _spent_problem(at: Desk, billed: Counter[str]) -> str:
 
 def _resume(at: Desk, events: list[ev.Event], before: int) -> str:
     """Resume the run; only what was not stored may be asked for."""
-    finished = {each.step for each in events if isinstance(each, ev.StepFinished)}
+    finished = {event.step for event in events if isinstance(event, ev.StepFinished)}
     done = Counter(
-        each.worker for each in events if isinstance(each, ev.StepPlanned) and each.step in finished
+        event.worker
+        for event in events
+        if isinstance(event, ev.StepPlanned) and event.step in finished
     )
-    planned = any(isinstance(each, ev.PlanReady) for each in events)
+    planned = any(isinstance(event, ev.PlanReady) for event in events)
     ended = at.prefork.run(["ask", "--resume", "last"])
-    asked = Counter(at.billed[before:])
+    calls = Counter(at.billed[before:])
     if not events:
         return "" if ended.code else "an empty trace was resumed"
     if ended.code or ended.out != ANSWER:
         return f"resume ended with {ended.code}: {ended.out!r} {ended.err!r}"
-    paid = asked - (STEPS - done) - (Counter() if planned else Counter({PLANNER: 1}))
+    paid = calls - (STEPS - done) - (Counter() if planned else Counter({PLANNER: 1}))
     return f"paid again: {dict(paid)}; stored: {dict(done)}" if paid else ""

@@ -94,8 +94,8 @@ class Screen:
 
     def _read_all(self) -> None:
         with suppress(OSError):
-            while data := os.read(self._ours, 65536):
-                self._read += data
+            while piece := os.read(self._ours, 65536):
+                self._read += piece
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,17 +146,17 @@ def _read_all(stream: int) -> str:
 class Prefork:
     """The server process and the way to talk to it. One command at a time."""
 
-    def __init__(self, place: Path, environ: Mapping[str, str]) -> None:
-        """`place` takes the streams of the commands."""
-        self._place = place
-        place.mkdir(parents=True, exist_ok=True)
+    def __init__(self, directory: Path, environ: Mapping[str, str]) -> None:
+        """`directory` takes the streams of the commands."""
+        self._place = directory
+        directory.mkdir(parents=True, exist_ok=True)
         for name in ("out", "err"):
-            os.mkfifo(place / name)
+            os.mkfifo(directory / name)
         self._socket, theirs = socket.socketpair()
         self._process = subprocess.Popen(
             [sys.executable, str(Path(__file__)), str(theirs.fileno())],
             env={**environ, "PYTHONPATH": f"{ROOT / 'src'}:{ROOT}"},
-            cwd=place,
+            cwd=directory,
             pass_fds=[theirs.fileno()],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
@@ -269,9 +269,9 @@ def _serve(control: socket.socket) -> None:
             answer = None
             end = time.monotonic() + request["seconds"]
             while answer is None and time.monotonic() < end:
-                found, status = os.waitpid(request["wait"], os.WNOHANG)
-                answer = os.waitstatus_to_exitcode(status) if found else None
-                time.sleep(0 if found else 0.002)
+                ended, status = os.waitpid(request["wait"], os.WNOHANG)
+                answer = os.waitstatus_to_exitcode(status) if ended else None
+                time.sleep(0 if ended else 0.002)
         else:
             answer = _import_all(Path("modules"))
         control.sendall(json.dumps(answer).encode() + b"\n")

@@ -62,24 +62,24 @@ class Client:
             "messages": [{"role": "user", "content": self.question}],
             "stream": stream,
         }
-        data = json.dumps(body).encode()
+        content = json.dumps(body).encode()
         head = (
             "POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\ncontent-length: "
-            f"{len(data)}\r\n"
+            f"{len(content)}\r\n"
         )
-        return f"{head}content-type: application/json\r\n\r\n".encode() + data
+        return f"{head}content-type: application/json\r\n\r\n".encode() + content
 
     async def answer(self) -> str:
         """The text of one answer that is no stream. Raises `ValueError` as `_head`."""
         head = await self._head()
         if length := re.search(r"content-length: (\d+)", head, re.IGNORECASE):
-            data = await self.reader.readexactly(int(length[1]))
+            body = await self.reader.readexactly(int(length[1]))
         else:  # a long run: spaces come before it, so that no proxy gives up
-            data = b""
+            body = b""
             while size := int(await self.reader.readuntil(b"\r\n"), 16):
-                data += (await self.reader.readexactly(size + 2))[:-2]
+                body += (await self.reader.readexactly(size + 2))[:-2]
             await self.reader.readuntil(b"\r\n")
-        text: str = json.loads(data)["choices"][0]["message"]["content"]
+        text: str = json.loads(body)["choices"][0]["message"]["content"]
         return text
 
     async def _head(self) -> str:
@@ -96,14 +96,14 @@ class Client:
         Raises `ValueError` as `_head`.
         """
         await self._head()
-        data = b""
-        while b"data: [DONE]" not in data:
+        stream = b""
+        while b"data: [DONE]" not in stream:
             piece = await self.reader.read(size)
             if not piece:
-                raise ValueError(data.decode(errors="replace"))
-            data += piece
+                raise ValueError(stream.decode(errors="replace"))
+            stream += piece
             await asyncio.sleep(pause)
-        frames = [json.loads(line) for line in re.findall(rb"data: (\{.*\})", data)]
+        frames = [json.loads(line) for line in re.findall(rb"data: (\{.*\})", stream)]
         text = ""
         for frame in frames:
             for choice in frame.get("choices", ()):
@@ -128,10 +128,12 @@ async def _ask_for_a_stream(client: Client) -> str:
 async def _leave(client: Client) -> None:
     """Break off before the head, in it, in the body, while the run goes on, or in the answer."""
     kind = client.chance.choice(("at once", "head", "body", "run", "answer"))
-    data = client.request(
+    content = client.request(
         stream=kind == "answer" or (kind == "run" and client.chance.random() < 0.5)
     )
-    client.writer.write({"at once": b"", "head": data[:40], "body": data[:-20]}.get(kind, data))
+    client.writer.write(
+        {"at once": b"", "head": content[:40], "body": content[:-20]}.get(kind, content)
+    )
     if kind == "answer":
         await client.reader.read(200)
     elif kind != "at once":
@@ -145,9 +147,9 @@ async def _read_slowly(client: Client) -> str:
 
 
 async def _write_slowly(client: Client) -> str:
-    data = client.request()
-    for at in range(0, len(data), 20):
-        client.writer.write(data[at : at + 20])
+    content = client.request()
+    for at in range(0, len(content), 20):
+        client.writer.write(content[at : at + 20])
         await asyncio.sleep(0.01)
     return await client.answer()
 
@@ -231,10 +233,10 @@ async def _soak(
     await asyncio.sleep(1.0)
     after = _size(pid)
     both = [case for case in cases if case.id in first.answers and case.id in second.answers]
-    for each in (first, second):
-        right = sum(is_correct(each.answers[case.id], case) for case in both)
+    for round_ in (first, second):
+        right = sum(is_correct(round_.answers[case.id], case) for case in both)
         print(
-            f"  {len(each.answers)} answered in {each.seconds:.0f} s; of {len(both)} in both "
+            f"  {len(round_.answers)} answered in {round_.seconds:.0f} s; of {len(both)} in both "
             f"rounds {right} right"
         )
     print(f"  {before}, then {after}; {dict(second.clients.most_common())}", flush=True)

@@ -62,11 +62,11 @@ class Scene:
         command = at.prefork.start(
             words, given=self.given, fault=fault, limit=limit, on_terminal=self.on_terminal
         )
-        said = self.act(command)
+        output = self.act(command)
         ended = command.ended()
         # The signal of `act` may come when the command is already ending by itself.
         code = INTERRUPTED if ended.code == -signal.SIGINT else ended.code
-        return replace(ended, out=ended.out + said, code=code)
+        return replace(ended, out=ended.out + output, code=code)
 
 
 def _fails(condition: object, problem: str) -> str:
@@ -100,9 +100,9 @@ def _ask_in_vain(at: Desk) -> None:
     at.stage.plan = "alpha | - | Find it out.\nbeta | 1 | Answer it."
     answered = []
 
-    async def once(seen: SeenRequest, wire: Wire) -> None:
-        answered.append(seen)
-        await (says("alpha answers") if len(answered) == 1 else refuses(500))(seen, wire)
+    async def once(request: SeenRequest, wire: Wire) -> None:
+        answered.append(request)
+        await (says("alpha answers") if len(answered) == 1 else refuses(500))(request, wire)
 
     at.stage.models = {"alpha": once, "beta": refuses(500)}
     at.prefork.run(["ask", "hi"])
@@ -139,7 +139,7 @@ def _evaluated(_: Desk, ended: Ended) -> str:
     counts = (
         []
         if ended.code
-        else [each["n"] + each["failed"] for each in json.loads(ended.out)["systems"]]
+        else [system["n"] + system["failed"] for system in json.loads(ended.out)["systems"]]
     )
     return _fails(ended.code or counts == [2, 2], f"exit code 0 with {ended.out[:200]!r}")
 
@@ -210,12 +210,12 @@ def _rated(at: Desk, ended: Ended) -> str:
 
 def _hub(stack: ExitStack) -> Mapping[str, str]:
     """A hub on loopback with one model, and a registry that knows its hash."""
-    place = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+    directory = Path(stack.enter_context(tempfile.TemporaryDirectory()))
     server = stack.enter_context(hub())
-    tiny = make(place / "tiny.gguf")
+    tiny = make(directory / "tiny.gguf")
     server.commit("acme/small", {tiny.name: tiny.read_bytes()})
-    (place / "registry.toml").write_text(entry("small", tiny) + "\n")
-    return {"HF_ENDPOINT": server.url, "CONDUCTOR_LLM_REGISTRY": str(place / "registry.toml")}
+    (directory / "registry.toml").write_text(entry("small", tiny) + "\n")
+    return {"HF_ENDPOINT": server.url, "CONDUCTOR_LLM_REGISTRY": str(directory / "registry.toml")}
 
 
 def _pulled(at: Desk, ended: Ended) -> str:
@@ -228,34 +228,34 @@ def _pulled(at: Desk, ended: Ended) -> str:
 
 def _one_request(command: Command) -> str:
     """Wait for the server, ask it once, and end it. Returns the status and the answer."""
-    said = ""
+    answer = ""
     end = time.monotonic() + 8
-    while not said and time.monotonic() < end and command.is_running:
+    while not answer and time.monotonic() < end and command.is_running:
         try:
             body = {"model": "conductor", "messages": [{"role": "user", "content": "hi"}]}
             reply = httpx.post(
                 f"http://127.0.0.1:{PORT}/v1/chat/completions", json=body, timeout=15
             )
-            said = json.dumps({"status": reply.status_code, "body": reply.json()})
+            answer = json.dumps({"status": reply.status_code, "body": reply.json()})
         except (httpx.HTTPError, ValueError) as error:
-            said = (
+            answer = (
                 ""
                 if isinstance(error, httpx.ConnectError)
                 else json.dumps({"status": 0, "body": str(error)})
             )
             time.sleep(0.02)
     command.signal(signal.SIGINT)
-    return f"\n{said}"
+    return f"\n{answer}"
 
 
 def _served(at: Desk, ended: Ended) -> str:
     """A response of status 200 has the whole answer, and its run is stored."""
-    said = ended.out.rpartition("\n")[2]
-    found: dict[str, Any] = json.loads(said) if said else {"status": 0}
-    if found["status"] != 200:  # the client saw that it failed
-        told = said or ended.err or ended.code not in {0, INTERRUPTED}
-        return _fails(told, "the server ended well and answered nothing")
-    answer = found["body"]["choices"][0]["message"]["content"]
+    line = ended.out.rpartition("\n")[2]
+    result: dict[str, Any] = json.loads(line) if line else {"status": 0}
+    if result["status"] != 200:  # the client saw that it failed
+        is_told = line or ended.err or ended.code not in {0, INTERRUPTED}
+        return _fails(is_told, "the server ended well and answered nothing")
+    answer = result["body"]["choices"][0]["message"]["content"]
     if answer not in {"alpha answers", "beta answers"}:  # a substitute may do the step
         return f"status 200 with {answer[:80]!r}"
     return _fails(_whole_traces(at) == 1, "status 200 without a whole trace")
@@ -272,8 +272,8 @@ def _talk(command: Command) -> str:
         while command.is_running and not until() and time.monotonic() < end:
             time.sleep(0.02)
 
-    for typed, said in (("hi\r", "2 workers"), ("/quit\r", "alpha answers"), ("\x04", "/quit")):
-        wait(lambda said=said: said in screen.text or "conductor: " in screen.text)  # type: ignore[misc]
+    for typed, expected in (("hi\r", "2 workers"), ("/quit\r", "alpha answers"), ("\x04", "/quit")):
+        wait(lambda expected=expected: expected in screen.text or "conductor: " in screen.text)  # type: ignore[misc]
         if typed == "/quit\r":
             time.sleep(0.3)  # until the next prompt
         screen.type(typed)

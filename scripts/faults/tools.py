@@ -62,7 +62,7 @@ async def _try(case: Case) -> Outcome:
         server.set(case.fault.strike, first=first, last=first + SPANS[case.span])
         problems = await _use(server, must_be_right=case.fault.promise == "right")
         server.set(None)
-        problems += [f"afterwards: {each}" for each in await _use(server, must_be_right=True)]
+        problems += [f"afterwards: {problem}" for problem in await _use(server, must_be_right=True)]
     finally:
         server.close()
     return Outcome(problem="; ".join(problems), weight=2)
@@ -73,7 +73,7 @@ async def _use(server: FaultServer, *, must_be_right: bool) -> list[str]:
     tool_server = ToolServer(name="t", url=f"{server.url}/mcp", seconds=CALL_SECONDS)
     box = McpToolBox({"t": tool_server}, redact=str)
     began = time.monotonic()
-    said = ""
+    text = ""
     is_right = False
     try:
         async with asyncio.timeout(MAX_SECONDS):
@@ -81,37 +81,37 @@ async def _use(server: FaultServer, *, must_be_right: bool) -> list[str]:
             for tool in offered:
                 result = await box.call(tool, {"a": 17, "b": 25})
                 is_right = not result.error and result.text == TEXT
-                said += "" if is_right else result.text
+                text += "" if is_right else result.text
                 if not is_right and not result.error:
                     return [f"the tool said {result.text!r} instead of {TEXT!r}"]
     except TimeoutError:
         return [f"it did not end within {time.monotonic() - began:.0f} s"]
     finally:
-        said += "\n".join(box.take_notices())
+        text += "\n".join(box.take_notices())
         await box.close()
     if must_be_right and not is_right:
-        return [f"it should have answered: {said}"]
+        return [f"it should have answered: {text}"]
     return (
         []
-        if is_right or 1 <= len(said.strip().splitlines()) <= 3
-        else [f"not explained: {said!r:.300}"]
+        if is_right or 1 <= len(text.strip().splitlines()) <= 3
+        else [f"not explained: {text!r:.300}"]
     )
 
 
-async def _answer(seen: SeenRequest) -> list[bytes]:
+async def _answer(request: SeenRequest) -> list[bytes]:
     """The double: it answers one request in one event, and a notification in none."""
-    asked = seen.json
-    reply = {"jsonrpc": "2.0", "id": asked.get("id"), "result": _result(asked)}
-    return [f"event: message\ndata: {json.dumps(reply)}\n\n".encode()] if "id" in asked else []
+    message = request.json
+    reply = {"jsonrpc": "2.0", "id": message.get("id"), "result": _result(message)}
+    return [f"event: message\ndata: {json.dumps(reply)}\n\n".encode()] if "id" in message else []
 
 
-def _result(asked: dict[str, Any]) -> dict[str, Any]:
+def _result(message: dict[str, Any]) -> dict[str, Any]:
     """What a server of one tool says."""
-    if asked.get("method") == "initialize":
+    if message.get("method") == "initialize":
         about = {"name": "double", "version": "1"}
-        version = asked["params"]["protocolVersion"]
+        version = message["params"]["protocolVersion"]
         return {"protocolVersion": version, "capabilities": {"tools": {}}, "serverInfo": about}
-    if asked.get("method") == "tools/list":
+    if message.get("method") == "tools/list":
         numbers = {
             "type": "object",
             "properties": {"a": {"type": "integer"}, "b": {"type": "integer"}},

@@ -150,10 +150,10 @@ class Tries:
         lines = self._file.read_text().splitlines() if self._file.exists() else []
         for line in lines:
             with suppress(ValueError):  # a call that was killed left the last line incomplete
-                data = json.loads(line)
-                self._seconds += data.pop("seconds")
-                name = data.pop("name")
-                self._done[name] = Outcome(**data)
+                row = json.loads(line)
+                self._seconds += row.pop("seconds")
+                name = row.pop("name")
+                self._done[name] = Outcome(**row)
 
     def add(self, name: str, outcome: Outcome, seconds: float) -> None:
         """Keep what came of a try, for campaigns that try several things at the same time."""

@@ -204,26 +204,26 @@ class Lane:
         self._asked += 1
         tag = f"{SHAPES[case.shape]}{hash((str(case), self._asked)) & 0xFFFFFFFF:08x}"
         run = orchestra.ask(f"What is {tag}?")
-        said = ""
+        shown = ""
         try:
             async with asyncio.timeout(RUN_SECONDS):
                 async for event in run:
-                    said += repr(event)
+                    shown += repr(event)
         except TimeoutError:
             return [f"the run did not end within {RUN_SECONDS:.0f} s"]
         cut = case.fault.promise == "as sent"
         altered = cut and case.api != "responses"  # which says the whole text at the end
-        found = list(
+        problems = list(
             problems_of(run.trace, tag, billed=self._double.billed[tag], altered=altered, cut=cut)
         )
-        found += ["a key was shown"] if KEY in said else []
+        problems += ["a key was shown"] if KEY in shown else []
         # After three failures in a row nobody is asked for a while.
         is_skipped = run.error is not None and "skipped for" in run.error.message
         if case.fault.promise == "right" and run.error is not None and not is_skipped:
-            found.append(f"it should have been answered: {run.error.message}")
+            problems.append(f"it should have been answered: {run.error.message}")
         if conductor_cli.load_trace(run.id) != run.trace:
-            found.append("the stored trace is another one")
-        return found
+            problems.append("the stored trace is another one")
+        return problems
 
 
 # The double
@@ -259,13 +259,13 @@ class Double:
     def __init__(self) -> None:
         self.billed: Counter[str] = Counter()
 
-    async def reply(self, seen: SeenRequest) -> list[bytes]:
-        prompt = "\n".join(_texts(seen.json))
-        found = re.search(r"\b[ctr][0-9a-f]{8}\b", prompt)
-        tag = found[0] if found else ""
+    async def reply(self, request: SeenRequest) -> list[bytes]:
+        prompt = "\n".join(_texts(request.json))
+        mark = re.search(r"\b[ctr][0-9a-f]{8}\b", prompt)
+        tag = mark[0] if mark else ""
         self.billed[tag] += 1
         recorder = Recorder()
-        speaker = Speaker(seen, recorder)
+        speaker = Speaker(request, recorder)
         await speaker.begin()
         for piece in pieces(_said(tag, prompt)):
             await speaker.say(piece)
@@ -282,16 +282,16 @@ class Recorder(Wire):
     async def head(self, status: int = 200, kind: str = "", **headers: str) -> None:
         """Nothing is sent."""
 
-    async def send(self, data: bytes | str) -> None:
-        self.events.append(data.encode() if isinstance(data, str) else data)
+    async def send(self, piece: bytes | str) -> None:
+        self.events.append(piece.encode() if isinstance(piece, str) else piece)
 
 
 def answer(tag: str, subtask: str, prompt: str) -> str:
     """The answer of any worker to `subtask`; `prompt` has the answers that it sees."""
     part = re.search(r"Do part (\d) of", subtask)
     number = part[1] if part else "all"
-    seen = " ".join(sorted(set(re.findall(r"\[\[[^\]]*\]\]", prompt))))
-    digest = hashlib.sha256(f"{tag} {number} {seen}".encode()).hexdigest()[:16]
+    marks = " ".join(sorted(set(re.findall(r"\[\[[^\]]*\]\]", prompt))))
+    digest = hashlib.sha256(f"{tag} {number} {marks}".encode()).hexdigest()[:16]
     return f"Part {number} of {tag} is [[{tag}-{number}-{digest}]], and that is all."
 
 
@@ -378,7 +378,7 @@ def _wrong_texts(trace: Trace, tag: str, *, altered: bool, cut: bool) -> Iterato
 
 
 def _seen(trace: Trace, record: StepRecord) -> Iterator[str]:
-    done = {each.number: each.text for each in trace.steps if each.state == "done"}
+    done = {step.number: step.text for step in trace.steps if step.state == "done"}
     for number in record.step.access:
         if number == GIVEN:
             yield from (given.answer for given in trace.question.given)

@@ -42,9 +42,9 @@ class Exchange:
     async def reply(self) -> list[bytes]:
         return await self.double(self.seen)
 
-    async def send(self, data: bytes | str) -> None:
+    async def send(self, piece: bytes | str) -> None:
         self.wire.kept = True
-        await self.wire.raw(data.encode() if isinstance(data, str) else data)
+        await self.wire.raw(piece.encode() if isinstance(piece, str) else piece)
 
     async def chunks(self, *events: bytes) -> None:
         await self.send(b"".join(b"%x\r\n%s\r\n" % (len(event), event) for event in events))
@@ -64,14 +64,14 @@ class Exchange:
     async def status(
         self, status: int, body: bytes | str, kind: str = "application/json", **headers: str
     ) -> None:
-        data = body.encode() if isinstance(body, str) else body
+        content = body.encode() if isinstance(body, str) else body
         lines = [
             f"HTTP/1.1 {status} Made Up",
             f"content-type: {kind}",
-            f"content-length: {len(data)}",
+            f"content-length: {len(content)}",
         ]
         lines += [f"{name.replace('_', '-')}: {value}" for name, value in headers.items()]
-        await self.send("\r\n".join([*lines, "", ""]).encode() + data)
+        await self.send("\r\n".join([*lines, "", ""]).encode() + content)
 
 
 Strike = Callable[[Exchange], Awaitable[None]]  # what a fault does to an exchange
@@ -100,9 +100,9 @@ class FaultServer(Server):
         self._last = last
         self._calls = 0
 
-    async def _reply(self, seen: SeenRequest, wire: Wire) -> None:
-        x = Exchange(seen, wire, self._double)
-        if not seen.body:
+    async def _reply(self, request: SeenRequest, wire: Wire) -> None:
+        x = Exchange(request, wire, self._double)
+        if not request.body:
             await x.status(200, json.dumps(self._models))
             return
         self._calls += 1
@@ -125,10 +125,10 @@ def piece_at(events: list[bytes], number: int) -> int:
 
 
 def _has_text(event: bytes) -> bool:
-    data = event.partition(b"data: ")[2]
-    if data.startswith(b"[DONE]"):
+    payload = event.partition(b"data: ")[2]
+    if payload.startswith(b"[DONE]"):
         return False
-    frame = json.loads(data)
+    frame = json.loads(payload)
     choices = frame.get("choices")
     kind = frame.get("type")
     has_delta = bool(choices and choices[0]["delta"].get("content"))
@@ -158,8 +158,8 @@ async def _cut(
     """Send a part of the answer, and what `then` makes of the event after it."""
     events = await x.reply()
     if part != "nothing":
-        found = {"head": 0, "all but one": len(events) - 1, "all": len(events)}.get(part)
-        count = piece_at(events, 3) if found is None else found
+        kept = {"head": 0, "all but one": len(events) - 1, "all": len(events)}.get(part)
+        count = piece_at(events, 3) if kept is None else kept
         await x.stream(*events[:count], end=ending == "end")
         await x.send(then(b"".join(events[count : count + 1])))
     await _end(x, ending)
@@ -225,8 +225,8 @@ def _status(
 SLOW_DOWN: Final = _error("slow down", "rate_limit_exceeded")
 
 
-async def _other(x: Exchange, data: bytes) -> None:
-    await x.send(data)
+async def _other(x: Exchange, content: bytes) -> None:
+    await x.send(content)
     x.wire.cut()
 
 
@@ -239,19 +239,19 @@ async def _edit(x: Exchange, edited: Callable[[list[bytes]], list[bytes]]) -> No
 
 async def _error_event(x: Exchange) -> None:
     events = await x.reply()
-    said = ECHO.replace("HEAD", str(x.seen.headers))
+    message = ECHO.replace("HEAD", str(x.seen.headers))
     error = {
         "type": "error",
-        "error": {"type": "server_error", "message": said, "code": "server_error"},
+        "error": {"type": "server_error", "message": message, "code": "server_error"},
     }
     await x.stream(*events[: piece_at(events, 3)], b"data: " + json.dumps(error).encode() + b"\n\n")
 
 
 def _with_wrong_types(event: bytes) -> bytes:
-    name, found, data = event.partition(b"data: ")
-    if data.startswith(b"[DONE]"):
+    name, separator, payload = event.partition(b"data: ")
+    if payload.startswith(b"[DONE]"):
         return event
-    return name + found + json.dumps(_wrong(json.loads(data))).encode() + b"\n\n"
+    return name + separator + json.dumps(_wrong(json.loads(payload))).encode() + b"\n\n"
 
 
 def _wrong(value: Any) -> Any:
@@ -276,24 +276,24 @@ def _broken_json(events: list[bytes]) -> list[bytes]:
 def _moved(events: list[bytes], *order: int) -> list[bytes]:
     """The events with the third piece and the one after it replaced by those of this order."""
     at = piece_at(events, 2)
-    return [*events[:at], *(events[at + place] for place in order), *events[at + 2 :]]
+    return [*events[:at], *(events[at + offset] for offset in order), *events[at + 2 :]]
 
 
 # Lengths and encodings
 
 
-async def _body(x: Exchange, more: str, encode: Callable[[bytes], bytes]) -> None:
-    await x.whole(encode(b"".join(await x.reply())), more=more)
+async def _body(x: Exchange, headers: str, encode: Callable[[bytes], bytes]) -> None:
+    await x.whole(encode(b"".join(await x.reply())), more=headers)
 
 
-def _half(data: bytes) -> bytes:
-    return data[: len(data) // 2]
+def _half(content: bytes) -> bytes:
+    return content[: len(content) // 2]
 
 
 def _damaged(body: bytes) -> bytes:
-    data = bytearray(gzip.compress(body))
-    data[len(data) // 2] ^= 0xFF
-    return bytes(data)
+    content = bytearray(gzip.compress(body))
+    content[len(content) // 2] ^= 0xFF
+    return bytes(content)
 
 
 async def _length(x: Exchange, length: Callable[[int], int], ending: Ending) -> None:
@@ -367,10 +367,12 @@ FAULTS: Final[tuple[Fault, ...]] = (
         "text/html",
     ),
     Fault("empty-answer", partial(_edit, edited=lambda _: [])),
-    Fault("not-http", partial(_other, data=b"\x16\x03\x01\x02\x00SSH-2.0-OpenSSH_9.9\r\n\x00\xff")),
+    Fault(
+        "not-http", partial(_other, content=b"\x16\x03\x01\x02\x00SSH-2.0-OpenSSH_9.9\r\n\x00\xff")
+    ),
     Fault(
         "endless-head",
-        partial(_other, data=b"HTTP/1.1 200 OK\r\n" + b"x-more: nothing at all\r\n" * 20_000),
+        partial(_other, content=b"HTTP/1.1 200 OK\r\n" + b"x-more: nothing at all\r\n" * 20_000),
     ),
     Fault(
         "wrong-types", partial(_edit, edited=lambda events: list(map(_with_wrong_types, events)))
@@ -402,12 +404,13 @@ FAULTS: Final[tuple[Fault, ...]] = (
     ),
     Fault("two-answers", _two_answers, "right"),
     Fault("late-second-answer", _late_second_answer, "right"),
-    Fault("gzip", partial(_body, more=GZIP, encode=gzip.compress), "right"),
+    Fault("gzip", partial(_body, headers=GZIP, encode=gzip.compress), "right"),
     Fault(
-        "gzip-truncated", partial(_body, more=GZIP, encode=lambda body: _half(gzip.compress(body)))
+        "gzip-truncated",
+        partial(_body, headers=GZIP, encode=lambda body: _half(gzip.compress(body))),
     ),
-    Fault("gzip-damaged", partial(_body, more=GZIP, encode=_damaged)),
-    Fault("gzip-pretended", partial(_body, more=GZIP, encode=bytes)),
+    Fault("gzip-damaged", partial(_body, headers=GZIP, encode=_damaged)),
+    Fault("gzip-pretended", partial(_body, headers=GZIP, encode=bytes)),
     Fault(
         "duplicate-event", partial(_edit, edited=lambda events: _moved(events, 0, 0, 1)), "as sent"
     ),

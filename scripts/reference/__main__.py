@@ -31,23 +31,25 @@ def documents(root: commands.Command, version: str) -> dict[str, str]:
     }
 
 
-def stale(wanted: dict[str, str], place: Path) -> list[str]:
+def stale(wanted: dict[str, str], directory: Path) -> list[str]:
     """The documents that are missing, differ, or describe a command that is gone."""
-    there = {name: place / name for name in wanted if (place / name).exists()}
+    there = {name: directory / name for name in wanted if (directory / name).exists()}
     differ = [
         name
         for name in wanted
         if name not in there or there[name].read_text("utf-8") != wanted[name]
     ]
-    gone = [path.relative_to(place).as_posix() for path in sorted(place.glob("man/*/*.[0-9]"))]
+    gone = [
+        path.relative_to(directory).as_posix() for path in sorted(directory.glob("man/*/*.[0-9]"))
+    ]
     return differ + [name for name in gone if name not in wanted]
 
 
-def write(wanted: dict[str, str], place: Path) -> list[str]:
+def write(wanted: dict[str, str], directory: Path) -> list[str]:
     """Make the documents what they should be. The names of those that changed."""
-    names = stale(wanted, place)
+    names = stale(wanted, directory)
     for name in names:
-        path = place / name
+        path = directory / name
         path.parent.mkdir(parents=True, exist_ok=True)
         if name in wanted:
             path.write_text(wanted[name], encoding="utf-8")

@@ -124,8 +124,11 @@ def _command(command: Any, parent: Any, name: str, words: tuple[str, ...]) -> Co
     context = command.context_class(
         command, info_name=name, parent=parent, **command.context_settings
     )
-    known = [(each, getattr(each, "hidden", False)) for each in command.get_params(context)]
-    shown = [each for each, hidden in known if not hidden]
+    parameters = [
+        (parameter, getattr(parameter, "hidden", False))
+        for parameter in command.get_params(context)
+    ]
+    shown = [parameter for parameter, hidden in parameters if not hidden]
     everywhere = getattr(context.find_root().command, "everywhere", ())
     below = [
         (name, command.get_command(context, name)) for name in getattr(command, "commands", ())
@@ -133,8 +136,12 @@ def _command(command: Any, parent: Any, name: str, words: tuple[str, ...]) -> Co
     return Command(
         words=words,
         text=inspect.cleandoc(command.help or command.short_help or "").strip(),
-        options=tuple(_parameter(each) for each in shown if each.param_type_name == "option"),
-        arguments=tuple(_parameter(each) for each in shown if each.param_type_name == "argument"),
+        options=tuple(
+            _parameter(parameter) for parameter in shown if parameter.param_type_name == "option"
+        ),
+        arguments=tuple(
+            _parameter(parameter) for parameter in shown if parameter.param_type_name == "argument"
+        ),
         commands=tuple(
             _command(child, context, name, (*words, name))
             for name, child in below
@@ -142,65 +149,69 @@ def _command(command: Any, parent: Any, name: str, words: tuple[str, ...]) -> Co
         ),
         examples=EXAMPLES.get(" ".join(words), ()),
         everywhere=tuple(
-            _parameter(each) for each, hidden in known if hidden and each.name in everywhere
+            _parameter(parameter)
+            for parameter, hidden in parameters
+            if hidden and parameter.name in everywhere
         ),
     )
 
 
-def _parameter(each: Any) -> Parameter:
-    kind, choices = _kind(each)
+def _parameter(parameter: Any) -> Parameter:
+    kind, choices = _kind(parameter)
     names: list[str] = []
     default = ""
-    if each.param_type_name == "option":
-        names = [*each.opts, *each.secondary_opts]
+    if parameter.param_type_name == "option":
+        names = [*parameter.opts, *parameter.secondary_opts]
         if kind != "flag":
-            default = _default(each)
+            default = _default(parameter)
     # Typer keeps the names of --help in a set: short before long is an order they always have.
     names.sort(key=lambda name: name.startswith("--"))
     return Parameter(
         names=tuple(names),
-        metavar="" if kind == "flag" else _metavar(each, choices),
-        help=" ".join((each.help or "").split()),
+        metavar="" if kind == "flag" else _metavar(parameter, choices),
+        help=" ".join((parameter.help or "").split()),
         kind=kind,
         choices=choices,
-        many=bool(getattr(each, "multiple", False)) or each.nargs != 1,
-        required=bool(each.required),
+        many=bool(getattr(parameter, "multiple", False)) or parameter.nargs != 1,
+        required=bool(parameter.required),
         default=default,
-        environment=(each.envvar,) if isinstance(each.envvar, str) else tuple(each.envvar or ()),
+        environment=(parameter.envvar,)
+        if isinstance(parameter.envvar, str)
+        else tuple(parameter.envvar or ()),
     )
 
 
-def _default(each: Any) -> str:
+def _default(parameter: Any) -> str:
     """Return the default that the help of an option shows, empty for none."""
-    if isinstance(each.show_default, str):
-        return each.show_default
-    if not each.show_default or each.default in (None, (), [], ""):
+    if isinstance(parameter.show_default, str):
+        return parameter.show_default
+    if not parameter.show_default or parameter.default in (None, (), [], ""):
         return ""
-    return str(each.default)
+    return str(parameter.default)
 
 
-def _kind(each: Any) -> tuple[Kind, tuple[str, ...]]:
-    described = each.type_descriptor
-    if getattr(each, "is_flag", False) or getattr(each, "count", False):
+def _kind(parameter: Any) -> tuple[Kind, tuple[str, ...]]:
+    described = parameter.type_descriptor
+    if getattr(parameter, "is_flag", False) or getattr(parameter, "count", False):
         return "flag", ()
     if described.choices is not None:
         return "choice", tuple(
             str(c.value if isinstance(c, Enum) else c) for c in described.choices
         )
-    if said := next(
-        (PATHS[word] for word in re.split(r"\W+", each.metavar or "") if word in PATHS), None
+    if type_name := next(
+        (PATHS[word] for word in re.split(r"\W+", parameter.metavar or "") if word in PATHS), None
     ):
-        return said, ()
+        return type_name, ()
     types = {described.annotation, *get_args(described.annotation)}
     return ("file" if described.is_file or described.is_path or Path in types else "text"), ()
 
 
-def _metavar(each: Any, choices: tuple[str, ...]) -> str:
-    if each.metavar:
-        return str(each.metavar)
+def _metavar(parameter: Any, choices: tuple[str, ...]) -> str:
+    if parameter.metavar:
+        return str(parameter.metavar)
     if choices:
         return "|".join(choices)
-    annotation = each.type_descriptor.annotation
-    if each.param_type_name == "argument" or annotation not in {int, float}:
-        return str(each.name).upper()
+    annotation = parameter.type_descriptor.annotation
+    if parameter.param_type_name == "argument" or annotation not in {int, float}:
+        return str(parameter.name).upper()
     return {int: "N", float: "NUMBER"}[annotation]

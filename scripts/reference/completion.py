@@ -84,17 +84,17 @@ def _options(words: str, options: tuple[Parameter, ...]) -> dict[str, Any]:
 def _value(words: str, parameter: Parameter) -> dict[str, Any]:
     """What a value may be, without what is empty."""
     name = max(parameter.names, key=len, default=parameter.metavar)
-    place = f"{words} {name}".strip()
+    position = f"{words} {name}".strip()
     # The name of a value has some words in small letters: `ID|last`.
-    said = tuple(
+    metavar_words = tuple(
         word for word in parameter.metavar.split("|") if re.fullmatch(r"[a-z][a-z0-9-]*", word)
     )
     value = {
-        "words": WORDS.get(place) or parameter.choices or said,
-        "names": NAMES.get(place, NAMES.get(name, "")),
+        "words": WORDS.get(position) or parameter.choices or metavar_words,
+        "names": NAMES.get(position, NAMES.get(name, "")),
         "paths": {"file": "files", "directory": "directories"}.get(parameter.kind, ""),
         "many": "A,B" in parameter.metavar,
         "several": bool(parameter.names) and parameter.metavar.endswith("..."),
         "repeats": parameter.many and not parameter.names,
     }
-    return {key: each for key, each in value.items() if each}
+    return {key: item for key, item in value.items() if item}

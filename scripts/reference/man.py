@@ -23,18 +23,20 @@ def pages(root: Command, topics: Sequence[Topic], version: str) -> dict[str, str
     Raises `KeyError` for a version without a date.
     """
     below = [f"{_page(command)}(1)" for command in root.commands]
-    found = {
+    pages_by_name = {
         "conductor.1": _text(
             root, version, [*below, *(f"conductor-{t.name}({t.section})" for t in topics)]
         )
     }
     for command in root.commands:
-        found[f"{_page(command)}.1"] = _text(
+        pages_by_name[f"{_page(command)}.1"] = _text(
             command, version, ["conductor(1)", "conductor-config(5)"]
         )
     for topic in topics:
-        found[f"conductor-{topic.name}.{topic.section}"] = "\n".join(_topic(topic, version)) + "\n"
-    return found
+        pages_by_name[f"conductor-{topic.name}.{topic.section}"] = (
+            "\n".join(_topic(topic, version)) + "\n"
+        )
+    return pages_by_name
 
 
 def _page(command: Command) -> str:
@@ -109,25 +111,26 @@ def _synopsis(command: Command) -> Iterator[str]:
         if command.words
         else [command]
     )
-    for place, each in enumerate(shown):
-        yield from [".br"] if place else []
-        yield f"\\fBconductor{_plain(each.path)}\\fR {_plain(each.usage)}".rstrip()
+    for position, parameter in enumerate(shown):
+        yield from [".br"] if position else []
+        yield f"\\fBconductor{_plain(parameter.path)}\\fR {_plain(parameter.usage)}".rstrip()
 
 
 def _inner(command: Command) -> Iterator[str]:
     """A command of a group, and those below it, as sections of the group's page."""
-    for each in command.walk():
-        yield f'.SH "{_plain(" ".join(each.words).upper())}"'
-        yield from _paragraphs(each.text)
+    for descendant in command.walk():
+        yield f'.SH "{_plain(" ".join(descendant.words).upper())}"'
+        yield from _paragraphs(descendant.text)
         yield from _list(
-            (child.label, child.explained()) for child in (*each.arguments, *each.options)
+            (child.label, child.explained())
+            for child in (*descendant.arguments, *descendant.options)
         )
 
 
 def _section(title: str, parameters: tuple[Parameter, ...]) -> Iterator[str]:
     if parameters:
         yield f".SH {title}"
-        yield from _list((each.label, each.explained()) for each in parameters)
+        yield from _list((parameter.label, parameter.explained()) for parameter in parameters)
 
 
 def _list(entries: Iterable[tuple[str, str]]) -> Iterator[str]:
@@ -148,8 +151,8 @@ def _tail(command: Command, see: list[str]) -> Iterator[str]:
 def _examples(examples: Sequence[tuple[str, str]]) -> Iterator[str]:
     if examples:
         yield ".SH EXAMPLES"
-    for place, (text, lines) in enumerate(examples):
-        yield from [".PP"] if place else []
+    for position, (text, lines) in enumerate(examples):
+        yield from [".PP"] if position else []
         yield from _lines(f"{text}:")
         yield from (".PP", ".RS 4", ".nf")
         yield from (f"\\fB{_plain(line)}\\fR" for line in lines.splitlines())
@@ -164,8 +167,8 @@ def _see(pages: Sequence[str]) -> Iterator[str]:
 
 
 def _paragraphs(text: str) -> Iterator[str]:
-    for place, paragraph in enumerate(text.split("\n\n")):
-        yield from [".PP"] if place else []
+    for position, paragraph in enumerate(text.split("\n\n")):
+        yield from [".PP"] if position else []
         yield from _lines(" ".join(paragraph.split()))
 
 

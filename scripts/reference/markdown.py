@@ -73,9 +73,11 @@ def _command(command: Command) -> Iterator[str]:
     yield from _examples(command.examples, "sh")
 
 
-def _row(each: Parameter) -> tuple[str, str]:
-    repeats = each.many and each.names and "repeated" not in each.help
-    return f"`{each.label}`", each.explained("`") + (" May be repeated." if repeats else "")
+def _row(parameter: Parameter) -> tuple[str, str]:
+    repeats = parameter.many and parameter.names and "repeated" not in parameter.help
+    return f"`{parameter.label}`", parameter.explained("`") + (
+        " May be repeated." if repeats else ""
+    )
 
 
 def _table(head: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> Iterator[str]:

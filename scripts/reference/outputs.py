@@ -38,10 +38,10 @@ CASES: Final = [
 ]
 
 
-def printed_facts(stage: Stage, place: Path) -> set[str]:
+def printed_facts(stage: Stage, directory: Path) -> set[str]:
     """Facts about all JSON that the commands print.
 
-    `place` is a directory for the files that they read.
+    `directory` is a directory for the files that they read.
     """
     stage.plan = TWO
     stage.configure(
@@ -51,13 +51,13 @@ def printed_facts(stage: Stage, place: Path) -> set[str]:
         }
     )
     stage.pool("both", "alpha", "beta")
-    cases = place / "cases.jsonl"
-    questions = place / "questions.txt"
-    out = place / "out.jsonl"
+    cases = directory / "cases.jsonl"
+    questions = directory / "questions.txt"
+    out = directory / "out.jsonl"
     cases.write_text("".join(f"{json.dumps(case)}\n" for case in CASES))
     questions.write_text("How are you?\n")
-    own = ("--base-url", stage.url, "--insecure-storage")
-    stage.ok("keys", "set", "openai", *own, given="sk-" + "x" * 40)
+    options = ("--base-url", stage.url, "--insecure-storage")
+    stage.ok("keys", "set", "openai", *options, given="sk-" + "x" * 40)
     stage.ok("tools", "add", "git", "--", "true")
     stage.ok("serve", "keys", "add", "laptop", "--max-cost-day", "5")
     facts = output_facts("ask --format json", [stage.ok("ask", "What?", "--format", "json").json])

@@ -104,18 +104,20 @@ def broken_promises(released: Surface, now: Surface, day: date) -> list[str]:
     return broken + [f"newly demanded: {fact}" for fact in sorted(now.demands - released.demands)]
 
 
-def newest_frozen(place: Path) -> Surface:
-    """The surface of the newest version whose facts were frozen in the checkout `place`."""
-    frozen = [parse_surface(path.read_text("utf-8")) for path in (place / FROZEN).glob("*.json")]
+def newest_frozen(directory: Path) -> Surface:
+    """The surface of the newest version whose facts were frozen in the checkout `directory`."""
+    frozen = [
+        parse_surface(path.read_text("utf-8")) for path in (directory / FROZEN).glob("*.json")
+    ]
     return max(frozen, key=lambda surface: Version(surface.version))
 
 
-def freeze(surface: Surface, place: Path) -> Path:
+def freeze(surface: Surface, directory: Path) -> Path:
     """Write the surface of a version.
 
     Raises `FileExistsError` for one that was released: it is promised.
     """
-    path = place / FROZEN / f"{surface.version}.json"
+    path = directory / FROZEN / f"{surface.version}.json"
     if path.exists() and not is_prerelease(surface.version):
         raise FileExistsError(
             f"{path} is what {surface.version} promises; a new version gets a new number"
@@ -146,10 +148,10 @@ def _command_facts(root: Command) -> Iterator[Fact]:
             for spelling in option.names:
                 yield from _parameter_facts(f"{name} {spelling}", option)
         for position, argument in enumerate(command.arguments, 1):
-            place = f"{name} argument {position}"
-            yield from _parameter_facts(place, argument)
+            subject = f"{name} argument {position}"
+            yield from _parameter_facts(subject, argument)
             if argument.required:
-                yield False, f"{place} is given"
+                yield False, f"{subject} is given"
 
 
 def _parameter_facts(name: str, parameter: Parameter) -> Iterator[Fact]:
@@ -256,7 +258,7 @@ def _class_facts(exported: str, public: type) -> Iterator[Fact]:
 
 def _call_facts(name: str, call: Any, only: frozenset[str] | None = None) -> Iterator[Fact]:
     """What a call takes and needs; of its parameters `only` these, where some are named."""
-    place = 0
+    position = 0
     for parameter in inspect.signature(call).parameters.values():
         if parameter.name == "self" or (only is not None and parameter.name not in only):
             continue
@@ -266,8 +268,8 @@ def _call_facts(name: str, call: Any, only: frozenset[str] | None = None) -> Ite
             continue
         yield True, f"{name} takes {parameter.name}"
         if parameter.kind in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD):
-            place += 1
-            yield True, f"{name} takes {parameter.name} in place {place}"
+            position += 1
+            yield True, f"{name} takes {parameter.name} in place {position}"
         if parameter.default is parameter.empty and parameter.kind is not parameter.VAR_POSITIONAL:
             yield False, f"{name} needs {parameter.name}"
 

@@ -63,8 +63,8 @@ def topics() -> tuple[Topic, ...]:
 
 def _topic(name: str, chapters: Sequence[Chapter], **values: object) -> Topic:
     """A page whose text stands in `texts.toml`, with `values` in it."""
-    said = {key: each for key, each in TEXTS[name].items() if key not in {"workers", "variables"}}
-    return Topic(name=name, chapters=chapters, **said | {"text": said["text"].format(**values)})
+    texts = {key: text for key, text in TEXTS[name].items() if key not in {"workers", "variables"}}
+    return Topic(name=name, chapters=chapters, **texts | {"text": texts["text"].format(**values)})
 
 
 def settings() -> Topic:
@@ -79,7 +79,7 @@ def settings() -> Topic:
     )
     keys = {"every": WORKER_FIELDS, "remote": REMOTE_OPTIONS, "local": LOCAL_OPTIONS}
     workers = TEXTS["config"]["workers"].format(
-        **{name: ", ".join(f"`{key}`" for key in each) for name, each in keys.items()}
+        **{name: ", ".join(f"`{key}`" for key in names) for name, names in keys.items()}
     )
     variables = tuple(
         (f"{PREFIX}{name}", text) for name, text in TEXTS["config"]["variables"].items()
@@ -152,7 +152,7 @@ def _called(hint: Any) -> str:
     if origin is Literal:
         return "one of " + ", ".join(f"`{word}`" for word in inner)
     if origin in (Union, UnionType):
-        return " or ".join(_called(each) for each in inner)
+        return " or ".join(_called(part) for part in inner)
     if origin is tuple:
         return f"a list, each {_called(inner[0])}"
     return (
@@ -160,13 +160,13 @@ def _called(hint: Any) -> str:
     )
 
 
-def _inside(kinds: Any, known: frozenset[Any] = frozenset()) -> frozenset[Any]:
+def _inside(kinds: Any, seen_kinds: frozenset[Any] = frozenset()) -> frozenset[Any]:
     """The dataclasses that stand in the fields of these, at any depth; events apart."""
     for kind in kinds:
-        for each in _parts_of(get_type_hints(kind).values() if is_dataclass(kind) else ()):
-            if each not in known and each not in KINDS.values():
-                known = _inside((each,), known | {each})
-    return known
+        for part in _parts_of(get_type_hints(kind).values() if is_dataclass(kind) else ()):
+            if part not in seen_kinds and part not in KINDS.values():
+                seen_kinds = _inside((part,), seen_kinds | {part})
+    return seen_kinds
 
 
 def _parts_of(hints: Any) -> Iterator[Any]:

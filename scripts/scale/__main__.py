@@ -90,9 +90,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(
         prog="python -m scripts.scale", description="Measure several processes at once."
     )
-    known = ", ".join(CAMPAIGNS)
+    names = ", ".join(CAMPAIGNS)
     parser.add_argument(
-        "names", nargs="*", choices=(*CAMPAIGNS, []), metavar="NAME", help=f"a campaign: {known}"
+        "names", nargs="*", choices=(*CAMPAIGNS, []), metavar="NAME", help=f"a campaign: {names}"
     )
     parser.add_argument("--long", action="store_true", help="the whole of it, which takes hours")
     options = parser.parse_args()

@@ -65,10 +65,10 @@ def run(*, questions: int, kills: int, postgres: bool = False) -> Iterator[Figur
         yield at_most(
             "seconds from the command to its first new answer", max(resumed), 10, timed=True
         )
-        yield at_most("memory", max(each.memory for each in spent), 300, "{:.0f} MB")
-        own = 1000 * sum(each.cpu for each in spent) / questions
+        yield at_most("memory", max(usage.memory for usage in spent), 300, "{:.0f} MB")
+        ours = 1000 * sum(usage.cpu for usage in spent) / questions
         kind = "PostgreSQL" if postgres else "SQLite"
-        yield at_most(f"processor time a question, with {kind}", own, 1.5, "{:.2f} ms", timed=True)
+        yield at_most(f"processor time a question, with {kind}", ours, 1.5, "{:.2f} ms", timed=True)
         yield Figure(
             "time to find all of it done",
             f"{again.cpu:.1f} s of a processor, {again.memory:.0f} MB",
@@ -92,8 +92,8 @@ def _size(at: Place) -> int:
 
 def lines(path: Path) -> list[bytes]:
     """Return the whole lines of a file."""
-    found = path.read_bytes().splitlines(keepends=True) if path.exists() else []
-    return [line for line in found if line.endswith(b"\n")]
+    rows = path.read_bytes().splitlines(keepends=True) if path.exists() else []
+    return [line for line in rows if line.endswith(b"\n")]
 
 
 def _expected(number: int) -> dict[str, object]:
@@ -105,28 +105,28 @@ def figures(
     at: Place, questions: int, ended: list[Spent], disturbed: str, most: int
 ) -> Iterator[Figure]:
     """What came of a disturbed batch, after which at most so many calls may be made again."""
-    seen = bytearray(questions)
+    answered = bytearray(questions)
     wrong = 0
     for raw in lines(at.home / "answers.jsonl"):
         line = json.loads(raw)
         number = int(line["id"][1:])
-        seen[number] += 1
+        answered[number] += 1
         has_hash = bool(line.pop("input", ""))
         wrong += not has_hash or line != _expected(number)
     for raw in lines(at.home / "answers.failed.jsonl"):
-        data = json.loads(raw)
-        seen[int(data["id"][1:])] += 1
-        wrong += data["error"].get("reason") != "refused"
-    exact = all(times == 1 for times in seen)
-    said = "" if exact else (at.home / "log").read_text()[-500:]
+        row = json.loads(raw)
+        answered[int(row["id"][1:])] += 1
+        wrong += row["error"].get("reason") != "refused"
+    exact = all(times == 1 for times in answered)
+    log = "" if exact else (at.home / "log").read_text()[-500:]
     yield Figure(
         "ids, each once",
-        f"{sum(map(bool, seen)):,} of {questions:,} {said}",
+        f"{sum(map(bool, answered)):,} of {questions:,} {log}",
         "all, none twice",
         exact,
     )
     yield at_most("lines that differ from an undisturbed batch", wrong, 0, "{:,}")
-    codes = ", ".join(str(each.code) for each in ended)
+    codes = ", ".join(str(process.code) for process in ended)
     yield Figure("codes at the end, and of the same command again", codes, "7, 7", codes == "7, 7")
     # A refused call is made once more without what the server may not know.
     repeated = at.counts()["repeated"] - questions // FAIL_EVERY

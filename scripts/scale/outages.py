@@ -46,8 +46,8 @@ def run(*, stops: int, outage: int) -> Iterator[Figure]:
         words = [*CONDUCTOR, "serve", "keys", "add", "app"]
         added = subprocess.run(words, env=at.environ, capture_output=True, text=True, check=True)
         replicas = Replicas(at, [free_port() for _ in range(3)], options=())
-        seen = Seen()
-        asyncio.run(_run(replicas, postgres, seen, stops, outage, added.stdout.split()[-1]))
+        record = Seen()
+        asyncio.run(_run(replicas, postgres, record, stops, outage, added.stdout.split()[-1]))
         counts = at.counts()
         with psycopg.connect(url) as connection:
             rows = connection.execute("SELECT count(*) FROM conductor_calls").fetchone() or (0,)
@@ -64,10 +64,10 @@ def run(*, stops: int, outage: int) -> Iterator[Figure]:
             }
     calls = counts["calls"] + counts["planned"]
     statuses = ", ".join(
-        f"{status}: {number:,}" for status, number in sorted(seen.statuses.items())
+        f"{status}: {number:,}" for status, number in sorted(record.statuses.items())
     )
-    yield Figure("requests by status", statuses, "no 401", "401" not in seen.statuses)
-    yield none_of("what was neither an answer nor 503 with Retry-After", seen.wrong)
+    yield Figure("requests by status", statuses, "no 401", "401" not in record.statuses)
+    yield none_of("what was neither an answer nor 503 with Retry-After", record.wrong)
     yield Figure(
         "calls that models got, and rows of calls",
         f"{calls:,}, {rows[0]:,}",
@@ -76,21 +76,21 @@ def run(*, stops: int, outage: int) -> Iterator[Figure]:
     )
     yield Figure(
         "answers, and calls of workers that are settled",
-        f"{len(seen.answered):,}, {settled[0]:,}",
+        f"{len(record.answered):,}, {settled[0]:,}",
         "no answer without one",
-        len(seen.answered) <= settled[0],
+        len(record.answered) <= settled[0],
     )
-    yield none_of("answers whose run is not stored whole", sorted(set(seen.answered) - whole))
+    yield none_of("answers whose run is not stored whole", sorted(set(record.answered) - whole))
     yield at_most(
-        f"most seconds until ready after {len(seen.returns)} returns",
-        max(seen.returns),
+        f"most seconds until ready after {len(record.returns)} returns",
+        max(record.returns),
         RETURN,
         timed=True,
     )
 
 
 async def _run(
-    replicas: Replicas, postgres: Cluster, seen: Seen, stops: int, outage: int, key: str
+    replicas: Replicas, postgres: Cluster, record: Seen, stops: int, outage: int, key: str
 ) -> None:
     *first, late = replicas.ports
     await asyncio.gather(*map(replicas.start, first))
@@ -100,7 +100,7 @@ async def _run(
         timeout=limits, headers={"authorization": f"Bearer {key}"}
     ) as client:
         clients = [
-            asyncio.create_task(_ask(client, first, seen, over, number))
+            asyncio.create_task(_ask(client, first, record, over, number))
             for number in range(CLIENTS)
         ]
         for seconds in [random.uniform(0.2, 1.0) for _ in range(stops)] + [float(outage)]:
@@ -117,7 +117,7 @@ async def _run(
             await asyncio.to_thread(postgres.control, "start")
             began = time.monotonic()
             await asyncio.gather(*map(replicas.wait_until_ready, ports))
-            seen.returns.append(time.monotonic() - began)
+            record.returns.append(time.monotonic() - began)
         await asyncio.sleep(1)
         over.set()
         await asyncio.gather(*clients)
@@ -125,21 +125,21 @@ async def _run(
 
 
 async def _ask(
-    client: aiohttp.ClientSession, ports: list[int], seen: Seen, over: asyncio.Event, number: int
+    client: aiohttp.ClientSession, ports: list[int], record: Seen, over: asyncio.Event, number: int
 ) -> None:
     while not over.is_set():
         url = f"http://127.0.0.1:{ports[number % len(ports)]}/v1/chat/completions"
         try:
             async with client.post(url, json=request_body(number)) as answer:
-                data = await answer.json(content_type=None)
+                reply = await answer.json(content_type=None)
         except (aiohttp.ClientError, TimeoutError, ValueError) as error:
-            seen.wrong.append(type(error).__name__)
+            record.wrong.append(type(error).__name__)
             continue
-        seen.statuses[str(answer.status)] += 1
+        record.statuses[str(answer.status)] += 1
         if answer.status == 200:
-            seen.answered.append(data["id"].removeprefix("chatcmpl-"))
+            record.answered.append(reply["id"].removeprefix("chatcmpl-"))
         else:
             if answer.status != 503 or "retry-after" not in answer.headers:
-                seen.wrong.append(f"{answer.status} {data}")
+                record.wrong.append(f"{answer.status} {reply}")
             await asyncio.sleep(0.2)
         number += CLIENTS

@@ -54,8 +54,8 @@ def _choice(text: str) -> dict[str, Any]:
     return {"index": 0, "message": {"role": "assistant", "content": text}, "finish_reason": "stop"}
 
 
-def _chunk(data: bytes) -> bytes:
-    return b"%x\r\n%s\r\n" % (len(data), data)
+def _chunk(content: bytes) -> bytes:
+    return b"%x\r\n%s\r\n" % (len(content), content)
 
 
 class Provider(asyncio.Protocol):
@@ -75,8 +75,8 @@ class Provider(asyncio.Protocol):
         self._data += data
         while b"\r\n\r\n" in self._data:
             head, _, rest = self._data.partition(b"\r\n\r\n")
-            found = _LENGTH.search(head)
-            size = int(found[1]) if found else 0
+            length = _LENGTH.search(head)
+            size = int(length[1]) if length else 0
             if len(rest) < size:
                 return
             self._data = rest[size:]
@@ -85,9 +85,9 @@ class Provider(asyncio.Protocol):
     def _answer(self, head: bytes, body: bytes) -> None:
         if head.startswith(b"GET /counts"):
             calls = sum(self.asked.values())
-            asked = len(self.asked)
+            position = len(self.asked)
             self._send_json(
-                {"calls": calls, "repeated": calls - asked, "planned": Provider.planned}
+                {"calls": calls, "repeated": calls - position, "planned": Provider.planned}
             )
         elif head.startswith(b"GET"):
             self._send_json({"object": "list", "data": [{"id": "alpha"}, {"id": "planner"}]})
@@ -98,8 +98,8 @@ class Provider(asyncio.Protocol):
             later = (f"alpha | {step} | Do part {step + 1}." for step in range(1, self.steps))
             self._stream("\n".join([PLAN, *later]))
         else:
-            found = _NUMBER.search(body)
-            number = found[1] if found else b"0"
+            wanted = _NUMBER.search(body)
+            number = wanted[1] if wanted else b"0"
             self.asked[sha256(body).digest() if self.steps else number] += 1
             if self.fail_every and int(number) % self.fail_every == self.fail_every - 1:
                 self._send_json(
@@ -114,8 +114,8 @@ class Provider(asyncio.Protocol):
                 self._stream(number.decode())
 
     def _send_json(self, value: object, status: bytes = b"200 OK") -> None:
-        data = json.dumps(value).encode()
-        self._transport.write(_HEAD % (status, b"application/json") + _chunk(data) + _chunk(b""))
+        content = json.dumps(value).encode()
+        self._transport.write(_HEAD % (status, b"application/json") + _chunk(content) + _chunk(b""))
 
     def _stream(self, text: str) -> None:
         self._transport.write(

@@ -101,12 +101,12 @@ class Replicas:
         self.at.start(program, "-f", file, log="haproxy")
 
 
-def request_body(number: int, **more: Any) -> dict[str, Any]:
+def request_body(number: int, **fields: Any) -> dict[str, Any]:
     """Return the body of a request that is answered with its number."""
     return {
         "model": "conductor",
         "messages": [{"role": "user", "content": f"number {number}"}],
-        **more,
+        **fields,
     }
 
 
@@ -123,7 +123,7 @@ def restart(*, streams: int, seconds: int, restarts: int = 3) -> Iterator[Figure
     yield Figure(f"streams of {seconds} s that were whole", f"{held.whole:,}")
     yield none_of("streams that were cut or refused by the restarts", held.before_the_kill)
     yield Figure(
-        "seconds that the end of a replica took", ", ".join(f"{each:.0f}" for each in took)
+        "seconds that the end of a replica took", ", ".join(f"{item:.0f}" for item in took)
     )
     most = streams * 2 // 3
     yield Figure(
@@ -133,7 +133,7 @@ def restart(*, streams: int, seconds: int, restarts: int = 3) -> Iterator[Figure
         0 < len(held.cut) <= most,
     )
     yield none_of("streams that began after it and were cut or refused", held.later)
-    broken = [each for each in held.followed if each]
+    broken = [item for item in held.followed if item]
     yield Figure(
         "responses read on by Last-Event-ID; with a gap or a repeat",
         f"{held.resumed} of {len(held.followed)}; {len(broken)} {broken[:1]}",
@@ -259,15 +259,17 @@ class Streams:
         self.resumed += cuts > 0
         # A heartbeat has the number of the event before it.
         numbers = [
-            each["sequence_number"] for each in events if each["type"] != "response.in_progress"
+            event["sequence_number"] for event in events if event["type"] != "response.in_progress"
         ]
-        told = "".join(
-            each["delta"] for each in events if each["type"] == "response.output_text.delta"
+        text_of_deltas = "".join(
+            event["delta"] for event in events if event["type"] == "response.output_text.delta"
         )
-        texts = [each["text"] for each in events if each["type"] == "response.output_text.done"]
+        texts = [event["text"] for event in events if event["type"] == "response.output_text.done"]
         is_whole = (
             numbers == sorted(set(numbers))
-            and texts == [told]
-            and f"{number}:{self.seconds - 1}" in told
+            and texts == [text_of_deltas]
+            and f"{number}:{self.seconds - 1}" in text_of_deltas
         )
-        self.followed.append("" if is_whole else f"cut {cuts} times: {numbers}, {told!r}, {texts}")
+        self.followed.append(
+            "" if is_whole else f"cut {cuts} times: {numbers}, {text_of_deltas!r}, {texts}"
+        )

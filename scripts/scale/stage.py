@@ -37,15 +37,15 @@ class Figure(NamedTuple):
 
 
 def at_most(
-    what: str, value: float, most: float, form: str = "{:.1f}", *, timed: bool = False
+    title: str, value: float, most: float, form: str = "{:.1f}", *, timed: bool = False
 ) -> Figure:
     """A value beside the most that it may be, both written in the same form."""
-    return Figure(what, form.format(value), f"<= {form.format(most)}", value <= most, timed)
+    return Figure(title, form.format(value), f"<= {form.format(most)}", value <= most, timed)
 
 
-def none_of(what: str, found: Sequence[object]) -> Figure:
+def none_of(title: str, faults: Sequence[object]) -> Figure:
     """What must not have happened: how often it did, and the first of it."""
-    return Figure(what, f"{len(found)} {found[:1] or ''}", "0", not found)
+    return Figure(title, f"{len(faults)} {faults[:1] or ''}", "0", not faults)
 
 
 class Spent(NamedTuple):

@@ -87,10 +87,10 @@ def _rounds(
                     highest = max(highest, int((row and row[0]) or 0))
                 connections = max(connections, _connections(connection))
                 time.sleep(0.01)
-        wrong += sum(each["admitted"] for each in done) != ADMITTED
-        migrated += sum(each["migrated"] for each in done) == 1
-        failed += [each["failed"] for each in done if each["failed"]]
-        holds += [each["held"] for each in done]
+        wrong += sum(result["admitted"] for result in done) != ADMITTED
+        migrated += sum(result["migrated"] for result in done) == 1
+        failed += [result["failed"] for result in done if result["failed"]]
+        holds += [result["held"] for result in done]
     yield Figure(
         f"{how}: exactly {ADMITTED} of 200 calls admitted",
         f"{rounds - wrong} of {rounds} rounds",

@@ -116,11 +116,13 @@ class Campaign:
             number += 1000
 
     async def _request(
-        self, client: aiohttp.ClientSession, method: str, path: str, **more: Any
+        self, client: aiohttp.ClientSession, method: str, path: str, **options: Any
     ) -> Any:
         with suppress(aiohttp.ClientError, TimeoutError, IndexError):
             port = self.ready()[hash(path + str(time.monotonic())) % len(self.ready())]
-            async with client.request(method, f"http://127.0.0.1:{port}{path}", **more) as answer:
+            async with client.request(
+                method, f"http://127.0.0.1:{port}{path}", **options
+            ) as answer:
                 return await answer.json() if answer.status not in (429, 503) else None
         await asyncio.sleep(0.2)
         return None
@@ -137,16 +139,16 @@ def run(*, seconds: int, clients: int) -> Iterator[Figure]:
             settled, held, others = connection.execute(CALLS, [TOKENS]).fetchone() or (0, 0, None)
     whole = len(campaign.asked) - len(campaign.wrong)
     wrong = f" ({campaign.wrong[0][:90]})" if campaign.wrong else ""
-    asked = len(campaign.asked)
-    yield Figure("runs that were finished", f"{whole} of {asked}{wrong}", "all", whole == asked > 0)
+    count = len(campaign.asked)
+    yield Figure("runs that were finished", f"{whole} of {count}{wrong}", "all", whole == count > 0)
     yield Figure("replicas that were killed", str(len(campaign.killed)))
-    taken = campaign.taken or [0.0]
+    delays = campaign.taken or [0.0]
     measured = (
-        f"{len(campaign.taken)} runs, p50 {percentile(taken, 0.5):.1f} s, at most "
-        f"{max(taken):.1f} s"
+        f"{len(campaign.taken)} runs, p50 {percentile(delays, 0.5):.1f} s, at most "
+        f"{max(delays):.1f} s"
     )
     yield Figure(
-        "taken over after the kill", measured, f"<= {LEASE + 2:.0f} s", max(taken) <= LEASE + 2
+        "taken over after the kill", measured, f"<= {LEASE + 2:.0f} s", max(delays) <= LEASE + 2
     )
     repeated = f"{counts['repeated']} of {counts['calls']}, {held} in flight at kills"
     yield Figure(

@@ -41,13 +41,13 @@ STARTED: Final = ev.RunStarted(
 def run(*, rows: int) -> Iterator[Figure]:
     """Fill ten days of a database with so many rows, and compare it with an empty one."""
     with cluster() as postgres, tempfile.TemporaryDirectory() as name:
-        empty, full = (_open(postgres, Path(name) / each) for each in ("empty", "full"))
+        empty, full = (_open(postgres, Path(name) / item) for item in ("empty", "full"))
         began = time.monotonic()
         runs = _fill(full, rows // DAYS // (LINES + 1))
         filled = time.monotonic() - began
         yield Figure(f"rows of traces, {runs:,} runs a day", f"{rows:,} in {filled:.0f} s")
         times = asyncio.run(_write_in_turn([empty, full]))
-        before, after = (1000 * percentile(each, 0.95) for each in times)
+        before, after = (1000 * percentile(item, 0.95) for item in times)
         yield Figure(
             "p95 of appending a line, without and with them",
             f"{before:.2f} and {after:.2f} ms",
@@ -57,27 +57,31 @@ def run(*, rows: int) -> Iterator[Figure]:
         )
         day, next_day = (f"{FIRST + timedelta(days=number):%Y%m%d}" for number in (5, 6))
         inside = RunQuery(since=day, before=f"{next_day}-000000-000001")
-        for what, terms in (
+        for title, terms in (
             ("list 100 runs of a day", ()),
             ("search it for one run in a thousand", ("zeppelin",)),
         ):
             query = inside._replace(terms=terms)
-            taken, found = _median(lambda query=query: full.traces.newest(query, 100)[0])  # type: ignore[misc]
-            assert found, "nothing was found"
-            yield at_most(what, 1000 * taken, 100, "{:.0f} ms", timed=True)
+            seconds, count = _median(lambda query=query: full.traces.newest(query, 100)[0])  # type: ignore[misc]
+            assert count, "nothing was found"
+            yield at_most(title, 1000 * seconds, 100, "{:.0f} ms", timed=True)
         began = time.monotonic()
-        gone = [each for each in full.traces.runs() if each.startswith(day)]
+        gone = [item for item in full.traces.runs() if item.startswith(day)]
         listed = time.monotonic() - began
         began = time.monotonic()
         full.traces.prune(gone)
         dropped = time.monotonic() - began
-        what = f"drop a day of {len(gone):,} runs, once all are listed in {listed:.1f} s"
-        yield at_most(what, dropped, 1, "{:.2f} s", timed=True)
+        title = f"drop a day of {len(gone):,} runs, once all are listed in {listed:.1f} s"
+        yield at_most(title, dropped, 1, "{:.2f} s", timed=True)
 
 
-def _open(postgres: Cluster, place: Path) -> SharedState:
+def _open(postgres: Cluster, directory: Path) -> SharedState:
     paths = AppPaths(
-        config=place, state=place, data=place, cache=place, database=postgres.new_database()
+        config=directory,
+        state=directory,
+        data=directory,
+        cache=directory,
+        database=postgres.new_database(),
     )
     state = open_state(paths)
     assert isinstance(state, SharedState)
@@ -136,22 +140,22 @@ async def _write_in_turn(states: list[SharedState]) -> list[list[float]]:
     times: list[list[float]] = [[] for _ in states]
     for number in range(WRITES):
         event = STARTED if number == 0 else ev.Notice(at=float(number), text=f"notice {number}")
-        for writer, taken in zip(writers, times, strict=True):
+        for writer, seconds in zip(writers, times, strict=True):
             began = time.perf_counter()
             if (writing := writer.write(event)) is not None:
                 await writing
-            taken.append(time.perf_counter() - began)
+            seconds.append(time.perf_counter() - began)
     for writer in writers:
         await asyncio.to_thread(writer.close)
-    return [taken[10:] for taken in times]
+    return [seconds[10:] for seconds in times]
 
 
 def _median(work: Callable[[], Sized]) -> tuple[float, int]:
     """Return how long it takes, and how much it finds."""
-    taken = list[float]()
-    found = 0
+    seconds = list[float]()
+    count = 0
     for _ in range(11):
         began = time.perf_counter()
-        found = len(work())
-        taken.append(time.perf_counter() - began)
-    return percentile(taken, 0.5), found
+        count = len(work())
+        seconds.append(time.perf_counter() - began)
+    return percentile(seconds, 0.5), count

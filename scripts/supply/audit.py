@@ -67,19 +67,21 @@ def main(
     """Audit, print the result on stderr, and return the exit code."""
     cut = words.index("--") if "--" in words else len(words)
     required = "--require" in words[:cut]
-    more = words[cut + 1 :]
+    options = words[cut + 1 :]
     wanted = all_pins() if packages is None else packages
     today = datetime.now(UTC).date()
     allowed = read_allowances(allowed_file)
     try:
-        findings, skipped = ask(wanted, more)
+        findings, skipped = ask(wanted, options)
     except NoAnswerError as problem:
         findings = []
         skipped = list(wanted)
         say(f"nobody could be asked: {problem}")
     passing = {(entry.package, entry.id) for entry in allowed if today <= entry.until}
     refused = [
-        each for each in findings if not passing & {(each.package, name) for name in each.names}
+        vulnerable
+        for vulnerable in findings
+        if not passing & {(vulnerable.package, name) for name in vulnerable.names}
     ]
     for finding in refused:
         say(f"known vulnerability: {finding}")
@@ -125,10 +127,10 @@ def all_pins(root: Path = ROOT) -> list[tuple[str, str]]:
     project = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     texts = [(root / lock).read_text(encoding="utf-8") for lock in LOCKS]
     texts += ["\n".join(extra) for extra in project["optional-dependencies"].values()]
-    found: set[Pin] = set()
+    all_pins_found: set[Pin] = set()
     for text in texts:
-        found.update(pins(text))
-    return sorted(found)
+        all_pins_found.update(pins(text))
+    return sorted(all_pins_found)
 
 
 def read_allowances(path: Path) -> list[Allowance]:
@@ -163,7 +165,7 @@ def notes(
     return [*old, *unused]
 
 
-def ask(packages: Sequence[Pin], more: Sequence[str]) -> tuple[list[Finding], list[Pin]]:
+def ask(packages: Sequence[Pin], options: Sequence[str]) -> tuple[list[Finding], list[Pin]]:
     """What is known of the packages, and those about which there was no answer.
 
     Raises `NoAnswerError`.
@@ -177,7 +179,7 @@ def ask(packages: Sequence[Pin], more: Sequence[str]) -> tuple[list[Finding], li
     audited = set()
     findings = []
     for pins_of_round in rounds.values():
-        for package in report(pins_of_round, more):
+        for package in report(pins_of_round, options):
             if "vulns" not in package:
                 continue
             pin = (package["name"], package["version"])
@@ -189,15 +191,15 @@ def ask(packages: Sequence[Pin], more: Sequence[str]) -> tuple[list[Finding], li
     return findings, [pin for pin in packages if pin not in audited]
 
 
-def report(packages: Sequence[Pin], more: Sequence[str]) -> list[dict[str, Any]]:
+def report(packages: Sequence[Pin], further_options: Sequence[str]) -> list[dict[str, Any]]:
     """What pip-audit reports of each package, whether or not it has found something.
 
     Raises `NoAnswerError`.
     """
-    with tempfile.TemporaryDirectory() as place:
+    with tempfile.TemporaryDirectory() as directory:
         # Not the lock file itself: of that, pip-audit leaves out what is not for the system that it
         # runs on.
-        file = Path(place) / "requirements.txt"
+        file = Path(directory) / "requirements.txt"
         file.write_text(
             "".join(f"{name}=={version}\n" for name, version in packages), encoding="utf-8"
         )
@@ -205,7 +207,7 @@ def report(packages: Sequence[Pin], more: Sequence[str]) -> list[dict[str, Any]]
             "--format json --progress-spinner off --aliases on --disable-pip --no-deps "
             "--requirement"
         )
-        command = [sys.executable, "-m", "pip_audit", *options.split(), str(file), *more]
+        command = [sys.executable, "-m", "pip_audit", *options.split(), str(file), *further_options]
         try:
             done = subprocess.run(
                 command, capture_output=True, text=True, check=False, timeout=SECONDS

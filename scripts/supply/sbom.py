@@ -34,8 +34,8 @@ def main(out: Path, *options: str) -> int:
     """Write the bill and say where it is. `options` are of cyclonedx-py."""
     blocks = requirements((ROOT / "requirements.lock").read_text(encoding="utf-8"))
     used = needed(blocks)
-    with tempfile.TemporaryDirectory() as place:
-        lock = Path(place) / "requirements.txt"
+    with tempfile.TemporaryDirectory() as directory:
+        lock = Path(directory) / "requirements.txt"
         lock.write_text("".join(blocks[name] for name in used), encoding="utf-8")
         out.parent.mkdir(parents=True, exist_ok=True)
         command = [sys.executable, "-W", "ignore", "-m", "cyclonedx_py", "requirements", str(lock)]
@@ -58,24 +58,24 @@ def main(out: Path, *options: str) -> int:
 
 def project() -> dict[str, Any]:
     """Return what `pyproject.toml` says of the package."""
-    found: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))[
+    table: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))[
         "project"
     ]
-    return found
+    return table
 
 
 def needed(blocks: Mapping[str, str]) -> list[str]:
     """The names in the lock file that the project leads to with its extras, on any system."""
-    found: dict[str, set[str]] = {}
+    extras_by_name: dict[str, set[str]] = {}
     waiting = [(NAME, frozenset(project()["optional-dependencies"].keys() - LEFT_OUT))]
     while waiting:
         name, extras = waiting.pop()
-        known = found.get(name)
-        if known is not None and extras <= known:
+        former = extras_by_name.get(name)
+        if former is not None and extras <= former:
             continue
-        found[name] = (known or set()) | extras
-        waiting += [each for each in leads_to(name, extras) if each[0] in blocks]
-    return sorted(set(found) - {NAME})
+        extras_by_name[name] = (former or set()) | extras
+        waiting += [need for need in leads_to(name, extras) if need[0] in blocks]
+    return sorted(set(extras_by_name) - {NAME})
 
 
 def leads_to(name: str, extras: Iterable[str]) -> Iterable[tuple[str, frozenset[str]]]:
