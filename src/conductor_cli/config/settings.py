@@ -44,8 +44,7 @@ from conductor_cli.config.tables import (
 from conductor_cli.core.errors import ConfigError, suggest
 from conductor_cli.core.policy import Policy
 from conductor_cli.core.pool import DayLimits, Limits, Timeouts
-from conductor_cli.core.redact import secrets_of_environment
-from conductor_cli.system.known_secrets import KNOWN_SECRETS
+from conductor_cli.system.known_secrets import KNOWN_SECRETS, secrets_of_environment
 
 __all__ = [
     "AppPaths",

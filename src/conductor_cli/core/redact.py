@@ -26,7 +26,6 @@ from functools import cache
 from itertools import chain, pairwise
 from string import ascii_letters, digits
 from typing import Any, Final
-from urllib.parse import unquote
 
 RUN: Final = 12
 """Letters and digits in a row that a text has in common with a key. Of a key of 20 no more than
@@ -402,27 +401,6 @@ def login_secrets(values: Mapping[str, Any]) -> list[str]:
         elif isinstance(value, (list, tuple)):
             left += value
     return found
-
-
-_PASSWORD_URL: Final = re.compile(r"[a-z][a-z0-9+.-]*://[^\s/@:]*:([^\s/@]+)@", re.IGNORECASE)
-_HEADERS_VARIABLE: Final = re.compile(r"OTEL_EXPORTER_OTLP_(?:\w+_)?HEADERS")
-
-
-def secrets_of_environment(environ: Mapping[str, str]) -> list[str]:
-    """Return what is secret whoever reads it.
-
-    That are passwords of URLs, such as those of proxies, and the headers for a collector of traces.
-    Keys in other variables belong to a worker or a tool, which knows their names.
-    """
-    found: list[str] = []
-    for name, text in environ.items():
-        for password in _PASSWORD_URL.findall(text):
-            found += [password, unquote(password)]
-        if _HEADERS_VARIABLE.fullmatch(name):
-            for header in text.split(","):
-                value = unquote(header.partition("=")[2]).strip()
-                found += [value, value.rpartition(" ")[2]]
-    return [text for text in found if text]
 
 
 def _marked(
