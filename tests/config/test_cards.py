@@ -35,12 +35,19 @@ WORKER = Worker(
 
 def measured(worker: Worker = WORKER, **more: Any) -> MeasuredCard:
     given: dict[str, Any] = {
-        "worker": worker.name, "key": worker_key(worker),
+        "worker": worker.name,
+        "key": worker_key(worker),
         "source": "basics",
-        "hash": "h1", "time": "2026-11-21T10:00:00Z", "right": 3, "n": 4,
-        "strengths": {"letters": Strength(right=3, n=4)}, "tokens_in": 10.5, "tokens_out": 3.0,
-        "seconds": 0.25, "cost": Decimal("0.001"),
-    } | more  # fmt: skip
+        "hash": "h1",
+        "time": "2026-11-21T10:00:00Z",
+        "right": 3,
+        "n": 4,
+        "strengths": {"letters": Strength(right=3, n=4)},
+        "tokens_in": 10.5,
+        "tokens_out": 3.0,
+        "seconds": 0.25,
+        "cost": Decimal("0.001"),
+    } | more
     return MeasuredCard(**given)
 
 

@@ -129,11 +129,13 @@ def test_the_best_card_for_the_skill_or_the_nearest_one_is_chosen(
 
 
 def test_words_decide_where_there_are_no_figures() -> None:
-    pool = Pool(workers=(
-        Worker(name="ann", kind="openai", model="gpt-5"),
-        Worker(name="ben", kind="openai", model="qwen2.5-coder:7b"),
-        Worker(name="cem", kind="openai", about="SQL and databases"),
-    ))  # fmt: skip
+    pool = Pool(
+        workers=(
+            Worker(name="ann", kind="openai", model="gpt-5"),
+            Worker(name="ben", kind="openai", model="qwen2.5-coder:7b"),
+            Worker(name="cem", kind="openai", about="SQL and databases"),
+        )
+    )
     chosen = {
         skill: choose(skill, pool, context_of(pool)).worker for skill in ("code", "sql", "facts")
     }
