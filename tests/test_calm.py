@@ -23,6 +23,7 @@ DIRECTORIES: Final = (
     "scripts",
     "src/conductor_cli/cli",
     "src/conductor_cli/config",
+    "src/conductor_cli/models",
     "src/conductor_cli/plugins",
     "src/conductor_cli/programs",
     "src/conductor_cli/server",

@@ -8,6 +8,7 @@ comes encrypted and is sent back.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from itertools import chain
 from typing import Any, Final
 
 from conductor_cli.models.base import table_of, tables_in, text_of
@@ -44,23 +45,34 @@ class OpenAIResponses(ChatApi):
         Models without it refuse both.
         """
         thinks = body.get("reasoning_effort") not in (None, "none")
-        summary = {"reasoning_summary": "auto"} if thinks else {}
-        return summary | (
-            {"include": ["reasoning.encrypted_content"]} if thinks or "tools" in body else {}
-        )
+        additions: dict[str, Any] = {}
+        if thinks:
+            additions["reasoning_summary"] = "auto"
+        if thinks or "tools" in body:
+            additions["include"] = ["reasoning.encrypted_content"]
+        return additions
 
     def body(self, body: Mapping[str, Any]) -> dict[str, Any]:
         same = ("model", "stream", "temperature", "top_p", "parallel_tool_calls", "include")
         sent: dict[str, Any] = {name: body[name] for name in same if name in body}
         system = [message["content"] for message in body["messages"] if message["role"] == "system"]
-        sent |= {"instructions": "\n\n".join(system)} if system else {}
-        others = (message for message in body["messages"] if message["role"] != "system")
-        sent |= {"input": [item for message in others for item in _items(message)], "store": False}
+        if system:
+            sent["instructions"] = "\n\n".join(system)
+        sent["input"] = []
+        for message in body["messages"]:
+            if message["role"] != "system":
+                sent["input"] += _items(message)
+        sent["store"] = False
         limit = body.get("max_completion_tokens", body.get("max_tokens"))
-        sent |= {} if limit is None else {"max_output_tokens": limit}
-        names = {"reasoning_effort": "effort", "reasoning_summary": "summary"}
-        reasoning = {own: body[name] for name, own in names.items() if name in body}
-        sent |= {"reasoning": reasoning} if reasoning else {}
+        if limit is not None:
+            sent["max_output_tokens"] = limit
+        reasoning = {}
+        if "reasoning_effort" in body:
+            reasoning["effort"] = body["reasoning_effort"]
+        if "reasoning_summary" in body:
+            reasoning["summary"] = body["reasoning_summary"]
+        if reasoning:
+            sent["reasoning"] = reasoning
         if "tools" in body:
             # Without it the API takes every schema as strict, and refuses those with optional
             # fields.
@@ -68,14 +80,13 @@ class OpenAIResponses(ChatApi):
                 {"type": "function", **tool["function"], "strict": False} for tool in body["tools"]
             ]
         choice = body.get("tool_choice")
+        if isinstance(choice, Mapping):
+            choice = {"type": "function", **choice["function"]}
         if choice is not None:
-            sent["tool_choice"] = (
-                choice if isinstance(choice, str) else {"type": "function", **choice["function"]}
-            )
+            sent["tool_choice"] = choice
         if "response_format" in body:
-            sent["text"] = {
-                "format": {"type": "json_schema", **body["response_format"]["json_schema"]}
-            }
+            schema = body["response_format"]["json_schema"]
+            sent["text"] = {"format": {"type": "json_schema", **schema}}
         return sent
 
     def translator(self) -> Translate:
@@ -83,39 +94,59 @@ class OpenAIResponses(ChatApi):
 
 
 def _items(message: Mapping[str, Any]) -> list[dict[str, Any]]:
-    role = message["role"]
+    match message["role"]:
+        case "tool":
+            return [_result_item(message)]
+        case "assistant":
+            return _assistant_items(message)
     content = message["content"]
-    if role == "tool":
-        output = content if isinstance(content, str) else _parts(content)
-        if message.get(IS_ERROR):
-            error = {"type": "input_text", "text": "Error:"}
-            output = f"Error: {output}" if isinstance(output, str) else [error, *output]
-        return [
-            {"type": "function_call_output", "call_id": message["tool_call_id"], "output": output}
-        ]
-    if role != "assistant":
-        return [{"role": role, "content": content if isinstance(content, str) else _parts(content)}]
-    called = message.get("tool_calls", ())
+    if not isinstance(content, str):
+        content = _parts(content)
+    return [{"role": message["role"], "content": content}]
+
+
+def _result_item(message: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the result of a tool, with `Error:` before it if that failed."""
+    output = message["content"]
+    failed = message.get(IS_ERROR)
+    if not isinstance(output, str):
+        output = _parts(output)
+        if failed:
+            output.insert(0, {"type": "input_text", "text": "Error:"})
+    elif failed:
+        output = f"Error: {output}"
+    return {"type": "function_call_output", "call_id": message["tool_call_id"], "output": output}
+
+
+def _assistant_items(message: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return a turn of the model: the items that it came in, as long as they say the same."""
+    content = message["content"]
     calls = [
-        {"type": "function_call", "call_id": call["id"], **call["function"]} for call in called
+        {"type": "function_call", "call_id": call["id"], **call["function"]}
+        for call in message.get("tool_calls", ())
     ]
     kept = message.get(PROVIDER_DATA, {}).get(ITEMS) or []
-    said = "".join(
-        part.get("text") or part.get("refusal") or "" for item in kept for part in _content(item)
-    )
+    text = ""
+    for part in chain.from_iterable(map(_content, kept)):
+        text += part.get("text") or part.get("refusal") or ""
     ids = [item.get("call_id") for item in kept if item.get("type") == "function_call"]
-    # If the items still say what the message says, they are sent as they came, in their order.
-    if kept and said == (content or "") and ids == [call["call_id"] for call in calls]:
-        return [
-            item
-            for item in kept
-            if item.get("type") != "reasoning" or item.get("encrypted_content")
-        ]
-    return [*([{"role": role, "content": content}] if content else []), *calls]
+    is_unchanged = text == (content or "") and ids == [call["call_id"] for call in calls]
+    if kept and is_unchanged:
+        return [item for item in kept if _is_sent_back(item)]
+    if content:
+        return [{"role": "assistant", "content": content}, *calls]
+    return calls
+
+
+def _is_sent_back(item: Mapping[str, Any]) -> bool:
+    """Return whether an item is sent back; thoughts are only where they came encrypted."""
+    return item.get("type") != "reasoning" or bool(item.get("encrypted_content"))
 
 
 def _content(item: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    return tables_in(item.get("content")) if item.get("type") == "message" else []
+    if item.get("type") != "message":
+        return []
+    return tables_in(item.get("content"))
 
 
 def _parts(content: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
@@ -233,8 +264,8 @@ class _Translator:
             return problem
         deltas = [frame["choices"][0]["delta"] for frame in frames if frame]
         joined = {
-            "content": [part for delta in deltas for part in delta.get("content", ())],
-            "tool_calls": [call for delta in deltas for call in delta.get("tool_calls", ())],
+            "content": list(chain.from_iterable(delta.get("content", ()) for delta in deltas)),
+            "tool_calls": [*chain.from_iterable(delta.get("tool_calls", ()) for delta in deltas)],
             "refusal": "".join(delta.get("refusal", "") for delta in deltas),
         }
         usage = response.get("usage")
