@@ -644,10 +644,14 @@ def summary(one: str, two: str, route: str, plan: str, *, valid: bool = True) ->
         ((WRONG, RIGHT, WRONG, WRONG), "Ask one, two: with a plan, -100 points"),
         ((MIXED, WRONG, MIXED, MIXED), "Cannot say from 12 cases whether a plan pays: +0 points"),
         ((MIXED, WRONG, MIXED, "++" + MIXED[2:]), "About "),
+        ((MIXED, WRONG, MIXED, "++++" + MIXED[4:]), "Cannot say"),
+        (("+-----+-----", WRONG, WRONG, WRONG), "No way is worth using"),
         (("!" * 12, "!" * 12, MIXED, MIXED), "Nothing can be said"),
     ],
 )
-def test_advice_follows_from_the_interval(signs: tuple[str, str, str, str], advice: str) -> None:
+def test_advice_follows_from_the_corrected_p_value(
+    signs: tuple[str, str, str, str], advice: str
+) -> None:
     assert advice in advise(summary(*signs))
 
 

@@ -76,7 +76,7 @@ def test_the_table_has_every_figure() -> None:
         "95 %": "20.8-93.9",
         "FAILED": "1",
         "VALID": "66.7",
-        "VS BEST": "+0.0",
+        "VS BEST": "+33.3",
         "P": "1.000",
         "TOKENS": "120",
         "PLANNER": "0.0",
@@ -116,8 +116,8 @@ def test_the_notes_say_which_best_worker_is_meant() -> None:
     )
     assert "4 cases of made.jsonl, seed 1" in notes
     assert (
-        "VS BEST: points above alone:two (50.0), the single worker that did best on these cases"
-        in notes
+        "VS BEST: points above the single worker that did best on the other half of the cases "
+        "(25.0); on all of them alone:two did best (50.0)" in notes
     )
     assert "P: how likely" not in notes
     assert "interval" not in notes
@@ -136,12 +136,11 @@ def test_the_json_has_numbers_money_as_text_and_nulls() -> None:
     )
     assert data["best_worker"] == "alone:two"
     assert data["verdict"].startswith(
-        "conductor is level with alone:two, the best single worker on these cases: 2 of 4 "
-        "cases "
-        "right ("
+        "conductor did best: 2 of 3 cases right, 33.3 points above the single worker that did "
+        "best on the other half of the cases ("
     )
-    assert data["verdict"].endswith("3 cases cannot tell these apart.")
-    assert data["cases_needed"] is None
+    assert "3 cases cannot tell these apart; about 22 would be needed" in data["verdict"]
+    assert data["cases_needed"] == 22
     assert (auto["name"], auto["accuracy"], auto["n"], auto["failed"]) == ("conductor", 2 / 3, 3, 1)
     assert (auto["tokens"], auto["calls"], auto["cost"], auto["unpriced"]) == (120, 3, "0.0123", 0)
     assert auto["valid_plans"]["accuracy"] == 2 / 3
@@ -203,8 +202,8 @@ def test_few_cases_come_with_a_warning_and_the_number_that_would_do() -> None:
     assert found.cases_needed is not None
     assert found.cases_needed > 12
     assert found.warning == (
-        f"12 cases cannot tell these apart; about {found.cases_needed} would be needed for a "
-        "difference of this size."
+        f"12 cases cannot tell these apart; about {found.cases_needed} would be needed if the "
+        "difference is as large as it looks here."
     )
     assert found.text == f"{found.finding} {found.warning}"
 

@@ -20,7 +20,6 @@ import asyncio
 import hashlib
 import json
 import warnings
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import aclosing, closing
 from dataclasses import dataclass, replace
@@ -40,7 +39,7 @@ from conductor_cli.app.planner_resolution import (
 )
 from conductor_cli.config.settings import Settings
 from conductor_cli.core.errors import ConductorError, ConductorUnusable, ConfigError, UsageError
-from conductor_cli.core.formatting import format_cost_cell
+from conductor_cli.core.formatting import UNKNOWN, format_cost_cell
 from conductor_cli.core.plan import Plan
 from conductor_cli.core.policy import PoolPolicy
 from conductor_cli.core.pool import Worker
@@ -48,7 +47,14 @@ from conductor_cli.core.profile import Guide, PlannedQuestion
 from conductor_cli.evals.cases import Case
 from conductor_cli.evals.outcomes import CaseOutcome
 from conductor_cli.evals.runner import run_cases
-from conductor_cli.evals.summary import Summary, SystemResult, newcombe_interval, summarize
+from conductor_cli.evals.summary import (
+    SIGNIFICANT,
+    Summary,
+    SystemResult,
+    mcnemar_p,
+    prove_differences,
+    summarize,
+)
 from conductor_cli.evals.systems import ALONE, RunSetup, System, direct_plan, without_planner
 from conductor_cli.models.router import RouterFile
 from conductor_cli.run import Team
@@ -109,13 +115,19 @@ class Tuned:
             advice = "Let the router choose one worker"
         elif self.way == GUIDED:
             advice = "Plan as was learned"
-        cost = format_cost_cell(chosen.cost, chosen.unpriced)
-        cost_alone = format_cost_cell(alone.cost, alone.unpriced)
         return (
             f"{advice}: {100 * chosen.versus_best.difference:+.1f} points above {self.best} alone "
-            f"(95 %: {low:+.1f} to {high:+.1f}, {alone.accuracy.n} cases), for {cost} instead of "
-            f"{cost_alone} a question."
+            f"(95 %: {low:+.1f} to {high:+.1f}, {alone.accuracy.n} cases)"
+            f"{_cost_in_words(chosen, alone)}."
         )
+
+
+def _cost_in_words(chosen: SystemResult, alone: SystemResult) -> str:
+    ours = format_cost_cell(chosen.cost, chosen.unpriced)
+    theirs = format_cost_cell(alone.cost, alone.unpriced)
+    if ours == theirs:
+        return f", for {ours} a question, as before" if ours != UNKNOWN else ""
+    return f", for {ours} instead of {theirs} a question"
 
 
 class Halves(NamedTuple):
@@ -251,13 +263,19 @@ def _proving_outcomes(
 
 
 def _proved_ways(summary: Summary, count: int) -> dict[str, float]:
-    """Return the accuracy of each way that is proved better than the best worker, on all cases."""
-    proved = {}
+    """Return the accuracy of each way that is proved better than the best worker, on all cases.
+
+    By the rule of `eval` and `try`: the exact p-value, corrected for the ways that are compared.
+    """
+    compared = {}
+    accuracies = {}
     for result in summary.systems:
         versus = result.versus_best
-        if versus is not None and versus.interval.low > 0 and versus.n == count:
-            proved[result.name] = result.accuracy.accuracy or 0
-    return proved
+        if versus is not None and versus.n == count:
+            compared[result.name] = versus
+            accuracies[result.name] = result.accuracy.accuracy or 0.0
+    proved = prove_differences(compared)
+    return {name: accuracies[name] for name in compared if proved[name].is_better}
 
 
 def _guide_is_better(compared: Sequence[CaseOutcome]) -> bool:
@@ -267,13 +285,9 @@ def _guide_is_better(compared: Sequence[CaseOutcome]) -> bool:
         if outcome.system in right:
             right[outcome.system][outcome.case] = outcome.right
     shared = [case for case in right[GUIDED] if case in right[PLAN]]
-    if not shared:
-        return False
-    pairs = Counter((right[GUIDED][case], right[PLAN][case]) for case in shared)
-    interval = newcombe_interval(
-        pairs[True, True], pairs[True, False], pairs[False, True], pairs[False, False]
-    )
-    return interval.low > 0
+    only_guided = sum(right[GUIDED][case] and not right[PLAN][case] for case in shared)
+    only_plan = sum(right[PLAN][case] and not right[GUIDED][case] for case in shared)
+    return only_guided > only_plan and mcnemar_p(only_guided, only_plan) < SIGNIFICANT
 
 
 # Whom to ask

@@ -345,9 +345,9 @@ def _print_report(evaluation: Evaluation, *, json: bool) -> None:
     outcomes = evaluation.outcomes()
     summary = summarize(outcomes, spec.systems)
     if json:
-        out.print_json(report_json(evaluation.id, spec, summary))
+        out.print_json(report_json(evaluation.id, spec, summary, evaluation.spent()))
         return
-    verdict = reach_verdict(summary)
+    verdict = reach_verdict(summary, runs=spec.runs, spent=evaluation.spent())
     for text in (verdict.finding, verdict.warning):
         if text:
             out.print_text(text)

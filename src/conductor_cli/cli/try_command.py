@@ -5,6 +5,7 @@ A few questions, the best worker alone against a plan, and one sentence of advic
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Annotated, Final
 
@@ -21,8 +22,17 @@ from conductor_cli.core.formatting import format_cost, format_count
 from conductor_cli.core.terminal_text import one_line
 from conductor_cli.core.usage import NO_USAGE
 from conductor_cli.evals.cases import EVERYDAY
-from conductor_cli.evals.report import system_table
-from conductor_cli.evals.summary import Summary, SystemResult, cases_needed, round_up, summarize
+from conductor_cli.evals.report import describe_faults, format_p, system_table
+from conductor_cli.evals.summary import (
+    Comparison,
+    ProvedDifference,
+    Summary,
+    SystemResult,
+    cases_needed,
+    prove_differences,
+    round_up,
+    summarize,
+)
 from conductor_cli.evals.systems import ALONE, BEST_WORKER
 
 PLAN: Final = "conductor"
@@ -118,49 +128,82 @@ def _print_summary(summary: Summary, cases: int, source: str) -> None:
 def advise(summary: Summary) -> str:
     """Return one sentence, or two: what to do, and what that rests on.
 
-    Planning, or routing, is advised only where the whole 95 % interval of its difference to the
-    best single worker is above zero. Where the interval includes zero, the cases cannot say.
+    Planning, or routing, is advised only where its difference to the best single worker is proved,
+    by the rule that `eval` and `tune` have, too: the exact p-value, corrected for the two ways.
     """
     systems = {system.name: system for system in summary.systems}
     best = systems.get(summary.best_worker)
     plan = systems[PLAN]
     route = systems[ROUTE]
-    compared = plan.versus_best
-    if best is None or compared is None:
+    ways = [way for way in (plan, route) if way.versus_best is not None]
+    if best is None or plan.versus_best is None:
         return (
             "Nothing can be said: too few questions were answered. conductor workers test says why."
         )
-    name = one_line(best.name.removeprefix(f"{ALONE}:"))
-    if name == BEST_WORKER:
-        name = "the best worker by its card"
-
-    def difference(way: SystemResult) -> str:
-        assert way.versus_best is not None
-        low, high = way.versus_best.interval
-        points = f"{100 * way.versus_best.difference:+.0f} points against {name}"
-        return f"{points} (95 % interval {100 * low:+.0f} to {100 * high:+.0f})"
-
+    name = best.name.removeprefix(f"{ALONE}:")
+    name = "the best worker by its card" if name == BEST_WORKER else one_line(name)
     if plan.valid_plans is not None and not plan.valid_plans.right:
         return f"Ask one, {name}, or let another model plan: this planner never wrote a valid plan."
-    better = [
-        way
-        for way in (plan, route)
-        if way.versus_best is not None and way.versus_best.interval.low > 0
-    ]
+    if _is_mostly_wrong([best, *ways]):
+        most = max(way.accuracy.right for way in (best, *ways))
+        return (
+            f"No way is worth using for such questions: at most {most} of {best.accuracy.n} "
+            "answers are right. Try another worker: conductor workers add"
+        )
+    proved = prove_differences(_comparisons(ways))
+    turned = [way for way in ways if proved[way.name].turns]
+    if turned:
+        return _say_refusal(turned[0], best)
+    better = [way for way in ways if proved[way.name].is_better]
     if better:
         # Of two that are as good the cheaper one, which asks one worker.
-        way = max(better, key=lambda system: (system.accuracy.accuracy or 0, system is route))
-        advice = "Plan (the default mode)"
-        if way is route:
-            advice = "Route (--mode mini)"
-        return f"{advice}: {difference(way)}."
-    if compared.interval.high < 0:
-        return f"Ask one, {name}: with a plan, {difference(plan)}."
+        way = max(better, key=lambda each: (each.accuracy.accuracy or 0, each is route))
+        advice = "Route (--mode mini)" if way is route else "Plan (the default mode)"
+        return f"{advice}: {_difference(way, name, proved[way.name])}.{_failures(ways)}"
+    if proved[PLAN].is_worse:
+        figures = _difference(plan, name, proved[PLAN])
+        return f"Ask one, {name}: with a plan, {figures}.{_failures(ways)}"
+    compared = plan.versus_best
     cases = format_count(compared.cases, "case")
-    advice = (
-        f"Cannot say from {cases} whether a plan pays: {difference(plan)}, which includes zero."
+    needed = cases_needed(compared.difference, compared.unequal, comparisons=len(ways))
+    more = ""
+    if needed and needed > compared.cases:
+        more = f" About {round_up(needed):,} would show it if it is as large as it looks here."
+    return (
+        f"Cannot say from {cases} whether a plan pays: {_difference(plan, name, proved[PLAN])}."
+        f"{more}{_failures(ways)}"
     )
-    needed = cases_needed(compared.difference, compared.unequal)
-    if needed:
-        advice += f" About {round_up(needed):,} would show a difference of this size."
-    return advice
+
+
+def _comparisons(ways: Sequence[SystemResult]) -> dict[str, Comparison]:
+    return {way.name: way.versus_best for way in ways if way.versus_best is not None}
+
+
+def _is_mostly_wrong(systems: Sequence[SystemResult]) -> bool:
+    """Return whether each of them is right in less than half of such questions, surely."""
+    intervals = [system.accuracy.interval for system in systems]
+    return all(interval is not None and interval.high < 0.5 for interval in intervals)
+
+
+def _difference(way: SystemResult, name: str, proved: ProvedDifference) -> str:
+    assert way.versus_best is not None
+    low, high = way.versus_best.interval
+    points = f"{100 * proved.difference:+.0f} points against {name}"
+    limits = f"95 % interval {100 * low:+.0f} to {100 * high:+.0f}"
+    corrected = f" corrected for {proved.comparisons} comparisons" if proved.comparisons > 1 else ""
+    return f"{points} ({limits}, p {format_p(proved.p)}{corrected})"
+
+
+def _say_refusal(way: SystemResult, best: SystemResult) -> str:
+    """Say that what failed would turn the advice."""
+    failed = f"{way.failed} of {one_line(way.name)}, {best.failed} of {one_line(best.name)}"
+    return (
+        f"Nothing can be said yet: runs failed ({failed}), and counted as wrong they would turn "
+        "the advice. The same command runs them again."
+    )
+
+
+def _failures(ways: Sequence[SystemResult]) -> str:
+    """Return a sentence about steps that failed by the ways' own doing; empty without any."""
+    told = describe_faults(ways)
+    return f" {told}" if told else ""

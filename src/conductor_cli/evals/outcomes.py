@@ -15,7 +15,7 @@ spent.jsonl      what was reserved for each call that costs something, and what 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass
 from decimal import Decimal
@@ -25,6 +25,7 @@ from typing import Any, Final, Literal, NoReturn
 from conductor_cli.core import events as ev
 from conductor_cli.core.errors import (
     LIMITS_OF_SEVERAL,
+    Failure,
     LimitReached,
     UsageError,
     describe_system_error,
@@ -50,10 +51,34 @@ from conductor_cli.system import disk
 from conductor_cli.system.disk import AppendLog, exclusive_lock, read_lines
 
 Verdict = Literal["right", "wrong", "failed"]
-"""Failed: a model could not be reached, or the answer not scored, which says nothing about the
-system.
+"""Failed: a model could not be reached after all retries, or the answer not scored, which says
+nothing about the system.
 
-Never counted as wrong.
+Never counted as wrong. What the system itself made fail (a prompt that is too long for the worker
+that it chose, a request that was refused, a reply that came too late) is wrong, or right where
+another worker helped it out.
+"""
+
+OF_THE_SYSTEM: Final[Mapping[str, str]] = {
+    "length": "a prompt too long for the worker",
+    "refused": "a refused request",
+    "timeout": "a late reply",
+    "empty_answer": "an empty reply",
+    "schema": "an answer of another form",
+    "declined": "a step that was declined",
+    "plan_invalid": "no valid plan",
+    "nesting_limit": "runs nested too deeply",
+    "answer_truncated": "an answer that was cut off",
+    "answer_not_json": "an answer of another form",
+    "answer_not_schema": "an answer of another form",
+    "answer_not_checked": "an answer of another form",
+    "worker_unknown": "a worker that is not there",
+    "worker_excluded": "a worker that was left out",
+    "step_not_run": "a step that was not run",
+    "workers_failed": "workers that all failed",
+}
+"""Reasons of failures that are the system's own, in words. All others are those of the machinery:
+connections, servers that are overloaded or answer nonsense, keys and files.
 """
 
 # What a run is of: the name of a system, the id of a case, and the draw
@@ -81,6 +106,8 @@ class CaseOutcome:
     plan: tuple[Step, ...] = ()  # What the planner wrote
     answers: tuple[str, ...] = ()  # How the answer of each of its steps began
     error: str = ""
+    fault: str = ""  # The reason of the first step that failed by the system's own doing
+    cut_off: bool = False  # The answer reached its worker's token limit
     # What the scorer took from the answer and why it is right or wrong, if it says so
     scoring: str = ""
     draw: int = 0  # Counts the runs of the case under the system
@@ -115,8 +142,10 @@ def judge_run(
     """Return the outcome of a case; `trace` is the fold of `events`, which are all of one run."""
     planned = system.plan is None
     error = infrastructure_error(trace, events, planned=planned)
+    fault = ""
     answer = ""
     if not error:
+        fault = own_fault(trace, events)
         answer = trace.answer
         if system.votes:
             answer = majority_answer(trace, case)
@@ -145,6 +174,8 @@ def judge_run(
         seconds=round(critical_path_seconds(trace, independent=system.votes), 4),
         valid=not any(_has_reply(rejected) for rejected in trace.rejected),
         error=error,
+        fault=fault,
+        cut_off=_is_cut_off(trace),
         scoring=_scoring(score, trace),
     )
 
@@ -165,33 +196,59 @@ def _verdict(score: Score, error: str) -> Verdict:
     return "wrong"
 
 
+def own_fault(trace: Trace, events: Iterable[ev.Event]) -> str:
+    """Return the reason of the first failure that is the system's own; empty if there is none.
+
+    A step that was given to another worker counts, an answer that only was not good does not.
+    """
+    for failure in _final_failures(events):
+        if failure.reason in OF_THE_SYSTEM and failure.reason not in ("empty_answer", "declined"):
+            return failure.reason
+    if trace.state == "failed" and trace.error is not None:
+        return trace.error.reason or trace.error.kind
+    return ""
+
+
+def _final_failures(events: Iterable[ev.Event]) -> Iterator[Failure]:
+    """Yield the failures of steps after which the same worker was not asked again."""
+    for event in map(ev.innermost_event, events):
+        if isinstance(event, ev.StepFailed) and event.retry_in is None:
+            yield event.error
+
+
+def _is_cut_off(trace: Trace) -> bool:
+    """Return whether the step that gives the answer ended at its worker's token limit."""
+    return any(record.last and record.finish == "length" for record in trace.steps)
+
+
 def infrastructure_error(trace: Trace, events: Iterable[ev.Event], *, planned: bool) -> str:
     """Why this run says nothing about the system: a model could not be reached.
 
     Empty if it does say something.
 
-    That is so when a step failed for good or was given to another worker, or when the planner did
-    not answer. An empty reply, a refusal and an exhausted limit count as the system's own mistakes.
+    That is so where a transport failed after all retries: no connection, a server that is
+    overloaded or breaks off, a key that is refused. All that a system makes fail itself counts
+    (`OF_THE_SYSTEM`), and so does an exhausted limit.
     """
-    for event in map(ev.innermost_event, events):
-        if (
-            isinstance(event, ev.StepFailed)
-            and event.retry_in is None
-            and event.error.reason != "empty_answer"
-        ):
-            return event.error.message
-    failure = None
+    for failure in _final_failures(events):
+        if failure.reason not in OF_THE_SYSTEM:
+            return failure.message
+    failure_of_run = None
     if trace.state == "failed":
-        failure = trace.error
+        failure_of_run = trace.error
     if (
-        failure is not None
-        and failure.kind != "limit"
-        and failure.reason not in ("empty_answer", "declined")
+        failure_of_run is not None
+        and failure_of_run.kind != "limit"
+        and failure_of_run.reason not in OF_THE_SYSTEM
     ):
-        return failure.message
+        return failure_of_run.message
     # One unanswered request is repeated by the engine; only when all were, a worker answered
     # without a plan.
-    unanswered = [rejected for rejected in trace.rejected if not _has_reply(rejected)]
+    unanswered = [
+        rejected
+        for rejected in trace.rejected
+        if not _has_reply(rejected) and rejected.reason not in OF_THE_SYSTEM
+    ]
     if planned and len(unanswered) >= MAX_PLAN_REQUESTS:
         return unanswered[-1].problem
     return ""

@@ -6,8 +6,10 @@ question.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
+from decimal import Decimal
 from typing import Any, Final, NamedTuple
 
 from conductor_cli.core.formatting import (
@@ -20,17 +22,17 @@ from conductor_cli.core.formatting import (
 from conductor_cli.core.serialization import dump
 from conductor_cli.core.terminal_text import one_line
 from conductor_cli.evals.judge import INSTRUCTIONS
-from conductor_cli.evals.outcomes import EvaluationSpec
+from conductor_cli.evals.outcomes import OF_THE_SYSTEM, EvaluationSpec
 from conductor_cli.evals.summary import (
     ENOUGH,
-    SIGNIFICANT,
     Comparison,
     Interval,
+    ProvedDifference,
     ShareEstimate,
     Summary,
     SystemResult,
     cases_needed,
-    holm_corrected,
+    prove_differences,
     round_up,
     wilson_interval,
 )
@@ -81,12 +83,15 @@ class EvaluationVerdict:
         return " ".join(filter(None, (self.finding, self.warning)))
 
 
-def reach_verdict(summary: Summary) -> EvaluationVerdict:
+def reach_verdict(
+    summary: Summary, *, runs: int = 0, spent: Decimal | None = None
+) -> EvaluationVerdict:
     """The system that did best, against the best single worker.
 
     Or how far the next one is below that worker.
 
-    `best-routing` takes no part, because it needs to know how each question is solved.
+    `best-routing` takes no part, because it needs to know how each question is solved. `runs` is
+    how many the whole evaluation has, 0 where they are all done; `spent` what all of it has cost.
     """
     judged = [system for system in summary.systems if system.accuracy.n]
     if not judged:
@@ -98,36 +103,50 @@ def reach_verdict(summary: Summary) -> EvaluationVerdict:
     ]
     never = f"The planner never wrote a valid plan ({', '.join(planless)})." if planless else ""
     if not any(system.accuracy.right for system in judged):
-        nobody = "No system got any case right: check the answers and the scorer of the cases."
-        return EvaluationVerdict(finding=nobody, warning=never)
+        return EvaluationVerdict(finding=_nobody_was_right(summary, runs), warning=never)
     verdict = _compare_systems(summary, judged)
-    return replace(verdict, warning=" ".join(filter(None, (verdict.warning, never))))
+    cost = f"All of it cost {format_money(spent)}." if spent else ""
+    finding = " ".join(filter(None, (verdict.finding, describe_faults(judged), cost)))
+    warning = " ".join(filter(None, (verdict.warning, never)))
+    return replace(verdict, finding=finding, warning=warning)
+
+
+def _nobody_was_right(summary: Summary, runs: int) -> str:
+    done = sum(system.accuracy.n + system.failed for system in summary.systems)
+    if done < runs:
+        return f"No system got a case right in the {done:,} of {runs:,} runs that are done."
+    return "No system got any case right: check the answers and the scorer of the cases."
+
+
+def describe_faults(systems: Sequence[SystemResult]) -> str:
+    """Return a sentence about the runs in which a system itself made a step fail; empty if none."""
+    told = []
+    for system in systems:
+        if system.faults:
+            words = Counter[str]()
+            for reason, count in system.faults.items():
+                words[OF_THE_SYSTEM.get(reason, reason)] += count
+            kinds = ", ".join(f"{kind} {count}" for kind, count in words.most_common())
+            total = sum(system.faults.values())
+            told.append(f"of {one_line(system.name)} in {total} of {system.accuracy.n} ({kinds})")
+    return f"Steps failed {'; '.join(told)}: such runs count as they ended." if told else ""
 
 
 def _compare_systems(summary: Summary, judged: Sequence[SystemResult]) -> EvaluationVerdict:
     best = next((system for system in judged if system.name == summary.best_worker), None)
     if best is None:
-        first = max(judged, key=lambda system: system.accuracy.accuracy or 0.0)
-        limits = first.accuracy.interval
-        interval = (
-            f" (95 % interval {100 * limits.low:.1f} to {100 * limits.high:.1f})"
-            if limits is not None
-            else ""
-        )
-        found = (
-            f"{one_line(first.name)} did best: {_right(first.accuracy)}{interval}. No single "
-            "worker was measured."
-        )
-        return EvaluationVerdict(finding=found)
+        return EvaluationVerdict(finding=_without_single_worker(judged))
     others = _compared(summary)
     if not others:
         return EvaluationVerdict(
             finding=f"Only {one_line(best.name)} was measured: {_right(best.accuracy)}."
         )
     comparison, system = max(others, key=lambda item: item[0].difference)
-    p = corrected_p_values(summary)[system.name]
-    finding = _finding(comparison, system, best, p, len(others))
-    if p < SIGNIFICANT:
+    proved = _proved(summary)[system.name]
+    if proved.turns:
+        return EvaluationVerdict(finding=_refused(comparison, system, best))
+    finding = _finding(comparison, system, best, proved, summary)
+    if proved.is_real:
         return EvaluationVerdict(finding=finding)
     warning = f"{format_count(comparison.cases, 'case')} cannot tell these apart"
     needed = cases_needed(comparison.difference, comparison.unequal, comparisons=len(others))
@@ -136,8 +155,36 @@ def _compare_systems(summary: Summary, judged: Sequence[SystemResult]) -> Evalua
     needed = round_up(needed)
     return EvaluationVerdict(
         finding=finding,
-        warning=f"{warning}; about {needed:,} would be needed for a difference of this size.",
+        warning=(
+            f"{warning}; about {needed:,} would be needed if the difference is as large as it "
+            "looks here."
+        ),
         cases_needed=needed,
+    )
+
+
+def _without_single_worker(judged: Sequence[SystemResult]) -> str:
+    first = max(judged, key=lambda system: system.accuracy.accuracy or 0.0)
+    limits = first.accuracy.interval
+    interval = ""
+    if limits is not None:
+        interval = f" (95 % interval {100 * limits.low:.1f} to {100 * limits.high:.1f})"
+    return (
+        f"{one_line(first.name)} did best: {_right(first.accuracy)}{interval}. No single "
+        "worker was measured."
+    )
+
+
+def _refused(comparison: Comparison, system: SystemResult, best: SystemResult) -> str:
+    """The sentence where what failed decides the verdict."""
+    failed = ", ".join(
+        f"{one_line(each.name)} {each.failed}" for each in (system, best) if each.failed
+    )
+    return (
+        f"Nothing can be said yet: runs failed ({failed or 'of other workers'}), and counted as "
+        f"wrong they would turn the difference of {100 * comparison.difference:+.1f} points "
+        f"between {one_line(system.name)} and {one_line(best.name)} into "
+        f"{100 * comparison.difference_counted:+.1f}. The same command runs them again."
     )
 
 
@@ -146,9 +193,16 @@ def corrected_p_values(summary: Summary) -> dict[str, float]:
 
     It is corrected for the number of these systems.
     """
-    compared = _compared(summary)
-    corrected = holm_corrected([comparison.p for comparison, _ in compared])
-    return {system.name: p for (_, system), p in zip(compared, corrected, strict=True)}
+    return {name: proved.p for name, proved in _proved(summary).items()}
+
+
+def _proved(summary: Summary) -> dict[str, ProvedDifference]:
+    compared = {system.name: comparison for comparison, system in _compared(summary)}
+    singles = sum(system.name.startswith(f"{ALONE}:") for system in summary.systems)
+    is_among_singles = all(name.startswith(f"{ALONE}:") for name in compared)
+    # The best of several workers was picked out of all pairs of them.
+    pairs = singles * (singles - 1) // 2 if compared and is_among_singles else 0
+    return prove_differences(compared, pairs=pairs)
 
 
 def _compared(summary: Summary) -> list[tuple[Comparison, SystemResult]]:
@@ -185,43 +239,71 @@ def _right(share: ShareEstimate) -> str:
 
 
 def _finding(
-    comparison: Comparison, system: SystemResult, best: SystemResult, p: float, comparisons: int
+    comparison: Comparison,
+    system: SystemResult,
+    best: SystemResult,
+    proved: ProvedDifference,
+    summary: Summary,
 ) -> str:
     """The sentence of the verdict.
 
-    Who did best, by how much, how sure that is, and what a question costs.
+    Who did best, by how much, how sure that is, who is tied with it, and what a question costs.
     """
-    low, high = comparison.interval
-    # Whoever tries five ways finds a good one by chance more easily.
-    corrected = f" corrected for {comparisons} comparisons" if comparisons > 1 else ""
-    figures = [f"(95 % interval {100 * low:+.1f} to {100 * high:+.1f}, p {format_p(p)}{corrected})"]
-    known = (
-        system.cost is not None and best.cost is not None and not (system.unpriced or best.unpriced)
-    )
-    ours, theirs = (format_money(each.cost or 0) for each in (system, best))
-    if known and ours != theirs:
-        figures.append(f"for {ours} a question instead of {theirs}")
-    if system.seconds and best.seconds:
-        # Small models take less than the tenth of a second that is shown elsewhere.
-        ours, theirs = (
-            f"{s:.2f} s" if s < 1 else format_duration(s) for s in (system.seconds, best.seconds)
-        )
-        figures += [f"in {ours} instead of {theirs}"] if ours != theirs else []
-    which = "by its card" if best.name == BEST_WORKER else "on these cases"
-    single = f"{one_line(best.name)}, the best single worker {which}"
-    name = one_line(system.name)
+    figures = ", ".join(_figures(comparison, system, best, proved))
+    tied = [
+        one_line(other.name)
+        for versus, other in _compared(summary)
+        if other is not system and versus.difference == comparison.difference
+    ]
+    also = f" (tied with {', '.join(tied)})" if tied else ""
+    name = f"{one_line(system.name)}{also}"
+    rival, share = _rival(system, best, summary)
     points = f"{abs(100 * comparison.difference):.1f} points"
     if comparison.difference > 0:
-        return (
-            f"{name} did best: {_right(system.accuracy)}, {points} above {single} "
-            f"{', '.join(figures)}."
-        )
+        return f"{name} did best: {_right(system.accuracy)}, {points} above {rival} {figures}."
     if not comparison.difference:
-        return f"{name} is level with {single}: {_right(best.accuracy)} {', '.join(figures)}."
-    return (
-        f"{single}, did best: {_right(best.accuracy)}; {name} is {points} below "
-        f"{', '.join(figures)}."
-    )
+        return f"{name} is level with {rival}: {_right(share)} {figures}."
+    return f"{rival}, did best: {_right(share)}; {name} is {points} below {figures}."
+
+
+def _rival(system: SystemResult, best: SystemResult, summary: Summary) -> tuple[str, ShareEstimate]:
+    """What the system is compared with, in words, and its share of right answers."""
+    chosen = summary.baseline
+    is_single = system.name.startswith(f"{ALONE}:")
+    if chosen is None or is_single or chosen.right == best.accuracy.right:
+        which = "by its card" if best.name == BEST_WORKER else "on these cases"
+        return f"{one_line(best.name)}, the best single worker {which}", best.accuracy
+    # For some cases the others chose another worker.
+    return "the single worker that did best on the other half of the cases", chosen
+
+
+def _figures(
+    comparison: Comparison, system: SystemResult, best: SystemResult, proved: ProvedDifference
+) -> list[str]:
+    """How sure the difference is, and what a question costs and how long it takes."""
+    low, high = comparison.interval
+    # Whoever tries five ways finds a good one by chance more easily.
+    several = proved.comparisons > 1
+    corrected = f" corrected for {proved.comparisons} comparisons" if several else ""
+    p_value = f"p {format_p(proved.p)}{corrected}"
+    figures = [f"(95 % interval {100 * low:+.1f} to {100 * high:+.1f}, {p_value})"]
+    is_priced = system.cost is not None and best.cost is not None
+    if is_priced and not system.unpriced and not best.unpriced:
+        ours = format_money(system.cost or 0)
+        theirs = format_money(best.cost or 0)
+        if ours != theirs:
+            figures.append(f"for {ours} a question instead of {theirs}")
+    if system.seconds and best.seconds:
+        ours = _format_seconds(system.seconds)
+        theirs = _format_seconds(best.seconds)
+        if ours != theirs:
+            figures.append(f"in {ours} instead of {theirs}")
+    return figures
+
+
+def _format_seconds(seconds: float) -> str:
+    # Small models take less than the tenth of a second that is shown elsewhere.
+    return f"{seconds:.2f} s" if seconds < 1 else format_duration(seconds)
 
 
 def format_p(p: float) -> str:
@@ -350,13 +432,7 @@ def report_notes(spec: EvaluationSpec, summary: Summary, shown: Collection[str])
         tests = len(corrected_p_values(summary))
         p_value = "; P: how likely chance alone makes such a difference" if P_VALUE in shown else ""
         p_value += f", corrected for {tests} comparisons" if p_value and tests > 1 else ""
-        by_card = best == BEST_WORKER
-        which = (
-            "the best worker by its card"
-            if by_card
-            else "the single worker that did best on these cases"
-        )
-        lines.append(f"VS BEST: points above {best} ({shares[best]}), {which}{limits}{p_value}")
+        lines.append(f"VS BEST: {_baseline_in_words(summary, shares[best])}{limits}{p_value}")
     if spec.judge:
         used = summary.judging
         agreed = summary.agreed
@@ -382,6 +458,16 @@ def report_notes(spec: EvaluationSpec, summary: Summary, shown: Collection[str])
             f"failed {'runs' if spec.repeat > 1 else 'cases'}, which are in no share: "
             f"{', '.join(failed)}"
         )
+    cut = [
+        f"{system.cut_off} of {system.accuracy.n} of {system.name}"
+        for system in summary.systems
+        if system.cut_off
+    ]
+    if cut:
+        lines.append(
+            f"answers that were cut off at a worker's max_tokens: {', '.join(cut)}; a larger "
+            "limit: conductor workers add NAME --set max_tokens=N"
+        )
     lines += [f"{why}: {format_count(count, 'answer')}" for why, count in summary.unscored.items()]
     if summary.missing_modules:
         modules = ", ".join(f"{name} {count}" for name, count in summary.missing_modules.items())
@@ -398,9 +484,26 @@ def report_notes(spec: EvaluationSpec, summary: Summary, shown: Collection[str])
     return [one_line(line) for line in (*lines, *spec.notes, *sources)]
 
 
-def report_json(evaluation: str, spec: EvaluationSpec, summary: Summary) -> dict[str, Any]:
+def _baseline_in_words(summary: Summary, share: str) -> str:
+    """What systems are compared with: the best worker by card, or by the other cases."""
+    best = summary.best_worker
+    if best == BEST_WORKER:
+        return f"points above {best} ({share}), the best worker by its card"
+    singles = sum(system.name.startswith(f"{ALONE}:") for system in summary.systems)
+    if singles < 2:
+        return f"points above {best} ({share}), the only single worker"
+    return (
+        "points above the single worker that did best on the other half of the cases "
+        f"({format_share(summary.baseline)}); on all of them {best} did best ({share}), with which "
+        "other single workers are compared"
+    )
+
+
+def report_json(
+    evaluation: str, spec: EvaluationSpec, summary: Summary, spent: Decimal | None = None
+) -> dict[str, Any]:
     """The report as JSON; docs/eval.md describes it. Money is text, unknown values are null."""
-    verdict = reach_verdict(summary)
+    verdict = reach_verdict(summary, runs=spec.runs, spent=spent)
     corrected = corrected_p_values(summary)
     systems = []
     for system in summary.systems:
@@ -417,6 +520,8 @@ def report_json(evaluation: str, spec: EvaluationSpec, summary: Summary) -> dict
         "cases_needed": verdict.cases_needed,
         **spec.json(),
         "best_worker": summary.best_worker or None,
+        "baseline": None if summary.baseline is None else dump(summary.baseline),
+        "spent": None if spent is None else str(spent),
         "systems": systems,
         "unscored": dict(summary.unscored),
         "missing_modules": dict(summary.missing_modules),
