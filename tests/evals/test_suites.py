@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
 import subprocess
 from collections import Counter
 from contextlib import suppress
@@ -17,7 +18,7 @@ from hypothesis import strategies as st
 
 from conductor_cli.app.evaluation import load_cases
 from conductor_cli.core.errors import ConfigError, UsageError
-from conductor_cli.evals.cases import Case, is_correct, write_cases
+from conductor_cli.evals.cases import Case, is_correct, warn_of_long_answers, write_cases
 from conductor_cli.evals.suites import SUITES, read_suite, suite_by_columns
 from conductor_cli.system.installation import extra_command
 
@@ -370,3 +371,102 @@ def test_columns_of_any_file_are_mapped(
 def test_columns_that_cannot_be_mapped_are_refused(columns: str) -> None:
     with pytest.raises(UsageError, match="--fields"):
         suite_by_columns("p.csv", columns)
+
+
+GSM8K_ROW = {
+    "question": "Janet has 16 ducks.",
+    "answer": "She sells 16 - 3 - 4 = <<16-3-4=9>>9 eggs.\nShe makes 9 * 2 = $18.\n#### 1,018",
+}
+
+
+def test_gsm8k_is_read_as_it_is_published(tmp_path: Path) -> None:
+    path = tmp_path / "test.jsonl"
+    path.write_text(json.dumps(GSM8K_ROW))
+    (case,) = read_suite(SUITES["gsm8k"], path)
+    assert (case.answer, case.scorer) == ("1018", "number")
+    columns = suite_by_columns("test.jsonl", "question=question,answer=answer,scorer=number")
+    (case,) = read_suite(columns, path)
+    assert is_correct("She makes 1,018 dollars.", case)
+    assert not is_correct("She makes 18 dollars.", case)
+
+
+@pytest.mark.parametrize(
+    ("value", "problem"),
+    [
+        (["Paris", "City of Paris"], "found a list of 2"),
+        ({"value": "Paris", "aliases": []}, r"found an object \(value, aliases\)"),
+    ],
+)
+def test_a_list_or_an_object_is_no_expected_answer(
+    tmp_path: Path, value: object, problem: str
+) -> None:
+    path = tmp_path / "rows.jsonl"
+    path.write_text(json.dumps({"q": "Capital of France?", "answers": value}))
+    columns = suite_by_columns("rows.jsonl", "question=q,answer=answers")
+    with pytest.raises(UsageError, match=f"row 1: .*{problem}"):
+        read_suite(columns, path)
+    path.write_text(json.dumps({"q": "Capital of France?", "answers": ["Paris"]}))
+    (case,) = read_suite(columns, path)
+    assert case.answer == "Paris"
+
+
+@pytest.mark.parametrize(
+    ("choices", "answer", "letter"),
+    [
+        (["3", "1", "2", "0"], 0, "A"),
+        (["3", "1", "2", "0"], "0", "D"),
+        (["10", "20"], 1, "B"),
+        (["10", "20"], "1", "B"),
+        (["a", "b"], "B", "B"),
+    ],
+)
+def test_a_whole_number_is_the_place_of_a_choice_and_a_text_a_text(
+    tmp_path: Path, choices: list[str], answer: object, letter: str
+) -> None:
+    path = tmp_path / "rows.jsonl"
+    path.write_text(json.dumps({"q": "Which?", "c": choices, "a": answer}))
+    (case,) = read_suite(suite_by_columns("rows.jsonl", "question=q,answer=a,choices=c"), path)
+    assert case.answer == letter
+
+
+def test_choices_without_a_letter_are_an_error(tmp_path: Path) -> None:
+    path = tmp_path / "rows.jsonl"
+    path.write_text(json.dumps({"q": "Which?", "c": [f"c{n}" for n in range(30)], "a": 29}))
+    columns = suite_by_columns("rows.jsonl", "question=q,answer=a,choices=c")
+    with pytest.raises(UsageError, match="30 choices, and at most 26"):
+        read_suite(columns, path)
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("q,a\nHow many?,1,234\n", "row 1: 3 cells, and the head has 2 columns"),
+        ("q,a\nHow many?\n", "row 1: 1 cells"),
+        ("q;a\nHow many?;12\n", "'q' is missing; its columns are q;a"),
+        ('q,a\n"How many?,12\n', "unexpected end of data"),
+        ('q,a\n"How" many?,12\n', "expected after"),
+        ("q,q\nHow many?,12\n", "two columns are called 'q'"),
+    ],
+)
+def test_a_broken_csv_file_is_an_error_and_loses_nothing(
+    tmp_path: Path, text: str, problem: str
+) -> None:
+    path = tmp_path / "rows.csv"
+    path.write_text(text)
+    with pytest.raises(UsageError, match=re.escape(problem)):
+        read_suite(suite_by_columns("rows.csv", "question=q,answer=a"), path)
+
+
+def test_a_large_cell_of_a_csv_file_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "rows.csv"
+    path.write_text(f"q,a\n{'x' * 200_000},12\n")
+    (case,) = read_suite(suite_by_columns("rows.csv", "question=q,answer=a"), path)
+    assert len(case.question) == 200_000
+
+
+def test_expected_answers_longer_than_a_line_are_told(tmp_path: Path) -> None:
+    path = tmp_path / "test.jsonl"
+    path.write_text(json.dumps(GSM8K_ROW))
+    cases = read_suite(suite_by_columns("test.jsonl", "question=question,answer=answer"), path)
+    assert warn_of_long_answers(cases).startswith("1 of 1 expected answers of the scorer exact")
+    assert warn_of_long_answers(read_suite(SUITES["gsm8k"], path)) == ""

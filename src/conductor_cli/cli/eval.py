@@ -28,7 +28,7 @@ from conductor_cli.cli.signals import on_signal
 from conductor_cli.config.settings import Settings, load_settings
 from conductor_cli.core.errors import Failure, UsageError
 from conductor_cli.core.formatting import format_count, format_money, format_time
-from conductor_cli.evals.cases import write_cases
+from conductor_cli.evals.cases import warn_of_long_answers, write_cases
 from conductor_cli.evals.outcomes import Evaluation
 from conductor_cli.evals.report import (
     reach_verdict,
@@ -283,7 +283,13 @@ def _describe_evaluation(prepared: evaluations.PreparedEvaluation) -> list[str]:
         lines += prepared.estimate.lines()
     else:
         lines.append(f"{spec.runs - prepared.done:,} runs, which cost nothing")
-    return [*lines, *prepared.left_out]
+    lines += prepared.left_out
+    # A scorer of the user's own decides without the expected answers.
+    if prepared.request.scorer is None and (
+        warning := warn_of_long_answers(prepared.request.cases)
+    ):
+        lines.append(f"warning: {warning}")
+    return lines
 
 
 async def _run_rest(

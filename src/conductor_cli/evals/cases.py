@@ -135,6 +135,27 @@ def check_case(case: Case) -> None:
             )
 
 
+MAX_EXACT: Final = 100
+"""Characters of an expected answer that a model may well write word for word."""
+
+
+def warn_of_long_answers(cases: Sequence[Case]) -> str:
+    """Return a warning of expected answers that hardly any answer equals; empty without any.
+
+    They are for the scorer `exact` and longer than a line, as whole solutions are.
+    """
+    exact = [case for case in cases if case.scorer == "exact"]
+    long = [case for case in exact if "\n" in case.answer or len(case.answer) > MAX_EXACT]
+    if not long:
+        return ""
+    return (
+        f"{len(long):,} of {len(exact):,} expected answers of the scorer exact are longer than a "
+        f"line (the first is that of {long[0].id!r:.60}), so hardly any answer will count as "
+        "right; name another scorer, as in --fields …,scorer=number, or a column with the short "
+        "answer"
+    )
+
+
 def score_answer(text: str, case: Case) -> Score:
     """Return what the case's scorer says of `text`.
 

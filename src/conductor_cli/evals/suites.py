@@ -189,6 +189,23 @@ def aime25(row: Row, number: int, _: int) -> Case:
     )
 
 
+HASHES: Final = "####"  # Before the answer of a row of GSM8K
+
+
+def gsm8k(row: Row, number: int, _: int) -> Case:
+    """`test.jsonl` of openai/grade-school-math: question, answer, which ends with `#### 18`."""
+    _worked, hashes, answer = field(row, "answer").rpartition(HASHES)
+    if not hashes:
+        raise ValueError(f"the answer does not end with {HASHES} and a number")
+    return Case(
+        id=str(number),
+        question=f"{field(row, 'question')}\n\n{BOX}",
+        answer=answer.strip().replace(",", ""),
+        scorer="number",
+        tags=("math", "gsm8k"),
+    )
+
+
 def mmlu(row: Row, number: int, _: int) -> Case:
     """A row of cais/mmlu: question, choices, answer (a number from 0), subject."""
     subject = row.get("subject")
@@ -454,8 +471,8 @@ def by_columns(columns: Mapping[str, str]) -> Reader:
         name = str(number)
         if "id" in columns:
             name = field(row, columns["id"])
-        question = field(row, columns["question"])
-        answer = field(row, columns["answer"])
+        question = _one_text(row, columns["question"], "question")
+        answer = _one_text(row, columns["answer"], "answer")
         tagged = _listed(row.get(columns.get("tags", "")))
         choices = _listed(row.get(columns.get("choices", "")))
         if not choices:
@@ -463,13 +480,51 @@ def by_columns(columns: Mapping[str, str]) -> Reader:
             return Case(
                 id=name, question=question, answer=answer, scorer=scorer, tags=tags(*tagged)
             )
-        if answer in choices:
-            answer = ascii_uppercase[choices.index(answer)]
-        elif answer.isdecimal():
-            answer = ascii_uppercase[int(answer) :][:1]
-        return _multiple_choice(name, question, choices, answer, tags(*tagged))
+        if len(choices) > len(ascii_uppercase):
+            raise ValueError(f"it has {len(choices)} choices, and at most 26 have a letter")
+        letter = _letter_of(row[columns["answer"]], answer, choices)
+        return _multiple_choice(name, question, choices, letter, tags(*tagged))
 
     return read
+
+
+def _one_text(row: Row, column: str, what: str) -> str:
+    """The text or number in a column. Raises `KeyError`, `ValueError` for a list or an object.
+
+    A list of one text is that text.
+    """
+    value = row.get(column)
+    if isinstance(value, list | tuple) and len(value) == 1:
+        value = value[0]
+    # The file's fault, not the caller's
+    if isinstance(value, Mapping):
+        names = ", ".join(map(str, value))[:80]
+        raise ValueError(  # noqa: TRY004
+            f"expected text in {column!r}, found an object ({names}); --fields {what}=COLUMN names "
+            "a column with one text"
+        )
+    if isinstance(value, list | tuple):
+        raise ValueError(  # noqa: TRY004
+            f"expected text in {column!r}, found a list of {len(value)}; --fields {what}=COLUMN "
+            "names a column with one text"
+        )
+    return field({column: value}, column)
+
+
+def _letter_of(value: object, answer: str, choices: Sequence[str]) -> str:
+    """The letter of the right choice.
+
+    A whole number is its place, from 0. A text is a choice, else a letter, else such a place.
+    """
+    is_place = isinstance(value, int) and not isinstance(value, bool)
+    if not is_place and answer in choices:
+        return ascii_uppercase[choices.index(answer)]
+    if is_place or answer.isdecimal():
+        place = int(answer)
+        if not 0 <= place < len(choices):
+            raise ValueError(f"the answer {place} is none of the {len(choices)} places, from 0")
+        return ascii_uppercase[place]
+    return answer
 
 
 def _listed(value: object) -> list[str]:
@@ -516,6 +571,18 @@ SUITES: Final = {
             licence="MIT",
             prompt="a box for the answer, as in published harnesses",
             scoring="math-verify",
+        ),
+        Suite(
+            name="gsm8k",
+            about="1,319 word problems of grade school",
+            reader=gsm8k,
+            needs=("parquet",),
+            repo="openai/gsm8k",
+            file="main/test-00000-of-00001.parquet",
+            split="test",
+            licence="MIT",
+            prompt="a box for the answer, as in published harnesses",
+            scoring="equal numbers",
         ),
         Suite(
             name="aime25",
@@ -711,7 +778,8 @@ def read_suite(
         except (KeyError, ValueError, RecursionError, MemoryError, UsageError) as error:
             problem = str(error)[:300]
             if isinstance(error, KeyError):
-                problem = f"{error.args[0]!r} is missing"
+                columns = ", ".join(map(str, row)) if isinstance(row, Mapping) else "none"
+                problem = f"{error.args[0]!r} is missing; its columns are {columns:.200}"
             raise UsageError(
                 f"{path}, row {number}: not a row of {suite.name}: {problem}", hint=hint
             ) from None
@@ -804,10 +872,37 @@ def _open_rows(path: Path) -> tuple[int, Callable[[int], Any]]:
             )
         return len(listed), listed.__getitem__
     if path.suffix.lower() == ".csv":
-        rows = list(csv.DictReader(io.StringIO(text, newline="")))
+        rows = _read_csv(text, path)
         return len(rows), rows.__getitem__
     lines = [line for line in text.split("\n") if line.strip()]
     return len(lines), lambda number: json.loads(lines[number])
+
+
+def _read_csv(text: str, path: Path) -> list[Row]:
+    """The rows of a CSV file. Raises `UsageError` for one that is broken, and `csv.Error`.
+
+    A cell that is too much would else be dropped: `How many?,1,234` has an answer of 1.
+    """
+    csv.field_size_limit(MAX_FILE_SIZE)
+    table = csv.DictReader(io.StringIO(text, newline=""), strict=True)
+    names = list(table.fieldnames or ())
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        raise UsageError(
+            f"{path}: two columns are called {twice[0]!r:.60}", hint="give each its own name"
+        )
+    rows = list[Row]()
+    for number, row in enumerate(table, start=1):
+        cells = len(row.pop(None, ())) + sum(value is not None for value in row.values())
+        if cells != len(names):
+            raise UsageError(
+                f"{path}, row {number}: {cells} cells, and the head has {len(names)} columns "
+                f"({', '.join(names)[:200]})",
+                hint='put a cell with a comma or a line break between quotes: "1,234"; a file with '
+                "tabs or semicolons has to be converted",
+            )
+        rows.append(row)
+    return rows
 
 
 def _unzip(path: Path) -> str:
