@@ -102,7 +102,29 @@ def test_a_search_looks_where_it_is_told_to() -> None:
         True,
     )
     assert describe_matches(search, {0: [3]}) == "./src/core/ledger.py:3: class Ledger:"
-    assert describe_matches(search, {}) == "no line matches 'ledger' in 2 files"
+
+
+def test_a_phrase_that_no_line_has_gives_the_passages_with_most_of_its_words() -> None:
+    search = TOOLS.answer("search_text", {"pattern": "how does the ledger reserve"})
+    assert isinstance(search, Search)
+    text = describe_matches(search, {})
+    assert text.startswith("No line matches all of it. These have most of its words")
+    assert "./src/core/ledger.py:3: class Ledger:" in text
+    nothing = TOOLS.answer("search_text", {"pattern": "zebra crossing"})
+    assert isinstance(nothing, Search)
+    assert describe_matches(nothing, {}) == (
+        "no line matches 'zebra crossing' in 4 files, nor any word of it"
+    )
+
+
+def test_a_long_file_does_not_hide_the_matches_of_others() -> None:
+    files = [File(name="a.txt", text="word\n" * 500), File(name="z.txt", text="word\n")]
+    search = FileTools(files).answer("search_text", {"pattern": "word"})
+    assert isinstance(search, Search)
+    text = describe_matches(search, {0: list(range(1, 501)), 1: [1]})
+    assert "z.txt:1: word" in text
+    assert "Lines by file: a.txt 500, z.txt 1" in text
+    assert len(text.splitlines()) == MAX_MATCHES + 1
 
 
 def test_results_are_bounded_and_say_what_is_left() -> None:

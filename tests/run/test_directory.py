@@ -16,14 +16,14 @@ from conductor_cli.core import events as ev
 from conductor_cli.core.chat import Request
 from conductor_cli.core.errors import UsageError
 from conductor_cli.core.policy import Policy, PoolPolicy
-from conductor_cli.core.pool import Pool
+from conductor_cli.core.pool import Pool, Worker
 from conductor_cli.core.profile import WorkerProfile
 from conductor_cli.core.question import File, Question
 from conductor_cli.core.tools import RunTools
 from conductor_cli.models.base import ALL_FEATURES, ScriptedModel
 from conductor_cli.programs.bounded_child import ChildLimits
-from conductor_cli.run import Orchestra, directory_tools
-from tests.run.kit import notices, of, play, pool_of, read, says, setting, start
+from conductor_cli.run import Orchestra, Run, directory_tools
+from tests.run.kit import hold, notices, of, pool_of, read, says, setting, start
 from tests.run.test_tool_loop import Box, asks
 
 PLAN = "A | - | answer it\n"
@@ -35,10 +35,12 @@ TREE = (
 QUESTION = Question(text="What does needle return?", files=TREE)
 
 
-def play_in_real_time(orchestra: Orchestra, question: Question) -> list[ev.Event]:
-    """Run a question whose search is made by another process, for which no clock can jump."""
-    orchestra = replace(orchestra, clock=time.monotonic)
-    return asyncio.run(read(start(orchestra, question)))
+def play(orchestra: Orchestra, question: Question) -> tuple[Run, list[ev.Event]]:
+    """Run a question whose searches are made by a thread or a process, for which no clock jumps."""
+    run = start(replace(orchestra, clock=time.monotonic), question)
+    events = asyncio.run(read(run))
+    hold(run, events)
+    return run, events
 
 
 def looks_up(*calls: tuple[str, Any], then: str = "It is 42.") -> ScriptedModel:
@@ -193,7 +195,7 @@ def test_tools_of_a_server_stay_beside_those_of_the_directory() -> None:
     [
         ("(a+)+$", "the search took more than"),
         ("(", "the pattern is no regular expression"),
-        ("nowhere_to_be_seen$", "no line matches 'nowhere_to_be_seen$' in 3 files"),
+        ("zebra$", "no line matches 'zebra$' in 3 files, nor any word of it"),
     ],
 )
 def test_a_hostile_or_broken_pattern_is_an_answer_to_the_worker(
@@ -203,10 +205,18 @@ def test_a_hostile_or_broken_pattern_is_an_answer_to_the_worker(
     files = (*TREE, File(name="src/c.txt", text="a" * 40 + "b\n", directory="src/"))
     model = looks_up(("search_text", {"pattern": pattern}))
     question = Question(text="?", files=files)
-    events = play_in_real_time(setting(PLAN, {"ann": model}), question)
+    _, events = play(setting(PLAN, {"ann": model}), question)
     (result,) = of(events, ev.ToolReturned)
     assert result.error == ("no line" not in told)
     assert told in result.text
+
+
+def test_a_model_file_is_made_to_look_before_it_answers() -> None:
+    """It may be small: it would say what it would look for, and guess."""
+    pool = Pool(workers=(Worker(name="ann", kind="llama", options={"context": 8192}),))
+    model = looks_up(("search_text", {"pattern": "needle"}))
+    play(setting(PLAN, {"ann": model}, pool=pool), QUESTION)
+    assert [request.tool_choice for request in model.requests] == ["required", "auto"]
 
 
 def test_a_worker_whose_context_is_nearly_full_has_to_answer() -> None:

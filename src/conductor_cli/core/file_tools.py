@@ -16,6 +16,7 @@ from conductor_cli.core.chat import Tool
 from conductor_cli.core.errors import suggest
 from conductor_cli.core.formatting import format_count
 from conductor_cli.core.outline import lines_of
+from conductor_cli.core.passage_search import best_lines, words_of
 from conductor_cli.core.question import File
 from conductor_cli.core.tools import OfferedTool
 
@@ -24,6 +25,10 @@ SERVER: Final = "attached"
 
 MAX_ENTRIES: Final = 200  # Files and folders of one result
 MAX_MATCHES: Final = 40  # Lines of one search
+MAX_LINES_A_FILE: Final = 5  # Lines of one file before all others have had a turn
+MAX_PASSAGES: Final = 8  # Passages that have most words of a pattern that no line matches
+PASSAGE_LINES: Final = 8  # Two of them in one file are at least so far apart
+AROUND_LINES: Final = 1  # Lines that are shown before and after the best line of a passage
 MAX_LINE_CHARS: Final = 240  # Characters of a line that a search shows
 MAX_READ_LINES: Final = 300
 MAX_READ_CHARS: Final = 12_000
@@ -52,10 +57,11 @@ _PATH: Final = {"type": "string", "description": "A file or a folder, as listed"
 TOOLS: Final = (
     _tool(
         "search_text",
-        "Search the attached files for lines that match a regular expression. Gives path, line "
-        "number and line. Capital letters count only where the pattern has some.",
+        "Search the attached files. Gives path, line number and line of all that match a word or a "
+        "regular expression; if none does, of those that have most of its words. Capital letters "
+        "count only where the pattern has some.",
         {
-            "pattern": {"type": "string", "description": "A word or a regular expression"},
+            "pattern": {"type": "string", "description": "Words or a regular expression"},
             "path": {**_PATH, "description": "Only in this file or folder"},
         },
         "pattern",
@@ -209,30 +215,63 @@ class FileTools:
 
 
 def describe_matches(search: Search, lines_by_file: Mapping[int, Sequence[int]]) -> str:
-    """Return the lines that a search has found; the keys are positions in its files."""
+    """Return the lines that a search has found; the keys are positions in its files.
+
+    Of many, each file first shows its first lines, so that a long file does not hide the others.
+    """
+    total = sum(map(len, lines_by_file.values()))
+    if not total:
+        return _describe_passages(search)
+    shown_lines = _share_of_each(lines_by_file)
     shown: list[str] = []
-    counts: list[str] = []
-    total = 0
-    for position, numbers in lines_by_file.items():
+    for position, numbers in shown_lines.items():
         file = search.files[position]
         lines = lines_of(file)
-        total += len(numbers)
-        counts.append(f"{file.name} {len(numbers)}")
-        shown += [
-            f"{file.name}:{number}: {_cut(lines[number - 1].strip())}"
-            for number in numbers[: max(MAX_MATCHES - len(shown), 0)]
-        ]
-    if not total:
-        return (
-            f"no line matches {search.pattern!r:.120} in {format_count(len(search.files), 'file')}"
-        )
+        shown += [f"{file.name}:{number}: {_cut(lines[number - 1].strip())}" for number in numbers]
     if total > len(shown):
-        where = ", ".join(counts[:MAX_MATCHES])
+        counts = [
+            f"{search.files[position].name} {len(numbers)}"
+            for position, numbers in lines_by_file.items()
+        ]
         shown.append(
             f"[… {total - len(shown)} further lines; search in one file or folder (path). Lines "
-            f"by file: {where} …]"
+            f"by file: {', '.join(counts[:MAX_MATCHES])} …]"
         )
     return "\n".join(shown)
+
+
+def _share_of_each(lines_by_file: Mapping[int, Sequence[int]]) -> dict[int, list[int]]:
+    """Return at most `MAX_MATCHES` lines: the first of each file, then what there is room for."""
+    shares = {
+        position: list(numbers[:MAX_LINES_A_FILE]) for position, numbers in lines_by_file.items()
+    }
+    left = MAX_MATCHES
+    for position, first in shares.items():
+        shares[position] = first[:left]
+        left -= len(shares[position])
+    for position, numbers in lines_by_file.items():
+        rest = numbers[len(shares[position]) :][:left]
+        shares[position] += rest
+        left -= len(rest)
+    return {position: numbers for position, numbers in shares.items() if numbers}
+
+
+def _describe_passages(search: Search) -> str:
+    """Return the lines that have most words of a pattern that no line matches, or that none has."""
+    texts = [file.text for file in search.files]
+    places = best_lines(texts, words_of(search.pattern), MAX_PASSAGES, PASSAGE_LINES)
+    if not places:
+        files = format_count(len(search.files), "file")
+        return f"no line matches {search.pattern!r:.120} in {files}, nor any word of it"
+    shown = ["No line matches all of it. These have most of its words, the best first:"]
+    for position, number in places:
+        file = search.files[position]
+        lines = lines_of(file)
+        first = max(number - AROUND_LINES, 1)
+        passage = enumerate(lines[first - 1 : number + AROUND_LINES], start=first)
+        shown += [f"{file.name}:{other}: {_cut(line.rstrip())}" for other, line in passage]
+        shown.append("--")
+    return "\n".join(shown[:-1])
 
 
 def search_job(search: Search) -> bytes:

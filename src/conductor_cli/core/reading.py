@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import replace
 from typing import Final, Literal
 
 from conductor_cli.core.chat import Attachment, MediaKind
@@ -20,7 +19,7 @@ from conductor_cli.core.media import attachment_tokens
 from conductor_cli.core.outline import OUTLINE_CHARS, as_outline, has_directory
 from conductor_cli.core.pool import Worker
 from conductor_cli.core.profile import WorkerProfile
-from conductor_cli.core.question import Question, question_text
+from conductor_cli.core.question import Question
 from conductor_cli.core.terminal_text import one_line
 from conductor_cli.core.usage import CHARS_PER_TOKEN
 
@@ -28,6 +27,7 @@ Reading = Literal["whole", "outline", "shortened", "none"]
 """How a worker reads a question: as it is, with the outlines of directories, shortened, or not."""
 
 PROMPT_CHARS: Final = 1500  # What a prompt has besides: the introduction, the subtask, tags
+FILE_TAG_CHARS: Final = 50  # Around the text of a file, besides its name
 MAX_ANSWER_ROOM: Final = 8000  # Characters that are kept free for the answers of other steps
 SHORT_QUESTION_CHARS: Final = 2000
 """A question of at most so many characters is sent to every worker: one whose context does not hold
@@ -106,7 +106,13 @@ def _fits(question: Question, worker: Worker, profile: WorkerProfile) -> bool:
 
 
 def _text_length(question: Question, accepts: Collection[MediaKind]) -> int:
-    return len(question_text(replace(question, history=()), accepts=accepts))
+    """Return about how many characters the text and the files of a question have in a prompt."""
+    length = len(question.text)
+    for file in question.files:
+        length += FILE_TAG_CHARS + len(file.name)
+        if not file.is_sent_to(accepts):
+            length += len(file.text)
+    return length
 
 
 def too_small(question: Question, worker: Worker, profile: WorkerProfile) -> Failure:

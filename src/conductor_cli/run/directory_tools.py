@@ -19,6 +19,7 @@ from conductor_cli.core.question import File
 from conductor_cli.core.tools import OfferedTool, ToolBox, ToolResult
 from conductor_cli.programs import search_process
 from conductor_cli.programs.bounded_child import ChildLimits, ChildStopped, run_child_beside
+from conductor_cli.system.threads import run_in_thread_if_large
 
 SEARCH_LIMITS: Final = ChildLimits(seconds=10, memory=1 << 30, cpu_seconds=10)
 _SPECIAL: Final = frozenset("\\.^$*+?{}[]|()")
@@ -68,8 +69,11 @@ def _named_apart(offered: OfferedTool, taken_names: Collection[str]) -> OfferedT
 
 async def search_files(search: Search) -> str:
     """Return the lines that a search finds. Raises `WrongArgument` for a pattern that is none."""
+    size = sum(len(file.text) for file in search.files)
     if _SPECIAL.isdisjoint(search.pattern):
-        return describe_matches(search, _find_words(search))
+        return await run_in_thread_if_large(
+            size, lambda: describe_matches(search, _find_words(search))
+        )
     try:
         values = await run_child_beside(
             Path(search_process.__file__), search_job(search), SEARCH_LIMITS
@@ -81,7 +85,8 @@ async def search_files(search: Search) -> str:
     for value in values:
         if "problem" in value:
             raise WrongArgument(f"the pattern is no regular expression: {value['problem']}")
-    return describe_matches(search, {value["text"]: value["lines"] for value in values})
+    lines_by_file = {value["text"]: value["lines"] for value in values}
+    return await run_in_thread_if_large(size, lambda: describe_matches(search, lines_by_file))
 
 
 def _find_words(search: Search) -> dict[int, list[int]]:

@@ -104,11 +104,14 @@ class ToolLoop:
     def choice(self) -> ToolChoice:
         """Whether the next reply may ask for tools.
 
-        Providers want them in the request even where it may not.
+        Providers want them in the request even where it may not. A small model that is not made to
+        look into a directory says what it would look for, and guesses.
         """
         if self._is_last:
             return "none"
-        return "auto"
+        is_small_model = self._worker.kind == "llama"
+        has_to_look = is_small_model and isinstance(self._box, DirectoryToolBox)
+        return "required" if has_to_look and self._turn == 0 else "auto"
 
     async def offer(self) -> None:
         """Look which tools there are now.
