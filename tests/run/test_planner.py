@@ -20,7 +20,7 @@ from conductor_cli.core.plan import Plan, Step
 from conductor_cli.core.pool import Card, Limits, Pool
 from conductor_cli.core.profile import PROFILES, PROMPTED, Sampling, WorkerProfile
 from conductor_cli.core.question import Question
-from conductor_cli.core.usage import Price, Usage
+from conductor_cli.core.usage import FREE, Price, Usage
 from conductor_cli.models.base import ScriptedModel
 from tests.run.kit import (
     QUESTION,
@@ -192,6 +192,30 @@ def test_a_plan_cut_off_at_its_token_limit_is_not_complete() -> None:
     run, events = play(setting(["B\n", "Because bob", cut], mode="mini"))
     assert of(events, ev.PlanRejected) == []
     assert run.trace.answer == "from bob"
+
+
+@pytest.mark.parametrize(
+    ("price", "constrained", "limits", "tokens"),
+    [
+        (Price(input=Decimal(1), output=Decimal(10)), False, Limits(), 17_200),
+        (Price(input=Decimal(1), output=Decimal(10)), True, Limits(), 1200),
+        (FREE, False, Limits(), 1200),
+        (None, False, Limits(), 1200),
+        (Price(input=Decimal(1), output=Decimal(10)), False, Limits(cost=Decimal("0.05")), 1200),
+    ],
+    ids=["paid for", "held to a grammar", "free", "unknown", "under a tight limit"],
+)
+def test_a_planner_that_may_think_has_room_for_it(
+    price: Price | None, constrained: bool, limits: Limits, tokens: int
+) -> None:
+    planner = says("A | - | one\n")
+    pool = pool_of("ann", price=FREE)
+    models = {"ann": says("yes")}
+    orchestra = setting(
+        planner, models, pool=pool, price=price, constrained=constrained, limits=limits
+    )
+    play(orchestra)
+    assert planner.requests[0].max_tokens == tokens
 
 
 def test_what_follows_a_whole_plan_is_not_waited_for() -> None:

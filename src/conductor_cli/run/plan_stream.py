@@ -33,6 +33,10 @@ from conductor_cli.models.base import Model
 from conductor_cli.run.attempt import read_chunks
 from conductor_cli.run.state import RunState
 
+THINKING_TOKENS: Final = 16_000
+"""Tokens beside those of its plan for a planner that may think. It writes no more than it needs:
+reading ends with the plan.
+"""
 LOOP_REPETITIONS: Final = 3
 """So many repetitions one after another are a planner that would go on like this up to its limit of
 tokens.
@@ -153,9 +157,10 @@ class PlanStream:
         self._prompt = request.messages
         price = state.team.price
         async with resources.turn(self._model):
-            wanted = request.max_tokens or 0
+            usual = request.max_tokens or 0
+            wanted = usual + (THINKING_TOKENS if self._may_think else 0)
             tokens_in = prompt_tokens(request.messages)
-            reservation = await resources.reserve(tokens_in, wanted, price, None)
+            reservation = await resources.reserve(tokens_in, wanted, price, None, usual)
             request = replace(request, max_tokens=reservation.answer)
             began = state.stream.now()
             failed = False
@@ -188,6 +193,16 @@ class PlanStream:
                 "the plan was cut off at the token limit", line=self._text[-200:].strip()
             )
         self._announce(self._parser.end())
+
+    @property
+    def _may_think(self) -> bool:
+        """Whether the planner may think before it plans, which counts as part of its reply.
+
+        That is a model that is paid for: those of this machine do not, or are held to a grammar.
+        """
+        price = self._state.team.price
+        is_paid_for = price is not None and any(price.amounts())
+        return is_paid_for and not self._state.team.constrained
 
     def _request(self, standing: tuple[Step, ...], fault: str) -> Request:
         state = self._state
