@@ -4,8 +4,8 @@
 repository of `directory_questions.toml`. UNPACKED has the unpacked sources that it names, as `pip
 download --no-deps --no-binary :all:` and `tar` make them. Without a model a script plays the
 worker: it searches for the question as it is, reads around the first six passages that are found,
-searches for the constants in them that something is set to, and answers with what it has read. So it measures the tools, not a model. With a model the answer is
-held to a regular expression.
+searches for the constants in them that something is set to, and answers with what it has read. So
+it measures the tools, not a model. With a model the answer is held to a regular expression.
 """
 
 from __future__ import annotations

@@ -28,7 +28,7 @@ ASKED = replace(QUESTION, schema=SCHEMA)
         ("three", NOT_JSON),
         ('```json\n{"apples": 3}\n```', NOT_JSON),
         ("[" * 100_000, NOT_JSON),
-        ('{"apples": "3"}', "apples: '3' is not of type 'integer'"),
+        ('{"apples": "3"}', 'apples: "3" is not of type "integer"'),
     ],
 )
 def test_what_an_answer_breaks_is_named(answer: str, fault: str) -> None:
@@ -45,7 +45,7 @@ def test_the_worker_is_told_what_is_wrong_and_answers_again() -> None:
     first, again = bob.requests
     assert again.messages[: len(first.messages)] == first.messages
     assert again.messages[-2].content == "{}"
-    assert "'apples' is a required property" in again.messages[-1].content
+    assert '"apples" is a required property' in again.messages[-1].content
     (failed,) = run.trace.steps[0].failed
     assert (failed.error.reason, failed.retry_in) == ("schema", 0.0)
 
@@ -54,7 +54,7 @@ def test_after_one_repair_the_fault_is_the_end() -> None:
     run, _ = play(setting("A | | count them\n", {"ann": says("{}")}), ASKED)
     assert (run.trace.answer, run.trace.partial, run.trace.exit_code) == ("{}", True, 7)
     assert (error_of(run).reason, len(run.trace.steps[0].failed)) == ("answer_not_schema", 1)
-    assert "'apples' is a required property" in error_of(run).message
+    assert '"apples" is a required property' in error_of(run).message
 
 
 def test_only_the_answer_is_held_to_the_schema() -> None:
