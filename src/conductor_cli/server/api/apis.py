@@ -7,15 +7,18 @@ from typing import Any, Final
 
 from conductor_cli.core.chat import text_size
 from conductor_cli.programs.schema_check import size_of
+from conductor_cli.server.api.body_models import refused
 from conductor_cli.server.api.chat_completions import ChatCompletionsApi
+from conductor_cli.server.api.compaction import CompactionApi
 from conductor_cli.server.api.errors import TOO_LONG
-from conductor_cli.server.api.messages import MessagesApi
+from conductor_cli.server.api.messages import MessagesApi, estimate_length
 from conductor_cli.server.api.request import ClientApi, ClientRequest, RequestError
 from conductor_cli.server.api.responses import ResponsesApi
 
 APIS: Final[dict[str, ClientApi]] = {
     "/v1/chat/completions": ChatCompletionsApi(),
     "/v1/responses": ResponsesApi(),
+    "/v1/responses/compact": CompactionApi(),
     "/v1/messages": MessagesApi(),
 }
 """The APIs by the paths at which a client creates an answer."""
@@ -54,3 +57,12 @@ def _size_of_text(request: ClientRequest) -> int:
 def _size_of_schema(schema: Any) -> int:  # noqa: ANN401 - any JSON value
     """About the bytes that a schema has as text: ten for each of its parts."""
     return 10 * size_of(schema, MAX_TEXT_BYTES, characters=10)
+
+
+def count_input_tokens(body: Mapping[str, Any]) -> dict[str, Any]:
+    """The answer to `POST /v1/responses/input_tokens`. Raises `RequestError`."""
+    if body.get("previous_response_id"):
+        message = "is not counted: send the conversation itself as input"
+        raise refused("previous_response_id", message, "unsupported_parameter")
+    request = parse_sized(APIS["/v1/responses"], body)
+    return {"object": "response.input_tokens", "input_tokens": estimate_length(request)}

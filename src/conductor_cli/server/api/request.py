@@ -9,10 +9,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 from conductor_cli.core.chat import Finish, Message, Tool, ToolCall, ToolChoice
 from conductor_cli.core.usage import NO_USAGE, Usage
+
+UtilityPurpose = Literal[
+    "title", "tags", "follow_ups", "search_queries", "commit_message", "compaction"
+]
+"""What a utility request is for: clients make it by themselves."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,6 +37,7 @@ class ClientRequest:
 
     `seed` and `sampling` say how tokens are drawn, as `core.chat.Request` has them. `echo` is what
     a response says of its request, and `ignored` are the names of fields that have no effect here.
+    `purpose` is what the request is for where its path says so.
     `shows_reasoning` says whether the client wants plan and steps narrated. `after` is the number
     of the last event that a client has of a stream which it reads again.
     """
@@ -53,6 +59,7 @@ class ClientRequest:
     sampling: Mapping[str, Any] = field(default_factory=dict)
     echo: Mapping[str, Any] = field(default_factory=dict)
     ignored: tuple[str, ...] = ()
+    purpose: UtilityPurpose | None = None
     effort: str = ""
     stream: bool = False
     include_usage: bool = False

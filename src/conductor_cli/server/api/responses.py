@@ -187,8 +187,8 @@ class ResponsesEncoder:
 
     def __init__(self, request: ClientRequest, run: str, created: int) -> None:
         self._request = request
-        self._run = run
-        self._created = created
+        self.run = run
+        self.created = created
         self._numbered = 0
         self._open: _GrowingItem | None = None
         self._held = ""
@@ -221,7 +221,7 @@ class ResponsesEncoder:
         before = self._close() + self._tell_held()
         index = len(self._output)
         tool = tool_of(call, self._request.tools)
-        item = call_item(call, tool, self._run, self._calls)
+        item = call_item(call, tool, self.run, self._calls)
         self._calls += 1
         if tool.namespace:
             item["name"] = call.name.removeprefix(name_in(tool.namespace, ""))
@@ -308,7 +308,7 @@ class ResponsesEncoder:
     def _begin_item(self, kind: _ItemKind) -> bytes:
         number = self._begun[kind.prefix]
         self._begun[kind.prefix] += 1
-        self._open = _GrowingItem(kind, self._run, len(self._output), number)
+        self._open = _GrowingItem(kind, self.run, len(self._output), number)
         return b"".join(self._event(name, **fields) for name, fields in self._open.begin())
 
     def _close(self, status: str = "completed") -> bytes:
@@ -330,7 +330,7 @@ class ResponsesEncoder:
         reason = None if answer.tool_calls else INCOMPLETE.get(answer.finish)
         response = self.response("incomplete" if reason else "completed", self._output)
         return response | {
-            "completed_at": None if reason else self._created + int(answer.seconds),
+            "completed_at": None if reason else self.created + int(answer.seconds),
             "incomplete_details": {"reason": reason} if reason else None,
             "usage": responses_usage(answer.usage),
             "conductor": conductor_object(answer, self._request.ignored),
@@ -340,9 +340,9 @@ class ResponsesEncoder:
         """A response with its output, if it has any (yet)."""
         request = self._request
         return {
-            "id": f"{RESPONSE}{self._run}",
+            "id": f"{RESPONSE}{self.run}",
             "object": "response",
-            "created_at": self._created,
+            "created_at": self.created,
             "completed_at": None,
             "status": status,
             "error": None,
@@ -364,7 +364,7 @@ class ResponsesEncoder:
         number = max(self._numbered - 1, 0)
         if size and number <= self._request.after:
             return b""
-        identity = f"{RESPONSE}{self._run}:{number}"
+        identity = f"{RESPONSE}{self.run}:{number}"
         return named_event(kind, {"type": kind, "sequence_number": number, **fields}, identity)
 
 

@@ -115,8 +115,11 @@ class Access:
         self._bodies = Counter[str]()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "websocket":
+            await self._answer_socket(scope, receive, send)
+            return
         if scope["type"] != "http":
-            return  # the server speaks no WebSocket
+            return
         scope[REQUEST_ID] = new_request_id()
         exchange = _Exchange(self, self._rules, scope[REQUEST_ID], receive, send)
         begun = time.monotonic()
@@ -147,6 +150,32 @@ class Access:
             await exchange.refuse(scope, error)
             return
         await self._pass_on(scope, exchange)
+
+    async def _answer_socket(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Let a WebSocket through by the same rules, or refuse its handshake with an error."""
+        scope[REQUEST_ID] = new_request_id()
+        try:
+            headers = _read_headers(scope["headers"])
+            self._check_host(headers)
+            self._check_origin(headers)
+            scope[CLIENT_KEY] = self._find_client_key({**scope, "method": "GET"}, headers)
+            self._check_load()
+        except RequestError as error:
+            await receive()
+            body = json.dumps(error_body(error, scope["path"], scope[REQUEST_ID])).encode()
+            kind = [(b"content-type", b"application/json")]
+            start = {"type": "websocket.http.response.start", "status": error.status}
+            await send({**start, "headers": kind})
+            await send({"type": "websocket.http.response.body", "body": body})
+            return
+        self._requests += 1
+        try:
+            await self._app(scope, receive, send)
+        except Exception as error:  # noqa: BLE001
+            # As above: nothing of the requests may get into a log
+            _log.error("connection %s failed: %s", scope[REQUEST_ID], describe_error(error))
+        finally:
+            self._requests -= 1
 
     async def _pass_on(self, scope: Scope, exchange: _Exchange) -> None:
         """Let the application answer a request; where it does not, answer with an error."""

@@ -33,6 +33,7 @@ else:
     Base = object  # uvicorn belongs to an extra, and is loaded where a server starts
 
 
+MAX_MESSAGE_BYTES: Final = 34_000_000  # Of one message on a WebSocket, as of a body
 MAX_URL: Final = MAX_HEADER_BYTES // 2
 """Bytes of an address where the head of a request is too long: then the address is what is too
 long.
@@ -71,7 +72,9 @@ def uvicorn_options(rules: ConnectionRules = ConnectionRules()) -> dict[str, Any
         "http": type(
             "BoundedConnection", (_BoundedConnection, HttpToolsProtocol), {"rules": rules}
         ),
-        "ws": "none",
+        "ws": "wsproto",
+        "ws_max_size": MAX_MESSAGE_BYTES,
+        "ws_per_message_deflate": False,  # what is compressed has passed no bound on its size
         "access_log": False,
         "log_config": None,
         "proxy_headers": False,  # whoever reaches the port could write them
@@ -165,6 +168,10 @@ class _BoundedConnection(Base):
         self._head = 0
         self._expect(None)
         super().on_message_complete()
+
+    def handle_websocket_upgrade(self) -> None:
+        self._expect(None)  # a WebSocket has bounds of its own
+        super().handle_websocket_upgrade()
 
     def send_400_response(self, msg: str) -> None:
         del msg

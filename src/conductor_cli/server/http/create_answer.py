@@ -89,17 +89,39 @@ class CreateAnswer:
         received = await read_body(http, lambda body: body if has_references(body) else parse(body))
         if not isinstance(received, _Received):
             received = parse(await self.followed.with_items(received, principal))
-        request = received.request
-        served = await self.begin(received)
-        if request.background and not request.stream:
+        answer = await self._begin(api, received)
+        if answer.request.background and not answer.request.stream:
+            served = answer.served
             return JSONResponse(response_object(served), headers={"x-request-id": served.id})
-        return RunAnswer(self.registry, served, api, replace(request, blobs={}), self.path)
+        return answer
 
-    async def begin(self, received: _Received) -> ServedRun:
-        """Return the run of a request: a new one, or that of the same request."""
+    async def answer_body(
+        self, body: Mapping[str, Any], scope: Scope, *, goes_on_at_once: bool
+    ) -> RunAnswer:
+        """Return the answer to a body that came on a connection of its own.
+
+        Raises `RequestError` and `ConductorError`.
+        """
+        api = APIS[self.path]
+        principal = principal_of(scope)
+        headers = {
+            name.decode("latin-1"): text.decode("latin-1") for name, text in scope["headers"]
+        }
+        if has_references(body):
+            body = await self.followed.with_items(body, principal)
+        received = _parse(api, headers, principal, body)
+        request = replace(received.request, goes_on_at_once=goes_on_at_once)
+        answer = await self._begin(api, replace(received, request=request))
+        self.metrics.requests.labels(api.name).inc()
+        return answer
+
+    async def _begin(self, api: ClientApi, received: _Received) -> RunAnswer:
+        """Return the answer of the run of a request: a new one, or that of the same request."""
         await self.registry.starter.load_call_ids()
         await require_schema(received.request)
-        return await self._run_for(received)
+        served = await self._run_for(received)
+        request = replace(received.request, blobs={})
+        return RunAnswer(self.registry, served, api, request, self.path)
 
     async def _run_for(self, received: _Received) -> ServedRun:
         """The run of the same request, here or in another server; else a new one."""

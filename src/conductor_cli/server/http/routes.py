@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse, Response
-from starlette.routing import Route
+from starlette.routing import Route, WebSocketRoute
 
 from conductor_cli.app.traces import open_trace_store
 from conductor_cli.core.terminal_text import one_line
-from conductor_cli.server.api.apis import APIS
+from conductor_cli.server.api.apis import APIS, count_input_tokens
 from conductor_cli.server.api.errors import error_body
 from conductor_cli.server.api.messages import MessagesApi
 from conductor_cli.server.api.request import RequestError
@@ -28,6 +28,7 @@ from conductor_cli.server.http.body import read_body
 from conductor_cli.server.http.create_answer import CreateAnswer
 from conductor_cli.server.http.metrics import Metrics
 from conductor_cli.server.http.page import page_routes
+from conductor_cli.server.http.websocket import ResponsesSocket
 from conductor_cli.server.runs.begin_served import begin_batched, take_over_run
 from conductor_cli.server.runs.followed_runs import FollowedRuns
 from conductor_cli.server.runs.run_registry import RunRegistry
@@ -36,7 +37,6 @@ from conductor_cli.state.opening import open_state
 
 if TYPE_CHECKING:
     from starlette.requests import Request
-    from starlette.types import ASGIApp
 
 
 def build_app(registry: RunRegistry) -> Starlette:
@@ -46,6 +46,9 @@ def build_app(registry: RunRegistry) -> Starlette:
 
     async def count_tokens(http: Request) -> dict[str, Any]:
         return await read_body(http, MessagesApi().count_tokens)
+
+    async def count_input(http: Request) -> dict[str, Any]:
+        return await read_body(http, count_input_tokens)
 
     async def models(http: Request) -> dict[str, Any]:
         listed = list_served_models(
@@ -78,9 +81,7 @@ def build_app(registry: RunRegistry) -> Starlette:
         return Response(text, headers={"content-type": kind})
 
     followed = FollowedRuns(registry, partial(take_over_run, registry))
-    answers: dict[str, ASGIApp] = {
-        path: CreateAnswer(registry, followed, metrics, path) for path in APIS
-    }
+    answers = {path: CreateAnswer(registry, followed, metrics, path) for path in APIS}
     store = open_state(registry.starter.settings().paths).served_files
     files = Files(store)
     batches = Batches(registry, store, partial(begin_batched, registry))
@@ -88,6 +89,8 @@ def build_app(registry: RunRegistry) -> Starlette:
     return Starlette(
         routes=[
             *(Route(path, answer, methods=["POST"]) for path, answer in answers.items()),
+            WebSocketRoute("/v1/responses", ResponsesSocket(answers["/v1/responses"])),
+            Route("/v1/responses/input_tokens", answering(count_input), methods=["POST"]),
             *followed.routes,
             *files.routes,
             *batches.routes,

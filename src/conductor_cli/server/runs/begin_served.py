@@ -18,14 +18,18 @@ from conductor_cli.core.trace import Trace
 from conductor_cli.programs.turns import CURRENT_CLIENT
 from conductor_cli.server.api.apis import APIS, parse_sized
 from conductor_cli.server.api.body_models import refused, require_schema
-from conductor_cli.server.api.request import ClientRequest, RequestError, ServedAnswer
+from conductor_cli.server.api.request import (
+    ClientRequest,
+    RequestError,
+    ServedAnswer,
+    UtilityPurpose,
+)
 from conductor_cli.server.http.access import Principal, principal_from
 from conductor_cli.server.runs.conversation import client_calls
 from conductor_cli.server.runs.followed_runs import show_events
 from conductor_cli.server.runs.narration import ResponseStream
 from conductor_cli.server.runs.run_registry import RunRegistry, ServedRun
 from conductor_cli.server.runs.run_request import (
-    UtilityPurpose,
     build_demo_job,
     build_job,
     holds_text,

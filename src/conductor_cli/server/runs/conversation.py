@@ -36,6 +36,7 @@ from conductor_cli.core.formatting import format_list
 from conductor_cli.core.media import describe_media
 from conductor_cli.core.plan import Plan, Step
 from conductor_cli.core.question import Conversation, File, PastTurn, Question, fence, shorten
+from conductor_cli.core.terminal_text import one_line
 from conductor_cli.core.tools import parse_arguments
 from conductor_cli.core.trace import StepRecord, Trace
 from conductor_cli.server.api.request import ClientRequest, RequestError
@@ -382,11 +383,24 @@ def continue_response(request: ClientRequest, earlier: Trace, ids: CallIds) -> C
     else:
         messages.append(Message(role="user", content=earlier.question.text))
     calls = client_calls(earlier, ids)
+    _check_results(request, calls)
     messages.append(Message(role="assistant", content=earlier.answer, tool_calls=calls))
     for message in request.messages:
         if message.role != "system":
             messages.append(message)
     return replace(request, messages=tuple(messages))
+
+
+def _check_results(request: ClientRequest, calls: Sequence[ToolCall]) -> None:
+    """Raise `RequestError` for the result of a call that the continued response did not make."""
+    made = {call.id for call in calls}
+    for message in request.messages:
+        made.update(call.id for call in message.tool_calls)
+    for message in request.messages:
+        if message.role == "tool" and message.tool_call_id not in made:
+            call = one_line(message.tool_call_id)[:80]
+            text = f"no tool call of the previous response has the call_id {call}"
+            raise RequestError(400, "tool_call_not_found", text, param="input")
 
 
 # The client's messages, in an order that every provider takes

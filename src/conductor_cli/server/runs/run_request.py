@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from decimal import Decimal
 from functools import partial
-from typing import Any, Final, Literal, TypeVar, cast
+from typing import Any, Final, TypeVar, cast
 
 from conductor_cli.app.attach import PDF_LIMITS, Attacher
 from conductor_cli.app.rehearsal import DEMO_ANSWER, demo_question, is_rehearsal_run
@@ -32,7 +32,7 @@ from conductor_cli.core.question import File
 from conductor_cli.core.terminal_text import one_line
 from conductor_cli.core.trace import Trace
 from conductor_cli.run import RunSpec
-from conductor_cli.server.api.request import ClientRequest, RequestError
+from conductor_cli.server.api.request import ClientRequest, RequestError, UtilityPurpose
 from conductor_cli.server.client_keys import ClientKey
 from conductor_cli.server.http.access import Principal
 from conductor_cli.server.runs.conversation import (
@@ -51,11 +51,6 @@ DOCUMENTS_SECONDS: Final = 30.0
 """For all PDFs of a request, which are read by processes of their own."""
 
 T = TypeVar("T")
-
-UtilityPurpose = Literal[
-    "title", "tags", "follow_ups", "search_queries", "commit_message", "compaction"
-]
-"""What a utility request is for: clients make it by themselves."""
 
 _CODEX_TITLE: Final = "Generate a concise, single-line task title"
 _CLAUDE_TITLE: Final = "Generate a concise, sentence-case title"
@@ -93,6 +88,8 @@ def classify_utility_request(
 
     Header names are in lower case.
     """
+    if request.purpose is not None:
+        return request.purpose
     question = _newest_text_of_user(request.messages)
     if question is None:
         return None
