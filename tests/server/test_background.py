@@ -52,8 +52,9 @@ def codex(kind: str) -> dict[str, str]:
     }
 
 
-def task(words: str) -> str:
-    return f"### Task:\n{words}\n### Guidelines:\n- Be short.\n{HISTORY}"
+def task(words: str, field: str = "title") -> str:
+    form = f'JSON format: {{ "{field}": "…" }}'
+    return f"### Task:\n{words}\n### Guidelines:\n- Be short.\n### Output:\n{form}\n{HISTORY}"
 
 
 @pytest.mark.parametrize(
@@ -91,33 +92,22 @@ def task(words: str) -> str:
         (
             "title",
             {},
-            asked(
-                task(
-                    "Generate a concise, 3-5 word title with an emoji summarizing the chat history."
-                )
-            ),
+            asked(task("Generate a concise title summarizing the chat history.")),
         ),
         (
             "tags",
             {},
-            asked(task("Generate 1-3 broad tags categorizing the main themes of the chat history")),
+            asked(task("Generate 1-3 broad tags of the main themes of the chat history", "tags")),
         ),
         (
             "follow_ups",
             {},
-            asked(
-                task("Suggest 3-5 relevant follow-up questions or prompts that the user might ask")
-            ),
+            asked(task("Predict 3-5 useful messages this user might send next", "follow_ups")),
         ),
         (
             "search_queries",
             {},
-            asked(
-                task(
-                    "Analyze the chat history to determine the necessity of generating search "
-                    "queries"
-                )
-            ),
+            asked(task("Analyze the chat history for search queries, and write them", "queries")),
         ),
         ("compaction", codex("compaction"), asked("Summarize.", tools=(SHELL,))),
         (
@@ -168,7 +158,7 @@ QUESTIONS = (
     task("Generate a concise, 3-5 word title summarizing the chat history.")
     + "\nWhy does this prompt not work?",
     "Why does this not work?\n" + task("Generate 1-3 broad tags of the chat history"),
-    task("Write a poem about the chat history."),
+    task("Write a poem about the chat history.", "poem"),
     "Write a commit message for this diff:\n+x",
     (
         "You are an expert software engineer that generates concise, one-line Git commit messages. "

@@ -83,7 +83,7 @@ def test_a_run_that_fails_says_in_the_stream_and_by_status_whether_to_try_again(
     stage.models["beta"] = refuses(refused)
     with serving() as server:
         pieces = server.stream()
-        whole = server.ask()
+        whole = server.ask("Why not?")
     assert pieces[0] == ("begin", "")
     assert pieces[-1] == ("failed", code)
     assert (whole.status_code, whole.headers.get("x-should-retry")) == (status, retry)

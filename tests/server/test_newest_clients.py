@@ -9,7 +9,7 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.cli.stage import Stage, says, sends
+from tests.cli.stage import Stage, refuses, says, sends
 from tests.media_files import pdf, png
 from tests.server.plain_api import events, serving, until
 from tests.servers import Script, delta, usage
@@ -384,3 +384,18 @@ def test_citations_are_refused_as_there_are_none(stage: Stage) -> None:
         refused = message(server.url, messages=[{"role": "user", "content": [document]}])
     assert refused.status_code == 400
     assert "citations" in refused.json()["error"]["message"]
+
+
+def test_a_client_whose_request_keeps_failing_is_told_to_stop(stage: Stage) -> None:
+    """Each time every worker was asked; a client would repeat it for minutes."""
+    stage.models["alpha"] = stage.models["beta"] = refuses(500)
+    with serving() as server:
+        first, second = (message(server.url) for _ in range(2))
+        stage.models["alpha"] = says("It hails.")
+        answered = message(server.url)
+        stage.models["alpha"] = refuses(500)
+        again = message(server.url)
+    assert (first.status_code, first.headers.get("x-should-retry")) == (503, None)
+    assert (second.status_code, second.headers.get("x-should-retry")) == (503, "false")
+    assert answered.status_code == 200
+    assert again.headers.get("x-should-retry") is None

@@ -43,6 +43,11 @@ KEY_VARIABLE: Final = "CONDUCTOR_LLM_LAUNCH_KEY"
 # In milliseconds: how long a client may hear nothing new while several workers think
 _MINUTES_30: Final = "1800000"
 
+CONTEXT_TOKENS: Final = 128_000
+"""What a client is told of the context, so that it shortens its conversation in time. Claude Code
+takes a model that it does not know for one of a million tokens.
+"""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Launch:
@@ -89,6 +94,7 @@ def _claude(url: str, key: str) -> Launch:
         # It differs by task, so that nothing of the prompt could be reused
         "CLAUDE_CODE_ATTRIBUTION_HEADER": "0",
         "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
+        "CLAUDE_CODE_MAX_CONTEXT_TOKENS": str(CONTEXT_TOKENS),
         "CLAUDE_STREAM_IDLE_TIMEOUT_MS": _MINUTES_30,
         **dict.fromkeys(
             ("CLAUDE_CODE_USE_BEDROCK", "CLAUDE_CODE_USE_VERTEX", "CLAUDE_CODE_USE_FOUNDRY"), "0"
@@ -107,7 +113,7 @@ def _claude(url: str, key: str) -> Launch:
 def _opencode(url: str, key: str) -> Launch:
     # https://opencode.ai/docs/config
     about = {
-        "limit": {"context": 128_000, "output": 32_000},
+        "limit": {"context": CONTEXT_TOKENS, "output": 32_000},
         "attachment": True,
         # Without these it leaves images out by itself; where no worker accepts them, the server
         # says so.

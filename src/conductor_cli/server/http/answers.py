@@ -89,7 +89,7 @@ class RunAnswer:
         if reader.is_gone or ended is None:
             return False
         if not is_begun and isinstance(ended, RequestError):
-            await send_error(send, self.path, ended, {"x-request-id": self.served.id})
+            await self._send_error(send, ended)
             return True
         encoder = self._encoder()
         is_end = True
@@ -120,7 +120,7 @@ class RunAnswer:
                 await asyncio.wait_for(self.served.began.wait(), 2.0)
         ended = self.served.ended
         if isinstance(ended, RequestError) and not self.served.items:
-            await send_error(send, self.path, ended, {"x-request-id": self.served.id})
+            await self._send_error(send, ended)
             return True
         encoder = self._encoder()
         is_end = True
@@ -168,6 +168,12 @@ class RunAnswer:
                     data = self._encoder().failed(fault)
         await _send_body(send, data, more=False)
         return is_end
+
+    async def _send_error(self, send: Send, error: RequestError) -> None:
+        headers = {"x-request-id": self.served.id}
+        if self.registry.keeps_failing(self.served.key):
+            headers["x-should-retry"] = "false"
+        await send_error(send, self.path, error, headers)
 
     def _encoder(self) -> AnswerEncoder:
         return self.api.encoder(self.request, self.served.id, self.served.created)

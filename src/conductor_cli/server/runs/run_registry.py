@@ -43,6 +43,12 @@ MAX_UNREAD: Final = 64_000
 # Characters of all runs that have ended; beyond that the oldest are forgotten
 MAX_KEPT: Final = 32 << 20
 
+FAILING_SECONDS: Final = 120.0
+"""How long it is remembered that a request failed, and how often."""
+
+MAX_FAILING: Final = 1_000  # Requests of which that is remembered
+MAX_FAILURES: Final = 2  # Failures of equal requests after which their client is told to stop
+
 KEPT_SECONDS: Final = 60.0  # How long a run that has ended can be joined and looked up
 
 BuildJob = Callable[[str], Awaitable[ServedJob]]
@@ -443,6 +449,31 @@ class RunRegistry:
         ]()  # Those that are kept, in the order of their ends
         self._is_ending = False
         self._kept = 0
+        # The failures of equal requests, and when the last one was, the newest last
+        self._failures = OrderedDict[str, tuple[int, float]]()
+
+    def keeps_failing(self, key: str) -> bool:
+        """Return whether equal requests have failed so often that another one is in vain.
+
+        Each of them has asked every worker several times. A client that repeats it on and on would
+        cost minutes and many calls.
+        """
+        count, at = self._failures.get(key, (0, 0.0))
+        return count >= MAX_FAILURES and time.monotonic() - at < FAILING_SECONDS
+
+    def _note_end(self, key: str, ended: ServedAnswer | RequestError) -> None:
+        """Remember whether a request failed by what may be better a moment later."""
+        if isinstance(ended, ServedAnswer):
+            self._failures.pop(key, None)
+            return
+        if ended.status < 500:
+            return
+        count, at = self._failures.pop(key, (0, 0.0))
+        if time.monotonic() - at > FAILING_SECONDS:
+            count = 0
+        self._failures[key] = (count + 1, time.monotonic())
+        if len(self._failures) > MAX_FAILING:
+            self._failures.popitem(last=False)
 
     @property
     def going_on(self) -> list[ServedRun]:
@@ -602,6 +633,8 @@ class RunRegistry:
                 del self._by_key[served.key]
 
     def _end(self, served: ServedRun, ended: ServedAnswer | RequestError) -> None:
+        if served.ended is None:
+            self._note_end(served.key, ended)
         served.end(ended)
         self._group(served)
 

@@ -10,6 +10,7 @@ costs more.
 from __future__ import annotations
 
 import json
+import re
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -64,14 +65,15 @@ _OPENCODE_COMPACTION: Final = (
     "You are an anchored context summarization",
     "You are a context summarization agent",
 )
-_OPEN_WEBUI_TASKS: Final[Mapping[str, UtilityPurpose]] = {
-    "Generate a concise, 3-5 word title": "title",
-    "Generate 1-3 broad tags": "tags",
-    "Suggest 3-5 relevant follow-up questions": "follow_ups",
-    (
-        "Analyze the chat history to determine the necessity of generating search queries"
-    ): "search_queries",
+_OPEN_WEBUI_ANSWERS: Final[Mapping[str, UtilityPurpose]] = {
+    "title": "title",
+    "tags": "tags",
+    "follow_ups": "follow_ups",
+    "queries": "search_queries",
 }
+"""The field of the JSON object that each task of Open WebUI asks for."""
+
+_OPEN_WEBUI_FIELD: Final = re.compile(r"\{\s*\"(\w{1,20})\"\s*:")
 _AIDER_TASKS: Final[Mapping[str, UtilityPurpose]] = {
     (
         "You are an expert software engineer that generates concise, one-line Git commit messages"
@@ -154,7 +156,7 @@ def _is_codex_compaction(headers: Mapping[str, str]) -> bool:
 
 
 def _open_webui_purpose(text: str) -> UtilityPurpose | None:
-    """What a task of Open WebUI is for.
+    """What a task of Open WebUI is for, by the object that it asks for: its words change.
 
     Its questions about files begin with `### Task:` too; they go on otherwise, and have no history.
     """
@@ -163,10 +165,9 @@ def _open_webui_purpose(text: str) -> UtilityPurpose | None:
         return None
     if "\n<chat_history>\n" not in task or not task.endswith("</chat_history>"):
         return None
-    for beginning, purpose in _OPEN_WEBUI_TASKS.items():
-        if task.startswith(beginning):
-            return purpose
-    return None
+    instructions = task.partition("\n<chat_history>\n")[0]
+    field = _OPEN_WEBUI_FIELD.search(instructions)
+    return None if field is None else _OPEN_WEBUI_ANSWERS.get(field[1])
 
 
 def _aider_purpose(system: str) -> UtilityPurpose | None:
