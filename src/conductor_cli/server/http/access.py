@@ -139,8 +139,7 @@ class Access:
                 await _answer_preflight(headers, exchange.send)
                 return
             scope[CLIENT_KEY] = self._find_client_key(scope, headers)
-            if scope[CLIENT_KEY] is not None and len(self._rules.keys()) > 1:
-                exchange.client = principal_of(scope).client
+            exchange.client = self._client_of(scope)
             CURRENT_CLIENT.set(exchange.client)  # of this request's own task
             self._check_load(exchange.client)
             exchange.is_upload = scope["path"] == UPLOADS
@@ -154,12 +153,15 @@ class Access:
     async def _answer_socket(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Let a WebSocket through by the same rules, or refuse its handshake with an error."""
         scope[REQUEST_ID] = new_request_id()
+        client = ""
         try:
             headers = _read_headers(scope["headers"])
             self._check_host(headers)
             self._check_origin(headers)
             scope[CLIENT_KEY] = self._find_client_key({**scope, "method": "GET"}, headers)
-            self._check_load()
+            client = self._client_of(scope)
+            CURRENT_CLIENT.set(client)  # of this connection's own task
+            self._check_load(client)
         except RequestError as error:
             await receive()
             body = json.dumps(error_body(error, scope["path"], scope[REQUEST_ID])).encode()
@@ -168,14 +170,25 @@ class Access:
             await send({**start, "headers": kind})
             await send({"type": "websocket.http.response.body", "body": body})
             return
-        self._requests += 1
+        self._requests[client] += 1
         try:
             await self._app(scope, receive, send)
         except Exception as error:  # noqa: BLE001
             # As above: nothing of the requests may get into a log
             _log.error("connection %s failed: %s", scope[REQUEST_ID], describe_error(error))
         finally:
-            self._requests -= 1
+            self._leave(client)
+
+    def _client_of(self, scope: Scope) -> str:
+        """Return who shares the server with others by turns; empty where there is one client."""
+        if scope[CLIENT_KEY] is None or len(self._rules.keys()) <= 1:
+            return ""
+        return principal_of(scope).client
+
+    def _leave(self, client: str) -> None:
+        """Count one request of a client less, and forget clients that have none."""
+        self._requests[client] -= 1
+        self._requests += Counter()
 
     async def _pass_on(self, scope: Scope, exchange: _Exchange) -> None:
         """Let the application answer a request; where it does not, answer with an error."""
@@ -186,8 +199,7 @@ class Access:
             # The server lives on; nothing of the request may get into a log
             _log.error("request %s failed: %s", scope[REQUEST_ID], describe_error(error))
         finally:
-            self._requests[exchange.client] -= 1
-            self._requests += Counter()  # forget those that have none
+            self._leave(exchange.client)
             exchange.release()
         if exchange.refused is not None:
             await exchange.refuse(scope, exchange.refused)
