@@ -86,7 +86,7 @@ def test_a_url_without_a_model_says_which_model_plans(stage: Stage) -> None:
 
     The first chat model, and how to choose another.
     """
-    stage.configure(workers=("beta",), conductor=stage.url)
+    stage.configure(workers=("beta", "gamma"), conductor=stage.url)
     stage.models["alpha"] = says("beta | - | Answer it.")
     said = (
         f"alpha plans: it is the first chat model that {stage.url} lists; to choose another: "
@@ -109,7 +109,7 @@ def test_a_url_with_a_model_needs_no_word(stage: Stage) -> None:
 
     The server is not asked which models it has.
     """
-    stage.configure(workers=("beta",), conductor=f"{stage.url}#planner")
+    stage.configure(workers=("beta", "gamma"), conductor=f"{stage.url}#planner")
     stage.plan = "beta | - | Answer it."
     for more in ((), ("--conductor", f"{stage.url}#planner")):
         done = stage.inside("ask", "How many?", "--format", "json", *more)

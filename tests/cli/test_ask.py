@@ -18,7 +18,7 @@ from conductor_cli.cli.typer_classes import with_each_file
 from conductor_cli.core.errors import UsageError
 from conductor_cli.core.events import from_line
 from conductor_cli.state.trace_file import read_events
-from tests.cli.stage import THREE, Stage
+from tests.cli.stage import PLANNER, THREE, Stage
 from tests.cli.test_streams import run_pipeline
 from tests.traces.stored import trace_bytes
 
@@ -377,3 +377,21 @@ def test_a_file_that_is_not_a_plan_is_refused(stage: Stage, text: str) -> None:
 @pytest.mark.parametrize("name", ["missing.json", "."])
 def test_a_plan_that_cannot_be_read_is_named(stage: Stage, tmp_path: Path, name: str) -> None:
     stage.fails(2, "run", tmp_path / name)
+
+
+@pytest.mark.parametrize("flags", [("--workers", "beta"), ("--workers", "beta", "--mode", "mini")])
+def test_one_worker_answers_in_one_call_and_without_a_planner(
+    stage: Stage, flags: tuple[str, ...]
+) -> None:
+    stage.configure(conductor=None)
+    stage.ok("ask", "Why?", *flags, out="beta answers\n")
+    [seen] = stage.posts
+    assert seen.json["model"] == "beta"
+
+
+@pytest.mark.parametrize("flags", [("--recursion", "1"), ("--mode", "ultra")])
+def test_one_worker_is_planned_for_where_more_thought_is_asked_for(
+    stage: Stage, flags: tuple[str, ...]
+) -> None:
+    stage.ok("ask", "Why?", "--workers", "alpha", *flags)
+    assert stage.asked(PLANNER) != []

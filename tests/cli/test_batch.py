@@ -37,6 +37,10 @@ def one(stage: Stage) -> Stage:
     return stage
 
 
+PLANNED = 'mode = "ultra"\n[limits]\nattempts = 1'
+"""Settings by which a plan is made for one worker, too."""
+
+
 async def echo(seen: SeenRequest, wire: Wire) -> None:
     number = asked_number(seen)
     await (refuses(400, "no thirteens") if number == "13" else says(number))(seen, wire)
@@ -463,6 +467,7 @@ def test_one_refused_question_is_a_failure_of_its_own(
 
     All others are answered, also where it is the last one that is left.
     """
+    one.configure(PLANNED, workers=("alpha",))
     say = echo if model == "alpha" else says(one.plan)
 
     async def filtered(seen: SeenRequest, wire: Wire) -> None:
@@ -486,6 +491,7 @@ def test_one_refused_question_is_a_failure_of_its_own(
 
 
 def test_a_planner_that_refuses_all_stops_the_batch(one: Stage, tmp_path: Path) -> None:
+    one.configure(PLANNED, workers=("alpha",))
     one.models["planner"] = refuses(404, "no such model")
     source = numbers(tmp_path / "q.jsonl", 5)
     out = tmp_path / "a.jsonl"

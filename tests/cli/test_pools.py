@@ -50,7 +50,7 @@ def test_a_pool_in_use_is_that_of_every_run_that_names_none(stage: Stage) -> Non
         stage.inside("config", "set", "conductor.pool", "small").out == "conductor.pool = small\n"
     )
     stage.plan = "beta | - | Answer it."
-    assert stage.inside("ask", "hi").out == "beta answers\n"
+    assert stage.inside("ask", "hi", "--mode", "ultra").out == "beta answers\n"
     planned = stage.asked("planner")[-1].body.decode()
     assert "beta" in planned
     assert "alpha" not in planned
@@ -495,6 +495,8 @@ def test_a_resumed_run_is_held_to_the_rules_that_it_began_with(stage: Stage) -> 
         "2",
         "--max-calls",
         "1",
+        "--mode",
+        "ultra",
         "How many?",
     )
     stage.models["alpha"] = refuses(500)

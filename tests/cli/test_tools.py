@@ -376,7 +376,7 @@ def test_a_worker_a_pool_and_a_run_name_tools(tools: Stage) -> None:
         tools.config.read_text() + '[pools.p]\nworkers = ["alpha"]\ntools = ["t"]\n'
     )
     tools.models["alpha"] = calls("add", a=1, b=1)
-    assert tools.inside("ask", "?", "--pool", "p").out == "the tool says: 2\n"
+    assert tools.inside("ask", "?", "--pool", "p", "--mode", "ultra").out == "the tool says: 2\n"
     assert "the tool says" not in tools.inside("ask", "?", "--pool", "p", "--tools", "none").out
     planner = next(
         json.loads(seen.body) for seen in tools.server.requests if b"planner" in seen.body

@@ -163,6 +163,7 @@ def test_a_request_that_the_planner_refuses_keeps_no_other_waiting(stored: Stage
             else says(stored.plan)
         )(seen, wire)
 
+    stored.configure('mode = "ultra"\n[limits]\nattempts = 1', workers=("alpha",))
     stored.models["planner"] = filtered
     with serving() as server, client(server) as at:
         done = over(at, begin(at, [line(number) for number in (10, 11, 12)]).id)

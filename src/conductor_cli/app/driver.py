@@ -20,6 +20,7 @@ from typing import Final
 from conductor_cli.app.attach import check_total
 from conductor_cli.app.rehearsal import check_question
 from conductor_cli.app.telemetry import watch_run
+from conductor_cli.app.worker_selection import resolve_pool
 from conductor_cli.config.settings import Settings
 from conductor_cli.core import events as ev
 from conductor_cli.core.chat import Attachment, text_size
@@ -29,6 +30,7 @@ from conductor_cli.core.plan import Decision
 from conductor_cli.core.trace import Trace, apply_event
 from conductor_cli.run import Orchestra, Run, RunSpec, start_run
 from conductor_cli.run.orchestra import ToolVerdict
+from conductor_cli.run.runner import leaves_no_choice
 from conductor_cli.state.interfaces import (
     MAX_WAIT,
     EventWriter,
@@ -68,6 +70,20 @@ class Job:
         return self.spec.needs_planner(self.settings.limits)
 
 
+async def needs_planner(job: Job, only: Sequence[str]) -> bool:
+    """Return whether a planner has to be opened for a job that `only` these workers may do.
+
+    Not where one of the configured workers is left, and so nothing to choose.
+    """
+    if not job.needs_planner or not job.settings.workers:
+        return job.needs_planner
+    with suppress(ConductorError):  # which is told where the workers are opened
+        pool, _ = await resolve_pool(job.settings, None, only)
+        spec = _may_skip_planner(job)
+        return not leaves_no_choice(spec, pool, job.settings["conductor.mode"], job.settings.limits)
+    return True
+
+
 def open_store(settings: Settings, *, wanted: bool) -> Traces | None:
     """Return where runs are stored; None where they are not.
 
@@ -98,7 +114,16 @@ def begin_run(job: Job, orchestra: Orchestra) -> Run:
     Raises as `check_job` and `start_run`.
     """
     check_job(job)
-    return start_run(orchestra, replace(job.spec, stored=job.store is not None))
+    return start_run(orchestra, replace(_may_skip_planner(job), stored=job.store is not None))
+
+
+def _may_skip_planner(job: Job) -> RunSpec:
+    """Return what the run of a job is, without a planner where that has nothing to choose.
+
+    Who names a planner on the command line wants its plan.
+    """
+    names_planner = job.settings.origins["conductor.model"] == "command line"
+    return replace(job.spec, skips_planner=not (names_planner or job.settings.rehearsal))
 
 
 async def perform(run: Run, job: Job) -> AsyncGenerator[tuple[Event, Trace], None]:

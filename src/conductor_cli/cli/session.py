@@ -19,7 +19,15 @@ from signal import SIGINT
 from typing import Any, BinaryIO, Final
 
 from conductor_cli.app.attach import SILENCE_SECONDS, TEXT_LIMIT, TO_UTF8, Attacher, decode_text
-from conductor_cli.app.driver import Job, RunResult, begin_run, check_job, open_store, run_to_end
+from conductor_cli.app.driver import (
+    Job,
+    RunResult,
+    begin_run,
+    check_job,
+    needs_planner,
+    open_store,
+    run_to_end,
+)
 from conductor_cli.app.learning import SETTING, check_command, check_learning, check_run
 from conductor_cli.app.opening import OpeningRequest, find_lost_calls, open_orchestra
 from conductor_cli.app.rehearsal import is_rehearsal_run
@@ -177,9 +185,8 @@ class Session:
         stored = (*resume.pool.names, *needs) if resume is not None else ()
 
         async def run() -> RunResult:
-            async with self.opened(
-                only=only, stored=stored, planning=job.needs_planner
-            ) as orchestra:
+            planning = await needs_planner(job, only)
+            async with self.opened(only=only, stored=stored, planning=planning) as orchestra:
                 check_allowed(orchestra.team.pool_policy, needs)
                 orchestra.team.pool.subset(needs)
                 return await self.run_job(orchestra, job)

@@ -11,14 +11,18 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import AsyncGenerator, Collection, Coroutine
+from dataclasses import replace
 from typing import Final, Literal
 
 from conductor_cli.core import events as ev
 from conductor_cli.core.chat import CUT_FINISHES, ToolCall
 from conductor_cli.core.data_policy import nobody_sees
 from conductor_cli.core.errors import ConductorUnusable, Failure, PolicyError, UsageError
+from conductor_cli.core.events import Mode
 from conductor_cli.core.formatting import format_duration
-from conductor_cli.core.plan import SELF, Decision, KeepAnswer, Plan
+from conductor_cli.core.plan import SELF, Decision, KeepAnswer, Plan, Step
+from conductor_cli.core.plan_formats.base import ANSWER_DIRECTLY
+from conductor_cli.core.pool import Limits, Pool
 from conductor_cli.core.question import Question
 from conductor_cli.core.terminal_text import one_line
 from conductor_cli.core.trace import ENDED, StepRecord, Trace, apply_event, describe_left_out
@@ -55,6 +59,8 @@ def start_run(orchestra: Orchestra, spec: RunSpec) -> Run:
     """
     team = orchestra.team_of(spec)
     limits = orchestra.limits_of(spec)
+    if leaves_no_choice(spec, team.pool, team.mode, limits):
+        spec = replace(spec, plan=_direct_plan(team.pool))
     check_run_limits(team, limits, orchestra.daily_spend, planned=spec.plan is None)
     nests = spec.plan is not None and (
         limits.recursion > 0 or any(step.worker == SELF for step in spec.plan.steps)
@@ -79,6 +85,24 @@ def start_run(orchestra: Orchestra, spec: RunSpec) -> Run:
         raise PolicyError(violation.message, hint=violation.hint)
     state.leave_out_small_workers()
     return Run(state)
+
+
+def leaves_no_choice(spec: RunSpec, pool: Pool, mode: Mode, limits: Limits) -> bool:
+    """Return whether a planner could do nothing but have the one worker answer.
+
+    Not where the user wants to see a plan, or wants much thought, by reviews or the mode ultra.
+    """
+    has_plan = spec.plan is not None or spec.resume is not None
+    wants_plan = spec.plan_only or spec.approves
+    wants_thought = limits.recursion > 0 or mode == "ultra"
+    if not spec.skips_planner or has_plan or wants_plan or wants_thought:
+        return False
+    return len(pool.workers) == 1 and pool.workers[0].kind != SELF
+
+
+def _direct_plan(pool: Pool) -> Plan:
+    """Return the plan by which the only worker of a pool answers."""
+    return Plan(steps=(Step(worker=pool.workers[0].name, subtask=ANSWER_DIRECTLY),))
 
 
 def _check_attachments(state: RunState) -> None:
@@ -354,6 +378,8 @@ class Run:
         planner = team.name
         if team.model is None and earlier is not None:
             planner = earlier.conductor
+        elif spec.skips_planner and spec.plan == _direct_plan(team.pool):
+            planner = "none"
         elif team.model is None and spec.plan is not None:
             planner = "plan file"
         started = ev.RunStarted(

@@ -107,6 +107,7 @@ class RunSpec:
     this `id`, its process was lost, and the run itself goes on without beginning anew.
     """
     plan_only: bool = False  # No step is started, and the answer stays empty
+    skips_planner: bool = False  # Where it has nothing to choose, one worker answers in one call
     approves: bool = False  # No step is started before `Run.decide` was told so
     reviews: bool = True  # The reviews that `limits.recursion` asks for are appended to the plan
 
