@@ -89,6 +89,17 @@ def test_a_worker_is_changed_by_adding_it_again(stage: Stage) -> None:
     assert stage.own_settings["workers"]["gamma"] == {"kind": "ollama", "model": "three"}
 
 
+def test_ollama_is_added_where_its_variable_says(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OLLAMA_HOST", "gpu.lan:9000")
+    done = stage.inside("workers", "add", "gamma", "--kind", "ollama", "--model", "m")
+    assert stage.own_settings["workers"]["gamma"]["base_url"] == "http://gpu.lan:9000/v1"
+    assert "its address is http://gpu.lan:9000/v1, from OLLAMA_HOST" in done.out
+    stage.inside("workers", "add", "delta", "--kind", "ollama", "--base-url", stage.url)
+    assert stage.own_settings["workers"]["delta"]["base_url"] == stage.url
+
+
 def test_the_users_own_file_is_never_written(stage: Stage) -> None:
     before = stage.config.read_bytes()
     assert str(stage.config) in stage.fails(3, "workers", "rm", "alpha").err

@@ -291,6 +291,13 @@ def add_worker_command(
     for key, value in options.items():
         if value is not None:
             opt.add_assignment(assigned, key, value, f"--{key.replace('_', '-')}")
+    address = ""
+    if assigned.get("kind") == "ollama" and "base_url" not in assigned:
+        from conductor_cli.models.discovery import ollama_address  # it speaks HTTP
+
+        address = ollama_address(os.environ)
+        if address:
+            assigned["base_url"] = address
     try:
         changed = workers.store_worker(settings, name, assigned, unset, words=words or ())
     except UsageError as error:
@@ -303,6 +310,11 @@ def add_worker_command(
     if context_tokens is not None and "context" not in assigned:
         change += f", whose context is {context_tokens:,} tokens"
     print_text(f"{change}; check it with: conductor workers test {name}")
+    if address:
+        print_text(
+            f"its address is {address}, from OLLAMA_HOST; to change it: "
+            f"conductor workers add {name} --base-url URL"
+        )
 
 
 def _read_assignments(texts: Sequence[str] | None) -> dict[str, Any]:

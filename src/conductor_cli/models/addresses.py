@@ -71,6 +71,17 @@ def http_url(text: str) -> SplitResult | None:
     return parts if is_http and has_server else None
 
 
+def with_path(base_url: str, path: str) -> str:
+    """Return an address with a path below it; a query of the address, such as Azure's, stays last.
+
+    A path may have a query too.
+    """
+    address, _, query = base_url.partition("?")
+    joiner = "&" if "?" in path else "?"
+    whole = address.rstrip("/") + path
+    return f"{whole}{joiner}{query}" if query else whole
+
+
 def holds_password(urls: str) -> bool:
     """Return whether an address, or one of several, has a password in it."""
     servers = [url.partition("://")[2].partition("/")[0] for url in urls.split(",")]

@@ -28,9 +28,13 @@ MAX_TOKENS_FIELDS: Final = ("max_tokens", "max_completion_tokens")
 CONSTRAINT_FIELDS: Final = ("grammar", "structured_outputs", "ebnf", "response_format")
 """The fields that constrain a reply's form. A request has at most one of them."""
 
+STREAM_FIELDS: Final = ("stream", "stream_options")
+"""The fields that ask for a reply in pieces; without them it comes whole."""
+
 OPTIONAL_FIELDS: Final = (
     "temperature",
     "stream_options",
+    "stream",
     "seed",
     "stop",
     "reasoning_effort",
@@ -131,6 +135,29 @@ _CONSTRAINT_WORDS: Final = re.compile(
     re.IGNORECASE,
 )
 """How servers speak of a constraint that they do not support, if they do not name the field."""
+
+_STREAM_WORDS: Final = re.compile(
+    r"to stream this model|(?:not|n't|un)\s?support(?:ed)?\b.{0,20}\bstream|\bstream(?:ing|ed)?\b.{0,30}"
+    r"(?:not|n't|un)\s?(?:support|allow|enabled|available)",
+    re.IGNORECASE,
+)
+"""How servers say that a model's reply does not come in pieces."""
+
+_SYSTEM_WORDS: Final = re.compile(
+    r"\bsystem (?:role|messages?|prompts?|instructions?)\b.{0,40}(?:not|n't|un)\s?(?:support|allow|enabled)"
+    r"|(?:not|n't|un)\s?support(?:ed)?\b.{0,30}\bsystem (?:role|messages?|prompts?|instructions?)"
+    r"|developer instruction is not enabled"
+    r"|(?:only|must be).{0,30}\buser\b.{0,30}\bassistant\b.{0,30}\broles?\b"
+    r"|\broles?\b.{0,30}(?:must|should) alternate",
+    re.IGNORECASE,
+)
+"""How servers say that a model's template has no place for a system message."""
+
+
+def refuses_system_messages(said: ErrorBody) -> bool:
+    """Return whether a server refuses a conversation for its system message."""
+    return _SYSTEM_WORDS.search(said.message) is not None
+
 
 _CONTROL_CHARACTERS: Final = re.compile(
     r"[\x00-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2066-\u2069\ufeff]+"
@@ -279,6 +306,8 @@ def rejected_parameter(said: ErrorBody, body: Mapping[str, Any], renamed: Mappin
         # Without quotes, `seed` or `stop` may be any word of the message.
         if ("_" in name or name == "temperature") and re.search(rf"\b{name}\b", said.message):
             return name
+    if "stream" in body and _STREAM_WORDS.search(said.message):
+        return "stream"
     constraint = next((name for name in sent if name in CONSTRAINT_FIELDS), "")
     return constraint if _CONSTRAINT_WORDS.search(said.message) else ""
 

@@ -25,11 +25,13 @@ from conductor_cli.models import structured_output
 from conductor_cli.models.api_errors import (
     CONSTRAINT_FIELDS,
     MAX_TOKENS_FIELDS,
+    STREAM_FIELDS,
     ApiError,
     clean_excerpt,
     error_in_body,
     largest_output,
     parse_frames,
+    refuses_system_messages,
     rejected_parameter,
     shorter_output,
 )
@@ -59,6 +61,9 @@ LIST_SECONDS: Final = 3.0
 REFUSED_SCHEMA: Final = (
     "does not take this JSON Schema; it stands in words only, and the answer is checked"
 )
+
+SYSTEM_MESSAGES: Final = "system messages"
+"""Stands among the fields that a server refuses for messages of the role `system`."""
 
 
 class ChatApiModel:
@@ -262,6 +267,7 @@ class ChatApiModel:
         instead = {
             each: f"as {self._max_tokens_field(self._dropped)}" for each in MAX_TOKENS_FIELDS
         }
+        instead[SYSTEM_MESSAGES] = "their text in front of the first question"
         accepts = f"{self._server.name} does not accept"
         return [
             f"{accepts} {each}; sent {instead.get(each, 'without it')}" for each in sorted(untold)
@@ -296,13 +302,19 @@ class ChatApiModel:
         One of the worker's own settings is not left out: its refusal is a `ModelError` that names
         it.
         """
-        if (
-            not isinstance(error, ApiError)
-            or error.reason != "refused"
-            or error.status not in (200, 400, 422)
-        ):
+        if not isinstance(error, ApiError):
             return None
         body = self._body(request, dropped)
+        has_system = any(message["role"] == "system" for message in body["messages"])
+        # A template that fails is an error of the server to some.
+        if (
+            has_system
+            and error.status in (200, 400, 422, 500)
+            and refuses_system_messages(error.said)
+        ):
+            return dropped | {SYSTEM_MESSAGES}
+        if error.reason != "refused" or error.status not in (200, 400, 422):
+            return None
         limit = largest_output(error.said.message)
         if limit and not own_setting("max_tokens", body, self._options):
             known = self._output_limit
@@ -318,6 +330,8 @@ class ChatApiModel:
         if own := own_setting(name, body, self._options):
             why = clean_excerpt(error.said.message, self._secrets)
             raise rejected_setting(self._model, own, self._options[own], why) from error
+        if name == "stream":
+            return dropped | set(STREAM_FIELDS)
         return dropped | {name} if name else None
 
     def _prepare(
@@ -340,6 +354,8 @@ class ChatApiModel:
         body |= structured_output.constraint_fields(request, self._form, dropped)
         begun = structured_output.prefill_fields(request, self._form, dropped)
         body |= begun | {"messages": [*body["messages"], *begun.get("messages", ())]}
+        if SYSTEM_MESSAGES in dropped:
+            body["messages"] = without_system_messages(body["messages"])
         body |= self._api.additions(body)
         field = self._max_tokens_field(dropped)
         body[field] = min(
@@ -440,6 +456,23 @@ def joined_texts(chunks: list[Chunk]) -> list[Chunk]:
         else:
             joined.append(chunk)
     return joined
+
+
+def without_system_messages(messages: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Return messages whose system text stands in front of the first question of the user."""
+    texts = [str(message["content"]) for message in messages if message["role"] == "system"]
+    others = [dict(message) for message in messages if message["role"] != "system"]
+    for message in others:
+        if message["role"] == "user":
+            message["content"] = _with_text_before("\n\n".join(texts), message["content"])
+            return others
+    return [{"role": "user", "content": "\n\n".join(texts)}, *others]
+
+
+def _with_text_before(text: str, content: str | list[dict[str, Any]]) -> object:
+    if isinstance(content, str):
+        return f"{text}\n\n{content}"
+    return [{"type": "text", "text": text}, *content]
 
 
 def _remaining(ends: float | None) -> float | None:

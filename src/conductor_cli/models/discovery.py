@@ -21,7 +21,7 @@ from conductor_cli.core.errors import ModelError
 from conductor_cli.core.pool import Worker
 from conductor_cli.core.redact import Secrets, secrets_in
 from conductor_cli.core.usage import FREE, MILLION, Price
-from conductor_cli.models.addresses import api_at, urls_of
+from conductor_cli.models.addresses import api_at, http_url, urls_of
 from conductor_cli.models.api_errors import ApiError
 from conductor_cli.models.base import table_of, tables_in, text_of
 from conductor_cli.models.chat_apis import CHAT_APIS
@@ -123,6 +123,34 @@ def _origin(kind: str, environ: Mapping[str, str]) -> str:
     return PRESETS[kind].base_url.removesuffix("/v1")
 
 
+def ollama_address(environ: Mapping[str, str]) -> str:
+    """Return the address of OpenAI's API of the Ollama that OLLAMA_HOST names.
+
+    Empty where it names the usual one, or nothing that can be understood. Pure.
+
+    As Ollama itself reads it: the scheme, the port and the host may each be left out, and an
+    address that a server listens on everywhere is this machine.
+    """
+    value = environ.get("OLLAMA_HOST", "").strip().strip("\"'")
+    scheme, separator, rest = value.partition("://")
+    if not separator:
+        scheme = "http"
+        rest = value
+    if rest.startswith(":"):
+        rest = f"127.0.0.1{rest}"
+    parts = http_url(f"{scheme}://{rest.rstrip('/')}")
+    is_address = parts is not None and not (parts.username or parts.query or " " in rest)
+    if parts is None or not is_address:
+        return ""
+    host = parts.hostname or ""
+    if host in ("0.0.0.0", "::", "localhost"):  # noqa: S104 - nothing listens here
+        host = "127.0.0.1"
+    usual_port = {"http": 80, "https": 443}[parts.scheme] if separator else 11434
+    host = f"[{host}]" if ":" in host else host
+    url = f"{parts.scheme}://{host}:{parts.port or usual_port}{parts.path.rstrip('/')}/v1"
+    return "" if url == PRESETS["ollama"].base_url else url
+
+
 def worker_name(name: str) -> str:
     """Return a worker's name made from its model's.
 
@@ -213,11 +241,6 @@ _CONTEXTS: Final = (
 )
 """What servers call the tokens that a model reads: OpenRouter, Groq, Mistral, vLLM, Google."""
 
-_NO_CHAT: Final = re.compile(
-    r"whisper|tts|transcri|moderation|dall-e|image|imagen|veo|sora|realtime|audio|rerank|aqa"
-)
-"""Words in the names of models that answer no questions."""
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListedModel:
@@ -252,7 +275,7 @@ async def list_models(worker: Worker, key: str, *, seconds: float) -> list[Liste
         # Google says of each model what it can be asked for.
         methods = item.get("supportedGenerationMethods")
         answers = not isinstance(methods, list) or "generateContent" in methods
-        if answers and _is_chat_model(name) and not _NO_CHAT.search(name.lower()):
+        if answers and _is_chat_model(name):
             found[name] = _listed_model(replace(worker, model=name), item)
     return sorted(found.values(), key=lambda model: model.name)
 

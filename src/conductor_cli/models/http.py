@@ -29,7 +29,7 @@ from conductor_cli.core.errors import (
 )
 from conductor_cli.core.redact import Secrets
 from conductor_cli.core.terminal_text import one_line
-from conductor_cli.models.addresses import http_url, is_loopback
+from conductor_cli.models.addresses import http_url, is_loopback, with_path
 from conductor_cli.models.api_errors import clean_excerpt, error_of_response, parse_list
 from conductor_cli.models.chat_body import JsonBody
 from conductor_cli.models.http_connections import (
@@ -304,14 +304,13 @@ class HttpClient:
             self._client = client
             ends = None if seconds is None else asyncio.get_running_loop().time() + seconds
             content, kind = (body.content, body.headers) if body else (b"", {})
+            url = with_path(self.base_url, path)
             sent = {**self._headers, **kind}
             async with asyncio.timeout_at(ends):
                 if isinstance(client, DirectClient):
-                    answer = await client.send(method, self.base_url + path, sent, content, ends)
+                    answer = await client.send(method, url, sent, content, ends)
                 else:
-                    answer = await _send_by_httpx(
-                        client, method, self.base_url + path, sent, content, ends
-                    )
+                    answer = await _send_by_httpx(client, method, url, sent, content, ends)
             try:
                 if answer.status >= 300:
                     refusal = HttpResponse(self.name, answer, MAX_ERROR_BODY)

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from typing import Any, Final, Literal, Protocol, runtime_checkable
 
 from conductor_cli.core.chat import Request
-from conductor_cli.models.base import table_of, tables_in
+from conductor_cli.models.base import table_of, tables_in, text_of
 
 Form = Literal["grammar", "structured_outputs", "ebnf", "response_format", "ask"]
 """The field by which a server takes a constraint; `ask` if the server has to be identified
@@ -67,18 +67,48 @@ def is_cloud_model(model: str) -> bool:
     return model.strip().lower().endswith("cloud")
 
 
-def is_local_chat_model(model: str) -> bool:
-    """Return whether a model of this name answers on the server that lists it.
+_NO_CHAT: Final = re.compile(
+    r"whisper|tts|transcri|moderation|dall-e|image|imagen|veo|sora|realtime|audio|rerank|aqa|embed"
+    r"|(?:^|[/_-])(?:bge|e5|gte|clip|flux|stable-diffusion|sdxl|colbert|parakeet|kokoro)(?:[-_.:]|$)",
+    re.IGNORECASE,
+)
+"""Words in the names of models that answer no questions."""
 
-    Not in a cloud, no embeddings.
+
+_NO_CHAT_TYPES: Final = ("embedding", "image", "rerank", "audio", "moderation", "transcri")
+"""How the types of such models begin, where a list gives types."""
+
+
+def answers_questions(model: str) -> bool:
+    """Return whether a model of this name may be one that answers questions.
+
+    No embeddings, no speech, no images. Of a path only its end counts.
     """
-    return bool(model) and not is_cloud_model(model) and "embed" not in model.lower()
+    return bool(model) and _NO_CHAT.search(model.rstrip("/").rpartition("/")[2]) is None
+
+
+def is_local_chat_model(model: str) -> bool:
+    """Return whether a model of this name answers questions on the server that lists it.
+
+    Not in a cloud.
+    """
+    return answers_questions(model) and not is_cloud_model(model)
 
 
 def first_chat_model(listed: object) -> str:
-    """Return the first chat model in a server's list (`GET /models`); empty for none."""
-    names = (entry.get("id") for entry in tables_in(table_of(listed).get("data")))
-    return next((name for name in names if isinstance(name, str) and is_local_chat_model(name)), "")
+    """Return the first chat model in a server's list (`GET /models`); empty for none.
+
+    Where all have names of other models, the first that is not one of embeddings or in a cloud.
+    """
+    names = []
+    for entry in tables_in(table_of(listed).get("data")):
+        name = entry.get("id")
+        has_other_type = text_of(entry.get("type")).lower().startswith(_NO_CHAT_TYPES)
+        if isinstance(name, str) and name and not has_other_type and not is_cloud_model(name):
+            names.append(name)
+    chat_models = [name for name in names if answers_questions(name)]
+    others = [name for name in names if "embed" not in name.lower()]
+    return [*chat_models, *others, ""][0]
 
 
 def constraint_of(form: Form, dropped: frozenset[str], *, schemas: bool) -> Constraint:

@@ -1,0 +1,181 @@
+"""Servers as they are: what some refuse, where they are, and what they list."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from conductor_cli.core.chat import Chunk
+from conductor_cli.models.addresses import with_path
+from conductor_cli.models.chat_api_model import ChatApiModel
+from conductor_cli.models.discovery import ollama_address
+from conductor_cli.models.structured_output import first_chat_model
+from tests.models.kit import TALKED, asked, play, text
+from tests.servers import Script, SeenRequest, Wire, delta, loopback, saying, usage
+
+YES = (delta("Yes.", finish="stop"), usage())
+BODY = {"choices": [{"message": {"content": "Yes."}, "finish_reason": "stop"}], "usage": {}}
+
+
+def notes(chunks: list[Chunk]) -> list[str]:
+    return [chunk.note.partition(" ")[2] for chunk in chunks if "accept" in chunk.note]
+
+
+REFUSALS: list[tuple[int, str]] = [
+    (400, "System role not supported"),
+    (400, "Developer instruction is not enabled for models/gemma-3-27b-it"),
+    (500, "Jinja Exception: System role not supported"),
+    (400, "Only user, assistant and tool roles are supported, with the exception of an initial"),
+    (400, "Conversation roles must alternate user/assistant/user/assistant/..."),
+    (422, "this model does not support system messages"),
+]
+
+
+def without_system(status: int, message: str) -> Script:
+    """A server whose model has no place for a system message."""
+
+    async def script(seen: SeenRequest, wire: Wire) -> None:
+        if seen.json["messages"][0]["role"] == "system":
+            return await wire.json({"error": {"message": message}}, status)
+        return await saying(*YES)(seen, wire)
+
+    return script
+
+
+@pytest.mark.parametrize(("status", "message"), REFUSALS)
+def test_a_model_without_a_system_role_reads_it_with_the_first_question(
+    status: int, message: str
+) -> None:
+    with loopback(without_system(status, message)) as server:
+        both = play(ChatApiModel("m", f"{server.url}/v1"), TALKED, TALKED)
+    assert [text(chunks) for chunks in both] == ["Yes.", "Yes."]
+    assert notes(both[0]) == [
+        "does not accept system messages; sent their text in front of the first question"
+    ]
+    assert not notes(both[1])
+    messages = [seen.json["messages"] for seen in server.requests]
+    assert [sent[0]["role"] for sent in messages] == ["system", "user", "user"]
+    assert messages[1][0]["content"] == "Be short.\n\nTwo?"
+    assert [sent["content"] for sent in messages[1][1:]] == ["2.", "Three?"]
+
+
+def test_a_refusal_without_a_system_message_stays_one() -> None:
+    async def script(seen: SeenRequest, wire: Wire) -> None:
+        await wire.json({"error": {"message": "System role not supported"}}, 400)
+
+    with loopback(script) as server, pytest.raises(Exception, match="System role"):
+        play(ChatApiModel("m", f"{server.url}/v1"), asked())
+    assert len(server.requests) == 1
+
+
+UNSTREAMED: list[dict[str, str]] = [
+    {
+        "message": "Your organization must be verified to stream this model.",
+        "param": "stream",
+        "code": "unsupported_value",
+    },
+    {"message": "This model does not support streaming."},
+    {"message": "Streaming is not supported for this deployment"},
+    {"message": "Unsupported parameter: 'stream'"},
+]
+
+
+@pytest.mark.parametrize("error", UNSTREAMED, ids=lambda error: error["message"][:20])
+def test_a_model_that_may_not_be_streamed_is_asked_for_a_whole_reply(error: dict[str, str]) -> None:
+    async def script(seen: SeenRequest, wire: Wire) -> None:
+        if seen.json.get("stream"):
+            return await wire.json({"error": error}, 400)
+        return await wire.json(BODY)
+
+    with loopback(script) as server:
+        both = play(ChatApiModel("m", f"{server.url}/v1"), asked(), asked())
+    assert [text(chunks) for chunks in both] == ["Yes.", "Yes."]
+    assert notes(both[0]) == [
+        "does not accept stream; sent without it",
+        "does not accept stream_options; sent without it",
+    ]
+    assert [
+        sorted(seen.json.keys() & {"stream", "stream_options"}) for seen in server.requests
+    ] == [
+        ["stream", "stream_options"],
+        [],
+        [],
+    ]
+
+
+@pytest.mark.parametrize(
+    ("base_url", "path", "whole"),
+    [
+        ("http://a.test/v1", "/models", "http://a.test/v1/models"),
+        ("http://a.test/v1/", "/models", "http://a.test/v1/models"),
+        (
+            "https://a.test/openai/deployments/d?api-version=2024-10-21",
+            "/chat/completions",
+            "https://a.test/openai/deployments/d/chat/completions?api-version=2024-10-21",
+        ),
+        ("http://a.test/v1?x=1", "/models?limit=9", "http://a.test/v1/models?limit=9&x=1"),
+    ],
+)
+def test_a_query_of_an_address_stays_behind_the_path(base_url: str, path: str, whole: str) -> None:
+    assert with_path(base_url, path) == whole
+
+
+def test_a_server_is_asked_with_the_query_of_its_address() -> None:
+    with loopback(saying(*YES)) as server:
+        play(ChatApiModel("m", f"{server.url}/openai?api-version=2024-10-21"), asked())
+    assert server.requests[0].path == "/openai/chat/completions?api-version=2024-10-21"
+
+
+LISTS: list[tuple[Any, str]] = [
+    ({"data": [{"id": "whisper-1"}, {"id": "gpt-x"}]}, "gpt-x"),
+    ({"data": [{"id": "bge-m3"}, {"id": "bge-reranker-v2"}, {"id": "qwen"}]}, "qwen"),
+    ({"data": [{"id": "BAAI/bge-large-en"}, {"id": "meta/llama"}]}, "meta/llama"),
+    ({"data": [{"id": "m2", "type": "embedding"}, {"id": "m1", "type": "chat"}]}, "m1"),
+    ({"data": [{"id": "text-embedding-3"}, {"id": "tts-1"}, {"id": "o"}]}, "o"),
+    ({"data": [{"id": "/models/images/qwen.gguf"}]}, "/models/images/qwen.gguf"),
+    ({"data": [{"id": "my-audio-chat"}]}, "my-audio-chat"),
+    ({"data": [{"id": "nomic-embed-text"}]}, ""),
+    ({}, ""),
+]
+
+
+@pytest.mark.parametrize(("listed", "model"), LISTS)
+def test_the_first_model_that_answers_questions_is_asked(listed: Any, model: str) -> None:
+    assert first_chat_model(listed) == model
+
+
+@pytest.mark.parametrize("first", ["whisper-1", "text-embedding-3-small", "jina-rerank"])
+def test_a_bare_list_of_models_is_read(first: str) -> None:
+    models = [{"id": first}, {"id": "meta/llama", "type": "chat"}]
+
+    async def script(seen: SeenRequest, wire: Wire) -> None:
+        if seen.path == "/v1/models":
+            return await wire.json(models)
+        return await saying(*YES)(seen, wire)
+
+    with loopback(script) as server:
+        play(ChatApiModel("", f"{server.url}/v1"), asked())
+    assert server.requests[-1].json["model"] == "meta/llama"
+
+
+@pytest.mark.parametrize(
+    ("value", "address"),
+    [
+        ("", ""),
+        ("127.0.0.1:11434", ""),
+        ("0.0.0.0", ""),
+        ("localhost", ""),
+        (":8080", "http://127.0.0.1:8080/v1"),
+        ("0.0.0.0:8080", "http://127.0.0.1:8080/v1"),
+        ("gpu.lan", "http://gpu.lan:11434/v1"),
+        ("gpu.lan:9000", "http://gpu.lan:9000/v1"),
+        ("https://ollama.corp.example", "https://ollama.corp.example:443/v1"),
+        ("http://gpu.lan/ollama/", "http://gpu.lan:80/ollama/v1"),
+        ("[fd00::1]:9000", "http://[fd00::1]:9000/v1"),
+        ("http://user:secret@gpu.lan", ""),
+        ("a b", ""),
+    ],
+)
+def test_ollama_is_where_its_variable_says(value: str, address: str) -> None:
+    assert ollama_address({"OLLAMA_HOST": value}) == address
