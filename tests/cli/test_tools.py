@@ -130,6 +130,103 @@ def test_servers_of_a_file_come_without_secrets(
     assert "k3y" not in stage.own.read_text()
 
 
+CODE_FILE = """// the servers of this project
+{
+  "inputs": [{"type": "promptString", "id": "gh-token"}],
+  "servers": {
+    /* reads the repository */
+    "My Server (prod)": {
+      "command": "uvx", // a program
+      "args": ["mcp-server", "--root", "${workspaceFolder}/src", "http://x//y", "${API_KEY:-k3y}",],
+      "env": {
+        "TOKEN": "${input:gh-token}", "GITHUB_TOKEN": "${env:GH_TOKEN}", "HOME_DIR": "${HOME_DIR}",
+        "PLACE": "a${B}c", "MODE": "${MODE:-fast}",
+      },
+      "envFile": "${workspaceFolder}/.env",
+      "autoApprove": ["x"],
+    },
+    "web": {"type": "http", "url": "https://example.com/mcp",
+            "headers": {"Authorization": "Bearer ${input:gh-token}", "X-Org": "${env:ORG}"}},
+    "bad": {"url": "ftp://example.com"},
+    "later": {"command": "true"},
+    "off": {"command": "no", "disabled": true},
+  },
+}
+"""
+
+
+def test_a_file_of_vs_code_is_read_with_its_comments_and_variables(
+    stage: Stage, tmp_path: Path
+) -> None:
+    (tmp_path / ".vscode").mkdir()
+    (tmp_path / ".env").write_text("# both\nexport A=s3cr3t\nB = 2\n")
+    path = tmp_path / ".vscode" / "mcp.json"
+    path.write_text(CODE_FILE)
+    done = stage.ends(2, "tools", "import", path, told="bad is not added: ")
+    servers = stage.own_settings["tools"]
+    assert servers.keys() == {"My-Server-prod", "web", "later"}
+    program = servers["My-Server-prod"]
+    assert program["command"] == [
+        "uvx",
+        "mcp-server",
+        "--root",
+        f"{tmp_path}/src",
+        "http://x//y",
+        "${API_KEY:-k3y}",
+    ]
+    assert program["env"] == ["A", "B", "TOKEN", "GITHUB_TOKEN", "HOME_DIR", "PLACE", "MODE"]
+    assert servers["web"]["headers"] == {"Authorization": "Bearer $GH_TOKEN", "X-Org": "$ORG"}
+    told = " ".join(done.err.split())
+    for words in (
+        "the file calls it 'My Server (prod)'",
+        f"${{workspaceFolder}} is {tmp_path}",
+        "the value of ${API_KEY} in an argument: write it there yourself",
+        "the value of TOKEN, which the file asks for: export TOKEN=",
+        'the value of GITHUB_TOKEN, which is that of GH_TOKEN: export GITHUB_TOKEN="$GH_TOKEN"',
+        "the value of PLACE, which is made of variables: export PLACE=",
+        "the value that MODE has where it is not set: export MODE=",
+        f"the values in {tmp_path}/.env (A, B): export them before conductor starts",
+        "its settings autoApprove",
+        "what ${input:gh-token} asks for: export GH_TOKEN=",
+        "off is disabled in the file, and is not added",
+    ):
+        assert words in told
+    assert "HOME_DIR:" not in told
+    assert "s3cr3t" not in told + stage.own.read_text()
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ('{"mcpServers": {"x": {"command": "no", "disabled": true}}}', "x is disabled in the file"),
+        ('{"mcpServers": {}}', "names no servers"),
+        ('{"mcp": {"servers": {"x": {"command": "true"}}}}', "added x"),
+        ('{"mcpServers": {"x": {"serverUrl": "https://example.com/mcp"}}}', "added x"),
+        ('{"mcpServers": {"x": {"httpUrl": "https://example.com/mcp"}}}', "added x"),
+        (
+            '{"mcpServers": {"x": {"url": "https://example.com/sse", "type": "sse"}}}',
+            "its type sse",
+        ),
+        ('\ufeff{"mcpServers": {"x": {"command": "true"}}}', "added x"),
+        ('{"mcpServers": {"\\u002f": {"command": "true"}}}', "added server"),
+        (
+            '{"mcpServers": {"x": {"command": "true", "envFile": "none.env"}}}',
+            "there is no such file",
+        ),
+        (
+            '{"mcpServers": {"x": {"command": "true", "env": {"A-B": "1"}}}}',
+            "is not the name of a variable",
+        ),
+    ],
+)
+def test_each_form_of_a_file_of_servers_says_what_becomes_of_it(
+    stage: Stage, tmp_path: Path, text: str, told: str
+) -> None:
+    (tmp_path / "mcp.json").write_text(text, "utf-8")
+    done = stage.inside("tools", "import", tmp_path / "mcp.json")
+    assert told in " ".join((done.out + done.err).split())
+
+
 @pytest.fixture
 def web(stage: Stage, keyring: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """The tools `web`, whose server asks for a login; the file says what it does.

@@ -6,7 +6,6 @@ The servers of the settings, which workers get them, and what a server says when
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, fields, replace
@@ -20,7 +19,6 @@ from conductor_cli.app.workers import check_changeable
 from conductor_cli.config.files import own_section
 from conductor_cli.config.settings import ConfiguredTools, Settings
 from conductor_cli.config.tables import VARIABLE, plain_secrets, update_tool_server
-from conductor_cli.core.bounded_parsing import parse_json
 from conductor_cli.core.errors import ConfigError, KeyMissing, UsageError
 from conductor_cli.core.plan import SELF
 from conductor_cli.core.pool import Pool, Worker
@@ -361,60 +359,6 @@ def add_tool_server(
         stored = stored_secrets(settings, name, url).get("headers", {})
         store_secrets(settings, name, url, {"headers": stored | secret}, plaintext=plaintext)
     return bool(before)
-
-
-_REFERENCE: Final = re.compile(r"\$\{(?:env:)?([A-Za-z_][A-Za-z0-9_]*)(?::-[^}]*)?\}")
-"""A variable in the files of Claude, Cursor and VS Code.
-
-It is written `${NAME}`, `${NAME:-default}` or `${env:NAME}`.
-"""
-
-
-def read_mcp_file(text: str) -> dict[str, tuple[dict[str, Any], list[str]]]:
-    """Return the servers in an `mcp.json` of Claude, Cursor or VS Code, by name.
-
-    Each has its table, and what is not taken of it. A variable keeps its name. The value of one
-    that stands in the file is not copied. Raises `UsageError`.
-    """
-    try:
-        content = parse_json(text)
-        servers = content["mcpServers"] if "mcpServers" in content else content["servers"]
-        return {
-            str(name): _read_mcp_server(entry)
-            for name, entry in servers.items()
-            if not entry.get("disabled")
-        }
-    except (ValueError, LookupError, TypeError, AttributeError):
-        hint = (
-            'it looks like this: {"mcpServers": {"git": {"command": "uvx", "args": '
-            '["mcp-server-git"]}}}'
-        )
-        raise UsageError("this is not a file of MCP servers", hint=hint) from None
-
-
-def _read_mcp_server(entry: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
-    """Return the table of a server, and what of its entry is not taken."""
-    table: dict[str, Any] = {}
-    missing: list[str] = []
-    if "url" in entry:
-        table["url"] = str(entry["url"])
-        headers = {
-            str(name): _REFERENCE.sub(r"$\1", str(value))
-            for name, value in entry.get("headers", {}).items()
-        }
-        if headers:
-            table["headers"] = headers
-    else:
-        table["command"] = [str(entry["command"]), *map(str, entry.get("args", ()))]
-        given = {str(name): str(value) for name, value in entry.get("env", {}).items()}
-        if given:
-            table["env"] = list(given)
-        for name, value in given.items():
-            if "${" not in value:
-                missing.append(f"the value of {name}: export {name}=…")
-        if entry.get("cwd"):
-            missing.append("its directory: start conductor there")
-    return table, missing
 
 
 Visit = tuple[str, Callable[[str], Awaitable[Mapping[str, str]]]]

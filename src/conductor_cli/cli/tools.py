@@ -14,6 +14,7 @@ import typer
 
 from conductor_cli.app import worker_tools as tools
 from conductor_cli.app.check_results import CheckResult
+from conductor_cli.app.mcp_files import read_mcp_file
 from conductor_cli.app.workers import remove_tables
 from conductor_cli.cli import options as opt
 from conductor_cli.cli.browser import one_visit, open_browser
@@ -140,23 +141,38 @@ def import_tools_command(
     Those that exist under the same name stay.
     """
     settings = opt.stored_settings(context)
-    known = {row.name for row in tools.list_tool_servers(settings)}
-    for name, (given, missing) in tools.read_mcp_file(read_text_file(file)).items():
-        if name in known:
-            print_notice(f"{one_line(name)} is configured already, and stays as it is")
+    configured = {row.name for row in tools.list_tool_servers(settings)}
+    entries = read_mcp_file(read_text_file(file), file)
+    if not entries:
+        print_notice(f"{file} names no servers")
+    faults = 0
+    for entry in entries:
+        if entry.is_disabled:
+            print_notice(f"{entry.name} is disabled in the file, and is not added")
             continue
+        if entry.name in configured:
+            print_notice(f"{entry.name} is configured already, and stays as it is")
+            continue
+        configured.add(entry.name)
         try:
-            tools.add_tool_server(settings, name, given, given.pop("headers", {}))
+            tools.add_tool_server(settings, entry.name, entry.table, entry.table.pop("headers", {}))
         except KeyMissing as error:
             print_notice(
-                f"{name} is not added, because it has a secret and {error.message}: use a "
-                "variable "
-                "there"
+                f"{entry.name} is not added, because it has a secret and {error.message}: use a "
+                "variable there"
             )
             continue
-        print_text(f"added {name}")
-        for each in missing:
-            print_notice(f"{name}: not taken from the file: {one_line(each)}")
+        except UsageError as error:
+            faults += 1
+            print_notice(f"{entry.name} is not added: {error.message}; {error.hint}")
+            continue
+        print_text(f"added {entry.name}")
+        for remark in entry.remarks:
+            print_notice(f"{entry.name}: {one_line(remark)}")
+        for untaken in entry.untaken:
+            print_notice(f"{entry.name}: not taken from the file: {one_line(untaken)}")
+    if faults:
+        raise typer.Exit(2)
 
 
 @app.command("rm")
