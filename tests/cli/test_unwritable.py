@@ -5,8 +5,10 @@ What still works, and what is said.
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
+import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -204,3 +206,53 @@ def test_cards_need_a_place(stage: Stage, tmp_path: Path, monkeypatch: pytest.Mo
     stage.costs_nothing(
         3, "workers", "calibrate", str(cases), "--yes", told="the cards cannot be stored in"
     )
+
+
+@pytest.fixture
+def container() -> tuple[str, ...]:
+    """A prefix of commands: a read-only root, and a user whom the system does not know."""
+    program = shutil.which("bwrap")
+    if program is None:
+        pytest.skip("bubblewrap is not installed")
+    mounts = ("--ro-bind", "/", "/", "--dev-bind", "/dev", "/dev", "--tmpfs", "/tmp")
+    prefix = (program, *mounts, "--unshare-user", "--uid", "12345", "--gid", "12345")
+    if subprocess.run([*prefix, "true"], capture_output=True, check=False).returncode:
+        pytest.skip("user namespaces are not allowed here")
+    return prefix
+
+
+@pytest.mark.parametrize("home", [(), ("HOME=",), ("HOME=relative",)], ids=["none", "empty", "odd"])
+@pytest.mark.parametrize(
+    ("words", "out"),
+    [
+        (("ask", "--rehearsal", "find the capital of FRANCE, then spell it backwards"), "SIRAP\n"),
+        (("config", "show", "conductor.mode"), "auto\n"),
+    ],
+    ids=["ask", "config"],
+)
+def test_a_user_whom_the_system_does_not_know_is_answered(
+    container: tuple[str, ...], home: tuple[str, ...], words: tuple[str, ...], out: str
+) -> None:
+    python = (sys.executable, "-P", "-m", "conductor_cli")
+    done = subprocess.run(
+        [*container, "env", "-i", f"PATH={os.environ['PATH']}", *home, *python, *words],
+        capture_output=True,
+        text=True,
+        cwd="/",
+        stdin=subprocess.DEVNULL,
+        check=False,
+    )
+    assert (done.returncode, done.stdout) == (0, out), done.stderr
+    assert "the system has no home for user 12345" in done.stderr
+
+
+def test_without_a_home_a_program_is_told_what_to_set(container: tuple[str, ...]) -> None:
+    asks = "from conductor_cli.config.settings import app_paths; app_paths({})"
+    done = subprocess.run(
+        [*container, "env", "-i", sys.executable, "-c", asks],
+        capture_output=True,
+        text=True,
+        cwd="/",
+        check=False,
+    )
+    assert "ConfigError: this user has no home directory" in done.stderr

@@ -306,6 +306,7 @@ def run_and_exit(*, chat: bool = False) -> NoReturn:
     ending = _Ending()
     try:
         open_streams()
+        provide_home()
         if not _is_debug(sys.argv[1:]):
             forbid_core_dumps()
         ending.code = run_command_line(sys.argv[1:], chat=chat)
@@ -423,6 +424,31 @@ def _unexpected(error: Exception) -> ConductorError:
         return ConfigError(f"the system allows no further {resource}", hint=hint)
     message = f"this is a bug in conductor: {type(error).__name__}: {error}"
     return ConductorError(message, hint="run it again with --debug and report what it prints")
+
+
+NO_HOME: Final = "/nonexistent"
+"""The home directory of users without one, by the rules of Debian: nothing can be written there."""
+
+
+def provide_home() -> None:
+    """Give the process a home directory where its user has none, and say what follows from it.
+
+    In containers a process may run under a number that the list of users does not have.
+    """
+    if os.name == "nt" or os.environ.get("HOME", "").startswith("/"):
+        return
+    import pwd  # of POSIX only
+
+    user = os.getuid()
+    try:
+        os.environ["HOME"] = pwd.getpwuid(user).pw_dir or NO_HOME
+    except KeyError:
+        os.environ["HOME"] = NO_HOME
+    if os.environ["HOME"] == NO_HOME:
+        sys.stderr.write(
+            f"conductor: note: HOME is not set, and the system has no home for user {user}, so "
+            "nothing is stored there; set HOME to a directory that this user can write\n"
+        )
 
 
 def open_streams() -> None:

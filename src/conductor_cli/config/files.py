@@ -75,17 +75,22 @@ class AppPaths:
 def app_paths(environ: Mapping[str, str]) -> AppPaths:
     """The directories of this user.
 
-    `CONDUCTOR_LLM_CONFIG_DIR` and so on, else what is usual on the system.
+    `CONDUCTOR_LLM_CONFIG_DIR` and so on, else what is usual on the system. Raises `ConfigError`
+    where the user has no home directory.
     """
     import platformdirs  # a command that reads no settings starts without it
 
     dirs = platformdirs.PlatformDirs(APP, appauthor=False)
-    paths = AppPaths(
-        config=Path(environ.get(f"{PREFIX}CONFIG_DIR") or dirs.user_config_dir),
-        state=Path(environ.get(f"{PREFIX}STATE_DIR") or dirs.user_state_dir),
-        data=Path(environ.get(f"{PREFIX}DATA_DIR") or dirs.user_data_dir),
-        cache=Path(environ.get(f"{PREFIX}CACHE_DIR") or dirs.user_cache_dir),
-    )
+    try:
+        paths = AppPaths(
+            config=Path(environ.get(f"{PREFIX}CONFIG_DIR") or dirs.user_config_dir),
+            state=Path(environ.get(f"{PREFIX}STATE_DIR") or dirs.user_state_dir),
+            data=Path(environ.get(f"{PREFIX}DATA_DIR") or dirs.user_data_dir),
+            cache=Path(environ.get(f"{PREFIX}CACHE_DIR") or dirs.user_cache_dir),
+        )
+    except RuntimeError as error:
+        hint = f"set HOME, or all of {PREFIX}CONFIG_DIR, …STATE_DIR, …DATA_DIR and …CACHE_DIR"
+        raise ConfigError(f"this user has no home directory: {error}", hint=hint) from None
     return replace(paths, database=_find_database(environ, paths))
 
 
