@@ -20,7 +20,7 @@ from conductor_cli.app.telemetry import exporter_names, watch_run
 from conductor_cli.core import events as ev
 from conductor_cli.system.known_secrets import KNOWN_SECRETS
 from tests.cli.stage import TWO, Stage, says
-from tests.servers import SeenRequest, Wire, loopback
+from tests.servers import SeenRequest, Wire, authority, loopback
 
 OTLP = "opentelemetry.proto.collector.trace.v1.trace_service_pb2"
 FOLDER = Path(__file__).parents[1] / "traces"
@@ -224,6 +224,29 @@ def test_a_collector_is_sent_spans_and_texts_where_they_are_asked_for(
         said in str(request) for said in ("How many?", "the key is ", "sk-a-key-that-was-read")
     ]
     assert found == [True, True, False]
+
+
+@pytest.mark.parametrize("variable", ["SSL_CERT_FILE", "NODE_EXTRA_CA_CERTS"])
+def test_a_collector_has_the_proxies_and_the_certificates_of_all_requests(
+    variable: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("opentelemetry.exporter.otlp.proto.http")
+    signed = authority(tmp_path)
+
+    async def receive(seen: SeenRequest, wire: Wire) -> None:
+        await wire.head(200, "application/x-protobuf")
+
+    for name in ("SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv(variable, str(signed.ca))
+    # A collector on this machine is not asked through it.
+    monkeypatch.setenv("HTTPS_PROXY", "http://127.0.0.1:1")
+    monkeypatch.setenv("NO_PROXY", "::1/128,[::1]")
+    with loopback(receive, signed.tls) as collector, telemetry._collector_session() as session:
+        answer = session.post(f"{collector.url}/v1/traces", data=b"x", timeout=9)
+        settings = session.merge_environment_settings("https://a.test", None, None, None, None)
+    assert answer.status_code == 200
+    assert settings["proxies"] == {"http": "http://127.0.0.1:1", "https": "http://127.0.0.1:1"}
 
 
 def test_a_fault_of_telemetry_does_not_stop_a_run(

@@ -33,6 +33,7 @@ from conductor_cli.core.pool import Pool
 from conductor_cli.core.usage import Usage
 from conductor_cli.system.installation import extra_command
 from conductor_cli.system.known_secrets import KNOWN_SECRETS
+from conductor_cli.system.network import proxy_for, separate_tls_context
 
 if TYPE_CHECKING:
     from opentelemetry.trace import Span, Tracer, TracerProvider
@@ -477,6 +478,46 @@ def _provider_for(exporters: tuple[str, ...]) -> TracerProvider | None:
             )
             continue
         # In seconds: a dead collector must not hold a command up.
-        options = {"timeout": 2} if name.startswith("otlp") and not has_timeout else {}
+        options: dict[str, Any] = {}
+        if name.startswith("otlp") and not has_timeout:
+            options["timeout"] = 2
+        if offered[0].name == "otlp_proto_http":
+            options["session"] = _collector_session()
         tracing.add_span_processor(BatchSpanProcessor(offered[0].load()(**options)))
     return tracing
+
+
+def _collector_session() -> Any:  # noqa: ANN401 - of a library without types
+    """Return what sends spans by HTTP, with the proxies and the certificates of all requests."""
+    import requests  # the exporter needs it
+    from requests.adapters import HTTPAdapter
+
+    class Adapter(HTTPAdapter):
+        def init_poolmanager(self, *arguments: Any, **named: Any) -> None:  # noqa: ANN401
+            super().init_poolmanager(*arguments, **named, ssl_context=separate_tls_context())
+
+        def proxy_manager_for(self, proxy: str, **named: Any) -> Any:  # noqa: ANN401
+            return super().proxy_manager_for(proxy, **named, ssl_context=separate_tls_context())
+
+    class Session(requests.Session):
+        def merge_environment_settings(
+            self,
+            url: str,
+            proxies: Mapping[str, str] | None,
+            stream: object,
+            verify: object,
+            cert: object,
+        ) -> dict[str, Any]:
+            del proxies
+            proxy = proxy_for(url)
+            chosen = {"http": proxy, "https": proxy} if proxy else {}
+            return {
+                "proxies": chosen,
+                "stream": stream,
+                "verify": self.verify if verify is None else verify,
+                "cert": cert,
+            }
+
+    session = Session()
+    session.mount("https://", Adapter())
+    return session

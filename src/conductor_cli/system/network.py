@@ -152,9 +152,17 @@ def tls_context(ca_file: str = "") -> ssl.SSLContext:
     What REQUESTS_CA_BUNDLE, CURL_CA_BUNDLE and NODE_EXTRA_CA_CERTS name, and a worker's own
     `ca_file`, comes in addition. Raises `ModelError` that names what cannot be read.
     """
-    certificates = [(name, os.environ.get(name, "")) for name in (*_INSTEAD, *_BESIDE)]
-    certificates.append(("ca_file", ca_file))
-    return _context_of(tuple(certificates))
+    return _context_of((*_certificates(), ("ca_file", ca_file)))
+
+
+def separate_tls_context() -> ssl.SSLContext:
+    """Return the same, of its own, for a library that changes what it is given."""
+    return _context_of.__wrapped__(_certificates())
+
+
+def _certificates() -> tuple[tuple[str, str], ...]:
+    """Return the variables of certificates, and what each is set to."""
+    return tuple((name, os.environ.get(name, "")) for name in (*_INSTEAD, *_BESIDE))
 
 
 def has_tls_context() -> bool:
