@@ -1,7 +1,7 @@
 # Every target works from a fresh clone: it installs what it needs first.
 .DEFAULT_GOAL := help
 .PHONY: help setup train-setup demo test check check-long coverage mutants lint types contracts docs freeze docs-check bench real \
-  bench-conductor newest rehearsal rewards planner faults clients screens audit sbom wheels lock clean
+  bench-conductor newest rehearsal rewards planner faults clients conformance screens audit sbom wheels lock clean
 PYTHON ?= python3
 BIN := .venv/bin
 LOCK := uv pip compile pyproject.toml --universal --generate-hashes --no-annotate --python-version 3.11 \
@@ -90,6 +90,9 @@ scale: setup ## measure replicas and large batches, 10 minutes; needs PostgreSQL
 
 clients: setup ## try real clients against `serve` (ARGS="codex openai": some); installs them from npm and PyPI, 2 GB
 	@$(BIN)/python -m scripts.clients $(ARGS)
+
+conformance: setup ## run the suites of others: docs/conformance.md (ARGS="openresponses sdks": some); 300 MB from npm and PyPI
+	@$(BIN)/python -m scripts.conformance $(ARGS)
 
 screens: setup ## draw docs/screens/*.svg from a real run
 	@$(BIN)/python -m scripts.screens

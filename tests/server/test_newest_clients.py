@@ -399,3 +399,38 @@ def test_a_client_whose_request_keeps_failing_is_told_to_stop(stage: Stage) -> N
     assert (second.status_code, second.headers.get("x-should-retry")) == (503, "false")
     assert answered.status_code == 200
     assert again.headers.get("x-should-retry") is None
+
+
+def test_a_client_that_wants_no_reasoning_is_told_none(stage: Stage) -> None:
+    """Neither at once nor where the response is read again."""
+    with serving() as server:
+        made = respond(server.url, reasoning={"effort": "none"}).json()
+        server.registry.forget(made["id"].removeprefix("resp_"))
+        again = httpx.get(f"{server.url}/v1/responses/{made['id']}").json()
+    for response in (made, again):
+        assert [item["type"] for item in response["output"]] == ["message"]
+
+
+def test_a_client_of_anthropics_files_gets_no_objects_of_openai(stage: Stage) -> None:
+    with serving() as server:
+        url = f"{server.url}/v1/files"
+        refused = httpx.get(url, headers={"anthropic-version": "2023-06-01"})
+        listed = httpx.get(url)
+    assert (refused.status_code, listed.status_code) == (404, 200)
+    assert "send the file in the message" in refused.json()["error"]["message"]
+
+
+def test_a_block_that_cannot_be_served_is_refused_with_those_that_can(stage: Stage) -> None:
+    with serving() as server:
+        content = [{"type": "search_result"}]
+        refused = message(server.url, messages=[{"role": "user", "content": content}])
+    told = refused.json()["error"]["message"]
+    assert "'tool_result'" in told
+    assert "dropped" not in told
+
+
+def test_a_response_that_has_ended_cannot_be_cancelled(stage: Stage) -> None:
+    with serving() as server:
+        made = respond(server.url).json()
+        refused = httpx.post(f"{server.url}/v1/responses/{made['id']}/cancel")
+    assert (refused.status_code, refused.json()["error"]["code"]) == (400, "response_has_ended")

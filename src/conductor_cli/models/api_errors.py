@@ -137,14 +137,15 @@ _CONSTRAINT_WORDS: Final = re.compile(
 """How servers speak of a constraint that they do not support, if they do not name the field."""
 
 _STREAM_WORDS: Final = re.compile(
-    r"to stream this model|(?:not|n't|un)\s?support(?:ed)?\b.{0,20}\bstream|\bstream(?:ing|ed)?\b.{0,30}"
-    r"(?:not|n't|un)\s?(?:support|allow|enabled|available)",
+    r"to stream this model|(?:not|n't|un)\s?support(?:ed)?\b.{0,20}\bstream"
+    r"|\bstream(?:ing|ed)?\b.{0,30}(?:not|n't|un)\s?(?:support|allow|enabled|available)",
     re.IGNORECASE,
 )
 """How servers say that a model's reply does not come in pieces."""
 
 _SYSTEM_WORDS: Final = re.compile(
-    r"\bsystem (?:role|messages?|prompts?|instructions?)\b.{0,40}(?:not|n't|un)\s?(?:support|allow|enabled)"
+    r"\bsystem (?:role|messages?|prompts?|instructions?)\b.{0,40}"
+    r"(?:not|n't|un)\s?(?:support|allow|enabled)"
     r"|(?:not|n't|un)\s?support(?:ed)?\b.{0,30}\bsystem (?:role|messages?|prompts?|instructions?)"
     r"|developer instruction is not enabled"
     r"|(?:only|must be).{0,30}\buser\b.{0,30}\bassistant\b.{0,30}\broles?\b"

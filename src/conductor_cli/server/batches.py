@@ -57,6 +57,7 @@ from conductor_cli.server.files import (
 from conductor_cli.server.http.access import (
     Principal,
     describe_error,
+    new_request_id,
     principal_from,
     principal_of,
 )
@@ -272,12 +273,14 @@ class Batches:
 
     async def _ask(self, record: Record, item: BatchItem) -> BatchResult:
         """Ask a request of a batch as if its client had sent it."""
+        run = ""
         try:
             async with self._turns:
                 client = principal_from(
                     record["owner"], self._registry.starter.settings().paths.config
                 )
                 served, write = await self._begin(record["endpoint"], item.fields["body"], client)
+                run = served.id
                 reader = self._registry.open(served)
                 try:
                     while await reader.pieces() is not None:
@@ -293,7 +296,9 @@ class Batches:
             body = write(ended)
         except RequestError as error:
             body = error_body(error, record["endpoint"])
-            response = {"status_code": error.status, "request_id": "", "body": body}
+            # What is refused before it has a run has an id of its own
+            request_id = run or new_request_id()
+            response = {"status_code": error.status, "request_id": request_id, "body": body}
             line = _line(item.id, response, None)
             return BatchResult(line=line, failure=_failure_of(error))
         response = {"status_code": 200, "request_id": served.id, "body": body}

@@ -10,7 +10,7 @@ import asyncio
 import re
 import secrets
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Final
@@ -30,6 +30,7 @@ from conductor_cli.system.threads import FILE_WORK
 
 if TYPE_CHECKING:
     from starlette.requests import Request
+    from starlette.types import ASGIApp
 
 MAX_STORED: Final = 4_000_000_000  # Bytes of all files of one client
 MAX_LISTED: Final = 10_000  # Entries of one answer, as at OpenAI
@@ -100,6 +101,26 @@ def without_owner(record: Mapping[str, Any]) -> Record:
     return {name: value for name, value in record.items() if name != "owner"}
 
 
+Act = Callable[["Request"], Awaitable["dict[str, Any] | ASGIApp"]]
+
+
+def _for_openai(act: Act) -> Callable[[Request], Awaitable[ASGIApp]]:
+    """Return a route of OpenAI's Files, which a client of Anthropic's Files is refused.
+
+    That API has the same address, and could not read these answers.
+    """
+
+    async def refuse_others(http: Request) -> dict[str, Any] | ASGIApp:
+        if "anthropic-version" in http.headers:
+            message = (
+                "this server has no Files API of Anthropic: send the file in the message, as base64"
+            )
+            raise RequestError(404, "not_found", message)
+        return await act(http)
+
+    return answering(refuse_others)
+
+
 class Files:
     """The files of all clients."""
 
@@ -111,11 +132,11 @@ class Files:
     def routes(self) -> list[Route]:
         path = f"{UPLOADS}/{{file}}"
         return [
-            Route(UPLOADS, answering(self._create), methods=["POST"]),
-            Route(UPLOADS, answering(self._list), methods=["GET"]),
-            Route(path, answering(self._get), methods=["GET"]),
-            Route(path, answering(self._delete), methods=["DELETE"]),
-            Route(f"{path}/content", answering(self._content), methods=["GET"]),
+            Route(UPLOADS, _for_openai(self._create), methods=["POST"]),
+            Route(UPLOADS, _for_openai(self._list), methods=["GET"]),
+            Route(path, _for_openai(self._get), methods=["GET"]),
+            Route(path, _for_openai(self._delete), methods=["DELETE"]),
+            Route(f"{path}/content", _for_openai(self._content), methods=["GET"]),
         ]
 
     async def _create(self, http: Request) -> Record:

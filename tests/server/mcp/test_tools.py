@@ -144,7 +144,6 @@ def test_stored_runs_are_listed_searched_and_shown_step_by_step(stage: Stage) ->
 @pytest.mark.parametrize(
     ("name", "arguments", "said"),
     [
-        ("answer", {}, "there is no tool 'answer'"),
         ("ask", {}, "question is missing"),
         ("ask", {"question": 5}, "question must be a string"),
         ("ask", {"question": " \n"}, "question is blank"),
@@ -399,3 +398,14 @@ def test_a_tool_that_needs_an_approval_is_refused(
     stage.models["alpha"] = says("no tools")
     assert not call("ask", {**arguments, "no_tools": True}, flags=flags).is_error
     assert "tools" not in stage.asked("alpha")[-1].json
+
+
+def test_an_unknown_tool_is_an_error_of_the_protocol(stage: Stage) -> None:
+    """MCP 2025-11-25 has -32602 for it."""
+    from mcp.shared.exceptions import MCPError
+
+    async def talking(client: Client) -> None:
+        with pytest.raises(MCPError, match="there is no tool 'answer'; the tools are: ask"):
+            await client.call_tool("answer", {})
+
+    talk(talking)

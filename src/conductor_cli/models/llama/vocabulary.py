@@ -157,9 +157,9 @@ class TokenDecoder:
     def end(self) -> Chunk:
         """Return what was held back, now that nothing more will come.
 
-        Half a character becomes U+FFFD.
+        Half a character is left out: the limit of the reply has cut it.
         """
-        text = self._letters.decode(b"", final=True)
+        text = self._letters.decode(b"", final=True).rstrip("\N{REPLACEMENT CHARACTER}")
         thinking = ""
         if self._splitter is not None:
             text, thinking = self._splitter.feed(text)

@@ -129,6 +129,8 @@ def describe_fault(
         "input": quoted(value) if isinstance(value, str) else "of another type",
         "known": ", ".join(model.model_fields),
     }
+    if "expected_tags" in values:  # one of them is a name of our own, which nobody can send
+        values["expected_tags"] = values["expected_tags"].replace(", 'dropped'", "")
     code = {
         "union_tag_invalid": "unsupported_content",
         "missing": MISSING,

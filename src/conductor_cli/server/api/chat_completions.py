@@ -75,7 +75,9 @@ class ChatEncoder:
 
         Clients such as aider would write it into the answer's text.
         """
-        return self._chunk({"reasoning_content": text}) if text and not self._has_text else b""
+        if not text or self._has_text or self._request.effort == "none":
+            return b""
+        return self._chunk({"reasoning_content": text})
 
     def text(self, text: str) -> bytes:
         self._has_text = True
@@ -108,7 +110,7 @@ class ChatEncoder:
     def whole(self, answer: ServedAnswer) -> dict[str, Any]:
         content = answer.text or (None if answer.tool_calls else "")
         message: dict[str, Any] = {"role": "assistant", "content": content, "refusal": None}
-        if answer.reasoning:
+        if answer.reasoning and self._request.effort != "none":
             message["reasoning_content"] = answer.reasoning
         if answer.tool_calls:
             message["tool_calls"] = [self._call_object(call) for call in answer.tool_calls]

@@ -170,7 +170,6 @@ ECHO_OF_NOTHING: Final[Mapping[str, Any]] = {
     "top_logprobs": 0,
     "top_p": 1.0,
     "truncation": "disabled",
-    "user": None,
 }
 """What a response says of a request that says nothing of it itself."""
 
@@ -193,6 +192,9 @@ class ResponsesEncoder:
         self._open: _GrowingItem | None = None
         self._held = ""
         self._output: list[Item] = []
+        # From what is kept of the request, so that a stream that is read again has the same events
+        effort = (request.echo or ECHO_OF_NOTHING)["reasoning"]["effort"]
+        self._shows_reasoning = effort != "none"
         self._begun = {_REASONING.prefix: 0, _MESSAGE.prefix: 0}
         self._calls = 0
 
@@ -207,7 +209,7 @@ class ResponsesEncoder:
         return self._event("response.in_progress", size=0, response=self.response("in_progress"))
 
     def reasoning(self, text: str) -> bytes:
-        if not text:
+        if not text or not self._shows_reasoning:
             return b""
         if self._open is not None and self._open.kind is _MESSAGE:
             self._held += text

@@ -22,7 +22,9 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 from mcp.server.lowlevel.server import Server
+from mcp.shared.exceptions import MCPError
 from mcp_types import (
+    INVALID_PARAMS,
     CallToolRequestParams,
     CallToolResult,
     ListToolsResult,
@@ -141,6 +143,10 @@ class Handlers:
 
     # As above
     async def _call_tool(self, context: Any, params: CallToolRequestParams) -> CallToolResult:  # noqa: ANN401
+        if params.name not in TOOLS:
+            name = one_line(params.name)[:80]
+            message = f"there is no tool {name!r}; the tools are: {', '.join(TOOLS)}"
+            raise MCPError(INVALID_PARAMS, message)
         self._calls += 1
         try:
             if self._calls > MAX_CALLS:
