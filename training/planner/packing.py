@@ -24,8 +24,9 @@ from training.planner.lessons import Lesson
 # What tokens of a plan count: see `token_weights`
 FIRST = 1.5
 LABEL = 1.0
-SKILL = 0.4
+SKILL = 1.0
 WORD = 0.6
+END = 0.4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,7 +127,7 @@ def token_weights(text: str, offsets: Sequence[tuple[int, int]]) -> list[float]:
         else:
             weights.append(WORD * len(offsets) ** -0.5)
     weights[0] = max(weights[0], FIRST)
-    return [*weights, SKILL]
+    return [*weights, END]
 
 
 def plan_logits(model: Any, row: Row, head: Any) -> Any:

@@ -140,23 +140,21 @@ def choose(
 ) -> Choice:
     """Whom the planner should choose for a skill.
 
-    The best of the table's row, else the first whose words tell it.
-
-    A worker on `other_than` is chosen only where there is no other one.
+    Where there is a table, the best of the row that means the skill, or of the nearest row: the
+    word is named first, and the label follows it in the table, which a small model can copy. Else
+    the first worker whose words tell the skill. A worker on `other_than` is chosen only where there
+    is no other one.
     """
     wanted = SKILLS[skill]
     offered = [worker for worker in pool if worker.name in context.rules.workers]
     others = [worker for worker in offered if worker.name not in other_than] or offered
-    rows = [tag for tag in wanted.own if tag in context.skills]
-    if chosen := _best_of_rows(rows, others, pool):
+    rows = [tag for tag in (*wanted.own, *wanted.near, *LAST) if tag in context.skills]
+    if chosen := _best_of_rows([*rows, *context.skills], others, pool):
         return chosen
     for word in wanted.words:
         for worker in others:
             if word.lower() in _description(worker):
                 return Choice(worker=worker.name)
-    near = [tag for tag in (*wanted.near, *LAST, *context.skills) if tag in context.skills]
-    if chosen := _best_of_rows(near, others, pool):
-        return chosen
     # Nothing tells them apart: the order of the user's file is the ranking.
     return Choice(worker=others[0].name)
 
