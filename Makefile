@@ -60,8 +60,9 @@ docs-check: setup ## check that the generated documents match the code
 bench: setup ## run the benchmarks; writes benchmarks/results.md
 	@$(BIN)/python benchmarks/run.py
 
-real: setup ## test with real models in the directory CONDUCTOR_REAL_MODELS; CONTRIBUTING.md says which
-	@$(BIN)/python -m pytest -q -rs -p no:xdist tests/real $(ARGS)
+real: setup ## test with real models in the directory REAL_MODELS; CONTRIBUTING.md says which
+	@if [ -n "$$REAL_MODELS" ]; then $(BIN)/python -m pytest -q -rs -p no:xdist tests/real $(ARGS); \
+	  else echo "real: skipped, because REAL_MODELS names no directory with the files of CONTRIBUTING.md"; fi
 
 bench-conductor: setup ## benchmark a local planner, 15 minutes (MODEL=FILE.gguf); writes results-conductor.md
 	@$(BIN)/python benchmarks/bench_conductor.py $(MODEL)

@@ -1,6 +1,6 @@
 """Real models of the planner's family, where a directory has them; `make real` runs these tests.
 
-`CONDUCTOR_REAL_MODELS` names the directory; CONTRIBUTING.md says which files.
+`REAL_MODELS` names the directory; CONTRIBUTING.md says which files.
 """
 
 from __future__ import annotations
@@ -47,14 +47,8 @@ LARGER: Final = RealModel(
     "qwen2.5-coder-1.5b-instruct-q4_k_m.gguf",
     "cc324af070c2ecbfd324a30884d2f951a7ff756aba85cb811a6ec436933bb046",
 )
-DIRECTORY: Final = os.environ.get("CONDUCTOR_REAL_MODELS", "")
-pytestmark = [
-    pytest.mark.skipif(
-        not DIRECTORY,
-        reason="no real models: CONDUCTOR_REAL_MODELS names no directory",
-    ),
-    pytest.mark.timeout(1800),
-]
+DIRECTORY: Final = os.environ["REAL_MODELS"]
+pytestmark = pytest.mark.timeout(1800)
 BOTH = pytest.mark.parametrize("model", [SMALL, LARGER], ids=["0.5B", "1.5B"])
 
 POOL: Final = Pool(
@@ -143,7 +137,7 @@ def test_mini_names_a_worker_by_shares_without_a_habit(model: RealModel) -> None
     assert shares is not None
     assert even is not None
     assert sum(shares.values()) == pytest.approx(1.0)
-    assert list(even.values()) == pytest.approx([1 / 3] * 3, rel=1e-2)
+    assert list(even.values()) == pytest.approx([1 / 3] * 3, abs=0.03)
 
 
 @BOTH
