@@ -181,12 +181,15 @@ def test_the_best_card_has_the_first_label_for_a_planner_that_was_not_trained() 
         for profile in (replace(PROMPTED, fewshots=False), BRIEF)
     }
     best_first, as_given = orders.values()
-    assert best_first == [["bob", "ann", "cyd"], ["bob", "cyd", "ann"]]
+    # Equal ones follow by name, so that the order of the file decides nothing.
+    assert best_first == [["bob", "ann", "cyd"], ["bob", "ann", "cyd"]]
     assert as_given == [["ann", "bob", "cyd"], ["cyd", "bob", "ann"]]
     context = plan_format_context(
         PROMPTED, Pool(workers=(ann, bob)), rules_of(), "auto", constrained=True
     )
     assert context.labels == {"A": "bob", "B": "ann"}
+    # Without figures the user's order is the ranking.
+    assert listed_workers(Pool(workers=(worker("zoe"), worker("ann"))), PROMPTED)[0].name == "zoe"
 
 
 def test_a_planner_of_short_prompts_never_reasons_first() -> None:

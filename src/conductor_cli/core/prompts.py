@@ -61,12 +61,17 @@ MAX_RANKED: Final = 6  # Workers in a row of the table: the best ones
 def listed_workers(pool: Pool, profile: Profile) -> tuple[Worker, ...]:
     """Return the workers in the order of their labels.
 
-    For an untrained planner those with the best cards come first; without figures, or between equal
-    ones, the user's order is the ranking.
+    For an untrained planner those with the best cards come first, equal ones by name, so that the
+    order of the user's file decides nothing. Without figures that order is the ranking.
     """
     if not profile.untrained:
         return pool.workers
-    return tuple(sorted(pool.workers, key=lambda worker: -worker.card.mean()))
+    return tuple(sorted(pool.workers, key=_rank))
+
+
+def _rank(worker: Worker) -> tuple[float, str]:
+    mean = worker.card.mean()
+    return (-mean, worker.name if mean else "")
 
 
 def worker_lines(
