@@ -105,11 +105,11 @@ def _find_database(environ: Mapping[str, str], paths: AppPaths) -> str:
         return check_database_url(url, f"{PREFIX}STATE")
     for path in (chosen_file(environ) or paths.user_file, paths.own_file):
         with suppress(OSError, UnicodeDecodeError):
-            found = None
-            if path.is_file():
-                found = _STATE.search(path.read_text("utf-8").partition("\n[")[0])
-            if found is not None:
-                return check_database_url(found[1], str(path))
+            if not path.is_file():
+                continue
+            state = _STATE.search(path.read_text("utf-8").partition("\n[")[0])
+            if state is not None:
+                return check_database_url(state[1], str(path))
     return ""
 
 
@@ -161,18 +161,20 @@ class Source:
         table = ""
         for number, line in enumerate(self.text.splitlines(), start=1):
             if header := _TABLE.match(line):
-                found = _unquote(header[1])
-                table = found
+                path = _unquote(header[1])
+                table = path
             elif entry := _ENTRY.match(line):
-                found = f"{table}.{_unquote(entry[1])}" if table else _unquote(entry[1])
+                path = _unquote(entry[1])
+                if table:
+                    path = f"{table}.{path}"
             else:
                 continue
-            if found == name:
+            if path == name:
                 best = number
                 break
-            if name.startswith(f"{found}.") and len(found) > depth:
+            if name.startswith(f"{path}.") and len(path) > depth:
                 best = number
-                depth = len(found)
+                depth = len(path)
         if best:
             return f"{self.path}, line {best}"
         return str(self.path)
@@ -194,7 +196,7 @@ def read_toml(path: Path, *, required: bool = False) -> Source:
     """A TOML file; an empty source where it does not exist and need not. Raises `ConfigError`."""
     try:
         with open_finite(path) as file:
-            data = file.read(MAX_TOML + 1)
+            content = file.read(MAX_TOML + 1)
     except FileNotFoundError:
         if required:
             raise ConfigError(
@@ -207,9 +209,9 @@ def read_toml(path: Path, *, required: bool = False) -> Source:
             hint = f"fix its permissions, or use another directory: {PREFIX}CONFIG_DIR=DIR"
         raise ConfigError(f"{path} cannot be read: {error.strerror}", hint=hint) from None
     try:
-        return Source(path=path, values=parse_toml(data), text=data.decode("utf-8-sig"))
+        return Source(path=path, values=parse_toml(content), text=content.decode("utf-8-sig"))
     except UnicodeDecodeError as error:
-        line = data[: error.start].count(b"\n") + 1
+        line = content[: error.start].count(b"\n") + 1
         raise ConfigError(
             f"{path}, line {line}: not UTF-8 text", hint="TOML files are UTF-8 text"
         ) from None
@@ -273,9 +275,9 @@ def set_value(paths: AppPaths, name: str, value: Any) -> None:  # noqa: ANN401 -
         if value is None:
             values.get(section, {}).pop(key, None)
         else:
-            values.setdefault(section, {})[key] = (
-                str(value) if isinstance(value, Decimal) else value
-            )
+            if isinstance(value, Decimal):
+                value = str(value)
+            values.setdefault(section, {})[key] = value
 
 
 def _flat_list(values: tuple[Any, ...]) -> list[Any]:

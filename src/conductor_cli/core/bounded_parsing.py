@@ -30,18 +30,18 @@ _LONG_KEY: Final = re.compile(rf"{_PART}(?:\.[ \t]*+{_PART}){{{MAX_KEY_PARTS}}}"
 _JSON_TOKEN: Final = re.compile(rb'"(?:[^"\\]++|\\.)*+"?|[\[{,]|[^"\[{,]{1,65536}+', re.DOTALL)
 
 
-def parse_toml(data: bytes) -> dict[str, Any]:
+def parse_toml(content: bytes) -> dict[str, Any]:
     """The tables of a TOML file.
 
     Raises `ValueError` with a reason for one that is not valid or takes too much.
     """
     import tomllib  # completions that need no file start without it
 
-    if len(data) > MAX_TOML:
+    if len(content) > MAX_TOML:
         raise ValueError(f"it is larger than {MAX_TOML >> 10} KiB")
-    text = data.decode("utf-8-sig")
-    if text.count(".") >= MAX_KEY_PARTS and (found := _LONG_KEY.search(text)):
-        line = text.count("\n", 0, found.start()) + 1
+    text = content.decode("utf-8-sig")
+    if text.count(".") >= MAX_KEY_PARTS and (long_key := _LONG_KEY.search(text)):
+        line = text.count("\n", 0, long_key.start()) + 1
         raise ValueError(f"a key of more than {MAX_KEY_PARTS} parts (at line {line})")
     try:
         return tomllib.loads(text)

@@ -323,6 +323,6 @@ class ThinkingSplitter:
         return (rest, "")
 
     def _take(self, length: int) -> str:
-        taken = self._held[:length]
+        text = self._held[:length]
         self._held = self._held[length:]
-        return taken
+        return text

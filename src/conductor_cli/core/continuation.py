@@ -138,12 +138,12 @@ def reset_from_step(
 
     steps: list[StepRecord] = []
     for record in trace.steps:
-        step = (
-            replace(record.step, worker=worker)
-            if worker and record.number == number
-            else record.step
-        )
-        steps.append(_as_planned(record, step) if record.number in again else record)
+        step = record.step
+        if worker and record.number == number:
+            step = replace(step, worker=worker)
+        if record.number in again:
+            record = _as_planned(record, step)  # noqa: PLW2901 - the same step, to be done again
+        steps.append(record)
     plan = trace.plan
     if isinstance(plan, Plan):
         plan = replace(plan, steps=tuple(record.step for record in steps))

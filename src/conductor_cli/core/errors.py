@@ -300,26 +300,26 @@ def without_numbers(text: str) -> str:
     return text
 
 
-def nearest(name: str, known: Iterable[str]) -> str:
+def nearest(name: str, candidates: Iterable[str]) -> str:
     """Return the one of these names that looks most like `name`, also in another case.
 
     Empty where none does.
     """
     from difflib import get_close_matches  # only where a name is wrong
 
-    by_lower = {candidate.lower(): candidate for candidate in known}
+    by_lower = {candidate.lower(): candidate for candidate in candidates}
     matches = get_close_matches(name.lower(), by_lower, n=1)
     if not matches:
         return ""
     return by_lower[matches[0]]
 
 
-def suggest(name: str, known: Iterable[str], otherwise: str = "") -> str:
+def suggest(name: str, candidates: Iterable[str], otherwise: str = "") -> str:
     """The hint of an error about an unknown name.
 
     `did you mean fast?`, else `otherwise`, else the known names.
     """
-    names = tuple(known)
+    names = tuple(candidates)
     near = nearest(name, names)
     if near:
         return f"did you mean {near}?"

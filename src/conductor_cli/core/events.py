@@ -400,23 +400,27 @@ def to_json(event: Event, *, brief: bool = False) -> dict[str, Any]:
             "step": event.step,
             "event": to_json(event.event, brief=brief),
         }
-    begins = {"format": event.format} if brief and isinstance(event, RunStarted) else {}
+    begins = {}
+    if brief and isinstance(event, RunStarted):
+        begins = {"format": event.format}
     return {"kind": event.kind, **begins, **dump(event, brief=brief)}
 
 
-def from_json(data: Any) -> Event:  # noqa: ANN401 - any JSON value
+def from_json(fields: Any) -> Event:  # noqa: ANN401 - any JSON value
     """Return the event of a JSON object. Raises `DecodeError`."""
     kind = None
-    if isinstance(data, Mapping):
-        kind = data.get("kind")
+    if isinstance(fields, Mapping):
+        kind = fields.get("kind")
     if not isinstance(kind, str) or kind not in KINDS:
         raise DecodeError(f"not an event: {kind!r:.40}")
     # `load` tells classes apart by their required keys, which is not enough for the events: their
     # `kind` decides.
     if kind == NestedEvent.kind:
-        place = load(_StepEvent, data)
-        return NestedEvent(at=place.at, step=place.step, event=from_json(data.get("event")))
-    event: Event = load(KINDS[kind], data)
+        step_event = load(_StepEvent, fields)
+        return NestedEvent(
+            at=step_event.at, step=step_event.step, event=from_json(fields.get("event"))
+        )
+    event: Event = load(KINDS[kind], fields)
     return event
 
 

@@ -56,30 +56,30 @@ fits counts.
 """
 
 
-def media_type_of(data: bytes) -> str:
+def media_type_of(content: bytes) -> str:
     """Return the media type of an image or a PDF; empty for anything else, text included."""
-    if data.startswith(b"\x89PNG\r\n\x1a\n"):
+    if content.startswith(b"\x89PNG\r\n\x1a\n"):
         return "image/png"
-    if data.startswith(b"\xff\xd8\xff"):
+    if content.startswith(b"\xff\xd8\xff"):
         return "image/jpeg"
-    if data.startswith((b"GIF87a", b"GIF89a")):
+    if content.startswith((b"GIF87a", b"GIF89a")):
         return "image/gif"
-    if data.startswith(b"RIFF") and data[8:12] == b"WEBP":
+    if content.startswith(b"RIFF") and content[8:12] == b"WEBP":
         return "image/webp"
-    if b"%PDF-" in data[:_PDF_HEAD] and not data.lstrip()[:1].isalpha():
+    if b"%PDF-" in content[:_PDF_HEAD] and not content.lstrip()[:1].isalpha():
         return PDF
     return ""
 
 
-def describe_refused(data: bytes) -> str:
+def describe_refused(content: bytes) -> str:
     """Return what bytes are that cannot be attached, as far as their beginning says it.
 
     Empty where it does not.
     """
-    return next((words for head, at, words in _REFUSED if data[at : at + len(head)] == head), "")
+    return next((words for head, at, words in _REFUSED if content[at : at + len(head)] == head), "")
 
 
-def image_size(data: bytes, media_type: str) -> tuple[int, int] | None:
+def image_size(content: bytes, media_type: str) -> tuple[int, int] | None:
     """Return width and height of an image in pixels.
 
     None where it is damaged or its end is missing.
@@ -88,14 +88,17 @@ def image_size(data: bytes, media_type: str) -> tuple[int, int] | None:
         if media_type == "image/gif":
             # Its screen descriptor (GIF89a, section 18); the trailer ends the file, which some
             # programs pad.
-            whole = len(data) > 13 and data.rstrip(b"\x00").endswith(b";")
+            whole = len(content) > 13 and content.rstrip(b"\x00").endswith(b";")
             size = None
             if whole:
-                size = (int.from_bytes(data[6:8], "little"), int.from_bytes(data[8:10], "little"))
+                size = (
+                    int.from_bytes(content[6:8], "little"),
+                    int.from_bytes(content[8:10], "little"),
+                )
         else:
             size = {"image/png": _png_size, "image/jpeg": _jpeg_size, "image/webp": _webp_size}[
                 media_type
-            ](data)
+            ](content)
     except IndexError:
         return None
     if size is not None and min(size) > 0:
@@ -103,57 +106,59 @@ def image_size(data: bytes, media_type: str) -> tuple[int, int] | None:
     return None
 
 
-def _png_size(data: bytes) -> tuple[int, int] | None:
+def _png_size(content: bytes) -> tuple[int, int] | None:
     """Return by its chunks (PNG, third edition, section 5): IHDR is the first, IEND the last."""
     at = 8
-    while data[at + 4 : at + 8] != b"IEND":
-        if at + 8 > len(data):
+    while content[at + 4 : at + 8] != b"IEND":
+        if at + 8 > len(content):
             return None
-        at += 12 + int.from_bytes(data[at : at + 4], "big")
-    if at + 12 > len(data) or data[12:16] != b"IHDR":
+        at += 12 + int.from_bytes(content[at : at + 4], "big")
+    if at + 12 > len(content) or content[12:16] != b"IHDR":
         return None
-    return int.from_bytes(data[16:20], "big"), int.from_bytes(data[20:24], "big")
+    return int.from_bytes(content[16:20], "big"), int.from_bytes(content[20:24], "big")
 
 
-def _jpeg_size(data: bytes) -> tuple[int, int] | None:
+def _jpeg_size(content: bytes) -> tuple[int, int] | None:
     """By its segments (ITU T.81, annex B): the frame header has the size.
 
     The end marker comes after the last scan.
     """
     at = 2
     size = None
-    while data[at] == 0xFF:
-        marker = data[at + 1]
+    while content[at] == 0xFF:
+        marker = content[at + 1]
         if marker == 0xFF:  # a filling byte
             at += 1
             continue
         if marker == 0xDA:  # the scan: from here on there are compressed data
-            if data.rfind(b"\xff\xd9") > at:
+            if content.rfind(b"\xff\xd9") > at:
                 return size
             return None
-        length = int.from_bytes(data[at + 2 : at + 4], "big")
+        length = int.from_bytes(content[at + 2 : at + 4], "big")
         if 0xC0 <= marker <= 0xCF and marker not in (0xC4, 0xC8, 0xCC):
             size = (
-                int.from_bytes(data[at + 7 : at + 9], "big"),
-                int.from_bytes(data[at + 5 : at + 7], "big"),
+                int.from_bytes(content[at + 7 : at + 9], "big"),
+                int.from_bytes(content[at + 5 : at + 7], "big"),
             )
         at += 2 + max(length, 2)
     return None
 
 
-def _webp_size(data: bytes) -> tuple[int, int] | None:
+def _webp_size(content: bytes) -> tuple[int, int] | None:
     """Return by its first chunk (RFC 9649, section 2): VP8X, VP8L or VP8."""
-    if int.from_bytes(data[4:8], "little") + 8 > len(data) or len(data) < 30:
+    if int.from_bytes(content[4:8], "little") + 8 > len(content) or len(content) < 30:
         return None
-    kind = data[12:16]
+    kind = content[12:16]
     if kind == b"VP8X":
-        return int.from_bytes(data[24:27], "little") + 1, int.from_bytes(data[27:30], "little") + 1
-    if kind == b"VP8L" and data[20] == 0x2F:
-        bits = int.from_bytes(data[21:25], "little")
+        return int.from_bytes(content[24:27], "little") + 1, int.from_bytes(
+            content[27:30], "little"
+        ) + 1
+    if kind == b"VP8L" and content[20] == 0x2F:
+        bits = int.from_bytes(content[21:25], "little")
         return (bits & 0x3FFF) + 1, (bits >> 14 & 0x3FFF) + 1
-    if kind == b"VP8 " and data[23:26] == b"\x9d\x01\x2a":
-        return int.from_bytes(data[26:28], "little") & 0x3FFF, int.from_bytes(
-            data[28:30], "little"
+    if kind == b"VP8 " and content[23:26] == b"\x9d\x01\x2a":
+        return int.from_bytes(content[26:28], "little") & 0x3FFF, int.from_bytes(
+            content[28:30], "little"
         ) & 0x3FFF
     return None
 

@@ -56,14 +56,14 @@ class PathPattern:
         None where nothing below can match any more.
         """
         after = set[int]()
-        for place in places:
-            if place == len(self.names):
+        for index in places:
+            if index == len(self.names):
                 continue
-            expression = self.names[place]
+            expression = self.names[index]
             if expression is None:
-                after.add(place)
+                after.add(index)
             elif expression.fullmatch(name):
-                after.add(place + 1)
+                after.add(index + 1)
         return self._with_skipped(after)
 
     def is_end(self, places: Places) -> bool:
@@ -85,8 +85,8 @@ class PathPattern:
     def _with_skipped(self, places: set[int]) -> Places:
         """Return the places, and those that `**` reaches by standing for no directory at all."""
         reached = set(places)
-        for place in places:
-            skipped = place
+        for index in places:
+            skipped = index
             while skipped < len(self.names) and self.names[skipped] is None:
                 skipped += 1
                 reached.add(skipped)
@@ -116,8 +116,8 @@ class IgnoreRule:
 class IgnoreFile:
     """The rules of a `.gitignore`. Of those that apply to a path, the last one counts."""
 
-    def __init__(self, data: bytes) -> None:
-        lines = data.removeprefix(b"\xef\xbb\xbf").split(b"\n")
+    def __init__(self, content: bytes) -> None:
+        lines = content.removeprefix(b"\xef\xbb\xbf").split(b"\n")
         rules = [parse_ignore_line(line.removesuffix(b"\r")) for line in reversed(lines)]
         self._rules = [rule for rule in rules if rule is not None]
         self._elsewhere = []
@@ -215,14 +215,20 @@ def _parse_name(text: bytes, position: int) -> tuple[re.Pattern[bytes] | None, i
                 position += 1
                 break
             escaped = text[position + 1 : position + 2]
-            parts[-1] += re.escape(escaped) if escaped else _NEVER
+            if escaped:
+                parts[-1] += re.escape(escaped)
+            else:
+                parts[-1] += _NEVER
             position += 2
         else:
             parts[-1] += re.escape(letter)
             position += 1
     if stars >= 2 and stars == position - begin:
         return None, position + 1
-    return re.compile(_join(parts) if stars or parts[0] else _NEVER, re.DOTALL), position + 1
+    expression = _NEVER
+    if stars or parts[0]:
+        expression = _join(parts)
+    return re.compile(expression, re.DOTALL), position + 1
 
 
 def _join(parts: Sequence[bytearray]) -> bytes:

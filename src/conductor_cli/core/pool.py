@@ -121,9 +121,9 @@ class Pool:
     def subset(self, names: Collection[str]) -> Pool:
         unknown = [name for name in names if name not in self]
         if unknown:
-            known = f"known: {', '.join(self.names) or 'none'}"
+            hint = f"known: {', '.join(self.names) or 'none'}"
             raise UsageError(
-                f"unknown worker {unknown[0]!r}", hint=suggest(unknown[0], self.names, known)
+                f"unknown worker {unknown[0]!r}", hint=suggest(unknown[0], self.names, hint)
             )
         return Pool(workers=tuple(worker for worker in self.workers if worker.name in names))
 

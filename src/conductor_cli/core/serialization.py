@@ -122,9 +122,9 @@ def _default(field: Field[Any]) -> Any:  # noqa: ANN401 - of any kind
     return field.default_factory()
 
 
-def load(kind: type[T], data: Any, where: str = "") -> T:  # noqa: ANN401 - any JSON value
+def load(kind: type[T], json_value: Any, where: str = "") -> T:  # noqa: ANN401 - any JSON value
     """Return an instance of the dataclass `kind` from a JSON object. Raises `DecodeError`."""
-    value: T = _reader(cast("Any", kind))(data, where)
+    value: T = _reader(cast("Any", kind))(json_value, where)
     return value
 
 
@@ -149,16 +149,17 @@ def _reader(hint: Any) -> _Reader:  # noqa: ANN401 - any annotation
 
 
 def _object_reader(kind: Any) -> _Reader:  # noqa: ANN401 - a dataclass
-    def read_object(data: Any, where: str) -> Any:  # noqa: ANN401
-        if not isinstance(data, dict | Mapping):
-            raise _unexpected(where or kind.__name__, "an object", data)
+    def read_object(json_value: Any, where: str) -> Any:  # noqa: ANN401
+        if not isinstance(json_value, dict | Mapping):
+            raise _unexpected(where or kind.__name__, "an object", json_value)
         values = {}
         for name, is_text, reader, required in _object_fields(kind):
-            if name in data:
-                value = data[name]
+            if name in json_value:
+                value = json_value[name]
                 # Most fields are text, and most objects are not in another one.
                 if not (is_text and type(value) is str):
-                    value = reader(value, f"{where}.{name}" if where else name)
+                    path = f"{where}.{name}" if where else name
+                    value = reader(value, path)
                 values[name] = value
             elif required:
                 raise DecodeError(f"{where or kind.__name__}: {name!r} is missing")
@@ -191,24 +192,24 @@ def _union_reader(options: tuple[Any, ...]) -> _Reader:
     kinds = [option for option in options if option is not type(None)]
     may_be_none = len(kinds) < len(options)
 
-    def read_union(data: Any, where: str) -> Any:  # noqa: ANN401
-        if data is None and may_be_none:
+    def read_union(json_value: Any, where: str) -> Any:  # noqa: ANN401
+        if json_value is None and may_be_none:
             return None
         kind = kinds[0]
-        if len(kinds) > 1 and isinstance(data, Mapping):
-            kind = _fitting_kind(kinds, data)
-        return _reader(kind)(data, where)
+        if len(kinds) > 1 and isinstance(json_value, Mapping):
+            kind = _fitting_kind(kinds, json_value)
+        return _reader(kind)(json_value, where)
 
     return read_union
 
 
-def _fitting_kind(kinds: Sequence[Any], data: Mapping[str, Any]) -> Any:  # noqa: ANN401
+def _fitting_kind(kinds: Sequence[Any], json_value: Mapping[str, Any]) -> Any:  # noqa: ANN401
     """Return the first of several dataclasses whose required keys an object has.
 
     The first of all where none fits: its reader says what is missing.
     """
     for kind in kinds:
-        if all(name in data for name in _required_names(kind)):
+        if all(name in json_value for name in _required_names(kind)):
             return kind
     return kinds[0]
 
@@ -221,11 +222,11 @@ def _required_names(kind: Any) -> tuple[str, ...]:  # noqa: ANN401 - a dataclass
 def _list_reader(options: tuple[Any, ...]) -> _Reader:
     item_hint = options[0]
 
-    def read_list(data: Any, where: str) -> tuple[Any, ...]:  # noqa: ANN401
-        if not isinstance(data, list | tuple):
-            raise _unexpected(where, "a list", data)
+    def read_list(json_value: Any, where: str) -> tuple[Any, ...]:  # noqa: ANN401
+        if not isinstance(json_value, list | tuple):
+            raise _unexpected(where, "a list", json_value)
         reader = _reader(item_hint)
-        return tuple([reader(value, f"{where}[{index}]") for index, value in enumerate(data)])
+        return tuple([reader(value, f"{where}[{index}]") for index, value in enumerate(json_value)])
 
     return read_list
 
@@ -233,66 +234,70 @@ def _list_reader(options: tuple[Any, ...]) -> _Reader:
 def _mapping_reader(options: tuple[Any, ...]) -> _Reader:
     _, value_hint = options
 
-    def read_mapping(data: Any, where: str) -> dict[str, Any]:  # noqa: ANN401
-        if not isinstance(data, Mapping):
-            raise _unexpected(where, "an object", data)
+    def read_mapping(json_value: Any, where: str) -> dict[str, Any]:  # noqa: ANN401
+        if not isinstance(json_value, Mapping):
+            raise _unexpected(where, "an object", json_value)
         reader = _reader(value_hint)
-        return {str(key): reader(value, f"{where}.{key}") for key, value in data.items()}
+        return {str(key): reader(value, f"{where}.{key}") for key, value in json_value.items()}
 
     return read_mapping
 
 
 def _literal_reader(options: tuple[Any, ...]) -> _Reader:
-    def read_literal(data: Any, where: str) -> Any:  # noqa: ANN401
-        if data not in options:
+    def read_literal(json_value: Any, where: str) -> Any:  # noqa: ANN401
+        if json_value not in options:
             names = ", ".join(map(str, options))
-            raise DecodeError(f"{where}: expected one of {names}, found {data!r:.40}")
-        return data
+            raise DecodeError(f"{where}: expected one of {names}, found {json_value!r:.40}")
+        return json_value
 
     return read_literal
 
 
 def _instance_reader(kind: Any) -> _Reader:  # noqa: ANN401 - a class, such as str
-    def read_instance(data: Any, where: str) -> Any:  # noqa: ANN401
-        if not isinstance(data, kind):
-            raise _unexpected(where, _type_name(kind), data)
-        return data
+    def read_instance(json_value: Any, where: str) -> Any:  # noqa: ANN401
+        if not isinstance(json_value, kind):
+            raise _unexpected(where, _type_name(kind), json_value)
+        return json_value
 
     return read_instance
 
 
-def _read_anything(data: Any, _where: str) -> Any:  # noqa: ANN401
-    return data
+def _read_anything(json_value: Any, _where: str) -> Any:  # noqa: ANN401
+    return json_value
 
 
-def _read_whole(data: Any, where: str) -> int:  # noqa: ANN401
+def _read_whole(json_value: Any, where: str) -> int:  # noqa: ANN401
     # In Python true is an int, in JSON it is not.
-    if isinstance(data, int) and not isinstance(data, bool) and abs(data) <= MAX_WHOLE:
-        return data
-    raise _unexpected(where, _type_name(int), data)
+    if (
+        isinstance(json_value, int)
+        and not isinstance(json_value, bool)
+        and abs(json_value) <= MAX_WHOLE
+    ):
+        return json_value
+    raise _unexpected(where, _type_name(int), json_value)
 
 
-def _read_float(data: Any, where: str) -> float:  # noqa: ANN401
+def _read_float(json_value: Any, where: str) -> float:  # noqa: ANN401
     """Return a finite number."""
-    if type(data) is float and -MAX_NUMBER <= data <= MAX_NUMBER:
-        return data
-    if isinstance(data, (int, float)) and not isinstance(data, bool):
+    if type(json_value) is float and -MAX_NUMBER <= json_value <= MAX_NUMBER:
+        return json_value
+    if isinstance(json_value, (int, float)) and not isinstance(json_value, bool):
         with suppress(OverflowError):
-            value = float(data)
+            value = float(json_value)
             if abs(value) <= MAX_NUMBER:
                 return value
-    raise _unexpected(where, _type_name(float), data)
+    raise _unexpected(where, _type_name(float), json_value)
 
 
-def _read_decimal(data: Any, where: str) -> Decimal:  # noqa: ANN401
+def _read_decimal(json_value: Any, where: str) -> Decimal:  # noqa: ANN401
     """Return an amount of money, which is text in JSON, so that no digit is lost."""
-    if isinstance(data, (str, int, float)) and not isinstance(data, bool):
+    if isinstance(json_value, (str, int, float)) and not isinstance(json_value, bool):
         with suppress(InvalidOperation, OverflowError, ValueError):
-            value = Decimal(str(data))
+            value = Decimal(str(json_value))
             size = abs(float(value))
             if value == 0 or MIN_MONEY <= size <= MAX_NUMBER:
                 return value
-    raise _unexpected(where, _type_name(Decimal), data)
+    raise _unexpected(where, _type_name(Decimal), json_value)
 
 
 _FIXED_READERS: Final[dict[Any, _Reader]] = {

@@ -45,8 +45,8 @@ def is_sanitized(text: str) -> bool:
 def sanitize(text: str) -> str:
     """Return `text` without anything that a terminal would obey instead of displaying."""
 
-    def replacement(found: re.Match[str]) -> str:
-        piece = found[0]
+    def replacement(match: re.Match[str]) -> str:
+        piece = match[0]
         if piece == "\r\n" or (len(piece) == 1 and piece in "\r\x0b\x0c\x85\u2028\u2029"):
             return "\n"
         if "\ud800" <= piece <= "\udfff":
@@ -88,9 +88,9 @@ def reveal(text: str) -> str:
     stays.
     """
 
-    def revealed(found: re.Match[str]) -> str:
-        run = found[0]
-        before = found.string[found.start() - 1 : found.start()]
+    def revealed(match: re.Match[str]) -> str:
+        run = match[0]
+        before = match.string[match.start() - 1 : match.start()]
         if run in "\u200c\u200d" and not before.isascii() and not before.isspace():
             return run
         named = "".join(f"\u27e8U+{ord(letter):04X}\u27e9" for letter in run[:3])
@@ -125,8 +125,8 @@ def without_controls(text: str) -> str:
     All else stays as it is, line ends too.
     """
 
-    def replacement(found: re.Match[str]) -> str:
-        piece = found[0]
+    def replacement(match: re.Match[str]) -> str:
+        piece = match[0]
         if piece == "\r\n" or (len(piece) == 1 and (piece in "\r\x0b\x0c" or piece >= "\u2028")):
             return piece
         if piece == "\x85":
@@ -142,14 +142,14 @@ def escape_unseen(line: str) -> str:
     """Return the same line of JSON, with escapes for the characters that nobody can see."""
     if line.isascii():
         return line
-    return _UNSEEN_RUN.sub(lambda found: json.dumps(found[0])[1:-1], line)
+    return _UNSEEN_RUN.sub(lambda match: json.dumps(match[0])[1:-1], line)
 
 
 def escape_json(line: str) -> str:
     """Return the same line of JSON, with escapes for whatever is unsafe in it."""
     if is_sanitized(line):
         return line
-    return _UNSAFE.sub(lambda found: f"\\u{ord(found[0]):04x}", line)
+    return _UNSAFE.sub(lambda match: f"\\u{ord(match[0]):04x}", line)
 
 
 class StreamSanitizer:
@@ -170,7 +170,9 @@ class StreamSanitizer:
             return piece
         text = self._held + piece
         tail = _TAIL.search(text)
-        self._held = tail[0] if tail else ""
+        self._held = ""
+        if tail is not None:
+            self._held = tail[0]
         return sanitize(text[: len(text) - len(self._held)])
 
     def close(self) -> str:

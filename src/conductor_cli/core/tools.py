@@ -126,16 +126,16 @@ class CallCollector:
 
     def calls(self) -> tuple[ToolCall, ...]:
         """Return the calls in order, each with an id that no other call of this reply has."""
-        found: dict[str, ToolCall] = {}
+        calls: dict[str, ToolCall] = {}
         for index, pieces in sorted(self._pieces.items()):
             name = next((piece.name for piece in pieces if piece.name), "")
             call_id = next((piece.id for piece in pieces if piece.id), "")
-            if not call_id or call_id in found:
+            if not call_id or call_id in calls:
                 call_id = f"call_{index}"
-            found[call_id] = ToolCall(
+            calls[call_id] = ToolCall(
                 id=call_id, name=name, arguments="".join(piece.arguments for piece in pieces)
             )
-        return tuple(found.values())
+        return tuple(calls.values())
 
 
 def parse_arguments(call: ToolCall) -> dict[str, Any]:

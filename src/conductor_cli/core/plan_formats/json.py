@@ -47,11 +47,11 @@ class JsonParser(PlanParser):
     def feed(self, text: str) -> Iterator[ParsedStep | KeepAnswer]:
         self._text += text
         if self._at is None:
-            found = _LIST.search(self._text)
-            if found is None:
+            beginning = _LIST.search(self._text)
+            if beginning is None:
                 return
-            self._at = found.end()
-            self.reasoning = _reasoning(self._text[: found.start()])
+            self._at = beginning.end()
+            self.reasoning = _reasoning(self._text[: beginning.start()])
         while not self._ended:
             at = self._behind(self._at, ", \t\r\n")
             if self._text[at : at + 1] == "]":
@@ -60,30 +60,31 @@ class JsonParser(PlanParser):
             # The whole object is decoded again for each piece of text. It is short, and the decoder
             # is written in C.
             try:
-                data, end = _DECODER.raw_decode(self._text, at)
+                decoded, end = _DECODER.raw_decode(self._text, at)
             except (ValueError, RecursionError):
                 return  # not complete yet, or never; `end` reports the latter
             behind = self._behind(end, " \t\r\n")
             sign = self._text[behind : behind + 1]
             if not sign:
                 return
-            line = json.dumps(data, ensure_ascii=False)
+            line = json.dumps(decoded, ensure_ascii=False)
             number = self._number
             if (
-                not isinstance(data, dict)
-                or "worker" not in data
-                or not isinstance(data.get("subtask", ""), str)
+                not isinstance(decoded, dict)
+                or "worker" not in decoded
+                or not isinstance(decoded.get("subtask", ""), str)
             ):
                 raise PlanError(
                     f"step {number} is not an object with worker, access and subtask", line=line
                 )
-            worker = str(data["worker"])
-            access = data.get("access", [])
-            cell = " ".join(map(str, access)) if isinstance(access, list) else str(access)
+            worker = str(decoded["worker"])
+            access = decoded.get("access", [])
+            if isinstance(access, list):
+                access = " ".join(map(str, access))
             step = Step(
                 worker=base.parse_worker(worker, self._context) or worker,
-                subtask=data.get("subtask", "").strip(),
-                access=base.parse_access(cell, number, self._context),
+                subtask=decoded.get("subtask", "").strip(),
+                access=base.parse_access(str(access), number, self._context),
             )
             check_step(step, number, self._context.rules, line)
             self._ended = sign == "]"
@@ -100,12 +101,12 @@ class JsonParser(PlanParser):
 
     def end(self) -> Iterator[ParsedStep | KeepAnswer]:
         try:
-            data, end = _DECODER.raw_decode(self._text, max(self._text.find("{"), 0))
+            decoded, end = _DECODER.raw_decode(self._text, max(self._text.find("{"), 0))
             # The text is an object that says accept, with at most a fence after it. A mention is
             # not enough.
             accepts = (
-                isinstance(data, dict)
-                and data.get("accept") is True
+                isinstance(decoded, dict)
+                and decoded.get("accept") is True
                 and not self._text[end:].strip("` .\n\t\r")
             )
         except (ValueError, RecursionError):
@@ -124,11 +125,11 @@ class JsonParser(PlanParser):
 
 
 def _reasoning(head: str) -> str:
-    found = _REASONING.search(head)
-    if found is None:
+    beginning = _REASONING.search(head)
+    if beginning is None:
         return head.partition("{")[0].strip().strip("`").strip()
     try:
-        return str(_DECODER.raw_decode(head, found.end())[0])
+        return str(_DECODER.raw_decode(head, beginning.end())[0])
     except (ValueError, RecursionError):
         return ""
 
@@ -140,7 +141,9 @@ class JsonFormat(PlanFormat):
     parser = JsonParser
 
     def render(self, plan: Plan | KeepAnswer, context: PlanFormatContext) -> str:
-        head = {"reasoning": plan.reasoning} if context.reasons else {}
+        head = {}
+        if context.reasons:
+            head = {"reasoning": plan.reasoning}
         if isinstance(plan, KeepAnswer):
             return json.dumps({**head, "accept": True}, ensure_ascii=False, separators=(",", ":"))
         steps = [
@@ -233,6 +236,10 @@ class JsonFormat(PlanFormat):
             "minItems": least,
             "maxItems": last - context.first + 1,
         }
-        reasoning = {"reasoning": {"type": "string"}} if context.reasons else {}
-        accept = {"accept": {"type": "boolean"}} if context.may_accept else {}
+        reasoning = {}
+        if context.reasons:
+            reasoning = {"reasoning": {"type": "string"}}
+        accept = {}
+        if context.may_accept:
+            accept = {"accept": {"type": "boolean"}}
         return closed({**reasoning, **accept, "steps": steps})

@@ -87,10 +87,10 @@ class NativeParser(PlanParser):
             wanted = "a line like A | - | subtask"
             if not self._open:
                 wanted = f"a line {PLAN!r} and a plan after it"
-            said = "the last step is missing"
+            problem = "the last step is missing"
             if self._number == self._context.first:
-                said = "there is no plan in the text"
-            raise PlanError(said, hint=f"expected {wanted}", line=self.reasoning[-200:].strip())
+                problem = "there is no plan in the text"
+            raise PlanError(problem, hint=f"expected {wanted}", line=self.reasoning[-200:].strip())
 
     def _release(self, line: str) -> Iterator[ParsedStep]:
         """Yield the held step is complete and another one follows it, as `line` shows."""
@@ -109,8 +109,12 @@ class NativeParser(PlanParser):
         if not self._open:
             # Models like to emphasise the line, or to leave out its colon.
             plain = re.sub(r"[*#`_\s]", "", line).lower()
-            self._open = line == PLAN if self._context.constrained else plain in (PLAN, "plan")
-            self.reasoning += "" if self._open else line + "\n"
+            if self._context.constrained:
+                self._open = line == PLAN
+            else:
+                self._open = plain in (PLAN, "plan")
+            if not self._open:
+                self.reasoning += f"{line}\n"
             return
         clean = line
         if not self._context.constrained:
@@ -187,9 +191,9 @@ def _undecorated(line: str) -> str:
 
 
 def _cells(line: str, context: PlanFormatContext) -> list[str]:
-    place = context.order.index("subtask")
-    head = line.split("|", place)
-    tail = head.pop().rsplit("|", 2 - place)
+    column = context.order.index("subtask")
+    head = line.split("|", column)
+    tail = head.pop().rsplit("|", 2 - column)
     return [*head, *tail]
 
 
@@ -263,7 +267,9 @@ class NativeFormat(PlanFormat):
         return "\n".join(lines)
 
     def instructions(self, context: PlanFormatContext) -> str:
-        names = {"worker": "skill and worker"} if context.skills else {}
+        names = {}
+        if context.skills:
+            names = {"worker": "skill and worker"}
         columns = context.bar.join(names.get(column, column) for column in context.order)
         text = (
             f"Write one line a step: {columns}. The access list is - for nothing, or step "

@@ -257,7 +257,9 @@ class PublishedFormat(PlanFormat):
         The given text has no position: an access list that holds it and not everything cannot be
         written, and loses it.
         """
-        steps = () if isinstance(plan, KeepAnswer) else plan.steps
+        steps: tuple[Step, ...] = ()
+        if isinstance(plan, Plan):
+            steps = plan.steps
         ids = []
         access: list[list[str] | list[int]] = []
         for number, step in enumerate(steps, start=1):
