@@ -1,9 +1,9 @@
 """`make conformance`.
 
 The suites of others, run over `serve` with a worker that follows a script, and over the check of
-JSON Schemas. `docs/conformance.md` has the figures, and says how to get what is no package. Packages
-are installed from npm and PyPI into the directory of suites; nothing else is fetched. What is
-missing is skipped with a message. The exit code is 0 if nothing failed.
+JSON Schemas. `docs/conformance.md` has the figures, and says how to get what is no package.
+Packages are installed from npm and PyPI into the directory of suites; nothing else is fetched. What
+is missing is skipped with a message. The exit code is 0 if nothing failed.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ DRAFTS: Final = {
 """The drafts of the JSON Schema Test Suite, and how a schema names each."""
 
 ASSERTED: Final = "format.json"
-"""The tests which say that `format` is only told and not checked: here it is checked, on purpose."""
+"""The tests which say that `format` is not checked: here it is checked, on purpose."""
 
 
 class Missing(Exception):
@@ -58,7 +58,7 @@ class Missing(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """How many checks of a suite passed, and what failed. `note` says what else there is to know."""
+    """How many checks of a suite passed, and what failed. `note` says what else is to be known."""
 
     passed: int
     total: int

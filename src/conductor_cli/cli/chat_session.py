@@ -1,6 +1,4 @@
-"""The state of a chat.
-
-The conductor that stays open, the conversation so far, and what its runs have cost.
+"""The state of a chat: the open conductor, the conversation so far, and what its runs have cost.
 
 A conversation that is too long is cut to half of `chat.context`: one turn at a time would change
 the start of every prompt, and a local model would read all of it again.
@@ -42,16 +40,14 @@ from conductor_cli.run import Orchestra, RunSpec
 from conductor_cli.state.interfaces import AttachmentStore
 
 _NAME: Final = re.compile(r"\w[\w.-]{0,39}")
-TERMINATED: Final = 143  # The exit code of a run that SIGTERM ended
+TERMINATED_EXIT_CODE: Final = 143  # That of a run that SIGTERM ended
 
 
 class ChatSession:
     """One conversation. It opens nothing before `begin`, which needs a running event loop.
 
-    Close it.
-
-    `turns` are the runs that the next question continues, `runs` all runs of this chat, and `files`
-    those that go with each question.
+    Close it. `turns` are the runs that the next question continues, `runs` all runs of this chat,
+    and `files` those that go with each question.
     """
 
     def __init__(
@@ -73,8 +69,9 @@ class ChatSession:
         self.turns: list[Trace] = []
         self.runs: list[Trace] = []
         self._open_end: Trace | None = None
-        """The newest run, if it is no turn because it has no answer: it was stopped, has failed, or
-        is only a plan.
+        """The newest run, if it is no turn because it has no answer.
+
+        It was stopped, has failed, or is only a plan.
         """
         self._continued: Trace | None = None
         self._attachments: AttachmentStore | None = None
@@ -84,8 +81,7 @@ class ChatSession:
         self.failed: Callable[[ConductorError], None] = lambda _: None
         """Called when the conductor could not be opened in the background."""
         self.named: Callable[[str], None] = lambda _: None
-        """Called with a line about the planner and the workers, when the planner is open and
-        whenever another plans.
+        """Called with a line about the planner and the workers, whenever another planner is open.
         """
         self._planner_name = ""
         self._loaded = LoadedModels()
@@ -205,20 +201,21 @@ class ChatSession:
 
     @property
     def orchestra(self) -> Orchestra | None:
-        return self._opened.orchestra if self._opened is not None else None
+        if self._opened is None:
+            return None
+        return self._opened.orchestra
 
     def choosable_workers(self) -> dict[str, str]:
-        """The workers that this chat may choose from, each with what is known about it."""
+        """Return the workers that this chat may choose from, each with what is known about it."""
         listed: tuple[Worker, ...] = ()
         if not self.rehearsal:
             with suppress(ConductorError):
                 listed = offered_workers(self.session.settings)
-        allowed = {
-            worker.name: worker.about
-            for worker in listed
-            if not policy_objection(self.session.settings, worker)
-        }
-        return allowed | self._seen_workers
+        choosable = {}
+        for worker in listed:
+            if not policy_objection(self.session.settings, worker):
+                choosable[worker.name] = worker.about
+        return choosable | self._seen_workers
 
     async def open(self) -> Orchestra:
         """Wait for the conductor. Where opening it has failed, try again.
@@ -242,10 +239,11 @@ class ChatSession:
 
         Raises `ConductorError`, and then nothing has changed.
         """
-        wanted = {
-            name: value for name, value in {**self.flags, **flags}.items() if value is not None
-        }
-        chosen = self.only if only is None else tuple(only)
+        changed = {**self.flags, **flags}
+        wanted = {name: value for name, value in changed.items() if value is not None}
+        chosen = self.only
+        if only is not None:
+            chosen = tuple(only)
         session = self._session(wanted)
         async with self._lock:
             opened = await self._open(session, chosen)
@@ -333,14 +331,18 @@ class ChatSession:
         )
         job = self.session.job(spec)
         result = await self.session.run_job(orchestra, job, chat=True)
-        if result.exit_code == TERMINATED:
-            raise ChatEnded(TERMINATED)
+        if result.exit_code == TERMINATED_EXIT_CODE:
+            raise ChatEnded(TERMINATED_EXIT_CODE)
         trace = result.run.trace
         self.runs.append(trace)
-        self._open_end = None if trace.answer else trace
-        if trace.answer:
-            self.turns[len(self.turns) - replaces :] = [trace]
-            self._note_name()
+        if not trace.answer:
+            self._open_end = trace
+            return result
+        self._open_end = None
+        if replaces:
+            self.turns.pop()
+        self.turns.append(trace)
+        self._note_name()
         return result
 
     async def rate(self, verdict: Verdict, step: int) -> Rating:
@@ -364,10 +366,11 @@ class ChatSession:
     def status(self) -> list[str]:
         """Return what the prompt shows at its right edge, in a few words.
 
-        Mode, pool, files, cost.
+        These are mode, pool, files and cost.
         """
-        is_loading = self._loading is not None and not self._loading.done()
-        parts = ["loading"] if is_loading else []
+        parts = []
+        if self._loading is not None and not self._loading.done():
+            parts.append("loading")
         parts.append(self.session.settings["conductor.mode"])
         if self.orchestra is not None:
             parts.append(format_count(len(self.orchestra.team.pool), "worker"))
@@ -425,4 +428,6 @@ class ChatSession:
 def _describe_spent(usage: Usage) -> str:
     if usage.cost is not None:
         return format_cost_cell(usage.cost, usage.unpriced)
-    return "cost unknown" if usage.unpriced else "$0.00"
+    if usage.unpriced:
+        return "cost unknown"
+    return "$0.00"

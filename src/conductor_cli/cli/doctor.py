@@ -48,13 +48,17 @@ def doctor_command(
         with running.finished("this machine"):
             plans = all(check.code == 0 for check in checks if check.name == "planner")
         workers = workers_to_check(settings, offline=offline)
-        called = [
-            *(["the planner"] if plans else []),
-            *([format_count(len(workers), "worker")] if workers else []),
-        ]
-        if called and not (json or offline or context.obj.quiet):
-            told = f"calling {format_list(called)} once, which costs next to nothing"
-            print_notice(f"{told}; --offline calls none …")
+        called = []
+        if plans:
+            called.append("the planner")
+        if workers:
+            called.append(format_count(len(workers), "worker"))
+        is_silent = json or offline or context.obj.quiet
+        if called and not is_silent:
+            print_notice(
+                f"calling {format_list(called)} once, which costs next to nothing; --offline calls "
+                "none …"
+            )
         if plans and not offline:
             running.start("planning")
             report(asyncio.run(check_planning(settings)))

@@ -7,7 +7,7 @@ import sys
 import warnings
 from datetime import UTC, datetime
 from getpass import GetPassWarning, getpass
-from typing import Annotated
+from typing import Annotated, Final
 from urllib.parse import urlsplit
 
 import typer
@@ -42,6 +42,15 @@ app = typer.Typer(help="Store and check the API keys of providers.", no_args_is_
 
 Provider = Annotated[str, opt.argument("PROVIDER", "openai, anthropic, gemini …")]
 
+KEY_COLUMNS: Final = (
+    Column("PROVIDER", shrink=12),
+    Column("SOURCE", shrink=12, drop=1),
+    Column("STORED", drop=4),
+    Column("STATE"),
+    Column("WORKERS", shrink=12, drop=3),
+    Column("ADDRESS", shrink=20, drop=2),
+)
+
 # A key given as an argument must not be repeated by Typer's own error for unexpected arguments.
 EXTRA_ARGUMENTS = {"allow_extra_args": True, "ignore_unknown_options": True}
 
@@ -71,18 +80,11 @@ def set_key_command(
     name = known_provider(provider)
     store = KeyStore(app_paths(os.environ).data, os.environ)
     if name == POSTGRESQL:
-        from conductor_cli.state.opening import (  # the other commands stay quick
-            FileState,
-            open_state,
-        )
-
-        state = open_state(opt.stored_settings(context).paths)
-        if isinstance(state, FileState):
-            hint = 'the setting state names it first: state = "postgresql://USER@HOST/DATABASE"'
-            raise UsageError("there is no database that a password is for", hint=hint)
-        url = state.place
+        url = _database_address(context)
+        test = "conductor state check"
     else:
         url = address(name, base_url)
+        test = f"conductor keys test {name}"
     # Said before the key is asked for, so that the user can still stop.
     if urlsplit(url).scheme == "http" and not is_loopback(url):
         print_notice(f"{url} is not encrypted (http): others on the network can read the key")
@@ -91,9 +93,10 @@ def set_key_command(
         store.check_keyring()
     key = checked_key(read_secret(f"key of {name}", f"conductor keys set {name}"))
     store.set(name, url, key, plaintext=insecure_storage)
-    place = f"{store.path}, which is not encrypted" if insecure_storage else "the keyring"
-    test = "conductor state check" if name == POSTGRESQL else f"conductor keys test {name}"
-    print_done(f"stored the key of {name} in {place}, for {url}; check it with: {test}")
+    storage = "the keyring"
+    if insecure_storage:
+        storage = f"{store.path}, which is not encrypted"
+    print_done(f"stored the key of {name} in {storage}, for {url}; check it with: {test}")
     if len(key) < MIN_SECRET_CHARS:
         print_notice(
             f"a key of fewer than {MIN_SECRET_CHARS} characters cannot be hidden in output and traces"
@@ -101,7 +104,17 @@ def set_key_command(
     _print_set_variables(name)
 
 
-def read_secret(what: str, command: str) -> str:
+def _database_address(context: typer.Context) -> str:
+    from conductor_cli.state.opening import FileState, open_state  # the other commands stay quick
+
+    state = open_state(opt.stored_settings(context).paths)
+    if isinstance(state, FileState):
+        hint = 'the setting state names it first: state = "postgresql://USER@HOST/DATABASE"'
+        raise UsageError("there is no database that a password is for", hint=hint)
+    return state.place
+
+
+def read_secret(name: str, command: str) -> str:
     """Return what is typed without being shown, or the text of stdin. Raises `UsageError`."""
     if not sys.stdin.isatty():
         text = sys.stdin.buffer.read(64 * MAX_KEY).decode("utf-8-sig", errors="replace")
@@ -109,7 +122,7 @@ def read_secret(what: str, command: str) -> str:
         with warnings.catch_warnings():
             warnings.simplefilter("error", GetPassWarning)
             try:
-                text = getpass(f"{what} (not shown): ")
+                text = getpass(f"{name} (not shown): ")
             except GetPassWarning:
                 hint = f'printf %s "$KEY" | {command}'
                 raise UsageError("this terminal would show the key", hint=hint) from None
@@ -128,33 +141,20 @@ def _print_set_variables(provider: str) -> None:
 def list_keys_command(context: typer.Context, json: opt.Json = False) -> None:
     """List the keys that were found: where each one is, and how old. No key is shown."""
     settings = opt.stored_settings(context)
-    found = keys.find_keys(settings, KeyStore(settings.paths.data, os.environ))
+    stored = keys.find_keys(settings, KeyStore(settings.paths.data, os.environ))
     if json:
-        print_json([key.data() for key in found])
-    elif found:
-        now = datetime.now(UTC)
-        rows = [
-            [
-                key.provider,
-                key.source,
-                format_time(key.since, now),
-                key.state,
-                ", ".join(key.workers) or UNKNOWN,
-                key.base_url,
-            ]
-            for key in found
-        ]
-        columns = (
-            Column("PROVIDER", shrink=12),
-            Column("SOURCE", shrink=12, drop=1),
-            Column("STORED", drop=4),
-            Column("STATE"),
-            Column("WORKERS", shrink=12, drop=3),
-            Column("ADDRESS", shrink=20, drop=2),
-        )
-        print_table(columns, rows)
-    else:
+        print_json([key.data() for key in stored])
+        return
+    if not stored:
         print_notice("no keys found; store one with: conductor keys set PROVIDER")
+        return
+    now = datetime.now(UTC)
+    rows = []
+    for key in stored:
+        since = format_time(key.since, now)
+        workers = ", ".join(key.workers) or UNKNOWN
+        rows.append([key.provider, key.source, since, key.state, workers, key.base_url])
+    print_table(KEY_COLUMNS, rows)
 
 
 @app.command("rm")
@@ -164,11 +164,10 @@ def remove_key_command(provider: Provider) -> None:
     # A server of tools is no provider
     name = provider if provider in store.entries() else known_provider(provider)
     entry, fault = store.remove(name)
-    print_line(
-        f"removed the key of {name} from the "
-        f"{entry.where if fault is None else 'list of stored keys'}"
-    )
-    if fault is not None:
+    if fault is None:
+        print_line(f"removed the key of {name} from the {entry.where}")
+    else:
+        print_line(f"removed the key of {name} from the list of stored keys")
         print_notice(f"{fault.message}: the key may still be in the keyring")
     _print_set_variables(name)
 

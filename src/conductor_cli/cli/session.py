@@ -1,7 +1,4 @@
-"""What the commands that run a question share.
-
-Settings from options, the question, models, views, trace store.
-"""
+"""What the commands that run a question share: settings, the question, models, views and traces."""
 
 from __future__ import annotations
 
@@ -62,9 +59,11 @@ class Session:
         self, common: GlobalOptions, options: RunOptions, flags: Mapping[str, Any] | None = None
     ) -> None:
         """`flags` are settings by name; None takes them from `options`."""
-        if problem := stdout_problem():  # a result that nobody gets must not be paid for
+        problem = stdout_problem()
+        if problem:  # a result that nobody gets must not be paid for
             raise problem
-        flags = options.settings() if flags is None else flags
+        if flags is None:
+            flags = options.settings()
         self.common = common
         self.options = options
         settings = load_settings(os.environ, flags, common.config)
@@ -92,9 +91,7 @@ class Session:
 
     @property
     def attacher(self) -> Attacher:
-        return Attacher(
-            self.attachments, self.settings, (lambda _: None) if self.quiet else print_notice
-        )
+        return Attacher(self.attachments, self.settings, self.tell)
 
     def tell(self, text: str) -> None:
         if not self.quiet:
@@ -107,7 +104,7 @@ class Session:
         return bool(self.settings["policy.approve"]) and self.options.approve is not False
 
     def read_ended(self, name: str) -> Trace:
-        """The trace of an earlier run. Prints which of its lines are damaged.
+        """Return the trace of an earlier run. Prints which of its lines are damaged.
 
         Raises `UsageError` as the store does.
         """
@@ -152,16 +149,14 @@ class Session:
     ) -> RunResult:
         """Return the run of a question once it has ended, or is only planned.
 
-        `only` limits the workers of the pool.
-
-        Raises before anything is called where a worker in `needs` is not available.
+        `only` limits the workers of the pool. Raises before anything is called where a worker in
+        `needs` is not available.
         """
         if resume is not None:
             self.keep_policy(resume)
             self.settings = keep_tools_of(self.settings, resume)
-            self.settings = replace(
-                self.settings, rehearsal=self.settings.rehearsal or is_rehearsal_run(resume)
-            )
+            if is_rehearsal_run(resume):
+                self.settings = replace(self.settings, rehearsal=True)
         if self.approves and not plan_only:
             # Draws with Rich, which takes long to load
             from conductor_cli.cli.approval import check_terminal
@@ -180,9 +175,12 @@ class Session:
         if self.settings.day_limits != DayLimits() and not self.settings.rehearsal:
             # Who may not read the record is told so by the run
             with suppress(ConductorError, OSError):
-                if lost := find_lost_calls(self.settings, newest_only=True):
+                lost = find_lost_calls(self.settings, newest_only=True)
+                if lost:
                     self.tell(lost)
-        stored = (*resume.pool.names, *needs) if resume is not None else ()
+        stored: tuple[str, ...] = ()
+        if resume is not None:
+            stored = (*resume.pool.names, *needs)
 
         async def run() -> RunResult:
             planning = await needs_planner(job, only)
@@ -255,19 +253,24 @@ class Session:
         for error in result.errors:
             print_error(error)
         if command and not plan_only:
-            # Have the check rate an answer, and print what it says. In a chat Ctrl-C stops it and
-            # nothing else.
-            check = asyncio.ensure_future(check_run(self.settings, result.run.trace, command))
-            with (
-                show_running(quiet=self.quiet) as running,
-                on_signal(SIGINT, check.cancel) if chat else nullcontext(),
-            ):
-                running.start("the check")
-                await asyncio.wait([check])
-            text = "the check was stopped" if check.cancelled() else await check
-            if text:
-                self.tell(text)
+            await self._rate_by_check(result.run.trace, command, chat=chat)
         return result
+
+    async def _rate_by_check(self, trace: Trace, command: tuple[str, ...], *, chat: bool) -> None:
+        """Have the check rate an answer, and print what it says.
+
+        In a chat Ctrl-C stops it and nothing else.
+        """
+        check = asyncio.ensure_future(check_run(self.settings, trace, command))
+        with (
+            show_running(quiet=self.quiet) as running,
+            on_signal(SIGINT, check.cancel) if chat else nullcontext(),
+        ):
+            running.start("the check")
+            await asyncio.wait([check])
+        text = "the check was stopped" if check.cancelled() else await check
+        if text:
+            self.tell(text)
 
 
 STDIN: Final = "-"  # the file and the word that mean stdin

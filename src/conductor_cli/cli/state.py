@@ -1,7 +1,4 @@
-"""`conductor state`.
-
-Look after the database of several replicas, and move a state between files and a database.
-"""
+"""`conductor state`: look after a shared database, and move a state between it and files."""
 
 from __future__ import annotations
 
@@ -26,6 +23,7 @@ from conductor_cli.state.opening import FileState, open_state
 
 if TYPE_CHECKING:
     from conductor_cli.state.postgres.records import SharedState
+    from conductor_cli.state.postgres.spending import Hold
 
 Action = Literal["check", "migrate", "export", "import", "release"]
 
@@ -59,75 +57,67 @@ def state_command(
             hint=f"conductor state {action} {_TAKES[action]}",
         )
     try:
-        if action == "migrate":
-            before = state.database.migrate()
-            after = state.database.version()
-            print_line(
-                f"version {after}" if before == after else f"version {before} became {after}"
-            )
-        elif action == "release":
-            # Psycopg: only where a database is
-            from conductor_cli.state.postgres.spending import release_hold
-
-            if not (
-                str(what).removeprefix("-").isdecimal()
-                and release_hold(state.database, int(str(what)))
-            ):
-                hint = (
-                    "conductor state check lists them; a hold that has not expired cannot be "
-                    "released"
-                )
-                raise UsageError(f"there is no expired hold {what!r:.40}", hint=hint)
-            print_line(f"released {what}")
-        elif action == "check":
-            _check(state, json=json)
-        else:
-            _move(settings, state, action, what, json=json)
+        match action:
+            case "migrate":
+                _migrate(state)
+            case "release":
+                _release(state, str(what))
+            case "check":
+                _check(state, json=json)
+            case _:
+                _move(settings, state, action, what, json=json)
     except StateUnavailable as error:
         # Whoever looks after the database may know where it is, and what it says
-        said = f"{error.message}: {state.database.said}" if state.database.said else error.message
-        raise StateUnavailable(
-            f"{state.place}: {said}", hint="docs/scale.md says what it needs"
-        ) from None
+        problem = f"{state.place}: {error.message}"
+        if state.database.said:
+            problem += f": {state.database.said}"
+        raise StateUnavailable(problem, hint="docs/scale.md says what it needs") from None
+
+
+def _migrate(state: SharedState) -> None:
+    before = state.database.migrate()
+    after = state.database.version()
+    if before == after:
+        print_line(f"version {after}")
+    else:
+        print_line(f"version {before} became {after}")
+
+
+def _release(state: SharedState, hold: str) -> None:
+    # Psycopg: only where a database is
+    from conductor_cli.state.postgres.spending import release_hold
+
+    is_number = hold.removeprefix("-").isdecimal()
+    if not is_number or not release_hold(state.database, int(hold)):
+        hint = "conductor state check lists them; a hold that has not expired cannot be released"
+        raise UsageError(f"there is no expired hold {hold!r:.40}", hint=hint)
+    print_line(f"released {hold}")
 
 
 def _check(state: SharedState, *, json: bool) -> None:
     """Print what the database has. Raises what is wrong with it, with its address."""
     from conductor_cli.state.postgres.upkeep import check_database
 
-    found = check_database(state.database)
-    holds: list[dict[str, Any]] = [
-        {
-            "hold": hold.id,
-            "day": str(hold.day),
-            "worker": hold.worker,
-            "client": hold.client,
-            "cost": str(hold.cost),
-            "tokens": hold.tokens,
-            "expired": hold.expired,
-        }
-        for hold in found.holds
-    ]
+    report = check_database(state.database)
     if json:
-        counts = {
-            "database": state.place,
-            "server": found.server,
-            "version": found.version,
-            "runs": found.runs,
-        }
         print_json(
-            counts
-            | {"running": found.running, "clock_ahead": round(found.clock_ahead, 3), "holds": holds}
+            {
+                "database": state.place,
+                "server": report.server,
+                "version": report.version,
+                "runs": report.runs,
+                "running": report.running,
+                "clock_ahead": round(report.clock_ahead, 3),
+                "holds": [_hold_json(hold) for hold in report.holds],
+            }
         )
         return
-    print_line(f"database  {state.place}, PostgreSQL {found.server}")
-    print_line(f"version   {found.version}")
-    print_line(f"runs      {found.runs:,}, {found.running:,} of them being written")
-    expired = [hold for hold in found.holds if hold.expired]
-    print_line(
-        f"holds     {len(found.holds) - len(expired):,} of calls under way, {len(expired):,} "
-        "expired"
-    )
+    print_line(f"database  {state.place}, PostgreSQL {report.server}")
+    print_line(f"version   {report.version}")
+    print_line(f"runs      {report.runs:,}, {report.running:,} of them being written")
+    expired = [hold for hold in report.holds if hold.expired]
+    under_way = len(report.holds) - len(expired)
+    print_line(f"holds     {under_way:,} of calls under way, {len(expired):,} expired")
     for hold in expired:
         cost = format_money(hold.cost)
         print_line(f"  {hold.id}  {hold.day}  {hold.worker}  {cost}  {hold.client}".rstrip())
@@ -136,16 +126,28 @@ def _check(state: SharedState, *, json: bool) -> None:
             "an expired hold counts in full; where its call was not charged: conductor state "
             "release HOLD"
         )
-    if abs(found.clock_ahead) > 60:  # seconds
-        side = "behind" if found.clock_ahead > 0 else "ahead of"
-        away = format_duration(abs(found.clock_ahead))
+    if abs(report.clock_ahead) > 60:  # seconds
+        side = "behind" if report.clock_ahead > 0 else "ahead of"
+        difference = format_duration(abs(report.clock_ahead))
         print_notice(
-            f"the clock of this machine is {away} {side} that of the database, which counts"
+            f"the clock of this machine is {difference} {side} that of the database, which counts"
         )
 
 
+def _hold_json(hold: Hold) -> dict[str, Any]:
+    return {
+        "hold": hold.id,
+        "day": str(hold.day),
+        "worker": hold.worker,
+        "client": hold.client,
+        "cost": str(hold.cost),
+        "tokens": hold.tokens,
+        "expired": hold.expired,
+    }
+
+
 def _move(
-    settings: Settings, state: SharedState, action: Action, what: str | None, *, json: bool
+    settings: Settings, state: SharedState, action: Action, target: str | None, *, json: bool
 ) -> None:
     from conductor_cli.state.postgres.upkeep import (
         FILE_ERRORS,
@@ -154,12 +156,13 @@ def _move(
         import_files,
     )
 
-    place = Path(what) if what is not None else settings.paths.state
-    if action == "import" and not place.is_dir():
-        raise UsageError(
-            f"{place} is no directory", hint="name the directory that has traces and spending"
-        )
-    files = FileState(replace(settings.paths, state=place, database=""))
+    path = settings.paths.state
+    if target is not None:
+        path = Path(target)
+    if action == "import" and not path.is_dir():
+        hint = "name the directory that has traces and spending"
+        raise UsageError(f"{path} is no directory", hint=hint)
+    files = FileState(replace(settings.paths, state=path, database=""))
 
     def tell(kind: str, number: int) -> None:
         if number % 1000 == 0 and sys.stderr.isatty():
@@ -168,22 +171,24 @@ def _move(
     try:
         if action == "import":
             moved = import_files(files, state, tell)
-        elif place.suffix == ".parquet":
-            moved = export_days(state, str(what), tell)
+        elif path.suffix == ".parquet":
+            moved = export_days(state, str(target), tell)
         else:
             moved = export_files(state, files, tell)
     except FILE_ERRORS as error:
-        message = f"{place}: {describe_system_error(error)}"
+        message = f"{path}: {describe_system_error(error)}"
         raise ConfigError(message, hint="the same command goes on where it was stopped") from None
     if json:
         print_json({"new": moved.counts, "left": moved.left})
+        return
+    counts = []
+    for kind, number in moved.counts.items():
+        noun = "batch" if kind == "batches" else kind.removesuffix("s")
+        if number:
+            counts.append(format_count(number, noun))
+    if counts:
+        print_line(f"{action}ed {', '.join(counts)}")
     else:
-        nouns = {
-            kind: "batch" if kind == "batches" else kind.removesuffix("s") for kind in moved.counts
-        }
-        new = ", ".join(
-            format_count(number, nouns[kind]) for kind, number in moved.counts.items() if number
-        )
-        print_line(f"{action}ed {new}" if new else "nothing was new")
-        for text in moved.left:
-            print_notice(text)
+        print_line("nothing was new")
+    for text in moved.left:
+        print_notice(text)

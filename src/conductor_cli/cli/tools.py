@@ -44,18 +44,18 @@ def list_tools_command(context: typer.Context, json: opt.Json = False) -> None:
         return
     if not rows:
         print_notice(
-            "no tools are configured: conductor tools add NAME -- COMMAND…, or conductor tools "
-            "add "
+            "no tools are configured: conductor tools add NAME -- COMMAND…, or conductor tools add "
             "NAME URL"
         )
         return
     cells = []
     for row in rows:
-        read_by = f"{row.recipient} (forbidden)" if row.objection else row.recipient
+        read_by = row.recipient
+        if row.objection:
+            read_by += " (forbidden)"
+        workers = ", ".join(row.workers) or UNKNOWN
         about = one_line(row.configured.table.about) or UNKNOWN
-        cells.append(
-            [row.name, one_line(row.where), read_by, ", ".join(row.workers) or UNKNOWN, about]
-        )
+        cells.append([row.name, one_line(row.where), read_by, workers, about])
     columns = (
         Column("NAME"),
         Column("SERVER", shrink=16),
@@ -92,44 +92,48 @@ def add_tools_command(
     read_only=A,B for tools that change nothing, '*' for all; trust=false not to trust the server's
     read-only hints; local=true to treat it as local in policies; seconds=S for the longest call.
     """
-    given = opt.parse_assignments(more, lists=("allow", "only", "read_only", "env"))
+    assigned = opt.parse_assignments(more, lists=("allow", "only", "read_only", "env"))
     if allow:
-        opt.add_assignment(given, "allow", opt.split_names(allow), "--allow")
-    if server and opt.is_address(server[0]):
-        if len(server) > 1:
-            raise UsageError(
-                f"nothing may follow the address {server[0]!r:.80}", hint="put options before it"
-            )
-        opt.add_assignment(given, "url", server[0], "the address")
-    elif server and "://" in server[0]:
-        raise UsageError(
-            f"{server[0]!r:.80} is not an address of http or https", hint="a command goes after --"
-        )
-    elif server:
-        opt.add_assignment(given, "command", list(server), "the command")
+        opt.add_assignment(assigned, "allow", opt.split_names(allow), "--allow")
+    if server:
+        _assign_server(assigned, server)
     headers = _read_headers(name, header or ())
     existed = tools.add_tool_server(
-        opt.stored_settings(context), name, given, headers, plaintext=insecure_storage
+        opt.stored_settings(context), name, assigned, headers, plaintext=insecure_storage
     )
-    print_text(
-        f"{'changed' if existed else 'added'} {name}; see what it offers: conductor tools test "
-        f"{name}"
-    )
+    change = "changed" if existed else "added"
+    print_text(f"{change} {name}; see what it offers: conductor tools test {name}")
+
+
+def _assign_server(assigned: dict[str, Any], words: Sequence[str]) -> None:
+    """Take the address or the command of a server into its settings."""
+    first = words[0]
+    if opt.is_address(first):
+        if len(words) > 1:
+            hint = "put options before it"
+            raise UsageError(f"nothing may follow the address {first!r:.80}", hint=hint)
+        opt.add_assignment(assigned, "url", first, "the address")
+    elif "://" in first:
+        hint = "a command goes after --"
+        raise UsageError(f"{first!r:.80} is not an address of http or https", hint=hint)
+    else:
+        opt.add_assignment(assigned, "command", list(words), "the command")
 
 
 def _read_headers(name: str, texts: Sequence[str]) -> dict[str, str]:
     """Return the headers of `NAME: VALUE` texts; asks for a missing value. Raises `UsageError`."""
-    given: dict[str, str] = {}
+    headers: dict[str, str] = {}
     for text in texts:
         key, _, value = (part.strip() for part in text.partition(":"))
-        if key.lower() in map(str.lower, given):  # the values may be secrets, so they are not shown
+        # The values may be secrets, so they are not shown.
+        if key.lower() in map(str.lower, headers):
             raise UsageError(f"the header {key!r:.40} is given twice", hint="leave one of them out")
-        given[key] = value
-    how = f"conductor tools add {name} --header"
-    return {
-        key: value or read_secret(f"value of {key}", f"{how} {key}").strip()
-        for key, value in given.items()
-    }
+        headers[key] = value
+    for key, value in headers.items():
+        if not value:
+            command = f"conductor tools add {name} --header {key}"
+            headers[key] = read_secret(f"value of {key}", command).strip()
+    return headers
 
 
 @app.command("import")
