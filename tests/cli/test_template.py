@@ -90,16 +90,43 @@ def test_a_template_asks_with_its_plan_system_text_schema_and_limits(stage: Stag
 
 
 def test_a_step_of_nobody_says_which_value_gives_it_to_another(stage: Stage) -> None:
+    stage.configure(workers=dict.fromkeys(("alpha", "beta"), PRICE))
     stage.fails(
         2,
         "ask",
         "-t",
         "reviewer",
         "Why?",
-        told=("gives a step to 'gemini'", "-p cheap=NAME; known: alpha, beta"),
+        "-p",
+        "cheap=gamma",
+        told=("gives a step to 'gamma'", "-p cheap=NAME; known: alpha, beta"),
     )
-    stage.configure(workers=dict.fromkeys(("alpha", "beta"), "price = { input = 1, output = 1 }"))
     stage.ok("ask", "-t", "reviewer", "Why?", "-p", "cheap=alpha", "-p", "reviewer=beta")
+
+
+def test_a_template_takes_the_users_workers_where_its_own_are_not_there(stage: Stage) -> None:
+    """That of the same provider comes first; two that it tells apart are two, where there are."""
+    names = ("first", "my-claude", "second")
+    stage.configure(workers=dict.fromkeys(names, PRICE))
+    reply = says(json.dumps({"block": False, "findings": []}))
+    stage.models |= dict.fromkeys(names, reply)
+    told = "first = first, second = my-claude, judge = first; to choose: -p first=NAME"
+    done = stage.ok("ask", "-t", "review", "Why?", "--format", "json", told=told)
+    workers = [step["worker"] for step in done.json["steps"]]
+    assert workers == ["first", "my-claude", "first"]
+    done = stage.ok("ask", "-t", "review", "Why?", "-p", "judge=second", "--format", "json")
+    assert done.json["steps"][-1]["worker"] == "second"
+
+
+def test_what_is_to_stay_on_this_machine_gets_no_stand_in_elsewhere(stage: Stage) -> None:
+    far = 'kind = "openai"\nmodel = "gpt-6-luna"\nprice = { input = 1, output = 1 }\n'
+    stage.configure(f"[workers.far]\n{far}", workers=())
+    stage.costs_nothing(2, "ask", "-t", "private", "Why?", told="gives a step to 'local'")
+
+
+def test_an_empty_template_is_an_error(stage: Stage) -> None:
+    write(own(stage), "review", "")
+    stage.costs_nothing(2, "ask", "-t", "review", "Why?", told="is empty, so it asks nothing")
 
 
 def test_a_template_narrows_the_workers_and_never_raises_a_limit(stage: Stage) -> None:
@@ -260,6 +287,7 @@ def test_the_hook_stops_a_push_that_the_judge_blocks(
     work = tmp_path / "work"
     _git(tmp_path, "init", "-q", "--bare", str(origin))
     _git(tmp_path, "clone", "-q", str(origin), str(work))
+    _git(work, "config", "conductor.reviewParams", "second=local judge=gpt")
     for text in ("one\n", "two\n"):
         (work / "a.py").write_text(text)
         _git(work, "add", "a.py")
@@ -278,6 +306,7 @@ def test_the_hook_stops_a_push_that_the_judge_blocks(
     assert "a.py:3: divides by zero" in pushed.stderr
     assert ("stopped by the review" in pushed.stderr) is blocks
     assert "+two" in json.dumps(pool.asked("gpt")[0].json["messages"])
+    assert (len(pool.asked("claude")), len(pool.asked("local"))) == (0, 1)
     # What no worker can read whole is not let through either.
     (work / "a.py").write_text("".join(f"line {number}\n" for number in range(20_000)))
     _git(work, "commit", "-qam", "a large change")

@@ -9,7 +9,7 @@ only once its text was shown.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from hashlib import sha256
@@ -20,16 +20,19 @@ from conductor_cli.config.files import Source, read_toml
 from conductor_cli.config.project import SWITCH, project_places
 from conductor_cli.config.settings import Settings
 from conductor_cli.core.errors import UsageError, suggest
-from conductor_cli.core.plan import Plan, Step
-from conductor_cli.core.pool import Limits
+from conductor_cli.core.plan import SELF, Plan, Step
+from conductor_cli.core.pool import Limits, Worker
 from conductor_cli.core.serialization import DecodeError, dump, load
 from conductor_cli.core.trace import Trace
+from conductor_cli.models.recipients import is_local
+from conductor_cli.models.worker_options import model_of
 from conductor_cli.state.opening import open_state
 from conductor_cli.system.disk import make_private_directory, write_atomically
 
 SHIPPED: Final = Path(__file__).parents[1] / "recipes"
 NAME: Final = re.compile(r"[A-Za-z0-9][\w-]{0,39}")
 PLACEHOLDER: Final = re.compile(r"\$(\$|[a-z][a-z0-9_]*)")
+LOCAL: Final = "local"  # What a template calls a worker whose texts stay on this machine
 QUESTION: Final = "question"  # The placeholder of the words on the command line
 SKELETON: Final = 'question = """\n$question\n"""\n# what else it may have: docs/templates.md\n'
 
@@ -78,6 +81,9 @@ class TemplateFile:
 
     def read(self) -> Template:
         """Return what it says. Raises `UsageError` or `ConfigError`."""
+        if not self.source.values:
+            hint = f"remove it, or write one into it: conductor template edit {self.name}"
+            raise UsageError(f"{self.path} is empty, so it asks nothing", hint=hint)
         unknown = set(self.source.values) - {item.name for item in fields(Template)}
         try:
             if unknown:
@@ -194,6 +200,46 @@ def fill_template(template: Template, name: str, given: Mapping[str, str], words
             f"the template {name} has no ${extra[0]:.40}", hint=f"conductor template show {name}"
         )
     return filled
+
+
+def stand_ins(
+    template: Template, given: Mapping[str, str], workers: Sequence[Worker]
+) -> dict[str, str]:
+    """Return a worker of the user for each placeholder of a worker whose own value names none.
+
+    A value that was `given` stays. A worker of that name's provider or tag comes first, then those
+    that no other placeholder has. In the place of `local` only a worker on this machine stands, so
+    where there is none, that placeholder is missing here.
+    """
+    names = {worker.name for worker in workers}
+    chosen = dict[str, str]()  # By the name that the template has
+    stand_in_values = dict[str, str]()
+    for text in dict.fromkeys((*template.workers, *(step.worker for step in template.steps))):
+        name = text.removeprefix("$")
+        wanted = template.params.get(name, "")
+        is_open = text.startswith("$") and name not in given and wanted not in {*names, SELF, ""}
+        if not is_open:
+            continue
+        if wanted not in chosen:
+            worker = _stand_in(wanted, workers, {*chosen.values(), *template.params.values()})
+            if worker is None:
+                continue
+            chosen[wanted] = worker.name
+        stand_in_values[name] = chosen[wanted]
+    return stand_in_values
+
+
+def _stand_in(wanted: str, workers: Sequence[Worker], taken: Collection[str]) -> Worker | None:
+    """Return the worker that is most like the `wanted` one, rather one that is not taken."""
+    if wanted == LOCAL:
+        workers = [worker for worker in workers if is_local(worker)]
+
+    def likeness(worker: Worker) -> tuple[bool, bool]:
+        words = f"{worker.name} {worker.kind} {model_of(worker)}".lower()
+        is_like = wanted.lower() in words or wanted in worker.tags
+        return is_like, worker.name not in taken
+
+    return max(workers, key=likeness, default=None)
 
 
 def save_template(path: Path, text: str) -> None:

@@ -136,12 +136,13 @@ def open_template(
     template = file.read()
     limits = {f"limits.{key}": value for key, value in template.limits.items()}
     session.lower_limits(opt.check_flags(limits, str(file.path)), str(file.path))
-    filled = templates.fill_template(template, name, values, words)
     if session.settings.rehearsal:
-        return filled
+        return templates.fill_template(template, name, values, words)
     workers = offered_workers(session.settings) or [
         item.worker for item in discovered_workers(session.settings)
     ]
+    stand_ins = templates.stand_ins(template, values, workers)
+    filled = templates.fill_template(template, name, {**stand_ins, **values}, words)
     known = [*(worker.name for worker in workers), SELF]
     for step, given in zip(filled.steps, template.steps, strict=True):
         if step.worker not in known and given.worker.startswith("$"):
@@ -149,4 +150,11 @@ def open_template(
             raise UsageError(
                 f"the template gives a step to {step.worker!r:.60}, which is no worker", hint=hint
             )
+    if stand_ins:
+        chosen = ", ".join(f"{key} = {worker}" for key, worker in stand_ins.items())
+        key = next(iter(stand_ins))
+        session.tell(
+            f"the template {name} names workers that you do not have, so it takes yours: "
+            f"{chosen}; to choose: -p {key}=NAME"
+        )
     return filled
