@@ -18,6 +18,7 @@ from conductor_cli.train.checkpoints import (
     check_same_training,
     exclusive_directory,
     last_checkpoint,
+    remove_old_adapter,
     summarize_curve,
     write_settings,
 )
@@ -106,6 +107,21 @@ def test_the_best_step_is_the_first_with_the_highest_reward_on_the_validation_se
     assert best_line(lines[:2]) is None
 
 
+def test_only_the_last_two_adapters_for_vllm_are_kept(tmp_path: Path) -> None:
+    for number in range(1, 6):
+        (tmp_path / str(number)).mkdir()
+        (tmp_path / str(number) / "weights").write_text("…")
+        remove_old_adapter(tmp_path, newest=number)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["4", "5"]
+
+
+def test_the_best_of_several_validations_is_told_to_look_better_than_it_is() -> None:
+    lines = [line(0, validated=0.5), line(1, validated=0.55), line(2, validated=0.5)]
+    told = summarize_curve(lines)
+    assert told[2].startswith("validation at step 1, the best of 2: 0.550 right")
+    assert told[3].startswith("the best of 2 on the same cases looks better than it is")
+
+
 def test_the_summary_has_rewards_validation_and_suspicious_plans() -> None:
     lines = [
         line(0, validated=0.3),
@@ -115,7 +131,7 @@ def test_the_summary_has_rewards_validation_and_suspicious_plans() -> None:
     assert summarize_curve(lines) == [
         "reward: 0.200 at the beginning, 0.700 at the end",
         "validation before training: 0.300 right (0.15 to 0.52), 1.000 valid, 20 cases",
-        "validation at step 2, the best: 0.600 right (0.39 to 0.78), 1.000 valid, 20 cases",
+        "validation at step 2, the only one: 0.600 right (0.39 to 0.78), 1.000 valid, 20 cases",
         "3 plans with the answer in a subtask: read some of them (metric told)",
         "1 plan without a reward, because a worker failed",
     ]

@@ -119,6 +119,17 @@ def exclusive_directory(directory: Path) -> Iterator[None]:
         yield
 
 
+KEPT_ADAPTERS: Final = 2
+
+
+def remove_old_adapter(directory: Path, newest: int) -> None:
+    """Remove the adapter that is not among the last two of those for vLLM, which are numbered.
+
+    vLLM may still be reading the last but one. Those of a 7B take 323 MB each.
+    """
+    shutil.rmtree(directory / str(newest - KEPT_ADAPTERS), ignore_errors=True)
+
+
 Line = Mapping[str, Any]  # One line of `curve.jsonl`
 
 
@@ -155,9 +166,19 @@ def summarize_curve(lines: Sequence[Line]) -> list[str]:
     if (best := best_line(lines)) is not None:
         if before:
             summary.append(f"validation before training: {describe_validation(before)}")
-        summary.append(f"validation at step {best['step']}, the best: {describe_validation(best)}")
+        count = len([line for line in steps if "validation" in line])
+        which = "the only one"
+        if count > 1:
+            which = f"the best of {count}"
+        summary.append(f"validation at step {best['step']}, {which}: {describe_validation(best)}")
         if before and best["validation"]["reward"] <= before["validation"]["reward"]:
             summary.append("no checkpoint is better on the validation set than the untrained model")
+        elif before and count > 1:
+            # Of ten validations of an untrained model, the best one is 2 to 6 points above it.
+            summary.append(
+                f"the best of {count} on the same cases looks better than it is: compare both "
+                "models on other cases (conductor eval)"
+            )
     with_answer = sum(line.get("told", 0) for line in steps)
     if with_answer:
         summary.append(

@@ -276,6 +276,7 @@ class AdapterSampler(vllm_generation.VLLMGeneration):  # type: ignore[misc]
         handed = LoRARequest(f"step-{self._version}", self._version, path)
         self.llm.generate = partial(self._generate, lora_request=handed)
         self.llm.reset_prefix_cache()
+        checkpoints.remove_old_adapter(Path(self.files), newest=self._version)
 
 
 def train_model(
