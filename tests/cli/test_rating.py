@@ -212,7 +212,7 @@ def test_an_answer_that_is_cut_off_is_not_checked(stage: Stage) -> None:
 def test_good_and_bad_rate_the_last_answer_of_a_chat(
     stage: Stage, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    stage.configure(workers={"alpha": "card = { strengths = { math = 0.8 } }"})
+    stage.configure(workers={"alpha": "card = { strengths = { math = 0.8 } }", "beta": ""})
     talk("/good", "How many?", "/good 1", "/bad", "/bad 7", "/bad it", "How many now?")
     err = capsys.readouterr().err
     for said in (

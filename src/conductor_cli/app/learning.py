@@ -11,6 +11,7 @@ import shlex
 import time
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import lru_cache
 from pathlib import Path
 from typing import Final
 
@@ -31,6 +32,8 @@ from conductor_cli.state.interfaces import StoredRatings
 from conductor_cli.state.opening import open_state
 from conductor_cli.system.known_secrets import KNOWN_SECRETS
 
+LEARNED_SECONDS: Final = 60.0
+"""For how long ratings are taken to weigh the same: their weight halves in weeks."""
 CHECK_SECONDS: Final = 60.0  # How long a check of an answer may take
 SWITCH: Final = "learning.enabled"
 SETTING: Final = "learning.check"
@@ -93,7 +96,13 @@ def read_learned(settings: Settings) -> tuple[Learned, StoredRatings]:
     if not settings[SWITCH]:
         return Learned(), StoredRatings()
     stored = open_state(settings.paths).ratings.read()
-    return learn(stored.ratings, time.time()), stored
+    return _learn_in(stored, int(time.time() // LEARNED_SECONDS)), stored
+
+
+@lru_cache(maxsize=4)
+def _learn_in(stored: StoredRatings, period: int) -> Learned:
+    """Return what ratings say at the beginning of a period of `LEARNED_SECONDS`."""
+    return learn(stored.ratings, period * LEARNED_SECONDS)
 
 
 def with_learned_cards(pool: Pool, learned: Learned) -> Pool:

@@ -277,6 +277,10 @@ class Learned:
 
     now: float = 0.0
     shares: Mapping[str, Sequence[tuple[float, RatingShare]]] = field(default_factory=dict)
+    _evidence: dict[tuple[str, str], SkillEstimate] = field(
+        default_factory=dict, init=False, repr=False, compare=False
+    )
+    """What was weighed already, by worker key and kind."""
 
     def estimate(self, key: str, card: Card, kind: str = "") -> SkillEstimate:
         """The estimate for a worker with this key and card.
@@ -290,6 +294,14 @@ class Learned:
             kind = ""
             if card.strengths:
                 prior = card.mean()
+        evidence = self._evidence.get((key, kind))
+        if evidence is None:
+            evidence = self._weigh(key, kind)
+            self._evidence[key, kind] = evidence
+        return replace(evidence, card=prior)
+
+    def _weigh(self, key: str, kind: str) -> SkillEstimate:
+        """The ratings of a worker for a kind of task, without its card."""
         counts = {True: 0, False: 0}
         weights = {True: 0.0, False: 0.0}
         newer = 0.0
@@ -303,7 +315,7 @@ class Learned:
             weights[share.good] += share.weight * relevance * decay
             newer += share.weight * relevance
         return SkillEstimate(
-            card=prior,
+            card=None,
             good=counts[True],
             bad=counts[False],
             weight_good=weights[True],

@@ -15,8 +15,10 @@ from __future__ import annotations
 import json
 import math
 import re
+import stat
 from collections.abc import Collection, Iterable
 from contextlib import AbstractContextManager, closing, suppress
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final, get_args
 
@@ -54,29 +56,17 @@ class RatingsFile:
 
         Damage is reported in `problem` and never raised.
         """
-        path = self._path
         try:
-            if not path.is_file():  # a pipe would be waited for
+            status = self._path.stat()
+            if not stat.S_ISREG(status.st_mode):  # a pipe would be waited for
                 return StoredRatings()
-            with path.open("rb") as file:
-                start = path.stat().st_size - NEWEST_BYTES
-                file.seek(max(start, 0))
-                lines = file.read(NEWEST_BYTES).split(b"\n")
-                if start > 0:
-                    del lines[0]  # it is cut
+            # Each question asks, and an added line changes the size.
+            version = status.st_ino, status.st_size, status.st_mtime_ns
+            return _read_ratings(self._path, version)
+        except FileNotFoundError:
+            return StoredRatings()
         except OSError as error:
-            return StoredRatings(problem=f"{path} cannot be read: {error.strerror}")
-        parsed = [parse_rating(raw) for raw in lines if raw.strip()]
-        ratings = tuple(rating for rating in parsed if rating is not None)
-        damaged = len(parsed) - len(ratings)
-        if not damaged:
-            return StoredRatings(ratings=ratings)
-        noun = "lines are"
-        if damaged == 1:
-            noun = "line is"
-        count = format_count(len(ratings), "rating")
-        problem = f"{path}: {damaged} {noun} damaged; {count} could be read"
-        return StoredRatings(ratings=ratings, problem=problem)
+            return StoredRatings(problem=f"{self._path} cannot be read: {error.strerror}")
 
     def add(self, rating: Rating) -> None:
         """Append a rating. Raises `ConfigError` where the disk refuses."""
@@ -87,10 +77,32 @@ class RatingsFile:
             raise _unwritable(self._path, error) from None
 
 
+@lru_cache(maxsize=4)
+def _read_ratings(path: Path, version: tuple[int, int, int]) -> StoredRatings:
+    """Return the ratings of a file that has this inode, size and time. Raises `OSError`."""
+    start = version[1] - NEWEST_BYTES
+    with path.open("rb") as file:
+        file.seek(max(start, 0))
+        lines = file.read(NEWEST_BYTES).split(b"\n")
+    if start > 0:
+        del lines[0]  # it is cut
+    parsed = [parse_rating(raw) for raw in lines if raw.strip()]
+    ratings = tuple(rating for rating in parsed if rating is not None)
+    damaged = len(parsed) - len(ratings)
+    if not damaged:
+        return StoredRatings(ratings=ratings)
+    noun = "lines are"
+    if damaged == 1:
+        noun = "line is"
+    count = format_count(len(ratings), "rating")
+    problem = f"{path}: {damaged} {noun} damaged; {count} could be read"
+    return StoredRatings(ratings=ratings, problem=problem)
+
+
 def parse_rating(raw: bytes) -> Rating | None:
     """The rating of a line, None where it is none.
 
-    It is read before each question, so in a tenth of `load`'s time.
+    It is read before the first question, so in a tenth of `load`'s time.
     """
     try:
         fields = json.loads(raw)
