@@ -106,6 +106,52 @@ def test_each_form_of_question_is_answered(
     assert not (tmp_path / "answers.failed.jsonl").exists()
 
 
+def test_what_a_request_of_openais_form_wants_reaches_the_worker(
+    one: Stage, tmp_path: Path
+) -> None:
+    wishes = {"temperature": 0.5, "seed": 7, "top_p": 0.9, "frequency_penalty": 0.25}
+    line = chat("number 7", max_completion_tokens=50, stop="END", **wishes)
+    source = write(tmp_path / "questions.jsonl", [line])
+    one.ok("batch", source, "-o", tmp_path / "answers.jsonl", "--yes", out="", told="1 answer in")
+    sent = one.asked("alpha")[-1].json
+    assert {name: sent[name] for name in wishes} == wishes
+    assert (sent["max_tokens"], sent["stop"]) == (50, ["END"])
+
+
+def test_json_is_demanded_where_a_request_of_openais_form_does(one: Stage, tmp_path: Path) -> None:
+    one.models["alpha"] = says("OKAY")
+    line = chat("number 7", response_format={"type": "json_object"})
+    source = write(tmp_path / "questions.jsonl", [line])
+    done = one.inside("batch", source, "-o", tmp_path / "answers.jsonl", "--yes")
+    assert done.code != 0
+    assert "not JSON" in (tmp_path / "answers.failed.jsonl").read_text() + done.err + str(
+        read(tmp_path / "answers.jsonl")
+    )
+
+
+@pytest.mark.parametrize(
+    ("body", "told"),
+    [
+        ({"n": 3}, "n must be 1"),
+        ({"logprobs": True}, "logprobs cannot be had"),
+        ({"max_tokens": "many"}, "max_tokens must be a whole number"),
+        ({"temperature": -1}, "temperature must be a number of at least 0"),
+        ({"stop": 5}, "stop must be a text"),
+        ({"response_format": {"type": "json_schema", "json_schema": None}}, "schema is missing"),
+        ({"response_format": "json"}, "response_format.type must be"),
+    ],
+    ids=str,
+)
+def test_what_a_request_of_openais_form_cannot_have_is_refused_before_anything_is_asked(
+    one: Stage, tmp_path: Path, body: dict[str, Any], told: str
+) -> None:
+    source = write(tmp_path / "questions.jsonl", [chat("number 7", **body)])
+    out = tmp_path / "answers.jsonl"
+    done = one.costs_nothing(2, "batch", source, "-o", out, "--yes")
+    assert told in done.err
+    assert "line 1" in done.err
+
+
 @pytest.mark.parametrize("order", ["done", "input"])
 def test_a_killed_batch_is_finished_by_the_same_command(
     one: Stage, tmp_path: Path, order: str

@@ -6,14 +6,16 @@ import hashlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, BinaryIO, Final, NamedTuple
 
 from pydantic_core import from_json
 
+from conductor_cli.core.chat import Message
 from conductor_cli.core.errors import UsageError, describe_system_error
 from conductor_cli.core.formatting import format_size
-from conductor_cli.core.question import PastTurn, Question
+from conductor_cli.core.question import Conversation, PastTurn, Question
 
 MAX_LINE_BYTES: Final = 16 << 20
 MAX_ID_CHARACTERS: Final = 512
@@ -213,13 +215,86 @@ def _openai_question(fields: Mapping[str, Any]) -> Question:
     body = fields.get("body")
     if fields.get("url", OPENAI_URL) != OPENAI_URL or not isinstance(body, dict):
         raise UsageError(f"it is not a request for {OPENAI_URL}")
-    for name in ("tools", "functions"):
+    for name, reason in _UNSERVED.items():
         if body.get(name):
-            raise UsageError(f"{name} cannot be called in a batch")
+            raise UsageError(f"{name} {reason}")
+    if body.get("n") not in (None, 1):
+        raise UsageError("n must be 1: each request is answered once")
     messages = body.get("messages")
     if not isinstance(messages, list) or not messages:
         raise UsageError("it has no messages")
-    return _question_of_messages(messages, schema=_schema_of(body.get("response_format")))
+    schema = _schema_of(body.get("response_format"))
+    question = _question_of_messages(messages, schema=schema)
+    wishes = _wishes_of(body)
+    if not wishes:
+        return question
+    # As `serve` has it: the worker that answers is sent the conversation, and what it is asked with
+    talk = list[Message]()
+    for turn in question.history:
+        talk.append(Message(role="user", content=turn.question))
+        talk.append(Message(role="assistant", content=turn.answer))
+    talk.append(Message(role="user", content=question.text))
+    return replace(question, conversation=Conversation(messages=tuple(talk), **wishes))
+
+
+_UNSERVED: Final[Mapping[str, str]] = {
+    "tools": "cannot be called in a batch",
+    "functions": "cannot be called in a batch",
+    "stream": "cannot be asked for in a batch",
+    "logprobs": "cannot be had: the answer may come from any worker",
+    "audio": "cannot be had: the answer is text",
+    "prediction": "cannot be had: no worker takes a predicted answer",
+    "web_search_options": "cannot be had: give a worker tools, conductor tools add",
+}
+"""Fields of a request whose effect would be missed, and why they have none, as in `serve`."""
+
+_SAMPLING: Final = ("top_p", "top_k", "presence_penalty", "frequency_penalty", "logit_bias")
+"""Fields that are sent on to the worker's server as they are."""
+
+
+def _wishes_of(body: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what a request wants of its answer, as fields of `Conversation`.
+
+    Raises `UsageError`.
+    """
+    wishes = dict[str, Any]()
+    limit = body.get("max_completion_tokens") or body.get("max_tokens")
+    if limit is not None:
+        wishes["max_tokens"] = _number(limit, "max_tokens", whole=True, least=1)
+    if body.get("temperature") is not None:
+        wishes["temperature"] = _number(body["temperature"], "temperature", least=0)
+    if body.get("seed") is not None:
+        wishes["seed"] = _number(body["seed"], "seed", whole=True)
+    stops = body.get("stop")
+    if stops is not None:
+        wishes["stop"] = _stop_texts(stops)
+    sampling = {name: body[name] for name in _SAMPLING if body.get(name) is not None}
+    for name, value in sampling.items():
+        if name != "logit_bias":
+            _number(value, name)
+    if sampling:
+        wishes["sampling"] = sampling
+    return wishes
+
+
+def _number(value: object, name: str, *, whole: bool = False, least: float | None = None) -> float:
+    """Return a number that a request has in this field. Raises `UsageError` for anything else."""
+    is_number = isinstance(value, int) or (isinstance(value, float) and not whole)
+    kind = "whole number" if whole else "number"
+    if not is_number or isinstance(value, bool):
+        raise UsageError(f"{name} must be a {kind}")
+    assert isinstance(value, (int, float))
+    if least is not None and value < least:
+        raise UsageError(f"{name} must be a {kind} of at least {least:g}")
+    return value
+
+
+def _stop_texts(stops: object) -> tuple[str, ...]:
+    """Return the texts that end an answer: one, or a list. Raises `UsageError`."""
+    texts = [stops] if isinstance(stops, str) else stops
+    if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
+        raise UsageError("stop must be a text, or a list of texts")
+    return tuple(dict.fromkeys(text for text in texts if text))
 
 
 def _question_of_messages(messages: Sequence[object], schema: dict[str, Any] | None) -> Question:
@@ -253,13 +328,21 @@ def _misplaced(role: object) -> UsageError:
 
 
 def _schema_of(response_format: object) -> dict[str, Any] | None:
-    """Return the JSON schema that a request demands of its answer."""
-    if not isinstance(response_format, dict):
+    """Return the JSON Schema that a request demands of its answer. Raises `UsageError`."""
+    if response_format is None:
         return None
-    schema = response_format.get("json_schema", {}).get("schema")
-    if isinstance(schema, dict):
-        return schema
-    return None
+    kind = response_format.get("type") if isinstance(response_format, dict) else None
+    if kind == "text":
+        return None
+    if kind == "json_object":
+        return {"type": "object"}
+    if kind != "json_schema":
+        raise UsageError("response_format.type must be text, json_object or json_schema")
+    form = response_format.get("json_schema")
+    schema = form.get("schema") if isinstance(form, dict) else None
+    if not isinstance(schema, dict):
+        raise UsageError("response_format.json_schema.schema is missing or no object")
+    return schema
 
 
 def _message_text(content: object) -> str:
