@@ -21,14 +21,19 @@ DIRECTORIES: Final = (
     "benchmarks",
     "examples",
     "scripts",
+    "src/conductor_cli/app",
     "src/conductor_cli/cli",
     "src/conductor_cli/config",
+    "src/conductor_cli/core",
     "src/conductor_cli/models",
     "src/conductor_cli/plugins",
     "src/conductor_cli/programs",
+    "src/conductor_cli/run",
     "src/conductor_cli/server",
+    "src/conductor_cli/state",
     "src/conductor_cli/system",
     "src/conductor_cli/tools",
+    "src/conductor_cli/train",
     "src/conductor_cli/views",
     "tests/app",
     "tests/benchmarks",
@@ -50,6 +55,7 @@ DIRECTORIES: Final = (
     "tests/train",
     "tests/training",
     "tests/views",
+    "training",
 )
 """The directories whose files are all calm. A directory that has become calm is added."""
 

@@ -97,10 +97,13 @@ class Workspace:
         return [other for other in self.stages if other.makes in stage.needs]
 
     def _hash_inputs(self, stage: Stage) -> str:
-        files = map(self.found, stage.needs)
-        return "-".join(
-            hashlib.sha256(file.read_bytes()).hexdigest()[:16] if file else "" for file in files
-        )
+        hashes = []
+        for file in map(self.found, stage.needs):
+            if file:
+                hashes.append(hashlib.sha256(file.read_bytes()).hexdigest()[:16])
+            else:
+                hashes.append("")
+        return "-".join(hashes)
 
     def _read_inputs(self) -> dict[str, str]:
         if self._inputs_file.exists():
@@ -133,31 +136,10 @@ class Workspace:
     def _call(self, stage: Stage) -> bool:
         at = datetime.now(UTC)
         started = time.monotonic()
-        command = [
-            str(self.found(word[1:])) if word.startswith("@") else word for word in stage.command
-        ]
-        print_line(f"{stage.name}: python {shlex.join(command[1:])}")
-        with self._lock:
-            if self._stopped:
-                return True
-            process = subprocess.Popen(
-                command,
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT,
-                text=True,
-                errors="replace",
-                env=environment(self.out),
-                start_new_session=True,
-                pass_fds=self._lock_fds,
-            )
-            self._pids.add(process.pid)
-        assert process.stdout is not None
-        lines: deque[str] = deque(maxlen=10_000)
-        with process.stdout as output:
-            for line in map(str.rstrip, output):
-                lines.append(line)
-                print_line(line if line.startswith(f"{stage.name}: ") else f"{stage.name}: {line}")
+        process = self._start(stage)
+        if process is None:
+            return True
+        lines = _print_output(stage.name, process)
         _, status, used = os.wait4(process.pid, 0)
         code = os.waitstatus_to_exitcode(status)
         process.returncode = code
@@ -183,18 +165,42 @@ class Workspace:
         minutes = f"{wall / 60:.1f} min, {processor / 60:.1f} of processor time"
         made = done and self.found(stage.makes) is not None
         if made:
-            print_line(
-                f"{stage.name}: done ({minutes}){', and a bound is MISSED' if missed else ''}"
-            )
+            line = f"{stage.name}: done ({minutes})"
+            if missed:
+                line += ", and a bound is MISSED"
+            print_line(line)
         elif unfinished:
             print_line(f"{stage.name}: more to do ({minutes})")
         else:
             print_line(
-                f"{stage.name}: FAILED, exit code {code} ({minutes}); run the same command "
-                "again "
+                f"{stage.name}: FAILED, exit code {code} ({minutes}); run the same command again "
                 "to resume"
             )
         return not (made or unfinished)
+
+    def _start(self, stage: Stage) -> subprocess.Popen[str] | None:
+        """Start the program of a stage; None where no other is to be started."""
+        command = list(stage.command)
+        for index, word in enumerate(command):
+            if word.startswith("@"):
+                command[index] = str(self.found(word[1:]))
+        print_line(f"{stage.name}: python {shlex.join(command[1:])}")
+        with self._lock:
+            if self._stopped:
+                return None
+            process = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+                errors="replace",
+                env=environment(self.out),
+                start_new_session=True,
+                pass_fds=self._lock_fds,
+            )
+            self._pids.add(process.pid)
+        return process
 
     def stop(self) -> None:
         """End the running calls and start no other. What they have stored stays."""
@@ -221,6 +227,20 @@ class Workspace:
                 fcntl.flock(file, fcntl.LOCK_EX)
             self._lock_fds = (file.fileno(),)
             yield
+
+
+def _print_output(name: str, process: subprocess.Popen[str]) -> deque[str]:
+    """Print the lines of a stage as they come, and return the last ones."""
+    lines: deque[str] = deque(maxlen=10_000)
+    assert process.stdout is not None
+    with process.stdout as output:
+        for line in map(str.rstrip, output):
+            lines.append(line)
+            if line.startswith(f"{name}: "):
+                print_line(line)
+            else:
+                print_line(f"{name}: {line}")
+    return lines
 
 
 def run_stages(work: Workspace, jobs: int) -> int:

@@ -153,7 +153,9 @@ def open_responses() -> Result:
 def json_schema() -> Result:
     """The required tests of the JSON Schema Test Suite: each schema judged right, or refused."""
     root = checkout("JSON-Schema-Test-Suite") / "tests"
-    passed = refused = asserted = 0
+    passed = 0
+    refused = 0
+    asserted = 0
     faults = list[str]()
     for draft, dialect in DRAFTS.items():
         for path in sorted((root / draft).glob("*.json")):

@@ -27,7 +27,9 @@ WAYS = ("conductor-mini", "conductor")
 
 def summary_of(**signs: str) -> Summary:
     ways = {name.replace("__", ":").replace("_", "-"): text for name, text in signs.items()}
-    made = [outcome for name, text in ways.items() for outcome in outcomes(name, text)]
+    made: list[CaseOutcome] = []
+    for name, text in ways.items():
+        made += outcomes(name, text)
     return summarize(made, [*ways])
 
 

@@ -191,5 +191,5 @@ def test_only_steps_on_no_later_list_are_unread(rows: list[tuple[str, str, set[i
         Step(worker=worker, subtask=subtask, access=tuple(sorted(access)))
         for worker, subtask, access in rows
     ]
-    read = {number for step in steps for number in step.access} | {len(steps)}
+    read = {len(steps)}.union(*(step.access for step in steps))
     assert set(unread_steps(steps)) == set(range(1, len(steps) + 1)) - read

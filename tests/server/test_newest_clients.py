@@ -388,7 +388,7 @@ def test_citations_are_refused_as_there_are_none(stage: Stage) -> None:
 
 def test_a_client_whose_request_keeps_failing_is_told_to_stop(stage: Stage) -> None:
     """Each time every worker was asked; a client would repeat it for minutes."""
-    stage.models["alpha"] = stage.models["beta"] = refuses(500)
+    stage.models |= dict.fromkeys(("alpha", "beta"), refuses(500))
     with serving() as server:
         first, second = (message(server.url) for _ in range(2))
         stage.models["alpha"] = says("It hails.")

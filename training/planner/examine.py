@@ -14,8 +14,9 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain, repeat
 from pathlib import Path
 from random import Random
 from typing import Any, Final
@@ -106,7 +107,9 @@ def plan_all(
     With `every` above 1, only so many-th questions are asked. A plan has at most so many `steps`.
     """
     path = out / "plans.jsonl"
-    lines = map(json.loads, path.read_text().splitlines()) if path.exists() else ()
+    lines: Iterable[Any] = ()
+    if path.exists():
+        lines = map(json.loads, path.read_text().splitlines())
     known: dict[tuple[str, int], str] = {
         (line["pool"], line["number"]): line["text"] for line in lines
     }
@@ -179,7 +182,7 @@ def by_card(planned: Planned) -> list[bool]:
 def figures(plans: Sequence[Planned]) -> dict[str, Any]:
     """The counts of the bounds that the planner has to keep, over some plans."""
     several = [planned for planned in plans if len(planned.steps) > 1]
-    cards = [right for planned in plans for right in by_card(planned)]
+    cards = list(chain.from_iterable(map(by_card, plans)))
     kinds = {
         kind: [planned for planned in plans if planned.examined.kind == kind]
         for kind in ("easy", "odd")
@@ -247,11 +250,11 @@ def main() -> int:
     given = parser.parse_args()
     given.out.mkdir(parents=True, exist_ok=True)
     engine = LlamaEngine(given.model, LlamaOptions(adapter=given.adapter, threads=1), CancelToken())
-    found = dict[str, list[Planned]]()
+    plans = dict[str, list[Planned]]()
     count = len(QUESTIONS[:: given.every])
     chosen = [name for name in pools(given.seed) if name in given.pools]
-    names = [name for name in chosen for _ in range(count)]
-    planned = plan_all(
+    names = chain.from_iterable(repeat(name, count) for name in chosen)
+    all_planned = plan_all(
         engine,
         PROFILES[given.profile],
         given.seed,
@@ -261,15 +264,17 @@ def main() -> int:
         mode=given.mode,
         steps=given.steps,
     )
-    for name, each in zip(names, planned, strict=True):
-        found.setdefault(name, []).append(each)
-        if len(found[name]) == count:
-            print(json.dumps({"pool": name, **figures(found[name])}), flush=True)
-    together = figures(
-        [each for name, plans in found.items() if name != "3 reversed" for each in plans]
-    )
-    if {"3", "3 reversed"} <= found.keys():
-        together["same worker in both orders"] = same_worker(found["3"], found["3 reversed"])
+    for name, planned in zip(names, all_planned, strict=True):
+        plans.setdefault(name, []).append(planned)
+        if len(plans[name]) == count:
+            print(json.dumps({"pool": name, **figures(plans[name])}), flush=True)
+    counted: list[Planned] = []
+    for name, of_pool in plans.items():
+        if name != "3 reversed":
+            counted += of_pool
+    together = figures(counted)
+    if {"3", "3 reversed"} <= plans.keys():
+        together["same worker in both orders"] = same_worker(plans["3"], plans["3 reversed"])
     print(json.dumps({"pool": "all", **together}), flush=True)
     (given.out / "figures.json").write_text(json.dumps(together, indent=1))
     return 0

@@ -31,8 +31,7 @@ END = 0.4
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """Tokens, their positions, who sees whom (tokens x tokens), and where tokens of plans are
-    predicted.
+    """Tokens, their positions, and who sees whom (tokens x tokens).
 
     `at` has the places whose next token is one of a plan, `targets` these tokens, `weights` what
     each counts, and `lessons` the number of the lesson of each.
@@ -131,9 +130,7 @@ def token_weights(text: str, offsets: Sequence[tuple[int, int]]) -> list[float]:
 
 
 def plan_logits(model: Any, row: Row, head: Any) -> Any:
-    """The logits by the output matrix `head` that predict each token of the plans of a row, and of
-    no other token.
-    """
+    """The logits by the output matrix `head` that predict the tokens of the plans of a row."""
     dtype = next(model.parameters()).dtype
     mask = torch.zeros(row.visible.shape, dtype=dtype).masked_fill(
         ~row.visible, torch.finfo(dtype).min

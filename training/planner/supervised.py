@@ -20,6 +20,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from shutil import copyfile
 from typing import Any, Final
@@ -98,12 +99,9 @@ class Head:
         groups = [
             draw_group(f"tokens {number}", LESSONS, held=number % 10 == 0) for number in range(400)
         ]
-        texts = [lesson.text for group in groups for lesson in group]
-        used = {
-            token
-            for text in texts
-            for token in tokenizer(text, add_special_tokens=False)["input_ids"]
-        }
+        used = set[int]()
+        for lesson in chain.from_iterable(groups):
+            used.update(tokenizer(lesson.text, add_special_tokens=False)["input_ids"])
         others = torch.randperm(len(matrix), generator=torch.Generator().manual_seed(0))[
             :OTHERS
         ].tolist()
@@ -238,8 +236,7 @@ def begin(base: BaseModel, rate: float, seed: int) -> Training:
     return Training(base=base, model=model, optimizer=optimizer, mean=mean)
 
 
-def main() -> int:
-    """Train until all steps are done, the minutes are over, or it is told to stop."""
+def _read_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m training.planner.supervised")
     parser.add_argument("--base", required=True, help="the base model: a GGUF file, or a directory")
     parser.add_argument(
@@ -256,7 +253,12 @@ def main() -> int:
     parser.add_argument(
         "--export", action="store_true", help="only write adapter.gguf from the state"
     )
-    given = parser.parse_args()
+    return parser.parse_args()
+
+
+def main() -> int:
+    """Train until all steps are done, the minutes are over, or it is told to stop."""
+    given = _read_arguments()
     torch.set_num_threads(given.threads)
     given.out.mkdir(parents=True, exist_ok=True)
     base = find_base_model(given.base)

@@ -11,6 +11,7 @@ import re
 import shutil
 import sys
 from collections.abc import Iterator, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Final
 
@@ -46,22 +47,20 @@ def plan(
             prints=True,
         ),
         Stage(name="cards", makes=CARDS, command=(*TRAIN, "cards", str(out)), needs=FILES),
-        *(stage for seed in seeds for stage in _practice(out, seed, minutes, steps)),
+        *chain.from_iterable(_practice(out, seed, minutes, steps) for seed in seeds),
     )
 
 
 def _practice(out: Path, seed: int, minutes: float, steps: int | None) -> Iterator[Stage]:
     """GRPO from the cold start, and the examination of its result."""
-    folder = f"seed-{seed}" + (f"-steps-{steps}" if steps else "")
+    folder = f"seed-{seed}"
+    course = ["--seed", str(seed)]
+    if steps:
+        folder += f"-steps-{steps}"
+        course += ["--steps", str(steps)]
+    course += ["--start", f"@{COLD}"]
     made = f"{folder}/grpo-*/conductor.gguf"
     over = ("--workers", str(out))
-    course = (
-        "--seed",
-        str(seed),
-        *(("--steps", str(steps)) if steps else ()),
-        "--start",
-        f"@{COLD}",
-    )
     bounds = ("--out", str(out / folder), "--minutes", f"{minutes:g}")
     yield Stage(
         name=f"grpo-{seed}",
@@ -90,14 +89,13 @@ def finish(work: Workspace, seed: int) -> int:
     }
     print_line("")
     for row in MEANS:
-        found = [
-            value for name, text in texts.items() if name != "table" for value in values(text, row)
-        ]
-        if found:
-            print_line(
-                f"{row}: {sum(found) / len(found):.3f} "
-                f"({', '.join(f'{value:.3f}' for value in found)})"
-            )
+        shares: list[float] = []
+        for name, text in texts.items():
+            if name != "table":
+                shares += values(text, row)
+        if shares:
+            listed = ", ".join(f"{share:.3f}" for share in shares)
+            print_line(f"{row}: {sum(shares) / len(shares):.3f} ({listed})")
     if missed := [name for name, text in texts.items() if "MISSED" in text]:
         print_line(f"a bound is missed: see {', '.join(str(places[name]) for name in missed)}")
     trained = next(work.found(stage.makes) for stage in work.stages if stage.name == f"grpo-{seed}")

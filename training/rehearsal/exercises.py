@@ -237,10 +237,10 @@ _SEEDS: Final = 60  # how many seeds are tried to find one with which the right 
 def second_round(
     random: Random, problem: Problem, settings: PoolSettings
 ) -> RehearsalExercise | None:
-    """A problem whose first round ended with a NO, since only the last worker failed, and another
-    one will not.
+    """A problem whose first round ended with a NO.
 
-    None if the pool that was drawn offers nobody else.
+    Only the last worker failed in it, and another one will not. None if the pool that was drawn
+    offers nobody else.
     """
     made = exercise_of(random, problem, settings)
     hops = [hop for hop in problem.hops if hop.skill != CHECKING]

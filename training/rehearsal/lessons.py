@@ -157,8 +157,9 @@ def near_miss(random: Random, operation: Operation, answer: str) -> str:
 
 
 def _wrong_text(random: Random, operation: Operation, answer: str) -> str:
-    """Another answer of the same operation, or the same with a letter changed, missing, or two
-    exchanged.
+    """Another answer of the same operation, or the same with one letter or two wrong.
+
+    A letter is changed or missing, or two are exchanged.
     """
     if random.random() < 0.4:
         values = operation.starts(
@@ -377,7 +378,10 @@ def _hops() -> tuple[Hop, ...]:
     """Steps of training questions, to stand for earlier ones."""
     random = Random("earlier steps")
     settings = ProblemSettings(skills=EVERY, checked=0.0)
-    return tuple(hop for _ in range(_EARLIER) for hop in draw_problem(random, settings).hops)
+    hops: list[Hop] = []
+    for _ in range(_EARLIER):
+        hops += draw_problem(random, settings).hops
+    return tuple(hops)
 
 
 @cache
@@ -472,7 +476,9 @@ def _unknown(random: Random, course: Course) -> Lesson | None:
 
 
 def _broken(random: Random, course: Course) -> Lesson | None:
-    """A step without the answer that it needs, a value without an operation, or words in no order
+    """A step that cannot be done.
+
+    It is without the answer that it needs, a value without an operation, or words in no order
     without a value.
     """
     made = draw_task(random, course.skills, {})

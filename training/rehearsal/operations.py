@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import pairwise
+from itertools import chain, pairwise
 from random import Random
 from typing import Any, Final, Literal, NamedTuple
 
@@ -296,11 +296,13 @@ class Node:
     @property
     def literals(self) -> tuple[str, ...]:
         """Every literal below this node, from left to right."""
-        return tuple(
-            text
-            for arg in self.args
-            for text in (arg.literals if isinstance(arg, Node) else (arg,))
-        )
+        literals: list[str] = []
+        for arg in self.args:
+            if isinstance(arg, Node):
+                literals += arg.literals
+            else:
+                literals.append(arg)
+        return tuple(literals)
 
     @property
     def key(self) -> str:
@@ -309,10 +311,8 @@ class Node:
         return f"{self.operation.name}({','.join(parts)})"
 
     def operations(self) -> tuple[Operation, ...]:
-        return (
-            self.operation,
-            *(operation for child in self.children for operation in child.operations()),
-        )
+        below = chain.from_iterable(child.operations() for child in self.children)
+        return (self.operation, *below)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

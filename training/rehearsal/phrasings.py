@@ -14,7 +14,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
-from itertools import pairwise
+from itertools import chain, pairwise, product
 from pathlib import Path
 from typing import Final, Literal
 
@@ -92,9 +92,11 @@ def _options(text: str) -> list[str]:
             cuts.append(at)
         if depth == 0:
             break
-    chosen = [one for begin, end in pairwise(cuts) for one in _options(text[begin + 1 : end])]
-    rest = _options(text[cuts[-1] + 1 :])
-    return [text[:start] + one + more for one in chosen for more in rest]
+    choices: list[str] = []
+    for begin, end in pairwise(cuts):
+        choices += _options(text[begin + 1 : end])
+    endings = _options(text[cuts[-1] + 1 :])
+    return [f"{text[:start]}{choice}{ending}" for choice, ending in product(choices, endings)]
 
 
 def _tidy(text: str) -> str:
@@ -103,7 +105,10 @@ def _tidy(text: str) -> str:
 
 def fill(phrasing: str, x: str, y: str = "") -> str:
     """The phrasing with its values; "it's" is written "its"."""
-    text = phrasing.replace("{x}'s", "its" if x == "it" else f"{x}'s")
+    owner = f"{x}'s"
+    if x == "it":
+        owner = "its"
+    text = phrasing.replace("{x}'s", owner)
     return _tidy(text.replace("{x}", x).replace("{y}", y))
 
 
@@ -112,6 +117,7 @@ def vocabulary() -> frozenset[str]:
 
     Any other word is an operand; so is a table, unless it is periodic.
     """
-    lines = [line.text for text in (*WAYS.values(), *AROUND.values()) for line in _read(text)]
+    read = chain.from_iterable(map(_read, (*WAYS.values(), *AROUND.values())))
+    lines = [line.text for line in read]
     text = re.sub(r"\{\w+\}('s)?", "", " ".join([*lines, *JOINTS, *MACROS.values(), TYPED]))
     return frozenset(re.findall("[a-z]+", text.replace("'", ""))) - {"table"}

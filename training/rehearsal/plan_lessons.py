@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import chain
 from random import Random
 from typing import Final
 
@@ -41,7 +42,7 @@ from training.rehearsal.world import Problem, ProblemSettings, draw_problem
 
 _ENDINGS: Final = ("", "", "", "s", "s", "ing", "ing", "ed", "ion", "ful")
 _STEM_ENDINGS: Final = ("ing", "ion", "ful", "ed", "es", "s", "e")
-_KEYWORDS: Final = frozenset(word for words in KEYWORDS.values() for word in words)
+_KEYWORDS: Final = frozenset(chain.from_iterable(KEYWORDS.values()))
 _EVERYDAY: Final = tuple(
     sorted({word.lower() for word in WORDS if 3 <= len(word) <= 9} - VOCABULARY - _KEYWORDS)
 )
@@ -103,9 +104,7 @@ class Clauses:
     subtasks: list[list[str]]
 
     def spots(self, at: int) -> list[int]:
-        """The places in subtask `at` of small words that can be found in the question without
-        doubt.
-        """
+        """Where subtask `at` has small words that can be found in the question without doubt."""
         words = self.subtasks[at]
         return [
             place
@@ -196,8 +195,9 @@ def garble(random: Random, text: Clauses, at: int) -> None:
 
 
 def obscure(random: Random, text: Clauses, at: int, kept: str) -> None:
-    """Exchange every word of subtask `at` that neither holds it together nor names the skill
-    `kept`.
+    """Exchange every word of subtask `at` that neither holds it together nor names a skill.
+
+    `kept` is the word for the skill.
     """
     for place in text.spots(at):
         word = text.subtasks[at][place]

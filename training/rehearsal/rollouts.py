@@ -36,9 +36,7 @@ class Answers(Protocol):
 
 
 class AskedOnce:
-    """Answers that are asked for only once, even if several runs need the same one at the same
-    time.
-    """
+    """Answers that are asked for only once, even if several runs need the same one at once."""
 
     def __init__(self, answers: Answers) -> None:
         self._answers = answers
@@ -130,8 +128,9 @@ class DrawnPools(Rollouts):
 
 
 def _lacks_check(trace: Trace, exercise: RehearsalExercise) -> bool:
-    """Whether nobody was asked for the check that the question asks for, though somebody on offer
-    can check.
+    """Whether nobody was asked for the check that the question asks for.
+
+    It is no fault where nobody on offer can check.
     """
     if exercise.given or exercise.skills[-1] != CHECKING or not _can_check(exercise):
         return False

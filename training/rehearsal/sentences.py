@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from functools import cache
+from itertools import chain
 from random import Random
 from typing import Final, NamedTuple
 
@@ -69,17 +70,17 @@ _USUAL_JOINTS: Final = (" and ", " then ", " and then ", ", ", ", then ", ", and
 ARITHMETIC: Final = frozenset({"adding", "multiplying"})
 
 _WORD_ONLY: Final = re.compile(
-    r"\b(symbol|number|element|month|capital|called|named|written|abbreviated|word|in|where|with|does|words|"
-    r"country|nation|value|position|place|letters|abbreviation|spanish|english|"
+    r"\b(symbol|number|element|month|capital|called|named|written|abbreviated|word|in|where|with|"
+    r"does|words|country|nation|value|position|place|letters|abbreviation|spanish|english|"
     r"backwards|reversed|under|a|an|the|call|numbers) \{x\}|"
-    r"\{x\}'s|\{x\} (stand|is|protons|letters?|first|last|vowel|length|number|capital|country|symbol|atomic|proton|"
-    r"element|opposite|antonym|month|spanish|english|colou?r)\b"
+    r"\{x\}'s|\{x\} (stand|is|protons|letters?|first|last|vowel|length|number|capital|country|"
+    r"symbol|atomic|proton|element|opposite|antonym|month|spanish|english|colou?r)\b"
 )
 """Where only a word or a number reads well, and not another phrase."""
 
 _WORD_ONLY_LOOSELY: Final = re.compile(
-    r"\b(symbol|number|element|month|capital|backwards|reversed|a|an|the|call|numbers|words|letters|abbreviation|"
-    r"spanish|english|value|position|place|under) \{x\}|\{x\}'s|"
+    r"\b(symbol|number|element|month|capital|backwards|reversed|a|an|the|call|numbers|words|"
+    r"letters|abbreviation|spanish|english|value|position|place|under) \{x\}|\{x\}'s|"
     r"\{x\} (letters?|first|last|vowel|length|number|capital|country|symbol|atomic|proton|"
     r"element|opposite|antonym|month|spanish|english|colou?r)\b"
 )
@@ -88,8 +89,8 @@ opposite of hot mean".
 """
 
 _OPERATOR: Final = re.compile(
-    r" (plus|minus|times|multiplied|doubled|tripled|halved|cut|split|added|subtracted|taken|deducted|"
-    r"removed|more|less)\b"
+    r" (plus|minus|times|multiplied|doubled|tripled|halved|cut|split|added|subtracted|taken|"
+    r"deducted|removed|more|less)\b"
 )
 """What may belong to a phrase as a whole or to its last number, in "the sum of 3 and 5 doubled"."""
 
@@ -313,14 +314,8 @@ def _in_a_row(random: Random, spine: Sequence[Node], which: PhrasingSet) -> Sent
 
 
 def _opened(random: Random, literal: str, spine: Sequence[Node], which: PhrasingSet) -> Sentence:
-    opening = random.choice(
-        [
-            text
-            for line in lines_of(AROUND["openings"], "order", which)
-            for text in expand(line)
-            if "{x}" in text
-        ]
-    )
+    texts = chain.from_iterable(map(expand, lines_of(AROUND["openings"], "order", which)))
+    opening = random.choice([text for text in texts if "{x}" in text])
     phrase, _ = _then(random, spine[0], which)
     own = Phrased(spine[0], _naming(clause(phrase), literal), ())
     rest, more = _orders(random, spine[1:], which)
@@ -412,7 +407,7 @@ def _then_loosely(random: Random, node: Node) -> tuple[str, Phrased]:
 @cache
 def _participles(name: str) -> tuple[str, ...]:
     """What may follow a thing: "spelled backwards", "doubled"."""
-    texts = [text for line in lines_of(WAYS[name], "noun", "known") for text in expand(line)]
+    texts = chain.from_iterable(map(expand, lines_of(WAYS[name], "noun", "known")))
     return tuple(text.removeprefix("{x} ") for text in texts if re.fullmatch(r"\{x\} [^{]+", text))
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import lzma
 import re
+from itertools import chain
 from pathlib import Path
 from random import Random
 from typing import Any, Final, get_args
@@ -112,11 +113,10 @@ def _described(operation: Operation, telling: frozenset[str]) -> dict[str, Any]:
         takes = {"subjects": " ".join(sorted(values))}
     # The fewest telling words that ask for an operation: no set of them holds another one.
     ways = WAYS[operation.name]
-    lines = [line for form in get_args(PhrasingForm) for line in lines_of(ways, form, "all")]
-    texts = [
-        re.sub(r"\{\w+\}('s)?", " ", text) for line in dict.fromkeys(lines) for text in expand(line)
-    ]
-    asks = {telling.intersection(text.split()) for text in texts}
+    lines = chain.from_iterable(lines_of(ways, form, "all") for form in get_args(PhrasingForm))
+    texts = chain.from_iterable(map(expand, dict.fromkeys(lines)))
+    words_alone = (re.sub(r"\{\w+\}('s)?", " ", text) for text in texts)
+    asks = {telling.intersection(text.split()) for text in words_alone}
     return {
         "skill": operation.skill,
         "arity": operation.arity,

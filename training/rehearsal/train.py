@@ -112,18 +112,20 @@ def table(directory: Directory = None, count: Count = 500, seed: Seed = 2026) ->
 
 @app.command()
 def cards(directory: Directory = None, count: Count = 200, seed: Seed = 2026) -> None:
-    """Measure what stands on the workers' cards, and write it beside their files, for the conductor
-    to read.
+    """Measure what stands on the workers' cards, and write it beside their files.
+
+    The conductor reads it there.
     """
     from training.rehearsal.worker_table import strengths
 
-    found = asyncio.run(strengths(_complete(directory), count=count, seed=seed))
-    place = (directory or SHIPPED) / CARDS
-    lines = ",\n".join(f'  "{name}": {json.dumps(tags)}' for name, tags in found.items())
-    place.write_text(f"{{\n{lines}\n}}\n", encoding="utf-8")
-    print_line(
-        f"{place}: {', '.join(f'{name} {share}' for name, tags in found.items() for share in tags.values())}"
-    )
+    measured = asyncio.run(strengths(_complete(directory), count=count, seed=seed))
+    path = (directory or SHIPPED) / CARDS
+    lines = ",\n".join(f'  "{name}": {json.dumps(tags)}' for name, tags in measured.items())
+    path.write_text(f"{{\n{lines}\n}}\n", encoding="utf-8")
+    shares: list[str] = []
+    for name, tags in measured.items():
+        shares += [f"{name} {share}" for share in tags.values()]
+    print_line(f"{path}: {', '.join(shares)}")
 
 
 def _end(name: str, *, over: bool) -> None:
@@ -160,9 +162,10 @@ def main() -> None:
     try:
         app()
     except ConductorError as error:
-        print(
-            f"error: {error.message}" + (f"\n  {error.hint}" if error.hint else ""), file=sys.stderr
-        )
+        message = f"error: {error.message}"
+        if error.hint:
+            message += f"\n  {error.hint}"
+        print(message, file=sys.stderr)
         sys.exit(error.exit_code)
 
 

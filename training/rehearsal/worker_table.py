@@ -1,5 +1,6 @@
-"""What the finished workers reach on held-out questions, through the very adapter that runs use,
-beside the bounds.
+"""What the finished workers reach on held-out questions, beside the bounds.
+
+They are asked through the very adapter that runs use.
 """
 
 from __future__ import annotations
@@ -41,7 +42,11 @@ class Row(NamedTuple):
     def __str__(self) -> str:
         ends = (("at least", self.least), ("at most", self.most))
         bound = ", ".join(f"{word} {end:g}" for word, end in ends if end is not None)
-        result = "" if not bound else "pass" if self.passes else "MISSED"
+        result = ""
+        if bound:
+            result = "MISSED"
+            if self.passes:
+                result = "pass"
         return f"{self.what:<46} {self.value:6.3f}  {bound:<26} {result:<6} {self.note}".rstrip()
 
 
@@ -87,13 +92,13 @@ def steps_of(problems: Iterable[Problem]) -> list[Step]:
 
     A question of one step is its own subtask.
     """
-    each = (
-        (hop, problem.seen_by(hop))
-        for problem in problems
-        for hop in problem.hops
-        if hop.skill != CHECKING
-    )
-    return [Step(hop, prompt_of(hop.subtask, seen), seen) for hop, seen in each]
+    steps = []
+    for problem in problems:
+        for hop in problem.hops:
+            if hop.skill != CHECKING:
+                answers = problem.seen_by(hop)
+                steps.append(Step(hop, prompt_of(hop.subtask, answers), answers))
+    return steps
 
 
 async def strengths(directory: Path, *, count: int, seed: int) -> dict[str, dict[str, float]]:

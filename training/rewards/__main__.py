@@ -33,11 +33,12 @@ def plan(
 
     The supervised starts, and the other arms of each seed from its start.
     """
-    own = {start: ("start", start, ()) for start in starts.values()}
-    arms = (
-        (arm, seed, (f"start-{start}.json",)) for seed, start in starts.items() for arm in ARMS[1:]
-    )
-    for arm, seed, needs in (*own.values(), *arms):
+    arms: list[tuple[str, int, tuple[str, ...]]] = [
+        ("start", start, ()) for start in dict.fromkeys(starts.values())
+    ]
+    for seed, start in starts.items():
+        arms += [(arm, seed, (f"start-{start}.json",)) for arm in ARMS[1:]]
+    for arm, seed, needs in arms:
         yield Stage(
             name=f"{arm}-{seed}",
             makes=f"{arm}-{seed}.json",
@@ -79,13 +80,24 @@ def main() -> int:
         help="train SmolLM2-135M in place of a model from nothing",
     )
     given = parser.parse_args()
-    kind = ""
+    name = str(OUT)
+    seconds = SECONDS
+    seeds = range(1, 4)
+    options: tuple[str, ...] = ()
     if given.pretrained:
-        kind = "-smollm2"
-    out = given.out or Path(f"{OUT}{kind}{'-trial' if given.trial else ''}")
-    seconds = (5, 5) if given.trial else PRETRAINED_SECONDS if given.pretrained else SECONDS
-    # A start of the pretrained planner takes a third of an hour, so its seeds have one together.
-    starts = {seed: 0 if given.pretrained else seed for seed in range(1, 2 if given.trial else 4)}
+        name += "-smollm2"
+        seconds = PRETRAINED_SECONDS
+        options += ("--pretrained", "--questions", *PRETRAINED_QUESTIONS)
+    if given.trial:
+        name += "-trial"
+        seconds = (5, 5)
+        seeds = range(1, 2)
+        options += ("--questions", "8", "8")
+    out = given.out or Path(name)
+    starts = {seed: seed for seed in seeds}
+    if given.pretrained:
+        # A start of the pretrained planner takes a third of an hour: its seeds have one together.
+        starts = dict.fromkeys(seeds, 0)
 
     def finish() -> int:
         table = "\n".join(lines(read(out, ARMS, starts)))
@@ -93,10 +105,6 @@ def main() -> int:
         print_line(table)
         return DONE
 
-    options: tuple[str, ...] = ()
-    if given.pretrained:
-        options = ("--pretrained", "--questions", *PRETRAINED_QUESTIONS)
-    options += ("--questions", "8", "8") if given.trial else ()
     stages = plan(out, starts, seconds, given.minutes, options)
     return run_training(Workspace(out, tuple(stages)), given, finish)
 

@@ -4,8 +4,10 @@ Imports torch.
 
     start        questions with their true steps; a worker is one of those that are best by the card
     supervised   the same, on
-    best-of-8    two rounds of self-training: 8 plans for a question, and lessons of the best that was right
-    grpo         rewards of groups of 8 plans: the share of four draws of luck in which a plan answers the question
+    best-of-8    two rounds of self-training: 8 plans for a question, and lessons of the best that
+                 was right
+    grpo         rewards of groups of 8 plans: the share of four draws of luck in which a plan
+                 answers the question
 
 Every draw depends on the seed and the number of its step, and the state holds everything else, so a
 training that was stopped goes on as if it had not been. The weights that count are those that did
@@ -19,8 +21,9 @@ import json
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 from random import Random
 from typing import Any, Final, TypeVar
@@ -197,13 +200,19 @@ def best_of_8(training: Training, course: Course) -> dict[str, float]:
                 best = plans[rewards.index(max(rewards))]
                 training.lessons.append((training.planner.prompt(task), best))
         return {
-            "reward": mean([each for _, _, rewards in groups for each in rewards]),
+            "reward": mean(list(chain.from_iterable(rewards for _, _, rewards in groups))),
             "kept": len(training.lessons),
         }
     lessons = training.random().sample(
         training.lessons, min(course.questions, len(training.lessons))
     )
     return {"loss": learn(training, lessons)}
+
+
+def _for_each_token(values: Sequence[Mapping[tuple[int, ...], float]], mask: Any) -> Any:
+    """The values of plans, one for each token of each plan."""
+    column = torch.tensor(list(chain.from_iterable(table.values() for table in values)))
+    return column[:, None].expand_as(mask)[mask]
 
 
 def grpo(training: Training, course: Course) -> dict[str, float]:
@@ -221,14 +230,14 @@ def grpo(training: Training, course: Course) -> dict[str, float]:
         if len(kept) == course.questions:
             break
     training.step -= 1  # `train` counts the last one
-    found = {
-        "reward": mean([each for rewards in tried for each in rewards]),
+    metrics = {
+        "reward": mean(list(chain.from_iterable(tried))),
         "signal": len(kept) / len(tried),
         "tried": float(len(tried)),
     }
     if not kept:
-        return found
-    count = sum(len(plan) for _, own, _ in kept for plan in own)
+        return metrics
+    count = sum(map(len, chain.from_iterable(plans for _, plans, _ in kept)))
     spreads = list[float]()
     entropies = list[float]()
     for part in parts(training, kept, lambda group: max(map(len, group[1]))):
@@ -244,12 +253,8 @@ def grpo(training: Training, course: Course) -> dict[str, float]:
             {tuple(plan): gain for plan, gain in zip(own, row, strict=True)}
             for own, row in zip(plans, better.tolist(), strict=True)
         ]
-        times, worth = (
-            torch.tensor([value for table in tables for value in table.values()])[
-                :, None
-            ].expand_as(mask)[mask]
-            for tables in (counts, earned)
-        )
+        times = _for_each_token(counts, mask)
+        worth = _for_each_token(earned, mask)
         logs = logits[mask].float().log_softmax(-1)
         entropy = -(logs.exp() * logs).sum(-1)
         chosen = logs.gather(-1, tokens[mask][:, None])[:, 0]
@@ -261,7 +266,7 @@ def grpo(training: Training, course: Course) -> dict[str, float]:
         spreads += rewards.std(1).tolist()
         entropies += every_entropy.tolist()
     descend(training)
-    return {**found, "spread": mean(spreads), "entropy": mean(entropies)}
+    return {**metrics, "spread": mean(spreads), "entropy": mean(entropies)}
 
 
 # Measuring

@@ -14,6 +14,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
+from itertools import chain, product
 from pathlib import Path
 from typing import Any, Final
 
@@ -52,12 +53,12 @@ def render(question: Question, pool: Pool, context: PlanFormatContext) -> str:
 
     And the question.
     """
-    claims = [
-        f"{worker.about} {label_of(context, worker.name, subject)}".strip()
-        for worker in pool
-        for subject in SUBJECTS
-        if worker.card.strengths[subject] >= SHOWN
-    ]
+    claims = []
+    for worker in pool:
+        for subject in SUBJECTS:
+            if worker.card.strengths[subject] >= SHOWN:
+                label = label_of(context, worker.name, subject)
+                claims.append(f"{worker.about} {label}".strip())
     return f"{' '.join(claims)}\n{question.text}\n"
 
 
@@ -111,10 +112,11 @@ def split(text: str) -> list[str]:
 def words() -> list[str]:
     """All words of the prompts and the true plans but the mark, each once."""
     texts = [*FRAMES, *IN_A_ROW, "1 2 3 4 5 | - , . ? and", "\n"]
-    texts += [f"{subject}{letter}" for subject in SUBJECTS for letter in "ABCDEFG"]
-    texts += [text for operation in OPERATIONS for text in (operation.told, *operation.nouns)]
-    texts += [*map(str, NUMBERS), *(key for table in FACTS.values() for key in table)]
-    return list(dict.fromkeys(word for text in texts for word in split(text)))
+    texts += [f"{subject}{letter}" for subject, letter in product(SUBJECTS, "ABCDEFG")]
+    for operation in OPERATIONS:
+        texts += [operation.told, *operation.nouns]
+    texts += [*map(str, NUMBERS), *chain.from_iterable(FACTS.values())]
+    return list(dict.fromkeys(chain.from_iterable(map(split, texts))))
 
 
 class Marking(torch.nn.Embedding):  # type: ignore[misc, unused-ignore]
@@ -353,8 +355,7 @@ class Prefix:
 def plan_logits(
     model: Any, prompts: Sequence[Sequence[int]], plans: Sequence[Sequence[Sequence[int]]]
 ) -> tuple[Any, Any, Any]:
-    """The logits that predict each token of the plans, these tokens, and which of them are no
-    padding.
+    """The logits that predict each token of plans, these tokens, and which are no padding.
 
     `plans` has some for each prompt; what comes back has a row for each plan.
     """
@@ -362,7 +363,7 @@ def plan_logits(
     prefix.take(
         torch.arange(len(prompts)).repeat_interleave(torch.tensor([len(own) for own in plans]))
     )
-    tokens, mask = padded([plan for own in plans for plan in own])
+    tokens, mask = padded(list(chain.from_iterable(plans)))
     first = prefix.logits[:, None]
     return torch.cat([first, prefix.follow(tokens[:, :-1], mask[:, :-1])], 1), tokens, mask.bool()
 

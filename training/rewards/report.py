@@ -114,7 +114,8 @@ def lines(found: Mapping[str, Figures]) -> Iterator[str]:
     )
     yield "|---" * (len(found) + 1) + "|"
     for name in MEASURES:
-        yield f"| {name} | {' | '.join(cell(measured(figures, name)) for figures in found.values())} |"
+        cells = " | ".join(cell(measured(figures, name)) for figures in found.values())
+        yield f"| {name} | {cells} |"
     for name in ("steps", "seconds"):
         own = [
             ", ".join(f"{seed[name]:.0f}" for seed in figures.values())

@@ -144,13 +144,11 @@ class SmolLM2(Planner):
         if not (self.directory / "model.safetensors").exists():
             dequantise(self.file, self.directory)
         self.tokenizer = AutoTokenizer.from_pretrained(self.directory, local_files_only=True)
-        texts = [text for word in words() for text in (word, f" {word}")]
-        tokens = {
-            token
-            for text in [MARK, f" {MARK}", *texts]
-            for token in self.tokenizer(text)["input_ids"]
-        }
-        self.tokens = sorted(tokens | {self.tokenizer.eos_token_id})
+        tokens = {self.tokenizer.eos_token_id}
+        for word in (MARK, *words()):
+            for text in (word, f" {word}"):
+                tokens.update(self.tokenizer(text)["input_ids"])
+        self.tokens = sorted(tokens)
         self.numbers = {token: number for number, token in enumerate(self.tokens)}
         self.end = self.numbers[self.tokenizer.eos_token_id]
 
@@ -193,8 +191,9 @@ class SmolLM2(Planner):
             return get_peft_model(model, settings)
 
     def save(self, model: Any, path: Path) -> None:
-        """Write the adapter as PEFT has it to a directory, and as llama.cpp reads it to `path` with
-        `.gguf`.
+        """Write the adapter as PEFT has it to a directory, and as llama.cpp reads it to a file.
+
+        The file is `path` with `.gguf`.
         """
         model.save_pretrained(path, safe_serialization=True, save_embedding_layers=False)
         header = check_model_file(self.file)

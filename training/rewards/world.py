@@ -433,19 +433,28 @@ def understand(subtask: str) -> tuple[Operation, str] | None:
     return None
 
 
+def _kind_of(value: str) -> str:
+    """What a value is, as operations say what they take: a number, a word, or neither."""
+    if value.isdecimal():
+        return "N"
+    if value.isalpha():
+        return "W"
+    return "?"
+
+
 def answer(worker: Worker, subtask: str, seen: Sequence[str], luck: int) -> str:
     """What a worker answers to a subtask with the answers that it sees.
 
     Equal requests get equal answers.
     """
-    found = understand(subtask)
-    if found is None:
+    understood = understand(subtask)
+    if understood is None:
         return UNKNOWN
-    operation, x = found
-    values = tuple(seen[-len(operation.takes) :]) if operation.takes else ()
-    kinds = "".join(
-        "N" if value.isdecimal() else "W" if value.isalpha() else "?" for value in values
-    )
+    operation, x = understood
+    values: tuple[str, ...] = ()
+    if operation.takes:
+        values = tuple(seen[-len(operation.takes) :])
+    kinds = "".join(map(_kind_of, values))
     if kinds != operation.takes:
         return UNKNOWN
     x = next((key for key in FACTS.get(operation.name, ()) if key.lower() == x.lower()), x)

@@ -162,7 +162,9 @@ def check_plan(plan: Plan, rules: PlanRules) -> None:
 
 def unread_steps(steps: Sequence[Step]) -> tuple[int, ...]:
     """Return the numbers of the steps that no later step reads, without the last one."""
-    read = {number for step in steps for number in step.access}
+    read: set[int] = set()
+    for step in steps:
+        read.update(step.access)
     return tuple(number for number in range(1, len(steps)) if number not in read)
 
 

@@ -233,16 +233,21 @@ def copies_example(subtask: str, question: str, profile: Profile) -> bool:
     if written == _words(ANSWER_DIRECTLY):
         return False
     sentences = _example_sentences()
-    runs = {written} if written in sentences else set()
-    runs |= _word_runs(written) & {run for text in sentences for run in _word_runs(text)}
+    runs: set[tuple[str, ...]] = set()
+    if written in sentences:
+        runs.add(written)
+    for sentence in sentences:
+        runs |= _word_runs(written) & _word_runs(sentence)
     spaced = f" {' '.join(_words(question))} "
     return any(f" {' '.join(run)} " not in spaced for run in runs)
 
 
 @cache
 def _example_sentences() -> frozenset[tuple[str, ...]]:
-    texts = [example.question for example in FEWSHOTS]
-    texts += [step.subtask for example in FEWSHOTS for step in example.plan.steps]
+    texts = []
+    for example in FEWSHOTS:
+        texts.append(example.question)
+        texts += [step.subtask for step in example.plan.steps]
     return frozenset(map(_words, texts))
 
 

@@ -9,6 +9,7 @@ given.
 
 from __future__ import annotations
 
+from collections import ChainMap
 from collections.abc import Mapping
 from typing import Final, Literal
 
@@ -134,9 +135,7 @@ END_WORDS: Final[Mapping[str, Mapping[str, EndMeaning]]] = {
 }
 """The words of each API, in lower case. No word has two meanings."""
 
-_MEANINGS: Final[Mapping[str, EndMeaning]] = {
-    word: meaning for words in END_WORDS.values() for word, meaning in words.items()
-}
+_MEANINGS: Final[Mapping[str, EndMeaning]] = ChainMap(*map(dict, END_WORDS.values()))
 _FINISHES: Final[Mapping[EndMeaning, Finish]] = {
     "whole": "stop",
     "tool": "tool",

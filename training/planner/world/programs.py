@@ -128,11 +128,9 @@ def run_program(code: str) -> str:
         raise ConfigError(
             "the world's Python runs in a sandbox, and bwrap is missing", hint="install bubblewrap"
         )
-    links = [
-        word
-        for name in ("bin", "lib", "lib64")
-        for word in ("--symlink", f"usr/{name}", f"/{name}")
-    ]
+    links: list[str] = []
+    for name in ("bin", "lib", "lib64"):
+        links += ["--symlink", f"usr/{name}", f"/{name}"]
     box = (
         bwrap,
         "--unshare-all",

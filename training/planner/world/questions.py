@@ -150,8 +150,8 @@ class Composer:
 
 _JOINS: Final[tuple[tuple[str, Kind, str, str, int], ...]] = (
     ("ratio", "division", "{0} divided by {1}, to three decimals", "round(a{0} / a{1}, 3)", 3),
-    ("share", "division", "{0} as a percentage of {1}, to two decimals", ("round(100 * a{0} / "
-                                                                         "a{1}, 2)"), 2),
+    ("share", "division", "{0} as a percentage of {1}, to two decimals",
+     "round(100 * a{0} / a{1}, 2)", 2),
     ("difference", "exact", "the difference when {1} is subtracted from {0}", "a{0} - a{1}", 0),
     ("sum", "exact", "the sum of {0} and {1}", "a{0} + a{1}", 0),
     ("product", "exact", "{0} times {1}", "a{0} * a{1}", 0),
@@ -185,8 +185,9 @@ def _composed(composer: Composer, asked: str, digits: int) -> Composed:
 
 
 def subjects(tables: Path) -> tuple[list[str], list[str]]:
-    """The countries and the cities of a file whose names need no quoting, with values in every
-    column.
+    """The countries and the cities of a file, by name.
+
+    Those whose names need quoting are left out, and those without a value in every column.
     """
     database = sqlite3.connect(f"{tables.absolute().as_uri()}?mode=ro", uri=True)
     countries = database.execute(

@@ -331,7 +331,9 @@ def _schema_of(response_format: object) -> dict[str, Any] | None:
     """Return the JSON Schema that a request demands of its answer. Raises `UsageError`."""
     if response_format is None:
         return None
-    kind = response_format.get("type") if isinstance(response_format, dict) else None
+    if not isinstance(response_format, dict):
+        raise UsageError("response_format is no object")
+    kind = response_format.get("type")
     if kind == "text":
         return None
     if kind == "json_object":
