@@ -65,15 +65,15 @@ def make_key(name: str) -> tuple[ClientKey, str]:
 
 
 def find_key(keys: Sequence[ClientKey], text: str) -> ClientKey | None:
-    """The key that a client sent, or None. How long it takes does not depend on which one it is."""
-    found = None
-    sent = _hash(text)
+    """Return the key that a client sent, or None. The time does not depend on which one it is."""
+    sent_key = None
+    sent_hash = _hash(text)
     for key in keys:
-        if hmac.compare_digest(key.hash, sent):
-            found = key
-    if found is not None:
+        if hmac.compare_digest(key.hash, sent_hash):
+            sent_key = key
+    if sent_key is not None:
         KNOWN_SECRETS.add(text)  # a worker that repeats it must not bring it into a trace
-    return found
+    return sent_key
 
 
 def _hash(text: str) -> str:
@@ -94,8 +94,8 @@ class ClientKeys:
     def all(self) -> tuple[ClientKey, ...]:
         """Every key, by name. Raises `ConfigError`."""
         try:
-            found = self.path.stat()
-            state = found.st_mtime_ns, found.st_size, found.st_ino
+            stat = self.path.stat()
+            state = stat.st_mtime_ns, stat.st_size, stat.st_ino
             if state != self._read[0]:
                 rows: Sequence[Mapping[str, Any]] = json.loads(self.path.read_bytes())["keys"]
                 self._read = state, tuple(load(ClientKey, row) for row in rows)

@@ -209,7 +209,7 @@ async def check_ready(options: ServerOptions) -> None:
             raise ConfigError(f"no worker can be asked: {name}: {why.message}", hint=why.hint)
         planners = [] if opened.planner is None else [opened.planner]
         stored = open_key_store(settings)
-        for what, models in (
+        for problem, models in (
             ("the planner does not answer", planners),
             ("no worker answers", workers),
         ):
@@ -217,21 +217,21 @@ async def check_ready(options: ServerOptions) -> None:
             # long.
             if not models or any(model.kind in {"llama", SELF, *PROGRAMS} for model in models):
                 continue
-            asked = [
+            tests = [
                 asyncio.create_task(run_worker_test(model, settings.environ, stored))
                 for model in models
             ]
             failed = []
-            for done in asyncio.as_completed(asked):
-                if (tested := await done).state != "failed":
+            for done in asyncio.as_completed(tests):
+                result = await done
+                if result.state != "failed":
                     break
-                failed.append(tested)
+                failed.append(result)
             else:
                 hint = failed[0].hint or "see: conductor doctor"
-                raise ConfigError(
-                    f"{what}: {'; '.join(tested.text for tested in failed)}", hint=hint
-                )
-            for task in asked:
+                reasons = "; ".join(result.text for result in failed)
+                raise ConfigError(f"{problem}: {reasons}", hint=hint)
+            for task in tests:
                 task.cancel()
     finally:
         await opened.close()
@@ -274,21 +274,20 @@ def run_client(path: str, launch: Launch, arguments: Sequence[str]) -> int:
 
     Signals are its own business.
     """
-    environ = {
-        name: value for name, value in {**os.environ, **launch.environ}.items() if value is not None
-    }
+    variables = {**os.environ, **launch.environ}
+    environ = {name: value for name, value in variables.items() if value is not None}
     with ExitStack() as stack:
-        own = launch.arguments
+        words = (path, *launch.arguments)
         if launch.settings is not None:
             file = stack.enter_context(
                 tempfile.NamedTemporaryFile("w", prefix="conductor-", suffix=".json")
             )
             json.dump(launch.settings, file)
             file.flush()
-            own = (*own, file.name)
+            words = (*words, file.name)
         try:
             # What the user named
-            process = subprocess.Popen([path, *own, *arguments], env=environ)  # noqa: S603
+            process = subprocess.Popen([*words, *arguments], env=environ)  # noqa: S603
         except OSError as error:
             raise ConfigError(
                 f"{path} cannot be started: {error.strerror}", hint="install it again"

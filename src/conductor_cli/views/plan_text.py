@@ -147,7 +147,8 @@ def flow_lines(sent: Sequence[Disclosure], screen: Screen) -> list[Line]:
     """A heading for each recipient; under it the calls, and under each call its texts."""
     lines: list[Line] = []
     for recipient, calls in group_by_recipient(sent).items():
-        lines += [BLANK] if lines else []
+        if lines:
+            lines.append(BLANK)
         lines.append(((screen.crop(recipient, screen.width), "worker"),))
         for call in calls:
             head = screen.crop(f"{call_name(call)}: {one_line(call.worker)}", screen.width - 2)
@@ -200,6 +201,11 @@ def call_name(call: Disclosure) -> str:
     """
     *outer, step = call.step
     path = ".".join(map(str, outer))
-    plan = f"plan in {path}" if path else "plan"
-    name = f"step {'.'.join(map(str, call.step))}" if step else plan
-    return f"{name}, attempt {call.attempt}" if call.attempt > 1 else name
+    name = "plan"
+    if step:
+        name = f"step {'.'.join(map(str, call.step))}"
+    elif path:
+        name = f"plan in {path}"
+    if call.attempt > 1:
+        name += f", attempt {call.attempt}"
+    return name

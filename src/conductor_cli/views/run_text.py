@@ -60,7 +60,9 @@ def shorten_line(text: str, length: int = MAX_QUOTE) -> str:
     """The beginning of `text` as one line."""
     # Cut first, so that a text of megabytes is not sanitized for one line of it.
     line = one_line(text[: 10 * length])
-    return line if len(line) <= length else f"{line[: length - 4].rstrip()} ..."
+    if len(line) <= length:
+        return line
+    return f"{line[: length - 4].rstrip()} ..."
 
 
 def quote_text(text: str, length: int = MAX_QUOTE) -> str:
@@ -73,7 +75,9 @@ def short_name(name: str) -> str:
 
     A step on `self` is called what it is, a review.
     """
-    return "review" if name == SELF else one_line(name)[:MAX_NAME]
+    if name == SELF:
+        return "review"
+    return one_line(name)[:MAX_NAME]
 
 
 def question_line(trace: Trace) -> str:
@@ -169,7 +173,9 @@ def describe_worker(record: StepRecord) -> str:
     """The worker that did a step, and the planned one when another took over."""
     worker = short_name(record.worker)
     planned = short_name(record.step.worker)
-    return worker if worker == planned else f"{worker} (planned: {planned})"
+    if worker == planned:
+        return worker
+    return f"{worker} (planned: {planned})"
 
 
 def tokens_so_far(record: StepRecord) -> int:
@@ -413,7 +419,9 @@ def also_worker(trace: Trace) -> str:
 
     Else empty.
     """
-    return f" (also the worker {one_line(trace.planner_worker)})" if trace.planner_worker else ""
+    if not trace.planner_worker:
+        return ""
+    return f" (also the worker {one_line(trace.planner_worker)})"
 
 
 def describe_totals(trace: Trace, *, stored: bool) -> str:
@@ -431,7 +439,9 @@ def describe_totals(trace: Trace, *, stored: bool) -> str:
 def describe_outcome(trace: Trace, *, live: bool = False) -> str:
     """Return how the run ended, in one line: `finished`, `partial answer: why`, `failed: why`."""
     if not trace.ended:
-        return "the run is still going on" if live else "the run was interrupted"
+        if live:
+            return "the run is still going on"
+        return "the run was interrupted"
     outcome = _partial_answer(trace) if trace.partial else trace.outcome()
     if trace.error is None:
         return outcome
@@ -482,7 +492,9 @@ def _describe_problem(trace: Trace) -> str:
     why = "the run was interrupted before its end"
     if trace.ended:
         why = "not every step could finish"
-    return f"{_partial_answer(trace)}: {why}" if is_partial else why
+    if is_partial:
+        return f"{_partial_answer(trace)}: {why}"
+    return why
 
 
 def _resume_line(trace: Trace) -> str:
@@ -493,14 +505,18 @@ def _resume_line(trace: Trace) -> str:
     command = f"conductor ask --resume {one_line(trace.run)}"
     if trace.steps:
         is_unfinished = trace.plan is None or len(trace.done()) < len(trace.steps)
-        return f"  resume: {command}" if is_unfinished else ""
+        if not is_unfinished:
+            return ""
+        return f"  resume: {command}"
     if error is None:
         can_succeed = not trace.ended
     else:
         # After these the same question may well succeed.
         is_passing = error.kind in ("cancelled", "terminated", "limit")
         can_succeed = is_passing and error.reason != "output_closed"
-    return f"  ask it again: {command}" if can_succeed else ""
+    if not can_succeed:
+        return ""
+    return f"  ask it again: {command}"
 
 
 def limit_flag(failure: Failure) -> str:

@@ -309,8 +309,10 @@ def _failed_attempt(attempt: FailedAttempt, record: StepRecord) -> Node:
 def _sequel(attempt: FailedAttempt, record: StepRecord) -> str:
     """Return what followed a failed attempt, to be written after its reason."""
     if attempt.substitute is not None:
-        hint = f"; hint: {attempt.error.hint}" if attempt.error.hint else ""
-        return f", {attempt.substitute} takes over{hint}"
+        sequel = f", {attempt.substitute} takes over"
+        if attempt.error.hint:
+            sequel += f"; hint: {attempt.error.hint}"
+        return sequel
     if attempt.retry_in is not None and record.retry_at is None:
         return f", waited {format_duration(attempt.retry_in)}"
     return ""
@@ -350,7 +352,9 @@ def _status(record: StepRecord, run: _Run) -> str:
     if record.state == "waiting":
         open_steps = {step.number for step in run.trace.steps if step.state not in ENDED}
         missing = [str(number) for number in record.step.access if number in open_steps]
-        return f"waits for {', '.join(missing)}" if missing else "waiting"
+        if not missing:
+            return "waiting"
+        return f"waits for {', '.join(missing)}"
     if record.state == "running" and record.retry_at is not None:
         return f"again in {round(max(0.0, record.retry_at - run.now))} s"
     if is_reused(record, run.trace):
@@ -370,7 +374,9 @@ def _figures(record: StepRecord, run: _Run) -> tuple[str, ...]:
         took = format_duration(record.seconds(run.now), tenths=record.state in ENDED)
         tokens = _describe_tokens(record)
         cost = _describe_step_cost(record.usage)
-    return (took, tokens, cost) if is_priced else (took, tokens)
+    if not is_priced:
+        return took, tokens
+    return took, tokens, cost
 
 
 def _describe_tokens(record: StepRecord) -> str:
@@ -378,13 +384,17 @@ def _describe_tokens(record: StepRecord) -> str:
     if record.state in ENDED:
         return format_count(record.usage.tokens_out, "token")
     count = tokens_so_far(record)
-    return f"~{format_count(count, 'token')}" if count else ""
+    if not count:
+        return ""
+    return f"~{format_count(count, 'token')}"
 
 
 def _describe_step_cost(usage: Usage) -> str:
     if usage.cost is not None:
         return format_money(usage.cost)
-    return "unpriced" if usage.unpriced else ""
+    if usage.unpriced:
+        return "unpriced"
+    return ""
 
 
 MARKS: Final[dict[NodeState, str]] = {
@@ -731,10 +741,10 @@ def _wrapped(text: str, style: str, layout: TreeLayout, rest: str, weight: int) 
     screen = layout.screen
     rest = layout.front(rest)
     room = max(0, screen.width - len(rest))
-    lines = screen.wrap(text, room) if layout.whole else []
-    return [
-        Row(((rest, "guide"), (screen.crop(line, room), style)), weight) for line in lines or [text]
-    ]
+    lines = [text]
+    if layout.whole:
+        lines = screen.wrap(text, room) or [text]
+    return [Row(((rest, "guide"), (screen.crop(line, room), style)), weight) for line in lines]
 
 
 def _response(node: Node, layout: TreeLayout, position: _Position) -> Iterator[Row]:

@@ -132,7 +132,8 @@ class ModelStore:
 
     def manifests(self) -> tuple[Manifest, ...]:
         """Return every manifest that can be read, by name."""
-        return tuple(found for found in self._read_all().values() if isinstance(found, Manifest))
+        entries = self._read_all().values()
+        return tuple(entry for entry in entries if isinstance(entry, Manifest))
 
     def find_readable(self, name: str) -> Manifest | None:
         with suppress(ConductorUnusable):
@@ -141,7 +142,8 @@ class ModelStore:
 
     def damaged(self) -> dict[str, str]:
         """Return why a manifest cannot be read, by the model's name."""
-        return {name: found for name, found in self._read_all().items() if isinstance(found, str)}
+        entries = self._read_all().items()
+        return {name: problem for name, problem in entries if isinstance(problem, str)}
 
     def _read_all(self) -> dict[str, Manifest | str]:
         """Return each model's manifest, or why it cannot be read."""

@@ -99,14 +99,14 @@ class RunAnswer:
             return True
         try:
             if isinstance(ended, ServedAnswer):
-                data = _json_bytes(encoder.whole(ended))
+                content = _json_bytes(encoder.whole(ended))
             else:
-                data = _json_bytes(encoder.whole_failed(ended))
+                content = _json_bytes(encoder.whole_failed(ended))
         except Exception as error:  # noqa: BLE001
             # The status is out: the client must be told in the body
-            data = _json_bytes(error_body(self._fault(error), self.path, self.served.id))
+            content = _json_bytes(error_body(self._fault(error), self.path, self.served.id))
             is_end = False
-        await _send_body(send, data, more=False)
+        await _send_body(send, content, more=False)
         return is_end
 
     async def _stream(self, reader: Subscriber, send: Send) -> bool:
@@ -125,7 +125,7 @@ class RunAnswer:
         encoder = self._encoder()
         is_end = True
         is_going_on = True
-        data = encoder.begin()
+        content = encoder.begin()
         # Proxies must neither keep nor collect what is streamed.
         headers = {
             "cache-control": "no-cache, no-transform",
@@ -142,8 +142,8 @@ class RunAnswer:
 
         reader.write = write
         while is_going_on:
-            if data:
-                await _send_body(send, data, more=True)
+            if content:
+                await _send_body(send, content, more=True)
                 reader.restart_silence()
             pieces = await reader.pieces()
             if reader.is_gone or self.served.is_lost:  # cut off, a stream is read on elsewhere
@@ -151,11 +151,11 @@ class RunAnswer:
             is_going_on = pieces is not None
             try:
                 if pieces is not None:
-                    data = _frames(encoder, pieces)
+                    content = _frames(encoder, pieces)
                 elif isinstance(ended := self.served.ended, ServedAnswer):
-                    data = encoder.end(replace(ended, text=self.served.streamed_text))
+                    content = encoder.end(replace(ended, text=self.served.streamed_text))
                 else:
-                    data = encoder.failed(
+                    content = encoder.failed(
                         ended or RequestError(500, "internal", "the run has no end")
                     )
             except Exception as error:  # noqa: BLE001 - whatever it is, the stream gets an end
@@ -163,10 +163,10 @@ class RunAnswer:
                 is_going_on = False
                 fault = self._fault(error)
                 try:
-                    data = encoder.failed(fault)
+                    content = encoder.failed(fault)
                 except Exception:  # noqa: BLE001 - it has been logged; a new encoder can tell it
-                    data = self._encoder().failed(fault)
-        await _send_body(send, data, more=False)
+                    content = self._encoder().failed(fault)
+        await _send_body(send, content, more=False)
         return is_end
 
     async def _send_error(self, send: Send, error: RequestError) -> None:
@@ -255,13 +255,13 @@ async def send_error(
 # Any JSON value
 async def send_json(send: Send, status: int, value: Any, headers: Mapping[str, str]) -> None:  # noqa: ANN401
     """Send a JSON value."""
-    data = _json_bytes(value)
+    content = _json_bytes(value)
     await _send_head(
         send,
         status,
-        {"content-type": "application/json", "content-length": str(len(data)), **headers},
+        {"content-type": "application/json", "content-length": str(len(content)), **headers},
     )
-    await _send_body(send, data, more=False)
+    await _send_body(send, content, more=False)
 
 
 def _json_bytes(value: Any) -> bytes:  # noqa: ANN401 - any JSON value
@@ -275,5 +275,5 @@ async def _send_head(send: Send, status: int, headers: Mapping[str, str]) -> Non
     await send({"type": "http.response.start", "status": status, "headers": pairs})
 
 
-async def _send_body(send: Send, data: bytes, *, more: bool) -> None:
-    await send({"type": "http.response.body", "body": data, "more_body": more})
+async def _send_body(send: Send, content: bytes, *, more: bool) -> None:
+    await send({"type": "http.response.body", "body": content, "more_body": more})

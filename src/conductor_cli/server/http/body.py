@@ -48,38 +48,38 @@ async def read_body(http: Request, work: Callable[[Mapping[str, Any]], T]) -> T:
         )
         raise RequestError(415, "unsupported_encoding", message)
     # Which grows in place: to join megabytes at the end would hold up every stream
-    data = bytearray()
+    content = bytearray()
     async for piece in http.stream():
-        data += piece
-    return await run_in_thread_if_large(len(data), lambda: work(read_json_body(data)))
+        content += piece
+    return await run_in_thread_if_large(len(content), lambda: work(read_json_body(content)))
 
 
-def read_json_body(data: bytes | bytearray) -> Mapping[str, Any]:
+def read_json_body(content: bytes | bytearray) -> Mapping[str, Any]:
     """The JSON object of a body. Raises `RequestError`.
 
     The parser reads bytes, up to 200 levels deep. What is no text (half of a surrogate pair) is
     replaced, because nothing could be stored or sent on. That is looked for only where the parser
     met one.
     """
-    if has_more_values(data, MAX_VALUES):
+    if has_more_values(content, MAX_VALUES):
         message = f"the body has more than {MAX_VALUES:,} values or {MAX_ESCAPES:,} escapes"
         raise RequestError(400, "invalid_json", message)
-    _give_way(data)
-    if data.startswith(BOM_UTF8):  # noqa: FURB188 - `removeprefix` copies what has none
-        data = data[len(BOM_UTF8) :]
+    _give_way(content)
+    if content.startswith(BOM_UTF8):  # noqa: FURB188 - `removeprefix` copies what has none
+        content = content[len(BOM_UTF8) :]
     try:
         try:
-            body = from_json(data, allow_inf_nan=False)
+            body = from_json(content, allow_inf_nan=False)
         except ValueError as error:
             if "hex escape" not in str(error):
                 raise
             body = from_json(
-                _SURROGATE.sub(lambda found: b"?" if found[1] else found[0], data),
+                _SURROGATE.sub(lambda found: b"?" if found[1] else found[0], content),
                 allow_inf_nan=False,
             )
     except ValueError as error:  # the parser names what it expected and where, and quotes nothing
         raise RequestError(400, "invalid_json", f"the body is not valid JSON: {error}") from None
-    _give_way(data)
+    _give_way(content)
     if not isinstance(body, dict):
         raise RequestError(400, "invalid_json", "the body must be a JSON object")
     for name, most in MAX_ITEMS.items():
@@ -90,10 +90,10 @@ def read_json_body(data: bytes | bytearray) -> Mapping[str, Any]:
     return body
 
 
-def _give_way(data: bytes | bytearray) -> None:
+def _give_way(content: bytes | bytearray) -> None:
     """Let other threads work before the next call that reads megabytes.
 
     It holds them up until it has ended.
     """
-    if len(data) > VERY_LARGE:
+    if len(content) > VERY_LARGE:
         time.sleep(0.005)

@@ -236,12 +236,14 @@ class _BoundedConnection(Base):
     def _refuse(self, status: int, code: str, message: str) -> None:
         """Answer what is no request yet, and close."""
         path = getattr(self, "url", b"").decode("latin-1")
-        own = new_request_id()
-        body = json.dumps(error_body(RequestError(status, code, message), path, own)).encode()
+        request_id = new_request_id()
+        body = json.dumps(
+            error_body(RequestError(status, code, message), path, request_id)
+        ).encode()
         head = (
             f"HTTP/1.1 {status} \r\ncontent-type: application/json\r\ncontent-length: "
             f"{len(body)}\r\n"
         )
-        ids = f"x-request-id: {own}\r\nrequest-id: {own}\r\n"
+        ids = f"x-request-id: {request_id}\r\nrequest-id: {request_id}\r\n"
         self.transport.write(f"{head}{ids}connection: close\r\n\r\n".encode() + body)
         self.transport.close()

@@ -182,21 +182,24 @@ class Handlers:
         if "run" in arguments:
             job = self._resumed_job(arguments)
         else:
-            job = self._job(
-                arguments, read_plan(arguments["plan"]) if "plan" in arguments else None
-            )
+            planned = None
+            if "plan" in arguments:
+                planned = read_plan(arguments["plan"])
+            job = self._job(arguments, planned)
         job = replace(job, spec=replace(job.spec, plan_only=name == "plan"))
         async with _reporting(context) as show:
             run = await self._starter.perform(job, show)
-        return plan_result(run, job.settings.limits) if name == "plan" else run_result(run)
+        if name == "plan":
+            return plan_result(run, job.settings.limits)
+        return run_result(run)
 
     def _job(self, arguments: Mapping[str, Any], planned: PlanFile | None) -> ServedJob:
         starter = self._starter
         settings = narrowed(starter.settings(replaced_settings(arguments)), arguments, planned)
-        spec = RunSpec(
-            question=planned.question if planned else read_question(arguments),
-            plan=planned.plan if planned else None,
-        )
+        if planned is None:
+            spec = RunSpec(question=read_question(arguments))
+        else:
+            spec = RunSpec(question=planned.question, plan=planned.plan)
         return ServedJob(
             spec=spec,
             settings=settings,
@@ -356,16 +359,17 @@ def result_of(*texts: str, is_error: bool = False) -> CallToolResult:
     return CallToolResult(content=[*content], is_error=is_error)
 
 
-def error_result(error: ConductorError | Failure, *more: str) -> CallToolResult:
-    """An error as the client's model reads it: what happened, and what to do next."""
+def error_result(error: ConductorError | Failure, *remarks: str) -> CallToolResult:
+    """Return an error as the client's model reads it: what happened, and what to do next."""
+    lines = [one_line(error.message)]
     hint = " ".join(error.hint.split())
-    return result_of(
-        "\n".join([one_line(error.message), *([hint] if hint else []), *more]), is_error=True
-    )
+    if hint:
+        lines.append(hint)
+    return result_of("\n".join([*lines, *remarks]), is_error=True)
 
 
 def run_result(run: Run) -> CallToolResult:
-    """The answer of a run that has ended; an error where there is none."""
+    """Return the answer of a run that has ended; an error where there is none."""
     trace = run.trace
     lines = [*_notes(trace), f"[run {trace.run}: {_totals(trace)}]"]
     if trace.state != "finished":
@@ -378,15 +382,20 @@ def run_result(run: Run) -> CallToolResult:
         )
         return error_result(replace(error, hint=hint), *lines)
     if trace.partial or trace.error is not None:
-        why = f": {one_line(trace.error.message)}" if trace.error is not None else ""
-        lines.insert(0, f"This is a part of the answer{why}.")
+        remark = "This is a part of the answer"
+        if trace.error is not None:
+            remark += f": {one_line(trace.error.message)}"
+        lines.insert(0, f"{remark}.")
     return result_of(trace.answer, "\n".join(lines))
 
 
 def _totals(trace: Trace) -> str:
+    steps = format_count(len(trace.steps), "step")
     workers = ", ".join(dict.fromkeys(one_line(record.worker) for record in trace.steps))
+    if workers:
+        steps += f" by {workers}"
     parts = (
-        f"{format_count(len(trace.steps), 'step')}{f' by {workers}' if workers else ''}",
+        steps,
         format_count(trace.usage.tokens, "token"),
         format_cost(trace.usage),
         format_duration(trace.at),
@@ -416,14 +425,12 @@ def plan_result(run: Run, limits: Limits) -> CallToolResult:
     estimate = sum(estimate_steps(offer.question_for, offer.plan, offer.pool, offer.profile), ZERO)
     lines = []
     for number, step in enumerate(trace.plan.steps, start=1):
-        seen = (
-            f"the answers of {', '.join(map(str, step.access))}"
-            if step.access
-            else "the question and files only"
-        )
+        reads = "the question and files only"
+        if step.access:
+            reads = f"the answers of {', '.join(map(str, step.access))}"
         reader = recipients.get(step.worker, "")
         lines.append(
-            f"{number}. {step.worker} (sees {seen}; read by {reader}): {one_line(step.subtask)}"
+            f"{number}. {step.worker} (sees {reads}; read by {reader}): {one_line(step.subtask)}"
         )
     (low, high) = estimate.tokens
     (least, most) = estimate.cost
@@ -481,7 +488,9 @@ LIST_HINT: Final = "call trace without arguments for a list of runs"
 def _list_runs(store: Traces, arguments: Mapping[str, Any], own: Collection[str]) -> CallToolResult:
     if "step" in arguments:
         raise UsageError("step needs run", hint=LIST_HINT)
-    terms = normalize_terms([arguments["search"]] if "search" in arguments else [])
+    terms: tuple[str, ...] = ()
+    if "search" in arguments:
+        terms = normalize_terms([arguments["search"]])
     since = ""
     if "since" in arguments:
         since = earliest_run_id(arguments["since"], datetime.now(UTC))
@@ -490,13 +499,13 @@ def _list_runs(store: Traces, arguments: Mapping[str, Any], own: Collection[str]
         return first.run in own or not restricts_texts(first.policy)
 
     try:
-        rows, more, _ = newest_runs(
+        rows, has_older, _ = newest_runs(
             store, RunQuery(since=since, terms=terms), arguments.get("count", 20), is_readable
         )
     except OSError as error:
         raise unreadable(store.place, error) from None
     lines = [f"{row['run']}  {row['state']}  {one_line(row['question'])[:100]}" for row in rows]
-    if more:
+    if has_older:
         lines.append(
             "There are older runs that match: search for less, or give since or a higher count."
         )

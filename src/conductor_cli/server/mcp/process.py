@@ -65,8 +65,12 @@ class Output:
 
     def _write(self) -> None:
         def settle(done: asyncio.Future[None], error: OSError | None) -> None:
-            if not done.done():
-                done.set_result(None) if error is None else done.set_exception(error)
+            if done.done():
+                return
+            if error is None:
+                done.set_result(None)
+            else:
+                done.set_exception(error)
 
         with suppress(RuntimeError):  # the loop is closed: nobody waits any more
             while True:
@@ -143,22 +147,23 @@ class Input:
 
 
 def _too_large(head: bytes, tail: bytes) -> str:
-    """The answer to a message that is too large.
+    """Return the answer to a message that is too large.
 
-    To a call of a tool it is one that the client's model reads.
-
-    Programs write the id at the front or at the back.
+    To a call of a tool it is one that the client's model reads. Programs write the id at the front
+    or at the back.
     """
-    found = _FIRST_ID.match(head) or _LAST_ID.search(tail)
-    request = json.loads(found[1].decode("utf-8", "replace")) if found is not None else None
+    request: int | str | None = None
+    match = _FIRST_ID.match(head) or _LAST_ID.search(tail)
+    if match is not None:
+        request = json.loads(match[1].decode("utf-8", "replace"))
     text = f"the message is larger than {MAX_MESSAGE >> 20} MiB: give less text"
     if request is None or b'"tools/call"' not in head:
         return _line(request, error={"code": -32600, "message": text})
     return _line(request, result={"content": [{"type": "text", "text": text}], "isError": True})
 
 
-def _line(request: int | str | None, **more: Any) -> str:  # noqa: ANN401 - any JSON value
-    return json.dumps({"jsonrpc": "2.0", "id": request, **more}) + "\n"
+def _line(request: int | str | None, **fields: Any) -> str:  # noqa: ANN401 - any JSON value
+    return json.dumps({"jsonrpc": "2.0", "id": request, **fields}) + "\n"
 
 
 def serve_stdio(options: ServerOptions, version: str) -> int:

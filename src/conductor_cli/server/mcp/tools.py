@@ -248,15 +248,17 @@ def tool_schema(model: type[BaseModel]) -> dict[str, Any]:
 
     def tidy(value: Any) -> Any:  # noqa: ANN401 - any part of a schema
         if isinstance(value, list):
-            return [tidy(each) for each in value]
+            return [tidy(item) for item in value]
         if not isinstance(value, dict):
             return value
         if "$ref" in value:
             value = {**parts[value["$ref"].rpartition("/")[2]], **value}
-        unwanted = {"$ref", "title"} | ({"default"} if value.get("default", 0) is None else set())
+        unwanted = {"$ref", "title"}
+        if value.get("default", 0) is None:
+            unwanted.add("default")
         # The name of a property may be that of a keyword.
         return {
-            name: {key: tidy(each) for key, each in part.items()}
+            name: {key: tidy(item) for key, item in part.items()}
             if name == "properties"
             else tidy(part)
             for name, part in value.items()
@@ -335,8 +337,12 @@ def read_plan(plan: Mapping[str, Any]) -> PlanFile:
 
 def replaced_settings(arguments: Mapping[str, Any]) -> dict[str, Any]:
     """Return what of a call replaces a setting, by its name: the mode, and that no tool is used."""
-    mode = {"conductor.mode": arguments["mode"]} if "mode" in arguments else {}
-    return mode | ({"conductor.tools": "none"} if arguments.get("no_tools") else {})
+    replaced = {}
+    if "mode" in arguments:
+        replaced["conductor.mode"] = arguments["mode"]
+    if arguments.get("no_tools"):
+        replaced["conductor.tools"] = "none"
+    return replaced
 
 
 def narrowed(
