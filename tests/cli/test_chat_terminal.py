@@ -146,7 +146,7 @@ def test_a_chat_does_not_begin_with_a_worker_that_does_not_exist(
         assert "Enter asks" not in screen.scrolled
 
 
-def test_rehearsal_chat_answers(stage: Stage) -> None:
+def test_the_chat_of_the_demo_answers_without_a_key(stage: Stage) -> None:
     """The demo models answer without a key or download.
 
     They refuse other questions and attached files.

@@ -18,7 +18,7 @@ def pool(*names: str) -> Pool:
     return Pool(workers=tuple(Worker(name=name, kind="x") for name in names))
 
 
-def test_names_are_unique() -> None:
+def test_two_workers_of_one_name_are_refused() -> None:
     """Two workers of one name could not be told apart in a plan."""
     with pytest.raises(ConfigError, match="two workers have the name 'a'"):
         pool("a", "b", "a")

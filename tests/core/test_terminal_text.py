@@ -70,7 +70,7 @@ NASTY = st.lists(PIECES | st.characters(), max_size=30)
         ("half \ud83d a pair", "half \ufffd a pair"),
     ],
 )
-def test_clean(text: str, expected: str) -> None:
+def test_what_a_terminal_obeys_goes_and_what_it_prints_stays(text: str, expected: str) -> None:
     """Sequences and controls go, line ends become newlines, everything printable stays."""
     assert sanitize(text) == expected
 

@@ -82,7 +82,7 @@ def table(path: Path, *rows: list[str]) -> Path:
     return path
 
 
-def test_math500(tmp_path: Path) -> None:
+def test_math500_is_asked_with_the_instruction_of_published_harnesses(tmp_path: Path) -> None:
     """Problem, answer and level of the JSON Lines, with the instruction of published harnesses."""
     assert convert("math500", lines(tmp_path / "test.jsonl", MATH)) == (
         Case(
@@ -103,7 +103,9 @@ def test_math500(tmp_path: Path) -> None:
         {"id": "3", "question": "Find n.", "answer": "70^\\circ"},
     ],
 )
-def test_aime25(tmp_path: Path, row: dict[str, Any]) -> None:
+def test_aime25_is_read_in_the_form_of_either_publisher(
+    tmp_path: Path, row: dict[str, Any]
+) -> None:
     """The files of two publishers differ in field names and in how they write the answer."""
     (case,) = convert("aime25", lines(tmp_path / "test.jsonl", row))
     assert (case.id, case.answer, case.scorer, case.tags) == ("3", "70", "number", ("math", "aime"))
@@ -178,7 +180,7 @@ def test_the_choices_of_mmlu_are_written_under_its_question(tmp_path: Path) -> N
     )
 
 
-def test_gpqa_diamond(tmp_path: Path) -> None:
+def test_the_choices_of_gpqa_are_shuffled_by_the_seed(tmp_path: Path) -> None:
     """The right choice is first in the file.
 
     The seed shuffles the choices, and the letter follows.
@@ -266,7 +268,7 @@ def test_an_unknown_suite_is_an_error(tmp_path: Path) -> None:
         convert("mmlu", tmp_path / "none.csv")
 
 
-def test_rlpr(tmp_path: Path) -> None:
+def test_rlpr_keeps_its_prompt_and_leaves_long_answers_out(tmp_path: Path) -> None:
     """The prompt is the file's own.
 
     Questions with long answers are left out, and a sample has as many as asked for.

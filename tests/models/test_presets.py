@@ -110,7 +110,7 @@ def test_each_model_that_a_preset_chooses_has_a_card(worker: Worker) -> None:
     assert not card.measured
 
 
-def test_words_rank_nobody() -> None:
+def test_words_alone_give_a_worker_no_figures() -> None:
     """A worker with figures is not behind one that is only described."""
     assert builtin_card(Worker(name="w", kind="openai")).mean() == 0
 

@@ -112,7 +112,7 @@ def test_the_table_that_ships_says_what_the_locked_litellm_says() -> None:
     assert SHIPPED_TABLE.stat().st_size < 100_000
 
 
-def test_names_match_exactly(tmp_path: Path) -> None:
+def test_a_price_is_that_of_exactly_this_name(tmp_path: Path) -> None:
     """Neither a beginning nor an end nor another case of a name is the name."""
     found = load_prices(table(tmp_path, **{"gpt-x": CHAT, "openai/gpt-x-pro": CHAT}))
     assert found.find("gpt-x") == TWO_AND_TEN

@@ -292,7 +292,7 @@ needs_linux = pytest.mark.skipif(
 
 @needs_linux
 @pytest.mark.parametrize("how", ["cancel", "close", "deadline"])
-def test_nothing_is_left(how: str, tmp_path: Path) -> None:
+def test_a_program_that_is_stopped_leaves_no_process(how: str, tmp_path: Path) -> None:
     """Cancelled, left or too slow.
 
     Children that ignore SIGTERM or have left the session end with the program.

@@ -116,7 +116,7 @@ USAGE = {
 }
 
 
-def test_tokens_are_counted() -> None:
+def test_cached_and_reasoning_tokens_are_counted() -> None:
     """Cached input and reasoning are parts of the counts."""
     said = {"type": "response.output_text.delta", "output_index": 0, "delta": "Yes."}
     end = {"type": "response.completed", "response": RESPONSE | {"usage": USAGE}}

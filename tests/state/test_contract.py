@@ -221,7 +221,7 @@ SELECTED: dict[RunQuery, list[str]] = {
 }
 
 
-def test_runs_are_selected(state: State) -> None:
+def test_runs_are_selected_by_what_they_are_and_have(state: State) -> None:
     """By state, worker, time, origin and the texts that they have, in any case."""
     put(state.traces, 1, "one", until=5)
     put(state.traces, 2, "two")
