@@ -208,6 +208,32 @@ def test_deleted_texts_are_removed_from_the_index(store: TraceStore) -> None:
     assert b"zeppelin" not in file_of(store).read_bytes()
 
 
+def test_a_new_run_is_listed_without_reading_a_large_directory_again(
+    store: TraceStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What somebody else puts there is found when the last reading is long enough ago."""
+    put(store, 1, "first")
+    listed(store)
+    monkeypatch.setattr(run_index, "MAX_LISTING_SHARE", 10**9)  # so the last one is not long ago
+    put(store, 2, "second")
+    copied = store.path("20261103-100000-00000a")
+    copied.write_bytes(store.path("20261102-100000-00000a").read_bytes())
+    assert listed(store) == ["second", "first"]
+    monkeypatch.setattr(run_index, "MAX_LISTING_SHARE", 0)
+    assert len(listed(store)) == 3
+
+
+def test_announcements_do_not_grow_without_end(
+    store: TraceStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(run_index, "MAX_ANNOUNCED_BYTES", 40)
+    monkeypatch.setattr(run_index, "MAX_LISTING_SHARE", 0)
+    for day in range(1, 6):
+        put(store, day, f"question {day}")
+        assert len(listed(store)) == day
+    assert file_of(store).with_name("traces.new").stat().st_size <= 40
+
+
 def test_runs_are_listed_without_an_index_file(store: TraceStore) -> None:
     put(store, 1, "first")
     file_of(store).mkdir()

@@ -20,7 +20,7 @@ import threading
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from typing import Final
+from typing import Final, NamedTuple
 
 from conductor_cli.state.stored_run import (
     EVERY_RUN,
@@ -32,7 +32,7 @@ from conductor_cli.state.stored_run import (
 )
 
 # Raise it when rows are computed differently, so that existing indexes are rebuilt
-VERSION: Final = 9
+VERSION: Final = 10
 MANY: Final = 500  # From this many new files on, the user is told why it takes a while
 PATIENCE: Final = 10.0  # Seconds to wait for another process that is writing
 _CREATING: Final = threading.Lock()
@@ -50,10 +50,44 @@ _TABLES: Final = (
     f"CREATE TABLE runs (id INTEGER PRIMARY KEY, {_COLUMNS}, UNIQUE (run))",
     "CREATE INDEX newest ON runs (substr(run, 1, 15) DESC, written DESC)",
     "CREATE INDEX states ON runs (state)",
-    "CREATE TABLE seen (directory INTEGER)",
+    "CREATE TABLE seen (directory INTEGER, listed INTEGER, took INTEGER, announced INTEGER)",
     f"PRAGMA user_version = {VERSION}",
 )
+MAX_LISTING_SHARE: Final = 20
+"""A directory is listed again only after so many times as long as that took.
+
+So its size costs at most a twentieth of the time. New runs of conductor are announced, and need no
+list; what others put into the directory or take out of it is found with the next one.
+"""
+MAX_ANNOUNCED_BYTES: Final = 1 << 20  # Of the file of announcements; a list makes them needless
 _UNFINISHED: Final = "state IN ('running', 'interrupted', 'unreadable')"
+
+
+def announce_run(directory: str, run: str) -> None:
+    """Let the index of a directory know of a new file without listing the directory."""
+    flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND
+    with suppress(OSError):  # then it is found when the directory is listed
+        file = os.open(f"{directory}.new", flags, 0o600)
+        try:
+            os.write(file, f"{run}\n".encode())
+        finally:
+            os.close(file)
+
+
+class _LastListing(NamedTuple):
+    """When a directory was listed last, in nanoseconds.
+
+    `directory` is its time of change then, 0 where it may have changed again within one tick of the
+    clock. `announced` is how much of the announcements was read.
+    """
+
+    directory: int = 0
+    listed: int = 0
+    took: int = 0
+    announced: int = 0
+
+    def is_recent(self, now: int) -> bool:
+        return self.listed <= now < self.listed + MAX_LISTING_SHARE * self.took
 
 
 class RunIndex:
@@ -82,8 +116,11 @@ class RunIndex:
 
     def refresh(self) -> None:
         """Remove runs whose files are gone, and their texts. Call it after deleting traces."""
-        if os.path.exists(self.path):
-            self.newest(count=0)
+        if not os.path.exists(self.path):
+            return
+        with suppress(sqlite3.Error), _connect(self.path) as database, _transaction(database):
+            database.execute("DELETE FROM seen")
+        self.newest(count=0)
 
     def forget(self, run: str) -> None:
         """Read the file of a run again at the next query: it was changed after its end."""
@@ -106,8 +143,8 @@ class RunIndex:
     def _update(self, database: sqlite3.Connection) -> None:
         """Read new files and those that were not finished, and remove runs whose files are gone."""
         changed = os.stat(self.directory).st_mtime_ns
-        now = time.time_ns()
-        read_before = database.execute("SELECT directory FROM seen").fetchone()
+        row = database.execute("SELECT directory, listed, took, announced FROM seen").fetchone()
+        last = _LastListing(*row or ())
         # The directory does not change while a run is being written, so these files are looked at
         # every time.
         unfinished = database.execute(
@@ -125,8 +162,37 @@ class RunIndex:
             if differs:
                 changed_runs.append(run)
         self._read_files(database, changed_runs)
-        if read_before is not None and read_before[0] == changed:
+        if last.directory == changed:
             return
+        runs, end = self._read_announcements(last.announced)
+        if last.is_recent(time.time_ns()):
+            self._read_files(database, _not_indexed(database, runs))
+            _keep_listing(database, last._replace(announced=end))
+        else:
+            self._list_directory(database, changed, end)
+
+    def _read_announcements(self, start: int) -> tuple[list[str], int]:
+        """Return the runs that were announced after so many bytes, and how many these are then."""
+        try:
+            with open(f"{self.directory}.new", "rb") as file:  # noqa: PTH123
+                if os.fstat(file.fileno()).st_size < start:
+                    start = 0  # it was begun anew
+                file.seek(start)
+                lines, end, _ = file.read().rpartition(b"\n")
+        except OSError:
+            return [], 0
+        runs = []
+        for line in lines.split(b"\n"):
+            run = line.decode("ascii", "replace")
+            is_name = run.isprintable() and "/" not in run
+            if is_name and os.path.exists(f"{self.directory}/{run}{SUFFIX}"):
+                runs.append(run)
+        return runs, start + len(lines) + len(end)
+
+    def _list_directory(self, database: sqlite3.Connection, changed: int, announced: int) -> None:
+        """Read what is new in the directory, and drop the runs whose files are gone."""
+        began = time.monotonic_ns()
+        now = time.time_ns()
         names = [
             name
             for name in os.listdir(self.directory)
@@ -138,13 +204,17 @@ class RunIndex:
             database.execute("PRAGMA secure_delete = ON")  # deleted texts must not stay in the file
             with _transaction(database):
                 _delete_rows(database, indexed - stored)
+        took = time.monotonic_ns() - began
         self._read_files(database, sorted(stored - indexed, reverse=True))
         # A later change within the same tick of the clock would go unnoticed, so a time of the last
         # 3 s is not kept.
-        if changed < now - 3_000_000_000:
-            with _transaction(database):
-                database.execute("DELETE FROM seen")
-                database.execute("INSERT INTO seen VALUES (?)", (changed,))
+        if changed >= now - 3_000_000_000:
+            changed = 0
+        if announced > MAX_ANNOUNCED_BYTES:
+            with suppress(OSError):
+                os.unlink(f"{self.directory}.new")
+            announced = 0
+        _keep_listing(database, _LastListing(changed, now, took, announced))
 
     def _read_files(self, database: sqlite3.Connection, runs: Sequence[str]) -> None:
         if not runs:
@@ -158,6 +228,20 @@ class RunIndex:
             with _transaction(database):
                 _delete_rows(database, [row.run for row in rows])
                 database.executemany(f"INSERT INTO runs ({_COLUMNS}) VALUES ({_PLACES})", rows)
+
+
+def _not_indexed(database: sqlite3.Connection, runs: Sequence[str]) -> list[str]:
+    return [
+        run
+        for run in dict.fromkeys(runs)
+        if not database.execute("SELECT 1 FROM runs WHERE run = ?", (run,)).fetchone()
+    ]
+
+
+def _keep_listing(database: sqlite3.Connection, listing: _LastListing) -> None:
+    with _transaction(database):
+        database.execute("DELETE FROM seen")
+        database.execute("INSERT INTO seen VALUES (?, ?, ?, ?)", listing)
 
 
 @contextmanager
