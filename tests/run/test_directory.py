@@ -16,7 +16,7 @@ from conductor_cli.core import events as ev
 from conductor_cli.core.chat import Request
 from conductor_cli.core.errors import UsageError
 from conductor_cli.core.policy import Policy, PoolPolicy
-from conductor_cli.core.pool import Pool, Worker
+from conductor_cli.core.pool import Pool
 from conductor_cli.core.profile import WorkerProfile
 from conductor_cli.core.question import File, Question
 from conductor_cli.core.tools import RunTools
@@ -211,12 +211,13 @@ def test_a_hostile_or_broken_pattern_is_an_answer_to_the_worker(
     assert told in result.text
 
 
-def test_a_model_file_is_made_to_look_before_it_answers() -> None:
-    """It may be small: it would say what it would look for, and guess."""
-    pool = Pool(workers=(Worker(name="ann", kind="llama", options={"context": 8192}),))
-    model = looks_up(("search_text", {"pattern": "needle"}))
-    play(setting(PLAN, {"ann": model}, pool=pool), QUESTION)
-    assert [request.tool_choice for request in model.requests] == ["required", "auto"]
+def test_the_passages_with_most_words_of_the_question_are_in_the_prompt() -> None:
+    """A small model reads these, and may look for nothing."""
+    model = says("It returns found-42.")
+    play(setting(PLAN, {"ann": model}), QUESTION)
+    prompt = model.requests[0].messages[-1].content
+    assert "src/deep/b.py:2:     return 'found-42'" in prompt
+    assert len(prompt) < 20_000
 
 
 def test_a_worker_whose_context_is_nearly_full_has_to_answer() -> None:

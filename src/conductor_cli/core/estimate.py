@@ -19,7 +19,7 @@ from conductor_cli.core.plan import SELF, Plan, Step
 from conductor_cli.core.pool import Pool, Worker
 from conductor_cli.core.profile import WorkerProfile
 from conductor_cli.core.question import Question, question_text
-from conductor_cli.core.reading import outline_for, reading_of, room_for_text
+from conductor_cli.core.reading import outline_for, passage_room, reading_of, room_for_text
 from conductor_cli.core.usage import CHARS_PER_TOKEN, MILLION, Price, Usage, with_cost
 
 SHORT_ANSWER: Final = 150  # Tokens of an answer at the low end of the range
@@ -128,18 +128,20 @@ def _tokens_around(
     """
     accepts: tuple[MediaKind, ...] = ()
     room = None
+    passages = 0
     if worker is not None:
         accepts = worker.accepts or ()
         reading = reading_of(question, worker, profile, has_tools=profile.reads_directories)
         if reading == "outline":
             question = outline_for(question, worker, profile)
+            passages = int(passage_room(worker, profile) / CHARS_PER_TOKEN)
         if reading == "shortened":
             room = room_for_text(worker, profile, question.attachments_for(accepts))
     text = question_text(question, room, accepts)
     text_tokens = int(len(text) / CHARS_PER_TOKEN)
     subtask_tokens = int(len(step.subtask) / CHARS_PER_TOKEN)
     attached_tokens = sum(map(attachment_tokens, question.attachments_for(accepts)))
-    return text_tokens + subtask_tokens + OVERHEAD_TOKENS + attached_tokens
+    return text_tokens + subtask_tokens + OVERHEAD_TOKENS + passages + attached_tokens
 
 
 def estimate_planning(planner: PlannerCost, times: int = 1) -> PlanEstimate:

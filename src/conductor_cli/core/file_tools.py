@@ -29,6 +29,7 @@ MAX_LINES_A_FILE: Final = 5  # Lines of one file before all others have had a tu
 MAX_PASSAGES: Final = 8  # Passages that have most words of a pattern that no line matches
 PASSAGE_LINES: Final = 8  # Two of them in one file are at least so far apart
 AROUND_LINES: Final = 1  # Lines that are shown before and after the best line of a passage
+AROUND_PROMPTED_LINES: Final = 4  # The same of passages in a prompt
 MAX_LINE_CHARS: Final = 240  # Characters of a line that a search shows
 MAX_READ_LINES: Final = 300
 MAX_READ_CHARS: Final = 12_000
@@ -263,12 +264,30 @@ def _describe_passages(search: Search) -> str:
     if not places:
         files = format_count(len(search.files), "file")
         return f"no line matches {search.pattern!r:.120} in {files}, nor any word of it"
-    shown = ["No line matches all of it. These have most of its words, the best first:"]
+    heading = "No line matches all of it. These have most of its words, the best first:"
+    return f"{heading}\n{_show_passages(search.files, places, AROUND_LINES)}"
+
+
+def passages_for(files: Sequence[File], query: str, room: int) -> str:
+    """Return the passages that most words of a query stand in, in at most `room` characters."""
+    texts = [file.text for file in files]
+    places = best_lines(texts, words_of(query), MAX_PASSAGES, 2 * AROUND_PROMPTED_LINES)
+    while places:
+        text = _show_passages(files, places, AROUND_PROMPTED_LINES)
+        if len(text) <= room:
+            return text
+        places = places[:-1]
+    return ""
+
+
+def _show_passages(files: Sequence[File], places: Sequence[tuple[int, int]], around: int) -> str:
+    """Return lines with some lines around each, with their paths and numbers."""
+    shown: list[str] = []
     for position, number in places:
-        file = search.files[position]
+        file = files[position]
         lines = lines_of(file)
-        first = max(number - AROUND_LINES, 1)
-        passage = enumerate(lines[first - 1 : number + AROUND_LINES], start=first)
+        first = max(number - around, 1)
+        passage = enumerate(lines[first - 1 : number + around], start=first)
         shown += [f"{file.name}:{other}: {_cut(line.rstrip())}" for other, line in passage]
         shown.append("--")
     return "\n".join(shown[:-1])

@@ -10,16 +10,18 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Iterable, Sequence
+from dataclasses import replace
 from typing import Final, Literal
 
 from conductor_cli.core.chat import Attachment, MediaKind
 from conductor_cli.core.errors import Failure
+from conductor_cli.core.file_tools import passages_for
 from conductor_cli.core.formatting import format_count
 from conductor_cli.core.media import attachment_tokens
 from conductor_cli.core.outline import OUTLINE_CHARS, as_outline, has_directory
 from conductor_cli.core.pool import Worker
 from conductor_cli.core.profile import WorkerProfile
-from conductor_cli.core.question import Question
+from conductor_cli.core.question import File, Question
 from conductor_cli.core.terminal_text import one_line
 from conductor_cli.core.usage import CHARS_PER_TOKEN
 
@@ -33,11 +35,13 @@ SHORT_QUESTION_CHARS: Final = 2000
 """A question of at most so many characters is sent to every worker: one whose context does not hold
 it can answer nothing.
 """
+PASSAGE_CHARS: Final = 6000  # Of passages beside an outline
 MAX_NAMED_FILES: Final = 20  # Shortened files that a notice names
 
 READ_WITH_TOOLS: Final = (
-    "This directory is too large to be shown. Here is its outline. Look things up with your tools "
-    "(search_text, find_files, list_files, read_file) before you answer, and do not guess."
+    "This directory is too large to be shown. Here are its outline and, below, some passages. Look "
+    "things up with your tools (search_text, find_files, list_files, read_file) before you answer, "
+    "and do not guess."
 )
 
 
@@ -79,7 +83,7 @@ def reading_of(
         return "shortened"
     if has_tools and has_directory(question):
         outlined = outline_for(question, worker, profile)
-        if _fits(outlined, worker, profile):
+        if _fits(outlined, worker, profile, besides=passage_room(worker, profile)):
             return "outline"
     return "none"
 
@@ -90,12 +94,32 @@ def outline_for(question: Question, worker: Worker, profile: WorkerProfile) -> Q
     return as_outline(question, room, READ_WITH_TOOLS)
 
 
-def _fits(question: Question, worker: Worker, profile: WorkerProfile) -> bool:
+def passage_room(worker: Worker, profile: WorkerProfile) -> int:
+    """Return the characters of the passages that stand beside an outline."""
+    return min(PASSAGE_CHARS, room_for_text(worker, profile) // 4)
+
+
+def with_passages(
+    outlined: Question, files: Sequence[File], worker: Worker, profile: WorkerProfile
+) -> Question:
+    """Return a question with the passages of some files that have most of its words.
+
+    They are where a worker begins to look, and for a small model often all that it reads.
+    """
+    text = passages_for(files, outlined.text, passage_room(worker, profile))
+    if not text:
+        return outlined
+    passages = File(name="passages that have most words of the question", text=text)
+    return replace(outlined, files=(*outlined.files, passages))
+
+
+def _fits(question: Question, worker: Worker, profile: WorkerProfile, *, besides: int = 0) -> bool:
     """Return whether the text and the files of a question fit a worker, with room for answers.
 
-    Earlier turns do not count: the oldest of them are left out where there is no room.
+    `besides` characters are needed for something else. Earlier turns do not count: the oldest of
+    them are left out where there is no room.
     """
-    length = _text_length(question, worker.accepts or ())
+    length = _text_length(question, worker.accepts or ()) + besides
     if length <= SHORT_QUESTION_CHARS:
         return True
     attachments = question.attachments_for(worker.accepts or ())

@@ -38,7 +38,12 @@ from conductor_cli.core.pool import Timeouts, Worker
 from conductor_cli.core.profile import SeenStep
 from conductor_cli.core.prompts import worker_messages
 from conductor_cli.core.question import ClosingTagFilter, Conversation, File
-from conductor_cli.core.reading import assumed_context, is_context_known, outline_for
+from conductor_cli.core.reading import (
+    assumed_context,
+    is_context_known,
+    outline_for,
+    with_passages,
+)
 from conductor_cli.core.terminal_text import is_blank
 from conductor_cli.core.tools import CallCollector
 from conductor_cli.core.trace import describe_failed_attempts
@@ -302,6 +307,7 @@ class Attempt:
         if state.reading_of(self.worker) == "outline":
             self._looked_up = directory_files(question)
             question = outline_for(question, self.worker, profile)
+            question = with_passages(question, self._looked_up, self.worker, profile)
         messages, notice = worker_messages(
             question,
             record.step,

@@ -104,14 +104,9 @@ class ToolLoop:
     def choice(self) -> ToolChoice:
         """Whether the next reply may ask for tools.
 
-        Providers want them in the request even where it may not. A small model that is not made to
-        look into a directory says what it would look for, and guesses.
+        Providers want them in the request even where it may not.
         """
-        if self._is_last:
-            return "none"
-        is_small_model = self._worker.kind == "llama"
-        has_to_look = is_small_model and isinstance(self._box, DirectoryToolBox)
-        return "required" if has_to_look and self._turn == 0 else "auto"
+        return "none" if self._is_last else "auto"
 
     async def offer(self) -> None:
         """Look which tools there are now.
