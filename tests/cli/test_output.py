@@ -151,7 +151,7 @@ def test_a_task_is_shown_when_it_begins_and_every_few_seconds(
         display.update("downloading a.gguf", done, 10_000_000)
     assert lines(capsys) == [
         "downloading a.gguf, 0 bytes of 10.0 MB",
-        "downloading a.gguf, 5.00 MB of 10.0 MB",
+        "downloading a.gguf, 5.00 MB of 10.0 MB, about 5.0 s left",
     ]
 
 

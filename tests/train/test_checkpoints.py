@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
@@ -186,3 +187,28 @@ def test_a_resumed_training_removes_the_lines_after_its_checkpoint(tmp_path: Pat
         (3, 1.0),
     ]
     assert read_metrics(path)[0]["by"] == {"x": 0.9877}
+
+
+def cases_line(step: int, rights: list[float]) -> dict[str, Any]:
+    share = sum(rights) / len(rights)
+    figures = {"reward": share, "right": share, "valid": 1.0, "cases": len(rights)}
+    measured: dict[str, Any] = {**figures, "rewards": rights, "rights": rights}
+    return {"step": step, "reward": share, "validation": measured}
+
+
+def test_the_best_checkpoint_is_measured_on_cases_that_did_not_choose_it() -> None:
+    lines = [cases_line(0, [0.0] * 40), cases_line(1, [1.0] * 40)]
+    told = summarize_curve(lines)
+    assert "on the 20 cases that did not choose it: 1.000 right, 0.000 before training" in told[-1]
+    assert "(p 0.000)" in told[-1]
+
+
+def test_a_training_that_teaches_nothing_is_seldom_said_to_teach_something() -> None:
+    """The best of ten draws around the untrained model looks better, and is not proved to be."""
+    random = Random(1)
+    claims = 0
+    for _ in range(200):
+        draws = [[float(random.random() < 0.5) for _ in range(64)] for _ in range(11)]
+        told = summarize_curve([cases_line(step, rights) for step, rights in enumerate(draws)])
+        claims += "before training (p" in told[-1]
+    assert claims <= 10

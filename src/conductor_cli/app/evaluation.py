@@ -17,7 +17,6 @@ from collections.abc import (
     AsyncIterator,
     Awaitable,
     Callable,
-    Iterable,
     Iterator,
     Sequence,
 )
@@ -210,7 +209,9 @@ async def open_evaluation(
             spent = stored.spent()
         limit = _cost_limit(request, settings, spent)
         if limit is not None:
-            _check_prices(unpriced_models(orchestra, planned=planned, judge=judge))
+            _check_prices(
+                unpriced_models(orchestra, planned=planned, judge=judge), orchestra.team.name
+            )
         expected = _expected_cost(stored, estimate)
         yield PreparedEvaluation(
             request=request,
@@ -270,15 +271,22 @@ def _cost_limit(request: EvaluationRequest, settings: Settings, spent: Decimal) 
     return limit
 
 
-def _check_prices(unpriced: Iterable[str]) -> None:
+def _check_prices(unpriced: Sequence[str], planner: str) -> None:
     """Raise `PolicyError`: a limit that ignores some of the calls would only seem to protect."""
-    names = ", ".join(unpriced)
-    if names:
-        raise PolicyError(
-            f"the cost limit cannot be enforced: no price is known for {names}",
-            hint="add prices (conductor workers add … --set price=IN,OUT), or choose other "
-            "workers: --workers",
+    if not unpriced:
+        return
+    hint = (
+        "add prices (conductor workers add … --set price=IN,OUT), or choose other workers: "
+        "--workers"
+    )
+    if planner in unpriced:
+        hint = (
+            "add the model that plans as a worker with its price (conductor workers add … --set "
+            "price=IN,OUT; 0,0 where it costs nothing) and plan with that: conductor model use NAME"
         )
+    names = [f"{name}, which plans" if name == planner else name for name in unpriced]
+    message = f"the cost limit cannot be enforced: no price is known for {', '.join(names)}"
+    raise PolicyError(message, hint=hint)
 
 
 def _expected_cost(stored: Evaluation | None, estimate: CostEstimate | None) -> Decimal:

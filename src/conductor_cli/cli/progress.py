@@ -47,6 +47,8 @@ class ProgressLines(ProgressDisplay):
         self._clock = clock
         self._label: str | None = None
         self._shown = 0.0
+        self._began = 0.0
+        self._first = 0
 
     def update(self, label: str, done: int, total: int = 0, detail: str = "") -> None:
         now = self._clock()
@@ -54,6 +56,8 @@ class ProgressLines(ProgressDisplay):
         if label != self._label:
             self._label = label
             self._shown = now
+            self._began = now
+            self._first = done
             due = not finished
         else:
             due = now - self._shown >= PERIOD
@@ -63,9 +67,16 @@ class ProgressLines(ProgressDisplay):
             amount = f"{done:,} of {total:,} {self._unit}"
             if self._unit == "bytes":
                 amount = f"{format_size(done)} of {format_size(total)}"
-            print_notice(
-                ", ".join(filter(None, (one_line(label), amount if total else "", detail)))
-            )
+            parts = (one_line(label), amount if total else "", detail, self._time_left(done, total))
+            print_notice(", ".join(filter(None, parts)))
+
+    def _time_left(self, done: int, total: int) -> str:
+        """Return how long the rest takes at the pace so far; empty where that is not known."""
+        seconds = self._clock() - self._began
+        pace = done - self._first
+        if pace <= 0 or done >= total or seconds <= 0:
+            return ""
+        return f"about {format_duration(seconds / pace * (total - done))} left"
 
 
 class ProgressBar(ProgressDisplay):

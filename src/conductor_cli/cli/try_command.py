@@ -62,12 +62,14 @@ def try_command(
         bool, opt.option("--rehearsal", "Simulate it with the demo models, on their own questions.")
     ] = False,
     yes: opt.YesToCost = False,
+    progress: opt.ProgressOption = None,
 ) -> None:
     """Find out on a few questions whether a plan pays.
 
     Your best worker alone, one chosen worker, and a plan.
     """
-    settings = opt.stored_settings(context, {"conductor.model": conductor, "conductor.pool": pool})
+    flags = {"conductor.model": conductor, "conductor.pool": pool, "output.progress": progress}
+    settings = opt.stored_settings(context, flags)
     if rehearsal:
         source = REHEARSAL
         limit = None

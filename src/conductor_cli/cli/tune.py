@@ -73,12 +73,14 @@ def tune_command(
     max_cost: opt.MaxCostOfAll = None,
     json: opt.Json = False,
     yes: opt.YesToCost = False,
+    progress: opt.ProgressOption = None,
 ) -> None:
     """Learn from your cases which worker to ask, how to plan, and whether planning pays.
 
     Say so where it is proved.
     """
-    settings = opt.stored_settings(context, {"conductor.model": conductor, "conductor.pool": pool})
+    flags = {"conductor.model": conductor, "conductor.pool": pool, "output.progress": progress}
+    settings = opt.stored_settings(context, flags)
     if output.suffix != SUFFIX or not output.absolute().parent.is_dir():
         hint = f"name a file that ends with {SUFFIX}, in a directory that exists"
         raise UsageError(f"cannot write {output}", hint=hint)

@@ -10,11 +10,12 @@ import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
+from random import Random
 from typing import Any, Final
 
 from conductor_cli.core.errors import ConfigError
 from conductor_cli.core.formatting import format_count
-from conductor_cli.evals.summary import wilson_interval
+from conductor_cli.evals.summary import SIGNIFICANT, mcnemar_p, wilson_interval
 from conductor_cli.system.disk import exclusive_lock, link_or_copy, write_atomically
 from conductor_cli.train.job import mean
 
@@ -134,11 +135,71 @@ Line = Mapping[str, Any]  # One line of `curve.jsonl`
 
 
 def best_line(lines: Sequence[Line]) -> Line | None:
-    """The first line with the highest reward on the validation set, after at least one step."""
+    """The first line with the highest reward on the cases that choose, after at least one step."""
     validated = [line for line in lines if line["step"] and "validation" in line]
-    return max(
-        validated, key=lambda line: (line["validation"]["reward"], -line["step"]), default=None
+    return max(validated, key=lambda line: (_choosing_reward(line), -line["step"]), default=None)
+
+
+MIN_HALVED: Final = 4
+"""Cases of a validation set, below which all of them choose and none is left to prove."""
+
+
+def _choosing_reward(line: Line) -> float:
+    """The mean reward on the half of the validation set that chooses; on all of an older file."""
+    rewards = line["validation"].get("rewards", ())
+    chosen = _half(rewards, proving=False)
+    if len(rewards) < MIN_HALVED or not chosen:
+        return float(line["validation"]["reward"])
+    return mean([reward for reward in chosen if reward is not None])
+
+
+def _half(values: Sequence[Any], *, proving: bool) -> list[Any]:
+    """The values of one half of the validation set, the same at each step.
+
+    The order has nothing to do with that of the set, where kinds may alternate.
+    """
+    numbers = list(range(len(values)))
+    Random(len(values)).shuffle(numbers)  # noqa: S311 - reproducible, no secret
+    chosen = sorted(numbers[1::2] if proving else numbers[::2])
+    return [values[number] for number in chosen]
+
+
+def _prove(best: Line, before: Line) -> list[str]:
+    """Return what the best checkpoint does on the cases that did not choose it, in sentences.
+
+    Nothing for a file of an earlier version, which does not have the cases.
+    """
+    ours = _half(best["validation"].get("rights", ()), proving=True)
+    theirs = _half(before["validation"].get("rights", ()), proving=True)
+    if len(best["validation"].get("rights", ())) < MIN_HALVED or len(ours) != len(theirs):
+        return []
+    both = zip(ours, theirs, strict=True)
+    pairs = [(mine, its) for mine, its in both if mine is not None and its is not None]
+    if not pairs:
+        return []
+    after = mean([mine for mine, _ in pairs])
+    start = mean([its for _, its in pairs])
+    better = sum(mine > its for mine, its in pairs)
+    worse = sum(mine < its for mine, its in pairs)
+    p = mcnemar_p(better, worse)
+    said = (
+        f"on the {len(pairs)} cases that did not choose it: {after:.3f} right, {start:.3f} before "
+        f"training (p {p:.3f})"
     )
+    if p < SIGNIFICANT and better > worse:
+        return [said]
+    return [said, "so it is not proved to be better than the untrained model"]
+
+
+def _doubt(count: int) -> list[str]:
+    """Say what the best of several validations is worth where no other cases were left for it."""
+    if count <= 1:
+        return []
+    # Of ten validations of an untrained model, the best one is 2 to 6 points above it.
+    return [
+        f"the best of {count} on the same cases looks better than it is: compare both models on "
+        "other cases (conductor eval)"
+    ]
 
 
 def describe_validation(line: Line) -> str:
@@ -171,14 +232,10 @@ def summarize_curve(lines: Sequence[Line]) -> list[str]:
         if count > 1:
             which = f"the best of {count}"
         summary.append(f"validation at step {best['step']}, {which}: {describe_validation(best)}")
-        if before and best["validation"]["reward"] <= before["validation"]["reward"]:
+        if before and _choosing_reward(best) <= _choosing_reward(before):
             summary.append("no checkpoint is better on the validation set than the untrained model")
-        elif before and count > 1:
-            # Of ten validations of an untrained model, the best one is 2 to 6 points above it.
-            summary.append(
-                f"the best of {count} on the same cases looks better than it is: compare both "
-                "models on other cases (conductor eval)"
-            )
+        elif before:
+            summary += _prove(best, before) or _doubt(count)
     with_answer = sum(line.get("told", 0) for line in steps)
     if with_answer:
         summary.append(

@@ -219,7 +219,8 @@ class _Trainer(GRPOTrainer):  # type: ignore[misc]
     def validate(self) -> dict[str, Any]:
         """The figures of the likeliest plans for the validation set.
 
-        Those of `job.compute_metrics`, and `cases`, their number.
+        Those of `job.compute_metrics`, `cases`, their number, and the `rewards` and `rights` of
+        each, in the order of the set.
 
         The seeds of the workers are always the same. So equal plans get equal answers, and a curve
         shows what the model has learnt, not the luck of its workers. Each process measures a part.
@@ -233,7 +234,12 @@ class _Trainer(GRPOTrainer):  # type: ignore[misc]
         for at in range(0, most, BATCH):
             plans += self.likeliest([job.validation[number] for number in padded[at : at + BATCH]])
         outcomes = jobs.gather_lists(job.run_plans(plans[: len(mine)]))
-        return {**jobs.compute_metrics(outcomes, 1), "cases": len(outcomes)}
+        numbers = jobs.gather_lists(mine)
+        return {
+            **jobs.compute_metrics(outcomes, 1),
+            "cases": len(outcomes),
+            **jobs.results_in_order(numbers, outcomes),
+        }
 
 
 def _has_signal(tensors: Mapping[str, Any], at: int, group: int) -> bool:

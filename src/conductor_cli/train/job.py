@@ -221,6 +221,19 @@ def compute_metrics(outcomes: Sequence[PlanOutcome], group: int) -> dict[str, An
     )
 
 
+def results_in_order(
+    numbers: Sequence[int], outcomes: Sequence[PlanOutcome]
+) -> dict[str, list[float | None]]:
+    """The rewards and the shares of right answers of cases with these numbers, by the number.
+
+    None where a worker failed.
+    """
+    by_number = dict(zip(numbers, outcomes, strict=True))
+    ordered = [by_number[number] for number in sorted(by_number)]
+    rights = [None if outcome.reward is None else outcome.right for outcome in ordered]
+    return {"rewards": [outcome.reward for outcome in ordered], "rights": rights}
+
+
 def mean(values: Sequence[float]) -> float:
     """The mean, 0 for no values."""
     if not values:
