@@ -195,7 +195,7 @@ def test_an_answer_in_json_is_held_until_it_follows_the_schema(stage: Stage) -> 
         each["delta"] for each in events(stream.text) if each["type"] == "content_block_delta"
     ]
     assert "".join(each.get("text", "") for each in deltas) == '{"file": "a.py"}'
-    assert "'file' is a required property" in messages(stage.asked("alpha")[1])[-1]["content"]
+    assert '"file" is a required property' in messages(stage.asked("alpha")[1])[-1]["content"]
 
 
 def test_an_answer_that_stays_wrong_is_an_error(stage: Stage) -> None:

@@ -240,8 +240,8 @@ def test_what_a_server_asks_for_is_refused_politely() -> None:
 
 def test_arguments_that_break_the_schema_call_nothing() -> None:
     with Desk(raw()) as desk:
-        assert "'b' is a required property" in desk.call("add", a=1).text
-        assert "b: '2' is not of type 'integer'" in desk.call("add", a=1, b="2").text
+        assert '"b" is a required property' in desk.call("add", a=1).text
+        assert 'b: "2" is not of type "integer"' in desk.call("add", a=1, b="2").text
 
 
 def test_the_schemas_of_a_server_cannot_hold_us_up(monkeypatch: pytest.MonkeyPatch) -> None:
