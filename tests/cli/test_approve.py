@@ -137,7 +137,7 @@ def test_planning_again_takes_a_remark(three: Stage) -> None:
         shown.program.send("\r")
         press(shown, "p", asked=2)
         shown.until(lambda screen: screen.count("What should be different?") == 2)
-        three.plan = "gamma | - | Do it all."
+        three.plan = "gamma | - | Find it.\ngamma | 1 | Do it all."
         shown.program.send("Nur gamma, für alles.\r")
         shown.until(lambda screen: "Do it all." in screen and screen.count(CHOICES) == 3)
         shown.program.send("r")

@@ -374,7 +374,7 @@ def test_a_profile_may_write_the_whole_message() -> None:
         ("Merge overlapping intervals in Python, and test it well", "fix it", True),
         ("Merge overlapping intervals in Python, and sort them", "Merge them", True),
         ("Write a Python function that merges lists, and test it", "Merge two lists.", False),
-        ("Solve it in another way.", "6*7?", True),
+        ("Solve it in another way.", "6*7?", False),
         ("Answer the question.", "6*7?", False),
     ],
 )

@@ -103,7 +103,7 @@ def test_an_answer_that_is_cut_off_says_by_what(finish: Finish) -> None:
 
 def test_a_refusal_is_read_as_a_sentence() -> None:
     said, narrator, outcome = held("A | - | one", ann=[["?"]])
-    sentence = "no answer: ann cannot do step 1, 'one'"
+    sentence = "no answer: ann cannot do step 1, 'Answer the question.'"
     assert (texts(said), narrator.shown) == ([sentence], sentence)
     assert isinstance(outcome, ServedAnswer)
     assert (outcome.text, outcome.finish) == (sentence, "stop")

@@ -224,14 +224,12 @@ COPIED_WORDS: Final = 6
 def copies_example(subtask: str, question: str, profile: Profile) -> bool:
     """Return whether a subtask repeats an example of the prompt instead of planning the question.
 
-    It does where it is one of their sentences, or has `COPIED_WORDS` words in a row of one, that
-    are not in the question as well.
+    It does where it is the question of one, or has `COPIED_WORDS` words in a row of it, that are
+    not in the question as well. The subtasks of examples are general, so they may fit any question.
     """
     if not profile.fewshots or profile.template != "plain" or profile.render is not None:
         return False
     written = _words(subtask)
-    if written == _words(ANSWER_DIRECTLY):
-        return False
     sentences = _example_sentences()
     runs: set[tuple[str, ...]] = set()
     if written in sentences:
@@ -244,11 +242,7 @@ def copies_example(subtask: str, question: str, profile: Profile) -> bool:
 
 @cache
 def _example_sentences() -> frozenset[tuple[str, ...]]:
-    texts = []
-    for example in FEWSHOTS:
-        texts.append(example.question)
-        texts += [step.subtask for step in example.plan.steps]
-    return frozenset(map(_words, texts))
+    return frozenset(_words(example.question) for example in FEWSHOTS)
 
 
 def _words(text: str) -> tuple[str, ...]:

@@ -196,10 +196,11 @@ def _doubt(count: int) -> list[str]:
     if count <= 1:
         return []
     # Of ten validations of an untrained model, the best one is 2 to 6 points above it.
-    return [
+    doubt = (
         f"the best of {count} on the same cases looks better than it is: compare both models on "
         "other cases (conductor eval)"
-    ]
+    )
+    return [doubt]
 
 
 def describe_validation(line: Line) -> str:
