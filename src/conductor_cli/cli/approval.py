@@ -163,11 +163,13 @@ class Approver:
                 [BLANK, *plan_lines(describe_offer(run), self._printer.screen), BLANK]
             )
             while True:
-                edit = ["e: edit it"] if run.may_edit_plan else []
-                replan = ["p: plan again"] if run.may_replan else []
-                key = self._key(
-                    ", ".join(["Enter: run it", *edit, *replan, "f: who reads what", "d: drop it"])
-                )
+                choices = ["Enter: run it"]
+                if run.may_edit_plan:
+                    choices.append("e: edit it")
+                if run.may_replan:
+                    choices.append("p: plan again")
+                choices += ["f: who reads what", "d: drop it"]
+                key = self._key(", ".join(choices))
                 if key in "dnq":
                     return None
                 if key in "ry\r\n":  # many people type y at any question

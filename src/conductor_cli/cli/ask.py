@@ -84,21 +84,25 @@ def ask_command(
     if template is None:
         if param:
             raise UsageError("--param goes with --template", hint="conductor template list")
-        asked = build_question(
+        full_question = build_question(
             session, question or (), file or (), system=system, schema=schema, earlier=earlier
         )
-        raise typer.Exit(session.run(asked, only=only).exit_code)
+        raise typer.Exit(session.run(full_question, only=only).exit_code)
     from conductor_cli.cli.template import open_template  # most questions have none
 
     words = question or []
     filled = open_template(session, template, param or (), join_words(words))
     words = [filled.question, *(word for word in words if word == STDIN)]
-    system = filled.system or None if system is None else system
-    asked = build_question(
+    if system is None:
+        system = filled.system or None
+    full_question = build_question(
         session, words, file or (), system=system, schema=schema, earlier=earlier
     )
-    asked = replace(asked, schema=filled.schema if schema is None else asked.schema)
-    raise typer.Exit(session.run(asked, only=only or filled.workers, plan=filled.plan).exit_code)
+    if schema is None:
+        full_question = replace(full_question, schema=filled.schema)
+    raise typer.Exit(
+        session.run(full_question, only=only or filled.workers, plan=filled.plan).exit_code
+    )
 
 
 def _describe_complete(trace: Trace, session: Session) -> str:
@@ -155,14 +159,14 @@ def run_command(
             )
         attached.insert(0, session.attacher.attach_stream(sys.stdin.buffer, STDIN_NAME))
     replaced = join_words(words) or planned.question.text
-    asked = replace(
+    full_question = replace(
         planned.question, text=replaced, files=tuple(attached) or planned.question.files
     )
-    if not asked.text.strip():
+    if not full_question.text.strip():
         raise UsageError(
             f"{source} is not a plan: its question is empty", hint="conductor plan writes one"
         )
-    raise typer.Exit(session.run(asked, only=only, plan=planned.plan).exit_code)
+    raise typer.Exit(session.run(full_question, only=only, plan=planned.plan).exit_code)
 
 
 @opt.with_run_options(
@@ -182,8 +186,8 @@ def plan_command(
     """
     only = options.worker_names
     session = Session(context.obj, options)
-    asked = build_question(session, question or (), file or (), system=system)
-    result = session.run(asked, only=only, plan_only=True)
+    full_question = build_question(session, question or (), file or (), system=system)
+    result = session.run(full_question, only=only, plan_only=True)
     if not isinstance(result.run.trace.plan, Plan) or result.exit_code != 0:
         raise typer.Exit(result.exit_code or 1)
     print_plan(result.run, session.settings.limits, session.output_context, flow=flow)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from typing import Annotated
 
 import typer
@@ -69,14 +70,22 @@ def doctor_command(
                 raise typer.Exit from None
             raise
     # Workers answer in any order; JSON, the summary and the exit code have one order.
-    names = [f"worker {worker.name}" for worker in workers]
-    checks.sort(key=lambda check: names.index(check.name) if check.name in names else -1)
+    ranks = {f"worker {worker.name}": rank for rank, worker in enumerate(workers)}
+    checks.sort(key=lambda check: ranks.get(check.name, -1))
     if json:
         print_json(make_report(settings, checks))
     else:
-        failed = [check.name for check in checks if check.state == "failed"]
-        warned = [check.name for check in checks if check.state == "warning"]
-        parts = [f"{len(failed)} failed: {', '.join(failed)}"] if failed else []
-        parts += [f"{format_count(len(warned), 'warning')}: {', '.join(warned)}"] if warned else []
-        print_text("; ".join(parts) or f"all {len(checks)} checks passed")
-    raise typer.Exit(next((check.code for check in checks if check.code), 0))
+        print_text(_summarize(checks))
+    codes = [check.code for check in checks if check.code]
+    raise typer.Exit(codes[0] if codes else 0)
+
+
+def _summarize(checks: Sequence[CheckResult]) -> str:
+    failed = [check.name for check in checks if check.state == "failed"]
+    warned = [check.name for check in checks if check.state == "warning"]
+    parts = []
+    if failed:
+        parts.append(f"{len(failed)} failed: {', '.join(failed)}")
+    if warned:
+        parts.append(f"{format_count(len(warned), 'warning')}: {', '.join(warned)}")
+    return "; ".join(parts) or f"all {len(checks)} checks passed"

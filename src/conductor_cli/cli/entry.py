@@ -244,7 +244,9 @@ def _suggest_option(name: str, context: Any) -> str:  # noqa: ANN401 - Typer's o
     if hint and (not needed or needed in options):
         return hint
     near = nearest(name, sorted(options))
-    return f"did you mean {near}?" if near else ""
+    if not near:
+        return ""
+    return f"did you mean {near}?"
 
 
 def _hint_for_option(name: str) -> tuple[str, str]:
@@ -271,7 +273,9 @@ def _suggest_command(name: str, context: Any) -> str:  # noqa: ANN401
     if is_program:
         words.append("--version")
     meant = _synonym(name.lower(), words) or nearest(name, commands)
-    return f"did you mean {path} {meant}?" if meant else f"known: {', '.join(commands)}"
+    if meant:
+        return f"did you mean {path} {meant}?"
+    return f"known: {', '.join(commands)}"
 
 
 def _synonym(name: str, words: Collection[str]) -> str:

@@ -157,8 +157,8 @@ def wrap_lines(text: str, width: int) -> str:
     for whole in text.split("\n"):
         line = whole
         if 0 < width < len(whole):
-            found = _INDENT.match(whole)
-            indent = found[0] if found else ""
+            match = _INDENT.match(whole)
+            indent = match[0] if match else ""
             line = textwrap.fill(
                 whole[len(indent) :].strip(),
                 width,

@@ -213,7 +213,9 @@ def serve_command(
     access = access_rules(settings, host)
     opened = listen_at(host, port)
     shown, number = opened.getsockname()[:2]
-    url = f"http://{f'[{shown}]' if ':' in shown else shown}:{number}"
+    if ":" in shown:  # an address of IPv6
+        shown = f"[{shown}]"
+    url = f"http://{shown}:{number}"
     print_line(f"conductor serves at {url}")
     key = "KEY" if access.keys() else "none"
     if not context.obj.quiet:

@@ -199,10 +199,8 @@ def _tuned(texts: Sequence[str] | None) -> dict[str, Any]:
         if name not in TUNED:
             raise UsageError(f"--set knows no {name!r:.40}", hint=f"known: {', '.join(TUNED)}")
         least, about = TUNED[name]
-        right = (
-            type(value) in (int, float) if isinstance(least, float) else type(value) is type(least)
-        )
-        if not right or value < least:
+        types = (int, float) if isinstance(least, float) else (type(least),)
+        if type(value) not in types or value < least:
             expected = f"a number, at least {least}"
             if isinstance(least, bool):
                 expected = "true or false"
