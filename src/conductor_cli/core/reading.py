@@ -39,9 +39,9 @@ PASSAGE_CHARS: Final = 6000  # Of passages beside an outline
 MAX_NAMED_FILES: Final = 20  # Shortened files that a notice names
 
 READ_WITH_TOOLS: Final = (
-    "This directory is too large to be shown. Here are its outline and, below, some passages. Look "
-    "things up with your tools (search_text, find_files, list_files, read_file) before you answer, "
-    "and do not guess."
+    "This directory is too large to be shown. Here is its outline; passages of it that may answer "
+    "the question stand below. Answer from them where they say it. Where they do not, look it up "
+    "with your tools (search_text, find_files, list_files, read_file). Do not guess."
 )
 
 
