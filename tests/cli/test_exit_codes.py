@@ -51,8 +51,18 @@ def test_4_for_a_missing_key(stage: Stage, kind: str) -> None:
         (refuses(401, "bad key"), 4, "", ""),
         (breaks("The first half"), 7, "The first half\n", "partial"),
         (says("It goes on and", finish="length"), 7, "It goes on and\n", ""),
+        (says("It goes on and", finish="content_filter"), 7, "It goes on and\n", ""),
+        (says("It goes on and", finish="network_error"), 7, "It goes on and\n", "partial"),
+        (says("It goes on.", finish="banana"), 0, "It goes on.\n", "ended the reply with 'banana'"),
     ],
-    ids=["a refused key", "a worker dies in mid-stream", "an answer is cut by its token limit"],
+    ids=[
+        "a refused key",
+        "a worker dies in mid-stream",
+        "an answer is cut by its token limit",
+        "an answer is cut by a filter",
+        "a server says that it failed",
+        "an end that nobody documents",
+    ],
 )
 def test_4_or_7_for_the_end_of_the_last_worker(
     stage: Stage, model: Script, code: int, out: str, told: str
