@@ -20,6 +20,7 @@ import pytest
 
 from conductor_cli.core.tools import OfferedTool, ToolResult
 from conductor_cli.programs import schema_check
+from conductor_cli.programs.network_environment import CERTIFICATES
 from conductor_cli.tools import session as sessions
 from conductor_cli.tools.offered_tools import MAX_OFFERED_NAME, MAX_TOOLS
 from conductor_cli.tools.servers import ToolServer
@@ -331,8 +332,12 @@ def test_a_server_has_no_more_of_the_environment_than_it_needs(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("SOME_API_KEY", "x")
+    monkeypatch.setenv("SSL_CERT_FILE", "/etc/own.pem")
+    monkeypatch.setenv("http_proxy", "http://proxy.example:3128")
+    monkeypatch.setenv("HTTPS_PROXY", "http://me:s3cr3t@proxy.example:3128")
     with Desk(raw(variables={"MINE": "1"})) as desk:
         seen = set(desk.call("environment").text.split())
-    assert seen <= {"HOME", "LOGNAME", "PATH", "SHELL", "TERM", "USER", "LC_CTYPE", "MINE"}
-    assert "PATH" in seen
+    usual = {"HOME", "LOGNAME", "PATH", "SHELL", "TERM", "USER", "LC_CTYPE", "MINE"}
+    assert seen <= {*usual, *CERTIFICATES, "http_proxy"}
+    assert {"PATH", "SSL_CERT_FILE", "http_proxy"} <= seen
     assert os.environ["SOME_API_KEY"] == "x"

@@ -10,6 +10,7 @@ over HTTP are bounded here, too.
 from __future__ import annotations
 
 import asyncio
+import os
 from asyncio.subprocess import Process
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
@@ -18,6 +19,7 @@ from typing import TYPE_CHECKING, Final
 from conductor_cli.core.formatting import format_count
 from conductor_cli.core.terminal_text import one_line
 from conductor_cli.programs.guarded_program import GuardedProgram, can_run_programs
+from conductor_cli.programs.network_environment import network_environment
 
 if TYPE_CHECKING:
     from httpx2 import AsyncByteStream
@@ -61,7 +63,11 @@ class ServerProgram:
 
         if not can_run_programs():
             raise OSError(0, "programs run on Linux and macOS; on Windows use WSL")
-        environ = {**get_default_environment(), **self._env}
+        environ = {
+            **get_default_environment(),
+            **network_environment(os.environ),
+            **self._env,
+        }
         program = await GuardedProgram.start(self._command, environ=environ, limit=MAX_MESSAGE)
         process = program.process
         to_session, read_stream = anyio.create_memory_object_stream[SessionMessage | Exception](0)
@@ -149,8 +155,9 @@ class ServerProgram:
         if ending.problem:
             return f"{self._command[0]} cannot be started: {ending.problem}"
         lines = [one_line(line) for line in program.complaint.splitlines()]
-        if last := next((line for line in reversed(lines) if line), ""):
-            return f"it has ended: {last:.200}"
+        last_lines = [line[:200] for line in lines if line][-3:]
+        if last_lines:
+            return f"it has ended: {' | '.join(last_lines)}"
         if ending.signal is not None:
             return f"it has ended by signal {ending.signal}"
         return f"it has ended with exit code {ending.code}" if ending.code else "it has ended"

@@ -25,6 +25,7 @@ from conductor_cli.models.command.events import READERS, EventReader
 from conductor_cli.models.command.programs import PROGRAMS, PROMPT, command_of
 from conductor_cli.models.stream_decoder import tokens
 from conductor_cli.programs.guarded_program import GuardedProgram, ProgramEnding, can_run_programs
+from conductor_cli.programs.network_environment import CERTIFICATES
 
 # Bytes of one argument on Linux (MAX_ARG_STRLEN, with its final zero byte)
 MAX_ARGUMENT_BYTES: Final = 128 * 1024 - 1
@@ -224,6 +225,8 @@ class ProgramModel:
         )
         if self._options.get("sandbox"):
             self._environ.pop("TMPDIR", None)  # there it has a /tmp of its own
+            for name in CERTIFICATES:  # files that it would not see there
+                self._environ.pop(name, None)
         cwd = str(self._options.get("cwd") or "")
         self._path = process.find_program(self._words[0], self._environ, cwd, self._program.install)
         self._bwrap = ""

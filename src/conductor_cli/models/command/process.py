@@ -22,6 +22,7 @@ from typing import Final
 from conductor_cli.core.errors import ModelError
 from conductor_cli.core.pool import Worker
 from conductor_cli.models.command.programs import PROGRAMS, ProgramState
+from conductor_cli.programs.network_environment import network_environment
 
 USUAL_VARIABLES: Final = (
     "PATH",
@@ -46,12 +47,14 @@ USUAL_VARIABLES: Final = (
 
 
 def environment_of(environ: Mapping[str, str], names: Iterable[str]) -> dict[str, str]:
-    """Return the variables for a program: the usual ones and those with these names.
+    """Return the variables for a program.
 
-    A variable that is not set is left out.
+    They are the usual ones, those by which it finds the network, and those with these names, as far
+    as they are set.
     """
-    wanted = dict.fromkeys((*USUAL_VARIABLES, *names))
-    return {name: environ[name] for name in wanted if name in environ}
+    wanted = (*USUAL_VARIABLES, *names)
+    variables = {name: environ[name] for name in wanted if name in environ}
+    return {**network_environment(environ), **variables}
 
 
 def installed_agents(environ: Mapping[str, str]) -> tuple[str, ...]:
